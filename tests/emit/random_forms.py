@@ -136,7 +136,7 @@ def padded(draw: Draw) -> Form:
 
 
 def rearranged(draw: Draw) -> Form:
-    """An array that is turned, cut and turned again."""
+    """An array that is transposed, cut and transposed again."""
     import jax.numpy as jnp
 
     sizes = draw.sizes(draw.number(2, 5), (2, 3, 4, 6))

@@ -132,14 +132,14 @@ TURNED = replace(ROWS, left_lines="rows", right_lines="columns")
 DEPTHS = replace(
     ROWS, right_lines="depth", right_direct=False, right_dense=False, inner=True
 )  # both sides along the depth
-LAID = {"rows": ROWS, "turned": TURNED, "depths": DEPTHS}
+LAID = {"rows": ROWS, "transposed": TURNED, "depths": DEPTHS}
 
 
 def shapes() -> Iterator[tuple[str, str, ProductShape]]:
     """Products by how they lie and how large they are, and the chips that they are for."""
     for m, n, k in SIZES:
         for laid, shape in LAID.items():
-            chip = "wide" if laid == "rows" else "middle" if laid == "turned" else "wide"
+            chip = "wide" if laid == "rows" else "middle" if laid == "transposed" else "wide"
             yield f"{laid} {m}x{n}x{k}", chip, replace(shape, rows=m, columns=n, depth=k)
     for m, n, k in ((64, 64, 64), (100, 300, 600), (300, 40, 5000)):
         at = replace(ROWS, rows=m, columns=n, depth=k)

@@ -37,8 +37,8 @@ def test_triangular_systems(systems: int, left: bool, transpose: str, lower: boo
 
 
 def test_complex_systems():
-    turned = RANDOM.permutation(20)
-    matrix = matrices(20, 20) + 1j * matrices(20, 20)[turned]
+    transposed = RANDOM.permutation(20)
+    matrix = matrices(20, 20) + 1j * matrices(20, 20)[transposed]
     given = (matrices(20, 20) + 1j * matrices(20, 20)).astype(np.complex64)
     op = TriangularSolve(True, True, True, "ADJOINT")
     check_alone(op, matrix.astype(np.complex64), given, compare=CLOSE)
@@ -60,5 +60,5 @@ def test_matrices_that_are_not_positive_definite_have_no_factor():
 
 def test_complex_matrices_are_left_to_numpy():
     node = node_of(Cholesky(True), matrices(4, 4).astype(np.complex64))
-    with pytest.raises(Unsupported, match="cholesky is no kernel of the llvm target: of complex"):
+    with pytest.raises(Unsupported, match="cholesky has no kernel in the llvm target: of complex"):
         emit_single_node(lone_kernel(node))

@@ -117,8 +117,10 @@ def told(plan: LoopPlan) -> str:
         parts.append(f"cut {names[plan.cut[0]]} by {plan.cut[1]}")
     tasks = " ".join(f"{names[n]}/{block}" for n, block in plan.tasks)
     parts.append(f"tasks {tasks or 'one'}, {plan.chunk} at a time")
-    if plan.turned is not None:
-        parts.append(f"turned {names[plan.turned.lines]}{' whole' if plan.turned.whole else ''}")
+    if plan.transposed is not None:
+        parts.append(
+            f"transposed {names[plan.transposed.lines]}{' whole' if plan.transposed.whole else ''}"
+        )
     if plan.spilled:
         parts.append("sums in scratch")
     if plan.streams:

@@ -118,7 +118,7 @@ def test_what_comes_before_tiles_is_rounded_as_it_is_when_it_is_stored():
 @pytest.mark.parametrize("kind", ["bf16", "i8"])
 @pytest.mark.parametrize("rows", [1, 3, 8, 16])
 def test_few_rows_against_weights_along_the_depth(rows: int, kind: str, chip: Chip):
-    """The weights are read where they lie, and the result is written turned."""
+    """The weights are read where they lie, and the result is written transposed."""
     dtype = DTYPES[kind]
     held = I32 if dtype.is_integer else F32
     b = Building(b=2, m=rows, n=70, k=128)

@@ -1,1 +1,1 @@
-"""Attention, forward and backward, in blocks of keys."""
+"""Attention kernels, forward and backward, blocked over keys."""

@@ -1,7 +1,7 @@
-"""Attention as one kernel: tiles of queries against tiles of keys, nothing of their size kept.
+"""Fused attention: tiles of queries against tiles of keys, without materialized scores.
 
-A task is some tiles of queries at one point of the outer dims. Keys and values pass by in tiles
-that the nearest caches hold; tiles that no query sees are left out.
+A task is some tiles of queries at one point of the outer dims. Keys and values are streamed in
+cache-sized tiles; fully masked tiles are skipped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.kernels.attention import Attention
 
 
 def emit_attention(kernel: Attention, processor: Processor | None = None) -> Emitted:
-    """The text of an attention kernel."""
+    """Emit an attention kernel."""
     kernel, processor = folded(kernel), processor or host()
     tiles = tiling(kernel, processor)
     if are_few(kernel):

@@ -1,10 +1,10 @@
-"""The backward kernel: tiles of keys against all tiles of queries, probabilities made again.
+"""The backward kernel: tiles of keys against all tiles of queries, probabilities recomputed.
 
-A task is one point of the outer dims, or several whose gradients of keys and values are one. It
-takes as many queries as the caches hold, turns them and their gradients once, then goes through its
-keys tile by tile: gradients of keys and values are added up in the nearest cache, those of the
-queries in the scratch. With few tasks the keys of one are given to several; each adds up its own
-gradients of queries, and a second phase adds these.
+A task is one point of the outer dims, or several that share gradients of keys and values. It takes
+as many queries as fit into the caches, transposes them and their gradients once, then iterates over
+its keys tile by tile: gradients of keys and values accumulate in L1, those of queries in scratch.
+With few tasks, the keys of one point are split over several; each accumulates its own gradients of
+queries, and a second phase sums them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import BITS, Vectors
 from weft.kernels.attention import Access, Attention, Gradients
 
-ENOUGH = 16  # tasks that keep many threads busy
-FACTS = 3  # numbers that are kept of each query
-ROOM = 640 << 10  # bytes of queries, gradients and sums that are worked on at a time
+ENOUGH = 16  # tasks that keep all threads busy
+FACTS = 3  # numbers kept for each query
+ROOM = 640 << 10  # bytes of queries, gradients and sums in the working set
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Queries that are worked on at a time: their tiles, and the first of them."""
+    """The queries of one working set: their tiles, and the first of them."""
 
     begin: str
     end: str
@@ -58,7 +58,7 @@ class BackwardKernel(Main):
         self.tiles = -(-k.queries // t.queries)
         row = 3 * t.padded(k.depth) + 2 * t.padded(k.value_depth)
         fits = ROOM // (row * t.queries * BITS[t.kind] // 8)
-        self.span = max(1, min(self.tiles, fits))  # tiles of queries at a time
+        self.span = max(1, min(self.tiles, fits))  # query tiles of a working set
         self.spans = -(-self.tiles // self.span)
         self.key_tiles = -(-k.keys // t.keys)
         points = math.prod(k.outer[n] for n in self.own)
@@ -68,17 +68,17 @@ class BackwardKernel(Main):
 
     @property
     def groups(self) -> int:
-        """Points of the outer dims along which gradients of keys and values are added up."""
+        """Outer points over which gradients of keys and values are summed."""
         return math.prod(self.kernel.outer[n] for n in self.summed)
 
     @property
     def turns(self) -> int:
-        """How often a task goes through its keys."""
+        """The number of passes of a task over its keys."""
         return self.groups * self.spans
 
     @property
     def query_bytes(self) -> int:
-        """Bytes of the held gradients of the queries of one point."""
+        """Bytes of the accumulated query gradients of one point."""
         k, t = self.kernel, self.tiling
         return self.tiles * t.queries * t.padded(k.depth) * BITS[t.kind] // 8
 
@@ -125,7 +125,7 @@ class BackwardKernel(Main):
             self.parts.append(write_bias(self, g.bias))
 
     def _add_products(self, wanted: dict[str, tuple[int, int, bool]]) -> None:
-        """A part for each product; those of one form are one."""
+        """A part for each contraction; equal ones are shared."""
         self.products: dict[str, str] = {}
         made: dict[tuple[int, int, bool], str] = {}
         for label, form in wanted.items():
@@ -139,12 +139,12 @@ class BackwardKernel(Main):
         return self.kernel.scale if given is None else given
 
     def emitted(self) -> Emitted:
-        """All functions, and the phases that run them."""
+        """All functions and phases."""
         k = self.kernel
         points = math.prod(k.outer)
         if not points:
             return Emitted("", ())
-        assert k.queries and k.keys, "somebody sees something"
+        assert k.queries and k.keys, "some key is visible"
         tasks = math.prod(k.outer[n] for n in self.own) * self.parts_of_keys
         phases = [Phase(k.name, tasks)]
         functions = [*self.parts, self._main()]
@@ -155,7 +155,7 @@ class BackwardKernel(Main):
             shared = points * self.parts_of_keys * self.query_bytes
         return Emitted(module_text(*functions), tuple(phases), self.layout.nbytes, shared)
 
-    # The function that runs tasks
+    # The task function
 
     def _main(self) -> Writer:
         k = self.kernel
@@ -207,7 +207,7 @@ class BackwardKernel(Main):
         return found if g.bias is None else found | {"dbias": g.bias}
 
     def _queries_sum(self, code: Writer, outer: list[str], part: str, span: _Span) -> str:
-        """Where the gradients of the queries of a span are added up: nothing yet."""
+        """The accumulator of a span's query gradients, zeroed."""
         t, v = self.tiling, Vectors(code, self.tiling.lanes)
         padded = t.padded(self.kernel.depth)
         if self.parts_of_keys == 1:
@@ -220,7 +220,7 @@ class BackwardKernel(Main):
         return to
 
     def _shared(self, code: Writer, outer: list[str], part: str) -> str:
-        """The gradients of one point's queries that one part of its keys gives."""
+        """The partial query gradients of one point from one part of its keys."""
         index = "0"
         for place, size in zip(outer, self.kernel.outer, strict=True):
             index = code.let(f"add i64 {code.let(f'mul i64 {index}, {size}')}, {place}")
@@ -232,7 +232,7 @@ class BackwardKernel(Main):
         return code.let(f"getelementptr i8, ptr {base}, i64 {index}")
 
     def _turn(self, code: Writer, bases: dict[str, str], span: _Span) -> None:
-        """Queries and gradients of a span, turned; facts about its queries."""
+        """Transpose a span's queries and gradients, and compute its per-query facts."""
         k, t, g = self.kernel, self.tiling, self.gradients
         assert k.lse is not None
         with code.loop(span.begin, span.end) as tile:
@@ -255,7 +255,7 @@ class BackwardKernel(Main):
             self.call(code, "facts", *places, ("ptr", to), ("i64", rows), ("i64", first))
 
     def _rows(self, code: Writer, first: str) -> str:
-        """How many queries a tile has."""
+        """The number of queries of a tile."""
         left = code.let(f"sub i64 {self.kernel.queries}, {first}")
         return least(code, left, str(self.tiling.queries))
 
@@ -291,11 +291,11 @@ class BackwardKernel(Main):
                 v.store(v.constant(0.0, t.kind), v.at(to, loop.index, t.kind))
 
     def _queries_that_see(self, code: Writer, key: str, count: str) -> tuple[str, str]:
-        """The tiles of queries that see some key of a tile: begin and end."""
+        """The tiles of queries to which some key of a tile is visible: begin and end."""
         k, t = self.kernel, self.tiling
         begin, end = "0", str(self.tiles)
         if self.gradients.bias is not None:
-            return begin, end  # what is not seen has a gradient of 0
+            return begin, end  # a masked pair has gradient 0
         if k.window.right is not None:  # query + shift + right >= key
             first = code.let(f"sub nsw i64 {key}, {k.window.shift + k.window.right}")
             begin = code.let(f"udiv i64 {most(code, first, '0')}, {t.queries}")
@@ -318,7 +318,7 @@ class BackwardKernel(Main):
         values: str,
         sums: dict[str, str],
     ) -> None:
-        """One tile of queries, at a place of the scratch, and one of keys."""
+        """One tile of queries, at an offset of the scratch, against one of keys."""
         k, t, g = self.kernel, self.tiling, self.gradients
         rows = self._rows(code, first)
         turned = {
@@ -351,7 +351,7 @@ class BackwardKernel(Main):
     # The second phase
 
     def _sum(self) -> Writer:
-        """Add up what the parts of the keys gave to the gradients of the queries."""
+        """Sum the query gradients over the parts of the keys."""
         k, t = self.kernel, self.tiling
         code = Writer(self.name("sum"), ["ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end"])
         access = self.gradients.q

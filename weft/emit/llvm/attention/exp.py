@@ -1,4 +1,4 @@
-"""Powers of two of numbers that are not above 0, as softmax needs them."""
+"""2^x for x <= 0, as softmax needs it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
-# 2^f = 1 + f * (...), to 1e-7 of itself; the least largest error with a 1 in front.
+# 2^f = 1 + f * (...), relative error 1e-7: minimax polynomials with a leading 1.
 _AROUND_0 = (  # |f| <= 1/2
     0.6931469775997529,
     0.24022242085357726,
@@ -27,16 +27,15 @@ _BIAS = {"float": 127, "double": 1023}
 
 
 def exp2_below(v: Vectors, x: Vector, *, scaling: bool = False, least: int = -126) -> Vector:
-    """2^x for x <= 0; 0 below the least normal number, or far below it, NaN for NaN.
+    """2^x for x <= 0; flushed to 0 below the least normal number, NaN for NaN.
 
-    With `scaling` the processor takes floats apart and scales them by itself (AVX-512); what is
-    below 2^least is 0 then.
+    With `scaling` it uses AVX-512's vreduce and vscalef; results below 2^least are 0 then.
     """
     if scaling and x.kind == "float" and x.width == 16:
         return _scaled(v, x, least)
     lowest = v.constant(-_BIAS[x.kind], x.kind)
     x = v.select(v.compare("ogt", lowest, x), lowest, x)
-    # Adding this leaves the nearest integer, with the bias of exponents, in the lowest bits.
+    # Adding 1.5 * 2^mantissa + bias rounds to an integer, which is left biased in the low bits.
     large = v.constant(1.5 * 2.0 ** _MANTISSA[x.kind] + _BIAS[x.kind], x.kind)
     shifted = v.add(x, large)
     fraction = v.sub(x, v.sub(shifted, large))
@@ -48,7 +47,7 @@ def exp2_below(v: Vectors, x: Vector, *, scaling: bool = False, least: int = -12
 
 
 def _sum(v: Vectors, x: Vector, series: tuple[float, ...]) -> Vector:
-    """1 + x * (the first + x * (the second + ...))."""
+    """1 + x * (c0 + x * (c1 + ...))."""
     found = v.constant(series[-1], x.kind)
     for c in (*reversed(series[:-1]), 1.0):
         found = v.fma(found, x, v.constant(c, x.kind))
@@ -56,8 +55,8 @@ def _sum(v: Vectors, x: Vector, series: tuple[float, ...]) -> Vector:
 
 
 def _scaled(v: Vectors, x: Vector, least: int) -> Vector:
-    """The same by two instructions: what is above the floor, and a product with 2^floor."""
-    type, every, rounding = x.type, "i16 -1", "i32 4"  # all lanes; as the mode says
+    """The same by two instructions: the fraction above the floor, and a scale by 2^floor."""
+    type, every, rounding = x.type, "i16 -1", "i32 4"  # all lanes; rounding as in MXCSR
     reduce = "llvm.x86.avx512.mask.reduce.ps.512"
     v.code.declare(f"declare {type} @{reduce}({type}, i32 immarg, {type}, i16, i32 immarg)")
     below, nothing = "i32 1", f"{type} zeroinitializer"  # towards -inf
@@ -66,7 +65,7 @@ def _scaled(v: Vectors, x: Vector, least: int) -> Vector:
     scale = "llvm.x86.avx512.mask.scalef.ps.512"
     v.code.declare(f"declare {type} @{scale}({type}, {type}, {type}, i16, i32 immarg)")
     sum_ = _sum(v, fraction, _UP_TO_1)
-    # Where it is below the least normal number, rounding it would take a hundred times as long.
+    # Masked out below the least normal number: a subnormal assist takes a hundred times as long.
     kept = v.compare("uge", x, v.constant(least, x.kind))
     lanes = v.code.let(f"bitcast {kept.typed} to i16")
     text = f"call {type} @{scale}({sum_.typed}, {x.typed}, {nothing}, i16 {lanes}, {rounding})"

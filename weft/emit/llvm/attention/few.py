@@ -1,8 +1,8 @@
-"""Attention of a few queries, as when one token follows another: the keys are read once, in order.
+"""Decode attention (few queries): keys are read once, in order.
 
-Here the depth lies along the lanes, so that a query need not fill a vector: the products of as many
-keys as there are lanes are added up lane by lane and then across lanes, which gives the scores of
-neighbouring keys as one vector. A task is one point of the outer dims.
+The depth is along the lanes, so that a query need not fill a vector: the products of as many keys
+as there are lanes are summed lane by lane, then transposed and summed across lanes, which yields
+the scores of contiguous keys as one vector. A task is one point of the outer dims.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from weft.emit.llvm.writer.vector import Vector
 from weft.kernels.attention import Access, Attention
 
 FEW = 8  # queries
-KEYS = 256  # in a tile
+KEYS = 256  # keys of a tile
 
 
 def are_few(kernel: Attention) -> bool:
-    """Whether a kernel has few queries, and keys and values whose rows are in one piece."""
+    """Whether a kernel has few queries, and contiguous rows of keys and values."""
     in_rows = kernel.k.column == 1 and kernel.v.column == 1
     return kernel.gradients is None and in_rows and kernel.queries <= FEW
 
 
 def folded(kernel: Attention) -> Attention:
-    """The kernel with heads that share keys and values as its queries, if it has only one."""
+    """The kernel with grouped heads as queries, if it has a single query."""
     if kernel.gradients is not None or kernel.queries != 1 or not kernel.window.is_open:
         return kernel
     for n, size in enumerate(kernel.outer):
@@ -75,7 +75,7 @@ def _with_rows(kernel: Attention, n: int) -> Attention:
 
 
 class Few(Main):
-    """The functions of one kernel of few queries."""
+    """The functions of a kernel with few queries."""
 
     def __init__(self, kernel: Attention, tiling: Tiling) -> None:
         super().__init__(kernel, tiling)
@@ -89,7 +89,7 @@ class Few(Main):
         self.parts += [self._pack(), self._scores(), self._values(), self._finish()]
 
     def emitted(self) -> Emitted:
-        """All functions, and the phase that runs them."""
+        """All functions and phases."""
         k = self.kernel
         tasks = math.prod(k.outer)
         if not tasks:
@@ -100,7 +100,7 @@ class Few(Main):
     # Parts
 
     def _pack(self) -> Writer:
-        """Queries, scaled; nothing seen yet."""
+        """Scale the queries and initialize the softmax state."""
         k, t = self.kernel, self.tiling
         part = self.part("pack", ["ptr %from"])
         code, v, rows = part.code, part.v, self.rows(k.q)
@@ -120,7 +120,7 @@ class Few(Main):
         return code
 
     def _scores(self) -> Writer:
-        """Scores of a tile, 2^(score - largest), the sums of these, and what older sums lose."""
+        """Scores of a tile, 2^(score - max), their sums, and the decay of older sums."""
         k = self.kernel
         params = ["ptr %keys", "i64 %count", "i64 %key"]
         part = self.part("scores", [*params, *(f"ptr %{label}" for label in k.pairs)])
@@ -130,7 +130,7 @@ class Few(Main):
         return part.code
 
     def _score_row(self, part: Routine, i: int) -> Vector:
-        """The scores of one query; the largest ones, lane by lane."""
+        """The scores of one query; the maxima lane by lane."""
         code, v, t = part.code, part.v, self.tiling
         lowest = part.constant(-math.inf)
         target = part.place("scores", i * KEYS)
@@ -157,6 +157,7 @@ class Few(Main):
                 mask = first_lanes(v, left) if left < t.lanes else None
                 total = v.fma(rows.read(v, source, begin, mask), q, total)
             sums.append(total)
+        # A tree of pairwise transposes and adds: n vectors to one of their n sums, in n - 1 adds.
         size = 1
         while len(sums) > 1:
             pairs = zip(sums[::2], sums[1::2], strict=True)
@@ -165,7 +166,7 @@ class Few(Main):
         return sums[0]
 
     def _seen(self, part: Routine, i: int, x: Vector, index: str) -> Vector:
-        """Scores with bias and mask; -inf after the last key and outside of the window."""
+        """Scores with bias and mask; -inf past the last key and outside of the window."""
         k, v, code = self.kernel, part.v, part.code
         inside = v.first(code.let(f"sub i64 %count, {index}"))
         for label, access in k.pairs.items():
@@ -269,7 +270,7 @@ class Few(Main):
                 one.store(stored(one, lse, k.dtype(k.lse)), at)
         return code
 
-    # The function that runs tasks
+    # The task function
 
     def _main(self) -> Writer:
         k = self.kernel
@@ -298,7 +299,7 @@ class Few(Main):
         return code
 
     def _range(self) -> tuple[int, int]:
-        """The keys that some query sees: begin and end."""
+        """The keys visible to some query: begin and end."""
         k, window = self.kernel, self.kernel.window
         begin = 0 if window.left is None else max(0, window.shift - window.left)
         end = k.keys
@@ -308,7 +309,7 @@ class Few(Main):
 
 
 def _read(part: Routine, rows: PackedRows, at: str, mask: Vector) -> Vector:
-    """Neighbouring keys of a bias or a mask: one number for all of them if it has no columns."""
+    """Contiguous keys of a bias or a mask: one broadcast number if it has no columns."""
     if rows.column:
         return rows.read(part.v, at, 0, mask)
     return part.v.splat(replace(rows, column=1).read(part.one, at, 0))

@@ -1,7 +1,7 @@
-"""The parts of the forward kernel: scores, softmax, values, and the end of a tile of queries.
+"""Parts of the forward kernel: scores, softmax, values, and the epilogue of a query tile.
 
-What softmax needs of each query (the largest score, the sum) is kept lane by lane. A kernel whose
-keys are one tile needs nothing of the online softmax: its values are divided and written at once.
+The softmax state of each query (maximum and sum) is kept lane by lane. A kernel with a single tile
+of keys needs no online softmax: its values are divided and written at once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vector
 from weft.kernels.attention import Attention
 
-SCORES = ["ptr %keys", "i64 %count", "i64 %first"]  # the parameters of a part that makes scores
+SCORES = ["ptr %keys", "i64 %count", "i64 %first"]  # parameters of a score part
 
 
 def write_scores(part: Routine, kernel: Attention, blocks: ScoreBlocks) -> Writer:
-    """scores[key][query] of a tile, and the largest of each query so far."""
+    """scores[key][query] of a tile, and the running maximum of each query."""
     code, t, queries = part.code, part.tiling, part.place("queries")
     height, tail = t.key_rows, kernel.keys % t.key_rows
 
@@ -53,7 +53,7 @@ def _larger(part: Routine, a: Vector, b: Vector) -> Vector:
 
 
 def write_softmax(name: str, t: Tiling, layout: ScratchPieces, *, online: bool) -> Writer:
-    """Scores become 2^(score - largest); their sums are carried on."""
+    """Scores become 2^(score - max); their sums are carried on."""
     part = Routine(name, ["i64 %count"], t, layout)
     code, v = part.code, part.v
     tops, sums = begin_softmax(part, online=online)
@@ -71,14 +71,14 @@ def write_softmax(name: str, t: Tiling, layout: ScratchPieces, *, online: bool) 
 
 
 def begin_softmax(part: Routine, *, online: bool) -> tuple[list[Vector], list[Vector]]:
-    """The largest score of each query, and the sums before this tile.
+    """The maximum of each query, and the sums before this tile.
 
-    With `online` there are tiles before this one, and `decay` is what their sums have to lose.
+    With `online` there are earlier tiles, and `decay` is the factor that rescales their sums.
     """
     v, t = part.v, part.tiling
     lowest, zero = part.constant(-math.inf), part.constant(0.0)
     now = part.each("top")
-    # A query that has seen nothing yet has no largest score: any number will do.
+    # A query without visible keys has the maximum -inf: use any finite number.
     tops = [v.select(v.compare("oeq", x, lowest), zero, x) for x in now]
     sums = [zero] * t.vectors
     if online:
@@ -101,7 +101,7 @@ class ValueProduct(Routine):
         self.kernel, self.row = kernel, row
 
     def write(self, *, online: bool) -> Writer:
-        """Blocks of queries and columns one after another; without `online` they are the result."""
+        """Register blocks of queries and columns; without `online` they are the final result."""
         begin = 0
         if not online:
             keep_shares(self, self.kernel)
@@ -148,14 +148,14 @@ class ValueProduct(Routine):
                 write_row(self, self.kernel, made, at, begin)
 
     def _exists(self, index: str, i: int) -> str:
-        """Whether row i of a block is one of the tile's rows."""
+        """Whether row i of a block is inside of the tile."""
         if self.kernel.queries % self.tiling.queries == 0:
             return "true"
         return self.code.let(f"icmp slt i64 {self.code.let(f'add i64 {index}, {i}')}, %rows")
 
 
 def write_row(part: Routine, kernel: Attention, row: list[Vector], at: str, begin: int) -> None:
-    """Write columns of a row of the result to %to."""
+    """Store columns of a result row to %to."""
     access, dtype, v = kernel.out, kernel.dtype(kernel.out), part.v
     target = moved(part.code, "%to", at, access.row, memory_kind(dtype))
     for j, x in enumerate(row):
@@ -164,7 +164,7 @@ def write_row(part: Routine, kernel: Attention, row: list[Vector], at: str, begi
 
 
 def keep_shares(part: Routine, kernel: Attention) -> None:
-    """What each query's sums are multiplied by in the end: 1 / sum, kept as `decay`."""
+    """The final factor of each query's sums: 1 / sum, kept as `decay`."""
     v, zero, one = part.v, part.constant(0.0), part.constant(1.0)
     nothing = part.constant(0.0 if kernel.empty == "zero" else math.nan)
     sums = part.each("sum")
@@ -188,7 +188,7 @@ def write_finish(name: str, t: Tiling, layout: ScratchPieces, kernel: Attention)
 
 
 def write_lse(name: str, t: Tiling, layout: ScratchPieces, kernel: Attention) -> Writer:
-    """The logsumexp of each query: -inf if it has seen nothing."""
+    """The logsumexp of each query: -inf without visible keys."""
     part = Routine(name, ["ptr %to", "i64 %rows"], t, layout)
     assert kernel.lse is not None
     v, dtype = part.v, kernel.dtype(kernel.lse)

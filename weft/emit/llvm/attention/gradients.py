@@ -1,7 +1,7 @@
-"""The parts of the backward kernel: probabilities and their gradients, and the products of these.
+"""Parts of the backward kernel: probabilities, their gradients, and their contractions.
 
-For a tile of keys and a tile of queries, with the logsumexp and the sum of out * gradient of each
-query at hand:
+For a tile of keys and a tile of queries, given the logsumexp and the dot product of out and dout of
+each query:
 
     p[key][query]  = 2^(score - lse)
     ds[key][query] = scale * p * (sum over d of dout[query, d] * v[key, d] - dot of out and dout)
@@ -43,7 +43,7 @@ class Weights:
         )
 
     def write(self) -> Writer:
-        """Blocks of keys one after another."""
+        """Register blocks of keys."""
         code, height = self.part.code, self.tiling.key_rows
         whole = code.let(f"and i64 %count, {-height}")
         with code.loop(0, whole, height) as loop:
@@ -54,7 +54,7 @@ class Weights:
         return code
 
     def _facts(self, which: int) -> list[Vector]:
-        """The logsumexp (0), the dot of out and dout (1), 1 / keys seen (2) of each query."""
+        """Per-query facts: logsumexp (0), dot of out and dout (1), 1 / visible keys (2)."""
         t, v = self.tiling, self.part.v
         begin = which * t.queries
         return [
@@ -81,7 +81,7 @@ class Weights:
         self._store("slopes", index, self._visible(made, index))
 
     def _uniform(self, weights: VectorBlock, scores: VectorBlock, lse: list[Vector]) -> VectorBlock:
-        """Queries whose keys are all hidden behind a finite number see each of them alike."""
+        """Fully masked queries with a finite fill attend uniformly."""
         if not self.kernel.may_be_alike:
             return weights
         v, part = self.part.v, self.part
@@ -96,7 +96,7 @@ class Weights:
         return found
 
     def _visible(self, slopes: VectorBlock, index: str) -> VectorBlock:
-        """No gradient flows through hidden scores."""
+        """Masked scores have gradient 0."""
         if self.kernel.mask is None:
             return slopes
         v, zero = self.part.v, self.part.constant(0.0)
@@ -126,17 +126,17 @@ class Weights:
 
 
 class Products:
-    """to[key] += pairs[key][query] * from[query], or (without `keys`) the other way around."""
+    """to[key] += pairs[key][query] * from[query], or the transposed product without `keys`."""
 
     def __init__(self, main: Main, label: str, row: int, depth: int) -> None:
         params = ["ptr %pairs", "ptr %from", "ptr %to", "i64 %count", "i64 %steps"]
         self.part = main.part(label, params)
-        self.row, self.depth = row, depth  # row: the stride of rows of %from
+        self.row, self.depth = row, depth  # row: the row stride of %from
         self.kernel = main.kernel
         self.tiling, self.code, self.v = main.tiling, self.part.code, self.part.v
 
     def write(self, *, keys: bool) -> Writer:
-        """Register blocks of rows and columns one after another."""
+        """Register blocks of rows and columns."""
         t, code, begin = self.tiling, self.code, 0
         for columns in t.columns(self.depth):
             height = min(t.rows(columns), t.queries)
@@ -170,9 +170,9 @@ class Products:
 
 
 def write_facts(main: Main) -> Writer:
-    """What a tile of queries needs beside its rows: logsumexp and the dot of out and dout.
+    """The facts of a tile of queries: logsumexp and the dot of out and dout.
 
-    Queries that see nothing, and those that do not exist, weigh nothing.
+    Queries without visible keys, and padding rows, have weight 0.
     """
     k, t = main.kernel, main.tiling
     assert k.gradients is not None and k.lse is not None
@@ -200,7 +200,7 @@ def write_facts(main: Main) -> Writer:
 
 
 def _share(part: Routine, kernel: Attention, row: str) -> Vector:
-    """1 / how many keys a query's window holds."""
+    """1 / the number of keys in a query's window."""
     code, window, one = part.code, kernel.window, part.one
     at = code.let(f"add nsw i64 {code.let(f'add i64 {row}, %query')}, {window.shift}")
     begin, end = "0", str(kernel.keys)
@@ -213,7 +213,7 @@ def _share(part: Routine, kernel: Attention, row: str) -> Vector:
 
 
 def _dot(main: Main, part: Routine, row: str) -> Vector:
-    """A row of %out times one of %dout, yet to be added up."""
+    """The lanewise product of a row of %out and one of %dout, not yet summed."""
     k, v, code = main.kernel, part.v, part.code
     assert k.gradients is not None
     sides = [
@@ -230,7 +230,7 @@ def _dot(main: Main, part: Routine, row: str) -> Vector:
 
 
 def write_rows(main: Main, label: str, access: Access, depth: int, scale: float) -> Writer:
-    """Write held rows, times a number, to an operand."""
+    """Store accumulated rows, scaled, to an operand."""
     part = main.part(label, ["ptr %from", "ptr %to", "i64 %count"])
     code, v, t, dtype = part.code, part.v, main.tiling, main.kernel.dtype(access)
     with code.loop(0, "%count") as loop:
@@ -244,7 +244,7 @@ def write_rows(main: Main, label: str, access: Access, depth: int, scale: float)
 
 
 def write_bias(main: Main, access: Access) -> Writer:
-    """Write the gradients of a tile's scores, as those of a bias: to[query][key]."""
+    """Store the gradients of a tile's scores as those of a bias: to[query][key]."""
     t, dtype = main.tiling, main.kernel.dtype(access)
     part = main.part("write_bias", ["ptr %to", "i64 %count", "i64 %rows"])
     code, kind = part.code, memory_kind(dtype)

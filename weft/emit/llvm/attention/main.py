@@ -1,4 +1,4 @@
-"""What the forward and the backward kernel share: tasks, addresses, tiles of keys, packed parts."""
+"""Common parts of the forward and backward kernels: tasks, addresses, key tiles, packing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.kernels.attention import Access, Attention
 
 
 class Main:
-    """Writes the function that runs tasks, and the parts that it calls."""
+    """Emits the task function and the parts (internal functions) that it calls."""
 
     def __init__(self, kernel: Attention, tiling: Tiling) -> None:
         self.kernel, self.tiling = kernel, tiling
@@ -33,23 +33,23 @@ class Main:
         return f"{self.kernel.name}_{label}"
 
     def call(self, code: Writer, label: str, *given: tuple[str, str]) -> None:
-        """Call a part with the scratch and (type, value) pairs."""
+        """Call a part with the scratch pointer and (type, value) pairs."""
         listed = ", ".join(["ptr %scratch", *(f"{type} {text}" for type, text in given)])
         code.do(f"call void @{self.name(label)}({listed})")
 
     def rows(self, access: Access) -> PackedRows:
-        """The rows of an operand at one point of the outer dims."""
+        """The rows of an operand at one outer point."""
         dtype = self.kernel.dtype(access)
         return PackedRows(dtype, access.row, access.column, self.tiling.kind)
 
     def row_of(self, access: Access, depth: int) -> int:
-        """The stride of rows that are read where they are, or packed."""
+        """The row stride of rows read in place, or packed."""
         if in_place(self.kernel, access):
             return access.row
         return self.tiling.padded(depth)
 
     def add_packed(self, label: str, access: Access, rows: int, depth: int) -> None:
-        """Room and a part for rows that cannot be read where they are."""
+        """Scratch and a part for rows that cannot be read in place."""
         if in_place(self.kernel, access):
             return
         self.layout.add(label, rows * self.tiling.padded(depth))
@@ -59,7 +59,7 @@ class Main:
         self.parts.append(part.code)
 
     def add_turn(self, access: Access) -> None:
-        """A part that turns a tile of rows: to[column][row] = scale * from[row][column]."""
+        """A part that transposes a tile of rows: to[column][row] = scale * from[row][column]."""
         label, kind = self._turning(access), self.tiling.kind
         params = ["ptr %from", "ptr %to", "i64 %rows", "i64 %stride", "i64 %depth"]
         part = self.part(label, [*params, f"{kind} %scale"])
@@ -72,14 +72,14 @@ class Main:
         self.parts.append(part.code)
 
     def _turning(self, access: Access) -> str:
-        """Operands that lie alike are turned by one function."""
+        """Operands of the same layout share a transpose function."""
         columns = access.column if access.row else 0
         return f"turn_{self.kernel.dtype(access)}_{columns}"
 
     def turn(
         self, code: Writer, access: Access, at: str, to: str, rows: str, depth: int, scale: float
     ) -> None:
-        """Turn a tile of rows."""
+        """Transpose a tile of rows."""
         number = float_text(scale, self.tiling.kind)
         given = (("ptr", at), ("ptr", to), ("i64", rows), ("i64", str(access.row)))
         self.call(
@@ -99,7 +99,7 @@ class Main:
         return Across(part.v, self.rows(access), to, last, stride, vectors, change)
 
     def add_pairs(self) -> None:
-        """Room and parts for tiles of the bias and the mask, laid out as scores are."""
+        """Scratch and parts for tiles of bias and mask, in the layout of scores."""
         t, k = self.tiling, self.kernel
         for label, access in k.pairs.items():
             self.layout.add(label, t.queries * t.padded(t.keys))
@@ -120,14 +120,14 @@ class Main:
         one = part.constant(1.0)
         return (lambda x: x) if self.kernel.mask.hides else (lambda x: part.v.sub(one, x))
 
-    # Inside of the function that runs tasks
+    # Inside of the task function
 
     def place(self, code: Writer, label: str) -> str:
-        """The address of a piece of the scratch."""
+        """The address of a scratch piece."""
         return code.let(f"getelementptr i8, ptr %scratch, i64 {self.layout.places[label]}")
 
     def split(self, code: Writer, index: str, sizes: tuple[int, ...]) -> list[str]:
-        """A number as one along each of some sizes, the last the fastest."""
+        """A linear index as one index along each size, the last the fastest."""
         found: list[str] = []
         for size in reversed(sizes):
             found.insert(0, code.let(f"urem i64 {index}, {size}"))
@@ -135,7 +135,7 @@ class Main:
         return found
 
     def base(self, code: Writer, access: Access, outer: list[str]) -> str:
-        """The address of an operand at a point of the outer dims."""
+        """The address of an operand at an outer point."""
         place = code.let(f"getelementptr ptr, ptr %operands, i64 {access.operand}")
         base = code.let(f"load ptr, ptr {place}")
         kind = memory_kind(self.kernel.dtype(access))
@@ -151,7 +151,7 @@ class Main:
         return moved(code, base, index, access.row, memory_kind(self.kernel.dtype(access)))
 
     def tile(self, code: Writer, label: str, access: Access, at: str, count: str) -> str:
-        """A tile's rows: where they are, or packed into the scratch."""
+        """A tile's rows: in place, or packed into scratch."""
         if in_place(self.kernel, access):
             return at
         self.call(code, f"pack_{label}", ("ptr", at), ("i64", count))
@@ -160,7 +160,7 @@ class Main:
     def pairs(
         self, code: Writer, bases: dict[str, str], query: str, key: str, rows: str, count: str
     ) -> None:
-        """Bring the bias and the mask of a tile into the scratch."""
+        """Pack bias and mask of a tile into scratch."""
         k = self.kernel
         for label, access in k.pairs.items():
             at = self.row(code, access, bases[label], query)
@@ -169,11 +169,11 @@ class Main:
 
     @property
     def height(self) -> int:
-        """Keys that are seen or left out together: those of a register block."""
+        """The granularity of skipped keys: a register block."""
         return self.tiling.key_rows
 
     def keys_seen(self, code: Writer, aligned: str, rows: str) -> tuple[str, str]:
-        """The keys that some of the queries see: begin and end, in whole register blocks."""
+        """The keys visible to some query: begin and end, in whole register blocks."""
         k, height = self.kernel, self.height
         begin, end = "0", str(k.keys)
         if k.window.left is not None:

@@ -1,6 +1,6 @@
-"""The forward kernel of attention: tiles of queries, each against tiles of keys one after another.
+"""The forward kernel: tiles of queries, each against all tiles of keys (online softmax).
 
-Keys and values that have to be packed are packed once for a task, if there is room for all of them.
+Keys and values that need packing are packed once a task, if all of them fit.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from weft.emit.llvm.writer.nest import function
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.attention import Access, Attention
 
-ROOM = 1 << 20  # bytes of packed keys and values that a thread may hold
-ENOUGH = 64  # tasks that keep many threads busy
+ROOM = 1 << 20  # bytes of packed keys and values a thread
+ENOUGH = 64  # tasks that keep all threads busy
 
 
 class ForwardKernel(Main):
     """The functions of one forward kernel."""
 
-    always_online = False  # also where all keys are one tile
+    always_online = False  # also with a single tile of keys
 
     def __init__(self, kernel: Attention, tiling: Tiling) -> None:
         super().__init__(kernel, tiling)
-        # Windows leave tiles out, so that several may be needed even where one would hold all.
+        # Windows skip tiles, so several may pay off even where one would hold all keys.
         self.online = self.always_online or kernel.keys > tiling.keys
         self.width = tiling.padded(kernel.value_depth)
         self.tiles = -(-kernel.queries // tiling.queries)
         points = math.prod(kernel.outer)
-        self.together = max(1, min(self.tiles, points * self.tiles // ENOUGH))  # tiles of a task
-        self.tasks = -(-self.tiles // self.together)  # at one point
+        # query tiles of a task
+        self.together = max(1, min(self.tiles, points * self.tiles // ENOUGH))
+        self.tasks = -(-self.tiles // self.together)  # query tiles at one outer point
         width = tiling.padded(kernel.depth) + self.width
         self.ahead = kernel.keys * width * kernel.held.numpy.itemsize <= ROOM
         self.layout.add("queries", tiling.queries * tiling.padded(kernel.depth))
@@ -55,7 +56,7 @@ class ForwardKernel(Main):
         self._add_parts()
 
     def emitted(self) -> Emitted:
-        """All functions, and the phase that runs them."""
+        """All functions and phases."""
         k = self.kernel
         tasks = math.prod(k.outer) * self.tasks
         if not tasks or not k.value_depth:
@@ -121,12 +122,12 @@ class ForwardKernel(Main):
             self.call(code, "lse", ("ptr", lse), ("i64", rows))
 
     def _bring(self, code: Writer, at: str, rows: str) -> None:
-        """Bring a tile of queries into the scratch."""
+        """Transpose a tile of queries into scratch."""
         k, to = self.kernel, self.place(code, "queries")
         self.turn(code, k.q, at, to, rows, k.depth, k.scale * LOG2_E)
 
     def _clear(self, code: Writer) -> None:
-        """Nothing seen yet."""
+        """Initialize the softmax state."""
         t, v = self.tiling, Vectors(code, self.tiling.lanes)
         for name, value in (("top", -math.inf), ("was", -math.inf), ("sum", 0.0)):
             place = self.place(code, name)
@@ -145,7 +146,7 @@ class ForwardKernel(Main):
         begin, end = self.keys_seen(code, aligned, rows)
         if not self.online:
             count = code.let(f"sub i64 {end}, {begin}")
-            # There is something to write even where no key is seen.
+            # Results are stored even without visible keys.
             count = code.call("i64", "llvm.smax.i64", ("i64", count), ("i64", "0"))
             self._tile(code, begin, count, first, aligned, rows, bases, out)
             return
@@ -183,7 +184,7 @@ class ForwardKernel(Main):
     def _rows(
         self, code: Writer, label: str, access: Access, base: str, key: str, count: str
     ) -> str:
-        """The rows of a tile of keys: where they are, packed before, or packed now."""
+        """The rows of a tile of keys: in place, packed before, or packed now."""
         if self.ahead and not in_place(self.kernel, access):
             depth = self.kernel.depth if label == "keys" else self.kernel.value_depth
             padded = self.tiling.padded(depth)

@@ -1,4 +1,4 @@
-"""Operands brought into a thread's scratch: as they are, or with their rows along the lanes."""
+"""Packing of operands into a thread's scratch: row-major, or transposed with rows along lanes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.ir.types import DType
 
 @dataclass(frozen=True, slots=True)
 class PackedRows:
-    """Rows at %from: their dtype, the strides of rows and columns, and the kind that is held."""
+    """Rows at %from: dtype, strides of rows and columns, and the compute type."""
 
     dtype: DType
     row: int
@@ -22,13 +22,13 @@ class PackedRows:
     kind: str
 
     def held(self, v: Vectors, x: Vector) -> Vector:
-        """Elements as they were loaded -> as they are held; booleans as 0 and 1."""
+        """Loaded elements converted to the compute type; booleans as 0 and 1."""
         if x.kind == "i1":
             return v.cast("uitofp", x, self.kind)
         return v.cast("fpext" if BITS[x.kind] < BITS[self.kind] else "fptrunc", x, self.kind)
 
     def read(self, v: Vectors, source: str, begin: int, mask: Vector | None = None) -> Vector:
-        """Neighbouring columns of a row; zeros where a mask says so."""
+        """Contiguous columns of a row; zeros where masked out."""
         if self.column == 1:
             return self.held(v, load(v, source, begin, self.dtype, mask)[0])
         lanes = ", ".join(f"i64 {(begin + n) * self.column}" for n in range(v.width))
@@ -45,13 +45,13 @@ class PackedRows:
 
 
 def stored(v: Vectors, x: Vector, dtype: DType) -> Vector:
-    """Held numbers as they lie in memory."""
+    """Values converted to the memory type."""
     wanted = "double" if dtype.bits == 64 else "float"
     return to_memory(v, v.cast("fpext" if wanted == "double" else "fptrunc", x, wanted), dtype)
 
 
 def pack_rows(code: Writer, rows: PackedRows, to: str, count: str, lanes: int, depth: int) -> None:
-    """Copy rows as held numbers, with zeros up to whole vectors."""
+    """Copy rows in the compute type, zero-padded to whole vectors."""
     v = Vectors(code, lanes)
     padded = -(-depth // lanes) * lanes
     with code.loop(0, count) as loop:
@@ -64,15 +64,15 @@ def pack_rows(code: Writer, rows: PackedRows, to: str, count: str, lanes: int, d
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """Writes to[column][row] from rows at %from; rows after the last one repeat it.
+    """Stores to[column][row] from rows at %from; padding rows repeat the last one.
 
-    There is room for whole vectors of columns, and for as many rows as `vectors` have lanes.
+    Scratch has room for whole vectors of columns, and for as many rows as `vectors` have lanes.
     """
 
     v: Vectors
     rows: PackedRows
     to: str
-    last: str  # the number of the last row
+    last: str  # number of the last row
     stride: str  # of rows
     vectors: int
     change: Callable[[Vector], Vector]
@@ -124,7 +124,7 @@ class Across:
 
 
 def transposed(v: Vectors, rows: list[Vector]) -> list[Vector]:
-    """The columns of a square of vectors: blocks off the diagonal change places, size by size."""
+    """The transpose of a square of vectors: off-diagonal blocks are swapped, size by size."""
     rows, size = list(rows), 1
     while size < v.width:
         for i in range(v.width):

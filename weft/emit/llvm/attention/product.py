@@ -1,10 +1,10 @@
-"""The matrix product of attention: a register block of rows and vectors, kept over all steps.
+"""The contraction of attention: a register block of rows and vectors, kept over all steps.
 
     block[i][j] += left[i, step] * right[step, j]
 
-Elements of the left side are spread over all lanes, rows of the right side are read in vectors.
-Every product of attention, forward and backward, is of this form without a transposed copy: only
-the strides of the left side differ.
+Elements of the left side are broadcast, rows of the right side are loaded as vectors. Every
+contraction of attention, forward and backward, has this form without a transposed copy: only the
+strides of the left side differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.ir.types import DType
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Elements that are spread over lanes: where they begin, and the strides between them."""
+    """Elements to broadcast: their base address and strides."""
 
     base: str
     row: int
@@ -28,20 +28,20 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class VectorRows:
-    """Rows of vectors: where they begin, and the stride between rows."""
+    """Rows of vectors: their base address and row stride."""
 
     base: str
     step: int
-    last: int | None = None  # how many lanes of the last vector there are, if not all
-    dtype: DType | None = None  # of the elements in memory, if they are not held numbers
+    last: int | None = None  # valid lanes of the last vector, if not all
+    dtype: DType | None = None  # element type in memory, if it differs
 
 
 VectorBlock = list[list[Vector]]
-UNROLL = 4  # steps that are written one after another
+UNROLL = 4  # unrolled steps
 
 
 def zeros(vectors: Vectors, rows: int, columns: int, kind: str) -> VectorBlock:
-    """A block of nothing."""
+    """A zeroed block."""
     zero = Vector("zeroinitializer" if vectors.width > 1 else "0.0", kind, vectors.width)
     return [[zero] * columns for _ in range(rows)]
 
@@ -55,7 +55,7 @@ def product(
     *,
     whole: bool = False,
 ) -> VectorBlock:
-    """The block with the products of all steps added; `whole`: they are a multiple of UNROLL."""
+    """The block with the products of all steps added; `whole`: a multiple of UNROLL steps."""
     code = vectors.code
     if isinstance(steps, int):
         rest = steps % UNROLL
@@ -92,7 +92,7 @@ def _loop(
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where a round of steps reads."""
+    """The addresses of one unrolled iteration."""
 
     left: str
     right: str
@@ -131,7 +131,7 @@ def _step(vectors: Vectors, block: VectorBlock, at: _Places, n: int, left: Left)
 
 
 def _read(vectors: Vectors, at: _Places, index: int, kind: str, lanes: int | None) -> Vector:
-    """A vector of a row, as held numbers."""
+    """A vector of a row, in the compute type."""
     if at.rows.dtype is None:
         return read_first(vectors, vectors.at(at.right, index, kind), kind, lanes)
     mask = None if lanes is None else first_lanes(vectors, lanes)
@@ -146,10 +146,11 @@ def read_first(vectors: Vectors, place: str, kind: str, lanes: int | None) -> Ve
 
 
 def write_first(vectors: Vectors, x: Vector, place: str, lanes: int) -> None:
-    """Write the first lanes of a vector, or all of it."""
+    """Store the first lanes of a vector, or all of it."""
     if lanes >= vectors.width:
         vectors.store(x, place)
-    elif lanes == 1:  # LLVM 22 stores four bytes where one lane of a narrowed vector is masked
+    # LLVM 22 bug: a masked store of one lane of a narrowed vector writes four bytes
+    elif lanes == 1:
         one = Vector(vectors.code.let(f"extractelement {x.typed}, i64 0"), x.kind)
         Vectors(vectors.code, 1).store(one, place)
     else:
@@ -163,6 +164,6 @@ def first_lanes(vectors: Vectors, lanes: int) -> Vector:
 
 
 def _like(block: VectorBlock, texts: tuple[str, ...]) -> VectorBlock:
-    """The same block with other values."""
+    """A block of the same shape with other values."""
     given = iter(texts)
     return [[Vector(next(given), x.kind, x.width) for x in row] for row in block]

@@ -1,7 +1,7 @@
-"""A register block of scores[key][query]: the product, the bias, and what is not seen.
+"""A register block of scores[key][query]: the contraction, the bias, and masking.
 
-Queries lie along the lanes; keys are read where they are. Scores are in units of log(2), because
-the queries were multiplied by scale / log(2): 2^score is what softmax calls its exponential.
+Queries are along the lanes; keys are read in place. Scores are in units of log(2), because the
+queries were multiplied by scale / log(2): softmax's exponential is 2^score, which is cheaper.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOG2_E = 1 / math.log(2)
 
 
 def finite_fill(kernel: Attention) -> float:
-    """What hidden scores are, in units of log(2): finite ones stay finite."""
+    """The score of hidden keys, in units of log(2): a finite fill stays finite."""
     assert kernel.mask is not None
     fill = kernel.mask.fill
     largest = float(np.finfo(kernel.held.numpy).max)
@@ -28,7 +28,7 @@ def finite_fill(kernel: Attention) -> float:
 
 
 class ScoreBlocks:
-    """Writes blocks of scores into a function that has %first: where query 0 is among the keys."""
+    """Emits blocks of scores in a function with %first: the position of query 0 among the keys."""
 
     def __init__(self, part: Routine, kernel: Attention, key_row: int) -> None:
         self.part, self.kernel, self.row = part, kernel, key_row
@@ -43,11 +43,11 @@ class ScoreBlocks:
         return self.shown(block, index)
 
     def shown(self, block: VectorBlock, index: str) -> VectorBlock:
-        """Scores with the bias, and without what is not seen."""
+        """Scores with bias and masking applied."""
         return self._windowed(self._masked(self._biased(block, index), index), index)
 
     def tile_row(self, name: str, index: str, i: int) -> list[Vector]:
-        """The numbers of one key in a piece of the scratch that is laid out as scores are."""
+        """One key's row in a scratch piece with the layout of scores."""
         t = self.tiling
         at = self.v.at(self.part.place(name, index, t.queries), i * t.queries, t.kind)
         steps = range(0, t.queries, t.lanes)
@@ -74,7 +74,7 @@ class ScoreBlocks:
         ]
 
     def _windowed(self, block: VectorBlock, index: str) -> VectorBlock:
-        """The block with -inf where a query does not see a key."""
+        """The block with -inf outside of the window."""
         if self.kernel.window.is_open:
             return block
         code, part = self.code, self.part
@@ -92,7 +92,7 @@ class ScoreBlocks:
         ]
 
     def _cut(self, here: str, rows: int) -> str:
-        """Whether some query does not see some key of a block."""
+        """Whether the window cuts through a block."""
         code, window = self.code, self.kernel.window
         found: list[str] = []
         if window.right is not None:
@@ -104,7 +104,7 @@ class ScoreBlocks:
         return found[0] if len(found) == 1 else code.let(f"or i1 {', '.join(found)}")
 
     def _seen(self, row: list[Vector], here: str, i: int) -> list[Vector]:
-        """One key: query n sees it if -left <= here + i - n <= right."""
+        """One key: visible to query n if -left <= here + i - n <= right."""
         code, v, window = self.code, self.v, self.kernel.window
         nothing = self.part.constant(-math.inf)
         made = []

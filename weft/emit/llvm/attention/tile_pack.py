@@ -1,4 +1,4 @@
-"""Operands of attention as tiles of bf16: cells of 32 bits hold two of a row or a column."""
+"""Packing for AMX tiles of bf16: 32-bit cells hold two elements of a row or a column."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from weft.emit.llvm.writer.nest import smaller
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.attention import Attention
 
-STEP = 2 * LINES  # elements of a line of a tile
+STEP = 2 * LINES  # elements of a tile's line
 
 
 def turn_queries(part: Routine, kernel: Attention) -> Writer:
-    """queries[d / 2][query], two steps of the depth in a cell; rows after the last repeat it."""
+    """queries[d / 2][query], two depth steps in a cell; padding rows repeat the last."""
     code, v, t = part.code, part.v, part.tiling
     last = code.let("sub i64 %rows, 1")
     wide = Vectors(code, STEP)
@@ -40,7 +40,7 @@ def turn_queries(part: Routine, kernel: Attention) -> Writer:
 
 
 def in_squares(code: Writer, size: int, step: int, square: Callable[[str, int], None]) -> None:
-    """All of a dim: a loop over whole steps, then the rest; told where, and how many."""
+    """A dim in full steps, then the rest; the callback gets begin and count."""
     whole, rest = size - size % step, size % step
     if whole:
         with code.loop(0, whole, step, at_least_once=True) as loop:
@@ -50,7 +50,7 @@ def in_squares(code: Writer, size: int, step: int, square: Callable[[str, int], 
 
 
 def pack_keys(part: Routine, kernel: Attention) -> Writer:
-    """keys[key][d] of whole tiles, zeros where there is nothing."""
+    """keys[key][d] in whole tiles, zero-padded."""
     code, v = part.code, Vectors(part.code, STEP)
     padded = -(-kernel.depth // STEP) * STEP
     to = part.place("keys")
@@ -70,7 +70,7 @@ def pack_keys(part: Routine, kernel: Attention) -> Writer:
 
 
 def turn_values(part: Routine, kernel: Attention, keys: int) -> Writer:
-    """values[d][key], in lines of so many keys; zeros up to whole tiles."""
+    """values[d][key], in lines of so many keys, zero-padded to whole tiles."""
     code = part.code
     turning = _Turning(part, kernel.v.row, keys)
 
@@ -90,7 +90,7 @@ def turn_values(part: Routine, kernel: Attention, keys: int) -> Writer:
 
 
 class _Turning:
-    """Squares of values, in the function that turns them."""
+    """Transposition of squares of values."""
 
     def __init__(self, part: Routine, row: int, keys: int) -> None:
         self.part, self.row, self.keys = part, row, keys
@@ -99,7 +99,7 @@ class _Turning:
         self.last = part.code.let("sub i64 %count, 1")
 
     def square(self, key: str, d: str, width: int, *, tail: bool) -> None:
-        """16 columns of 32 keys, or of those that there are."""
+        """16 columns of 32 keys, or the remaining ones."""
         code, v = self.code, self.v
         cells = []
         for n in range(0, STEP, 2):

@@ -1,4 +1,4 @@
-"""The parts of the forward kernel on matrix tiles: products, softmax, and the end of a tile."""
+"""Parts of the forward kernel on AMX tiles: contractions, softmax, and the epilogue."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vector
 from weft.kernels.attention import Attention
 
-_UPPER = -(1 << 16)  # the bits of an f32 that bf16 has
-_LEAST = -100  # the power of two of a probability that is not 0: what bf16 leaves of it is normal
+_UPPER = -(1 << 16)  # the bits of an f32 that bf16 keeps
+_LEAST = -100  # exponent below which a probability is flushed: its bf16 remainder stays normal
 
 
 def write_multiply(part: Routine, depth: int, key_row: int) -> Writer:
-    """scores[key][query] of a tile of keys, 16 of them at a time."""
+    """scores[key][query] of a tile of keys, 16 at a time."""
     code, t = part.code, part.tiling
     registers, vectors = Registers(LINES, t.vectors), range(t.vectors)
     left, queries = registers.left(0), part.place("queries")
@@ -48,7 +48,7 @@ def write_multiply(part: Routine, depth: int, key_row: int) -> Writer:
 
 
 class TileScores(ScoreBlocks):
-    """Blocks of scores that are multiplied already, but for the scale."""
+    """Blocks of scores that are multiplied already, without the scale."""
 
     def block(self, index: str, rows: int, queries: str, keys: str = "%keys") -> VectorBlock:
         """The scores of some keys of a tile from an index on, and all queries of a tile."""
@@ -58,7 +58,7 @@ class TileScores(ScoreBlocks):
 
 
 def write_split_softmax(part: Routine, keys: int) -> Writer:
-    """Scores become 2^(score - largest), the sum of two numbers in bf16, two keys in a cell."""
+    """Scores become 2^(score - max) as a sum of two bf16 numbers, two keys in a cell."""
     code, v = part.code, part.v
     tops, sums = begin_softmax(part, online=True)
     pairs = code.let("and i64 %count, -2")
@@ -80,7 +80,7 @@ def write_split_softmax(part: Routine, keys: int) -> Writer:
 
 
 def _last_key(part: Routine, key: str, tops: list[Vector]) -> None:
-    """A key without another one."""
+    """An odd last key."""
     code, v = part.code, part.v
     here = code.let(f"lshr i64 {key}, 1")
     totals = []
@@ -92,7 +92,7 @@ def _last_key(part: Routine, key: str, tops: list[Vector]) -> None:
 
 
 def _clear_rest(part: Routine) -> None:
-    """Probabilities of 0 after the last key, up to a whole step."""
+    """Zero probabilities past the last key, up to a whole step."""
     code, v, t = part.code, part.v, part.tiling
     begin = code.let(f"lshr i64 {code.let('add i64 %count, 1')}, 1")
     end = code.let(f"lshr i64 {_whole(code)}, 1")
@@ -104,7 +104,7 @@ def _clear_rest(part: Routine) -> None:
 
 
 def _whole(code: Writer) -> str:
-    """The keys of a tile, up to whole steps."""
+    """The keys of a tile, rounded up to whole steps."""
     more = code.let(f"add i64 %count, {STEP - 1}")
     return code.let(f"and i64 {more}, {-STEP}")
 
@@ -116,7 +116,7 @@ def _probability(part: Routine, key: str, more: int, n: int, top: Vector) -> Vec
 
 
 def _keep_cells(part: Routine, a: Vector, b: Vector, row: str, n: int) -> None:
-    """The upper bits of two numbers in a cell of `high`, what they leave in one of `low`."""
+    """The upper bits of two numbers in a cell of `high`, the remainders in one of `low`."""
     v, t = part.v, part.tiling
     upper = v.constant(_UPPER, "i32")
     for name in ("high", "low"):
@@ -130,7 +130,7 @@ def _keep_cells(part: Routine, a: Vector, b: Vector, row: str, n: int) -> None:
 
 
 def write_sums(part: Routine, width: int, keys: int) -> Writer:
-    """out[d][query] of a tile: those before, with their decay, and the values of its keys."""
+    """out[d][query] of a tile: earlier sums, decayed, plus the values of its keys."""
     code, t, v = part.code, part.tiling, part.v
     _decay(part, width)
     registers, vectors = Registers(LINES, t.vectors), range(t.vectors)
@@ -158,7 +158,7 @@ def write_sums(part: Routine, width: int, keys: int) -> Writer:
 
 
 def _decay(part: Routine, width: int) -> None:
-    """Multiply sums by what they lose, unless all of them keep everything."""
+    """Rescale sums by the decay, unless all factors are 1."""
     code, t, v = part.code, part.tiling, part.v
     factors, one = part.each("decay"), part.constant(1.0)
     lost = [v.compare("une", x, one) for x in factors]
@@ -173,7 +173,7 @@ def _decay(part: Routine, width: int) -> None:
 
 
 def write_rows(part: Routine, kernel: Attention) -> Writer:
-    """The rows of the result: sums divided by what probabilities add up to, turned back."""
+    """The result rows: sums divided by the probability sums, transposed back."""
     code, t, v = part.code, part.tiling, part.v
     keep_shares(part, kernel)
     access, dtype = kernel.out, kernel.dtype(kernel.out)

@@ -1,11 +1,11 @@
-"""The forward kernel of attention in bf16 on matrix tiles.
+"""The forward kernel of attention in bf16 on AMX tiles.
 
     scores[key][query] = keys[key][d] * queries[d][query]
     out[d][query]     += values[d][key] * probabilities[key][query]
 
-Queries lie along lanes as they do in vectors. Keys are read where they are, if these are whole
-tiles; queries and values are turned. A probability is the sum of two numbers in bf16, so that it
-has twice the bits of one. Sums are divided and turned back in the end.
+Queries are along the lanes as in the vector kernel. Keys are read in place if they form whole
+tiles; queries and values are transposed. A probability is a sum of two bf16 numbers, with twice the
+bits of one. Sums are divided and transposed back at the end.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from weft.emit.llvm.writer.code import OpenLoop, Writer
 from weft.ir.types import DTYPES
 from weft.kernels.attention import Access, Attention
 
-_KEYS = 128  # of a tile of keys
-_FEW, _LITTLE = 16, 4096  # queries, and elements of keys and values, that are not worth tiles
-_MANY = 512  # queries that are worth wide tiles: narrow ones leave out more of what is not seen
+_KEYS = 128  # keys of a tile
+# queries, and elements of keys and values, below which tiles do not pay off
+_FEW, _LITTLE = 16, 4096
+_MANY = 512  # queries from which wide tiles pay off: narrow ones skip more masked keys
 
 
 def fits_tiles(kernel: Attention, processor: Processor) -> bool:
-    """Whether a forward kernel runs on matrix tiles: in bf16, with rows that are side by side."""
+    """Whether a forward kernel runs on AMX tiles: in bf16, with contiguous rows."""
     sides = (kernel.q, kernel.k, kernel.v)
     return (
         processor.has("avx512f")
@@ -51,7 +52,7 @@ def fits_tiles(kernel: Attention, processor: Processor) -> bool:
 
 
 class TiledForward(ForwardKernel):
-    """The functions of one forward kernel on matrix tiles."""
+    """The functions of a forward kernel on AMX tiles."""
 
     always_online = True
 
@@ -60,12 +61,12 @@ class TiledForward(ForwardKernel):
         keys = dict(kernel.options).get("keys", min(_KEYS, kernel.keys))
         vectors = dict(kernel.options).get("vectors", 4 if wide else 2)
         chosen = replace(tiling, keys=-(-keys // STEP) * STEP, vectors=min(vectors, 4))
-        self.depth = -(-kernel.depth // STEP) * STEP  # of whole tiles
+        self.depth = -(-kernel.depth // STEP) * STEP  # padded to whole tiles
         super().__init__(kernel, chosen)
 
     @property
     def height(self) -> int:
-        """Keys that are seen or left out together: those of a tile, two in a cell."""
+        """The granularity of skipped keys: a tile, two keys in a cell."""
         return STEP
 
     @property
@@ -76,12 +77,12 @@ class TiledForward(ForwardKernel):
         k, t = self.kernel, self.tiling
         packed = -(-k.keys // STEP) * STEP
         self.ahead = packed * (self.depth + self.width) * 2 <= ROOM
-        self.held = packed if self.ahead else t.keys  # keys that are packed at a time
+        self.held = packed if self.ahead else t.keys  # keys packed at a time
         if not self._keys_in_place:
             self.layout.add("keys", self.held * self.depth // 2)
             self.parts.append(pack_keys(self.part("pack_keys", ["ptr %from", "i64 %count"]), k))
         self.layout.add("values", self.held * self.width // 2)
-        for name in ("high", "low"):  # of probabilities
+        for name in ("high", "low"):  # probabilities
             self.layout.add(name, t.queries * t.keys // 2)
         self.add_pairs()
         values = self.part("pack_values", ["ptr %from", "i64 %count"])
@@ -112,7 +113,7 @@ class TiledForward(ForwardKernel):
         self.call(code, "turn", ("ptr", at), ("i64", rows))
 
     def tile(self, code: Writer, label: str, access: Access, at: str, count: str) -> str:
-        """A tile's rows: where they are, or packed into the scratch."""
+        """A tile's rows: in place, or packed into scratch."""
         if label == "keys" and self._keys_in_place:
             return at
         self.call(code, f"pack_{label}", ("ptr", at), ("i64", count))

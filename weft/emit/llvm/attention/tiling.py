@@ -1,4 +1,4 @@
-"""How attention is cut into tiles and register blocks, and what a thread keeps in its scratch."""
+"""Tile and register block sizes of attention, and the layout of a thread's scratch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from weft.kernels.attention import Access, Attention
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Sizes of tiles and blocks, in elements unless said otherwise."""
+    """Sizes of tiles and blocks, in elements by default."""
 
-    kind: str  # of the numbers that are held
-    lanes: int  # of a vector
-    accumulators: int  # vectors that a register block may have
-    vectors: int  # of queries in a tile
-    keys: int  # in a tile
-    scaling: bool  # whether there are instructions that scale floats by powers of two
+    kind: str  # compute type
+    lanes: int  # lanes of a vector
+    accumulators: int  # vectors of a register block
+    vectors: int  # query vectors of a tile
+    keys: int  # keys of a tile
+    scaling: bool  # whether vscalef is available
 
     @property
     def queries(self) -> int:
@@ -32,29 +32,29 @@ class Tiling:
         return self.rows(self.vectors)
 
     def columns(self, depth: int) -> tuple[int, ...]:
-        """Vectors of the register blocks that a row of so many elements is cut into."""
+        """Vectors of the register blocks for a row of so many elements."""
         vectors = -(-depth // self.lanes)
         widest = 4 if self.accumulators >= 16 else 2
         blocks = -(-vectors // widest)
         return tuple(vectors // blocks + (n < vectors % blocks) for n in range(blocks))
 
     def rows(self, columns: int) -> int:
-        """Rows of a register block of so many vectors a row: a power of two."""
+        """Rows of a register block with so many vectors a row: a power of two."""
         return 1 << (self.accumulators // columns).bit_length() - 1
 
     def padded(self, depth: int) -> int:
-        """Elements that whole vectors hold."""
+        """The depth rounded up to whole vectors."""
         return -(-depth // self.lanes) * self.lanes
 
 
 def tiling(kernel: Attention, processor: Processor) -> Tiling:
-    """Tiles that the nearest caches hold, with the widest vectors there are."""
+    """Cache-sized tiles with the widest vectors."""
     kind = register_kind(kernel.held)
     bits = 512 if processor.has("avx512f") else 256 if processor.has("avx2") else 128
     lanes = bits // BITS[kind]
     many = processor.has("avx512f") or processor.triple.startswith(("aarch64", "arm64"))
     chosen = dict(kernel.options)
-    # Wide tiles read less for each product, narrow ones leave out more of what is not seen.
+    # Wide tiles load less for each product, narrow ones skip more masked keys.
     wide = many and kernel.queries >= 16 * lanes and kernel.window.left is None
     vectors = 4 if wide else 1 if kernel.queries <= lanes else 2
     deep = max(kernel.depth, kernel.value_depth) > 64
@@ -69,18 +69,18 @@ def tiling(kernel: Attention, processor: Processor) -> Tiling:
 
 @dataclass
 class ScratchPieces:
-    """Pieces of a thread's scratch, by name: where they begin, in bytes."""
+    """The pieces of a thread's scratch by name: their byte offsets."""
 
     kind: str
     places: dict[str, int] = field(default_factory=dict)
     nbytes: int = 0
 
     def add(self, name: str, elements: int) -> None:
-        """Make room for so many numbers, aligned to 64 bytes."""
+        """Allocate so many numbers, aligned to 64 bytes."""
         self.places[name] = self.nbytes
         self.nbytes += -(-elements * BITS[self.kind] // 8 // 64) * 64
 
 
 def in_place(kernel: Attention, access: Access) -> bool:
-    """Whether rows may be read where they are: neighbouring elements of the dtype that is held."""
+    """Whether rows can be read in place: contiguous elements of the compute type."""
     return kernel.dtype(access) is kernel.held and access.column == 1

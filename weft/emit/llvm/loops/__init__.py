@@ -1,1 +1,1 @@
-"""Kernels without a product: loop nests over the factors, with reductions."""
+"""Loop kernels: loop nests over the factors, with reductions, without contractions."""

@@ -1,4 +1,4 @@
-"""Sums and products of narrow floats along factors: held in f32, and rounded once, at the end."""
+"""f32 accumulation of narrow floats: sums and products are rounded once, at the end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from weft.ops.elementwise.convert import Convert
 def accumulated(kernel: Kernel) -> Kernel:
     """reduce(x): f16 -> convert(reduce(convert(x): f32)): f16, where f16 has to be rounded.
 
-    Reductions then are of f32 wherever they are cut into parts. What only chooses an element, as
-    the largest one, needs no more bits.
+    Partial reductions are then in f32, too. Reductions that select an element, such as max, need no
+    wider accumulator.
     """
     if not any(_is_narrow(step, kernel) for step in kernel.steps):
         return kernel
@@ -40,7 +40,7 @@ def _is_narrow(step: Step, kernel: Kernel) -> bool:
 
 
 def _in(steps: list[Step], number: int, dtype: DType) -> int:
-    """The number of a step in another type, which is added if need be."""
+    """The number of a step converted to another type, which is added if necessary."""
     step = steps[number]
     assert not isinstance(step, Store), "a store gives no value"
     if step.dtype is dtype:

@@ -1,4 +1,4 @@
-"""What steps cost on a processor with vectors, in instructions on one register."""
+"""The cost of steps on a vector processor, in instructions on one register."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from functools import cache
 
-from weft.emit.llvm.loops.turned import lines_of
+from weft.emit.llvm.loops.transposed import lines_of
 from weft.ir.op import Op
 from weft.ir.types import DType, TensorType
 from weft.kernels.kernel import Apply, Choose, Kernel, Load, Pick, Position, Reduce, Step, Store
@@ -16,14 +16,14 @@ from weft.ops.elementwise.transcendental import Rsqrt, Sqrt
 REGISTER_LANES = 16
 _SLOW: dict[type[Op], float] = {Divide: 10.0, Sqrt: 14.0, Rsqrt: 8.0, Remainder: 20.0, Power: 60.0}
 TRANSCENDENTAL = 20.0
-GATHER = 14.0  # a register whose lanes lie apart in memory
-TURN = 10.0  # the same, by tiles that are turned
-TURNED = 8  # lines are turned together
-ACROSS = 12.0  # combining the lanes of a register
+GATHER = 14.0  # a strided or gathered register
+TURN = 10.0  # the same, by transposed tiles
+TURNED = 8  # lines are transposed together
+ACROSS = 12.0  # a horizontal reduction
 
 
 def step_cost(step: Step) -> float:
-    """What one register of a step costs, if its lanes lie side by side."""
+    """The cost of one register of a step with contiguous lanes."""
     match step:
         case Load() | Store():
             return 1.0 + 2.0 * len(step.guards)
@@ -54,7 +54,7 @@ def _apply_cost(op: Op, dtype: DType) -> float:
 
 
 def per_point(kernel: Kernel, vector: int) -> float:
-    """The cost of the whole kernel with lanes along one factor, by point of the space."""
+    """The cost of the kernel vectorized along a factor, per point."""
     size = kernel.factors[vector].size
     lanes = min(1 << (size - 1).bit_length(), 4 * REGISTER_LANES)
     used = size / (-(-size // max(lanes, REGISTER_LANES)) * max(lanes, REGISTER_LANES))
@@ -72,7 +72,7 @@ def per_point(kernel: Kernel, vector: int) -> float:
 
 
 def _access_cost(kernel: Kernel, step: Step, vector: int) -> float:
-    """What one register of a step costs, with lanes along a factor."""
+    """The cost of one register of an access, vectorized along a factor."""
     if isinstance(step, Load) and any(vector in kernel.spans[s.index] for s in step.shifts):
         return GATHER
     if isinstance(step, Load | Store) and step.at.strides[vector] not in (0, 1, -1):
@@ -85,7 +85,7 @@ def _access_cost(kernel: Kernel, step: Step, vector: int) -> float:
 
 
 def steps_cost(kernel: Kernel, steps: Iterable[int], lanes: int = REGISTER_LANES) -> float:
-    """The cost of some steps at all their points."""
+    """The cost of some steps at all of their points."""
     cost = 0.0
     for n in steps:
         step, wide = kernel.steps[n], kernel.spans[n]

@@ -1,4 +1,4 @@
-"""Kernels of loops as LLVM text: one function, or one for each stage of reductions."""
+"""Emission of loop kernels: one function, or one for each stage of reductions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALIGNED = 64
 
 
 def emit_loops(kernel: Kernel, processor: Processor) -> Emitted:
-    """A kernel that runs as loops as LLVM text."""
+    """Emit a loop kernel."""
     functions, made = loop_functions(kernel, processor)
     return Emitted(module_text(*functions), made.phases, made.scratch, made.shared)
 
@@ -27,9 +27,9 @@ def emit_loops(kernel: Kernel, processor: Processor) -> Emitted:
 def loop_functions(
     kernel: Kernel, processor: Processor, lying: Sequence[int] = (), room: int = 0
 ) -> tuple[list[Writer], Emitted]:
-    """The functions of a kernel that runs as loops, and how to call them (without their text).
+    """The functions of a loop kernel and their calling convention (without text).
 
-    Its last operands may lie at offsets in the shared bytes, of which `room` are taken.
+    Its last operands may lie at offsets in the workspace, of which `room` bytes are taken.
     """
     plans = loop_plans(kernel, processor)
     if not plans:
@@ -43,9 +43,9 @@ def loop_functions(
 
 
 def loop_plans(kernel: Kernel, processor: Processor) -> list[LoopPlan]:
-    """How a kernel runs: in one nest of loops, or in one for each stage of its reductions.
+    """The loop nests of a kernel: one, or one for each stage of its reductions.
 
-    Operands beyond those of the kernel pass from stage to stage.
+    Operands beyond those of the kernel carry values between stages.
     """
     kernel = accumulated(kernel)
     lanes = LANES if processor.has("avx512f") else FEW_LANES
@@ -79,5 +79,5 @@ def _emitted(
     made = [tasks_text(one, named, operands, shared) for one, named in pairs]
     phases = tuple([Phase(named, one.count, one.chunk) for one, named in pairs])
     scratch = max(need for _, need in made)
-    functions = {code.name: code for codes, _ in made for code in codes}  # stages share some
+    functions = {code.name: code for codes, _ in made for code in codes}  # stages share some values
     return [*functions.values()], Emitted("", phases, scratch, nbytes)

@@ -1,4 +1,4 @@
-"""What all folds have in common: values that loops carry, initial values, lanes folded together."""
+"""Common parts of folds: loop-carried values, initial values, horizontal folds of lanes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from weft.ops.combiners import BY_OP
 
 
 def is_commutative(region: Region) -> bool:
-    """Whether the order of elements does not matter, for all that is known."""
+    """Whether the fold's order is irrelevant, as far as known."""
     return all(name in BY_OP for name in region.body.combiners)
 
 
 def carried(values: Sequence[Held]) -> list[tuple[str, str]]:
-    """Values as a loop takes them: a type and a text for each part."""
+    """Values in the form of loop-carried variables: type and text of each part."""
     return [(part.type, part.text) for held in values for part in held]
 
 
 def texts(values: Sequence[Held]) -> list[str]:
-    """Values as a loop carries them on."""
+    """Values as texts for the next iteration."""
     return [part.text for held in values for part in held]
 
 
 def grouped(found: Sequence[str], like: Sequence[Held]) -> list[Held]:
-    """What a loop carries, as values."""
+    """Loop-carried variables as values."""
     left = list(found)
     return [tuple([Vector(left.pop(0), p.kind, p.width) for p in held]) for held in like]
 
@@ -37,7 +37,7 @@ def grouped(found: Sequence[str], like: Sequence[Held]) -> list[Held]:
 def read_inits(
     v: Vectors, kernel: SingleNode, buffers: Sequence[str], offsets: Sequence[str]
 ) -> list[Held]:
-    """The initial values, which follow the inputs, in every lane and in the results' types."""
+    """The initial values, which follow the inputs, broadcast and in the results' types."""
     count, found = len(kernel.outputs), []
     for n, out in enumerate(kernel.outputs, count):
         given = kernel.operands[n].dtype
@@ -49,7 +49,7 @@ def read_inits(
 def read_inputs(
     v: Vectors, kernel: SingleNode, buffers: Sequence[str], offsets: Sequence[str]
 ) -> list[Held]:
-    """Neighbouring elements of every input, in the results' types."""
+    """Contiguous elements of every input, in the results' types."""
     found = []
     for n, out in enumerate(kernel.outputs):
         given = kernel.operands[n].dtype
@@ -65,23 +65,23 @@ def write_results(
     buffers: Sequence[str],
     offsets: Sequence[str],
 ) -> None:
-    """Write neighbouring elements of every result, which follow inputs and initial values."""
+    """Store contiguous elements of every result, which follow inputs and initial values."""
     for n, (held, out) in enumerate(zip(values, kernel.outputs, strict=True), 2 * len(values)):
         storage.store(v, held, buffers[n], offsets[n], out.dtype)
 
 
 def in_every_lane(v: Vectors, values: Sequence[Held]) -> list[Held]:
-    """Scalars as vectors."""
+    """Scalars broadcast to vectors."""
     return [tuple([v.splat(part) for part in held]) for held in values]
 
 
 def shuffled(v: Vectors, part: Vector, order: list[int]) -> Vector:
-    """The lanes in another order."""
+    """A permutation of the lanes."""
     return part if v.width == 1 else v.shuffle(part, part, order)
 
 
 def first_lane(v: Vectors, values: Sequence[Held]) -> list[Held]:
-    """Vectors as the scalars of their first lanes."""
+    """The first lanes as scalars."""
     if v.width == 1:
         return list(values)
     return [
@@ -91,7 +91,7 @@ def first_lane(v: Vectors, values: Sequence[Held]) -> list[Held]:
 
 
 def joined(v: Vectors, region: Region, values: list[Held]) -> list[Held]:
-    """All lanes folded into one, in their order."""
+    """All lanes folded into one, in order."""
     distance = 1
     while distance < v.width:
         order = [min(n + distance, v.width - 1) for n in range(v.width)]

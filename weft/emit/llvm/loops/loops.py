@@ -1,4 +1,4 @@
-"""Loops in LLVM text: every step of a kernel computed where the factors that it spans are open."""
+"""Loop emission: every step is computed where exactly the factors that it spans are open."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
 from weft.kernels.kernel import Choose, Load, Pick, Reduce, Store
 
 End = int | str
-SHARED = 1 << 13  # elements of a row that are kept for all others
-COPIES = 9  # a loop is written at most so often for guards that change along it or outside
+SHARED = 1 << 13  # elements of a row that are kept for all rows
+COPIES = 9  # copies of a loop for guards that change along it or outside
 
 
 class Loops:
-    """The text of loops that run the sinks of a kernel, inside of one function."""
+    """Emits the loops of a kernel's sinks (stores and reductions) in one function."""
 
     def __init__(self, plan: LoopPlan, code: Writer, pointers: Sequence[str]) -> None:
         self.plan = plan
@@ -37,7 +37,7 @@ class Loops:
     # Passes
 
     def run(self, sinks: Sequence[int]) -> None:
-        """Do what is to be done for every point of the factors that are not open yet."""
+        """Emit the sinks over all factors that are not open yet."""
         at = self.at
         before, room = set(at.kept), at.scratch
         passes = arrange(self.kernel, sinks, at.ready, at.index.keys())
@@ -54,7 +54,7 @@ class Loops:
         at.scratch = room
 
     def run_pass(self, one: SinkGroup) -> None:
-        """Run the sinks of a pass, and end the reductions that began in it."""
+        """Emit the sinks of a pass, and finish the reductions that started in it."""
         at, spilled = self.at, self.plan.spilled
         for n in one.keeps:
             at.keep(n)
@@ -76,7 +76,7 @@ class Loops:
                     at.remember(n, at.known[n])
 
     def run_sinks(self, sinks: Sequence[int]) -> None:
-        """Run sinks, those with the same loops together."""
+        """Emit sinks, merging those with the same loops."""
         at = self.at
         loaded = [
             n for n in sinks if n in self.plan.spilled and n not in self.sums and self.is_open(n)
@@ -100,7 +100,7 @@ class Loops:
         return self.kernel.spans[n] <= self.at.index.keys()
 
     def all_factors(self, n: int) -> frozenset[int]:
-        """The factors whose points a sink has to see."""
+        """The factors that a sink iterates over."""
         step, span = self.kernel.steps[n], self.kernel.spans[n]
         return span | set(step.over) if isinstance(step, Reduce | Pick) else span
 
@@ -111,7 +111,7 @@ class Loops:
         return self.plan.vector in step.over
 
     def clear(self, n: int, kept: Kept) -> None:
-        """Begin a reduction in scratch memory."""
+        """Start a reduction in scratch memory."""
         v = Vectors(self.code, self.plan.width)
         (held,) = begin(v, self.kernel, n)
         for number, part in enumerate(held):
@@ -120,7 +120,7 @@ class Loops:
             offset = kept.offset + number * kept.nbytes
             base = self.code.let(f"getelementptr i8, ptr %scratch, i64 {offset}")
             count = kept.nbytes * 8 // max(8, BITS[kind])
-            # Room is made in whole lines, which may be less than a vector.
+            # Space is allocated in whole cache lines, which may be less than a vector.
             width = min(self.plan.width, count)
             some = Vectors(self.code, width)
             if width < self.plan.width:
@@ -131,7 +131,7 @@ class Loops:
     # Loops
 
     def loop(self, factor: int, sinks: list[int]) -> None:
-        """Run sinks at every point of a factor."""
+        """Emit sinks at every point of a factor."""
         self.hoist(sinks)
         carried = [n for n in sinks if n in self.sums]
         size = self.kernel.factors[factor].size
@@ -146,7 +146,7 @@ class Loops:
                     self.run(sinks)
 
     def segments(self, factor: int, cuts: list[int]) -> Iterator[tuple[int, int]]:
-        """The ranges of a factor between cuts, for each of which there is text of its own."""
+        """The ranges of a factor between cuts, each with specialized code."""
         size, before = self.kernel.factors[factor].size, self.at.ranges.get(factor)
         self.copies *= len(cuts) + 1
         for first, end in pairwise([0, *cuts, size]):
@@ -158,7 +158,7 @@ class Loops:
             self.at.ranges[factor] = before
 
     def cuts(self, factor: int, sinks: Sequence[int]) -> list[int]:
-        """Where along a factor a guard of what the sinks need begins or ceases to hold."""
+        """The indices of a factor at which a guard of the sinks' inputs changes."""
         found: set[int] = set()
         for n in reached(self.kernel.steps, sinks, self.at.ready):
             step = self.kernel.steps[n]
@@ -168,7 +168,7 @@ class Loops:
         return inside if (len(inside) + 1) * self.copies <= COPIES else []
 
     def clipped(self, low: End, high: End, first: int, end: int) -> tuple[End, End]:
-        """The part of a range that lies between two indices; it may be empty."""
+        """The intersection of a range with two indices; possibly empty."""
         if isinstance(low, int) and isinstance(high, int):
             low, high = max(low, first), min(high, end)
             return low, max(low, high)
@@ -178,7 +178,7 @@ class Loops:
     def lanes_loop(
         self, factor: int, body: Callable[[], None], carried: list[int], low: End, high: End
     ) -> None:
-        """Run a body in vectors: whole ones, then what is left."""
+        """Emit a vectorized loop: full vectors, then the remainder."""
         width = self.plan.width
         if isinstance(low, int) and isinstance(high, int):
             middle: End = low + (high - low) // width * width
@@ -202,7 +202,7 @@ class Loops:
                     body()
 
     def read_ahead(self) -> None:
-        """Before all tasks: read narrow floats that every row shares, as registers have them."""
+        """Before all tasks: convert narrow floats that every row shares to f32, once."""
         at, vector = self.at, self.plan.vector
         if vector is None:
             return
@@ -224,7 +224,7 @@ class Loops:
             at.kept[n].ready = True
 
     def is_shared(self, n: int, vector: int) -> bool:
-        """Whether a step is a narrow float's load that varies along lanes only, and is short."""
+        """Whether a step loads a short vector of narrow floats that varies along lanes only."""
         step = self.kernel.steps[n]
         if not isinstance(step, Load) or step.guards or step.shifts or not is_narrow(step.dtype):
             return False
@@ -233,7 +233,7 @@ class Loops:
 
     @contextmanager
     def carrying(self, low: End, high: End, step: int, carried: list[int]) -> Iterator[str]:
-        """A loop that sums go through; gives its index."""
+        """A loop with loop-carried sums; yields its index."""
         fixed = isinstance(low, int) and isinstance(high, int)
         if isinstance(low, int) and isinstance(high, int) and 0 < high - low <= step:
             yield str(low)
@@ -247,7 +247,7 @@ class Loops:
         self.rename(carried, loop.carried)
 
     def rename(self, carried: list[int], texts: Sequence[str]) -> None:
-        """Go on with sums under other names."""
+        """Rename sums to the loop's results."""
         names = iter(texts)
         for n in carried:
             self.sums[n] = tuple(
@@ -259,7 +259,7 @@ class Loops:
 
     @contextmanager
     def inside(self, factor: int, index: str, mask: Vector | None = None) -> Iterator[None]:
-        """The body of a loop: what is computed in it is not known after it."""
+        """The body of a loop: values computed in it go out of scope after it."""
         at = self.at
         known, outer = at.known, at.mask
         at.known = dict(known)
@@ -271,7 +271,7 @@ class Loops:
         del at.index[factor]
 
     def hoist(self, sinks: list[int]) -> None:
-        """Compute what the sinks need and what no loop inside changes."""
+        """Hoist loop-invariant inputs of the sinks."""
         roots = [n for s in sinks for n in self.read_by(s)]
         for n in sorted(reached(self.kernel.steps, roots, self.at.ready)):
             if self.is_open(n):
@@ -280,7 +280,7 @@ class Loops:
                 self.at.prepare(n)
 
     def read_by(self, sink: int) -> tuple[int, ...]:
-        """The steps that a sink reads while it runs; the init of a reduction is for the end."""
+        """The steps that a sink reads while it runs; a reduction's init is read at its end."""
         match self.kernel.steps[sink]:
             case Store(arg=arg) | Reduce(arg=arg):
                 return (arg,)
@@ -291,7 +291,7 @@ class Loops:
     # Sinks
 
     def sink(self, n: int) -> None:
-        """A store or a round of a reduction, at a point where all is open."""
+        """A store, or an update of a reduction, with all factors open."""
         step, at = self.kernel.steps[n], self.at
         if isinstance(step, Store):
             at.store(step, n)
@@ -305,7 +305,7 @@ class Loops:
         self.sums[n] = update(v, self.kernel, n, self.sums[n], given, mask)
 
     def result(self, n: int) -> Held:
-        """What a reduction ends with."""
+        """The final value of a reduction."""
         step, span = self.kernel.steps[n], self.kernel.spans[n]
         assert isinstance(step, Reduce | Pick)
         v = self.at.lanes(self.all_factors(n))

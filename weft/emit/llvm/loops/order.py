@@ -1,4 +1,4 @@
-"""The order of loops: what is kept outside of what is combined, or the other way where it pays."""
+"""Loop order: kept factors outside of reduced ones, or the reverse where it pays off."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Collection
 
 from weft.kernels.kernel import Kernel, Pick, Reduce
 
-# A row of sums in scratch memory: worth it from so many on, possible up to so many.
+# sums in a row in scratch memory: the least number worth it, and the most that fit
 FEW_SUMS, MANY_SUMS = 64, 1 << 14
-ROUNDS = 64  # how often a row of sums should be gone through, at least
+ROUNDS = 64  # minimum number of passes over a row of sums
 
 
 def loop_order(kernel: Kernel, steps: Collection[int] | None = None) -> tuple[int, ...] | None:
-    """An order of loops for a kernel, or for some of its steps; None if there is none.
+    """A loop order for a kernel, or for some of its steps; None if there is none.
 
-    If what is kept is outside of what is combined, sums are in registers. If rows are combined in
-    the order in which they lie in memory, there is a row of sums in scratch memory.
+    With kept factors outside of reduced ones, sums stay in registers. If rows are instead reduced
+    in memory order, a row of sums is kept in scratch memory.
     """
     counted = range(len(kernel.steps)) if steps is None else steps
     strict = _ordered(kernel, counted)
@@ -29,7 +29,7 @@ def loop_order(kernel: Kernel, steps: Collection[int] | None = None) -> tuple[in
 
 
 def _ordered(kernel: Kernel, steps: Collection[int]) -> tuple[int, ...] | None:
-    """The schedule's order, changed so that what is kept is outside of what is combined."""
+    """The schedule's order, changed so that kept factors are outside of reduced ones."""
     before: dict[int, set[int]] = {n: set() for n in kernel.schedule.order}
     for n in steps:
         step = kernel.steps[n]
@@ -48,7 +48,7 @@ def _ordered(kernel: Kernel, steps: Collection[int]) -> tuple[int, ...] | None:
 
 
 def _kept_inside(kernel: Kernel, n: int) -> list[int]:
-    """The factors that a reduction keeps and that lie inside of one that it combines along."""
+    """The kept factors of a reduction that lie inside of a reduced one."""
     step, order = kernel.steps[n], kernel.schedule.order
     if not isinstance(step, Reduce | Pick):
         return []
@@ -61,14 +61,14 @@ def _is_inner(kernel: Kernel, n: int) -> bool:
 
 
 def _fits(kernel: Kernel, n: int) -> bool:
-    """Whether there is room for the sums of a reduction, and its lanes are what is kept."""
+    """Whether the sums of a reduction fit into scratch, with lanes along a kept factor."""
     step, kept = kernel.steps[n], _kept_inside(kernel, n)
     count = math.prod([kernel.factors[f].size for f in kept])
     return isinstance(step, Reduce) and count <= MANY_SUMS
 
 
 def _pays(kernel: Kernel, n: int) -> bool:
-    """Whether rows of sums are better than columns, each of which goes through all rows."""
+    """Whether rows of sums beat columns, each of which would traverse all rows."""
     step, kept = kernel.steps[n], _kept_inside(kernel, n)
     assert isinstance(step, Reduce | Pick)
     count = math.prod([kernel.factors[f].size for f in kept])

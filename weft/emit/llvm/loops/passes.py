@@ -1,4 +1,4 @@
-"""Passes: what loops at one place have to do, in which order, and what they keep for each other."""
+"""Passes: the order of sinks at one loop level, and the values they keep for each other."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from weft.emit.llvm.loops.cost import step_cost
 from weft.emit.llvm.writer.storage import is_narrow, register_kind
 from weft.kernels.kernel import Fill, Kernel, Load, Pick, Position, Reduce, Step, Store, args_of
 
-KEEP = 6.0  # what a step must cost so that its value is kept instead of computed again
-BUSY = 20.0  # what a pass must cost so that memory can work beside it
-NEAR = 1 << 16  # bytes up to which narrow floats are kept as they are in registers
-ROOM = 1 << 18  # bytes that all values kept at one place may take
+KEEP = 6.0  # cost of a step from which its value is kept instead of recomputed
+BUSY = 20.0  # cost of a pass from which it hides memory latency
+NEAR = 1 << 16  # bytes up to which narrow floats are kept widened
+ROOM = 1 << 18  # bytes of all values kept at one level
 
 
 @dataclass(frozen=True, slots=True)
 class SinkGroup:
     """Sinks that run in the same loops.
 
-    `sinks` are stores, and reductions that began outside; `starts` are reductions that begin here
-    and have their results at the end of the pass. The values of `keeps` are read by later passes.
+    `sinks` are stores, and reductions that started outside; `starts` are reductions that start and
+    finish in this pass. The values of `keeps` are read by later passes.
     """
 
     sinks: tuple[int, ...]
@@ -32,7 +32,7 @@ class SinkGroup:
 def arrange(
     kernel: Kernel, sinks: Sequence[int], ready: Collection[int], opened: Collection[int]
 ) -> list[SinkGroup]:
-    """Passes for some sinks at a place where loops are open and some values are ready."""
+    """The passes of some sinks, given the open factors and the available values."""
     cone = reached(kernel.steps, sinks, ready)
     steps = kernel.steps
     here = {n for n in cone if n not in sinks and begins(kernel, n, opened)}
@@ -55,7 +55,7 @@ def arrange(
 def busiest(
     kernel: Kernel, passes: Sequence[SinkGroup], ready: Collection[int], opened: Collection[int]
 ) -> SinkGroup | None:
-    """The pass that has most of the work, if it has much."""
+    """The pass with most of the work, if it is substantial."""
     done = set(ready)
     costs: list[float] = []
     for one in passes:
@@ -68,9 +68,9 @@ def busiest(
 
 
 def begins(kernel: Kernel, n: int, opened: Collection[int]) -> bool:
-    """Whether a step is a reduction that begins where these factors are open.
+    """Whether a step is a reduction that starts where these factors are open.
 
-    What is kept may lie inside of what is combined: then it begins outside of both.
+    If a kept factor lies inside of a reduced one, it starts outside of both.
     """
     step = kernel.steps[n]
     if not isinstance(step, Reduce | Pick):
@@ -80,7 +80,7 @@ def begins(kernel: Kernel, n: int, opened: Collection[int]) -> bool:
 
 
 def reached(steps: Sequence[Step], roots: Iterable[int], ready: Collection[int]) -> set[int]:
-    """The steps that roots are computed from, with the roots, where values are not ready."""
+    """The transitive inputs of roots, with the roots, up to available values."""
     found: set[int] = set()
     todo = list(roots)
     while todo:
@@ -93,7 +93,7 @@ def reached(steps: Sequence[Step], roots: Iterable[int], ready: Collection[int])
 
 @dataclass(frozen=True, slots=True)
 class _Keeping:
-    """Finds what is computed in one pass and worth to be kept for another."""
+    """Finds values that are worth keeping from one pass for a later one."""
 
     kernel: Kernel
     opened: set[int]
@@ -124,7 +124,7 @@ class _Keeping:
         return {n for n in steps if not self.kernel.spans[n] <= self.opened}
 
     def frontier(self, k: int, one: SinkGroup, computed: list[set[int]]) -> list[int]:
-        """Steps that a pass needs, an earlier one computes, and that are costly."""
+        """Costly steps that a pass needs and an earlier one computes."""
         found: list[int] = []
         seen: set[int] = set()
         todo = self.roots(one)
@@ -149,7 +149,7 @@ class _Keeping:
         return register_kind(step.dtype) != "i1" and self.cost(n) >= KEEP
 
     def cost(self, n: int) -> float:
-        """What it costs to compute a step again at one point."""
+        """The cost of recomputing a step at one point."""
         total = 0.0
         for m in self.inner(reached(self.kernel.steps, [n], self.ready)):
             step = self.kernel.steps[m]

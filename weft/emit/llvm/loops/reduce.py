@@ -1,4 +1,4 @@
-"""Reductions in registers: how they begin, go on, and end with one value of all lanes."""
+"""Reductions in registers: start, update, and the final horizontal reduction."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from weft.ir.types import DType
 from weft.kernels.kernel import Kernel, Pick, Reduce
 from weft.ops.combiners import COMBINERS, identity
 
-# What a reduction has so far: one value; of a pick, the key, the value and the position; of a
-# marked one the value of the numbers seen, and the lanes where nothing but numbers was seen.
+# The accumulator: one value; of a pick, the key, the value and the position; of a NaN-tracking one,
+# the extremum of the numbers and the mask of lanes without NaN so far.
 HeldSums: TypeAlias = tuple[Held, ...]
-FEW = 1 << 24  # positions that i32 has room for, with those of lanes beyond the end
-REGISTER = 512  # bits; longer vectors are for processors that have masks beside their registers
+FEW = 1 << 24  # positions that fit i32, with those of lanes past the end
+REGISTER = 512  # bits; longer vectors need processors with mask registers
 
 
 def begin(v: Vectors, kernel: Kernel, n: int, across: bool = False) -> HeldSums:
-    """What a reduction begins with; `across` if all lanes become one value."""
+    """The initial accumulator; `across` if lanes are combined."""
     step = kernel.steps[n]
     if isinstance(step, Reduce):
         first = storage.fill(v, neutral(step.how, step.dtype), step.dtype)
@@ -43,7 +43,7 @@ def begin(v: Vectors, kernel: Kernel, n: int, across: bool = False) -> HeldSums:
 
 
 def _is_marked(v: Vectors, step: Reduce) -> bool:
-    """Whether NaN is looked for beside the largest or smallest number, which is quicker."""
+    """Whether NaN is tracked in a mask beside the extremum, which is faster."""
     bits = BITS[storage.register_kind(step.dtype)]
     return step.how in ("max", "min") and step.dtype.is_float and v.width * bits > REGISTER
 
@@ -55,21 +55,21 @@ def position_kind(kernel: Kernel, step: Pick) -> str:
 
 
 def neutral(how: Combine, dtype: DType) -> bool | int | float:
-    """What changes nothing when it is combined; a sum of nothing but -0 is -0."""
+    """The identity element; -0 for a sum, so that a sum of -0 stays -0."""
     if how == "add" and (dtype.is_float or dtype.is_complex):
         return -0.0
     return identity(how, dtype)
 
 
 def combined(v: Vectors, how: Combine, dtype: DType, a: Held, b: Held) -> Held:
-    """Two values combined."""
+    """Combine two values."""
     return apply(v, COMBINERS[how], [a, b], [dtype, dtype], dtype)
 
 
 def update(
     v: Vectors, kernel: Kernel, n: int, sums: HeldSums, given: Sequence[Held], mask: Vector | None
 ) -> HeldSums:
-    """A round more, for the lanes that a mask says."""
+    """Update the accumulator, for the lanes of a mask."""
     step = kernel.steps[n]
     if isinstance(step, Pick):
         return _better(v, step.how, _key_dtype(kernel, step), sums, tuple(given), mask)
@@ -85,7 +85,7 @@ def update(
 
 
 def finish(v: Vectors, kernel: Kernel, n: int, sums: HeldSums, across: bool) -> HeldSums:
-    """A reduction at its end: all lanes combined, if they were summed."""
+    """The final value: lanes combined if they were reduced."""
     step = kernel.steps[n]
     if across and isinstance(step, Reduce) and step.how == "add" and sums[0][0].is_float:
         return (tuple([v.total_sum(part) for part in sums[0]]),)
@@ -103,24 +103,25 @@ def _further(v: Vectors, how: Combine, a: Vector, b: Vector) -> Vector:
 
 
 def _numbers(v: Vectors, x: Vector, seen: Vector) -> Vector:
-    """The lanes of a register where none of a longer vector, and nothing before, was NaN."""
+    """The lanes where no register of a longer vector, and nothing before, was NaN."""
     one = Vectors(v.code, seen.width)
     parts = [v.shuffle(x, x, range(n, n + one.width)) for n in range(0, x.width, one.width)]
-    for a, b in zip(parts[::2], parts[1::2], strict=True):  # one comparison for two
+    # one unordered comparison covers two registers
+    for a, b in zip(parts[::2], parts[1::2], strict=True):
         seen = one.binary("and", seen, one.compare("ord", a, b))
     return seen
 
 
 def _furthest(v: Vectors, how: Combine, best: Vector, numbers: Vector) -> Vector:
-    """The best of all lanes, NaN if not all were numbers."""
+    """The extremum of all lanes; NaN unless all were numbers."""
     while best.width > numbers.width:
         low, high = (_half_of(v, best, part) for part in (0, 1))
         best = _further(Vectors(v.code, low.width), how, low, high)
     one = Vectors(v.code, best.width)
     step = best.width // 2
-    while step:  # whole registers all along
-        turned = one.shuffle(best, best, [(n + step) % best.width for n in range(best.width)])
-        best, step = _further(one, how, best, turned), step // 2
+    while step:  # full registers throughout
+        rotated = one.shuffle(best, best, [(n + step) % best.width for n in range(best.width)])
+        best, step = _further(one, how, best, rotated), step // 2
     found = Vector(v.code.let(f"extractelement {best.typed}, i64 0"), best.kind)
     alone = Vectors(v.code, 1)
     return alone.select(one.total("and", numbers), found, alone.constant(math.nan, best.kind))
@@ -136,7 +137,7 @@ def _key_dtype(kernel: Kernel, step: Pick) -> DType:
 def _better(
     v: Vectors, how: Combine, dtype: DType, a: HeldSums, b: HeldSums, mask: Vector | None
 ) -> HeldSums:
-    """The better one of two candidates: by key, NaN before all else, then by position."""
+    """The better of two candidates: by key, NaN first, then by position."""
     (x,), (y,) = a[0], b[0]
     if dtype.is_float:
         order, same = ("ogt" if how == "max" else "olt"), "oeq"

@@ -1,11 +1,11 @@
-"""Kernels with fewer loops: nothing of size 0 or 1 is left, and neighbours become one factor."""
+"""Simplification of kernels: factors of size 0 and 1 removed, neighbours merged."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from weft.emit.llvm.loops.chosen import chosen
+from weft.emit.llvm.loops.one_hot import one_hot_sum
 from weft.ir.op import Op
 from weft.ir.types import DType, tensor
 from weft.kernels.kernel import (
@@ -32,10 +32,10 @@ from weft.ops.elementwise.pointwise import Multiply
 
 
 def simplify(kernel: Kernel, order: Sequence[int], apart: Collection[str] = ()) -> Kernel:
-    """The same kernel with its factors listed in loop order, as few and as long as can be.
+    """The same kernel with its factors in loop order, as few and as long as possible.
 
-    Products become sums of products, reductions along nothing become ordinary steps, and steps
-    that nothing stores are gone. The factors named in `apart` are not joined with others.
+    Contractions become sums of products, reductions along nothing become ordinary steps, and dead
+    steps are removed. The factors named in `apart` are not merged with others.
     """
     kernel = _plain_steps(kernel)
     used = _used_factors(kernel)
@@ -54,7 +54,7 @@ def simplify(kernel: Kernel, order: Sequence[int], apart: Collection[str] = ()) 
 
 
 def _plain_steps(kernel: Kernel) -> Kernel:
-    """Every step that counts, without products and without empty or single loops."""
+    """The live steps, without contractions and without empty or single-iteration loops."""
     sizes = [f.size for f in kernel.factors]
     steps: list[Step] = []
     numbers: list[int] = []
@@ -72,7 +72,7 @@ def _plain_steps(kernel: Kernel) -> Kernel:
 def _plain(
     step: Step, steps: list[Step], sizes: list[int], kernel: Kernel, number: int
 ) -> Step | int:
-    """A step in simpler terms, or the number of one that it equals; new steps are added."""
+    """A simplified step, or the number of an equal one; may append steps."""
 
     def add(made: Step) -> int:
         steps.append(made)
@@ -92,7 +92,7 @@ def _plain(
             over = tuple([n for n in over if sizes[n] > 1])
             if over:
                 step = replace(step, over=over)
-                return chosen(step, steps, kernel) or step
+                return one_hot_sum(step, steps, kernel) or step
             return arg if init is None else Apply(COMBINERS[how], (init, arg), dtype)
         case Pick(value=value, over=over, dtype=dtype):
             if any(sizes[n] == 0 for n in over):
@@ -112,13 +112,13 @@ def _converted(steps: list[Step], number: int, dtype: DType, add: Callable[[Step
 
 
 def value_dtype(step: Step) -> DType:
-    """The dtype of a step that gives a value."""
+    """The dtype of a step's value."""
     assert not isinstance(step, Store), "a store gives no value"
     return step.dtype
 
 
 def without_dead(kernel: Kernel) -> Kernel:
-    """Only the steps that stores need."""
+    """Only the steps that stores depend on."""
     live = needed(kernel.steps, [n for n, s in enumerate(kernel.steps) if isinstance(s, Store)])
     numbers: list[int] = []
     steps: list[Step] = []
@@ -130,7 +130,7 @@ def without_dead(kernel: Kernel) -> Kernel:
 
 
 def needed(steps: Sequence[Step], roots: Sequence[int]) -> set[int]:
-    """The steps that some steps are computed from, with themselves."""
+    """The transitive inputs of some steps, with themselves."""
     found: set[int] = set()
     todo = list(roots)
     while todo:
@@ -145,7 +145,7 @@ def needed(steps: Sequence[Step], roots: Sequence[int]) -> set[int]:
 
 
 def _used_factors(kernel: Kernel) -> set[int]:
-    """The factors that a step spans or combines along, and that have more than one point."""
+    """The factors of more than one point that a step spans or reduces."""
     used: set[int] = set()
     for step, span in zip(kernel.steps, kernel.spans, strict=True):
         used |= span
@@ -192,7 +192,7 @@ def _joins(kernel: Kernel, place: int) -> bool:
 
 
 def affines(step: Step) -> list[Affine]:
-    """The affine numbers of a step."""
+    """The affine indices of a step."""
     found = [step.at] if isinstance(step, Load | Store | Position) else []
     if isinstance(step, Load | Store | Choose):
         found += [g.index for g in step.guards]

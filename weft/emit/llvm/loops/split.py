@@ -1,4 +1,4 @@
-"""Reductions that all threads share: parts of a loop give parts of the result, added up later."""
+"""Split reductions: threads compute partial results of a loop, which are combined later."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from weft.kernels.kernel import (
 )
 from weft.kernels.rewriting import map_affines, renumbered
 
-PARTS = 64  # a loop is cut into at most so many
-LONG = 4  # a loop is cut if one result costs more than a task divided by this
+PARTS = 64  # most parts of a loop
+LONG = 4  # a loop is split if one result costs more than a task divided by this
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSplit:
-    """A factor whose points are divided among tasks: each part of it has `block` points."""
+    """A factor split over tasks: each part has `block` points."""
 
-    part: str  # the name of the factor that counts parts
+    part: str  # name of the factor that counts parts
     factor: str
     block: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A kernel that runs before others; operands beyond the first ones lie in shared bytes."""
+    """A kernel of one stage; operands beyond the first ones lie in the workspace."""
 
     kernel: Kernel
     cut: TaskSplit | None
@@ -49,7 +49,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class SharedReduction:
-    """A reduction whose result passes through shared bytes: its operands there, and its parts."""
+    """A reduction with partial results in the workspace: its operands there, and its parts."""
 
     operands: tuple[int, ...]
     part: int | None  # the factor that counts parts
@@ -57,7 +57,7 @@ class SharedReduction:
 
 
 def split(kernel: Kernel) -> list[Stage]:
-    """A kernel as stages, each of which has an order of loops and work for many tasks."""
+    """A kernel as stages, each with a loop order and work for many tasks."""
     names = [replace(f, name=f"f{n}") for n, f in enumerate(kernel.factors)]
     splitter = _Splitter(replace(kernel, factors=tuple(names)))
     made = splitter.stages()
@@ -75,14 +75,14 @@ class _Splitter:
         self.shared = {n for n in range(len(kernel.steps)) if self.is_long(n)}
 
     def stages(self) -> list[Stage]:
-        """Stage by stage, what needs no more than the results of those before."""
+        """The stages, each depending only on results of earlier ones."""
         made: list[Stage] = []
         stores = [n for n, s in enumerate(self.kernel.steps) if isinstance(s, Store)]
         left = set(stores) | self.shared
         while left:
             free = [n for n in sorted(left) if self.awaited(n) <= self.meetings.keys()]
             group = self.group(free)
-            if not group:  # no order of loops: the reductions inside have to come first
+            if not group:  # no loop order: inner reductions have to come first
                 self.shared |= self.inner_reductions(free[0])
                 left |= self.shared - self.meetings.keys()
                 continue
@@ -97,12 +97,12 @@ class _Splitter:
             return False
         span = self.kernel.spans[n]
         points = math.prod([self.kernel.factors[f].size for f in span])
-        if self.lanes in span:  # many results come at once
+        if self.lanes in span:  # many results are computed together
             points = -(-points // LANES)
         return steps_cost(self.kernel, self.cone([n])) / points > self.task / LONG
 
     def cone(self, roots: Sequence[int]) -> set[int]:
-        """What roots are computed from, as far as it does not come from shared bytes."""
+        """The transitive inputs of roots, up to values in the workspace."""
         found: set[int] = set()
         todo = list(roots)
         while todo:
@@ -126,7 +126,7 @@ class _Splitter:
         return found
 
     def group(self, free: Sequence[int]) -> list[int]:
-        """Sinks for one stage: their loops have a common order and, if they are cut, a factor."""
+        """The sinks of one stage: they have a common loop order and, if split, a common factor."""
         found: list[int] = []
         for n in free:
             trial = [*found, n]
@@ -137,19 +137,19 @@ class _Splitter:
         return found
 
     def common_factors(self, sinks: Sequence[int]) -> set[int]:
-        """The factors along which all sinks may be cut; none if no sink is shared."""
+        """The factors along which all sinks may be split; none if no sink is."""
         sets: list[set[int]] = []
         for n in sinks:
             match self.kernel.steps[n]:
                 case Reduce(over=over):
                     sets.append(set(over))
-                case Pick(over=over):  # what comes first must be in the first part
+                case Pick(over=over):  # the init belongs to the first part
                     sets.append(set(over[:1]))
                 case _:
                     sets.append(set(self.kernel.spans[n]))
         if not any(n in self.shared for n in sinks):
             return set()
-        whole: set[int] = set()  # what is combined inside of a stage sees the whole of its factors
+        whole: set[int] = set()  # a reduction inside of a stage sees all of its factors
         for n in self.cone(sinks) - self.meetings.keys() - set(sinks):
             step = self.kernel.steps[n]
             if isinstance(step, Reduce | Pick):
@@ -178,7 +178,7 @@ class _Splitter:
         return Stage(made, cut)
 
     def cut(self, group: list[int]) -> TaskSplit | None:
-        """How the longest loop of shared reductions is cut."""
+        """The split of the longest loop of split reductions."""
         common = self.common_factors(group)
         if not common:
             return None
@@ -194,7 +194,7 @@ class _Splitter:
     def add(
         self, steps: list[Step], n: int, numbers: dict[int, int], part: int | None, sink: bool
     ) -> int:
-        """Add what a step is in a stage; its number there."""
+        """Append a step's form in this stage; returns its number."""
         if n in self.meetings:
             return self.recalled(steps, n, numbers)
         listed = [numbers.get(m, -1) for m in range(n)]
@@ -210,7 +210,7 @@ class _Splitter:
     def pass_on(
         self, steps: list[Step], n: int, step: Reduce | Pick, number: int, part: int | None
     ) -> None:
-        """Store the result, or the part of it, to shared bytes."""
+        """Store the result, or the partial one, to the workspace."""
         strides: dict[int, int] = {}
         count = 1
         for factor in (*sorted(self.kernel.spans[n], reverse=True), part):
@@ -230,7 +230,7 @@ class _Splitter:
         self.meetings[n] = SharedReduction(tuple(operands), part, strides)
 
     def recalled(self, steps: list[Step], n: int, numbers: dict[int, int]) -> int:
-        """Read a result from shared bytes, and add up its parts."""
+        """Load a result from the workspace, and combine its parts."""
         meeting, step = self.meetings[n], self.kernel.steps[n]
         assert isinstance(step, Reduce | Pick)
         loaded: list[int] = []
@@ -252,7 +252,7 @@ class _Splitter:
         return Affine(tuple([strides.get(n, 0) for n in range(len(self.factors))]))
 
     def finished(self, kernel: Kernel) -> Kernel:
-        """A stage's kernel with all factors and operands there are."""
+        """A stage's kernel padded to all factors and operands."""
 
         def padded(at: Affine) -> Affine:
             missing = len(self.factors) - len(at.strides)

@@ -1,4 +1,4 @@
-"""Functions that run tasks of a plan: from the number of a task to the loops inside of it."""
+"""Task functions of a plan: from a task number to the loops inside of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from dataclasses import replace
 
 from weft.emit.llvm.loops.loops import Loops
 from weft.emit.llvm.loops.plan import LoopPlan
-from weft.emit.llvm.loops.turn import turn, turn_back, turning
+from weft.emit.llvm.loops.transpose_tiles import (
+    transpose_back,
+    transpose_functions,
+    transpose_tiles,
+)
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import PARAMS, divided, function, plus, pointers, smaller, times
 from weft.kernels.kernel import Store
@@ -18,10 +22,10 @@ def tasks_text(
 ) -> tuple[list[Writer], int]:
     """The functions that run tasks begin..end of a plan, and the scratch bytes they need.
 
-    Operands beyond the first ones are at offsets in the shared bytes. What is written past the
-    caches must be aligned: if it is not when the function is called, another one runs instead.
+    Operands beyond the first ones are at offsets in the workspace. Non-temporal stores need aligned
+    operands: the function checks them when called, and falls back to a variant with plain stores.
     """
-    extra = [] if plan.turned is None else turning(plan.kernel, plan.turned)
+    extra = [] if plan.transposed is None else transpose_functions(plan.kernel, plan.transposed)
     steps = plan.kernel.steps
     ours = {n for n, s in enumerate(steps) if isinstance(s, Store) and s.operand < operands}
     plan = replace(plan, streams=plan.streams & ours)
@@ -62,27 +66,28 @@ def _tasks(
     sinks = [n for n, step in enumerate(plan.kernel.steps) if isinstance(step, Store)]
     if not plan.tasks:
         loops.run(sinks)
-    elif plan.turned is None and len(plan.tasks) == 1 and plan.tasks[0][1] > 1:
-        # Tasks that follow each other are one long loop.
+    elif plan.transposed is None and len(plan.tasks) == 1 and plan.tasks[0][1] > 1:
+        # Consecutive tasks are one long loop.
         ((factor, block),) = plan.tasks
         last = smaller(code, times(code, "%end", block), plan.kernel.factors[factor].size)
         loops.bounds[factor] = (times(code, "%begin", block), last)
         loops.run(sinks)
     else:
-        if plan.turned is None:
+        if plan.transposed is None:
             loops.read_ahead()
         with code.loop("%begin", "%end") as task:
             _at_task(loops, task.index)
             _run_between(loops, sinks, [f for f, block in plan.tasks if block == 1])
     if plan.streams:
-        code.do("fence seq_cst")  # what went past the caches is to be seen by others
+        # non-temporal stores are weakly ordered: make them visible to other threads
+        code.do("fence seq_cst")
     return code, loops.at.most_scratch
 
 
 def _run_between(loops: Loops, sinks: list[int], factors: list[int]) -> None:
-    """Run a task; where a guard of a task factor changes, by text of its own on either side."""
+    """Run a task, with specialized code on either side where a guard of a task factor changes."""
     if not factors:
-        _run_turned(loops, sinks)
+        _run_transposed(loops, sinks)
         return
     factor, *rest = factors
     cuts = loops.cuts(factor, sinks)
@@ -99,15 +104,15 @@ def _run_between(loops: Loops, sinks: list[int], factors: list[int]) -> None:
             at.known = known
 
 
-def _run_turned(loops: Loops, sinks: list[int]) -> None:
-    """Run a task; what lies across its lanes is turned before and after."""
-    turned, room = loops.plan.turned, loops.at.scratch
-    if turned is None:
+def _run_transposed(loops: Loops, sinks: list[int]) -> None:
+    """Run a task with transposed tiles: gathered before it, written back after it."""
+    transposed, room = loops.plan.transposed, loops.at.scratch
+    if transposed is None:
         loops.run(sinks)
     else:
-        turn(loops, turned)
+        transpose_tiles(loops, transposed)
         loops.run(sinks)
-        turn_back(loops, turned)
+        transpose_back(loops, transposed)
         loops.at.scratch = room
 
 
@@ -127,6 +132,6 @@ def _at_task(loops: Loops, number: str) -> None:
 
 
 def _block(code: Writer, number: str, block: int, size: int) -> tuple[str, str]:
-    """The first index of a block, and the one after its last."""
+    """The begin and end of a block."""
     low = times(code, number, block)
     return low, smaller(code, plus(code, low, block), size)

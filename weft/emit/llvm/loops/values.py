@@ -1,4 +1,4 @@
-"""What the steps of a kernel are where its loops stand: in registers, in memory, or in scratch."""
+"""Values of steps at the current loop point: in registers, in memory, or in scratch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weft.emit.llvm.loops.plan import LoopPlan
 from weft.emit.llvm.loops.reduce import combined, position_kind
 from weft.emit.llvm.loops.simplify import value_dtype
-from weft.emit.llvm.loops.turned import TILE
+from weft.emit.llvm.loops.transposed import TILE
 from weft.emit.llvm.math.exponential import note_at_most_zero
 from weft.emit.llvm.math.pointwise import apply
 from weft.emit.llvm.math.reciprocal import reciprocal
@@ -48,24 +48,24 @@ from weft.kernels.kernel import (
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Divide, Maximum, Subtract
 
-FAR = 1 << 20  # bytes from which on an operand is fetched before it is needed
-AHEAD = 1536  # bytes between what is read and what is fetched for later
-FAR_ROW = 1 << 15  # bytes of a row that others may come beside
-ROWS_AHEAD = 1 << 13  # bytes of the rows between one that is read and one that comes meanwhile
+FAR = 1 << 20  # bytes of an operand from which it is prefetched
+AHEAD = 1536  # prefetch distance in bytes
+FAR_ROW = 1 << 15  # bytes of a row from which the next row is prefetched
+ROWS_AHEAD = 1 << 13  # bytes of rows between the current one and the prefetched one
 
 
 @dataclass(slots=True)
 class Kept:
-    """A value in scratch memory: where it begins, and a stride for each factor it has there."""
+    """A value in scratch memory: its offset, and a stride for each factor."""
 
     offset: int
-    nbytes: int  # of one part, if it is complex
+    nbytes: int  # bytes of one part, if complex
     strides: dict[int, int]
     ready: bool = False
 
 
 class StepValues:
-    """The values of steps at one place of a function, which moves as loops open and close."""
+    """The values of steps at one point of a function, as loops open and close."""
 
     def __init__(self, plan: LoopPlan, code: Writer, pointers: Sequence[str]) -> None:
         self.plan = plan
@@ -79,26 +79,27 @@ class StepValues:
         self.ranges: dict[int, tuple[int, int]] = {}
         self.mask: Vector | None = None
         self.is_busy: bool | None = None  # whether this is the pass with most of a row's work
-        self.tiles: dict[int, tuple[int, str, str]] = {}  # turned loads: where, first line and lane
+        # tiles of transposed loads: base, first line and lane
+        self.tiles: dict[int, tuple[int, str, str]] = {}
         self.scratch = self.most_scratch = 0
 
     @property
     def ready(self) -> set[int]:
-        """The steps that need not be computed."""
+        """The steps with available values."""
         return {*self.known, *(n for n, kept in self.kept.items() if kept.ready)}
 
     def lanes(self, span: frozenset[int]) -> Vectors:
-        """The vectors of values that vary along some factors."""
+        """The vector builder for values that vary along some factors."""
         return self.wide if self.plan.vector in span else self.one
 
     def point(self, n: int) -> LoopPoint:
-        """Where the loops stand, for a step."""
+        """The loop point of a step."""
         if self.plan.vector in self.kernel.spans[n]:
             return LoopPoint(self.index, self.ranges, self.plan.vector, self.mask)
         return LoopPoint(self.index, self.ranges)
 
     def spread(self, n: int, v: Vectors) -> Held:
-        """A value in so many lanes."""
+        """A value broadcast to so many lanes."""
         step = self.kernel.steps[n]
         if isinstance(step, Fill):
             return storage.fill(v, step.value, step.dtype)
@@ -106,7 +107,7 @@ class StepValues:
         return held if held[0].width == v.width else tuple([v.splat(part) for part in held])
 
     def value(self, n: int) -> Held:
-        """A step where the loops stand."""
+        """The value of a step at the current point."""
         if n not in self.known:
             kept = self.kept.get(n)
             if kept is not None and kept.ready:
@@ -120,7 +121,7 @@ class StepValues:
         return self.known[n]
 
     def computed(self, n: int) -> Held:
-        """A step from those that it reads."""
+        """Compute a step from its inputs."""
         step, v = self.kernel.steps[n], self.lanes(self.kernel.spans[n])
         match step:
             case Load():
@@ -143,7 +144,7 @@ class StepValues:
         raise AssertionError(f"step {n}, a {type(step).__name__}, is not ready")
 
     def is_largest(self, n: int, of: int) -> bool:
-        """Whether a float is the largest one of those that another step has, or above, or NaN."""
+        """Whether a float is at least the maximum of another step, or NaN."""
         match self.kernel.steps[n]:
             case Reduce(how="max", arg=arg, dtype=dtype):
                 return arg == of and dtype.is_float
@@ -152,29 +153,29 @@ class StepValues:
         return False
 
     def is_same_in_lanes(self, n: int, v: Vectors) -> bool:
-        """Whether a float is one for all lanes, and quotients by it need not be exact."""
+        """Whether a float is uniform over lanes, and quotients by it may be inexact."""
         dtype = value_dtype(self.kernel.steps[n])
         if is_rounded(dtype) or not (dtype.is_float and self.kernel.excess_precision):
             return False
         return v.width > 1 and self.plan.vector not in self.kernel.spans[n]
 
     def scaled(self, n: int, divisor: int, v: Vectors) -> Held:
-        """A quotient by a number that all lanes share: two products instead of a division."""
+        """A quotient by a uniform divisor: two multiplications instead of a division."""
         (value,) = self.spread(n, v)
         for factor in self.scales(divisor):
             value = v.mul(value, v.splat(factor))
         return (value,)
 
     def scales(self, divisor: int) -> Held:
-        """What to multiply with instead of dividing by a step."""
-        number = -1 - divisor  # beside the value of the step itself
+        """The reciprocal factors of a divisor."""
+        number = -1 - divisor  # stored beside the value of the step itself
         if number not in self.known:
             (by,) = self.spread(divisor, self.one)
             self.known[number] = reciprocal(self.one, by)
         return self.known[number]
 
     def prepare(self, n: int) -> None:
-        """Compute what a step needs once for all lanes, where the loops stand now."""
+        """Compute the uniform parts of a step at the current point."""
         step = self.kernel.steps[n]
         if isinstance(step, Apply) and isinstance(step.op, Divide):
             divisor = step.args[1]
@@ -183,7 +184,7 @@ class StepValues:
                 self.scales(divisor)
 
     def load(self, step: Load, n: int) -> Held:
-        """Elements of an operand."""
+        """Load elements of an operand."""
         v, point = self.lanes(self.kernel.spans[n]), self.point(n)
         if n in self.tiles:
             return storage.load(v, *self.tile(n), step.dtype)
@@ -201,22 +202,22 @@ class StepValues:
         return read(v, self.pointers[step.operand], place, step.dtype, mask)
 
     def fetch(self, n: int) -> None:
-        """Have elements come in for later whose likes are in scratch memory here."""
+        """Prefetch elements whose current ones are in scratch memory here."""
         step, v, point = self.kernel.steps[n], self.lanes(self.kernel.spans[n]), self.point(n)
         if isinstance(step, Load) and not (step.guards or step.shifts or point.mask):
             place = LaneIndex(base_of(v, step.at, point), point.stride(step.at))
             self.announced(step, v, place)
 
     def announced(self, step: Load, v: Vectors, place: LaneIndex) -> None:
-        """Have the elements that follow a place come in for later, if there are many."""
+        """Prefetch the elements after an index, if there are many."""
         operand, ahead = self.kernel.operands[step.operand], self.ahead(step)
         if v.width > 1 and operand.nbytes >= FAR and ahead:
             prefetch(v, self.pointers[step.operand], place, step.dtype, ahead)
 
     def ahead(self, step: Load) -> int:
-        """How many bytes after the ones that are read others should be fetched for later.
+        """The prefetch distance in bytes after the current elements.
 
-        Where one of several passes along a row has most of the work, a row that follows comes in
+        Where one of several passes along a row has most of the work, a later row is prefetched
         meanwhile.
         """
         if self.is_busy is None or not self.plan.tasks:
@@ -228,16 +229,16 @@ class StepValues:
         return -(-ROWS_AHEAD // row) * row if self.is_busy else 0
 
     def tile(self, n: int) -> tuple[str, str]:
-        """Where the tile of a turned access is, and the index in it."""
-        assert self.plan.turned is not None
+        """The tile of a transposed access, and the index in it."""
+        assert self.plan.transposed is not None
         offset, line, lane = self.tiles[n]
         base = self.code.let(f"getelementptr i8, ptr %scratch, i64 {offset}")
-        row = self.code.let(f"sub nsw i64 {self.index[self.plan.turned.lines]}, {line}")
-        along = self.code.let(f"sub nsw i64 {self.index[self.plan.turned.vector]}, {lane}")
+        row = self.code.let(f"sub nsw i64 {self.index[self.plan.transposed.lines]}, {line}")
+        along = self.code.let(f"sub nsw i64 {self.index[self.plan.transposed.vector]}, {lane}")
         return base, plus(self.code, times(self.code, row, TILE), along)
 
     def store(self, step: Store, n: int) -> None:
-        """Write a value to an operand."""
+        """Store a value to an operand."""
         v, point = self.lanes(self.kernel.spans[n]), self.point(n)
         if known(step.guards, point) is False:
             return
@@ -252,7 +253,7 @@ class StepValues:
         write(v, value, base, place, dtype, mask, streaming=streaming)
 
     def position(self, step: Position, n: int) -> Held:
-        """Where the point lies, as a number."""
+        """The position of the point, as a number."""
         v, point = self.lanes(self.kernel.spans[n]), self.point(n)
         base, stride = base_of(v, step.at, point), point.stride(step.at)
         number = counted(v, base, stride, kind_of(v, stride, limits(step.at, point.ranges)))
@@ -263,7 +264,7 @@ class StepValues:
         return apply(v, to, [(number,)], [source], step.dtype)
 
     def position_along(self, step: Pick, v: Vectors) -> Vector:
-        """How many points of the factors of a pick, in their order, come before this one."""
+        """The linear position along the factors of a pick."""
         strides = [0] * len(self.kernel.factors)
         count = 1
         for factor in reversed(step.over):
@@ -275,7 +276,7 @@ class StepValues:
         return counted(v, base_of(v, at, point), point.stride(at), kind)
 
     def choose(self, step: Choose, n: int) -> Held:
-        """One value where guards hold, another elsewhere."""
+        """Select by guards."""
         v, point = self.lanes(self.kernel.spans[n]), self.point(n)
         match known(step.guards, point):
             case True:
@@ -290,14 +291,14 @@ class StepValues:
     # Scratch memory
 
     def take(self, nbytes: int) -> int:
-        """Where scratch memory of so many bytes begins."""
+        """Allocate scratch memory; returns its offset."""
         offset = self.scratch
         self.scratch += -(-nbytes // 64) * 64
         self.most_scratch = max(self.most_scratch, self.scratch)
         return offset
 
     def keep(self, n: int) -> Kept:
-        """Make room for a value at every point of the factors that are not open."""
+        """Allocate scratch for a value at every point of the factors that are not open."""
         span = self.kernel.spans[n] - self.index.keys()
         lanes_open = self.plan.vector in self.kernel.spans[n] - span
         count = self.plan.width if lanes_open else 1
@@ -305,10 +306,10 @@ class StepValues:
         for factor in sorted(span, key=lambda f: (f == self.plan.vector, f), reverse=True):
             strides[factor] = count
             size = self.kernel.factors[factor].size
-            if factor == self.plan.vector:  # so that no lane of the last vector is outside
+            if factor == self.plan.vector:  # padded, so that the last vector stays inside
                 size = -(-size // self.plan.width) * self.plan.width
             count *= size
-        if self.plan.vector in span:  # a vector may begin at any lane of the last row
+        if self.plan.vector in span:  # a vector may start at any lane of the last row
             count += self.plan.width
         dtype = value_dtype(self.kernel.steps[n])
         nbytes = count * max(8, BITS[storage.register_kind(dtype)]) // 8
@@ -317,7 +318,7 @@ class StepValues:
         return self.kept[n]
 
     def address(self, n: int, part: int) -> tuple[str, str]:
-        """Where a kept value is, and the LLVM type that it has there."""
+        """The address of a kept value, and its LLVM type there."""
         kept = self.kept[n]
         kind = storage.register_kind(value_dtype(self.kernel.steps[n]))
         kind = "i8" if kind == "i1" else kind
@@ -329,10 +330,10 @@ class StepValues:
         return self.one.at(base, index, kind), kind
 
     def remember(self, n: int, held: Held) -> None:
-        """Write a value to scratch memory.
+        """Store a value to scratch memory.
 
-        A loop that begins in the middle of a row, where what is chosen changes, has lanes that
-        belong to the next row: they are not written.
+        A loop that starts in the middle of a row (at a guard's boundary) has lanes that belong to
+        the next row: they are masked out.
         """
         is_row = self.plan.vector in self.kept[n].strides
         for number, part in enumerate(held):
@@ -345,7 +346,7 @@ class StepValues:
                 v.store(value, address)
 
     def found(self, n: int) -> Held:
-        """What scratch memory has of a step."""
+        """A step's value from scratch memory."""
         v = self.lanes(self.kernel.spans[n])
         dtype = value_dtype(self.kernel.steps[n])
         read: list[Vector] = []
@@ -358,7 +359,7 @@ class StepValues:
         return tuple(read)
 
     def recall(self, n: int) -> Held:
-        """A step from scratch memory; what was summed there begins with its init."""
+        """A step's value from scratch memory; sums are combined with their init."""
         step, held = self.kernel.steps[n], self.found(n)
         if isinstance(step, Reduce) and n in self.plan.spilled and step.init is not None:
             v = self.lanes(self.kernel.spans[n])

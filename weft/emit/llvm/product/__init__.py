@@ -1,1 +1,1 @@
-"""Matrix products: packed panels, microkernels, what is computed before and after."""
+"""Contractions (matrix products): packed panels, microkernels, prologue and epilogue."""

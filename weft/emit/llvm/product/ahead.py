@@ -1,7 +1,7 @@
-"""Fetching early what a product needs late: panels, lines of the left side, and the result's own.
+"""Software prefetch: panels, lines of the left side, and the result's own lines.
 
-While a block is multiplied, memory has nothing to do: what its end will read and write, and what
-the next block begins with, can be on the way.
+While a block is multiplied, memory is idle: the operands of its epilogue and the first lines of the
+next block can be fetched meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.kernel import Load, Store
 
-_FAR = 1 << 20  # bytes of a result that are not near any more when they are written
+_FAR = 1 << 20  # bytes of a result that is no longer cached when it is written
 
 
 def next_side(
@@ -25,7 +25,7 @@ def next_side(
     columns: str,
     right: StridedPointer,
 ) -> str:
-    """What a block fetches: its share of the next panel, or the left side of the next block."""
+    """The prefetch of a block: its share of the next panel, or the next block's left side."""
     code, job = places.code, places.job
     if job.blocking.ahead == "left":
         far = code.let(f"mul nsw i64 {left[0].stride}, {left[1]}")
@@ -42,7 +42,7 @@ def next_side(
 
 
 def fetch_end(places: BlockPlaces, task: PanelTask, row: str, rows: str, column: str) -> None:
-    """Fetch what the steps after the product will read and write for a block."""
+    """Prefetch the operands of a block's epilogue."""
     code, job = places.code, places.job
     product, factors = job.product, job.product.kernel.factors
     ends = _ends(job)
@@ -63,7 +63,7 @@ def fetch_end(places: BlockPlaces, task: PanelTask, row: str, rows: str, column:
 
 
 def _ends(job: Job) -> list[Load | Store]:
-    """The loads and stores after the product that have an element for each of the result's."""
+    """The loads and stores of the epilogue with one element for each of the result's."""
     product, kernel = job.product, job.product.kernel
     if product.size((*product.batch, *product.rows, *product.columns)) * 4 < _FAR:
         return []
@@ -80,6 +80,6 @@ def _ends(job: Job) -> list[Load | Store]:
 
 
 def _length(job: Job) -> int:
-    """The elements of a block's row that lie side by side."""
+    """The contiguous elements of a block's row."""
     inner = [job.product.kernel.factors[f].size for f in job.product.columns[-1:]]
     return min([job.blocking.line, *inner])

@@ -1,8 +1,7 @@
-"""Products by a BLAS library: tasks that each multiply a piece of the result in one call.
+"""Contractions by a BLAS library: each task multiplies one piece of the result in one call.
 
-The library works in the threads of our pool, one call in each, and starts none of its own: two
-pools of threads would wait for each other's cores. What comes after the product is one more pass
-over its sums, which lie in memory meanwhile.
+The library runs in the threads of our pool, one call in each, and starts none of its own: two pools
+would oversubscribe the cores. The epilogue is a second pass over the sums in memory.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from weft.emit.llvm.writer.storage import memory_kind
 from weft.kernels.kernel import Affine, Load, Store
 
 _STEP = 16  # rows or columns that pieces are multiples of
-_MOST = 1 << 31  # what sizes and strides are below, so that all libraries can count them
-_ROOM = 64  # bytes for the number of threads that a library had
+_MOST = 1 << 31  # bound of sizes and strides for 32-bit libraries
+_ROOM = 64  # bytes that save the library's thread count
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A matrix as a library takes it: whether it is turned, and how far apart its lines are."""
+    """A matrix operand: whether it is transposed, and its leading dimension."""
 
     load: Load
     way: int
@@ -38,28 +37,28 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A product as calls of a library: its sides, where results go, and the pieces of them."""
+    """A contraction as library calls: operands, output, and pieces."""
 
     product: Product
     shape: ProductShape
     left: _Side
     right: _Side
-    store: Store | None  # None: to the bytes that are shared, to be finished from there
-    line: int  # elements from one row of the result to the next
+    store: Store | None  # None: to the workspace, for the epilogue
+    line: int  # leading dimension of the result
     pieces: int
-    size: int  # rows of a piece, or columns
+    size: int  # rows or columns of a piece
     by_rows: bool
 
 
 def multiplies(product: Product, shape: ProductShape) -> bool:
-    """Whether a library could do it: both sides are matrices in memory, of f32 or f64."""
+    """Whether a library can compute it: both sides are f32 or f64 matrices in memory."""
     return _sides(product, shape) is not None
 
 
 def emit_by_blas(product: Product, shape: ProductShape, chip: Chip, blas: Blas) -> Emitted:
-    """The text of a product that a library computes, and its phases."""
+    """The text of a contraction by a library, and its phases."""
     call = _call(product, shape, chip)
-    assert call is not None, "only what a library multiplies is given to it"
+    assert call is not None, "the library supports the contraction"
     symbols, name = blas.symbols(), product.kernel.name
     functions = [_multiply(call, blas, symbols[shape.kind], name)]
     phases = [Phase(name, shape.batch * call.pieces)]
@@ -81,7 +80,7 @@ def emit_by_blas(product: Product, shape: ProductShape, chip: Chip, blas: Blas) 
 
 
 def _call(product: Product, shape: ProductShape, chip: Chip) -> _Call | None:
-    """The calls of a product; None if it is not one for a library."""
+    """The calls of a contraction; None if it does not qualify."""
     sides = _sides(product, shape)
     if sides is None:
         return None
@@ -98,7 +97,7 @@ def _call(product: Product, shape: ProductShape, chip: Chip) -> _Call | None:
 
 
 def _sides(product: Product, shape: ProductShape) -> tuple[_Side, _Side] | None:
-    """Both sides as a library takes them."""
+    """Both operands in the library's terms."""
     sizes = (shape.batch, shape.rows, shape.columns, shape.depth)
     whole = shape.kind in ("float", "double") and all(0 < n < _MOST for n in sizes)
     if not whole or shape.tiled or product.reduced:
@@ -111,7 +110,7 @@ def _sides(product: Product, shape: ProductShape) -> tuple[_Side, _Side] | None:
 def _side(
     product: Product, step: int, down: tuple[int, ...], along: tuple[int, ...], kind: str
 ) -> _Side | None:
-    """A side whose rows are `down` and whose columns are `along`."""
+    """An operand whose rows are `down` and whose columns are `along`."""
     load = bare_load(product, step)
     if load is None or memory_kind(load.dtype) != kind:
         return None
@@ -125,7 +124,7 @@ def _side(
 def _line(
     product: Product, at: Affine, down: tuple[int, ...], along: tuple[int, ...]
 ) -> int | None:
-    """How far apart lines are whose elements are side by side; None if it is no matrix."""
+    """The leading dimension of contiguous lines; None if it is no matrix."""
     count = product.size(along)
     if product.size(along) > 1 and product.stride(at, along) != 1:
         return None
@@ -136,7 +135,7 @@ def _line(
 
 
 def _multiply(call: _Call, blas: Blas, symbol: str, name: str) -> Writer:
-    """Each task multiplies one piece of one point of the batch."""
+    """Each task multiplies one piece at one point of the batch."""
     code, product, shape = function(name), call.product, call.shape
     operands = pointers(code, len(product.kernel.operands))
     shared = "" if call.store is not None else shared_bytes(code, product)
@@ -173,14 +172,14 @@ def _multiply(call: _Call, blas: Blas, symbol: str, name: str) -> Writer:
 
 
 def _integer(code: Writer, blas: Blas, number: str | int) -> str:
-    """A number as the library takes it, with its type."""
+    """An integer argument of the library's width."""
     if blas.bits == 64 or not str(number).startswith("%"):
         return f"i{blas.bits} {number}"
     return f"i32 {code.let(f'trunc i64 {number} to i32')}"
 
 
 def _one_thread(product: Product, symbols: dict[str, str], at: int, name: str) -> Writer:
-    """Remember how many threads the library uses, and tell it to use one."""
+    """Save the library's thread count, and set it to one."""
     code = function(name)
     place = _room(code, product, at)
     old = code.call("i32", symbols["get"])
@@ -190,7 +189,7 @@ def _one_thread(product: Product, symbols: dict[str, str], at: int, name: str) -
 
 
 def _threads_again(product: Product, symbols: dict[str, str], at: int, name: str) -> Writer:
-    """Tell the library to use as many threads as it did before."""
+    """Restore the library's thread count."""
     code = function(name)
     old = code.let(f"load i32, ptr {_room(code, product, at)}, align 4")
     _set_threads(code, symbols, old)

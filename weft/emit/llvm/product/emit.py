@@ -1,4 +1,4 @@
-"""Packed products as LLVM text: packing, then tasks that multiply blocks and finish them."""
+"""Emission of packed contractions: packing, then tasks that multiply blocks and finish them."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from weft.kernels.kernel import Kernel
 
 
 def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None) -> Emitted:
-    """The text of a packed product, and its phases."""
+    """The text of a packed contraction, and its phases."""
     if reason := supports(kernel):
         raise Unsupported(
             f"kernel {kernel.name}: {reason}", help="this is a bug in weft: ask `supports` first"
         )
     chip, options = chip or chip_of(processor), dict(kernel.schedule.options)
     product, shape = described(kernel, chip)
-    if product.reduced and 0 in product.sizes[:-1]:  # there is no block that could leave a part
+    if product.reduced and 0 in product.sizes[:-1]:  # there are no blocks to leave partial results
         return emit_loops(kernel, processor)
     if "blas" in options:
         return emit_by_blas(product, shape, chip, libraries()[options["blas"]])
@@ -77,7 +77,7 @@ def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None)
 
 
 def described(kernel: Kernel, chip: Chip) -> tuple[Product, ProductShape]:
-    """The product of a kernel, and its shape; options may keep it from matrix tiles."""
+    """The contraction of a kernel, and its shape; options may disable AMX tiles."""
     if dict(kernel.schedule.options).get("tiles") == 0:
         chip = replace(chip, tiles_of_bf16=False, tiles_of_bytes=False)
     product = choose_sides(find_product(accumulated(kernel)), chip)
@@ -85,7 +85,7 @@ def described(kernel: Kernel, chip: Chip) -> tuple[Product, ProductShape]:
 
 
 def _multiplying(job: Job) -> Phase:
-    """The phase of tasks that multiply; those that are small are taken several at a time."""
+    """The phase of multiplying tasks; small ones are claimed several at a time."""
     shape, blocking = job.shape, job.blocking
     along_rows, along_columns = job.tasks
     count = shape.batch * blocking.parts * along_rows * along_columns
@@ -97,7 +97,7 @@ def _multiplying(job: Job) -> Phase:
 
 
 def _reduced(job: Job) -> tuple[Parts, ...]:
-    """The parts of reductions that blocks leave, or rows of them that are finished together."""
+    """The partial results of reductions that blocks leave, or of rows finished together."""
     blocks = (job.blocking.rows.count, job.blocking.vectors.count)
     if job.blocking.parts > 1:
         blocks = (finish_tasks(job.shape)[0], 1)
@@ -105,7 +105,7 @@ def _reduced(job: Job) -> tuple[Parts, ...]:
 
 
 def _functions(job: Job, reduced: Sequence[Parts]) -> list[Writer]:
-    """What the phases call."""
+    """The functions that the phases call."""
     product, shape, blocking = job.product, job.shape, job.blocking
     blocks = [
         blocking.block(shape, rows, width)
@@ -126,10 +126,10 @@ def _functions(job: Job, reduced: Sequence[Parts]) -> list[Writer]:
 
 
 def _block(job: Job, block: RegisterBlock) -> Writer:
-    """The function of a block."""
+    """The microkernel of a block."""
     b = job.blocking
     if job.shape.tiled:
         registers = Registers(b.rows.most, b.vectors.most)
-        # Sums of parts lie row by row, and what is not there must not be written.
+        # Partial sums are row-major, and padding must not be written.
         return tile_microkernel(block, registers, begins=b.parts > 1 and b.rows.large > 0)
     return (inner_microkernel if b.inner else microkernel)(block)

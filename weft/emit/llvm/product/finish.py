@@ -1,4 +1,4 @@
-"""The end of a product: what comes after the sum, on a block of it."""
+"""The epilogue of a contraction: the steps after the sum, on a block."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ PARAMS = (
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Where sums lie that are to be finished: in lines, and perhaps in parts to be added up."""
+    """The layout of sums to finish: in lines, possibly as partial sums."""
 
-    line: int  # elements from one row to the next
-    columns: frozenset[int]  # how many there may be at a time
-    lanes: int  # to finish in
-    parts: int = 1  # one whole result after another
+    line: int  # row stride in elements
+    columns: frozenset[int]  # rows and columns of a block
+    lanes: int  # lanes of the epilogue
+    parts: int = 1  # partial sums, one whole result after another
 
 
 def sums_of(shape: ProductShape, blocking: Blocking) -> Sums:
-    """Where blocks leave their sums: each by itself, or those of a part all together."""
+    """The layout of a block's sums: each block by itself, or those of a part all together."""
     if blocking.parts > 1:
         whole = frozenset({shape.columns})
         return Sums(blocking.columns, whole, _width(blocking), blocking.parts)
@@ -61,9 +61,9 @@ def sums_of(shape: ProductShape, blocking: Blocking) -> Sums:
 def finish(
     product: Product, shape: ProductShape, sums: Sums, parts: Sequence[Parts] = ()
 ) -> Writer:
-    """Run the steps after the sum on rows x columns of it, at `sums`.
+    """Run the epilogue on rows x columns of the sums at `sums`.
 
-    Reductions leave their parts for the block, whose numbers along rows and columns are given.
+    Reductions store the block's partial results, by its numbers along rows and columns.
     """
     kernel, factors = product.kernel, product.kernel.factors
     code = Writer(FINISH, PARAMS, internal=True, excess_precision=kernel.excess_precision)
@@ -114,7 +114,7 @@ def _read(v: Vectors, place: str, kind: str, mask: Vector | None) -> Vector:
 
 
 def _width(blocking: Blocking) -> int:
-    """Lanes to finish in: two registers' worth, if every panel has an even number of them."""
+    """The lanes of the epilogue: two registers, if every panel has an even number of vectors."""
     if blocking.inner:
         return 1 << (blocking.line.bit_length() - 1)
     even = all(n % 2 == 0 for n in blocking.vectors.sizes)

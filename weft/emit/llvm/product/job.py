@@ -1,4 +1,4 @@
-"""A product that is about to be written: its blocks, and where tasks find and keep things."""
+"""A contraction being emitted: its blocks, and the memory of its tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.kernels.kernel import Affine, Load, Store
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A product, the blocks it is cut into, and the store that blocks are written by, if any."""
+    """A contraction, its blocking, and the store that blocks write directly, if any."""
 
     product: Product
     shape: ProductShape
@@ -28,12 +28,12 @@ class Job:
 
     @property
     def once(self) -> bool:
-        """Whether a task multiplies a block along all of its depth at a time."""
+        """Whether a task multiplies a block over the whole depth at once."""
         return self.blocking.depth >= self.blocking.part
 
     @property
     def shared(self) -> int:
-        """The bytes that all tasks share: the packed right side, or the sums of parts."""
+        """The workspace bytes: the packed right side, or partial sums."""
         b, shape = self.blocking, self.shape
         if b.parts > 1:
             sums = shape.batch * b.parts * shape.rows * b.columns * shape.element
@@ -49,20 +49,20 @@ class Job:
 
     @property
     def masked(self) -> bool:
-        """Whether the last panel has to leave lanes alone."""
+        """Whether the last panel needs a lane mask."""
         b = self.blocking
         return (b.right == "direct" or self.store is not None) and b.lanes != b.width
 
     @property
     def tasks(self) -> tuple[int, int]:
-        """How many tasks lie along the rows, and along the columns."""
+        """The number of tasks along rows and along columns."""
         b = self.blocking
         return -(-b.rows.count // b.task_rows), -(-b.vectors.count // b.task_vectors)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMemory:
-    """Where a task keeps what is its own: bytes from the begin of its scratch."""
+    """The scratch layout of a task: byte offsets."""
 
     left: int
     right: int
@@ -71,7 +71,7 @@ class TaskMemory:
 
 
 def memory_of(job: Job) -> TaskMemory:
-    """The scratch of a task."""
+    """The scratch layout of a job's tasks."""
     b, shape = job.blocking, job.shape
     left = right = sums = 0
     if b.left != "direct":
@@ -97,19 +97,19 @@ class StridedPointer:
 
 @dataclass(frozen=True, slots=True)
 class PanelTask:
-    """The panels of a task, in the function that multiplies them: first, and after the last."""
+    """The panels of a task: first, and past the last."""
 
     batch: str
     first_row: str
     last_row: str
     first_column: str
     last_column: str
-    part: str = "0"  # of the depth, where tasks have only one of them
+    part: str = "0"  # the part of the depth, where a task has only one
 
 
 @dataclass(frozen=True, slots=True)
 class BlockPlaces:
-    """Where blocks of a job are, in the function that multiplies them."""
+    """Addresses of blocks in the function that multiplies them."""
 
     job: Job
     memory: TaskMemory
@@ -118,7 +118,7 @@ class BlockPlaces:
     shared: str
 
     def left(self, task: PanelTask, start: str, near: str) -> StridedPointer:
-        """The left side of a panel of rows, from a step of the depth on."""
+        """The left side of a panel of rows, from a depth step on."""
         job, code = self.job, self.code
         b, shape, product = job.blocking, job.shape, job.product
         if b.left == "direct":
@@ -140,7 +140,7 @@ class BlockPlaces:
     def right(
         self, task: PanelTask, packed: str, start: str, columns: str, near: str
     ) -> StridedPointer:
-        """The right side of a panel, from a step of the depth on; a task has packed from one on."""
+        """The right side of a panel, from a depth step on, in place or packed."""
         job, code = self.job, self.code
         b, shape, product = job.blocking, job.shape, job.product
         if b.right == "direct":
@@ -166,7 +166,7 @@ class BlockPlaces:
     def out(
         self, task: PanelTask, row: str, column: str, row_start: str, column_start: str
     ) -> StridedPointer:
-        """Where a block is written: its place in the result, or one to finish it from."""
+        """The output of a block: in the result, or in scratch for the epilogue."""
         job, code, store = self.job, self.code, self.job.store
         b, product = job.blocking, job.product
         if store is not None:
@@ -186,11 +186,11 @@ class BlockPlaces:
         return StridedPointer(base, str(b.line * job.shape.element))
 
     def scratch(self, at: int) -> str:
-        """A place in the task's own memory."""
+        """An address in the task's scratch."""
         return self.code.let(f"getelementptr i8, ptr %scratch, i64 {at}") if at else "%scratch"
 
     def moved(self, base: str, elements: str) -> str:
-        """A pointer that many elements further on."""
+        """A pointer advanced by elements."""
         return self.code.let(f"getelementptr {self.job.shape.kind}, ptr {base}, i64 {elements}")
 
     def _operand(
@@ -201,7 +201,7 @@ class BlockPlaces:
         strided: tuple[int, ...],
         *where: tuple[tuple[int, ...], str],
     ) -> StridedPointer:
-        """An element of an operand, and the bytes from it to the next along a role."""
+        """An element of an operand, and the byte stride along a role."""
         product = self.job.product
         dtype = product.kernel.operands[operand].dtype
         base = element(self.code, product, (self.operands[operand], dtype), at, batch, *where)
@@ -217,7 +217,7 @@ def element(
     batch: str,
     *where: tuple[tuple[int, ...], str],
 ) -> str:
-    """A pointer to the element of an operand at a point of the batch, and so far along roles."""
+    """A pointer to the element of an operand at a batch point and offsets along roles."""
     point = flat_point(code, product.kernel.factors, product.batch, batch)
     far = place(Vectors(code, 1), at, point).base
     for role, number in where:

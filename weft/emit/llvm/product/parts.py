@@ -1,7 +1,7 @@
-"""Reductions of a product's result: a part for each block, and a kernel that combines the parts.
+"""Partial reductions of a contraction's result: one for each block, and a combining kernel.
 
-Which elements a part is of, and the order in which parts are combined, follow from the blocks
-alone: the result is the same whichever threads run which tasks.
+The elements of a partial result and the order of combination depend on the blocking alone: results
+are deterministic, independent of the threads.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ ALIGNED = 64
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of one reduction, in the bytes that all tasks share.
+    """The partial results of one reduction, in the workspace.
 
     `[batch, blocks of columns, rows]` of one along columns, `[batch, blocks of rows, columns]` of
     one along rows, `[batch, blocks of rows, blocks of columns]` of one along both.
     """
 
-    number: int  # of the step
+    number: int  # number of the reduction step
     along_rows: bool
     along_columns: bool
     operand: Operand
-    at: int  # bytes from the begin of what is shared
+    at: int  # byte offset in the workspace
 
 
 def parts_of(product: Product, blocks: tuple[int, int], begin: int) -> tuple[Parts, ...]:
-    """The parts of every reduction, given how many blocks lie along rows and along columns."""
+    """The partial results of every reduction, given the block counts along rows and columns."""
     batch, rows, columns, _ = product.sizes
     found: list[Parts] = []
     for n in product.reduced:
@@ -62,12 +62,12 @@ def parts_of(product: Product, blocks: tuple[int, int], begin: int) -> tuple[Par
 
 
 def end_of(parts: Sequence[Parts], begin: int) -> int:
-    """Where the bytes of parts end that begin at some place."""
+    """The end offset of partial results."""
     return max([p.at + -(-p.operand.nbytes // ALIGNED) * ALIGNED for p in parts], default=begin)
 
 
 def combining_kernels(product: Product, parts: Sequence[Parts]) -> list[Kernel]:
-    """Kernels that combine parts and do what comes after; their last operands are the parts."""
+    """Kernels that combine partial results (their last operands) and run the steps after."""
     left, found = list(parts), list[Kernel]()
     while left:
         together = _together(product.kernel, left)
@@ -78,7 +78,7 @@ def combining_kernels(product: Product, parts: Sequence[Parts]) -> list[Kernel]:
 
 
 def _together(kernel: Kernel, left: Sequence[Parts]) -> list[Parts]:
-    """The first of some reductions, and those that are needed beside it by what comes after."""
+    """The first of some reductions, and those that the following steps need with it."""
     found = [left[0]]
     while True:
         late = derived(kernel, [p.number for p in found])
@@ -91,7 +91,7 @@ def _together(kernel: Kernel, left: Sequence[Parts]) -> list[Parts]:
 def _combining(
     product: Product, parts: Sequence[Parts], together: Sequence[Parts], name: str
 ) -> Kernel:
-    """The kernel of reductions along the same factors: over blocks, then what they were over."""
+    """The kernel of reductions along the same factors: over blocks, then the rest."""
     kernel = product.kernel
     late = derived(kernel, [p.number for p in together])
     by_number = {p.number: n for n, p in enumerate(parts) if p in together}
@@ -128,14 +128,14 @@ def _wider(at: Affine) -> Affine:
 
 
 def _counted(parts: Parts, blocks: list[Factor]) -> list[Factor]:
-    """Factors of blocks; of those that lie along what is kept there is none."""
+    """Block factors for reduced dims; kept dims have none."""
     if parts.along_rows and parts.along_columns:
         return blocks
     return [blocks[0], replace(blocks[1], size=1)]
 
 
 def _place(product: Product, parts: Parts) -> Affine:
-    """Where a part is."""
+    """The index of a partial result."""
     strides = [0] * (len(product.kernel.factors) + 2)
     _, blocks, length = parts.operand.shape
     roles = [(product.batch, blocks * length)]

@@ -1,4 +1,4 @@
-"""Where vectors of a product's steps are computed: an index for each factor, one lane or many."""
+"""Points of a contraction's steps: an index for each factor, scalar or per lane."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Together:
     number: str
 
     def stride(self, affine: Affine) -> int | None:
-        """How far apart lanes are, if that is the same everywhere."""
+        """The stride between lanes, if it is uniform."""
         step = stride = affine.strides[self.role[-1]]
         for factor, size in zip(reversed(self.role[:-1]), reversed(self.sizes[1:]), strict=True):
             step *= size
@@ -31,12 +31,12 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class FactorPoint:
-    """Indices of factors: a number, one that grows by 1 from lane to lane, or any in each lane."""
+    """Indices of factors: a scalar, one that grows by 1 a lane, or arbitrary per lane."""
 
     numbers: dict[int, str] = field(default_factory=dict)
-    ramp: int | None = None  # the factor whose number is that of lane 0, one more in the next
+    ramp: int | None = None  # the factor that grows by 1 a lane
     lanes: dict[int, Vector] = field(default_factory=dict)
-    together: Together | None = None  # how the factors of lanes are counted
+    together: Together | None = None  # the linearization of the lanes' factors
 
     def __or__(self, other: FactorPoint) -> FactorPoint:
         ramp = self.ramp if other.ramp is None else other.ramp
@@ -48,7 +48,7 @@ class FactorPoint:
 
 @dataclass(frozen=True, slots=True)
 class AffineLanes:
-    """An affine number in every lane: base + step * lane + lanes."""
+    """An affine index in every lane: base + step * lane + lanes."""
 
     base: str
     step: int = 0
@@ -58,7 +58,7 @@ class AffineLanes:
 def flat_point(
     code: Writer, factors: Sequence[Factor], role: Sequence[int], number: str
 ) -> FactorPoint:
-    """The point of a number that counts the factors of a role together."""
+    """The point of a linear number over the factors of a role."""
     numbers: dict[int, str] = {}
     for n, factor in reversed(list(enumerate(role))):
         if n:
@@ -77,7 +77,7 @@ def flat_lanes(
     *,
     aligned: bool = True,
 ) -> FactorPoint:
-    """The points of as many numbers as there are lanes; `aligned` from a multiple of that on."""
+    """The points of consecutive linear numbers, one a lane; `aligned` to the width."""
     if v.width == 1 or not role:
         return flat_point(v.code, factors, role, number)
     inner = role[-1]
@@ -88,7 +88,7 @@ def flat_lanes(
 
 
 def lane_count(factors: Sequence[Factor], role: Sequence[int], most: int) -> int:
-    """How many lanes to use along a role: such that they lie side by side, if that is worth it."""
+    """The vector width along a role, chosen so that lanes are contiguous if that pays off."""
     if len(role) < 2:
         return most
     count = most
@@ -100,7 +100,7 @@ def lane_count(factors: Sequence[Factor], role: Sequence[int], most: int) -> int
 def _each_lane(
     v: Vectors, factors: Sequence[Factor], role: Sequence[int], number: str
 ) -> FactorPoint:
-    # Dividing numbers of 32 bits takes few instructions, of 64 bits many.
+    # 32-bit division takes few instructions, 64-bit many.
     small = Vector(v.code.let(f"trunc i64 {number} to i32"), "i32")
     left = v.add(v.splat(small), v.lanes("i32"))
     found: dict[int, Vector] = {}
@@ -117,7 +117,7 @@ def _each_lane(
 
 
 def place(v: Vectors, affine: Affine, point: FactorPoint) -> AffineLanes:
-    """An affine number at a point; factors that the point does not name have index 0."""
+    """An affine index at a point; unnamed factors are 0."""
     code = v.code
     base, step = "0", 0
     lanes: Vector | None = None
@@ -147,7 +147,7 @@ def indices(v: Vectors, at: AffineLanes) -> Vector:
 
 
 def holds(v: Vectors, guards: Sequence[Guard], point: FactorPoint) -> Vector | None:
-    """Where all guards hold; None if there are none."""
+    """The mask where all guards hold; None without guards."""
     found: Vector | None = None
     for guard in guards:
         at = place(v, guard.index, point)
@@ -157,7 +157,7 @@ def holds(v: Vectors, guards: Sequence[Guard], point: FactorPoint) -> Vector | N
 
 
 def _inside(v: Vectors, at: AffineLanes, guard: Guard) -> Vector:
-    """low <= index < high as one comparison: numbers below low are huge without a sign."""
+    """low <= index < high as one unsigned comparison."""
     varies = at.step != 0 or at.lanes is not None
     w = v if varies else Vectors(v.code, 1)
     index = indices(w, at)

@@ -1,10 +1,11 @@
-"""What a packed kernel computes: one product of matrices, what comes before it, and what after.
+"""The structure of a packed kernel: one contraction, its prologue and its epilogue.
 
     result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n]
 
-Each of b, m, n and k stands for any number of factors, counted together in row-major order. The
-steps before `lhs` and `rhs` run while these are packed, those after the sum when a block of it is
-done. Reductions of the result have a part for each block; what comes after them waits for the last.
+Each of b, m, n and k stands for any number of factors, linearized in row-major order. The steps
+before `lhs` and `rhs` (prologue) run during packing, those after the sum (epilogue) on each
+finished block. Reductions of the result have a partial result for each block; the steps after them wait for
+all blocks.
 """
 
 from __future__ import annotations
@@ -33,31 +34,31 @@ from weft.kernels.kernel import (
 from weft.kernels.roles import cannot_reduce, derived, results_reduced, roles_of
 from weft.ops.elementwise.convert import Convert
 
-_WIDE = 32  # rows and columns from which on it matters how results lie
-HELD = {"f32", "f64", "i32", "i64", "ui32", "ui64"}  # dtypes that products are added up in
+_WIDE = 32  # rows and columns from which the layout of results matters
+HELD = {"f32", "f64", "i32", "i64", "ui32", "ui64"}  # accumulator dtypes
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A kernel with one Contract, its factors by what they are to it, each outermost first."""
+    """A kernel with one Contract, and its factors by role, outermost first."""
 
     kernel: Kernel
-    at: int  # the number of the Contract
+    at: int  # number of the Contract
     batch: tuple[int, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
-    depth: tuple[int, ...]  # what is summed over
+    depth: tuple[int, ...]  # reduced factors
 
     @property
     def contract(self) -> Contract:
-        """The step that multiplies and adds up."""
+        """The Contract step."""
         step = self.kernel.steps[self.at]
         assert isinstance(step, Contract)
         return step
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """How many points batch, rows, columns and depth have."""
+        """The points of batch, rows, columns and depth."""
         return (
             self.size(self.batch),
             self.size(self.rows),
@@ -72,7 +73,7 @@ class Product:
         return found.dtype
 
     def stride(self, at: Affine, role: tuple[int, ...]) -> int | None:
-        """How far apart neighbours are along a role, counted together; None if that differs."""
+        """The stride along a linearized role; None if it is not uniform."""
         if not role:
             return 1
         step = stride = at.strides[role[-1]]
@@ -83,12 +84,12 @@ class Product:
         return stride
 
     def size(self, factors: Iterable[int]) -> int:
-        """How many points factors have together."""
+        """The number of points of factors."""
         return math.prod(self.kernel.factors[f].size for f in factors)
 
     @property
     def after(self) -> tuple[int, ...]:
-        """The steps that run on the sum, in order, the sum itself left out."""
+        """The epilogue: the steps that depend on the sum, in order."""
         steps = self.kernel.steps
         reduced = [step.arg for n in self.reduced if isinstance(step := steps[n], Reduce)]
         found = needed(steps, [*_early_stores(self.kernel), *reduced], (self.at,))
@@ -101,7 +102,7 @@ class Product:
 
     @property
     def repeats(self) -> int:
-        """How many points of the batch, one after another, have one right side."""
+        """The number of consecutive batch points with the same right side."""
         count = len(self.batch)
         while count and self.batch[count - 1] not in self.kernel.spans[self.contract.rhs]:
             count -= 1
@@ -109,7 +110,7 @@ class Product:
 
 
 def needed(steps: tuple[Step, ...], roots: Iterable[int], known: Iterable[int]) -> tuple[int, ...]:
-    """The steps that roots need, themselves included; nothing beyond those that are known."""
+    """The transitive inputs of roots, themselves included, up to known steps."""
     stop, found, left = set(known), set[int](), list(roots)
     while left:
         n = left.pop()
@@ -120,7 +121,7 @@ def needed(steps: tuple[Step, ...], roots: Iterable[int], known: Iterable[int]) 
 
 
 def supports(kernel: Kernel) -> str | None:
-    """Why a kernel cannot run as a packed product, or None if it can."""
+    """Why a kernel cannot run as a packed contraction, or None if it can."""
     contracts = [n for n, s in enumerate(kernel.steps) if isinstance(s, Contract)]
     if len(contracts) != 1:
         return f"a packed kernel has one Contract, this one has {len(contracts)}"
@@ -146,13 +147,13 @@ def supports(kernel: Kernel) -> str | None:
 
 
 def _early_stores(kernel: Kernel) -> list[int]:
-    """The stores that wait for no reduction of the result."""
+    """The stores that do not wait for a reduction of the result."""
     late = derived(kernel, results_reduced(kernel))
     return [n for n, s in enumerate(kernel.steps) if isinstance(s, Store) and n not in late]
 
 
 def find_product(kernel: Kernel) -> Product:
-    """The product of a kernel that `supports` takes, with as few factors as can be."""
+    """The contraction of a kernel that `supports` accepts, with the fewest factors."""
     kernel = _turned(kernel)
     roles = _roles(kernel)
     small = {f for f, factor in enumerate(kernel.factors) if factor.size == 1}
@@ -166,7 +167,7 @@ def find_product(kernel: Kernel) -> Product:
 
 
 def _turned(kernel: Kernel) -> Kernel:
-    """lhs * rhs -> rhs * lhs, when all results lie side by side along the rows of the left side."""
+    """lhs * rhs -> rhs * lhs, when all results are contiguous along the left side's rows."""
     _, rows, columns, _ = _roles(kernel)
     at = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
     contract = kernel.steps[at]
@@ -182,7 +183,7 @@ def _turned(kernel: Kernel) -> Kernel:
 
 
 def _peeled(kernel: Kernel) -> Kernel:
-    """The kernel with sides that are not widened first: the product widens them itself."""
+    """The kernel with unwidened sides: the contraction widens them itself."""
     steps = list(kernel.steps)
     for n, step in enumerate(steps):
         if isinstance(step, Contract):
@@ -192,7 +193,7 @@ def _peeled(kernel: Kernel) -> Kernel:
 
 
 def _narrow(kernel: Kernel, side: int, held: DType) -> int:
-    """convert(x) -> x, when x has fewer bits of the same kind and the product is held as it is."""
+    """convert(x) -> x, when x is a narrower type of the same kind; the accumulator is kept."""
     step = kernel.steps[side]
     if not (isinstance(step, Apply) and isinstance(step.op, Convert) and step.dtype is held):
         return side
@@ -204,13 +205,13 @@ def _narrow(kernel: Kernel, side: int, held: DType) -> int:
 
 
 def _roles(kernel: Kernel) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Factors by role; of the batch, those first along which the right side differs."""
+    """Factors by role; of the batch, first those that the right side varies along."""
     found = roles_of(kernel)
     return [*found.batch], [*found.rows], [*found.columns], [*found.depth]
 
 
 def _ordered(kernel: Kernel, role: list[int]) -> list[int]:
-    """Factors as the results (or, of sums, the operands) have them in memory, widest first."""
+    """Factors in the memory order of the results (or, for reduced ones, the operands)."""
     contract = next(step for step in kernel.steps if isinstance(step, Contract))
     first: list[int] = []
     if set(role) <= set(contract.over):
@@ -229,7 +230,7 @@ def _ordered(kernel: Kernel, role: list[int]) -> list[int]:
 
 
 def _merged(kernel: Kernel, role: list[int]) -> Kernel:
-    """Join neighbours of a role where every place of the kernel counts them as one; edits role."""
+    """Merge neighbours of a role wherever every access treats them as one; edits role."""
     n = 0
     while n + 1 < len(role):
         outer, inner = role[n], role[n + 1]
@@ -245,13 +246,13 @@ def _merged(kernel: Kernel, role: list[int]) -> Kernel:
 
 
 def _overs(kernel: Kernel) -> list[tuple[int, ...]]:
-    """What each reduction of the result combines along."""
+    """The reduced factors of each reduction of the result."""
     steps = kernel.steps
     return [step.over for n in results_reduced(kernel) if isinstance(step := steps[n], Reduce)]
 
 
 def _joined(kernel: Kernel, outer: int, inner: int) -> Kernel:
-    """The kernel with one factor counting two; the other one has size 1 and no strides."""
+    """The kernel with two factors merged; the other one gets size 1 and no strides."""
     factors = list(kernel.factors)
     size = factors[outer].size * factors[inner].size
     factors[inner] = replace(factors[inner], size=size)
@@ -261,7 +262,7 @@ def _joined(kernel: Kernel, outer: int, inner: int) -> Kernel:
 
 
 def places(kernel: Kernel) -> list[Affine]:
-    """Every affine number in a kernel."""
+    """Every affine index of a kernel."""
     found: list[Affine] = []
     for step in kernel.steps:
         if isinstance(step, Load | Position | Store):
@@ -272,7 +273,7 @@ def places(kernel: Kernel) -> list[Affine]:
 
 
 def _without(step: Step, factor: int) -> Step:
-    """A step whose places do not count a factor."""
+    """A step without a factor in its indices."""
 
     def affine(a: Affine) -> Affine:
         strides = list(a.strides)

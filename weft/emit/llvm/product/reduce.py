@@ -1,4 +1,4 @@
-"""Reductions of a product's result while blocks of it are finished: each block leaves its part."""
+"""Reductions of a contraction's result in its epilogue: each block stores its partial result."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ROW_BLOCK, COLUMN_BLOCK = "%row_block", "%column_block"
 
 
 class Reductions:
-    """The reductions of a product, in the function that finishes a block.
+    """The reductions of a contraction, in the epilogue of a block.
 
-    Sums are in variables that become registers. A block is finished row by row, or in bands of
-    columns, whichever lets all sums end soon; where some reductions are along rows and others along
-    columns, those along rows are in the line of memory that is the block's part.
+    Sums are in stack slots that LLVM promotes to registers. A block is finished row by row, or in
+    bands of columns, to keep live ranges short; with reductions along both rows and columns, those
+    along rows accumulate in the block's memory line.
     """
 
     def __init__(self, product: Product, parts: Sequence[Parts], v: Vectors, shared: str) -> None:
@@ -62,7 +62,7 @@ class Reductions:
                 self._keep(p, self._first(p))
 
     def add(self, found: Mapping[int, Held], at: str, mask: Vector | None) -> None:
-        """Take in the values of a row from a column of the block on, where a mask holds."""
+        """Accumulate the values of a row from a column of the block on, where a mask holds."""
         v = self.v
         for p in self.parts:
             step = self._step(p)
@@ -78,7 +78,7 @@ class Reductions:
                 self._write_line(p, after, at, mask)
 
     def end_row(self, row: str) -> None:
-        """After the last column of a row, given its number among all."""
+        """After the last column of a row, given its global number."""
         for p in self.parts:
             if not p.along_rows:
                 self._write(p, plus(self.v.code, self._block(p, COLUMN_BLOCK), row))
@@ -130,12 +130,12 @@ class Reductions:
         storage.store(self.v, value, *self._line(parts, at), parts.operand.dtype, mask)
 
     def _line(self, parts: Parts, at: str) -> tuple[str, str]:
-        """Where the sums along rows are, from a column of the block on."""
+        """The address of the sums along rows, from a column of the block on."""
         code = self.v.code
         return self.bases[parts], plus(code, plus(code, self._block(parts, ROW_BLOCK), COLUMN), at)
 
     def _block(self, parts: Parts, block: str) -> str:
-        """Where the parts of a block, or of blocks side by side, begin."""
+        """The address of a block's partial results, or of adjacent blocks'."""
         _, blocks, length = parts.operand.shape
         code = self.v.code
         return times(code, plus(code, times(code, BATCH, blocks), block), length)

@@ -1,4 +1,4 @@
-"""What blocks of a product are chosen by: its sizes, and how its operands lie in memory."""
+"""The input of blocking: sizes of a contraction, and the memory layout of its operands."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shape_of(product: Product, chip: Chip) -> ProductShape:
 
 
 def _multiply(product: Product, chip: Chip) -> MultiplyKind:
-    """How products are added up: several at a time, where there are instructions for it."""
+    """The multiply-accumulate form: several products at a time, where instructions exist."""
     contract = product.contract
     if contract.held.is_float:
         return "fma"
@@ -62,7 +62,7 @@ def _multiply(product: Product, chip: Chip) -> MultiplyKind:
 
 
 def bare_load(product: Product, step: int) -> Load | None:
-    """A step that is a load of what lies in memory, and nothing else."""
+    """A step that is a plain load, or None."""
     found = product.kernel.steps[step]
     if isinstance(found, Load) and not found.guards and not found.shifts:
         return found
@@ -70,7 +70,7 @@ def bare_load(product: Product, step: int) -> Load | None:
 
 
 def plain_store(product: Product) -> Store | None:
-    """The only step after the sum, if it is a store that a block can be written to as it is."""
+    """The only epilogue step, if it is a store that blocks can write directly."""
     kernel, contract = product.kernel, product.contract
     if len(product.after) != 1 or product.reduced:
         return None
@@ -83,20 +83,20 @@ def plain_store(product: Product) -> Store | None:
 
 
 def _lines(product: Product, side: int, role: tuple[int, ...], name: SideLines) -> SideLines:
-    """Along what the elements of a side are neighbours, if along anything; the depth else."""
+    """The contiguous direction of a side; the depth if there is none."""
     steps = product.kernel.steps
     loads = [s for n in needed(steps, [side], ()) if isinstance(s := steps[n], Load)]
     near = {
         name: [load.at.strides[f] == 1 for load in loads for f in along[-1:]]
         for name, along in (("depth", product.depth), (name, role))
     }
-    if name == "rows":  # the left side needs no lanes: along the depth it is read as it is
+    if name == "rows":  # the left side is broadcast: along the depth it is read in place
         return name if any(near[name]) and not any(near["depth"]) else "depth"
     return "depth" if any(near["depth"]) and not any(near[name]) else name
 
 
 def _left_direct(product: Product, kind: str, lines: SideLines) -> bool:
-    """Whether the left side lies in lines that are evenly apart, as what is multiplied."""
+    """Whether the left side has evenly spaced lines of the multiplied type."""
     load = bare_load(product, product.contract.lhs)
     if load is None or memory_kind(load.dtype) != kind:
         return False
@@ -107,7 +107,7 @@ def _left_direct(product: Product, kind: str, lines: SideLines) -> bool:
 
 
 def tiles_direct(product: Product, group: int) -> bool:
-    """Whether tiles of the left side can be read as they lie: whole ones, along the depth."""
+    """Whether AMX tiles of the left side can be loaded in place: whole ones, along the depth."""
     load = bare_load(product, product.contract.lhs)
     return (
         load is not None
@@ -119,7 +119,7 @@ def tiles_direct(product: Product, group: int) -> bool:
 
 
 def _right_direct(product: Product, kind: str) -> bool:
-    """Whether the right side lies in lines of columns, in a type that loads can widen."""
+    """Whether the right side has lines of columns, in a type that loads can widen."""
     load = bare_load(product, product.contract.rhs)
     return (
         load is not None
@@ -130,7 +130,7 @@ def _right_direct(product: Product, kind: str) -> bool:
 
 
 def _right_dense(product: Product, kind: str) -> bool:
-    """Whether the right side can be read as it lies, and its lines follow each other."""
+    """Whether the right side can be read in place, with contiguous lines."""
     load = bare_load(product, product.contract.rhs)
     if load is None or memory_kind(load.dtype) != kind or not _right_direct(product, kind):
         return False
@@ -138,7 +138,7 @@ def _right_dense(product: Product, kind: str) -> bool:
 
 
 def _inner(product: Product, kind: str) -> bool:
-    """Whether both sides lie in lines of the depth, in types that loads can widen."""
+    """Whether both sides have lines along the depth, in types that loads can widen."""
     sides = [bare_load(product, n) for n in (product.contract.lhs, product.contract.rhs)]
     return all(
         load is not None
@@ -150,6 +150,6 @@ def _inner(product: Product, kind: str) -> bool:
 
 
 def _stored(product: Product, side: int, kind: str) -> DType | None:
-    """The type of a side in memory, where registers hold it as another one."""
+    """The memory type of a side, where it differs from the register type."""
     load = bare_load(product, side)
     return load.dtype if load is not None and memory_kind(load.dtype) != kind else None

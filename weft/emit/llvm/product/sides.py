@@ -1,4 +1,4 @@
-"""Which side of a product on matrix tiles is the left one: the one that can be read as it lies."""
+"""Operand order for AMX tiles: the left side is the one that can be read in place."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _FEW_FLOATS = 2
 
 
 def choose_sides(product: Product, chip: Chip) -> Product:
-    """The product turned over, if its right side lies along the depth and is used but little.
+    """The contraction with swapped sides, if its right side is along the depth with little reuse.
 
-    Few rows against many weights: to pack the weights would take longer than to multiply them.
+    With few rows against many weights, packing the weights would take longer than multiplying.
     """
     _, rows, columns, _ = product.sizes
-    few = _FEW_FLOATS if product.contract.held.is_float else 0  # whose weights vectors read as fast
+    few = _FEW_FLOATS if product.contract.held.is_float else 0  # vectors read these weights as fast
     if not few < rows <= LINES or columns <= rows:
         return product
     turned = _turned_over(product)

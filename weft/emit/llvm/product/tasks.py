@@ -1,4 +1,4 @@
-"""The functions of a product's phases: tasks that pack, and tasks that multiply and finish."""
+"""Phase functions of a contraction: tasks that pack, and tasks that multiply and finish."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import divided, function, plus, pointers, smaller, times
 
-GROUP, PART = 4, 128  # panels, and steps of the depth, that a task packs
+GROUP, PART = 4, 128  # panels and depth steps packed by a task
 
 
 def pack_tasks(job: Job) -> tuple[int, int]:
-    """Groups of panels and parts of the depth that tasks pack."""
+    """Groups of panels and parts of the depth, by packing task."""
     return -(-job.blocking.vectors.count // GROUP), -(-job.shape.depth // _part_size(job))
 
 
 def _part_size(job: Job) -> int:
-    """Steps of the depth that a task packs: all, where sums of them are packed, too."""
+    """Depth steps that a task packs: all, if column sums are packed, too."""
     return max(1, job.shape.depth) if job.shape.offset else PART
 
 
 def pack_phase(job: Job, name: str) -> Writer:
-    """Each task packs some panels of the right side along a part of its depth."""
+    """Each task packs some panels of the right side over a part of the depth."""
     code = function(name)
     b, shape = job.blocking, job.shape
     shared = shared_bytes(code, job.product)
@@ -48,7 +48,7 @@ def pack_phase(job: Job, name: str) -> Writer:
 
 
 def multiply_phase(job: Job, name: str) -> Writer:
-    """Each task multiplies the blocks of some panels of rows and some of columns."""
+    """Each task multiplies the blocks of some panels of rows and columns."""
     code = function(name)
     b, shape = job.blocking, job.shape
     operands = pointers(code, len(job.product.kernel.operands))
@@ -82,13 +82,13 @@ def multiply_phase(job: Job, name: str) -> Writer:
 
 
 def finish_tasks(shape: ProductShape) -> tuple[int, int]:
-    """Tasks that finish sums that lie apart, for one point of the batch, and the rows of each."""
+    """Tasks that finish partial sums, for one batch point, and the rows of each."""
     rows = max(1, -(-shape.rows // 16))
     return -(-shape.rows // rows), rows
 
 
 def finish_phase(product: Product, shape: ProductShape, sums: Sums, name: str) -> Writer:
-    """Each task adds up the parts of some rows, and runs the steps after the product on them."""
+    """Each task sums the parts of some rows, and runs the epilogue on them."""
     code = function(name)
     shared = shared_bytes(code, product)
     count, rows = finish_tasks(shape)
@@ -106,7 +106,7 @@ def finish_phase(product: Product, shape: ProductShape, sums: Sums, name: str) -
 
 
 def _part(places: BlockPlaces, task: PanelTask, near: str, far: str, more: str) -> None:
-    """All blocks of a task, along a part of the depth, added to those before if there are more."""
+    """All blocks of a task over a part of the depth, accumulated if there are more."""
     code, job = places.code, places.job
     b = job.blocking
     if b.left == "task" and b.row_group >= b.task_rows:
@@ -166,7 +166,7 @@ def _block(
     right: StridedPointer,
     part: tuple[str, str, str],
 ) -> None:
-    """One block: multiply it, and finish it after the last part of the depth."""
+    """One block: multiply it, and run the epilogue after the last part of the depth."""
     code, job = places.code, places.job
     (row, column), (column_start, column_count), (near, far, more) = panel, columns, part
     start, count = pack.panel_bounds(code, job.blocking.rows, row)
@@ -190,7 +190,7 @@ def _block(
 
 
 def _chosen(code: Writer, job: Job, row: str, column: str) -> str:
-    """The function of a block, by which panels it is of."""
+    """The microkernel of a block, by its panels."""
     b = job.blocking
     by_rows = []
     for rows in b.rows.sizes:
@@ -210,7 +210,7 @@ def _chosen(code: Writer, job: Job, row: str, column: str) -> str:
 
 
 def shared_bytes(code: Writer, product: Product) -> str:
-    """The bytes that all tasks share."""
+    """The workspace pointer."""
     count = len(product.kernel.operands)
     place = code.let(f"getelementptr ptr, ptr %operands, i64 {count}")
     return code.let(f"load ptr, ptr {place}, align 8", "shared")

@@ -1,4 +1,4 @@
-"""Products on matrix tiles: which ones, by what instruction, and in which blocks."""
+"""Contractions on AMX tiles: which qualify, by which instruction, and in which blocks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from weft.kernels.kernel import Apply, Load
 from weft.ops.shape import BitcastConvert
 
 BF16, I16 = DTYPES["bf16"], DTYPES["i16"]
-# The least rows, columns, and cells along the depth that are worth a tile, as measured: vectors
-# multiply small integers only after they are packed as well.
+# The least rows, columns, and depth cells for which tiles pay off, as measured: vectors need
+# packing for small integers as well.
 _WORTH = {"tdpbf16ps": (6, 2, 12)}
 _WORTH_OF_BYTES = (1, 1, 12)
 _INSTRUCTIONS: dict[tuple[str, str], MultiplyKind] = {
@@ -26,7 +26,7 @@ _INSTRUCTIONS: dict[tuple[str, str], MultiplyKind] = {
 
 
 def tile_instruction(product: Product, chip: Chip) -> MultiplyKind | None:
-    """The instruction that multiplies tiles of a product; None if there is none worth it."""
+    """The AMX instruction for a contraction; None if none pays off."""
     contract = product.contract
     left, right = product.dtype(contract.lhs), product.dtype(contract.rhs)
     found: MultiplyKind | None = None
@@ -44,7 +44,7 @@ def tile_instruction(product: Product, chip: Chip) -> MultiplyKind | None:
 
 
 def in_bits(product: Product) -> Product:
-    """The product with sides of bf16 as their bits, to be packed as integers."""
+    """The contraction with bf16 sides as raw bits, to be packed as integers."""
     contract, steps = product.contract, list(product.kernel.steps)
     sides = []
     for side in (contract.lhs, contract.rhs):
@@ -62,7 +62,7 @@ def in_bits(product: Product) -> Product:
 
 
 def tile_panels(shape: ProductShape, options: dict[str, int]) -> tuple[Panels, Panels]:
-    """Panels of rows and of columns: squares of tiles, or lines of them where there are few."""
+    """Panels of rows and columns: squares of tiles, or lines of them where there are few."""
     in_vectors = max(1, -(-shape.columns // LINES))
     down = -(-shape.rows // LINES)
     across = options.get("vectors") or (MOST if down == 1 else 1 if in_vectors == 1 else 2)

@@ -1,4 +1,4 @@
-"""Values of a product's steps in vectors: loads, arithmetic and choices before and after it."""
+"""Vector values of a contraction's steps, in prologue and epilogue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from weft.kernels.kernel import (
 
 @dataclass(frozen=True, slots=True)
 class ProductValues:
-    """How steps of a kernel get their values in one function, given where its operands are."""
+    """Evaluates a kernel's steps in one function, given its operand addresses."""
 
     kernel: Kernel
     vectors: Vectors
@@ -43,7 +43,7 @@ class ProductValues:
         known: dict[int, Held],
         mask: Vector | None = None,
     ) -> dict[int, Held]:
-        """The values of steps at a point; with a mask, nothing is read or written elsewhere."""
+        """The values of steps at a point; masked lanes are neither read nor written."""
         found = dict(known)
         for n in steps:
             if n not in found:
@@ -57,7 +57,7 @@ class ProductValues:
     def side(
         self, step: int, point: FactorPoint, made: DType, mask: Vector | None = None
     ) -> Vector:
-        """One side of the product at a point, as numbers of another type."""
+        """One side of the contraction at a point, converted."""
         (value,) = self.run(needed(self.kernel.steps, [step], ()), point, {}, mask)[step]
         return _kept(self.vectors, value, self._dtype(step), made)
 
@@ -69,7 +69,7 @@ class ProductValues:
         total: Vector,
         mask: Vector | None,
     ) -> dict[int, Held]:
-        """The values of the steps after the product at a point, given the sum."""
+        """The values of the epilogue at a point, given the sum."""
         contract = self.kernel.steps[product]
         assert isinstance(contract, Contract)
         value = _kept(self.vectors, total, contract.held, contract.dtype)
@@ -99,7 +99,7 @@ class ProductValues:
                 return self._position(step, point)
             case _:
                 raise Unsupported(
-                    f"step {n} of a product, a {type(step).__name__}, is not computed in place",
+                    f"step {n} of a product, a {type(step).__name__}, cannot be evaluated",
                     help="ask `supports` first",
                 )
 
@@ -125,7 +125,7 @@ class ProductValues:
     def _shifted(
         self, shift: Shift, found: dict[int, Held], at: AffineLanes, inside: Vector | None
     ) -> tuple[AffineLanes, Vector | None]:
-        """A place moved by what a step says at run time."""
+        """An index shifted by a dynamic step."""
         v = self.vectors
         (index,) = found[shift.index]
         signed = self._dtype(shift.index).kind == "int"
@@ -158,7 +158,7 @@ class ProductValues:
 
 
 def _kept(v: Vectors, value: Vector, given: DType, made: DType) -> Vector:
-    """A value in the registers of another type; floats of few bits are not rounded to it."""
+    """A value converted in registers, without rounding narrow floats."""
     if storage.register_kind(given) == storage.register_kind(made):
         return value
     return convert(v, (value,), given, made)[0]

@@ -1,1 +1,1 @@
-"""Nodes that are a kernel by themselves: sort, gather, scatter, windows, factorizations."""
+"""Single-node kernels: sort, gather, scatter, windows, factorizations."""

@@ -1,4 +1,4 @@
-"""The Cholesky decomposition: one matrix a task, row by row, its factor in scratch memory."""
+"""Cholesky decomposition: one matrix a task, row by row, with the factor in scratch memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from weft.ops.linalg import Cholesky
 
 
 def cholesky(kernel: SingleNode) -> Emitted:
-    """The factor of every matrix; NaN where there is none."""
+    """The factor of every matrix; NaN if it is not positive definite."""
     op, (_, out) = kernel.op, kernel.operands
     assert isinstance(op, Cholesky)
     return _Factor(kernel, op).emit() if out.size else Emitted("", ())
 
 
 def refuses_cholesky(kernel: SingleNode) -> str | None:
-    """Why there is no such kernel."""
+    """Why this kernel is unsupported."""
     dtype = kernel.outputs[0].dtype
     return f"of {dtype}" if dtype.is_complex else None
 
@@ -65,7 +65,7 @@ class _Factor:
         return Emitted(module_text(code), (self.tasks.phase(code.name),), scratch=nbytes)
 
     def _rest(self, row: str, column: str, offset: str) -> Vector:
-        """An element of the matrix, less what the factor so far explains of it."""
+        """An element of the matrix minus the contribution of earlier columns."""
         code = self.code
         at = (row, column) if self.lower else (column, row)
         place = plus(code, plus(code, offset, times(code, at[0], self.size)), at[1])
@@ -73,7 +73,7 @@ class _Factor:
         return self.one.sub(given, self._sum(row, column))
 
     def _sum(self, row: str, column: str) -> Vector:
-        """The sum of the products of two rows of the factor, before a column."""
+        """The dot product of two rows of the factor, before a column."""
         code, v = self.code, Vectors(self.code, self.width)
         whole = code.let(f"and i64 {column}, {-self.width}")
         zero = v.constant(0.0, self.kind)
@@ -98,13 +98,13 @@ class _Factor:
         self.one.store(value, self._slot(row, column))
 
     def _write(self, offset: str) -> None:
-        """Write the factor, or NaN, and zeros beside it."""
+        """Store the factor, or NaN, and zeros in the other triangle."""
         code, one = self.code, self.one
         bad = Vector(code.let(f"load i1, ptr {self.bad}, align 1"), "i1")
         nan, zero = one.constant(math.nan, self.kind), one.constant(0.0, self.kind)
         with code.loop(0, self.size) as row, code.loop(0, self.size) as column:
             at = (row.index, column.index) if self.lower else (column.index, row.index)
-            # Above the diagonal there is whatever was in the scratch memory before.
+            # Scratch above the diagonal is uninitialized.
             value = one.select(bad, nan, self._kept(*at))
             inside = Vector(code.let(f"icmp sle i64 {at[1]}, {at[0]}"), "i1")
             place = plus(code, plus(code, offset, times(code, row.index, self.size)), column.index)

@@ -1,4 +1,4 @@
-"""What a comparator compares: keys of the elements, if that is all it does."""
+"""Analysis of comparators: the sort keys that they compare, if that is all they do."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from weft.ops.shape import Constant
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """A number of each element by which it is put into order: a value of the comparator."""
+    """A sort key: a function of an element in the comparator."""
 
-    operand: int  # the input that it is made of
-    arg: Value  # the argument that stands for the input's element
+    operand: int  # the input it depends on
+    arg: Value  # the comparator's argument for that input
     value: Value
     descending: bool
-    total: bool  # floats in IEEE's total order; otherwise -0 equals 0
+    total: bool  # IEEE total order; otherwise -0 equals 0
 
     @property
     def dtype(self) -> DType:
@@ -33,12 +33,12 @@ class SortKey:
 
     @property
     def bits(self) -> int:
-        """How many bits tell keys apart."""
+        """The number of significant bits of keys."""
         return key_bits(self.dtype)
 
 
 def sort_keys(region: Region) -> tuple[SortKey, ...] | None:
-    """The keys that a comparator compares in dictionary order, or None if it does otherwise."""
+    """The keys that a comparator compares lexicographically, or None if it does otherwise."""
     return _keys(region, region.results[0])
 
 
@@ -56,7 +56,7 @@ def _keys(region: Region, value: Value) -> tuple[SortKey, ...] | None:
 
 
 def _then(region: Region, first: Value, rest: Value) -> tuple[SortKey, ...] | None:
-    """a < b or (a == b and the rest): the rest decides between equal ones."""
+    """a < b or (a == b and rest): the rest breaks ties."""
     node, tie = first.node, rest.node
     if node is None or tie is None or tie.op.name != "stablehlo.and":
         return None
@@ -75,7 +75,7 @@ def _then(region: Region, first: Value, rest: Value) -> tuple[SortKey, ...] | No
 
 
 def _exact(equal: Compare, key: SortKey) -> bool:
-    """Whether keys are equal exactly where the comparison says so."""
+    """Whether keys are equal exactly where the comparison holds."""
     return not key.dtype.is_float or (equal.compare_type == "TOTALORDER") == key.total
 
 
@@ -97,7 +97,7 @@ def _key(region: Region, node: Node) -> SortKey | None:
 
 
 def _alike(x: Value, y: Value, a: Value, b: Value) -> bool:
-    """Whether x is made of `a` and of nothing else as y is made of b."""
+    """Whether x is the same function of `a` as y is of `b`."""
     if x is a:
         return y is b
     if x.node is None or y.node is None or x.node.op is not y.node.op or x.index != y.index:
@@ -114,14 +114,14 @@ def _alike(x: Value, y: Value, a: Value, b: Value) -> bool:
 
 
 def key_bits(dtype: DType) -> int:
-    """The bits of the unsigned integers that are in the order of the elements."""
+    """The width of the unsigned integers that order like the elements."""
     if dtype.is_float:
         return 32 if dtype.bits < 16 else dtype.bits
     return max(8, dtype.bits)
 
 
 def key_of(v: Vectors, key: SortKey, element: Held) -> Vector:
-    """The key of elements as unsigned integers that are smaller for those that come first."""
+    """The keys of elements as unsigned integers in ascending sort order."""
     (held,) = evaluated(v, key.value, {key.arg: element})
     made = in_order(v, held, key.dtype, total=key.total)
     if key.descending:
@@ -130,7 +130,7 @@ def key_of(v: Vectors, key: SortKey, element: Held) -> Vector:
 
 
 def in_order(v: Vectors, held: Vector, dtype: DType, *, total: bool) -> Vector:
-    """Unsigned integers in the order of the elements; NaN last if the order is not total."""
+    """Unsigned integers that order like the elements; NaN last unless the order is total."""
     if dtype.kind == "bool":
         return v.cast("zext", held, "i8")
     if not dtype.is_float:
@@ -138,7 +138,7 @@ def in_order(v: Vectors, held: Vector, dtype: DType, *, total: bool) -> Vector:
         return v.binary("xor", held, sign) if dtype.kind == "int" else held
     is_nan = v.compare("uno", held, held)
     if not total:
-        held = v.add(held, v.constant(0.0, held.kind))  # -0 becomes 0
+        held = v.add(held, v.constant(0.0, held.kind))  # canonicalize -0 to 0
     stored = storage.to_memory(v, held, dtype) if dtype.bits == 16 else held
     bits = v.cast("bitcast", stored, f"i{stored.bits}")
     made = order_bits(v, bits)
@@ -146,14 +146,14 @@ def in_order(v: Vectors, held: Vector, dtype: DType, *, total: bool) -> Vector:
 
 
 def order_bits(v: Vectors, bits: Vector) -> Vector:
-    """The bits of floats as unsigned integers in IEEE's total order."""
+    """The bits of floats as unsigned integers in IEEE total order."""
     sign = v.constant(1 << (bits.bits - 1), bits.kind)
     flip = v.binary("ashr", bits, v.constant(bits.bits - 1, bits.kind))
     return v.binary("xor", bits, v.binary("or", flip, sign))
 
 
 def is_element(key: SortKey) -> bool:
-    """Whether a key is the element itself, but for zeros and NaNs that may be made alike."""
+    """Whether a key is the element itself, up to canonicalized zeros and NaNs."""
     dtype = dtype_of(key.arg)
     if key.dtype is not dtype or dtype.is_complex or (dtype.is_float and dtype.bits < 16):
         return False
@@ -165,7 +165,7 @@ def is_element(key: SortKey) -> bool:
 
 
 def element_bits(v: Vectors, key: SortKey, made: Vector) -> Vector:
-    """What `key_of` made of an element, turned back into the element's bits in memory."""
+    """The inverse of `key_of`: the element's bits in memory."""
     if key.descending:
         made = v.binary("xor", made, v.constant(-1, made.kind))
     dtype = key.dtype

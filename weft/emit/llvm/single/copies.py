@@ -1,4 +1,4 @@
-"""Copies of boxes from one buffer to another, cut into tasks."""
+"""Box copies between buffers, split into tasks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from weft.emit.llvm.writer.nest import (
 from weft.kernels.kernel import Operand
 from weft.kernels.single_node import SingleNode, strides
 
-LARGE = 1 << 23  # bytes that are written past the caches
-_SHORT = 1 << 10  # bytes of a run that is not
+LARGE = 1 << 23  # bytes from which non-temporal stores are used
+_SHORT = 1 << 10  # bytes of a run that is too short for them
 CopyRun = Callable[[Writer, str, str, "str | int", str], None]
 
 
 def split_run(dims: Sequence[Along]) -> tuple[list[Along], int]:
-    """A walk in two buffers as dims and the length of the run that lies at each point."""
+    """A walk in two buffers as outer dims and the length of the contiguous run at each point."""
     found = merged(dims)
     if found and found[-1].steps == (1, 1):
         return found[:-1], found[-1].size
@@ -38,7 +38,7 @@ def split_run(dims: Sequence[Along]) -> tuple[list[Along], int]:
 
 
 def copy_tasks(dims: Sequence[Along], size: int) -> tuple[Lines, int]:
-    """The tasks of a copy in two buffers, and the run at each point of their lines."""
+    """The tasks of a copy, and the run at each point of their lines."""
     outer, run = split_run(dims)
     if run * size > TASK or not outer:
         return lines([*outer, Along(run, (1, 1))], 2 * size), 1
@@ -54,9 +54,9 @@ def copy_function(
     *,
     unless_same: bool = False,
 ) -> tuple[Writer, Lines]:
-    """A function that copies a box from one operand to another, beginning at some elements.
+    """A function that copies a box between operands, from given start elements.
 
-    With `unless_same` nothing is done if both operands are one buffer.
+    With `unless_same` it is a no-op if both operands are one buffer.
     """
     made, run = copy_tasks(dims, size)
     kind = f"i{8 * size}"
@@ -74,12 +74,12 @@ def copy_function(
 
 
 def run_copier(total: int, run: int) -> CopyRun:
-    """How runs of so many bytes are copied: past the caches if all of them do not fit in."""
+    """The copy routine for runs of so many bytes: non-temporal if the total exceeds the caches."""
     return stream_run if total >= LARGE and run > _SHORT else copy_run
 
 
 def leave(code: Writer, condition: str) -> None:
-    """Return where a condition holds."""
+    """Return early under a condition."""
     out, on = code.fresh("out"), code.fresh("on")
     code.do(f"br i1 {condition}, label %{out}, label %{on}")
     code.start(out)
@@ -88,7 +88,7 @@ def leave(code: Writer, condition: str) -> None:
 
 
 def copy_whole(kernel: SingleNode, source: int, target: int, name: str) -> tuple[Writer, Phase]:
-    """A function that copies an operand to one of the same local shape, unless they are one."""
+    """A function that copies an operand to one of the same local shape, unless they alias."""
     a, b = kernel.operands[source], kernel.operands[target]
     dims = box(kernel, a, b, b.shape[kernel.lead :])
     code, made = copy_function(name, dims, bytes_of(b), (source, target), unless_same=True)
@@ -130,7 +130,7 @@ def box(kernel: SingleNode, source: Operand, target: Operand, sizes: Sequence[in
 
 
 def together(name: str, parts: Sequence[tuple[Writer, Lines]]) -> Emitted:
-    """One phase that runs the tasks of several functions, one behind the other."""
+    """One phase that runs the tasks of several functions in sequence."""
     parts = [part for part in parts if part[1].tasks]
     if len(parts) < 2:
         return Emitted(

@@ -1,4 +1,4 @@
-"""Kernels of one node each: what the target emits for ops whose loops are not steps."""
+"""Dispatch of single-node kernels: ops whose loops steps cannot express."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ EMIT: dict[type[Op], Callable[[SingleNode], Emitted]] = {
 }
 
 
-# What an emitter does not take, besides what its regions compute.
+# Restrictions of emitters, besides those on regions.
 REFUSES: dict[type[Op], Callable[[SingleNode], str | None]] = {
     Scatter: refuses_scatter,
     SelectAndScatter: refuses_select_and_scatter,
@@ -62,23 +62,23 @@ REFUSES: dict[type[Op], Callable[[SingleNode], str | None]] = {
 
 
 def refuses_single_node(kernel: SingleNode) -> str | None:
-    """Why there is no kernel of a node, or None if there is one."""
+    """Why a node's kernel is unsupported, or None if it is supported."""
     if type(kernel.op) not in EMIT:
         return "it is no kernel by itself"
     own = REFUSES.get(type(kernel.op))
     if own is not None and (reason := own(kernel)):
         return reason
-    if not kernel.outputs[0].size:  # nothing is computed
+    if not kernel.outputs[0].size:  # no results
         return None
     reasons = (refuses_region(region) for region in kernel.regions)
     return next((reason for reason in reasons if reason), None)
 
 
 def emit_single_node(kernel: SingleNode) -> Emitted:
-    """The text of a kernel of one node; refuses what this target leaves to numpy."""
+    """Emit a single-node kernel; raises for those that are left to numpy."""
     if reason := refuses_single_node(kernel):
         raise Unsupported(
-            f"{kernel.op.name} is no kernel of the llvm target: {reason}",
-            help="run the node as the runtime has it",
+            f"{kernel.op.name} has no kernel in the llvm target: {reason}",
+            help="run the node on the host",
         )
     return EMIT[type(kernel.op)](kernel)

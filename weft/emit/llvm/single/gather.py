@@ -1,4 +1,4 @@
-"""Windows that are read or written at places known at run time: gather and dynamic slices."""
+"""Copies of windows at dynamic indices: gather and dynamic slices."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from weft.kernels.single_node import SingleNode, strides
 from weft.ops.index import Gather, TorchIndexSelect, Windows, gather_windows
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
 
-# What is added to a place: made from the buffers and the offsets at a point.
+# The dynamic offset: computed from the buffers and the offsets at a point.
 IndexShift = Callable[[Writer, list[str], list[str]], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """Elements copied from one buffer to another, one of them at a place known at run time."""
+    """A copy between two buffers, one of them at a dynamic index."""
 
-    dims: tuple[Along, ...]  # with a step in every buffer
+    dims: tuple[Along, ...]  # with strides in every buffer
     source: int
     target: int
-    shifted: int  # the buffer, of these two, whose place is shifted
+    shifted: int  # the buffer of the two that is indexed dynamically
     shift: IndexShift
     size: int  # bytes of an element
 
 
 def read_index(code: Writer, base: str, offset: str | int, operand: Operand) -> str:
-    """An element of an integer buffer as an i64; what does not fit is the largest one."""
+    """An element of an integer buffer as an i64, saturated."""
     (value,) = storage.load(Vectors(code, 1), base, offset, operand.dtype)
     signed = operand.dtype.kind == "int"
     if value.kind != "i64":
@@ -59,14 +59,14 @@ def read_index(code: Writer, base: str, offset: str | int, operand: Operand) -> 
 
 
 def clamped(code: Writer, index: str, limit: int) -> str:
-    """An index moved into 0..limit."""
+    """An index clamped to 0..limit."""
     if limit <= 0:
         return "0"
     return smaller(code, larger(code, index, 0), limit)
 
 
 def move_windows(name: str, moving: Moving) -> tuple[Writer, Phase]:
-    """A function that copies windows, the longest runs at once."""
+    """A function that copies windows in the longest contiguous runs."""
     pair = (moving.source, moving.target)
     count = len(moving.dims[0].steps) if moving.dims else max(pair) + 1
     outer, run = _split(moving.dims, pair)
@@ -104,9 +104,9 @@ def move_windows(name: str, moving: Moving) -> tuple[Writer, Phase]:
 
 
 def _split(dims: Sequence[Along], pair: tuple[int, int]) -> tuple[list[Along], int]:
-    """The dims to walk along, and the length of the run that lies at each point in both buffers.
+    """The outer dims, and the length of the run that is contiguous in both buffers.
 
-    A dim along which the places do not change is part of a run if it lies in one piece.
+    A dim without dynamic indices is part of a run if it is contiguous.
     """
     found = merged(dims)
     if found:
@@ -131,7 +131,7 @@ def gather(kernel: SingleNode) -> Emitted:
 
 
 def _selected(kernel: SingleNode, op: TorchIndexSelect) -> tuple[Windows, tuple[int, ...]]:
-    """An index_select in the terms of gather: its windows and their sizes."""
+    """An index_select as a gather: its dimension numbers and window sizes."""
     shape, rows = (o.shape[kernel.lead :] for o in kernel.inputs)
     dim = op.dim % len(shape)
     shared = tuple(range(op.batch_dims % (len(rows) + 1) if op.batch_dims < 0 else op.batch_dims))
@@ -162,7 +162,7 @@ def _gather(kernel: SingleNode, windows: Windows, sizes: tuple[int, ...]) -> Emi
 def window_dims(
     kernel: SingleNode, windows: Windows, operands: tuple[Operand, Operand, Operand]
 ) -> list[Along]:
-    """The walk over devices and over `slices`, with steps in the operand, the indices and them."""
+    """The walk over devices and `slices`, with strides in the operand, the indices and them."""
     source, indices, slices = operands
     lead = kernel.lead
     a, b, c = (strides(o.shape) for o in operands)
@@ -186,7 +186,7 @@ def window_dims(
 def _pointed(
     windows: Windows, source: Operand, indices: Operand, lead: int, room: Sequence[int]
 ) -> list[Pointed]:
-    """The dims that indices point into, where a window has room to move."""
+    """The indexed dims in which a window has room to move."""
     steps = strides(source.shape)
     vector = windows.vector + lead
     step = strides(indices.shape)[vector] if vector < len(indices.shape) else 0
@@ -200,7 +200,7 @@ def _pointed(
 def gathered_shift(
     windows: Windows, source: Operand, indices: Operand, lead: int, room: Sequence[int]
 ) -> IndexShift:
-    """Where a window begins, moved so that it lies inside."""
+    """The start of a window, clamped to stay inside."""
     pointed = _pointed(windows, source, indices, lead, room)
 
     def shift(code: Writer, buffers: list[str], offsets: list[str]) -> str:
@@ -218,7 +218,7 @@ def gathered_shift(
 
 
 def dynamic_slice(kernel: SingleNode) -> Emitted:
-    """A box of the operand, at a place that scalars name."""
+    """A box of the operand, at scalar start indices."""
     op, out = kernel.op, kernel.operands[-1]
     assert isinstance(op, DynamicSlice)
     if not out.size:
@@ -231,7 +231,7 @@ def dynamic_slice(kernel: SingleNode) -> Emitted:
 def _boxed(
     kernel: SingleNode, source: int, target: int, shifted: int, sizes: Sequence[int]
 ) -> Moving:
-    """A box copied between two operands, one of them at a place that the scalar operands name."""
+    """A box copied between two operands, one of them at scalar start indices."""
     operands, lead = kernel.operands, kernel.lead
     steps = [strides(o.shape) for o in operands]
     dims = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(kernel.devices)]
@@ -240,7 +240,7 @@ def _boxed(
         own = [s[lead + dim] if n in pair else 0 for n, s in enumerate(steps)]
         dims.append(Along(size, tuple(own)))
     whole = operands[shifted].shape[lead:]
-    first = len(operands) - 1 - len(whole)  # of the scalars, which stand before the result
+    first = len(operands) - 1 - len(whole)  # the scalars precede the result
 
     def shift(code: Writer, buffers: list[str], offsets: list[str]) -> str:
         total = "0"
@@ -257,7 +257,7 @@ def _boxed(
 
 
 def dynamic_update_slice(kernel: SingleNode) -> Emitted:
-    """The operand copied, unless the result is the same buffer; then the update put into it."""
+    """The operand copied, unless it aliases the result; then the update stored into it."""
     op, out = kernel.op, kernel.operands[-1]
     assert isinstance(op, DynamicUpdateSlice)
     if not out.size:

@@ -1,4 +1,4 @@
-"""Gathers of single elements: vectors of indices, and of what they point to."""
+"""Gathers of single elements: vectors of indices, and vector gathers."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _LANES = 16
 
 @dataclass(frozen=True, slots=True)
 class Pointed:
-    """A dim of the operand that indices point into."""
+    """A dim of the operand that is indexed."""
 
-    step: int  # of the dim, in the operand
-    limit: int  # the largest index
-    at: int  # how far inside of an index vector its index is
+    step: int  # stride of the dim in the operand
+    limit: int  # largest valid index
+    at: int  # position in the index vector
 
 
 def gathers_elements(dims: Sequence[Along], size: int) -> bool:
-    """Whether neighbours in the result are elements that neighbouring indices point to."""
+    """Whether contiguous results are elements at contiguous index vectors."""
     return bool(dims) and dims[-1].steps[1] != 0 and dims[-1].steps[2] == 1 and size <= 8
 
 
@@ -45,7 +45,7 @@ def gather_elements(
     operands: tuple[Operand, Operand, Operand],
     pointed: Sequence[Pointed],
 ) -> Emitted:
-    """The dims have steps in the operand, the indices and the result."""
+    """The function; dims have strides in the operand, the indices and the result."""
     size = bytes_of(operands[2])
     made = lines(dims, 2 * size + 8)
     code = function(name)
@@ -72,7 +72,7 @@ def _places(
     pointed: Sequence[Pointed],
     far: bool,
 ) -> Vector:
-    """How far from the first element's batch the elements are: as i32 unless they may be far."""
+    """Element offsets from the batch's first element: i32 unless they may exceed it."""
     kind = "i64" if far or v.width == 1 else "i32"
     total = v.mul(v.lanes(kind), v.constant(line.steps[0], kind))
     for one in pointed:
@@ -92,7 +92,7 @@ def _read(v: Vectors, base: str, offset: str, dtype: DType, step: int) -> Vector
 
 
 def _clamped(v: Vectors, index: Vector, dtype: DType, limit: int, kind: str) -> Vector:
-    """Indices moved into 0..limit, of a kind that holds it."""
+    """Indices clamped to 0..limit, in a type that can represent it."""
     signed = dtype.kind == "int"
     if index.bits < 32:
         index, signed = v.cast("sext" if signed else "zext", index, "i32"), True

@@ -1,4 +1,4 @@
-"""Sorting with any comparator: places of elements are merged, runs of doubled length each time."""
+"""Merge sort with an arbitrary comparator: runs of element indices, doubling in length."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.kernels.single_node import SingleNode
 
 
 class MergedRows(Protocol):
-    """What merging has to know of the rows that it sorts."""
+    """The rows to merge-sort."""
 
     kernel: SingleNode
     tasks: Lines
@@ -26,12 +26,12 @@ class MergedRows(Protocol):
     def move(
         self, code: Writer, n: int, place: str, index: str, buffers: list[str], offsets: list[str]
     ) -> None:
-        """Write one element of an input to its place in the result."""
+        """Store one element of an input at its place in the result."""
         ...
 
 
 def merge_rows(rows: MergedRows) -> Emitted:
-    """Sort each row stably: the places of its elements in two arrays, merged back and forth."""
+    """Sort each row stably: indices in two arrays, merged back and forth."""
     kernel = rows.kernel
     code = function(kernel.name, excess_precision=kernel.excess_precision)
     buffers = pointers(code, len(rows.kernel.operands))
@@ -70,7 +70,7 @@ def _merge(
     arrays: tuple[str, str],
     limits: tuple[str, str, str],
 ) -> None:
-    """Merge two neighbouring runs: the right one's element goes first where it is less."""
+    """Merge two neighbouring runs: the right one's element goes first only if it is less."""
     now, other = arrays
     begin, middle, end = limits
     carried = [("i64", begin), ("i64", middle)]
@@ -78,7 +78,7 @@ def _merge(
         left, right = loop.carried
         has_left = code.let(f"icmp slt i64 {left}, {middle}")
         has_right = code.let(f"icmp slt i64 {right}, {end}")
-        # A run that is used up is read once more at its end, and what is read is not used.
+        # An exhausted run is read once more at its end; the value is unused.
         last = plus(code, end, -1)
         a = _place(code, now, smaller(code, left, plus(code, middle, -1)))
         b = _place(code, now, smaller(code, right, last))
@@ -96,7 +96,7 @@ def _merge(
 def _less(
     code: Writer, rows: MergedRows, where: tuple[list[str], list[str]], left: str, right: str
 ) -> str:
-    """What the comparator says of the elements at two places."""
+    """The comparator's result for the elements at two indices."""
     v, (buffers, offsets) = Vectors(code, 1), where
     args = []
     for n in range(rows.count):

@@ -1,4 +1,4 @@
-"""Sorting records by keys that are unsigned integers: digit by digit, or by counting ranks."""
+"""Sorting of records by unsigned integer keys: LSD radix sort, or rank counting for few."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from weft.emit.llvm.writer.elements import address, put, take
 from weft.emit.llvm.writer.nest import larger, plus, smaller
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
-FEW = 96  # so many records are sorted by counting, for each, those that come before it
-_MANY = 1 << 16  # so many are sorted in fewer passes, by longer digits
-_BLOCK = 32  # records whose ranks are counted side by side
+FEW = 96  # records up to which ranks are counted
+_MANY = 1 << 16  # records up to which fewer passes with longer digits are used
+_BLOCK = 32  # records ranked side by side
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records in two sets of arrays, between which passes move them; `kinds[0]` holds the key.
+    """Records in two sets of arrays for ping-pong passes; `kinds[0]` holds the key.
 
-    `shift` is the place of the key's lowest bit, `bits` how many there are; below it, if anywhere,
-    is the place of the record, so that no two records are alike. `count` is how many there may be.
+    `shift` is the position of the key's lowest bit, `bits` its width; the bits below hold the
+    record's index, if anything, so that all records are distinct. `count` is the capacity.
     """
 
     kinds: tuple[str, ...]
@@ -30,12 +30,12 @@ class Records:
 
     @property
     def digit(self) -> int:
-        """The bits that one pass looks at."""
+        """The bits of one pass."""
         return 8 if self.count < _MANY else -(-self.bits // -(-self.bits // 11))
 
     @property
     def buckets(self) -> int:
-        """The values of a digit."""
+        """The number of buckets of a digit."""
         return 1 << self.digit
 
     @property
@@ -50,11 +50,11 @@ class Records:
 
     @property
     def scratch(self) -> int:
-        """The bytes of two sets and of the counts."""
+        """The bytes of two sets and the histograms."""
         return 2 * self.nbytes + 4 * self.buckets * len(self.passes)
 
     def arrays(self, code: Writer, base: str) -> list[str]:
-        """The arrays of a set that begins at a place."""
+        """The arrays of a set."""
         found, offset = [], 0
         for kind in self.kinds:
             found.append(address(code, base, offset, "i8"))
@@ -66,28 +66,28 @@ class Records:
 
 
 def records_of(bits: int, count: int) -> Records:
-    """Records of keys with so many bits, and of the places of so many elements."""
+    """The record format for keys with so many bits, and indices of so many elements."""
     if bits <= 32:
         return Records(("i64",), 32, bits, count)
     return Records(("i64", "i32"), 0, bits, count)
 
 
 def record(v: Vectors, records: Records, key: Vector, place: Vector) -> list[Vector]:
-    """The record of a key and a place, both i64."""
+    """The record of a key and an index, both i64."""
     if len(records.kinds) > 1:
         return [key, v.cast("trunc", place, "i32")]
     return [v.binary("or", v.binary("shl", key, v.constant(records.shift, "i64")), place)]
 
 
 def place_of(code: Writer, records: Records, arrays: Sequence[str], index: str) -> str:
-    """The place in the record of that number."""
+    """The element index in a record."""
     if len(records.kinds) > 1:
         return code.let(f"zext i32 {take(code, arrays[1], index, 'i32')} to i64")
     return code.let(f"and i64 {take(code, arrays[0], index, 'i64')}, {(1 << records.shift) - 1}")
 
 
 class Radix:
-    """Sorts the records that lie in the first set; `now` then holds the place of the sorted set."""
+    """Sorts the records of the first set; `now` then holds the address of the sorted set."""
 
     def __init__(self, code: Writer, records: Records, base: str) -> None:
         self.code = code
@@ -99,13 +99,13 @@ class Radix:
         self.other = code.let("alloca ptr, align 8", "other")
 
     def begin(self) -> list[str]:
-        """Start with the first set; its arrays, to be filled."""
+        """Start with the first set; returns its arrays to be filled."""
         self.code.do(f"store ptr {self.first}, ptr {self.now}, align 8")
         self.code.do(f"store ptr {self.second}, ptr {self.other}, align 8")
         return self.records.arrays(self.code, self.first)
 
     def current(self) -> list[str]:
-        """The arrays of the set that is sorted so far."""
+        """The arrays of the current set."""
         return self._set(self.now)
 
     def _set(self, slot: str) -> list[str]:
@@ -120,13 +120,13 @@ class Radix:
         self.code.do(f"store ptr {now}, ptr {self.other}, align 8")
 
     def sort(self, count: str | None = None) -> None:
-        """Sort the first records, stably; all of them if no number (above 0) is given."""
+        """Sort the records stably; all of them if no count (above 0) is given."""
         if self.records.count <= FEW:
             self._by_rank(count or str(self.records.count))
         else:
             self._by_digits(count or str(self.records.count))
 
-    # By digits
+    # Radix passes
 
     def _by_digits(self, count: str) -> None:
         self._count(count)
@@ -140,7 +140,7 @@ class Radix:
         return low if kind == "i64" else code.let(f"zext {kind} {low} to i64")
 
     def _count(self, count: str) -> None:
-        """How many keys have each value of each digit."""
+        """The histograms of all digits."""
         code, records = self.code, self.records
         size = 4 * records.buckets * len(records.passes)
         code.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
@@ -154,7 +154,7 @@ class Radix:
                 put(code, code.let(f"add i32 {before}, 1"), self.counts, place, "i32")
 
     def _pass(self, number: int, shift: int, count: str) -> None:
-        """Move records to where their digit belongs, unless all have the same."""
+        """Scatter records by a digit, unless all have the same."""
         code, records = self.code, self.records
         counts = address(code, self.counts, 4 * records.buckets * number, "i8")
         sources = self.current()
@@ -182,10 +182,10 @@ class Radix:
         for value, array, kind in zip(values, arrays, self.records.kinds, strict=True):
             put(self.code, value, array, index, kind)
 
-    # By rank
+    # Rank counting
 
     def _by_rank(self, count: str) -> None:
-        """Move each record behind those that come before it, of which there are so many."""
+        """Place each record at its rank: the number of records before it."""
         code, kind = self.code, self.records.kinds[0]
         sources, targets = self.current(), self._set(self.other)
         lanes = min(_BLOCK, 1 << (self.records.count - 1).bit_length())
@@ -195,7 +195,7 @@ class Radix:
             first = smaller(code, block.index, count)
             last = smaller(code, plus(code, block.index, v.width), count)
             zero = v.constant(0, kind)
-            # Records of equal keys stay in their order: those before the block are less if equal.
+            # Stability: records before the block come first also if equal.
             ranks = self._ranks(v, own, sources[0], ("0", first), "ule", zero)
             ranks = self._ranks_inside(v, own, sources[0], (first, last), ranks)
             ranks = self._ranks(v, own, sources[0], (last, count), "ult", ranks)
@@ -211,7 +211,7 @@ class Radix:
     def _ranks(
         self, v: Vectors, own: Vector, keys: str, part: tuple[str, str], how: str, ranks: Vector
     ) -> Vector:
-        """Add how many records of a part come before each of the own ones."""
+        """Add the number of records of a part that come before each of the own ones."""
         code = self.code
         with code.loop(*part, carried=[(ranks.type, ranks.text)]) as loop:
             other = v.splat(Vector(take(code, keys, loop.index, own.kind), own.kind))
@@ -222,7 +222,7 @@ class Radix:
     def _ranks_inside(
         self, v: Vectors, own: Vector, keys: str, part: tuple[str, str], ranks: Vector
     ) -> Vector:
-        """The same of the own records, each of which has its place among equal ones."""
+        """The same inside of the block, where equal keys compare by position."""
         code = self.code
         with code.loop(*part, carried=[(ranks.type, ranks.text)]) as loop:
             other = v.splat(Vector(take(code, keys, loop.index, own.kind), own.kind))

@@ -1,4 +1,4 @@
-"""Random bits: the blocks of a counter's cipher, many at once, as XLA gives them."""
+"""Random bits: counter-based generators, many blocks at once, bit-compatible with XLA."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What one device draws: elements of a shape, of so many bits, in integers of a kind."""
+    """One device's draw: elements of a shape, bit width, and integer type."""
 
     shape: tuple[int, ...]
     bits: int
     kind: str
-    state: int  # the length of the state
+    state: int  # state length
 
     @property
     def size(self) -> int:
-        """How many elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     def low(self, v: Vectors, word: Vector) -> Vector:
-        """The low bits of words, as they lie in memory."""
+        """The low bits of words, in memory format."""
         if self.kind == word.kind:
             return word
         low = v.cast("trunc", word, self.kind)
@@ -55,24 +55,24 @@ class Drawn:
 
 
 class Cipher(Protocol):
-    """A counter's cipher: words from blocks of it, and where they belong in what is drawn."""
+    """A counter-based generator: words from blocks, and their layout in the draw."""
 
     @property
     def blocks(self) -> int:
-        """How many blocks one device needs."""
+        """The number of blocks for one device."""
         ...
 
     def words(self, v: Vectors, state: list[str], first: str) -> list[Vector]:
-        """The words of neighbouring blocks, from one on."""
+        """The words of consecutive blocks."""
         ...
 
     def put(self, v: Vectors, words: list[Vector], base: str, first: str) -> None:
-        """Write the words of neighbouring blocks."""
+        """Store the words of consecutive blocks."""
         ...
 
 
 def rng_bit_generator(kernel: SingleNode) -> Emitted:
-    """Tasks are pieces of the blocks of one device; another phase writes the next state."""
+    """Tasks are pieces of one device's blocks; a second phase writes the next state."""
     op, (state, _, out) = kernel.op, kernel.operands
     assert isinstance(op, RngBitGenerator)
     kind = f"i{8 * out.dtype.numpy.itemsize}"
@@ -89,7 +89,7 @@ def rng_bit_generator(kernel: SingleNode) -> Emitted:
 
 
 def _draw(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> tuple[Writer, Phase]:
-    """The function that draws."""
+    """The draw function."""
     made = lines([*devices, Along(cipher.blocks, (0, 0, 0))], 64)
     code = function(name)
     buffers = pointers(code, 3)
@@ -107,7 +107,7 @@ def _state(code: Writer, base: str, offset: str, length: int) -> list[str]:
 
 
 def _advance(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> tuple[Writer, Phase]:
-    """The function that writes the next state: the counter moved on, as far as it goes."""
+    """The function that writes the next state: the counter advanced by the blocks used."""
     made = lines([*devices, Along(1, (0, 0, 0))], 64, whole=True)
     code = function(name)
     buffers = pointers(code, 3)
@@ -130,7 +130,7 @@ def _halves(v: Vectors, longs: Vector) -> tuple[Vector, Vector]:
 
 
 def _counters(v: Vectors, first: Vector, block: str) -> Vector:
-    """A counter and those after it."""
+    """Consecutive counters."""
     start = v.splat(Vector(v.code.let(f"add i64 {first.text}, {block}"), "i64"))
     return v.add(start, v.lanes())
 
@@ -149,13 +149,13 @@ class ThreeFry:
 
     @property
     def blocks(self) -> int:
-        """How many blocks one device needs: one for each two words, or for each long."""
+        """The number of blocks for one device: one for each two words, or 64-bit element."""
         if self.drawn.bits == 64:
             return self.drawn.size
         return self.drawn.size // max(self.along, 1) * self.half if self.drawn.size else 0
 
     def words(self, v: Vectors, state: list[str], first: str) -> list[Vector]:
-        """The words of neighbouring blocks, from one on."""
+        """The words of consecutive blocks."""
         key = v.splat(Vector(state[0], "i64"))
         a, b = _halves(v, key)
         parity = v.binary("xor", v.binary("xor", a, b), v.constant(_PARITY, "i32"))
@@ -171,7 +171,7 @@ class ThreeFry:
         return [x, y]
 
     def put(self, v: Vectors, words: list[Vector], base: str, first: str) -> None:
-        """Write the words of neighbouring blocks."""
+        """Store the words of consecutive blocks."""
         if self.drawn.bits == 64:
             v.store(_joined(v, *words), v.at(base, first, "i64"))
             return
@@ -198,7 +198,7 @@ class ThreeFry:
             self._put_lanes(v, pair, base, first)
 
     def _has_both(self, v: Vectors, row: str) -> str:
-        """Whether both elements of a block are there: an odd dim lacks the last one."""
+        """Whether both elements of a block exist: an odd dim lacks the last one."""
         return v.code.let(f"icmp slt i64 {row}, {self.along // 2}")
 
     def _put_lanes(self, v: Vectors, pair: list[Vector], base: str, first: str) -> None:
@@ -228,13 +228,13 @@ def _rotated(v: Vectors, x: Vector, bits: int) -> Vector:
 
 
 def _joined(v: Vectors, low: Vector, high: Vector) -> Vector:
-    """Longs from their low and high words."""
+    """64-bit words from low and high halves."""
     upper = v.binary("shl", v.cast("zext", high, "i64"), v.constant(32, "i64"))
     return v.binary("or", v.cast("zext", low, "i64"), upper)
 
 
 def _interleaved(v: Vectors, *parts: Vector) -> Vector:
-    """The first lanes of all parts, then the second ones, and so on."""
+    """Interleave: the first lanes of all parts, then the second ones, and so on."""
     joined, count = list(parts), len(parts)
     first = joined[0]
     while len(joined) > 1:
@@ -254,12 +254,12 @@ class Philox:
 
     @property
     def blocks(self) -> int:
-        """How many blocks one device needs."""
+        """The number of blocks for one device."""
         words = self.drawn.size * (2 if self.drawn.bits == 64 else 1)
         return -(-words // 4)
 
     def words(self, v: Vectors, state: list[str], first: str) -> list[Vector]:
-        """The words of neighbouring blocks, from one on."""
+        """The words of consecutive blocks."""
         key = v.splat(Vector(state[0], "i64"))
         a, b = _halves(v, key)
         begin = v.splat(Vector(state[1], "i64"))
@@ -278,9 +278,9 @@ class Philox:
         return [x, y, z, w]
 
     def put(self, v: Vectors, words: list[Vector], base: str, first: str) -> None:
-        """Write the words of neighbouring blocks."""
+        """Store the words of consecutive blocks."""
         code = v.code
-        each = 2 if self.drawn.bits == 64 else 4  # elements of a block
+        each = 2 if self.drawn.bits == 64 else 4  # elements a block
         if each == 2:
             made = [_joined(v, words[0], words[1]), _joined(v, words[2], words[3])]
         else:

@@ -1,4 +1,4 @@
-"""Elements put together in another way: concatenation, reversal, padding."""
+"""Concatenation, reversal and padding."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def concatenate(kernel: SingleNode) -> Emitted:
 
 
 def reverse(kernel: SingleNode) -> Emitted:
-    """A copy whose steps in the operand go backwards along some dims."""
+    """A copy with negative strides in the operand along some dims."""
     op, (source, out) = kernel.op, kernel.operands
     assert isinstance(op, Reverse)
     dims = box(kernel, source, out, out.shape[kernel.lead :])
@@ -58,7 +58,7 @@ def reverse(kernel: SingleNode) -> Emitted:
 
 
 def pad(kernel: SingleNode) -> Emitted:
-    """Row by row of the result: the value first, then what the operand has of the row."""
+    """Row by row of the result: the padding value first, then the operand's elements."""
     op, (source, value, out) = kernel.op, kernel.operands
     assert isinstance(op, Pad)
     if not out.size:
@@ -97,7 +97,7 @@ def pad(kernel: SingleNode) -> Emitted:
 
 
 def _source(code: Writer, index: str, low: int, step: int, size: int) -> tuple[str, str]:
-    """Which element of the operand stands at an index of the result, and whether there is one."""
+    """The operand's index for a result index, and whether it is valid."""
     from_low = plus(code, index, -low)
     quotient = from_low
     hit = code.let(f"icmp ult i64 {from_low}, {(size - 1) * step + 1 if size else 0}")
@@ -116,9 +116,9 @@ def _put_row(
     spread: tuple[int, int, int],
     kind: str,
 ) -> None:
-    """Put the elements of a row of the operand to where they stand in the result."""
+    """Store the operand's elements of a row at their places in the result."""
     low, step, size = spread
-    # The first element at or behind a place: the place less `low`, divided by the step, rounded up.
+    # The first element at or after an index: (index - low) / step, rounded up.
     limits = []
     for place in (begin, end):
         above = larger(code, plus(code, place, step - 1 - low), 0)

@@ -1,4 +1,4 @@
-"""Reductions with any region and any number of inputs: argmax, sums of several things at once."""
+"""Reductions with arbitrary regions and several inputs, such as argmax."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from weft.ops.reduce import Reduce
 
 
 def reduce(kernel: SingleNode) -> Emitted:
-    """Vectors run along what is kept, if elements lie next to each other there, else along rows."""
+    """Vectorized along a kept dim if it is contiguous, else along reduced rows."""
     op = kernel.op
     assert isinstance(op, Reduce)
     return _Reduction(kernel, op).emit() if kernel.outputs[0].size else Emitted("", ())
 
 
 class _Reduction:
-    """The function: an order of dims, the kept ones outside."""
+    """The function: an order of dims, kept ones outermost."""
 
     def __init__(self, kernel: SingleNode, op: Reduce) -> None:
         self.kernel = kernel
@@ -68,7 +68,7 @@ class _Reduction:
     def _along(
         self, own: int | None, device: int | None, size: int, kept: Sequence[int] = ()
     ) -> Along:
-        """A dim of the inputs, or a device dim, with a step in every operand."""
+        """A dim of the inputs, or a device dim, with a stride in every operand."""
         lead, steps = self.kernel.lead, []
         for n, operand in enumerate(self.kernel.operands):
             of = strides(operand.shape)
@@ -99,7 +99,7 @@ class _Reduction:
         return Emitted(module_text(code), (made.phase(code.name),))
 
     def _is_dense(self, dim: Along, *, outputs: bool = False) -> bool:
-        """Whether elements along a dim lie next to each other in all inputs (and outputs)."""
+        """Whether a dim is contiguous in all inputs (and outputs)."""
         steps = dim.steps[: self.count]
         if outputs:
             steps += dim.steps[2 * self.count :]
@@ -114,7 +114,7 @@ class _Reduction:
     def _folded(
         self, v: Vectors, dims: Sequence[Along], offsets: list[str], before: list[Held]
     ) -> list[Held]:
-        """What came before, combined with all elements along dims, in order."""
+        """The accumulator combined with all elements along dims, in order."""
         if not dims:
             return self._fold(v, before, self._read(v, offsets))
         first, *rest = dims
@@ -148,7 +148,7 @@ class _Reduction:
     def _rows(
         self, dims: Sequence[Along], line: Along, offsets: list[str], before: list[Held]
     ) -> list[Held]:
-        """What came before, combined with all rows at the points of dims."""
+        """The accumulator combined with all rows at the points of dims."""
         if not dims:
             return self._line(line, offsets, before)
         first, *rest = dims
@@ -159,9 +159,9 @@ class _Reduction:
         return grouped(loop.carried, before)
 
     def _line(self, line: Along, offsets: list[str], before: list[Held]) -> list[Held]:
-        """What came before, combined with a row: each lane has a part of it, as long as others.
+        """The accumulator combined with a row: each lane folds an equal part of it, in order.
 
-        Where the order of elements does not matter, lanes take turns, which reads in one piece.
+        For commutative folds, lanes take interleaved elements instead: contiguous loads.
         """
         v = Vectors(self.code, self.width)
         length = line.size // v.width
@@ -181,7 +181,7 @@ class _Reduction:
         return self._folded(one, [rest], tail, before)
 
     def _lanes(self, v: Vectors, offsets: list[str], index: str, apart: int) -> list[Held]:
-        """The element of that number of each lane's part, which begin so far apart."""
+        """The element of that number of each lane's part; parts begin so far apart."""
         here = [plus(self.code, o, index) for o in offsets[: self.count]]
         if apart == 1:
             return self._read(v, here)

@@ -1,4 +1,4 @@
-"""Regions of scalars, written where they are used: combiners, comparators, selections."""
+"""Scalar regions, inlined as vector code: combiners, comparators, selections."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from weft.ops.shape import Constant
 
 
 def inline(v: Vectors, region: Region, args: Sequence[Held]) -> list[Held]:
-    """The results of a region on vectors of arguments, lane by lane.
+    """The results of a region on vectors, lane by lane.
 
-    A sum or product that is all that a region computes of its arguments may have more bits than
-    its type: what it goes into is rounded when the fold ends.
+    A region that is a single sum or product may keep excess precision: the fold is rounded at its
+    end.
     """
     known = dict(zip(region.args, args, strict=True))
     return [_folded(v, value, region, known) for value in region.results]
@@ -45,7 +45,7 @@ def _is_read_twice(value: Value, region: Region) -> bool:
 
 
 def evaluated(v: Vectors, value: Value, known: dict[Value, Held]) -> Held:
-    """A value of a region, given its arguments; what is computed on the way is remembered."""
+    """Evaluate a value of a region, memoized in `known`."""
     if value in known:
         return known[value]
     node = value.node
@@ -61,7 +61,7 @@ def evaluated(v: Vectors, value: Value, known: dict[Value, Held]) -> Held:
 
 
 def refuses_region(region: Region) -> str | None:
-    """Why a region cannot be written on vectors, or None if it can."""
+    """Why a region cannot be vectorized, or None if it can."""
     seen, todo = {*region.args}, [*region.results]
     while todo:
         value = todo.pop()
@@ -79,10 +79,9 @@ def refuses_region(region: Region) -> str | None:
 
 
 def is_neutral(kernel: SingleNode) -> bool:
-    """Whether folding the initial values of a fold with themselves changes nothing.
+    """Whether folding the initial values with themselves leaves them unchanged.
 
-    They follow the inputs, one for each result. Where they are not known, the fold must be one of
-    those that give a value back when it is folded with itself.
+    They follow the inputs, one for each result. If they are dynamic, the fold must be idempotent.
     """
     count, region = len(kernel.outputs), kernel.regions[0]
     known = kernel.known[count:]
@@ -97,9 +96,8 @@ def is_neutral(kernel: SingleNode) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(made, inits, strict=True))
 
 
-# Folding a value with itself changes nothing, whatever it is.
 def on_arrays(value: Value, known: dict[Value, Array]) -> Array:
-    """A value of a region, element by element, by the references of its ops."""
+    """A value of a region on arrays, by the references of its ops."""
     if value not in known:
         node = value.node
         assert node is not None, "a region reads its arguments, its nodes, and constants"
@@ -110,7 +108,7 @@ def on_arrays(value: Value, known: dict[Value, Array]) -> Array:
 
 
 def converted(v: Vectors, held: Held, given: DType, wanted: DType) -> Held:
-    """A value in another type."""
+    """A converted value."""
     if given is wanted:
         return held
     return apply(v, Convert(TensorType((), wanted)), [held], [given], wanted)

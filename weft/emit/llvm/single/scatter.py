@@ -1,7 +1,7 @@
-"""Scatter: updates combined into a tensor, each element's in the order of the updates.
+"""Scatter: updates combined into a tensor, in the order of the updates.
 
-Tasks differ in what no index points into (devices, batches, window dims), so that no two of them
-write to one element; a task goes through all rows of the indices in their order.
+Tasks partition the dims that are not indexed (devices, batches, window dims), so that no two tasks
+write to one element: no atomics, and deterministic. A task iterates over all index rows in order.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from weft.kernels.single_node import SingleNode, strides
 from weft.ops.index import Windows
 from weft.ops.scatter import Scatter
 
-_PIECE = 256  # elements of a window that are worth a task: the indices are read again for each
+_PIECE = 256  # elements of a window a task: every task reads all indices again
 
 
 @dataclass(frozen=True, slots=True)
 class _Dim:
-    """A dim of the updates: how it is walked, and the dim of the input that it runs along."""
+    """A dim of the updates: its walk, and the input dim that it runs along."""
 
     along: Along
-    target: int | None  # of the input; None if it counts rows
-    pointed: bool  # indices point into the input's dim
+    target: int | None  # input dim; None if it counts index rows
+    pointed: bool  # whether the input dim is indexed
     batching: bool = False
 
     @property
@@ -56,7 +56,7 @@ class _Dim:
 
 
 def scatter(kernel: SingleNode) -> Emitted:
-    """The inputs copied, unless they are the results' own buffers; then the updates, in order."""
+    """The inputs copied, unless they alias the results; then the updates, in order."""
     op = kernel.op
     assert isinstance(op, Scatter)
     count = len(kernel.outputs)
@@ -76,21 +76,21 @@ def scatter(kernel: SingleNode) -> Emitted:
 
 
 def refuses_scatter(kernel: SingleNode) -> str | None:
-    """Why there is no such kernel."""
+    """Why this kernel is unsupported."""
     pairs = zip(kernel.inputs, kernel.outputs, strict=False)
     wider = any(given.dtype is not made.dtype for given, made in pairs)
     return "it gives a wider type than its inputs have" if wider else None
 
 
 class _Scatter:
-    """The function that combines the updates."""
+    """The function that applies the updates."""
 
     def __init__(self, kernel: SingleNode, op: Scatter) -> None:
         self.kernel = kernel
         self.windows = op.windows
         self.count = len(kernel.outputs)
         self.lead = kernel.lead
-        self.first = len(kernel.inputs)  # of the outputs, among the operands
+        self.first = len(kernel.inputs)  # operand number of the first output
         self.shape = kernel.outputs[0].shape[kernel.lead :]
         self.steps = [strides(o.shape) for o in kernel.operands]
         self.dims = self._dims(self.windows)
@@ -103,7 +103,7 @@ class _Scatter:
         self.tasks = self._tasks(merged([*devices, *free]))
 
     def _dims(self, windows: Windows) -> list[_Dim]:
-        """The dims of the updates, in their order."""
+        """The dims of the updates, in order."""
         lead, count = self.lead, self.count
         indices, update = self.kernel.operands[count], self.kernel.operands[count + 1]
         kept = iter(windows.kept(len(self.shape)))
@@ -123,7 +123,7 @@ class _Scatter:
         return found
 
     def _step(self, target: int | None, row: int | None, update: int) -> tuple[int, ...]:
-        """The steps of a dim of the updates in every operand."""
+        """The strides of a dim of the updates in every operand."""
         steps = []
         for n, own in enumerate(self.steps):
             if n < self.count:
@@ -137,7 +137,7 @@ class _Scatter:
         return tuple(steps)
 
     def _vector(self) -> _Dim | None:
-        """The last dim of the updates, if it lies in one piece in them and in the results."""
+        """The last dim of the updates, if it is contiguous in them and in the results."""
         if not self.dims:
             return None
         last = self.dims[-1]
@@ -146,7 +146,7 @@ class _Scatter:
         return last if whole and last.target is not None and not last.batching else None
 
     def _tasks(self, outer: list[Along]) -> Lines:
-        """The tasks: what no order holds together; a part of the vectors' dim, if it is long."""
+        """The tasks: points of unordered dims, and pieces of the vectorized dim if it is long."""
         cost = 2 * sum(bytes_of(o) for o in self.kernel.outputs)
         cost *= math.prod(d.along.size for d in self.ordered)
         if self.vector is None or self.vector.pointed:
@@ -161,7 +161,7 @@ class _Scatter:
         code = function(kernel.name, excess_precision=kernel.excess_precision)
         buffers = pointers(code, len(self.kernel.operands))
         with self.tasks.each(code) as (offsets, begin, end), ExitStack() as loops:
-            found: dict[int, str] = {}  # how far inside the window, by dim of the input
+            found: dict[int, str] = {}  # offset inside of the window, by input dim
             for dim in self.ordered:
                 loop = loops.enter_context(code.loop(0, dim.along.size))
                 offsets = moved(code, offsets, loop.index, dim.along.steps)
@@ -178,7 +178,7 @@ class _Scatter:
         inside: dict[int, str],
         piece: tuple[str, str],
     ) -> None:
-        """Combine what one row's window has here, if it falls inside."""
+        """Apply one index row's window, clipped to the input."""
         starts = self._starts(code, buffers, offsets)
         clipped = self.vector.target if self.vector and self.vector.pointed else None
         hit, shift = "true", "0"
@@ -201,7 +201,7 @@ class _Scatter:
             self._line(code, buffers, offsets, begin, end)
 
     def _starts(self, code: Writer, buffers: list[str], offsets: list[str]) -> dict[int, str]:
-        """Where the window of a row begins, by dim of the input."""
+        """The start of a row's window, by input dim."""
         indices = self.kernel.operands[self.count]
         vector = self.windows.vector + self.lead
         step = self.steps[self.count][vector] if vector < len(indices.shape) else 0
@@ -212,10 +212,10 @@ class _Scatter:
         }
 
     def _clip(self, code: Writer, start: str, room: int) -> tuple[str, str]:
-        """The part of the vector dim that falls inside."""
+        """The valid part of the vectorized dim."""
         assert self.vector is not None
         size = self.vector.along.size
-        # A start that is far away must not overflow.
+        # clamped: a far start must not overflow
         near = smaller(code, larger(code, start, -size), room)
         begin = larger(code, code.let(f"sub nsw i64 0, {near}"), 0)
         end = smaller(code, code.let(f"sub nsw i64 {room}, {near}"), size)
@@ -233,7 +233,7 @@ class _Scatter:
             )
 
     def _combine(self, code: Writer, width: int, buffers: list[str], offsets: list[str]) -> None:
-        """Combine neighbouring elements of the results with those of the updates."""
+        """Combine contiguous elements of results and updates."""
         v = Vectors(code, width)
         dtypes = [o.dtype for o in self.kernel.outputs]
         firsts = (self.first, self.count + 1)

@@ -1,4 +1,4 @@
-"""Select and scatter: what pooling's backward pass does, one slice of the plain dims a task."""
+"""Select and scatter, the backward pass of pooling: one slice of the plain dims a task."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.window import SelectAndScatter
 
-_LARGEST = 64  # elements of a window, all of which are looked at in straight code
+_LARGEST = 64  # elements of a window, unrolled
 
-# Elements, how far they are from where the slice begins, and whether the window sees them.
+# Elements, their offset in the slice, and whether the window covers them.
 Candidate = tuple[Held, Vector, str]
 
 
 def select_and_scatter(kernel: SingleNode) -> Emitted:
-    """The places of the window in order, each adding to the element that it selects."""
+    """Window positions in order, each adding to the element that it selects."""
     op = kernel.op
     assert isinstance(op, SelectAndScatter)
     return _Selected(kernel, op).emit() if kernel.outputs[0].size else Emitted("", ())
 
 
 def refuses_select_and_scatter(kernel: SingleNode) -> str | None:
-    """Why there is no such kernel."""
+    """Why this kernel is unsupported."""
     op = kernel.op
     assert isinstance(op, SelectAndScatter)
     operand, _, _, out = kernel.operands
@@ -51,7 +51,7 @@ def refuses_select_and_scatter(kernel: SingleNode) -> str | None:
 
 
 class _Selected:
-    """The function: neighbours along a plain dim are vectors, for none of them shares a window."""
+    """The function, vectorized along a plain dim, whose points share no window."""
 
     def __init__(self, kernel: SingleNode, op: SelectAndScatter) -> None:
         self.kernel = kernel
@@ -81,7 +81,7 @@ class _Selected:
         return Along(size, tuple([s[d] if d < len(s) else 0 for s in self.steps]))
 
     def emit(self) -> Emitted:
-        """The function: the initial value everywhere, then the places, in order."""
+        """The function: fill with the initial value, then the window positions, in order."""
         code, line = self.code, self.tasks.line
         with self.tasks.each(code) as (offsets, begin, end):
             for width, index in vectors_and_rest(code, begin, end, self.width):
@@ -98,7 +98,7 @@ class _Selected:
             self._places(v, offsets, ())
 
     def _places(self, v: Vectors, offsets: list[str], at: tuple[str, ...]) -> None:
-        """Loops over the places, the first dim outermost."""
+        """Loops over the window positions, the first dim outermost."""
         if len(at) == len(self.moving):
             self._place(v, offsets, at)
             return
@@ -109,7 +109,7 @@ class _Selected:
             self._places(v, here, (*at, loop.index))
 
     def _place(self, v: Vectors, offsets: list[str], at: tuple[str, ...]) -> None:
-        """Select what one place sees, and add the source's element to it."""
+        """Select the winner of one window position, and add the source's element to it."""
         inside = product(*[range(self.window.sizes[d]) for d in self.moving])
         seen = [self._candidate(v, offsets, at, part) for part in inside]
         _, chosen, found = self._select(v, seen)
@@ -125,7 +125,7 @@ class _Selected:
     def _candidate(
         self, v: Vectors, offsets: list[str], at: tuple[str, ...], inside: tuple[int, ...]
     ) -> Candidate:
-        """The element of the window that is so far inside of it."""
+        """One element of the window."""
         code, lead = self.code, self.kernel.lead
         offset, hit = "0", "true"
         for d, place, n in zip(self.moving, at, inside, strict=True):
@@ -135,20 +135,20 @@ class _Selected:
             hit = within if hit == "true" else code.let(f"and i1 {hit}, {within}")
             offset = plus(code, offset, times(code, index, self.steps[3][lead + d]))
         where = plus(code, offsets[0], offset)
-        # Outside there is nothing to read; the first elements stand for what is not used.
+        # Outside of the operand, load its first element; the value is unused.
         safe = code.let(f"select i1 {hit}, i64 {where}, i64 0")
         held = storage.load(v, self.buffers[0], safe, self.dtype)
         return held, v.splat(Vector(offset, "i64")), hit
 
     def _select(self, v: Vectors, seen: list[Candidate]) -> Candidate:
-        """The winner of neighbouring pairs, of the winners' pairs, and so on."""
+        """A tournament: winners of neighbouring pairs, of pairs of winners, and so on."""
         while len(seen) > 1:
             pairs = zip(seen[0::2], seen[1::2], strict=False)
             seen = [self._winner(v, a, b) for a, b in pairs] + seen[len(seen) // 2 * 2 :]
         return seen[0]
 
     def _winner(self, v: Vectors, a: Candidate, b: Candidate) -> Candidate:
-        """The first one if the region says so, or if there is no other."""
+        """The first one if the region selects it, or if the other is invalid."""
         code = self.code
         ((keep,),) = inline(v, self.kernel.regions[0], [a[0], b[0]])
         alone = v.splat(Vector(code.let(f"xor i1 {b[2]}, true"), "i1"))

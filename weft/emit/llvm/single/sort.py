@@ -1,4 +1,4 @@
-"""Sort: rows are put into order by keys if the comparator has keys, else by merging."""
+"""Sort: by radix keys if the comparator has keys, else by merging."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from weft.kernels.single_node import SingleNode, strides
 from weft.ops.sort import Sort
 
 _LANES = 16
-Order: TypeAlias = tuple[Records, list[str]]  # what was sorted, and where it lies
+Order: TypeAlias = tuple[Records, list[str]]  # an order found so far, and its location
 
 
 def sort(kernel: SingleNode) -> Emitted:
-    """Rows in order, one a task."""
+    """Sorted rows, one a task."""
     op = kernel.op
     assert isinstance(op, Sort)
     if not kernel.outputs[0].size:
@@ -43,7 +43,7 @@ def sort(kernel: SingleNode) -> Emitted:
 
 
 class SortedRows:
-    """The rows that are sorted: their length, and the steps in every operand."""
+    """The rows to sort: their length, and the strides in every operand."""
 
     def __init__(self, kernel: SingleNode, dimension: int) -> None:
         self.kernel = kernel
@@ -55,18 +55,18 @@ class SortedRows:
         self.count = len(kernel.inputs)
         dims = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(shape) if d != dim]
         none = Along(1, (0,) * len(steps))
-        cost = self.length * 64  # a row takes far longer than its bytes say
+        cost = self.length * 64  # a row costs far more than its bytes
         self.tasks = lines([*dims, none], cost, whole=True)
 
     def by_keys(self, keys: Sequence[SortKey]) -> Emitted:
-        """Sort records of keys and places; or keys alone, where elements can be made of them."""
+        """Sort records of keys and indices; or keys alone, if elements can be rebuilt from them."""
         kernel = self.kernel
         code = function(kernel.name, excess_precision=kernel.excess_precision)
         buffers = pointers(code, len(self.kernel.operands))
         groups = grouped(keys)
         kinds = [records_of(sum(k.bits for k in group), self.length) for group in groups]
         sorters, scratch = [], 0
-        for records in kinds:  # each where the others' stay: their orders are looked up
+        for records in kinds:  # one order for each key group, chained by lookups
             base = code.let(f"getelementptr i8, ptr %scratch, i64 {scratch}")
             sorters.append(Radix(code, records, base))
             scratch += -(-records.scratch // 64) * 64
@@ -93,9 +93,9 @@ class SortedRows:
         rows: tuple[list[str], list[str]],
         found: Sequence[Order],
     ) -> None:
-        """Write the records of a row: in its order, or in one that was found for lesser keys.
+        """Fill the records of a row: in its order, or in one found for less significant keys.
 
-        What a record holds is its place in that order, so that equal keys stay in it.
+        A record holds its position in that order, which makes the sort stable.
         """
         width = 1 if found else _LANES
         for lanes, index in vectors_and_rest(code, "0", str(self.length), width):
@@ -114,7 +114,7 @@ class SortedRows:
         rows: tuple[list[str], list[str]],
         places: Vector,
     ) -> Vector:
-        """The keys of elements, packed into an i64, the first one highest."""
+        """The keys of elements packed into an i64, most significant first."""
         packed = v.constant(0, "i64")
         buffers, offsets = rows
         for key in keys:
@@ -136,7 +136,7 @@ class SortedRows:
         buffers: list[str],
         offsets: list[str],
     ) -> None:
-        """Write the elements in the order that was found."""
+        """Store the elements in the final order."""
         with code.loop(0, self.length) as loop:
             place = original(code, found, loop.index)
             for n in range(self.count):
@@ -145,7 +145,7 @@ class SortedRows:
     def move(
         self, code: Writer, n: int, place: str, index: str, buffers: list[str], offsets: list[str]
     ) -> None:
-        """Write one element of an input to its place in the result."""
+        """Store one element of an input at its place in the result."""
         kind, out = bits_of(self.kernel.operands[n]), self.count + n
         source = plus(code, offsets[n], times(code, place, self.steps[n]))
         target = plus(code, offsets[out], times(code, index, self.steps[out]))
@@ -153,10 +153,10 @@ class SortedRows:
 
 
 class _Bare:
-    """Rows of which the keys alone are sorted, which is much less to move.
+    """Rows sorted by keys alone, which moves much less data.
 
-    Keys do not tell some elements apart (zeros with another sign, NaNs with other bits); rows that
-    have such elements are left to others.
+    Some elements share a key (zeros of either sign, NaNs with different bits); rows with such
+    elements take the general path.
     """
 
     def __init__(self, rows: SortedRows, code: Writer, key: SortKey, buffers: list[str]) -> None:
@@ -169,7 +169,7 @@ class _Bare:
         self.lost = code.let("alloca i1, align 1")
 
     def sort(self, offsets: list[str]) -> str:
-        """Sort a row, unless it has elements that keys do not tell apart: whether it has."""
+        """Sort a row, unless it has elements that share a key; returns whether it has."""
         code, length = self.code, str(self.rows.length)
         keys = self.radix.begin()[0]
         code.do(f"store i1 false, ptr {self.lost}, align 1")
@@ -184,7 +184,7 @@ class _Bare:
         return lost
 
     def _fill(self, v: Vectors, keys: str, index: str, offsets: list[str]) -> None:
-        """Write the keys of neighbours, and take note if one cannot be turned back."""
+        """Store the keys of contiguous elements, and flag those that cannot be rebuilt."""
         operand, step = self.rows.kernel.operands[0], self.rows.steps[0]
         base = address(self.code, self.buffers[0], offsets[0], bits_of(operand))
         places = v.add(v.splat(Vector(index, "i64")), v.lanes())
@@ -206,7 +206,7 @@ class _Bare:
         v.store(v.cast("zext", key, kind), v.at(keys, index, kind))
 
     def _write(self, v: Vectors, keys: str, index: str, offsets: list[str]) -> None:
-        """Write neighbours as the elements that keys were made of."""
+        """Store contiguous elements rebuilt from keys."""
         out, step = self.rows.kernel.operands[1], self.rows.steps[1]
         kind = self.radix.records.kinds[0]
         key = v.load(v.at(keys, index, kind), kind)
@@ -221,14 +221,14 @@ class _Bare:
 
 
 def original(code: Writer, found: Sequence[Order], index: str) -> str:
-    """Where an element of the last order comes from, through those before it."""
+    """The original index of an element, through the chain of orders."""
     for records, arrays in reversed(found):
         index = place_of(code, records, arrays, index)
     return index
 
 
 def grouped(keys: Sequence[SortKey]) -> list[list[SortKey]]:
-    """Keys in groups, each of which fits into an i64."""
+    """Keys grouped so that each group fits into an i64."""
     groups: list[list[SortKey]] = []
     for key in keys:
         if groups and sum(k.bits for k in groups[-1]) + key.bits <= 64:

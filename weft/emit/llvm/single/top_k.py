@@ -1,7 +1,7 @@
-"""Top k: a row is scanned for what beats the k best so far, and sorted as it piles up.
+"""Top k: a row is scanned for elements that beat the current k-th best; candidates are buffered.
 
-Of equal elements the earlier one is better, so a later one must beat the last of the best; in a
-row without order few do.
+Of equal elements the earlier one wins, so a later one must be strictly better than the k-th best;
+in unsorted rows that is rare.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.kernels.single_node import SingleNode, strides
 from weft.ops.sort import TopK
 
 _LANES = 16
-_ROOM = 64  # records that pile up, besides as many as the best
+_ROOM = 64  # buffered records, besides k
 
 
 def top_k(kernel: SingleNode) -> Emitted:
@@ -54,7 +54,7 @@ def top_k(kernel: SingleNode) -> Emitted:
 
 
 class _Best:
-    """The function that finds the best of a row."""
+    """The function that finds the top k of a row."""
 
     def __init__(self, kernel: SingleNode, k: int) -> None:
         self.k = k
@@ -68,11 +68,11 @@ class _Best:
         self.code = function(kernel.name)
         self.buffers = pointers(self.code, 3)
         self.sorter = Radix(self.code, self.records, "%scratch")
-        self.slot = self.code.let("alloca i64, align 8")  # how many records there are
-        self.worst = self.code.let("alloca i64, align 8")  # the key of the last of the best
+        self.slot = self.code.let("alloca i64, align 8")  # number of records
+        self.worst = self.code.let("alloca i64, align 8")  # key of the k-th best
 
     def row(self, row: str) -> None:
-        """Leave the best of a row in the records, sorted."""
+        """Leave the top k of a row in the records, sorted."""
         arrays = self.sorter.begin()
         first = self.room if self.scans else self.length
         for width, index in vectors_and_rest(self.code, "0", str(first), _LANES):
@@ -86,7 +86,7 @@ class _Best:
             self._scan(row, first)
 
     def _keys(self, v: Vectors, row: str, index: str) -> tuple[Vector, Vector]:
-        """Keys, smaller for better elements, and their places."""
+        """Keys, smaller for better elements, and their indices."""
         (held,) = storage.load(v, row, index, self.dtype)
         key = in_order(v, held, self.dtype, total=True)
         key = v.cast("zext", v.binary("xor", key, v.constant(-1, key.kind)), "i64")
@@ -95,7 +95,7 @@ class _Best:
     # The rest of the row
 
     def _scan(self, row: str, first: int) -> None:
-        """Look at many elements at once, and closer where one beats the last of the best."""
+        """Test many elements at once; append only where one beats the k-th best."""
         self._renew()
         code, many = self.code, 4 * _LANES
         for width, index in vectors_and_rest(code, str(first), str(self.length), many):
@@ -116,7 +116,7 @@ class _Best:
         return v.compare("ult", key, v.splat(Vector(worst, "i64")))
 
     def _append(self, v: Vectors, row: str, index: str) -> None:
-        """Add the records of what is good enough, when there is room for all of them."""
+        """Append candidate records, if there is room for a whole vector."""
         code = self.code
         full = code.let(f"icmp sgt i64 {self._count()}, {self.room - v.width}")
         with code.when(full):
@@ -130,7 +130,7 @@ class _Best:
         self._set_count(plus(code, count, _how_many(v, hit)))
 
     def _renew(self) -> None:
-        """Keep the best of sorted records, and remember the key of the last of them."""
+        """Keep the top k of sorted records, and update the threshold."""
         code = self.code
         last = take(code, self.sorter.current()[0], self.k - 1, "i64")
         if self.records.shift:
@@ -146,7 +146,7 @@ class _Best:
 
 
 def _loaded(code: Writer, slot: str) -> str:
-    """A number that a slot holds."""
+    """The number in a stack slot."""
     return code.let(f"load i64, ptr {slot}, align 8")
 
 
@@ -161,7 +161,7 @@ def _packed(v: Vectors, mask: Vector) -> str:
 
 
 def _how_many(v: Vectors, mask: Vector) -> str:
-    """How many lanes of a mask are set."""
+    """The population count of a mask."""
     if v.width == 1:
         return v.code.let(f"zext i1 {mask.text} to i64")
     kind = f"i{v.width}"
@@ -170,7 +170,7 @@ def _how_many(v: Vectors, mask: Vector) -> str:
 
 
 def _compress(v: Vectors, value: Vector, place: str, mask: Vector) -> None:
-    """Write the lanes of a mask next to each other."""
+    """Store the active lanes contiguously (compress)."""
     code = v.code
     if v.width == 1:
         with code.when(mask.text):

@@ -1,4 +1,4 @@
-"""Triangular systems: blocks of unknowns side by side in scratch memory, solved row by row."""
+"""Triangular solve: blocks of right-hand sides in scratch memory, row by row."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from weft.ops.elementwise.pointwise import Divide, Multiply, Subtract
 from weft.ops.elementwise.special import Conj
 from weft.ops.linalg import TriangularSolve
 
-_LANES = 32  # systems that are solved side by side
+_LANES = 32  # systems solved side by side
 
 
 def triangular_solve(kernel: SingleNode) -> Emitted:
-    """Tasks are blocks of the systems that one matrix has."""
+    """Tasks are blocks of the right-hand sides of one matrix."""
     op = kernel.op
     assert isinstance(op, TriangularSolve)
     return _Solve(kernel, op).emit() if kernel.outputs[0].size else Emitted("", ())
 
 
 class _Solve:
-    """The function: row i of the unknowns is what rows that are known leave, over the diagonal."""
+    """The function: forward substitution, row i from the rows before it, over the diagonal."""
 
     def __init__(self, kernel: SingleNode, op: TriangularSolve) -> None:
         self.op = op
@@ -44,7 +44,7 @@ class _Solve:
         steps = [strides(o.shape) for o in kernel.operands]
         matrix, given = kernel.operands[0].shape, kernel.outputs[0].shape
         self.size = matrix[-1]
-        # What lies along the unknowns of one system, and what counts the systems.
+        # the strides along the unknowns of one system, and over the systems
         self.unknown, self.system = (-2, -1) if op.left_side else (-1, -2)
         self.systems = given[self.system]
         self.steps = steps
@@ -77,7 +77,7 @@ class _Solve:
         return Vector(self.code.let(f"sub nsw i64 {end}, {begin}"), "i64")
 
     def _places(self, begin: str) -> Vector:
-        """The systems of a block; lanes beyond the last one repeat it."""
+        """The systems of a block; lanes past the end repeat the last one."""
         first = self.v.add(self.v.splat(Vector(begin, "i64")), self.v.lanes())
         last = self.v.constant(self.systems - 1, "i64")
         return self.v.intrinsic("smin", first, last)
@@ -88,7 +88,7 @@ class _Solve:
         return self.code.let(f"sub nsw i64 {self.size - 1}, {index}")
 
     def _row(self, row: str, offsets: list[str], places: Vector, mask: Vector) -> None:
-        """Find one row of the unknowns, and keep it for those that come after."""
+        """Solve one row of the unknowns, and keep it for later rows."""
         v, dtype = self.v, self.dtype
         at = [self._at(n, row, offsets, places) for n in (1, 2)]
         given = storage.gather(v, self.buffers[1], at[0], dtype)
@@ -108,14 +108,14 @@ class _Solve:
         storage.scatter(v, found, self.buffers[2], at[1], dtype, mask)
 
     def _at(self, operand: int, row: str, offsets: list[str], places: Vector) -> Vector:
-        """Where a row of a block is."""
+        """The address of a row of a block."""
         steps = self.steps[operand]
         first = plus(self.code, offsets[operand], times(self.code, row, steps[self.unknown]))
         across = self.v.mul(places, self.v.constant(steps[self.system], "i64"))
         return self.v.add(self.v.splat(Vector(first, "i64")), across)
 
     def _element(self, row: str, column: str, offsets: list[str]) -> Held:
-        """An element of the matrix, in every lane."""
+        """An element of the matrix, broadcast."""
         down, across = self.steps[0][-2:]
         if self.turned:
             down, across = across, down
@@ -133,7 +133,7 @@ class _Solve:
         return tuple([self.v.load(self._slot(row, n), kind) for n in parts])
 
     def _slot(self, row: str, part: int) -> str:
-        """Where a part of a row of the unknowns is kept."""
+        """The scratch slot of a part of a row."""
         kind = storage.register_kind(self.dtype)
         count = storage.parts(self.dtype)
         index = plus(self.code, times(self.code, row, count * self.lanes), part * self.lanes)

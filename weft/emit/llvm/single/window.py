@@ -1,4 +1,4 @@
-"""Windows that slide over tensors: the fold of what each of their places sees."""
+"""Sliding windows: the fold of each window position."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.loops.folding import carried, grouped, read_inits, texts
 from weft.emit.llvm.single.region import converted, inline, is_neutral
-from weft.emit.llvm.single.running import running
+from weft.emit.llvm.single.scan import scan
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import OpenLoop, module_text
 from weft.emit.llvm.writer.nest import (
@@ -34,19 +34,19 @@ from weft.ops.window import ReduceWindow, WindowDims
 
 
 def reduce_window(kernel: SingleNode) -> Emitted:
-    """A running fold if the window grows from one end to the other, else what each place sees."""
+    """A scan if the window grows from one end to the other, else a fold of each position."""
     op = kernel.op
     assert isinstance(op, ReduceWindow)
     if not kernel.outputs[0].size:
         return Emitted("", ())
     found = _running_dim(op.window, kernel.inputs[0].shape[kernel.lead :])
     if found is not None and is_neutral(kernel):
-        return running(kernel, *found)
+        return scan(kernel, *found)
     return _Windows(kernel, op.window).emit()
 
 
 def _running_dim(window: WindowDims, shape: tuple[int, ...]) -> tuple[int, bool] | None:
-    """The dim that a running fold goes along, and whether it goes backward."""
+    """The dim of a scan, and whether it runs backward."""
     ones = (1,) * len(shape)
     if (window.strides, window.base_dilations, window.window_dilations) != (ones, ones, ones):
         return None
@@ -62,19 +62,19 @@ def _running_dim(window: WindowDims, shape: tuple[int, ...]) -> tuple[int, bool]
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """How one dim of the input is seen: its size, and how the window moves and is spread."""
+    """One dim of a window op: input size, padding, stride and dilations."""
 
     size: int
     places: int
     window: int
     stride: int
     low: int
-    base: int  # elements of the input stand so far apart
-    spread: int  # elements of the window stand so far apart
+    base: int  # base dilation
+    spread: int  # window dilation
 
     @property
     def surely_inside(self) -> bool:
-        """Whether the window sees elements only, never what is around or between them."""
+        """Whether all window elements are inside, never padding or holes."""
         last = (self.places - 1) * self.stride + (self.window - 1) * self.spread - self.low
         return self.base == 1 and self.low <= 0 and last < self.size
 
@@ -131,7 +131,7 @@ class _Windows:
         return list(enumerate(self.steps))
 
     def _coordinates(self, number: str, sizes: Sequence[int]) -> list[str]:
-        """The point of that number, counted in row-major order."""
+        """The point of a row-major number."""
         found: list[str] = []
         for size in reversed(sizes):
             number, index = divided(self.code, number, size)
@@ -139,7 +139,7 @@ class _Windows:
         return found[::-1]
 
     def _places(self, v: Vectors, offsets: list[str], at: list[str]) -> None:
-        """Fold and write what is seen at neighbouring places, of which `at` is the first."""
+        """Fold and store contiguous window positions, starting at `at`."""
         count = self.count
         inits = folded = read_inits(v, self.kernel, self.buffers, offsets)
         hits: list[str] = []
@@ -149,7 +149,7 @@ class _Windows:
         with ExitStack() as stack:
 
             def entered(seen: _Seen, limits: tuple[str, str]) -> str:
-                """How far inside of the window it is now, in a loop if it is not always 0."""
+                """The offset inside of the window, in a loop unless it is always 0."""
                 nonlocal folded
                 if seen.window == 1:
                     return "0"
@@ -174,7 +174,7 @@ class _Windows:
             storage.store(v, held, self.buffers[2 * count + n], there, self.dtypes[n])
 
     def _limits(self, seen: _Seen, place: str) -> tuple[str, str]:
-        """The part of the window that sees elements; all of it if what it sees else counts."""
+        """The part of the window that covers elements; all of it if padding counts."""
         if not self.clip or seen.base > 1 or seen.surely_inside:
             return "0", str(seen.window)
         # place * stride + n * spread - low lies in 0..size
@@ -187,7 +187,7 @@ class _Windows:
         return begin, smaller(code, end, seen.window)
 
     def _source(self, seen: _Seen, place: str, inside: str) -> tuple[str, list[str]]:
-        """The index of the element that is seen, and what must hold for there to be one."""
+        """The index of the covered element, and the conditions for it to exist."""
         code = self.code
         at = plus(code, times(code, place, seen.stride), times(code, inside, seen.spread))
         at = plus(code, at, -seen.low)
@@ -208,7 +208,7 @@ class _Windows:
         hits: list[str],
         inits: list[Held],
     ) -> list[Held]:
-        """What is seen at neighbouring places of the last dim; the initial value at the edges."""
+        """The elements at contiguous window positions; the initial value at the edges."""
         seen, start, inside = last
         step = self.steps[0][-1] if self.steps[0] else 0
         own = v.mul(v.lanes(), v.constant(seen.stride, "i64"))
@@ -238,7 +238,7 @@ class _Windows:
         return values
 
     def _mask(self, v: Vectors, seen: _Seen, at: Vector, hits: list[str]) -> Vector | None:
-        """Which places see an element, or None if all do."""
+        """The mask of positions that cover an element, or None for all."""
         masks = [v.splat(Vector(hit, "i1")) for hit in hits]
         if not seen.surely_inside:
             within = (seen.size - 1) * seen.base + 1 if seen.size else 0

@@ -1,1 +1,1 @@
-"""Blocking: the blocks of a product for registers, caches and tasks."""
+"""Blocking: register, cache and task blocks of a contraction."""

@@ -1,4 +1,4 @@
-"""What blocks of a product are: panels of rows and columns, parts of the depth, and tasks."""
+"""Blocks of a contraction: panels of rows and columns, parts of the depth, and tasks."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from weft.emit.llvm.product.microkernel.microkernel import (
 )
 from weft.ir.types import DType
 
-Packed = Literal["direct", "task", "shared"]  # read as it lies, or packed by tasks, or before them
+# read in place, or packed by tasks, or packed before them
+Packed = Literal["direct", "task", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """What blocks are fitted to: bytes of a vector, vector registers, and bytes of caches."""
+    """The machine parameters of blocking: vector bytes, registers, and cache sizes."""
 
     vector: int = 16
     registers: int = 16
-    near: int = USUAL[0]  # the first cache
-    middle: int = USUAL[1]  # the second one, of one core
-    adds_small: bool = False  # products of bytes and halves, several at a time
-    threads: int = 2  # that share the tasks
-    tiles_of_bf16: bool = False  # registers of matrices, and products of them
+    near: int = USUAL[0]  # L1
+    middle: int = USUAL[1]  # L2 of one core
+    adds_small: bool = False  # dot products of bytes and halves (VNNI)
+    threads: int = 2  # threads
+    tiles_of_bf16: bool = False  # AMX tile registers and products
     tiles_of_bytes: bool = False
 
 
@@ -50,7 +51,7 @@ def chip_of(processor: Processor) -> Chip:
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """Numbers cut into panels of two sizes: `large` of `size` + 1, then those of `size`."""
+    """A dim cut into panels of two sizes: `large` ones of `size` + 1, then those of `size`."""
 
     size: int
     large: int
@@ -58,53 +59,53 @@ class Panels:
 
     @property
     def most(self) -> int:
-        """The size of the largest one."""
+        """The largest panel size."""
         return self.size + (1 if self.large else 0)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The sizes that there are, the smaller one first."""
+        """The distinct panel sizes, the smaller first."""
         small = (self.size,) if self.large < self.count else ()
         return small + ((self.size + 1,) if self.large else ())
 
 
 def panels(number: int, most: int) -> Panels:
-    """As few panels as can be, of sizes as equal as can be."""
+    """The fewest panels, as equal as possible."""
     count = max(1, -(-number // most))
     return Panels(number // count, number % count, count)
 
 
 @dataclass(frozen=True, slots=True)
 class ProductShape:
-    """How large a product is, and how its operands lie: all that blocks are chosen by."""
+    """The size of a contraction and the layout of its operands: the input of blocking."""
 
     batch: int
     rows: int
     columns: int
-    depth: int  # steps of the depth, `group` of the kernel's in each
-    kind: str  # the LLVM type of what is multiplied
-    element: int  # its bytes
+    depth: int  # depth steps, `group` of the kernel's in each
+    kind: str  # LLVM type of the operands
+    element: int  # element bytes
     multiply: MultiplyKind
     left_lines: SideLines
     right_lines: SideLines
-    left_direct: bool  # whether it can be read as it lies
+    left_direct: bool  # whether the left side can be read in place
     right_direct: bool
-    group: int = 1  # steps of the depth in an element
-    offset: bool = False  # whether sums begin with a row before the first step
-    inner: bool = False  # whether both sides can be read in vectors along the depth
-    left_stored: DType | None = None  # the type it lies in memory as, if that is another one
+    group: int = 1  # depth steps in an element
+    offset: bool = False  # whether sums start from a packed row (a correction term)
+    inner: bool = False  # whether both sides can be read as vectors along the depth
+    left_stored: DType | None = None  # memory type of the right side, if it differs
     right_stored: DType | None = None
-    right_dense: bool = False  # whether it can be read as it lies, one line right after another
-    repeats: int = 1  # points of the batch, one after another, that have one right side
+    right_dense: bool = False  # whether the right side can be read in place as one dense block
+    repeats: int = 1  # consecutive batch points with the same right side
 
     @property
     def tiled(self) -> bool:
-        """Whether blocks are made of matrix tiles."""
+        """Whether blocks consist of AMX tiles."""
         return self.multiply.startswith("tdp")
 
     @property
     def pace(self) -> int:
-        """How many multiplications take as long as one does in vectors."""
+        """The multiplication rate relative to plain vectors."""
         return 16 if self.tiled else 1
 
 
@@ -114,20 +115,20 @@ class Blocking:
 
     width: int
     rows: Panels
-    vectors: Panels  # of columns
-    lanes: int  # of the last vector
-    depth: int  # that is multiplied at a time
+    vectors: Panels  # vectors of a panel of columns
+    lanes: int  # valid lanes of the last vector
+    depth: int  # depth of a block (kc)
     left: Packed
     right: Packed
     task_rows: int  # panels of one task
     task_vectors: int
-    group: int  # panels of columns that a task packs at a time
+    group: int  # panels of columns packed at a time
     row_group: int  # and of rows
-    inner: int  # lanes along the depth, if it is read in vectors; 0 else
-    part: int  # steps of the depth in one of
-    parts: int  # that tasks sum up apart from each other
-    unroll: int  # steps of the depth in a round of a block's loop
-    ahead: Ahead  # what is fetched early, where it comes from far
+    inner: int  # lanes along the depth, if it is vectorized; else 0
+    part: int  # depth steps of a part
+    parts: int  # partial sums over the depth, computed by separate tasks
+    unroll: int  # unrolled depth steps
+    ahead: Ahead  # what to prefetch
 
     @property
     def line(self) -> int:
@@ -136,22 +137,22 @@ class Blocking:
 
     @property
     def columns(self) -> int:
-        """The columns of all panels, those that are not there included."""
+        """The columns of all panels, with padding."""
         return (self.vectors.size * self.vectors.count + self.vectors.large) * self.width
 
     def stores(self, shape: ProductShape) -> bool:
-        """Whether blocks can be written to where the result is: tiles are written whole."""
+        """Whether blocks can be stored directly to the result: tiles are stored whole."""
         return not shape.tiled or (not self.rows.large and self.lanes == self.width)
 
     def widths(self, *, masked: bool) -> list[tuple[int, bool]]:
-        """Vectors of panels: the first ones', those of the rest, and, masked, the last one's."""
+        """The vectors of panels: the first ones', the rest's, and, masked, the last one's."""
         first = [(self.vectors.most, False)] if self.vectors.large else []
         alone = self.vectors.count - self.vectors.large == 1
         rest = [] if masked and alone else [(self.vectors.size, False)]
         return first + rest + ([(self.vectors.size, True)] if masked else [])
 
     def block(self, shape: ProductShape, rows: int, width: tuple[int, bool]) -> RegisterBlock:
-        """The block of a panel of rows and one of columns."""
+        """The register block of a panel of rows and one of columns."""
         vectors, masked = width
         return RegisterBlock(
             self.rows.most if shape.tiled and self.parts == 1 else rows,

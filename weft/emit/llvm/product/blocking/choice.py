@@ -1,4 +1,4 @@
-"""Choosing blocks of a product: for registers, for caches, and for tasks."""
+"""The choice of blocks: for registers, caches and tasks."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from weft.emit.llvm.product.blocking.panels import FEW_LINES, inner_panels, regi
 from weft.emit.llvm.product.microkernel.microkernel import Ahead
 from weft.emit.llvm.product.tiles import tile_panels
 
-WORTH = 1 << 18  # multiplications that make a task worth its beginning
-_EACH = 4  # tasks of a thread, so that threads of unequal speed end together
+WORTH = 1 << 18  # multiplications that amortize a task's startup
+_EACH = 4  # tasks a thread, for load balance
 _FEW = 24  # panels of rows that stay in one task
-_LONG, _PART = 2048, 256  # a depth that is summed up in parts, and the least of one
-_SMALL = 2 << 20  # bytes of a result that may be there several times
-_MUCH = 32 << 20  # bytes of a right side that are too many to be there a second time
-_WIDE = 128  # steps of a panel that is one of many
-_SHALLOW = 128  # steps at a time, of a part
-_FEW_LINES = 32  # that are read at a time where they are whole
-_SOME_ROWS = 4  # of f32, that weights are worth reading by whole lines for
-_SHORT = 256  # steps of the depth whose lines are too short to be foreseen
-_PACKED: tuple[Packed, ...] = ("direct", "task", "shared")  # as options number them
+_LONG, _PART = 2048, 256  # a depth from which it is split into partial sums, and the least part
+_SMALL = 2 << 20  # bytes of a result that may exist as several partial sums
+_MUCH = 32 << 20  # bytes of a right side that is too large to be packed
+_WIDE = 128  # depth steps of a panel that is one of many
+_SHALLOW = 128  # depth steps of a part at a time
+_FEW_LINES = 32  # depth steps read at a time in whole lines
+_SOME_ROWS = 4  # rows of f32 for which streaming whole lines of weights pays off
+_SHORT = 256  # depth steps whose lines are too short for the hardware prefetcher
+_PACKED: tuple[Packed, ...] = ("direct", "task", "shared")  # numbering of options
 
 
 def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) -> Blocking:
-    """Blocks that fit a chip; options name what is to be otherwise."""
+    """Blocks that fit a chip; options override the choice."""
     width, inner, rows, vectors = _panels(shape, chip, options)
     streamed = bool(options.get("stream", _is_streamed(shape, chip, rows))) and not inner
     depth, part = _depth(
@@ -30,11 +30,12 @@ def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) ->
     )
     parts = max(1, -(-shape.depth // part))
     left = _left(shape, rows, vectors, options, inner=inner > 0)
-    panel = vectors.most * width * depth * shape.element  # bytes
+    panel = vectors.most * width * depth * shape.element  # bytes of the right side
     group = max(1, min(vectors.count, chip.middle // 4 // panel))
     task_rows, task_vectors = _tasks(shape, chip, rows, vectors, depth, parts)
     task_vectors = vectors.count if streamed else task_vectors
-    if depth < part and left == "direct":  # sums, which are read for every depth, stay near
+    # sums, which are reloaded for every depth block, stay in cache
+    if depth < part and left == "direct":
         sums = task_rows * rows.most * vectors.most * width * shape.element
         task_vectors = min(task_vectors, max(1, chip.middle // 4 // max(1, sums)))
     is_much = shape.batch // shape.repeats * shape.columns * shape.depth * shape.element > _MUCH
@@ -69,7 +70,7 @@ def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) ->
 def _panels(
     shape: ProductShape, chip: Chip, options: dict[str, int]
 ) -> tuple[int, int, Panels, Panels]:
-    """Lanes along columns, those along the depth (or 0), and panels of rows and of columns."""
+    """Lanes along columns or along the depth (0 if not), and the panels of rows and columns."""
     width = max(1, chip.vector // shape.element)
     if shape.inner and options.get("inner", min(shape.rows, shape.columns) <= FEW_LINES):
         return 1, width, *inner_panels(shape)
@@ -87,18 +88,18 @@ def _depth(
     whole: bool,
     streamed: bool,
 ) -> tuple[int, int]:
-    """The depth that is multiplied at a time, and that of a part that is summed up by itself."""
+    """The depth of a block (kc), and that of a partial sum."""
     part = max(1, shape.depth)
     parts = options.get("parts") or (2 * chip.threads if streamed else _parts(shape, chip))
     if parts > 1 and not shape.offset:
         part = _in_vectors(-(-shape.depth // parts))
     if whole:
         return _in_vectors(part), part
-    # A panel of the right side takes a part of the second cache.
+    # A panel of the right side takes a part of L2.
     most = max(64, chip.middle // 8 // (4 * chip.vector))
     if shape.tiled and rows.count <= 2:  # many panels are packed at a time, from long lines
         most = min(most, _WIDE)
-    if part < shape.depth and not shape.tiled:  # both sides come from far and are used little
+    if part < shape.depth and not shape.tiled:  # both sides come from memory and have little reuse
         most = min(most, _SHALLOW)
     if streamed:
         most = min(most, _FEW_LINES * (2 if shape.tiled else 1))
@@ -107,7 +108,7 @@ def _depth(
 
 
 def _parts(shape: ProductShape, chip: Chip) -> int:
-    """Parts of the depth: where it is long, each part of both operands is then read only once."""
+    """Partial sums over the depth: with a long depth, each part of both operands is read once."""
     result = shape.batch * shape.rows * shape.columns * shape.element
     long = shape.depth >= max(_LONG, 2 * shape.rows, 2 * shape.columns)
     wanted = _EACH * chip.threads
@@ -118,10 +119,10 @@ def _parts(shape: ProductShape, chip: Chip) -> int:
 
 
 def _is_streamed(shape: ProductShape, chip: Chip, rows: Panels) -> bool:
-    """Whether the right side is read in whole lines, few of them at a time, each thread its own.
+    """Whether the right side is streamed in whole lines, each thread its own.
 
-    Few rows against many weights: memory gives the most to threads that read on and on, and it is
-    what they wait for, except with next to nothing to do for each f32.
+    Few rows against many weights are memory-bound: sequential streams reach the highest bandwidth.
+    The exception is very little compute for each f32.
     """
     stored = shape.right_stored
     each = stored.bits // 8 * shape.group if stored else shape.element
@@ -133,7 +134,7 @@ def _is_streamed(shape: ProductShape, chip: Chip, rows: Panels) -> bool:
 
 
 def _unroll(shape: ProductShape, options: dict[str, int]) -> int:
-    """Steps of the depth in a round of a block's loop: 2 or 4, if that divides all parts of it."""
+    """The unroll factor of the depth loop: 2 or 4, if that divides all parts of it."""
     wanted = options.get("unroll", 2 if shape.tiled else 4)
     while wanted > 1 and shape.depth % wanted:
         wanted //= 2
@@ -141,15 +142,15 @@ def _unroll(shape: ProductShape, options: dict[str, int]) -> int:
 
 
 def _in_vectors(depth: int) -> int:
-    """A depth of whole vectors, of any width that there is."""
+    """The depth rounded up to whole vectors of any width."""
     return -(-depth // 16) * 16
 
 
 def _left(
     shape: ProductShape, rows: Panels, vectors: Panels, options: dict[str, int], *, inner: bool
 ) -> Packed:
-    """How the left side is read: as it lies where it can be, if not in too small pieces."""
-    if shape.tiled and rows.large:  # the smaller blocks read a row too much
+    """The mode of the left side: in place where possible, unless blocks are too small."""
+    if shape.tiled and rows.large:  # the smaller panels read one row too many
         return "task"
     direct = shape.left_direct and (shape.left_lines == "depth" or vectors.count <= 2)
     if "left" in options:
@@ -160,7 +161,7 @@ def _left(
 def _right(
     shape: ProductShape, is_near: bool, options: dict[str, int], *, read_once: bool
 ) -> Packed:
-    """How the right side is read."""
+    """The mode of the right side."""
     found: Packed = "task" if read_once else "shared"
     if is_near:
         found = "direct"
@@ -171,27 +172,27 @@ def _right(
 
 
 def _is_near(shape: ProductShape, chip: Chip) -> bool:
-    """Whether the right side is dense, and so small that it stays in every second cache."""
+    """Whether the right side is dense, and small enough to stay in every L2."""
     nbytes = shape.columns * shape.depth * shape.element
     return shape.right_dense and shape.batch == 1 and nbytes <= chip.middle // 4
 
 
 def _used_little(shape: ProductShape, rows: Panels, vectors: Panels) -> bool:
-    """Whether the right side is best read as it lies: it is used once or twice, or is one panel."""
+    """Whether reading the right side in place is best: little reuse, or a single panel."""
     return shape.right_direct and (rows.count <= 2 or vectors.count == 1)
 
 
 def _row_group(
     shape: ProductShape, chip: Chip, rows: Panels, columns: int, depth: int, part: int
 ) -> int | None:
-    """Panels of rows to pack at a time: few, if they are used at once, and not again; else None."""
+    """Panels of rows to pack at a time, if they are used right away and only once; else None."""
     if columns > 2 or depth < part:
         return None
     return max(1, chip.near // 2 // (max(1, rows.most) * depth * shape.element))
 
 
 def _ahead(shape: ProductShape, chip: Chip, rows: Panels, right: Packed) -> Ahead:
-    """What processors do not foresee: panels of the right side, its rows, or the left side."""
+    """What to prefetch, where hardware prefetchers fail: panels, rows or the left side."""
     near = chip.middle // 2
     if shape.columns * shape.depth * shape.element > near:
         if right == "direct" and rows.count <= 2:
@@ -206,9 +207,9 @@ def _ahead(shape: ProductShape, chip: Chip, rows: Panels, right: Packed) -> Ahea
 def _tasks(
     shape: ProductShape, chip: Chip, rows: Panels, vectors: Panels, depth: int, parts: int
 ) -> tuple[int, int]:
-    """Panels of rows and columns that make a task: enough tasks, and each of them worth it."""
+    """Panels of rows and columns of a task: enough tasks, each large enough."""
     work = shape.rows * shape.columns * max(1, shape.depth) // (rows.count * vectors.count)
-    each = max(1, WORTH * shape.pace // max(1, work))  # blocks that are worth a task
+    each = max(1, WORTH * shape.pace // max(1, work))  # blocks that amortize a task
     fit = max(1, chip.middle // 2 // (max(1, rows.most) * depth * shape.element))
     task_rows, task_vectors = min(rows.count, fit), vectors.count
 
@@ -216,7 +217,7 @@ def _tasks(
         along = -(-rows.count // task_rows) * -(-vectors.count // task_vectors)
         return shape.batch * parts * along
 
-    # All rows in one task means that each panel of the right side is read by one task only.
+    # With all rows in one task, each panel of the right side is read by one task only.
     while count() < _EACH * chip.threads and task_rows * task_vectors > each:
         if task_vectors > 1 and (task_rows <= _FEW or task_rows < task_vectors):
             task_vectors = -(-task_vectors // 2)

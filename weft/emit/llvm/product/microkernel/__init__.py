@@ -1,1 +1,1 @@
-"""Microkernels: the innermost loop of a product, on vectors or on matrix tiles."""
+"""Microkernels: the innermost loop of a contraction, on vectors or on AMX tiles."""

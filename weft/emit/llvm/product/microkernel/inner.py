@@ -1,9 +1,9 @@
-"""The innermost part of a product with few rows or columns: lanes lie along the depth.
+"""The microkernel for few rows or columns: lanes along the depth (dot products).
 
     block[i][j] = sum over k of left[i, k] * right[j, k]
 
-Both sides are read in vectors as they lie in memory; lanes are added up at the end. Nothing is
-packed: each element is read once from far away, which is what takes the time.
+Both sides are loaded as vectors in place; lanes are summed at the end. Nothing is packed: each
+element is read once from memory, which is the bottleneck.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.ir.types import DType
 
 
 def inner_microkernel(block: RegisterBlock) -> Writer:
-    """The function of a block; strides lead from row to row and from column to column, in bytes."""
+    """The function of a block; byte strides lead from row to row and from column to column."""
     code = Writer(block.name, PARAMS, internal=True)
     code.header += " noinline nounwind"
     v = Vectors(code, block.width)
@@ -41,7 +41,7 @@ def _zero(kind: str) -> str:
 
 
 def _lines(code: Writer, base: str, stride: str, count: int) -> list[str]:
-    """Where lines begin, hidden from LLVM, which else counts in ways that cost more."""
+    """Line addresses, opaque to LLVM, whose strength reduction would add registers and spill."""
     made = []
     for n in range(count):
         at = code.let(f"getelementptr i8, ptr {base}, i64 {times(code, stride, n)}")
@@ -80,7 +80,7 @@ def _read(
 
 
 def _finish(v: Vectors, block: RegisterBlock, sums: tuple[str, ...]) -> None:
-    """Add up the lanes, and write the sums."""
+    """Sum the lanes, and store."""
     code, one = v.code, Vectors(v.code, 1)
     for i in range(block.rows):
         row = code.let(f"getelementptr i8, ptr %out, i64 {times(code, '%out_stride', i)}")

@@ -1,9 +1,9 @@
-"""The innermost part of a product: a block of the result, kept in registers over all of its depth.
+"""The microkernel: a register block of the result, accumulated over the whole depth.
 
     block[i][j] = sum over k of left[i, k] * right[k, j]
 
-An element of the left side is spread over all lanes; rows of the right side are read in vectors.
-Strides and depth are known at run time only: one text serves every shape of a block this size.
+An element of the left side is broadcast; rows of the right side are loaded as vectors. Strides and
+depth are run-time parameters: one function serves every contraction with a block of this size.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ PARAMS = (
     "i64 %lanes",
     "ptr readnone %ahead",
 )
-SideLines = Literal["rows", "columns", "depth"]  # along what the elements of a side are neighbours
+SideLines = Literal["rows", "columns", "depth"]  # the contiguous direction of a side
 MultiplyKind = Literal[
     "fma", "mul", "dot2", "dot4", "tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"
 ]
-# What is fetched early: a share of the next panel, or the next left side, both at %ahead; or rows.
+# Prefetches: a share of the next panel, or the next left side, both at %ahead; or rows.
 Ahead = Literal["nothing", "panel", "left", "rows"]
 
 _ROWS_AHEAD = 16
 
-_POINTERS = 9  # rows that have a pointer of their own, if there are no more
-_SHARE = 3  # rows that one pointer reaches, by the stride once and twice
+_POINTERS = 9  # rows up to which each has its own pointer
+_SHARE = 3  # rows that one pointer reaches by scaled addressing: stride times 0, 1 and 2
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterBlock:
-    """A block of registers: rows of vectors, and how they are multiplied and added up."""
+    """A register block: rows of vectors, and how they are multiplied and accumulated."""
 
     rows: int
     vectors: int
     width: int
-    kind: str  # the LLVM type of an element
+    kind: str  # LLVM element type
     lines: SideLines
     multiply: MultiplyKind = "fma"
-    masked: bool = False  # only `lanes` of the last vector are there
-    ahead: Ahead = "nothing"  # what is fetched in every step, to be there when it is needed
-    stored: DType | None = None  # what the right side lies in memory as, if that is another type
-    left_stored: DType | None = None  # and the left side
-    adds: bool = False  # to what is there, where %more says so
-    unroll: int = 1  # steps of a round; what the depth must be a multiple of
-    begins: bool = False  # the first row of the right side is what sums begin with
-    inner: bool = False  # lanes lie along the depth, and `vectors` counts columns
+    masked: bool = False  # only `lanes` of the last vector are valid
+    ahead: Ahead = "nothing"  # what every step prefetches
+    stored: DType | None = None  # memory type of the right side, if it differs
+    left_stored: DType | None = None  # and of the left side
+    adds: bool = False  # accumulates onto the output if %more is set
+    unroll: int = 1  # unrolled steps; divides the depth
+    begins: bool = False  # the first packed row holds initial sums
+    inner: bool = False  # lanes are along the depth, and `vectors` counts columns
 
     @property
     def name(self) -> str:
@@ -90,8 +90,8 @@ class RegisterBlock:
 def microkernel(block: RegisterBlock) -> Writer:
     """The function of a block; strides are in bytes.
 
-    With `more` a block that adds is added to what is at `out` already. `left_stride` leads from
-    row to row where depth is side by side, and else from one step of the depth to the next.
+    With `more`, an accumulating block adds to the contents of `out`. `left_stride` leads from row
+    to row where the depth is contiguous, and else from one depth step to the next.
     """
     code = Writer(block.name, PARAMS, internal=True)
     code.header += " noinline nounwind"
@@ -125,7 +125,7 @@ def microkernel(block: RegisterBlock) -> Writer:
 
 
 def _begin(v: Vectors, block: RegisterBlock) -> tuple[str, list[tuple[str, str]]]:
-    """The first row of the right side, and what the sums of each column begin with."""
+    """The first packed row: the initial sums of each column."""
     zero = (v.constant(0, block.kind).type, "zeroinitializer")
     if not block.begins:
         return "%right", [zero] * block.vectors
@@ -135,7 +135,7 @@ def _begin(v: Vectors, block: RegisterBlock) -> tuple[str, list[tuple[str, str]]
 
 
 def _fetch_ahead(code: Writer, block: RegisterBlock, index: str, far: str, right: str) -> None:
-    """Ask for what later steps, or later blocks, will need."""
+    """Prefetch for later steps or later blocks."""
     if block.ahead in ("panel", "left"):
         fetch(code, "%ahead", code.let(f"shl i64 {index}, 6"), write=False)
     if block.ahead == "rows":
@@ -145,7 +145,7 @@ def _fetch_ahead(code: Writer, block: RegisterBlock, index: str, far: str, right
 
 
 def fetch(code: Writer, base: str, far: str, *, write: bool) -> None:
-    """Ask for a line: to write it soon, or else to read it some time from the second cache."""
+    """Prefetch a cache line: for writing soon, or into L2 for reading later."""
     at = code.let(f"getelementptr i8, ptr {base}, i64 {far}")
     code.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
     how = f"i32 {int(write)}, i32 {3 if write else 2}, i32 1"
@@ -153,12 +153,12 @@ def fetch(code: Writer, base: str, far: str, *, write: bool) -> None:
 
 
 def _indexed(block: RegisterBlock) -> bool:
-    """Whether each row of the left side has a pointer, and the depth is the index from there."""
+    """Whether each row of the left side has its own pointer, indexed by the depth."""
     return block.lines == "depth" and block.rows <= _POINTERS
 
 
 def _left_pointers(code: Writer, block: RegisterBlock) -> list[str]:
-    """Pointers to the left side, hidden from LLVM, which else counts in ways that cost more."""
+    """Pointers to the left side, opaque to LLVM, whose strength reduction would spill."""
     if block.lines == "rows":
         return ["%left"]
     made = []
@@ -194,7 +194,7 @@ def _step(
     sums: list[str],
     mask: Vector | None,
 ) -> list[str]:
-    """One step of the depth: the sums with one more product each."""
+    """One depth step: the sums with one more product each."""
     columns = [_right(v, right, j, block, mask) for j in range(block.vectors)]
     scalar = Vectors(v.code, 1)
     made = []
@@ -222,7 +222,7 @@ def _read(v: Vectors, base: str, j: int, block: RegisterBlock, mask: Vector | No
 
 
 def _finish(v: Vectors, block: RegisterBlock, sums: tuple[str, ...], mask: Vector | None) -> None:
-    """Write the sums, or add them to what is there."""
+    """Store the sums, or add them to the output."""
     code = v.code
     there = v.splat(Vector("%more", "i1")) if block.adds else None
     for i in range(block.rows):
@@ -252,7 +252,7 @@ def _write(
 
 
 def _fma(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
-    """a * b + c, in one instruction where there is one."""
+    """a * b + c, as an FMA where available."""
     return v.intrinsic("fmuladd", a, b, c)
 
 
@@ -261,17 +261,17 @@ def _mul(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
 
 
 def _dot4(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
-    """c + the sum of four products: bytes of a without sign, bytes of b with."""
+    """c + the sum of four products of unsigned bytes of a and signed bytes of b (vpdpbusd)."""
     return _assembled(v, "vpdpbusd", a, b, c)
 
 
 def _dot2(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
-    """c + the sum of two products, of halves with sign."""
+    """c + the sum of two products of signed halves (vpdpwssd)."""
     return _assembled(v, "vpdpwssd", a, b, c)
 
 
 def _assembled(v: Vectors, instruction: str, a: Vector, b: Vector, c: Vector) -> Vector:
-    # As assembly, because versions of LLVM differ in the types that the intrinsics take.
+    # As inline assembly: the intrinsics' types differ between LLVM versions.
     said = f'asm "{instruction} $3, $2, $0", "=v,0,v,v"({c.typed}, {a.typed}, {b.typed})'
     return Vector(v.code.let(f"call {c.type} {said}"), c.kind, c.width)
 

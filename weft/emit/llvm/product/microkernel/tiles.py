@@ -1,10 +1,9 @@
-"""The innermost part of a product on matrix tiles: registers of 16 rows of 64 bytes.
+"""The AMX microkernel: tile registers of 16 rows of 64 bytes.
 
     block[i][j] += left[i, k] * right[k, j]     each a tile: 16 rows, 16 cells of 32 bits
 
-A cell of the sides holds as many steps of the depth as fit, two of bf16 or four of bytes; one of
-the block a sum of 32 bits. Sides are read from lines that lie any stride apart, so that the left
-one need not be packed.
+A cell of the operands holds two depth steps of bf16 or four of bytes; a cell of the block holds a
+32-bit sum. Tile loads take any row stride, so that the left side need not be packed.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from weft.emit.llvm.product.microkernel.microkernel import PARAMS, RegisterBlock
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import times
 
-LINES = 16  # of a tile, and cells of a line
+LINES = 16  # rows of a tile, and cells of a row
 MOST = 4  # tiles of a block
-# The steps of the depth in a cell, by the instruction that multiplies: with or without sign.
+# Depth steps in a cell, by the multiply instruction: signed or unsigned.
 TILE_GROUPS = {"tdpbf16ps": 2, "tdpbssd": 4, "tdpbsud": 4, "tdpbusd": 4, "tdpbuud": 4}
 _BYTES = 64
-# The left or right side of a block with four tiles the other way: three registers for four tiles,
-# the last of which, if it is shorter than the others, shares none.
+# The side with four tiles: three registers for four tiles; the last one, if shorter than the
+# others, has its own.
 _IN_TURN = (0, 1, 0, 2)
 
 
 class Registers:
-    """Which tile register holds what, for blocks of up to so many rows and vectors."""
+    """The tile register allocation for blocks of up to so many rows and vectors."""
 
     def __init__(self, rows: int, vectors: int) -> None:
         self.rows = rows
@@ -32,20 +31,20 @@ class Registers:
         assert self.down * self.across <= MOST, "a block has no more tiles than registers"
 
     def block(self, i: int, j: int) -> int:
-        """The register of sums."""
+        """The accumulator register."""
         return i * self.across + j
 
     def left(self, i: int) -> int:
-        """The register of a tile of the left side."""
+        """The register of a left tile."""
         return self.down * self.across + (_IN_TURN[i] if self.down == MOST else i)
 
     def right(self, j: int) -> int:
-        """The register of a tile of the right side."""
+        """The register of a right tile."""
         first = self.left(self.down - 1) + 1
         return first + (_IN_TURN[j] if self.across == MOST else j)
 
     def configuration(self) -> bytes:
-        """What the processor is told: palette 1, then bytes of a line and lines of each tile."""
+        """The tile configuration: palette 1, then bytes a row and rows of each tile."""
         made = bytearray(64)
         made[0] = 1
         lines = {self.right(j): LINES for j in range(self.across)}
@@ -59,7 +58,7 @@ class Registers:
 
 
 def begin_tiles(code: Writer, registers: Registers) -> None:
-    """Set tiles up for a thread, until they are given back."""
+    """Configure tiles for a thread (ldtilecfg)."""
     listed = ", ".join(f"i8 {byte}" for byte in registers.configuration())
     name = f"@tiles_{registers.rows}x{registers.across}"
     code.declare(f"{name} = private unnamed_addr constant [64 x i8] [{listed}], align 64")
@@ -68,15 +67,15 @@ def begin_tiles(code: Writer, registers: Registers) -> None:
 
 
 def end_tiles(code: Writer) -> None:
-    """Give tiles back: a thread that has none takes its turns more quickly."""
+    """Release the tiles (tilerelease): context switches are cheaper without their state."""
     code.declare("declare void @llvm.x86.tilerelease()")
     code.do("call void @llvm.x86.tilerelease()")
 
 
 def tile_microkernel(block: RegisterBlock, registers: Registers, *, begins: bool) -> Writer:
-    """The function of a block, called as `microkernel` says; the depth is one of whole tiles.
+    """The function of a block, with `microkernel`'s signature; the depth is in whole tiles.
 
-    A block that begins tiles has exactly its own rows; else there are those of the registers.
+    A block that configures tiles has exactly its own rows; otherwise the caller has configured them.
     """
     code = Writer(block.name, PARAMS, internal=True)
     code.header += " noinline nounwind"
@@ -97,14 +96,14 @@ def tile_microkernel(block: RegisterBlock, registers: Registers, *, begins: bool
 
 
 class _Tiles:
-    """Instructions on the tiles of a block, in its function."""
+    """Tile instructions of a block."""
 
     def __init__(self, code: Writer, block: RegisterBlock, registers: Registers) -> None:
         self.code, self.block, self.registers = code, block, registers
         self.down, self.across = registers.down, block.vectors
 
     def start(self) -> None:
-        """Begin with zeros, or with what is there already."""
+        """Zero the accumulators, or load the current output."""
         code = self.code
         for i in range(self.down):
             for j in range(self.across):
@@ -114,7 +113,7 @@ class _Tiles:
                 self.each("tileloadd64")
 
     def each(self, instruction: str) -> None:
-        """Read or write all sums."""
+        """Load or store all accumulators."""
         code = self.code
         for i in range(self.down):
             row = _moved(code, "%out", times(code, "%out_stride", i * LINES))
@@ -123,7 +122,7 @@ class _Tiles:
                 move_tile(code, instruction, self.registers.block(i, j), at, "%out_stride")
 
     def multiply(self, left: str, down: str, right: str) -> None:
-        """One tile of the depth, each side read once."""
+        """One depth tile, each side loaded once."""
         code, registers = self.code, self.registers
         rows = [left]
         for _ in range(1, self.down):
@@ -143,25 +142,25 @@ class _Tiles:
 
 
 def clear_tile(code: Writer, register: int) -> None:
-    """Zeros in a register."""
+    """Zero a tile register."""
     code.declare("declare void @llvm.x86.tilezero(i8 immarg)")
     code.do(f"call void @llvm.x86.tilezero(i8 {register})")
 
 
 def move_tile(code: Writer, instruction: str, register: int, at: str, stride: str | int) -> None:
-    """Read or write a register, its lines so many bytes apart: tileloadd64, tilestored64."""
+    """Load or store a tile register with a row stride in bytes: tileloadd64, tilestored64."""
     code.declare(f"declare void @llvm.x86.{instruction}(i8 immarg, ptr, i64)")
     code.do(f"call void @llvm.x86.{instruction}(i8 {register}, ptr {at}, i64 {stride})")
 
 
 def multiply_tiles(code: Writer, instruction: str, sums: int, left: int, right: int) -> None:
-    """Add the product of two registers to a third."""
+    """Multiply-accumulate of tile registers."""
     code.declare(f"declare void @llvm.x86.{instruction}(i8 immarg, i8 immarg, i8 immarg)")
     code.do(f"call void @llvm.x86.{instruction}(i8 {sums}, i8 {left}, i8 {right})")
 
 
 def _moved(code: Writer, pointer: str, far: str | int) -> str:
-    """A pointer that many bytes further on."""
+    """A pointer advanced by bytes."""
     if str(far) == "0":
         return pointer
     return code.let(f"getelementptr i8, ptr {pointer}, i64 {far}")

@@ -1,1 +1,1 @@
-"""Packing: both sides of a product in the order in which microkernels read them."""
+"""Packing: operands rearranged into the order in which microkernels read them."""

@@ -1,7 +1,7 @@
-"""What one side of a product is packed as: cells of one element, or of several along the depth.
+"""Packed cells: one element, or several along the depth.
 
-Instructions that multiply and add up several small integers at a time take them side by side in
-one cell of 32 bits: steps 4k, 4k+1, 4k+2 and 4k+3 of the depth, say, or zeros beyond its end.
+Dot-product instructions take several small integers in one 32-bit cell: depth steps 4k, 4k+1, 4k+2
+and 4k+3, for example, zero-padded past the end.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from weft.emit.llvm.writer.vector import Vector, Vectors, vector_type
 from weft.ir.types import DTYPES, DType
 from weft.kernels.kernel import Load
 
-_RUN = 8  # elements side by side that are worth a loop of their own
+_RUN = 8  # contiguous elements that justify a separate loop
 
 
 class Cells:
-    """Cells of one side, in the function that packs them."""
+    """The cells of one side, in the packing function."""
 
     def __init__(
         self,
@@ -39,13 +39,13 @@ class Cells:
         self.element: DType = contract.held
         if shape.group > 1:
             self.element = DTYPES[f"i{32 // shape.group}"]
-        # One side of bytes is taken without sign: where it has one, 128 is added.
+        # vpdpbusd takes one side unsigned: 128 is added to signed bytes, and corrected in the sums.
         self.flip = left and shape.offset
         self.steps = product.size(product.depth)
         self.whole = self.steps == shape.depth * shape.group
 
     def side_by_side(self) -> int:
-        """How many of the innermost factors of the depth are one in memory; 0 if that is little."""
+        """The number of innermost depth factors that are contiguous; 0 if too few."""
         product, steps = self.product, self.product.kernel.steps
         loads = [s for n in needed(steps, [self.side], ()) if isinstance(s := steps[n], Load)]
         spanning = [load.at for load in loads if any(load.at.strides[f] for f in product.depth)]
@@ -61,7 +61,7 @@ class Cells:
         return values.side(self.side, point, self.element, mask)
 
     def across(self, v: Vectors, point: FactorPoint, step: str, mask: Vector | None) -> Vector:
-        """The cells of a step, of rows or columns in lanes."""
+        """The cells of a step, with rows or columns along lanes."""
         code, group = self.code, self.shape.group
         values = ProductValues(self.product.kernel, v, self.operands)
         factors, depth = self.product.kernel.factors, self.product.depth
@@ -83,7 +83,7 @@ class Cells:
         return self._flipped(v, cells)
 
     def along(self, v: Vectors, point: FactorPoint, step: str, mask: Vector | None) -> Vector:
-        """The cells of as many steps as there are lanes, from `step` on; 0 where there are none."""
+        """The cells of as many steps as there are lanes, from `step` on; zero-padded."""
         code, group = self.code, self.shape.group
         factors, depth = self.product.kernel.factors, self.product.depth
         if group == 1:
@@ -117,7 +117,7 @@ def in_chunks(
     *,
     whole: bool,
 ) -> None:
-    """Run a body on vectors of numbers begin..end-1, the last one masked if they are not whole."""
+    """Emit a body for vectors of begin..end-1, the last one masked unless they divide."""
     code = v.code
     if whole:
         with code.loop(begin, end, v.width) as chunk:

@@ -1,4 +1,4 @@
-"""Guards of one side of a product: rows in which all of them hold are packed without them."""
+"""Guards of a packed side: rows in which all guards hold are packed without them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from weft.kernels.kernel import Guard, Load
 
 
 def guards_of(product: Product, side: int) -> list[Guard]:
-    """The guards of all loads that a side needs."""
+    """The guards of all loads of a side."""
     steps = product.kernel.steps
     loads = [s for n in needed(steps, [side], ()) if isinstance(s := steps[n], Load)]
     return [guard for load in loads for guard in load.guards]
 
 
 def without_guards(product: Product, side: int) -> Product | None:
-    """The product with loads that always read, for one side; None if they do, anyway."""
+    """The product with one side's loads unguarded; None if they already are."""
     if not guards_of(product, side):
         return None
     steps = list(product.kernel.steps)
@@ -30,7 +30,7 @@ def without_guards(product: Product, side: int) -> Product | None:
 
 
 def always(one: Vectors, product: Product, side: int, row: FactorPoint) -> str:
-    """Whether all guards of a side hold along all of the depth, at a row: an i1."""
+    """Whether all guards of a side hold over the whole depth of a row: an i1."""
     code, held = one.code, "true"
     for guard in guards_of(product, side):
         low = high = 0

@@ -1,7 +1,7 @@
-"""Packing the left side of a product, in lines along its depth.
+"""Packing of the left side, in lines along the depth.
 
-What comes before the product is computed on the way. Where rows are what lies side by side in
-memory, squares of them are transposed.
+The prologue is fused into packing. Where rows are contiguous in memory, squares are transposed in
+registers.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def pack_left(product: Product, shape: ProductShape, blocking: Blocking) -> Writ
     else:
         width = left.turned.width
         rows, steps = (left.origin, "%last", width), ("%near", "%far", width)
-        # Along the rows first: that is how they lie in memory.
+        # Rows first: they are contiguous in memory.
         with code.loop(*steps) as step, code.loop(*rows) as row:
             left.square(row.index, step.index)
     return code
 
 
 class _Left:
-    """Pieces of the left side, in the function that packs them."""
+    """The left side in its packing function."""
 
     def __init__(
         self, product: Product, shape: ProductShape, blocking: Blocking, code: Writer
@@ -51,13 +51,13 @@ class _Left:
         lanes = lane_count(self.factors, product.depth, blocking.width * shape.group)
         self.along = Vectors(code, lanes // shape.group)
         self.width = blocking.width
-        # What is packed at once, and not in parts, can be walked through factor by factor.
+        # Packing in one piece can walk factor by factor, without index arithmetic.
         whole = blocking.part == shape.depth and blocking.depth >= shape.depth
         self.run = self.cells.side_by_side() if whole and shape.group == 1 else 0
         self.turned = Vectors(code, lane_count(self.factors, product.rows, blocking.width))
 
     def row(self, row: str) -> None:
-        """One row: without guards, if all of them hold everywhere in it."""
+        """One row: without guards, if all of them hold throughout."""
         code, product = self.code, self.product
         here = self.batch | flat_point(code, self.factors, product.rows, row)
         if self.inside is None:
@@ -73,7 +73,7 @@ class _Left:
         (self._runs if self.run else self._line)(cells, row, here)
 
     def _runs(self, cells: Cells, row: str, here: FactorPoint) -> None:
-        """One row, in vectors along those factors of the depth that are one in memory."""
+        """One row, vectorized along the depth factors that are contiguous in memory."""
         code, product = self.code, self.product
         v = Vectors(code, self.width)
         outer = product.depth[: len(product.depth) - self.run]
@@ -98,7 +98,7 @@ class _Left:
         loops(outer, here, "0")
 
     def _line(self, cells: Cells, row: str, here: FactorPoint) -> None:
-        """One row, in vectors along the depth."""
+        """One row, vectorized along the depth."""
         v = self.along
 
         def body(at: str, mask: Vector | None) -> None:
@@ -107,7 +107,7 @@ class _Left:
         in_chunks(v, "%near", "%far", body, whole=self.shape.depth % v.width == 0)
 
     def square(self, row: str, step: str) -> None:
-        """As many rows and steps as a vector has lanes, in vectors along rows, transposed."""
+        """A square of rows and steps, loaded as vectors along rows and transposed."""
         v, code, rows = self.turned, self.code, self.shape.rows
         point = self.batch | flat_lanes(v, self.factors, self.product.rows, row)
         mask = None
@@ -123,7 +123,7 @@ class _Left:
             v.store(vector, self._at(plus(code, row, n), step))
 
     def _at(self, row: str, step: str) -> str:
-        """Where an element is packed."""
+        """The packed address of an element."""
         code = self.code
         down = code.let(f"sub nsw i64 {row}, {self.origin}")
         along = code.let(f"sub nsw i64 {step}, %near")

@@ -1,4 +1,4 @@
-"""Packing the operands of a product: how the functions that do it are called, and where to."""
+"""Packing functions: their signature and the layout they write."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PARAMS = (
     "ptr %operands",
     "ptr noalias %to",
     "i64 %batch",
-    "i64 %first",  # of rows, or of panels
+    "i64 %first",  # range of rows, or of panels
     "i64 %last",
-    "i64 %near",  # where along the depth
+    "i64 %near",  # range of the depth
     "i64 %far",
 )
 
@@ -30,7 +30,7 @@ def pack_function(name: str, kernel: Kernel) -> Writer:
 
 
 def panel_bounds(code: Writer, panels: Panels, panel: str) -> tuple[str, str]:
-    """The first number of a panel, and how many it has."""
+    """The first number of a panel, and its size."""
     start = times(code, panel, panels.size)
     if not panels.large:
         return start, str(panels.size)
@@ -40,13 +40,13 @@ def panel_bounds(code: Writer, panels: Panels, panel: str) -> tuple[str, str]:
 
 
 def line_length(blocking: Blocking, element: int) -> int:
-    """The elements from one packed line of the left side to the next, along its depth."""
+    """The stride of packed lines of the left side, in elements."""
     line = 64 // element
-    # Lines a multiple of a page apart would compete for the same few places of the first cache.
+    # A stride of a multiple of the page size would map all lines to the same few L1 sets.
     return -(-blocking.depth // line) * line + line
 
 
 def first_line(code: Writer, product: Product, blocking: Blocking, first: str) -> str:
-    """The row that the packed lines of the left side begin with: `first`, or some before it."""
+    """The first row of the packed lines: `first`, or some rows before it."""
     width = lane_count(product.kernel.factors, product.rows, blocking.width)
     return code.let(f"and i64 {first}, {-width}")

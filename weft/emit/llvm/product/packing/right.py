@@ -1,7 +1,7 @@
-"""Packing the right side of a product, in lines of the columns of a panel.
+"""Packing of the right side, in lines of a panel's columns.
 
-What comes before the product is computed on the way. Where the depth is what lies side by side in
-memory, squares of it are transposed.
+The prologue is fused into packing. Where the depth is contiguous in memory, squares are transposed
+in registers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 def pack_right(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
     """to[panel][k, n] = rhs[batch, k, n], of panels first..last-1 and near <= k < far.
 
-    A panel begins at its first column times the depth; in a task, columns are counted from those
-    of its first panel, and the depth is a part of it. Columns beyond the last may be anything.
+    A panel starts at its first column times the depth; in a task, columns are relative to its first
+    panel, and the depth is a part. Padding columns are uninitialized.
     """
     code = pack_function(PACK_RIGHT, product.kernel)
     operands = pointers(code, len(product.kernel.operands))
     right = RightPanels(product, shape, blocking, code, operands)
     if shape.right_lines == "columns":
-        # Along the rows of the right side first: its elements are read as they lie in memory.
+        # Along the rows of the right side first: loads are contiguous.
         with code.loop("%near", "%far") as step, code.loop("%first", "%last") as panel:
             right.row(panel.index, step.index)
     else:
@@ -45,7 +45,7 @@ def pack_right(product: Product, shape: ProductShape, blocking: Blocking) -> Wri
 
 
 class RightPanels:
-    """Pieces of panels of the right side, in the function that packs them."""
+    """Panels of the right side in their packing function."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class RightPanels:
             self.origin = times(code, first, blocking.width)
 
     def row(self, panel: str, step: str) -> None:
-        """One step of the depth, in vectors along the columns."""
+        """One depth step, vectorized along the columns."""
         code, product = self.code, self.product
         v = Vectors(code, lane_count(self.factors, product.columns, self.blocking.width))
         start, columns, line = self.line(panel, step)
@@ -80,9 +80,9 @@ class RightPanels:
             v.store(value, v.at(line, chunk.index, self.shape.kind))
 
     def squares(self, panel: str, far: str) -> None:
-        """The steps up to one, as many at a time as a vector has lanes: read along the depth.
+        """Steps in squares of a vector's lanes: loaded along the depth, transposed.
 
-        All steps of some columns come before the next columns: few lines are read at a time.
+        All steps of some columns come before the next columns, to keep few cache lines active.
         """
         code, product, shape = self.code, self.product, self.shape
         v = Vectors(code, self.blocking.width)
@@ -103,7 +103,7 @@ class RightPanels:
                     v.store(vector, v.at(line, at, shape.kind))
 
     def begin(self, panel: str) -> None:
-        """What sums begin with, before the first step: -128 times the sum of each column."""
+        """The initial sums: -128 times the sum of each column, which corrects unsigned bytes."""
         code, kind = self.code, self.shape.kind
         v = Vectors(code, self.blocking.width)
         _, columns, first = self.line(panel, "%near")
@@ -121,7 +121,7 @@ class RightPanels:
             v.store(v.sub(v.constant(0, kind), total), v.at(first, back, kind))
 
     def line(self, panel: str, step: str) -> tuple[str, str, str]:
-        """The first column of a panel, how many it has, and where a step of it is packed."""
+        """The first column of a panel, its column count, and the packed address of a step."""
         code, blocking, shape = self.code, self.blocking, self.shape
         start, columns = (
             times(code, n, blocking.width) for n in panel_bounds(code, blocking.vectors, panel)

@@ -1,7 +1,7 @@
-"""Packing the right side of a product for matrix tiles, where it lies in lines of columns.
+"""Packing of the right side for AMX tiles, from lines of columns.
 
-Cells of two or four steps of the depth are as many lines of memory, interleaved. All panels of
-some lines come before the next lines, which are fetched meanwhile.
+Cells of two or four depth steps interleave as many memory lines. All panels of some lines come
+before the next lines, which are prefetched meanwhile.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from weft.emit.llvm.writer.nest import larger, plus, pointers, smaller, times
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
 from weft.kernels.kernel import Load
 
-_PIECE = 2  # vectors of cells that are made at a time
-_AHEAD = 8  # steps
-_FAR = 1 << 20  # bytes of a right side that are worth fetching
+_PIECE = 2  # vectors of cells built at a time
+_AHEAD = 8  # depth steps
+_FAR = 1 << 20  # bytes of a right side from which prefetching pays off
 
 
 def lines_of_columns(product: Product) -> Load | None:
-    """The load of a right side whose columns are side by side, in lines that are evenly apart."""
+    """The load of a right side with contiguous columns and evenly spaced lines."""
     load = bare_load(product, product.contract.rhs)
     if load is None or product.stride(load.at, product.columns) != 1:
         return None
@@ -32,7 +32,7 @@ def lines_of_columns(product: Product) -> Load | None:
 
 
 def pack_right_tiles(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
-    """What `pack_right` does, of lines of columns: whole cells, then what there is besides."""
+    """`pack_right` for lines of columns: whole cells, then the rest."""
     code = pack_function(PACK_RIGHT, product.kernel)
     lines = _Lines(product, shape, blocking, code)
     steps = smaller(code, "%far", product.size(product.depth) // shape.group)
@@ -49,7 +49,7 @@ def pack_right_tiles(product: Product, shape: ProductShape, blocking: Blocking) 
 
 
 class _Lines:
-    """Lines of the right side, in the function that packs them."""
+    """Lines of the right side in their packing function."""
 
     def __init__(
         self, product: Product, shape: ProductShape, blocking: Blocking, code: Writer
@@ -69,7 +69,7 @@ class _Lines:
         self.whole = blocking.vectors.count - (0 if whole else 1)  # panels
 
     def cells(self, step: str, edge: str) -> None:
-        """One step of panels of whole vectors, up to one."""
+        """One step of all whole-vector panels up to one."""
         code, vectors = self.code, self.blocking.vectors
         line = times(code, step, self.shape.group * self.stride)
         source = code.let(f"getelementptr {self.kind}, ptr {self.base}, i64 {line}")
@@ -100,7 +100,7 @@ class _Lines:
 
 
 def _interleaved(v: Vectors, lines: list[Vector]) -> Vector:
-    """The elements of lines in turn."""
+    """Interleave the elements of lines."""
     while len(lines) > 1:
         half = len(lines) // 2
         lines = [_zipped(v, a, b) for a, b in zip(lines[:half], lines[half:], strict=True)]

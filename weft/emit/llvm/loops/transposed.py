@@ -1,4 +1,4 @@
-"""Operands that lie across the lanes: what is turned in tiles before and after the loops run."""
+"""Transposed accesses: operands contiguous along another factor than the lanes' are tiled."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from dataclasses import dataclass
 from weft.kernels.kernel import Kernel, Load, Pick, Reduce, Store
 
 TILE = 64  # indices of both factors
-LINES = 1024  # that a tile may have if it has all of them
-LEAST = 3  # a factor that is shorter is not worth a tile
+LINES = 1024  # lines of a tile that holds all of them
+LEAST = 3  # a shorter factor is not worth a tile
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
-    """Loads and stores whose neighbours lie along another factor than that of the lanes."""
+class TransposedAccesses:
+    """Loads and stores that are contiguous along another factor than that of the lanes."""
 
     vector: int
-    lines: int  # the factor along which they lie in memory
+    lines: int  # the factor along which they are contiguous
     loads: tuple[int, ...]
     stores: tuple[int, ...]
-    whole: bool  # a tile has all lines: loops along them may be reductions
+    whole: bool  # tiles hold all lines: reductions along them are possible
 
     def nbytes(self, kernel: Kernel, size: int) -> int:
-        """The bytes of a tile of elements of a size; lanes of a last vector may be outside."""
+        """The bytes of a tile for an element size; the last vector may exceed it."""
         lines = kernel.factors[self.lines].size if self.whole else TILE
         return (-(-lines // 8) * 8 + 1) * TILE * size
 
 
-def find_turned(kernel: Kernel, vector: int) -> Turned | None:
-    """The loads and stores that are to be turned, if there are any."""
+def find_transposed(kernel: Kernel, vector: int) -> TransposedAccesses | None:
+    """The accesses to transpose, if there are any."""
     found: dict[int, list[int]] = {}
     for n, step in enumerate(kernel.steps):
         if isinstance(step, Load | Store):
@@ -40,11 +40,11 @@ def find_turned(kernel: Kernel, vector: int) -> Turned | None:
     lines = max(found, key=lambda f: (len(found[f]), f))
     loads = tuple([n for n in found[lines] if isinstance(kernel.steps[n], Load)])
     stores = tuple([n for n in found[lines] if n not in loads])
-    return Turned(vector, lines, loads, stores, _has_reductions(kernel))
+    return TransposedAccesses(vector, lines, loads, stores, _has_reductions(kernel))
 
 
 def lines_of(kernel: Kernel, step: Load | Store, vector: int) -> int | None:
-    """The factor along which an access is turned; None if it is not."""
+    """The factor along which an access is transposed; None if it is not."""
     lines = [f for f, stride in enumerate(step.at.strides) if stride == 1]
     odd = step.guards or (isinstance(step, Load) and step.shifts)
     small = kernel.operands[step.operand].dtype.numpy.itemsize <= 8
@@ -57,7 +57,7 @@ def lines_of(kernel: Kernel, step: Load | Store, vector: int) -> int | None:
 
 
 def _is_outer(kernel: Kernel, n: int, vector: int, lines: int) -> bool:
-    """Whether all other factors of an access are open where a tile is turned."""
+    """Whether all other factors of an access are open where its tile is transposed."""
     if not _has_reductions(kernel):
         return True
     summed = {f for s in kernel.steps if isinstance(s, Reduce | Pick) for f in s.over}

@@ -1,4 +1,4 @@
-"""Running folds along a dim: cumulative sums, products, maxima and the like."""
+"""Prefix folds (scans) along a dim: cumulative sums, products, maxima and the like."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.single_node import SingleNode, strides
 
-_TOGETHER = 4  # vectors of columns that one task walks down side by side
-_PIECE = 1 << 15  # elements of a long row that are a task
-_ROWS = 8  # fewer long rows than that are cut into pieces
-_SLOT = 8  # bytes of a part of a piece's total
+_TOGETHER = 4  # vectors of columns that one task scans side by side
+_PIECE = 1 << 15  # elements of a long row a task
+_ROWS = 8  # fewer long rows than these are split into pieces
+_SLOT = 8  # bytes of one part of a piece's total
 
 
-def running(kernel: SingleNode, dim: int, backward: bool) -> Emitted:
+def scan(kernel: SingleNode, dim: int, backward: bool) -> Emitted:
     """out[.., i, ..] = the fold of the input's elements up to i, or from i on if backward."""
     fold = _Fold(kernel, kernel.lead + dim, backward)
     return fold.along_rows() if fold.inner == 1 else fold.down_columns()
 
 
 class _Fold:
-    """The function of a running fold."""
+    """The function of a scan."""
 
     def __init__(
         self, kernel: SingleNode, dim: int, backward: bool, name: str | None = None
@@ -78,7 +78,7 @@ class _Fold:
         self.buffers = pointers(self.code, len(kernel.operands))
 
     def _along(self, d: int) -> Along:
-        """A dim as a walk; the initial values have device dims only."""
+        """A dim of the walk; the initial values have device dims only."""
         lead = self.kernel.lead
         own = [s[d] if d < lead or not self._is_init(n) else 0 for n, s in enumerate(self.steps)]
         return Along(self.shape[d], tuple(own))
@@ -93,7 +93,7 @@ class _Fold:
         return read_inits(v, self.kernel, self.buffers, offsets)
 
     def _fold(self, v: Vectors, before: Sequence[Held], here: Sequence[Held]) -> list[Held]:
-        """What came before, combined with what is here, in the order of the elements."""
+        """The accumulator combined with new elements, in the scan's order."""
         args = (*here, *before) if self.backward else (*before, *here)
         return inline(v, self.kernel.regions[0], args)
 
@@ -103,7 +103,7 @@ class _Fold:
     def _write(self, v: Vectors, values: Sequence[Held], offsets: list[str]) -> None:
         write_results(v, self.kernel, values, self.buffers, offsets)
 
-    # Down columns: vectors of neighbouring columns
+    # Down columns: vectors of contiguous columns
 
     def down_columns(self) -> Emitted:
         """Tasks are groups of columns."""
@@ -131,15 +131,15 @@ class _Fold:
             loop.carry(*texts(made))
 
     def _index(self, number: str) -> str:
-        """Where the fold is after that many elements."""
+        """The index after that many elements."""
         if not self.backward:
             return number
         return self.code.let(f"sub nsw i64 {self.length - 1}, {number}")
 
-    # Along rows: a vector of neighbours is folded in itself, then with what came before
+    # Along rows: a prefix fold inside of a vector, then with the carry
 
     def along_rows(self) -> Emitted:
-        """Tasks are rows; or pieces of few long rows, once what lies before them is known."""
+        """Tasks are rows; or pieces of few long rows, after a pass for their carries."""
         outer = merged([self._along(d) for d in range(self.dim)])
         rows = math.prod(d.size for d in outer)
         if self.length >= 2 * _PIECE and rows < _ROWS:
@@ -152,7 +152,7 @@ class _Fold:
         return Emitted(module_text(self.code), (tasks.phase(self.code.name),))
 
     def _in_pieces(self, outer: list[Along]) -> Emitted:
-        """First what every piece folds to; then each piece, from what those before it fold to."""
+        """Two phases: the total of every piece; then each piece, from the totals before it."""
         totals = _Fold(self.kernel, self.dim, self.backward, f"{self.kernel.name}_totals")
         tasks = cut(outer, Along(self.length, (0,) * len(self.steps)), _PIECE, self.cost)
         pieces = -(-self.length // _PIECE)
@@ -178,7 +178,7 @@ class _Fold:
         return Emitted(text, phases, shared=shared_bytes)
 
     def _slots(self, base: str, number: str, like: Sequence[Held]) -> list[str]:
-        """Where the parts of a piece's total are."""
+        """The slots of a piece's total."""
         parts = [part for held in like for part in held]
         first = times(self.code, number, len(parts))
         return [
@@ -192,7 +192,7 @@ class _Fold:
             one.store(part, slot)
 
     def _before(self, base: str, pieces: tuple[str, str], inits: list[Held]) -> list[Held]:
-        """The initial values, combined with the totals of pieces."""
+        """The initial values combined with the totals of earlier pieces."""
         one = Vectors(self.code, 1)
         with self.code.loop(*pieces, carried=carried(inits)) as loop:
             slots = iter(self._slots(base, loop.index, inits))
@@ -204,7 +204,7 @@ class _Fold:
     def _row(
         self, offsets: list[str], piece: tuple[str, str], inits: list[Held], *, write: bool = True
     ) -> list[Held]:
-        """Fold a piece of a row, beginning with what came before it; what it ends with."""
+        """Scan a piece of a row from its carry; returns the final carry."""
         code, line = self.code, self._line()
         begin, end = piece
         count = code.let(f"sub nsw i64 {end}, {begin}")
@@ -227,7 +227,7 @@ class _Fold:
         return self._singly(offsets, (whole, end), left, write=write)
 
     def _total(self, offsets: list[str], piece: tuple[str, str], inits: list[Held]) -> list[Held]:
-        """What a piece of a row folds to."""
+        """The total of a piece of a row."""
         code, region, (begin, end) = self.code, self.kernel.regions[0], piece
         if not is_commutative(region):
             return self._row(offsets, piece, inits, write=False)
@@ -258,7 +258,7 @@ class _Fold:
         return grouped(loop.carried, left)
 
     def _prefix(self, v: Vectors, values: list[Held]) -> list[Held]:
-        """The running fold inside of vectors, in as many steps as their width has bits."""
+        """The prefix fold inside of vectors, in log2(width) steps (Hillis-Steele)."""
         distance = 1
         while distance < v.width:
             shifted = [tuple([self._shift(v, p, distance) for p in held]) for held in values]
@@ -271,17 +271,17 @@ class _Fold:
         return values
 
     def _shift(self, v: Vectors, part: Vector, distance: int) -> Vector:
-        """What the lanes so far before hold; lanes without one keep their own."""
+        """Lanes shifted up by a distance; lanes without a source keep their own."""
         away = distance if self.backward else -distance
         order = [n + away if 0 <= n + away < v.width else n for n in range(v.width)]
         return shuffled(v, part, order)
 
     def _choose(self, v: Vectors, distance: int, new: Vector, old: Vector) -> Vector:
-        """The new value in lanes that have one so far before them, the old one elsewhere."""
+        """The new value in lanes with a source at that distance, the old one elsewhere."""
         has = [n + distance < v.width if self.backward else n >= distance for n in range(v.width)]
         lanes = ", ".join(f"i1 {str(yes).lower()}" for yes in has)
         return v.select(Vector(f"<{lanes}>", "i1", v.width), new, old)
 
     def _last(self, v: Vectors, part: Vector) -> Vector:
-        """The lane that all others were folded into, in every lane."""
+        """The last lane, broadcast."""
         return shuffled(v, part, [0 if self.backward else v.width - 1] * v.width)

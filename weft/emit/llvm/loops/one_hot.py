@@ -1,4 +1,4 @@
-"""Sums of what is chosen at one place along a factor: the element there, without a loop."""
+"""One-hot sums: a sum that selects one index along a factor becomes a load, without a loop."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from weft.kernels.kernel import (
 from weft.ops.elementwise.pointwise import Add, And, Compare, Select
 
 
-def chosen(step: Reduce, steps: list[Step], kernel: Kernel) -> Step | None:
-    """sum over j of (value if j == index else 0) -> value at index, or 0 if it is outside.
+def one_hot_sum(step: Reduce, steps: list[Step], kernel: Kernel) -> Step | None:
+    """sum over j of (value if j == index else 0) -> value at index, or 0 if it is out of range.
 
-    Steps that it needs are added to those that there are; None if the sum is another one.
+    Appends the steps it needs; None if the sum has another form.
     """
     sizes = [f.size for f in kernel.factors]
     if step.how != "add" or len(step.over) != 1:
@@ -40,13 +40,13 @@ def chosen(step: Reduce, steps: list[Step], kernel: Kernel) -> Step | None:
     value, index = found
     if not _is_movable(steps, value, factor, kernel.operands):
         return None
-    return _Chosen(steps, factor, sizes[factor], index).sum(step, value)
+    return _OneHotSum(steps, factor, sizes[factor], index).sum(step, value)
 
 
 def _one_place(
     steps: list[Step], arg: int, factor: int, sizes: list[int]
 ) -> tuple[int, int] | None:
-    """The value and the index of a choice by a position along a factor; 0 is chosen elsewhere."""
+    """The value and the index of a one-hot select along a factor."""
     match steps[arg]:
         case Apply(op=Select(), args=(hit, value, other), dtype=dtype):
             pass
@@ -68,7 +68,7 @@ def _is_positive_zero(value: bool | int | float | complex) -> bool:
 
 
 def _counts(step: Step, factor: int, sizes: list[int]) -> bool:
-    """Whether a step is the index along a factor, in a type that has room for it."""
+    """Whether a step is the index along a factor, in a type that can represent it."""
     if not isinstance(step, Position) or step.dtype.kind not in ("int", "uint"):
         return False
     strides = [int(n == factor) for n in range(len(sizes))]
@@ -77,7 +77,7 @@ def _counts(step: Step, factor: int, sizes: list[int]) -> bool:
 
 
 def _varies(steps: list[Step], n: int, factor: int) -> bool:
-    """Whether a step has different values along a factor."""
+    """Whether a step varies along a factor."""
     step = steps[n]
     if isinstance(step, Load | Position) and step.at.strides[factor]:
         return True
@@ -93,9 +93,9 @@ def _is_guarded(guards: tuple[Guard, ...], factor: int) -> bool:
 
 
 def _is_movable(steps: list[Step], n: int, factor: int, operands: Sequence[Operand]) -> bool:
-    """Whether a step can be computed at one place: it is made of loads and arithmetic.
+    """Whether a step can be evaluated at one index: it consists of loads and arithmetic.
 
-    A result may be written over an operand of its size, at other places before this one is read.
+    Not if an output of the operand's size may overwrite it before this index is read.
     """
     step = steps[n]
     if not _varies(steps, n, factor):
@@ -109,8 +109,8 @@ def _is_movable(steps: list[Step], n: int, factor: int, operands: Sequence[Opera
     return all(_is_movable(steps, a, factor, operands) for a in step.args)
 
 
-class _Chosen:
-    """Adds the steps that compute a value at one index of a factor."""
+class _OneHotSum:
+    """Appends the steps that evaluate a value at one index of a factor."""
 
     def __init__(self, steps: list[Step], factor: int, size: int, index: int) -> None:
         self.steps = steps
@@ -120,16 +120,16 @@ class _Chosen:
         self.moved: dict[int, int] = {}
 
     def sum(self, step: Reduce, value: int) -> Step:
-        """What the sum is."""
+        """The value of the sum."""
         dtype = step.dtype
         parts = (self.is_inside(), self.move(value), self.zero(dtype))
         found = self.add(Apply(Select(), parts, dtype))
-        if step.init is None:  # what is added to zeros is no -0
+        if step.init is None:  # adding to zeros never yields -0
             return Apply(Add(), (found, self.zero(dtype)), dtype)
         return Apply(Add(), (step.init, found), dtype)
 
     def is_inside(self) -> int:
-        """Whether the index is one of the factor."""
+        """Whether the index is in range."""
         index = self.steps[self.index]
         assert isinstance(index, Load | Fill | Position | Apply | Choose | Reduce), "an integer"
         last = self.add(Fill(self.size - 1, index.dtype))

@@ -1,64 +1,64 @@
-"""Turning tiles: elements that lie along one factor are put along another, in scratch memory."""
+"""Tile transposition: elements contiguous along one factor are laid along another, in scratch."""
 
 from __future__ import annotations
 
 from weft.emit.llvm.loops.loops import End, Loops
-from weft.emit.llvm.loops.turned import TILE, Turned
+from weft.emit.llvm.loops.transposed import TILE, TransposedAccesses
 from weft.emit.llvm.writer.access import LoopPoint, base_of
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, smaller, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.kernel import Kernel, Load, Store
 
-SIDE = 8  # elements are turned in squares
+SIDE = 8  # squares of elements are transposed in registers
 PARAMS = ("ptr %memory", "i64 %stride", "ptr %tile", "i64 %lines", "i64 %lanes")
 
 
-def turn(loops: Loops, turned: Turned) -> None:
-    """Fill scratch memory with the tiles of a task, and make room for those that it writes."""
-    (line, _), (lane, _) = _ends(loops, turned)
-    for n in (*turned.loads, *turned.stores):
+def transpose_tiles(loops: Loops, transposed: TransposedAccesses) -> None:
+    """Transpose a task's input tiles into scratch, and allocate its output tiles."""
+    (line, _), (lane, _) = _ends(loops, transposed)
+    for n in (*transposed.loads, *transposed.stores):
         size = _bytes(loops, n)
-        room = loops.at.take(turned.nbytes(loops.kernel, size))
+        room = loops.at.take(transposed.nbytes(loops.kernel, size))
         loops.at.tiles[n] = (room, str(line), str(lane))
-        if n in turned.loads:
-            _call(loops, turned, n, f"turn{size}")
+        if n in transposed.loads:
+            _call(loops, transposed, n, f"turn{size}")
 
 
-def turn_back(loops: Loops, turned: Turned) -> None:
-    """Write the tiles of a task to memory."""
-    for n in turned.stores:
-        _call(loops, turned, n, f"back{_bytes(loops, n)}")
+def transpose_back(loops: Loops, transposed: TransposedAccesses) -> None:
+    """Transpose a task's output tiles back to memory."""
+    for n in transposed.stores:
+        _call(loops, transposed, n, f"back{_bytes(loops, n)}")
 
 
-def turning(kernel: Kernel, turned: Turned) -> list[Writer]:
-    """The functions that turn tiles of elements of some sizes, and turn them back."""
+def transpose_functions(kernel: Kernel, transposed: TransposedAccesses) -> list[Writer]:
+    """The functions that transpose tiles of some element sizes, in both directions."""
     made: dict[str, Writer] = {}
-    for n in (*turned.loads, *turned.stores):
+    for n in (*transposed.loads, *transposed.stores):
         step = kernel.steps[n]
         assert isinstance(step, Load | Store)
         size = kernel.operands[step.operand].dtype.numpy.itemsize
         back = isinstance(step, Store)
-        made[f"{back}{size}"] = _back(size) if back else _turn(size)
+        made[f"{back}{size}"] = _back(size) if back else _transpose(size)
     return list(made.values())
 
 
-def _ends(loops: Loops, turned: Turned) -> tuple[tuple[End, End], tuple[End, End]]:
-    """The first line and lane of a tile, and those after its last."""
-    whole = (0, loops.kernel.factors[turned.lines].size)
-    return loops.bounds.get(turned.lines, whole), loops.bounds[turned.vector]
+def _ends(loops: Loops, transposed: TransposedAccesses) -> tuple[tuple[End, End], tuple[End, End]]:
+    """The first line and lane of a tile, and the ends."""
+    whole = (0, loops.kernel.factors[transposed.lines].size)
+    return loops.bounds.get(transposed.lines, whole), loops.bounds[transposed.vector]
 
 
-def _call(loops: Loops, turned: Turned, n: int, name: str) -> None:
+def _call(loops: Loops, transposed: TransposedAccesses, n: int, name: str) -> None:
     at, code, step = loops.at, loops.code, loops.kernel.steps[n]
     assert isinstance(step, Load | Store)
-    ends = _ends(loops, turned)
+    ends = _ends(loops, transposed)
     counts = [code.let(f"sub nsw i64 {end}, {first}") for first, end in ends]
-    index = at.index | {turned.lines: str(ends[0][0]), turned.vector: str(ends[1][0])}
+    index = at.index | {transposed.lines: str(ends[0][0]), transposed.vector: str(ends[1][0])}
     place = base_of(at.one, step.at, LoopPoint(index, at.ranges))
     memory = at.one.at(at.pointers[step.operand], place, f"i{8 * _bytes(loops, n)}")
     tile = code.let(f"getelementptr i8, ptr %scratch, i64 {at.tiles[n][0]}")
-    given = f"ptr {memory}, i64 {step.at.strides[turned.vector]}, ptr {tile}"
+    given = f"ptr {memory}, i64 {step.at.strides[transposed.vector]}, ptr {tile}"
     code.do(f"call void @{name}({given}, i64 {counts[0]}, i64 {counts[1]})")
 
 
@@ -68,8 +68,8 @@ def _bytes(loops: Loops, n: int) -> int:
     return int(loops.kernel.operands[step.operand].dtype.numpy.itemsize)
 
 
-def _turn(size: int) -> Writer:
-    """tile[line][lane] = memory[lane * stride + line], for the lines and lanes that there are."""
+def _transpose(size: int) -> Writer:
+    """tile[line][lane] = memory[lane * stride + line], for valid lines and lanes."""
     code = Writer(f"turn{size}", PARAMS, internal=True)
     kind, wide = f"i{8 * size}", f"i{8 * max(size, 4)}"
     v, one = Vectors(code, SIDE), Vectors(code, 1)
@@ -89,7 +89,7 @@ def _turn(size: int) -> Writer:
 
 
 def _back(size: int) -> Writer:
-    """memory[lane * stride + line] = tile[line][lane], for the lines and lanes that there are."""
+    """memory[lane * stride + line] = tile[line][lane], for valid lines and lanes."""
     code = Writer(f"back{size}", PARAMS, internal=True)
     kind, wide = f"i{8 * size}", f"i{8 * max(size, 4)}"
     v, one = Vectors(code, SIDE), Vectors(code, 1)
@@ -109,11 +109,11 @@ def _back(size: int) -> Writer:
 
 
 def _transposed(v: Vectors, rows: list[Vector]) -> list[Vector]:
-    """A square of rows and lanes, turned.
+    """Transpose a square of rows and lanes in registers.
 
-    Every round pairs rows that differ in one bit of their number: that bit becomes one of the
-    lane, and a bit of the lane becomes one of the row. The rounds are those that processors have
-    instructions for: neighbours inside of 128 bits first, then pieces of 128 bits.
+    Every round pairs rows that differ in one bit of their number, and swaps that bit with one of
+    the lane number. The order matches the shuffle instructions: unpacks inside of 128 bits first,
+    then permutes of 128-bit pieces.
     """
     count, inside = len(rows), 128 // rows[0].bits
     neighbours = [_neighbours(count, inside, 1 << n) for n in range(inside.bit_length() - 1)]
@@ -128,14 +128,14 @@ def _transposed(v: Vectors, rows: list[Vector]) -> list[Vector]:
                 made[n] = v.shuffle(rows[n], rows[other], halves[0])
                 made[other] = v.shuffle(rows[n], rows[other], halves[1])
         rows = made
-    turned = list(rows)
+    transposed = list(rows)
     for n, row in enumerate(rows):
-        turned[sum(bit for slot, bit in enumerate(became) if n >> slot & 1)] = row
-    return turned
+        transposed[sum(bit for slot, bit in enumerate(became) if n >> slot & 1)] = row
+    return transposed
 
 
 def _neighbours(count: int, inside: int, group: int) -> tuple[list[int], list[int]]:
-    """Groups of lanes of two rows in turns, from the lower or the upper half of every piece."""
+    """Interleaved groups of lanes of two rows, from the lower or upper half of every piece."""
 
     def half(first: int) -> list[int]:
         starts = range(first, count, inside)
@@ -146,7 +146,7 @@ def _neighbours(count: int, inside: int, group: int) -> tuple[list[int], list[in
 
 
 def _pieces(count: int, inside: int) -> tuple[list[int], list[int]]:
-    """Every other piece of one row and of another, from the first piece or the second."""
+    """Alternate pieces of two rows, from the first piece or the second."""
 
     def half(first: int) -> list[int]:
         return [
