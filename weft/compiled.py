@@ -84,7 +84,7 @@ class Ready:
 
     def check_count(self, values: Sequence[Any]) -> None:
         """Refuse another number of leaves than the program takes."""
-        wanted = len(self.captured.arguments)
+        wanted = len(self.captured.arguments) - self.captured.is_seeded
         if len(values) != wanted:
             raise WeftError(
                 f"the program takes {wanted} arguments, {len(values)} given",
@@ -94,6 +94,8 @@ class Ready:
     def arguments(self, values: Sequence[Any]) -> list[Any]:
         """The leaves of the arguments as arrays that the program takes, and nobody changes."""
         self.check_count(values)
+        if self.captured.is_seeded:
+            values = (*values, self.source.seed())
         return [*map(self.source.to_program, values, self.captured.arguments)]
 
 

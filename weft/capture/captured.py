@@ -47,6 +47,7 @@ class Captured:
     updated: tuple[
         int, ...
     ] = ()  # arguments updated in place: the first results are their new values
+    is_seeded: bool = False  # whether the last argument is a seed, drawn for every run
     narrows: bool = False  # whether 64-bit arrays are narrowed to 32 bits, JAX's default
 
     def packed(self, results: list[Any]) -> Any:

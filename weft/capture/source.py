@@ -63,6 +63,10 @@ class Source(Protocol):
         """Whether `to_user` returns something other than the program's array."""
         ...
 
+    def seed(self) -> Any:
+        """The last argument of a program that draws random numbers, anew for every run."""
+        ...
+
     def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
         """Write the first results back into the arguments that the program updates in place."""
         ...

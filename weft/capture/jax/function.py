@@ -74,6 +74,9 @@ class JaxFunction:
     to_user = staticmethod(from_physical)
     is_converted = staticmethod(is_changed)
 
+    def seed(self) -> Any:
+        raise AssertionError("the seeds of its random numbers are arguments of its own")
+
     def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
         raise AssertionError("a JAX function changes no argument in place")
 

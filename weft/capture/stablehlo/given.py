@@ -126,6 +126,9 @@ class GivenModule:
     def is_converted(self, leaf: Leaf) -> bool:
         return False
 
+    def seed(self) -> Any:
+        raise AssertionError("the seeds of its random numbers are arguments of its own")
+
     def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
         raise AssertionError("a module changes no argument in place")
 

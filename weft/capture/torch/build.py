@@ -66,6 +66,9 @@ class Build:
     target: str = ""  # aten.add.Tensor
     outs: tuple[TensorType | None, ...] = ()  # its result types by PyTorch's shape inference
     used: frozenset[int] = frozenset()  # the results that have uses
+    seed_index: int = 0  # the argument that a seed of random numbers would be
+    seed_value: Value | None = None  # that argument, once an op has asked for it
+    draws: int = 0  # ops that have drawn random numbers
 
     @property
     def out(self) -> TensorType:
@@ -114,6 +117,12 @@ class Build:
     def iota(self, dim: int, shape: Sizes, dtype: DType = I64) -> Value:
         """The index along a dim."""
         return self.op(Iota(dim, TensorType(tuple(shape), dtype)))
+
+    def seed(self) -> Value:
+        """The argument that random numbers depend on: a number for each run."""
+        if self.seed_value is None:
+            self.seed_value = Value(TensorType((), I64), None, self.seed_index)
+        return self.seed_value
 
     # Types and shapes
 

@@ -21,7 +21,8 @@ from weft.ir.types import TensorType
 # Assertions that hold by the captured types.
 _CHECKS = {"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"}
 _COPY = "aten.copy_.default"
-_RANDOM = "bernoulli dropout multinomial normal poisson rand exponential uniform cauchy geometric"
+_RANDOM = "multinomial poisson randperm cauchy geometric log_normal binomial"
+SEED = "seed"  # the name of the argument that random numbers depend on
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Imported:
     module: Module
     updated: tuple[int, ...]  # the arguments updated in place, one for each of the first results
     outputs: tuple[int | GraphConstant, ...]  # per leaf: the index of a result, or a constant
+    is_seeded: bool  # whether it draws random numbers: then the last argument is their seed
 
 
 def import_graph(
@@ -55,10 +57,14 @@ def import_graph(
     args = tuple([Value(type, None, n) for n, (_, type) in enumerate(arguments)])
     importer = _Importer(program, args, places, inputs)
     values, outputs = importer.run()
-    locs = tuple([Location(f'"{escape(word)}"') for word, _ in arguments])
+    names = [word for word, _ in arguments]
+    if importer.build.seed_value is not None:
+        args, names = (*args, importer.build.seed_value), [*names, SEED]
+    locs = tuple([Location(f'"{escape(word)}"') for word in names])
     region = Region(args, importer.build.nodes, values, arg_locs=locs)
     main = Function("main", region, "public")
-    return Imported(Module({"main": main}, name=name), tuple(importer.updated), outputs)
+    updated, is_seeded = tuple(importer.updated), len(args) > len(arguments)
+    return Imported(Module({"main": main}, name=name), updated, outputs, is_seeded)
 
 
 class _Importer:
@@ -71,7 +77,7 @@ class _Importer:
     ) -> None:
         self.program, self.args = program, args
         self.places, self.inputs = places, inputs
-        self.build = Build()
+        self.build = Build(seed_index=len(args))
         self.made: dict[Any, Any] = {}  # by node: a value, a tuple of them, or a number
         self.taken: dict[Any, int] = {}  # placeholders that are arguments
         self.updated: dict[int, Value] = {}  # the new values of arguments that are updated in place
@@ -216,7 +222,7 @@ def _type_of(node: Any, held: Any) -> TensorType | None:
 def _why(target: str) -> tuple[str, str]:
     name = target.removeprefix("aten.").lstrip("_")
     if any(name.startswith((word, f"native_{word}")) for word in _RANDOM.split()):
-        return "draws random numbers", "call model.eval(), or pass random tensors as arguments"
+        return "draws random numbers", "pass random tensors as arguments"
     return (
         "has no lowering in Weft",
         "write it with other ops, or register a decomposition of it with torch.library",

@@ -15,10 +15,10 @@ from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import export
 from weft.capture.torch.functions import as_module, modules_of
-from weft.capture.torch.graph import GraphConstant, Imported, import_graph
+from weft.capture.torch.graph import SEED, GraphConstant, Imported, import_graph
 from weft.capture.torch.plan import input_shardings, output_shardings, planned
 from weft.errors import WeftError
-from weft.ir.types import TensorType, dtype_of
+from weft.ir.types import I64, TensorType, dtype_of
 
 
 def torch_program(program: object, options: CallOptions) -> TorchProgram | None:
@@ -141,6 +141,8 @@ class TorchProgram:
         names += [f"result {n}" for n in range(len(outputs))]
         results = tuple(map(_result, names, made.module.function("main").result_types))
         inside = self.shardings(arguments, given)
+        if made.is_seeded:
+            arguments, inside = (*arguments, Leaf(SEED, (), I64.numpy)), [*inside, None]
         outside = [inside[n] for n in made.updated]
         outside += output_shardings(options.out_shardings, results[count:])
         mesh = mesh_of(options.mesh, [*inside, *outside])
@@ -149,7 +151,10 @@ class TorchProgram:
         takes = [*zip(arguments, taken, strict=True)]
         module = annotate(made.module, mesh, takes, [*zip(results, returned, strict=True)])
         packing = Packing(tree, made.outputs, made.updated)
-        return Captured(module, mesh, None, packing, arguments, results, updated=made.updated)
+        return Captured(
+            module, mesh, None, packing, arguments, results,
+            updated=made.updated, is_seeded=made.is_seeded,
+        )  # fmt: skip
 
     def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> list[Spelled]:
         """The shardings of the arguments that are named: by `in_shardings`, else by the plan."""
@@ -204,6 +209,12 @@ class TorchProgram:
 
     def is_converted(self, leaf: Leaf) -> bool:
         return True
+
+    def seed(self) -> Any:
+        """A number of PyTorch's own generator, which torch.manual_seed sets."""
+        import torch
+
+        return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64)
 
     def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
         """Write in-place updates back into the caller's tensors."""

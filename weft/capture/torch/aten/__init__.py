@@ -8,6 +8,7 @@ from weft.capture.torch.aten import (
     indexing,
     pointwise,
     pooling,
+    random,
     reduce,
     sorting,
     views,
@@ -25,6 +26,7 @@ FAMILIES = (
     contract,
     convolution,
     pooling,
+    random,
 )
 LOWERINGS: dict[str, AtenLowering] = {
     name: lowering for family in FAMILIES for name, lowering in family.LOWERINGS.items()
