@@ -40,7 +40,7 @@ def test_bits_are_the_generators() -> None:
     def drawn(x):
         return torch.rand_like(x), torch.randint(3, 9, (6,)), torch.rand(4, dtype=torch.float64)
 
-    compiled = weft.compile(drawn)
+    compiled = weft.compile(drawn)  # when it is called: that draws no numbers
     seed = seed_after(3)
     one, two, three = compiled(torch.zeros(5, 7))
     expected = (squares(35, seed, 1) >> WORD(40)).astype(np.float32) * np.float32(2**-24)

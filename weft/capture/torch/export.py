@@ -57,7 +57,8 @@ def exported(
         GuardOnDataDependentSymNode,
     )
     try:
-        with torch.set_grad_enabled(grad):
+        # Tracing draws random numbers; the caller's generator stays as it is.
+        with torch.set_grad_enabled(grad), torch.random.fork_rng(devices=()):
             made = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
             yield made
     except refused as error:
