@@ -4,8 +4,8 @@
 
 Each of b, m, n and k stands for any number of factors, linearized in row-major order. The steps
 before `lhs` and `rhs` (prologue) run during packing, those after the sum (epilogue) on each
-finished block. Reductions of the result have a partial result for each block; the steps after them wait for
-all blocks.
+finished block. Reductions of the result have a partial result for each block; the steps after them
+wait for all blocks.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def end_tiles(code: Writer) -> None:
 def tile_microkernel(block: RegisterBlock, registers: Registers, *, begins: bool) -> Writer:
     """The function of a block, with `microkernel`'s signature; the depth is in whole tiles.
 
-    A block that configures tiles has exactly its own rows; otherwise the caller has configured them.
+    A block that configures tiles has exactly its own rows; otherwise the caller configures them.
     """
     code = Writer(block.name, PARAMS, internal=True)
     code.header += " noinline nounwind"
