@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import weft
+from tests.executable.write_data import DATA
 from weft import Mesh, P
 from weft.errors import WeftError
-from weft.executable.container import open_container
+from weft.executable.container import FORMAT, open_container
 from weft.executable.files import read
 from weft.executable.read import read_tiled
 from weft.executable.verify import verify_tiled
@@ -81,6 +82,17 @@ def test_a_loaded_program_is_called_like_the_compiled_one(saved) -> None:
     assert loaded.signature == made.signature
     assert loaded.memory() == made.program.local.memory_of_one()
     assert loaded.text() == made.text("tiled")
+
+
+def test_programs_of_earlier_versions_run(saved) -> None:
+    """A file of each format that was ever written, of this file's `step` on one mesh."""
+    expected = leaves(saved[0](PARAMS, X, 3, scale=2.0))
+    files = sorted(DATA.glob("program_v*.weft"))
+    assert [path.stem for path in files] == [f"program_v{n}" for n in range(1, FORMAT + 1)]
+    for path in files:
+        made = leaves(weft.load(path)(PARAMS, X, 3, scale=2.0))
+        for left, right in zip(made, expected, strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
 
 
 def test_where_neither_jax_nor_torch_is_installed(saved, tmp_path: Path) -> None:

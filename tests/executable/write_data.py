@@ -1,8 +1,9 @@
-"""Writes the files of tests/executable/data: one of this format version, and made-up newer ones.
+"""Writes the files of tests/executable/data: two of this format version, and made-up newer ones.
 
     python -m tests.executable.write_data
 
-The file of a version is written once and kept for ever: every later reader has to read it.
+The files of a version are kept once that version is released: every later reader has to read them.
+`program_v1.weft` is a whole program, that of tests/executable/test_saved.py.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import ml_dtypes
 import numpy as np
 
-from weft.executable.container import FORMAT, Section, container_bytes
+import weft
+from weft.executable.container import FORMAT, Section, container_bytes, open_container
 from weft.executable.container import _head as head
 from weft.executable.signature import Parameter, Signature, ValueSpec
 from weft.executable.structure import parse_structure
@@ -22,6 +25,7 @@ from weft.ir.types import tensor
 from weft.mesh import Mesh, P
 
 DATA = Path(__file__).parent / "data"
+HERE = f"{Path(__file__).parents[2]}/".encode()
 MESH = Mesh(data=2, model=4)
 SIGNATURE = Signature(
     "step",
@@ -86,12 +90,32 @@ def joined(format: object, reader: object, lines: Sequence[str], rest: bytes) ->
     return b"".join([*head(format, reader, lines), rest])  # type: ignore[arg-type]
 
 
+def program_bytes() -> bytes:
+    """A saved program, without this machine's folders in its source locations."""
+    from tests.executable.test_saved import PARAMS, X, step  # which needs JAX, and these files
+
+    shardings = ({"w0": P(None, "model"), "w1": P("model")}, P("data"), P())
+    options = {"mesh": Mesh(data=2, model=2), "in_shardings": shardings, "target": "llvm"}
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "program.weft"
+        weft.compile(step, PARAMS, X, 3, scale=2.0, **options).save(path)
+        found = open_container(path)
+        sections = [
+            Section(entry.kind, found.read(entry.kind, entry.name).replace(HERE, b""), entry.name)
+            for entry in found.entries.values()
+        ]
+    return container_bytes(sections, made_by=f"weft {weft.__version__}")
+
+
 def main() -> None:
     """Write what is not there yet, and the made-up files anew."""
     DATA.mkdir(exist_ok=True)
     current = DATA / f"v{FORMAT}.weft"
     if not current.exists():
         current.write_bytes(container_bytes(SECTIONS, made_by="weft 0.1.0"))
+    program = DATA / f"program_v{FORMAT}.weft"
+    if not program.exists():
+        program.write_bytes(program_bytes())
     (DATA / "newer.weft").write_bytes(edited(7, 5, ["feature grid-of-tiles"]))
     (DATA / "newer_feature.weft").write_bytes(edited(7, 1, ["feature grid-of-tiles"]))
     lines = [
