@@ -16,7 +16,6 @@ import pytest
 import weft
 from tests.pages import A_TARGET, PAGES, ROOT, blocks, install
 from weft import targets
-from weft.array import cpython
 from weft.cli import make_parser
 from weft.compiled import OPTIONS
 from weft.executable.signature import parse_signature
@@ -24,6 +23,7 @@ from weft.jax import versions
 from weft.jax.programs import options
 from weft.kernels.read import parse_kernel
 from weft.kernels.text import kernel_text
+from weft.native import cpython
 from weft.optimize import STEPS
 
 OTHERS = [ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]

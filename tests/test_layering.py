@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 WEFT = Path(__file__).parent.parent / "weft"
-NOUNS = {*"ir ops mesh machine cost array cache kernels varying executable".split()} | {
+NOUNS = {*"ir ops mesh machine cost array cache kernels native varying executable".split()} | {
     *"columns errors knobs patches timeline trace target tune".split()
 }
 VERBS = {*"capture shard partition optimize tile emit run".split()} | {

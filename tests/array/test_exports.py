@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import weft
-from weft.array.host import address_of
 from weft.array.stream import DEFAULT
 from weft.ir.types import DTYPES, DType
+from weft.native.cpython import address_of
 
 SIZES = (2, 100_000)  # of numpy's memory, and of the room's
 TYPES = ("float32", "bfloat16")

@@ -9,7 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.array.host import PAGE, SMALL, HostMemory, address_of, aligned_bytes, dense, is_dense
+from weft.array.host import PAGE, SMALL, HostMemory, aligned_bytes, dense, is_dense
+from weft.native.cpython import address_of
 
 F32 = np.dtype(np.float32)
 SIZE = 1 << 20

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from tests.tolerance import assert_close
-from weft.array import references
-from weft.array.host import HOST_MEMORY, SMALL, address_of
+from weft.array.host import HOST_MEMORY, SMALL
+from weft.array.references import StackObject
 from weft.array.stacked import Stacked, one_for_all
 from weft.capture import parse
 from weft.errors import WeftError
+from weft.native.cpython import address_of
+from weft.native.memory import Pointer, address
 from weft.pipeline import local_program
 from weft.run import LocalProgram
 
@@ -36,13 +38,15 @@ def stack(program: LocalProgram, value: float, rows: int = 4, owned: bool = Fals
 
 
 def test_this_python_keeps_things_where_native_code_looks():
-    found = references.offsets()
-    assert found is not None
-    assert found.items == tuple.__basicsize__ and found.elements == object.__basicsize__
+    program = adding()
+    x = stack(program, 1)
+    seen = StackObject(id(x))
+    assert seen.type == Pointer(id(Stacked)) and seen.kind == Pointer(id(x.kind))
+    assert address(seen.data.data) == x.data.ctypes.data
 
 
 def test_an_unknown_python_gets_its_results_another_way(monkeypatch):
-    monkeypatch.setattr("weft.run.direct.offsets", lambda: None)
+    monkeypatch.setattr("weft.run.direct.reads_objects", lambda: False)
     program = local_program(parse(ADD.replace("ROWS", "4")), devices=1)
     assert program.direct is None
     (made,) = program(stack(program, 1), stack(program, 2))

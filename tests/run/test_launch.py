@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from tests.run.stacks import assert_same, run_often
 from tests.tolerance import assert_close
-from weft.array.host import HOST_MEMORY, SMALL, address_of
+from weft.array.host import HOST_MEMORY, SMALL
 from weft.array.stacked import Stacked, one_for_all
 from weft.capture import parse
 from weft.evaluate import evaluate
+from weft.native.cpython import address_of
 from weft.ops.custom_calls.callbacks import HOST_CALL, HostFunction
 from weft.ops.custom_calls.declaration import config_text
 from weft.pipeline import local_program

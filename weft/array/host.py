@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import mmap as mmap_module
 import threading
@@ -13,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.cpython import untried
 from weft.array.memory import Memory, on_host
 from weft.ir.types import Array
+from weft.native.cpython import address_of
 
 ALIGNED = 64  # alignment in bytes
 SMALL = 1 << 16  # bytes; smaller requests do not fault in new pages
@@ -23,27 +22,7 @@ PAGE = 1 << 12
 LARGE = 1 << 22  # bytes from which huge pages pay off
 LEAST = 1 << 26  # bytes that may always stay cached
 _BYTE = np.dtype(np.uint8)
-_HEADER = object.__basicsize__  # PyObject header, which the data pointer follows in an ndarray
 _DENSE = 0x101  # ndarray flags: C-contiguous and aligned
-
-
-def _read(array: Array) -> int:
-    """The data address, read from the ndarray struct: `ctypes.data` is slow."""
-    return ctypes.c_void_p.from_address(id(array) + _HEADER).value or 0
-
-
-def _ask(array: Array) -> int:
-    return int(array.ctypes.data)
-
-
-def _reads_right() -> bool:
-    if untried() is not None:
-        return False
-    probes: list[Array] = [np.ones(3), np.ones((4, 4), np.int8)[1:, 2:], np.zeros(0)]
-    return all(_read(probe) == _ask(probe) for probe in probes)
-
-
-address_of = _read if _reads_right() else _ask
 
 
 class _Pages(mmap):

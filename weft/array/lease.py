@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.host import address_of
 from weft.array.memory import DeviceBuffer
 from weft.ir.types import Array
+from weft.native.cpython import address_of
 
 
 class _Base:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from weft.cache.entry import Key
 from weft.cache.store import the_store
 
 _ROOT = Path(__file__).parent.parent
-_FOLDERS = ("ir", "ops", "kernels", "executable", "tile", "emit")
+_FOLDERS = ("ir", "ops", "kernels", "executable", "tile", "emit", "native")
 
 
 @cache
@@ -22,7 +22,7 @@ def code_digest() -> str:
     It hashes file contents, cached by names, sizes and modification times, which Python's own
     bytecode cache relies on too.
     """
-    key = Key("digest", "weft", (("files", _files_digest()),))
+    key = Key("digest", "weft", (("files", files_digest([_ROOT / name for name in _FOLDERS])),))
     known = the_store().get(key, counted=False)
     if known is None:
         known = _contents_digest().encode()
@@ -30,10 +30,11 @@ def code_digest() -> str:
     return known.decode()
 
 
-def _files_digest() -> str:
+def files_digest(folders: Sequence[Path]) -> str:
+    """A number for the names, sizes and times of all source files in folders."""
     lines = []
-    for folder in _FOLDERS:
-        for file in _files(_ROOT / folder):
+    for folder in folders:
+        for file in _files(folder):
             status = file.stat()
             lines.append(f"{file.path} {status.st_size} {status.st_mtime_ns}")
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()

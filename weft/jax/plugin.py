@@ -17,15 +17,17 @@ from weft.jax.buffers import client
 from weft.jax.buffers.client import PLATFORM
 from weft.jax.buffers.dlpack import exchange_by_dlpack
 from weft.jax.native.arrivals import TEMPLATES
-from weft.jax.native.bridge import STATE, pointer_to
+from weft.jax.native.bridge import all_slots
 from weft.jax.native.functions import asks_python
 from weft.jax.native.handles import FOR_EVER, Handles, Native, list_at
 from weft.jax.native.slots import thunk
+from weft.jax.native.state import DoorState
 from weft.jax.patches.guarding import heed_guards
 from weft.jax.patches.lowering import register_lowerings
 from weft.jax.processes import check_alone
 from weft.jax.versions import check_versions, too_old, weft_version
 from weft.knobs import DEVICES
+from weft.native.cpython import pointer_to
 
 MOST_DEVICES = 1 << 14  # jaxlib spends 14 us on each at startup, used or not
 PATIENCE = 0.5  # seconds for threads to park at process exit
@@ -50,9 +52,8 @@ class Plugin:
 
     def __init__(self, devices: int) -> None:
         spoken = api()
-        named = [*spoken.slots, *(name for listed in spoken.extensions.values() for name in listed)]
-        bridged = [name for name in named if asks_python(name)]
-        self.native = Native(spoken, bridged)
+        bridged = [name for name in all_slots() if asks_python(name)]
+        self.native = Native(spoken)
         self.handles = Handles(self.native)
         self.client = client.start(self.handles, devices, f"weft {weft_version()}")
         state = self.native.state
@@ -60,10 +61,12 @@ class Plugin:
         for name in bridged:
             made = thunk(spoken, name, self.handles, early.get(name))
             state[self.native.thunk_at[name]] = made
-        state[STATE["attributes"]], state[STATE["attribute_count"]] = client.attributes()
-        state[STATE["templates"]] = ctypes.addressof(TEMPLATES)
+        state[DoorState.attributes.word], state[DoorState.attribute_count.word] = (
+            client.attributes()
+        )
+        state[DoorState.templates.word] = ctypes.addressof(TEMPLATES)
         self._drain = self.handles.drain
-        state[STATE["drain"]] = pointer_to(self._drain)
+        state[DoorState.drain.word] = pointer_to(self._drain)
         self.table = self._table(spoken)
         self.capsule = _capsule(ctypes.addressof(self.table))
         self._is_daemon = _is_daemon
@@ -86,10 +89,10 @@ class Plugin:
         """Process exit: daemon threads park at their next call of Weft."""
         state, until = self.native.state, time.monotonic() + PATIENCE
         daemons = _daemons()
-        if not daemons or not state[STATE["others"]]:
+        if not daemons or not state[DoorState.others.word]:
             return
-        state[STATE["ending"]] = pointer_to(self._is_daemon)
-        while state[STATE["resting"]] < len(daemons) and time.monotonic() < until:
+        state[DoorState.ending.word] = pointer_to(self._is_daemon)
+        while state[DoorState.resting.word] < len(daemons) and time.monotonic() < until:
             time.sleep(0.002)
 
     def _table(self, spoken: Api) -> _Table:

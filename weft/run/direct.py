@@ -9,8 +9,8 @@ import numpy as np
 
 from weft.array.host import HOST_MEMORY, SMALL, dense
 from weft.array.memory import Memory
-from weft.array.references import offsets
 from weft.array.stacked import Kind, Stacked, kind_of
+from weft.native.cpython import reads_objects
 from weft.run.code import Call, Code, Slots
 from weft.run.launch import Calls, Place, reshaped
 from weft.target import TakesStacks
@@ -177,7 +177,7 @@ def direct_of(
         return None
     if not calls.memory.is_host:  # native code reads ndarray-backed stacks
         return None
-    if offsets() is None or not isinstance(calls.target.commands(), TakesStacks):
+    if not reads_objects() or not isinstance(calls.target.commands(), TakesStacks):
         return None
     if any(kind is None for kind, *_ in arguments.listed):  # tokens
         return None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.array.host import address_of
 from weft.ir.types import TensorType
+from weft.native.cpython import address_of
 from weft.target import Repeats
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from tests.tolerance import assert_close
 from weft.emit.llvm.emitted import symbol
 from weft.emit.llvm.jit.machine_code import Compiler, compile_text
 from weft.emit.llvm.jit.processor import ARM_LINUX, ARM_MACOS, ARM_SERVER, Processor
-from weft.emit.llvm.pool.text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text
+from weft.emit.llvm.pool.state import PoolState, ThreadState
+from weft.emit.llvm.pool.text import pool_text
 from weft.emit.llvm.texts import emitted_for
 from weft.ir.types import DTYPES, F32, I32, Array
 from weft.kernels.interpret import interpret
@@ -227,7 +228,11 @@ def test_the_thread_pool_runs_under_qemu(futex: bool, tmp_path: Path) -> None:
     """With futexes as on Linux, and with condition variables as on macOS."""
     text = pool_text(ARM_LINUX.triple, futex=futex)
     (tmp_path / "pool.o").write_bytes(compile_text(text, ARM_LINUX))
-    sizes = {"pool": POOL_BYTES, "thread": THREAD_BYTES, "spins": SPINS_AT}
+    sizes = {
+        "pool": PoolState.SIZE,
+        "thread": ThreadState.SIZE,
+        "spins": PoolState.spins.offset,
+    }
     source = POOL % sizes
     for name in ("start", "stop", "run"):
         source = f"#define {name} {name}_\n{source}"

@@ -26,6 +26,7 @@ from weft.emit.llvm.jit.machine_code import assembly
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.pool.pool import Pool, the_pool
+from weft.emit.llvm.pool.state import PoolState
 from weft.emit.llvm.pool.text import pool_text
 from weft.emit.llvm.pool.thread_count import _allowed, thread_count
 from weft.errors import Unsupported, WeftError
@@ -234,7 +235,7 @@ def test_threads_are_not_woken_for_little(pool):
 
 
 def asleep(pool):
-    return int(pool._state[512:516].view(np.int32)[0])
+    return PoolState(pool._state_at).sleepers
 
 
 def test_stacks_are_found_in_tuples(pool):

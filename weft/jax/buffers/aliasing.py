@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from weft.ir.types import Array
-from weft.jax.native.bridge import STATE
 from weft.jax.native.handles import Handles
+from weft.jax.native.state import DoorState
 
 
 class _Now(threading.local):
@@ -18,7 +18,7 @@ class _Now(threading.local):
 
 
 NOW = _Now()
-_ALIASING = STATE["aliasing"]
+_ALIASING = DoorState.aliasing.word
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from weft.array.host import HOST_MEMORY, address_of
+from weft.array.host import HOST_MEMORY
 from weft.array.stacked import Stacked, kind_of, one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
@@ -30,10 +30,12 @@ from weft.jax.buffers.values import (
 )
 from weft.jax.native.arrivals import SMALL_ARRIVAL, TEMPLATES, place_in_table
 from weft.jax.native.handles import PRECONDITION, UNIMPLEMENTED, Handles, Refused
-from weft.jax.native.records import FIELDS, MOST_DIMS, READY, SIZE, words
+from weft.jax.native.records import MOST_DIMS, READY, SIZE, BufferRecord, FamilyRecord, words
 from weft.jax.native.slots import SlotFunction
+from weft.native.cpython import address_of
 
 _Sizes = [ctypes.c_int64 * max(1, n) for n in range(64)]
+_FAMILY = BufferRecord.family.word
 
 
 def sizes_at(address: int, count: int) -> tuple[int, ...]:
@@ -142,9 +144,7 @@ def _memory_at(address: int, nbytes: int) -> memoryview:
 def _to_host(handles: Handles, args: Any) -> None:
     value, place = value_of(handles, args.src)
     if not args.dst:
-        args.dst_size = words(words(args.src)[FIELDS["buffer"]["family"]])[
-            FIELDS["family"]["nbytes"]
-        ]
+        args.dst_size = words(words(args.src)[_FAMILY])[FamilyRecord.nbytes.word]
         return
     order = _host_order(args.host_layout)
     to, size = args.dst, args.dst_size
@@ -213,9 +213,8 @@ def _copy(handles: Handles, buffer: int, space: Space) -> int:
     """The same piece on another device; buffers are immutable, so the memory is shared."""
     handles.drain()
     value, place = value_of(handles, buffer)
-    family = words(words(buffer)[FIELDS["buffer"]["family"]])
-    names = FIELDS["family"]
-    shape = sizes_at(family[names["dims"]], family[names["rank"]])
+    family = words(words(buffer)[_FAMILY])
+    shape = sizes_at(family[FamilyRecord.dims.word], family[FamilyRecord.rank.word])
     made = PjrtArray()
 
     def share() -> None:
@@ -226,7 +225,7 @@ def _copy(handles: Handles, buffer: int, space: Space) -> int:
         made.resolve(one_for_all(value.borrow().piece(at), ONE_DEVICE))
 
     value.then(share)
-    return single(handles, made, shape, dtype_at(family[names["type"]]), space)
+    return single(handles, made, shape, dtype_at(family[FamilyRecord.type.word]), space)
 
 
 def _unsafe_pointer(handles: Handles, args: Any) -> None:
@@ -239,19 +238,19 @@ def _opaque_pointer(handles: Handles, args: Any) -> None:
 
 def _pointer(handles: Handles, buffer: int) -> int:
     """The address of a piece; it is pinned from now on, also after the buffer is deleted."""
-    address = words(buffer)[FIELDS["buffer"]["family"]]
+    address = words(buffer)[_FAMILY]
     value, place = value_of(handles, buffer)
     value.lent = value.stacked  # pin before reading the address
     value.stacked.located()
     value.lent = stacked = value.borrow()
     family = words(address)
-    minor = sizes_at(family[FIELDS["family"]["order"]], family[FIELDS["family"]["rank"]])
+    minor = sizes_at(family[FamilyRecord.order.word], family[FamilyRecord.rank.word])
     if minor != tuple(reversed(range(len(minor)))):
         return address_of(value.in_order(place, minor[::-1]))
     step = step_of(stacked.located()) if value.order is None else None
     if step is not None and handles.kept.get(address) is value:  # publish to native code
-        family[FIELDS["family"]["step"]] = step
-        family[FIELDS["family"]["data"]] = address_of(stacked.data)
+        family[FamilyRecord.step.word] = step
+        family[FamilyRecord.data.word] = address_of(stacked.data)
     return address_of(stacked.piece(place if value.order is None else value.order[place]))
 
 

@@ -13,8 +13,17 @@ import numpy.typing as npt
 from weft.array.device import Device
 from weft.jax.abi import api
 from weft.jax.native.handles import FOR_EVER, INVALID, Handles, Refused, text_at
-from weft.jax.native.records import FIELDS, SIZE, STATIC, words
+from weft.jax.native.records import (
+    SIZE,
+    STATIC,
+    ClientRecord,
+    DeviceRecord,
+    HandleRecord,
+    MemoryRecord,
+    words,
+)
 from weft.jax.native.slots import SlotFunction
+from weft.native.memory import Struct
 
 PLATFORM = "weft"
 KINDS = ("device", "pinned_host", "unpinned_host")  # memory kinds, the default first
@@ -81,7 +90,7 @@ class Devices(Sequence[Device]):
         kind, kind_size = text_at(PLATFORM)
         texts, sizes = _texts([f"WeftDevice(id={n})" for n in range(count)])
         _fill_all(
-            "device",
+            DeviceRecord,
             self.records,
             id=np.arange(count),
             text=texts,
@@ -98,7 +107,7 @@ class Devices(Sequence[Device]):
         names = [text_at(kind) for kind in KINDS]
         texts, sizes = _texts([f"weft:{n} {kind}" for n in range(count) for kind in KINDS])
         _fill_all(
-            "memory",
+            MemoryRecord,
             self.memory_records,
             id=np.arange(count * len(KINDS)),
             kind=np.tile([at for at, _ in names], count),
@@ -117,7 +126,7 @@ IndexArray: TypeAlias = npt.NDArray[np.int64]
 def _records(count: int) -> IndexArray:
     """Immortal records, one a row."""
     made = _kept(np.zeros((count, SIZE // 8), np.int64))
-    made[:, FIELDS["record"]["what"]] = STATIC
+    made[:, HandleRecord.what.word] = STATIC
     return made
 
 
@@ -142,10 +151,10 @@ def _texts(texts: Sequence[str]) -> tuple[IndexArray, IndexArray]:
     return first + np.cumsum(sizes + 1) - sizes - 1, sizes
 
 
-def _fill_all(record: str, records: IndexArray, **values: IndexArray | int) -> None:
+def _fill_all(record: type[Struct], records: IndexArray, **values: IndexArray | int) -> None:
     """Write fields of many records."""
     for name, value in values.items():
-        records[:, FIELDS[record][name]] = value
+        records[:, record.FIELDS[name].word] = value
 
 
 class Client:
@@ -157,7 +166,7 @@ class Client:
         devices = _kept(self.devices.handles).ctypes.data
         platform, version_text = text_at(PLATFORM), text_at(version)
         fill(
-            "client",
+            ClientRecord,
             self.handle,
             platform=platform[0],
             platform_size=platform[1],
@@ -172,11 +181,11 @@ class Client:
         )
 
 
-def fill(record: str, address: int, **values: int) -> None:
+def fill(record: type[Struct], address: int, **values: int) -> None:
     """Write fields of a record."""
     line = words(address)
     for name, value in values.items():
-        line[FIELDS[record][name]] = value
+        line[record.FIELDS[name].word] = value
 
 
 _CLIENT: list[Client] = []

@@ -7,10 +7,10 @@ from typing import Any
 
 from weft.array.awaited import Awaited
 from weft.jax.native.handles import Handles
-from weft.jax.native.records import EVENT, FAILED, FIELDS, READY, words
+from weft.jax.native.records import EVENT, FAILED, READY, CountedRecord, words
 from weft.jax.native.slots import SlotFunction
 
-_LIVE = FIELDS["record"]["live"]
+_LIVE = CountedRecord.live.word
 
 
 def event_of(handles: Handles, awaited: Awaited) -> int:

@@ -6,16 +6,16 @@ import ctypes
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from weft.array.host import address_of
 from weft.jax.buffers.values import ONE_DEVICE, PjrtArray, note, template, value_at, value_of
 from weft.jax.native.handles import Handles
-from weft.jax.native.records import FIELDS, READY, words
+from weft.jax.native.records import READY, BufferRecord, FamilyRecord, words
 from weft.jax.programs.executables import LoadedExecutable
+from weft.native.cpython import address_of
 
 _Pointer = ctypes.c_size_t
-_FAMILY, _PLACE = FIELDS["buffer"]["family"], FIELDS["buffer"]["place"]
-_DEVICE, _MEMORY = FIELDS["buffer"]["device"], FIELDS["buffer"]["memory"]
-_LIVE, _ORDER = FIELDS["family"]["live"], FIELDS["family"]["order"]
+_FAMILY, _PLACE = BufferRecord.family.word, BufferRecord.place.word
+_DEVICE, _MEMORY = BufferRecord.device.word, BufferRecord.memory.word
+_LIVE, _ORDER = FamilyRecord.live.word, FamilyRecord.order.word
 
 
 def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int) -> PjrtArray:

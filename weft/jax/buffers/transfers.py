@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.host import HOST_MEMORY, address_of
+from weft.array.host import HOST_MEMORY
 from weft.array.stacked import one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
@@ -18,6 +18,7 @@ from weft.jax.buffers.values import ONE_DEVICE, PjrtArray, dtype_at, single
 from weft.jax.native.handles import INVALID, Handles, Refused
 from weft.jax.native.records import LENT
 from weft.jax.native.slots import SlotFunction
+from weft.native.cpython import address_of
 
 
 class Awaiting:

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.array.awaited import Awaited
-from weft.array.host import HOST_MEMORY, address_of
+from weft.array.host import HOST_MEMORY
 from weft.array.lease import Lease
 from weft.array.stacked import Kind, Stacked, one_for_all
 from weft.errors import WeftError
@@ -22,8 +22,20 @@ from weft.ir.types import Array
 from weft.jax.buffers.client import Space
 from weft.jax.buffers.events import follow
 from weft.jax.native.handles import FOR_EVER, Handles, text_at
-from weft.jax.native.records import FAMILY, FIELDS, MOST_DIMS, PENDING, READY, SIZE, words
+from weft.jax.native.records import (
+    FAMILY,
+    MOST_DIMS,
+    PENDING,
+    READY,
+    SIZE,
+    BufferRecord,
+    FamilyRecord,
+    LayoutRecord,
+    RecordWords,
+    words,
+)
 from weft.mesh.parts import Atoms, atoms_of
+from weft.native.cpython import address_of
 
 ONE_DEVICE: Atoms = atoms_of(1, ())
 
@@ -155,23 +167,24 @@ def template(
     With a kind, its pieces are laid out accordingly and the user of the template sets the address;
     `native` marks families without a Python object.
     """
-    line = (ctypes.c_int64 * (SIZE // 8))()
-    fields = FIELDS["family"]
-    line[1] = FAMILY
-    line[fields["state"]] = state
-    line[fields["type"]] = NUMBERS[dtype]
-    line[fields["rank"]] = len(shape)
-    line[fields["nbytes"]] = math.prod(shape) * dtype.itemsize
-    line[fields["order"]] = layout_at(minor_to_major or tuple(reversed(range(len(shape)))))
+    line = FamilyRecord.words(
+        what=FAMILY,
+        state=state,
+        type=NUMBERS[dtype],
+        rank=len(shape),
+        nbytes=math.prod(shape) * dtype.itemsize,
+        order=layout_at(minor_to_major or tuple(reversed(range(len(shape))))),
+    )
     if len(shape) <= MOST_DIMS:
+        begin = FamilyRecord.sizes.word
         # and `dims` is 0: the sizes are inline in the record
-        line[8 : 8 + len(shape)] = list(shape)
+        line[begin : begin + len(shape)] = shape
     else:
-        line[fields["dims"]] = numbers_at(tuple(shape))
+        line[FamilyRecord.dims.word] = numbers_at(tuple(shape))
     if kind is not None:
-        line[fields["kind"]], line[fields["step"]] = number_of(kind), step_of(kind) or 0
-        line[fields["native"]] = native
-    return bytes(line)
+        line[_KIND], line[FamilyRecord.step.word] = number_of(kind), step_of(kind) or 0
+        line[FamilyRecord.native.word] = native
+    return bytes(RecordWords(*line))
 
 
 _NUMBERED: dict[Kind, int] = {}  # native numbers of kinds
@@ -205,7 +218,7 @@ def step_of(kind: Kind) -> int | None:
 def layout_at(minor_to_major: tuple[int, ...]) -> int:
     """An immortal layout: the address of its dims, preceded by its text."""
     text = text_at(f"{{{','.join(map(str, minor_to_major))}}}")
-    return numbers_at((*text, *minor_to_major)) + 16
+    return numbers_at((*text, *minor_to_major)) - LayoutRecord.text.offset
 
 
 @cache
@@ -243,9 +256,10 @@ def note(handles: Handles, value: PjrtArray, family: int) -> None:
         follow(handles, value, family)
 
 
-_STATE, _FAMILY = FIELDS["family"]["state"], FIELDS["buffer"]["family"]
-_KIND, _DATA = FIELDS["family"]["kind"], FIELDS["family"]["data"]
-_LENT = FIELDS["family"]["lent"]
+_STATE, _FAMILY = FamilyRecord.state.word, BufferRecord.family.word
+_KIND, _DATA = FamilyRecord.kind.word, FamilyRecord.data.word
+_LENT, _PLACE = FamilyRecord.lent.word, BufferRecord.place.word
+_DELETED = BufferRecord.deleted.word
 _free = ctypes.PyDLL(None).free
 _free.argtypes, _free.restype = [ctypes.c_size_t], None
 
@@ -265,10 +279,10 @@ def show(value: PjrtArray, family: int) -> None:
 
 def value_of(handles: Handles, buffer: int) -> tuple[PjrtArray, int]:
     """The value of a buffer, and the index of its piece."""
-    record, names = words(buffer), FIELDS["buffer"]
-    if record[names["deleted"]]:
+    record = words(buffer)
+    if record[_DELETED]:
         raise deleted()
-    return value_at(handles, record[names["family"]]), record[names["place"]]
+    return value_at(handles, record[_FAMILY]), record[_PLACE]
 
 
 def value_at(handles: Handles, family: int) -> PjrtArray:

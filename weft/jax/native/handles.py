@@ -11,17 +11,19 @@ from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.engine import load
 from weft.errors import Unsupported, WeftError
 from weft.jax.abi import Api
-from weft.jax.native.arrivals import SLOT as ARRIVE
-from weft.jax.native.bridge import STATE, THUNKS, pointer_to
-from weft.jax.native.functions import native_slots, text
-from weft.jax.native.record_code import HELPERS
-from weft.jax.native.records import ERROR, READY, SIZE, STATIC, at, words
+from weft.jax.native.arrivals import arrive
+from weft.jax.native.bridge import all_slots
+from weft.jax.native.events import CLOSED
+from weft.jax.native.functions import HELPERS, text
+from weft.jax.native.records import ERROR, READY, SIZE, STATIC, ErrorRecord, EventRecord, words
+from weft.jax.native.state import THUNKS, DoorState
 from weft.jax.patches.interrupts import Shield
 from weft.jax.programs.raised import told_of
+from weft.native.cpython import pointer_to
 
 CANCELLED, INVALID, EXHAUSTED, PRECONDITION, UNIMPLEMENTED, INTERNAL = 1, 3, 8, 9, 12, 13
 _AT_ONCE, _GONE_AT_ONCE = 256, 32  # records that are made, or taken back, at a time
-_ARRIVE = f"try_{ARRIVE}"
+_ARRIVE = arrive.name
 _Pointer = ctypes.c_size_t
 _Gone = _Pointer * _GONE_AT_ONCE
 
@@ -41,14 +43,9 @@ class Refused(Exception):
 class Native:
     """The native functions, and the Python functions that they lead to."""
 
-    def __init__(self, api: Api, bridged: Sequence[str]) -> None:
-        names = [
-            *HELPERS,
-            _ARRIVE,
-            *native_slots(),
-            *(n for n in bridged if n not in native_slots()),
-        ]
-        (self._loaded,) = load([Emitted(text(api, bridged), tuple([Phase(n, 1) for n in names]))])
+    def __init__(self, api: Api) -> None:
+        names = [*[function.name for function in HELPERS], *all_slots()]
+        (self._loaded,) = load([Emitted(text(api), tuple([Phase(n, 1) for n in names]))])
         found = [phase.address for phase in self._loaded.phases]
         self.addresses = dict(zip(names, found, strict=True))
         size, word = ctypes.c_size_t, ctypes.c_int64
@@ -79,9 +76,9 @@ class Native:
         self.give, self.finish, self.single = made["give"], made["finish"], made["single"]
         self.columns, self.spread, self.drop = made["columns"], made["spread"], made["drop"]
         self.hide, self.disown, self.arrive = made["hide"], made["disown"], made[_ARRIVE]
-        room = THUNKS + len(bridged)
+        room = THUNKS + len(all_slots())
         self.state = (ctypes.c_int64 * room).from_address(made["home"]())
-        self.thunk_at = {name: THUNKS + n for n, name in enumerate(bridged)}
+        self.thunk_at = {name: THUNKS + n for n, name in enumerate(all_slots())}
 
 
 class Handles:
@@ -92,7 +89,7 @@ class Handles:
         self.kept: dict[int, Any] = {}  # what is behind a handle
         self.ready = self.new(STATIC)
         line = words(self.ready)
-        line[at("event", "state") // 8], line[at("event", "waiting") // 8] = READY, _SETTLED
+        line[EventRecord.state.word], line[EventRecord.waiting.word] = READY, CLOSED
         self.interrupted = self._told_always(CANCELLED, "interrupted")
         self.forked = self._told_always(
             PRECONDITION,
@@ -111,12 +108,12 @@ class Handles:
             "main": threading.main_thread().ident or 0,
         }
         for name, value in known.items():
-            native.state[STATE[name]] = value
+            native.state[DoorState.FIELDS[name].word] = value
         self.shield = Shield(native.state)
 
     def close(self) -> None:
         """Call Python no longer: this process is a child that has none of the threads."""
-        self.native.state[STATE["closed"]] = self.forked
+        self.native.state[DoorState.closed.word] = self.forked
 
     def new(self, what: int) -> int:
         """A record, zeroed but for what it is; held once."""
@@ -186,14 +183,13 @@ class Handles:
         text = ctypes.create_string_buffer(message)
         self.kept[address] = text
         record = words(address)
-        record[at("error", "code") // 8] = code
-        record[at("error", "message") // 8] = ctypes.addressof(text)
-        record[at("error", "message_size") // 8] = len(message)
+        record[ErrorRecord.code.word] = code
+        record[ErrorRecord.message.word] = ctypes.addressof(text)
+        record[ErrorRecord.message_size.word] = len(message)
         return text
 
 
-_GONE = STATE["gone"]
-_SETTLED = 1  # what the list of those who wait is when nobody has to wait any longer
+_GONE = DoorState.gone.word
 
 
 def _told(error: BaseException) -> tuple[int, bytes]:

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-LENT_AT = 64  # bytes of a record before what others are given
+from weft.jax.native.python_api import PyCapsule_GetPointer, PyCapsule_IsValid
+from weft.jax.native.record_code import destroy
+from weft.jax.native.records import LentRecord
+from weft.native.function import native
+from weft.native.memory import Pointer
 
-LENDING = f"""
-@dltensor = internal constant [9 x i8] c"dltensor\\00"
-@dltensor_versioned = internal constant [19 x i8] c"dltensor_versioned\\00"
+PLAIN, VERSIONED = b"dltensor\0", b"dltensor_versioned\0"
+LENT_AT = LentRecord.given.offset  # bytes of a record before what others are given
 
-declare i32 @PyCapsule_IsValid(ptr, ptr)
-declare ptr @PyCapsule_GetPointer(ptr, ptr)
 
-; Somebody no longer reads what was lent to them; any thread may say so.
-define void @take_back(ptr %lent) {{
-  %record = getelementptr i8, ptr %lent, i64 -{LENT_AT}
-  call void @destroy(ptr %record)
-  ret void
-}}
+@native
+def take_back(lent: Pointer) -> None:
+    """Another library no longer reads what was lent to it; any thread may say so."""
+    destroy(LentRecord(lent.plus(-LENT_AT)))
 
-; A capsule is gone: what is in it goes back, unless somebody has taken it out.
-define void @drop_capsule(ptr %capsule) {{
-entry:
-  %valid = call i32 @PyCapsule_IsValid(ptr %capsule, ptr @dltensor)
-  %is_plain = icmp ne i32 %valid, 0
-  br i1 %is_plain, label %back, label %look
-look:
-  %valid_versioned = call i32 @PyCapsule_IsValid(ptr %capsule, ptr @dltensor_versioned)
-  %is_versioned = icmp ne i32 %valid_versioned, 0
-  br i1 %is_versioned, label %back, label %done
-back:
-  %name = phi ptr [@dltensor, %entry], [@dltensor_versioned, %look]
-  %lent = call ptr @PyCapsule_GetPointer(ptr %capsule, ptr %name)
-  call void @take_back(ptr %lent)
-  br label %done
-done:
-  ret void
-}}
-"""
+
+@native
+def drop_capsule(capsule: Pointer) -> None:
+    """A capsule is gone: what is in it goes back, unless it was taken out."""
+    if PyCapsule_IsValid(capsule, PLAIN) != 0:
+        take_back(PyCapsule_GetPointer(capsule, PLAIN))
+    elif PyCapsule_IsValid(capsule, VERSIONED) != 0:
+        take_back(PyCapsule_GetPointer(capsule, VERSIONED))

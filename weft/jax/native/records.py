@@ -1,4 +1,4 @@
-"""What handles point to: records of 192 bytes that native code reads without asking Python.
+"""Records that handles point to, which native code reads without asking Python.
 
 Every handle that JAX holds is the address of a record. Its first word is 0 while it is in use (JAX
 looks for a table of functions there); records that were given up are chained by it. The second says
@@ -9,7 +9,11 @@ says what they have in common.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from weft.jax.abi import api
+from weft.native.memory import Items, Member, Offsets, Pointer, Struct, i32, inline
 
 SIZE = 192  # bytes
 MOST_DIMS = 7  # whose sizes have room in a family; more lie elsewhere
@@ -18,93 +22,195 @@ STATIC, BUFFER, ERROR, LENT, EVENT, EXECUTABLE, FAMILY = range(7)
 COUNTED = EVENT  # from here on records may be held several times
 PENDING, READY, FAILED = range(3)
 
-# The word at which each field begins.
-FIELDS: dict[str, dict[str, int]] = {
-    "record": {"next": 0, "what": 1, "live": 3},  # how often it is held, where that is counted
-    "buffer": {"family": 2, "place": 3, "device": 4, "memory": 5, "deleted": 6},
-    "family": {
-        "state": 2,
-        "live": 3,  # by its buffers, by events, and while it is pending
-        "type": 4,
-        "rank": 5,
-        "dims": 6,
-        "nbytes": 7,
-        "order": 15,  # minor to major, as JAX writes layouts
-        "error": 16,
-        "waiting": 17,
-        "data": 18,  # where the pieces are, if that is known, and how far they are from each other
-        "step": 19,
-        "kind": 20,  # of the elements there, as programs name it; 0 if they may not be read there
-        "own": 21,  # memory that nobody but this record holds
-        "lent": 22,  # whether others may read the memory
-        "native": 23,  # whether Python does not know of it
-    },  # 8..14 are the sizes, where there is room for them
-    "layout": {"text": -2, "text_size": -1},  # its text is before its dims, minor to major
-    "event": {"state": 2, "error": 16, "waiting": 17},  # as a family, which is an event, too
-    "error": {"code": 2, "message": 3, "message_size": 4},
-    "executable": {
-        "deleted": 2,
-        "replicas": 4,
-        "partitions": 5,
-        "outputs": 6,
-        "name": 7,
-        "name_size": 8,
-        "code_bytes": 9,
-        "executable": 10,  # what JAX is given that asks for the executable behind a loaded one
-        "devices": 11,
-        "device_count": 12,
-        "logical_ids": 13,
-        "assignment": 14,
-        "assignment_size": 15,
-        "types": 16,
-        "dims": 17,
-        "ranks": 18,
-        "kinds": 19,
-        "kind_sizes": 20,
-        "options": 21,
-        "options_size": 22,
-        "recipe": 23,  # how it is called without Python, if it can be
-    },
-    "client": {
-        "platform": 2,
-        "platform_size": 3,
-        "version": 4,
-        "version_size": 5,
-        "devices": 6,
-        "device_count": 7,
-        "memories": 8,
-        "memory_count": 9,
-        "topology": 10,
-        "descriptions": 11,
-    },
-    "device": {
-        "id": 2,
-        "text": 3,
-        "text_size": 4,
-        "kind": 5,
-        "kind_size": 6,
-        "memories": 7,
-        "memory_count": 8,
-        "memory": 9,
-        "self": 10,
-    },
-    "memory": {
-        "id": 2,
-        "kind": 3,
-        "kind_size": 4,
-        "kind_id": 5,
-        "text": 6,
-        "text_size": 7,
-        "devices": 8,
-        "device_count": 9,
-    },
-}
+ReadyCallback: TypeAlias = Callable[[Pointer, Pointer], None]
 
 
-def at(record: str, field: str) -> int:
-    """Where a field of a record lies, in bytes."""
-    found = FIELDS[record].get(field)
-    return 8 * (FIELDS["record"][field] if found is None else found)
+class HandleRecord(Struct, size=SIZE):
+    """What all records begin with."""
+
+    next: Member[HandleRecord]
+    what: Member[int]
+
+
+class LentRecord(HandleRecord):
+    """Memory that another library reads, and the structure that it was given."""
+
+    given: Member[Items[int]] = inline(int, 16)
+
+
+class BufferRecord(HandleRecord):
+    """A piece on a device."""
+
+    family: Member[FamilyRecord]
+    place: Member[int]
+    device: Member[DeviceRecord]
+    memory: Member[MemoryRecord]
+    deleted: Member[int]
+
+
+class CountedRecord(HandleRecord):
+    """A record that may be held several times."""
+
+    live: Member[int]
+
+
+class EventRecord(CountedRecord):
+    """Whether something is there, and callbacks for when it is."""
+
+    state: Member[int]
+    error: Member[Pointer]
+    waiting: Member[Waiter]
+
+
+class Waiter(Struct):
+    """A callback of JAX that waits for an event."""
+
+    next: Member[Waiter]
+    callback: Member[ReadyCallback]
+    given: Member[Pointer]
+
+
+class FamilyRecord(EventRecord):
+    """A value; it is the event that it is there, too. Held by its buffers, and while pending."""
+
+    type: Member[int]
+    rank: Member[int]
+    dims: Member[Items[int]]
+    nbytes: Member[int]
+    order: Member[Items[int]]  # minor to major, as JAX writes layouts
+    data: Member[int]  # where the pieces are, if that is known, and how far from each other
+    step: Member[int]
+    kind: Member[int]  # of the elements, as programs name it; 0 if they may not be read there
+    own: Member[Pointer]  # memory that nothing but this record holds
+    lent: Member[int]  # whether others may read the memory
+    native: Member[int]  # whether Python does not know of it
+    sizes: Member[Items[int]] = inline(int, MOST_DIMS)  # where there is room for them
+
+
+class LayoutRecord(Struct, before=2):
+    """The text of a layout, which lies before its dims, minor to major."""
+
+    text: Member[Pointer]
+    text_size: Member[int]
+
+
+class ErrorRecord(HandleRecord):
+    """An error."""
+
+    code: Member[int]
+    message: Member[Pointer]
+    message_size: Member[int]
+
+
+class ExecutableRecord(CountedRecord):
+    """An executable, loaded or not."""
+
+    deleted: Member[int]
+    replicas: Member[int]
+    partitions: Member[int]
+    outputs: Member[int]
+    name: Member[Pointer]
+    name_size: Member[int]
+    code_bytes: Member[int]
+    executable: Member[ExecutableRecord]  # the executable behind a loaded one
+    devices: Member[Pointer]
+    device_count: Member[int]
+    logical_ids: Member[Pointer]
+    assignment: Member[Pointer]
+    assignment_size: Member[int]
+    types: Member[Pointer]
+    dims: Member[Pointer]
+    ranks: Member[Pointer]
+    kinds: Member[Pointer]
+    kind_sizes: Member[Pointer]
+    options: Member[Pointer]
+    options_size: Member[int]
+    recipe: Member[CallRecipe]  # how it is called without Python, if it can be
+
+
+class ClientRecord(HandleRecord):
+    """The client, and the topology."""
+
+    platform: Member[Pointer]
+    platform_size: Member[int]
+    version: Member[Pointer]
+    version_size: Member[int]
+    devices: Member[Pointer]
+    device_count: Member[int]
+    memories: Member[Pointer]
+    memory_count: Member[int]
+    topology: Member[Pointer]
+    descriptions: Member[Pointer]
+
+
+class DeviceRecord(HandleRecord):
+    """A device, and its description."""
+
+    id: Member[int]
+    text: Member[Pointer]
+    text_size: Member[int]
+    kind: Member[Pointer]
+    kind_size: Member[int]
+    memories: Member[Pointer]
+    memory_count: Member[int]
+    memory: Member[MemoryRecord]
+    self: Member[Pointer]
+
+
+class MemoryRecord(HandleRecord):
+    """A memory of a device."""
+
+    id: Member[int]
+    kind: Member[Pointer]
+    kind_size: Member[int]
+    kind_id: Member[int]
+    text: Member[Pointer]
+    text_size: Member[int]
+    devices: Member[Items[DeviceRecord]]
+    device_count: Member[int]
+
+
+class OperandPlan(Struct, size=24):
+    """Operands of a program; the addresses where their pointers are follow the plan."""
+
+    count: Member[int]
+
+
+class ArgumentPlan(OperandPlan):
+    """An argument of a recipe."""
+
+    kind: Member[int]
+    donated: Member[int]
+
+
+class ResultPlan(OperandPlan):
+    """A result of a recipe."""
+
+    nbytes: Member[int]
+    over: Member[int]  # the argument whose memory it takes, or -1
+
+
+class CallRecipe(Struct):
+    """How native code calls a small program; plans of arguments and then of results follow."""
+
+    run: Member[Callable[[Pointer, Pointer], i32]]  # the function that runs commands
+    pool: Member[Pointer]
+    commands: Member[Pointer]
+    devices: Member[int]
+    arguments: Member[int]
+    results: Member[int]
+    templates: Member[FamilyRecord]  # of the results
+    on: Member[Items[DeviceRecord]]
+    inside: Member[Items[MemoryRecord]]
+    blocks: Member[Items[Pointer]]  # room for the addresses of the results
+    donates: Member[int]
+
+
+def offsets_of(structure: str) -> Offsets:
+    """Where the fields of a structure of PJRT are."""
+    theirs = api().structs[structure]
+    fields = {name: getattr(theirs, name) for name, *_ in theirs._fields_}
+    return {name: (field.offset, field.size) for name, field in fields.items()}
 
 
 RecordWords = ctypes.c_int64 * (SIZE // 8)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.jax.abi import Api
-from weft.jax.native.bridge import pointer_to
 from weft.jax.native.handles import FOR_EVER, UNIMPLEMENTED, Handles, Refused
+from weft.native.cpython import pointer_to
 
 SlotFunction = Callable[[Handles, Any], None]
 

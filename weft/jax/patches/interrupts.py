@@ -18,10 +18,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from weft.jax.native.bridge import STATE, pointer_to
+from weft.jax.native.state import DoorState
+from weft.native.cpython import pointer_to
 from weft.patches import replace_in_jax
 
-_DEPTH, _REMEMBERED, _ACT = STATE["depth"], STATE["remembered"], STATE["act"]
+_DEPTH, _REMEMBERED, _ACT = DoorState.depth.word, DoorState.remembered.word, DoorState.act.word
 _NAMES = "SIGINT SIGTERM SIGALRM SIGUSR1 SIGUSR2 SIGHUP SIGQUIT SIGVTALRM SIGPROF SIGCHLD".split()
 _WATCHED = tuple([int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name)])
 SignalHandler = Callable[[int, FrameType | None], Any]

@@ -21,7 +21,7 @@ from weft.jax.buffers.borders import BufferFormat, borders, taken_over
 from weft.jax.buffers.client import Client, fill, the_client
 from weft.jax.buffers.values import NUMBERS, step_of, template
 from weft.jax.native.handles import INVALID, Handles, Refused
-from weft.jax.native.records import EXECUTABLE, PENDING, READY
+from weft.jax.native.records import EXECUTABLE, PENDING, READY, ExecutableRecord
 from weft.jax.native.slots import SlotFunction
 from weft.jax.programs.compiling import PjrtExecutable, compiled
 from weft.jax.programs.own_stack import on_own_stack
@@ -221,7 +221,7 @@ def load(handles: Handles, executable: PjrtExecutable) -> int:
     address = _handle(handles, described, loaded)
     loaded.let_go = partial(handles.native.destroy, behind)
     fill(
-        "executable",
+        ExecutableRecord,
         address,
         executable=behind,
         devices=loaded.on_at,
@@ -237,7 +237,7 @@ def _handle(handles: Handles, described: Described, thing: Described | LoadedExe
     address = handles.keep(EXECUTABLE, thing)
     executable = described.executable
     fill(
-        "executable",
+        ExecutableRecord,
         address,
         replicas=executable.asked.replicas,
         partitions=executable.asked.partitions,

@@ -16,7 +16,8 @@ from weft.jax.buffers.events import event_of
 from weft.jax.buffers.gathering import gathered
 from weft.jax.buffers.values import NOTHING, PjrtArray, deleted, note, share_lent, show, value_at
 from weft.jax.native.handles import INVALID, Handles, Refused
-from weft.jax.native.records import FIELDS, words
+from weft.jax.native.record_code import DELETED
+from weft.jax.native.records import BufferRecord, words
 from weft.jax.native.slots import SlotFunction
 from weft.jax.programs.executables import LoadedExecutable
 from weft.jax.programs.profiling import span
@@ -24,8 +25,8 @@ from weft.jax.programs.recipes import give_recipe
 from weft.run.execute import Run, take_over
 
 _Pointer = ctypes.c_size_t
+_FAMILY = BufferRecord.family.word
 _OFTEN = 2  # calls through Python before native code takes over
-_DELETED = 1  # returned by native code for a deleted buffer
 
 
 class Execution(Run):
@@ -95,7 +96,7 @@ def _arguments(
     kept, orders = handles.kept, loaded.orders
     values: list[PjrtArray] = []
     for n, family in enumerate(found):
-        if family == _DELETED:
+        if family == DELETED:
             raise deleted()
         value = kept.get(family) or value_at(handles, family) if family else None
         if value is None or value.order != orders[n]:
@@ -121,7 +122,7 @@ def _delete(handles: Handles, values: list[PjrtArray], donated: Sequence[int], a
     )
     for n in donated:
         handles.native.drop(args.argument_lists, args.num_devices, n)
-        family = words(first[n])[FIELDS["buffer"]["family"]]
+        family = words(first[n])[_FAMILY]
         if handles.kept.get(family) is values[n]:
             share_lent(values[n], family)
 

@@ -8,8 +8,14 @@ from collections.abc import Iterator, Sequence
 from weft.array.host import SMALL
 from weft.emit.llvm.pool.unattended import Unattended
 from weft.jax.buffers.values import number_of, step_of, template
-from weft.jax.native.calls import ARGUMENT, FIRST, RECIPE, RESULT
-from weft.jax.native.records import FIELDS, READY, words
+from weft.jax.native.records import (
+    READY,
+    ArgumentPlan,
+    CallRecipe,
+    ExecutableRecord,
+    ResultPlan,
+    words,
+)
 from weft.jax.programs.executables import LoadedExecutable
 from weft.kernels.work import work_of
 from weft.run.direct import Direct
@@ -29,7 +35,7 @@ def give_recipe(handle: int, loaded: LoadedExecutable) -> None:
     said = [*_said(loaded, direct, unattended)]
     held = (ctypes.c_int64 * len(said))(*said)
     loaded.recipe = (held, unattended)
-    words(handle)[FIELDS["executable"]["recipe"]] = ctypes.addressof(held)
+    words(handle)[ExecutableRecord.recipe.word] = ctypes.addressof(held)
 
 
 def _is_small(loaded: LoadedExecutable, direct: Direct) -> bool:
@@ -57,33 +63,36 @@ def _is_plain(loaded: LoadedExecutable, direct: Direct) -> bool:
 
 
 def _said(loaded: LoadedExecutable, direct: Direct, unattended: Unattended) -> Iterator[int]:
-    """The words of the recipe."""
-    head = dict.fromkeys(RECIPE, 0)
-    head |= {"run": unattended.run, "pool": unattended.state, "commands": unattended.commands}
-    head |= {"devices": loaded.count, "arguments": len(direct.given), "results": len(direct.made)}
-    head |= {"templates": _templates(loaded, direct), "on": loaded.on_at}
-    head["inside"], head["donates"] = loaded.inside_at, int(bool(loaded.donated))
-    head["blocks"] = loaded.described.words(ctypes.c_size_t, [0] * len(direct.made))
-    assert len(head) == FIRST, "what follows begins behind the head"
-    yield from [head[name] for name in RECIPE]
+    """The words of the recipe and of the plans that follow it."""
+    yield from CallRecipe.words(
+        run=unattended.run,
+        pool=unattended.state,
+        commands=unattended.commands,
+        devices=loaded.count,
+        arguments=len(direct.given),
+        results=len(direct.made),
+        templates=_templates(loaded, direct),
+        on=loaded.on_at,
+        inside=loaded.inside_at,
+        blocks=loaded.described.words(ctypes.c_size_t, [0] * len(direct.made)),
+        donates=int(bool(loaded.donated)),
+    )
     for n, (kind, places) in enumerate(direct.given):
-        first = {"kind": number_of(kind), "donated": int(n in loaded.donated)}
-        yield from _entry(ARGUMENT, first, unattended, places)
+        donated = int(n in loaded.donated)
+        yield from ArgumentPlan.words(count=len(places), kind=number_of(kind), donated=donated)
+        yield from _operands(unattended, places)
     for n, ((_, nbytes, _), (_, places)) in enumerate(
         zip(direct.made, direct.written, strict=True)
     ):
         over = direct.over.get(n, -1)
-        first = {"nbytes": nbytes, "over": over if over in loaded.donated else -1}
-        yield from _entry(RESULT, first, unattended, places)
+        over = over if over in loaded.donated else -1
+        yield from ResultPlan.words(count=len(places), nbytes=nbytes, over=over)
+        yield from _operands(unattended, places)
 
 
-def _entry(
-    order: dict[str, int], first: dict[str, int], unattended: Unattended, places: Sequence[int]
-) -> Iterator[int]:
-    """An argument or a result, and where the addresses of it are to be."""
-    given = first | {"operands": len(places)}
-    yield from [given[name] for name in order]
-    yield from [unattended.pointers + 8 * place for place in places]
+def _operands(unattended: Unattended, places: Sequence[int]) -> list[int]:
+    """Where the addresses of an argument or a result are to be."""
+    return [unattended.pointers + 8 * place for place in places]
 
 
 def _templates(loaded: LoadedExecutable, direct: Direct) -> int:

@@ -9,9 +9,11 @@ import numpy.typing as npt
 
 from weft.array.stacked import Stacked
 from weft.emit.llvm.jit.engine import LoadedKernel
+from weft.emit.llvm.pool.call import StackPlan, StacksCall
 from weft.emit.llvm.pool.pool import Pool, address, aligned, functions, lone_pool, the_pool
-from weft.emit.llvm.pool.pool_commands import ROW_WORDS
+from weft.emit.llvm.pool.state import CommandHead, CommandRow
 from weft.emit.llvm.pool.unattended import Unattended
+from weft.native.cpython import pointer_to
 from weft.target import Said
 
 _CHUNK_TAKES = 3000  # nanoseconds at least, before it is known how many
@@ -23,7 +25,7 @@ class CommandList:
 
     def __init__(self, pool: Pool | None = None) -> None:
         self._pool = pool or the_pool()
-        self._rows: list[list[int]] = []  # as the pool's text says, with an index of the operands
+        self._rows: list[list[int]] = []  # of CommandRow, with an index of the operands
         self._operands: list[int] = []
         self._shared_slots: list[int] = []
         self._shared = 0
@@ -42,8 +44,7 @@ class CommandList:
         for phase in loaded.phases:
             if phase.tasks:
                 assert phase.chunk > 0, "a chunk has tasks"
-                row = [phase.address, at, phase.tasks, phase.chunk, loaded.scratch, 0, 0, 0]
-                self._rows.append(row)
+                self._add(phase.address, at, phase.tasks, phase.chunk, loaded.scratch)
         self._keep.append(loaded)
         return at
 
@@ -52,7 +53,7 @@ class CommandList:
         at = self._new([to, source, nbytes, _COPIED_AT_ONCE])
         tasks = -(-nbytes // _COPIED_AT_ONCE)
         if tasks:
-            self._rows.append([functions().copy, at, tasks, 1, 0, 0, 0, 0])
+            self._add(functions().copy, at, tasks, 1, 0)
         return at
 
     @property
@@ -79,9 +80,16 @@ class CommandList:
         """
         self._seal()
         pool, at = self._pool, int(self._pointers.ctypes.data)
-        said = [pool.run_at, self._at, id(Stacked), len(given), len(made)]
+        said = StacksCall.words(
+            run=pool.run_at,
+            commands=self._at,
+            type=pointer_to(Stacked),
+            given=len(given),
+            made=len(made),
+        )
         for kind, places in (*given, *made):
-            said += [id(kind), len(places), *[at + 8 * place for place in places]]
+            said += StackPlan.words(kind=pointer_to(kind), operands=len(places))
+            said += [at + 8 * place for place in places]
         words = np.array(said, np.uint64)
         keep, said_at = (self, words, given, made), int(words.ctypes.data)
 
@@ -123,6 +131,13 @@ class CommandList:
         loop = (self._at, work._at, verdict, moves, limit)
         return self._pool.repeat(loop, max(self._shared, work._shared), place)
 
+    def _add(self, function: int, operands: int, tasks: int, chunk: int, scratch: int) -> None:
+        self._rows.append(
+            CommandRow.words(
+                function=function, operands=operands, tasks=tasks, chunk=chunk, scratch=scratch
+            )
+        )
+
     def _new(self, operands: Sequence[int]) -> int:
         assert self._sealed is None, "commands that have run are complete"
         at = len(self._operands)
@@ -132,12 +147,14 @@ class CommandList:
     def _seal(self) -> None:
         if self._sealed is None:
             self._pointers = np.array(self._operands, np.uint64)
-            rows = np.zeros((1 + len(self._rows), ROW_WORDS), np.uint64)
-            shared = [-(-row[2] // row[3]) for row in self._rows if row[2] > row[3]]
-            rows[0, :2] = len(self._rows), sum(shared) * _CHUNK_TAKES
-            if self._rows:
-                rows[1:] = self._rows
-                rows[1:, 1] = rows[1:, 1] * np.uint64(8) + np.uint64(self._pointers.ctypes.data)
+            tasks, chunk, operands = (
+                field.word for field in (CommandRow.tasks, CommandRow.chunk, CommandRow.operands)
+            )
+            shared = [-(-r[tasks] // r[chunk]) for r in self._rows if r[tasks] > r[chunk]]
+            head = CommandHead.words(count=len(self._rows), took=sum(shared) * _CHUNK_TAKES)
+            rows = np.array([head, *self._rows], np.uint64)
+            rows[1:, operands] *= np.uint64(8)
+            rows[1:, operands] += np.uint64(self._pointers.ctypes.data)
             self._at, self._sealed = int(rows.ctypes.data), rows
 
     def _place(self, shared_at: int) -> None:

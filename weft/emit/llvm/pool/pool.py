@@ -16,15 +16,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from weft.array.references import offsets
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.processor import host
-from weft.emit.llvm.pool.call import call_text
-from weft.emit.llvm.pool.repeat_text import REPEAT
-from weft.emit.llvm.pool.text import POOL_BYTES, SPINS_AT, THREAD_BYTES, pool_text
+from weft.emit.llvm.pool.call import NO_MEMORY
+from weft.emit.llvm.pool.state import PoolState, ThreadState
+from weft.emit.llvm.pool.text import POOL_FUNCTIONS, call_text, pool_text
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.errors import WeftError
+from weft.native.cpython import reads_objects
 
 _SPIN_SECONDS = 50e-6  # how long a thread spins before it sleeps
 
@@ -33,27 +33,24 @@ class _Functions:
     """The functions of the pool's text."""
 
     def __init__(self, futex: bool | None) -> None:
-        names = ("start", "stop", "run", "spin", "copy")
+        names = [function.name for function in POOL_FUNCTIONS]
         text = pool_text(host().triple, futex=futex)
         (self._loaded,) = load([Emitted(text, tuple([Phase(name, 1) for name in names]))])
-        start, stop, run, spin, copy = (phase.address for phase in self._loaded.phases)
+        start, stop, run, spin, copy, repeat = (phase.address for phase in self._loaded.phases)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self.start = ctypes.CFUNCTYPE(number, pointer, pointer, number)(start)
         self.stop = ctypes.CFUNCTYPE(None, pointer, pointer, number)(stop)
         self.run = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer)(run)
         self.spin = ctypes.CFUNCTYPE(None, number)(spin)
         self.copy = copy
-        (self._loop,) = load([Emitted(REPEAT, (Phase("repeat", 1),))])
         self.run_at = run
-        repeat_type = ctypes.CFUNCTYPE(number, *[pointer] * 6, number)
-        self.repeat = functools.partial(repeat_type(self._loop.phases[0].address), run)
+        self.repeat = ctypes.CFUNCTYPE(number, *[pointer] * 5, number)(repeat)
 
     @functools.cached_property
     def call(self) -> Callable[[int, int, int, int], int]:
         """What runs commands on the stacks of tuples."""
-        kept = offsets()
-        assert kept is not None, "this Python keeps stacks where native code finds them"
-        (self._call,) = load([Emitted(call_text(kept), (Phase("call", 1),))])
+        assert reads_objects(), "this Python keeps stacks where native code finds them"
+        (self._call,) = load([Emitted(call_text(host().triple), (Phase("call", 1),))])
         call_type = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
         return call_type(self._call.phases[0].address)
 
@@ -136,7 +133,7 @@ class Pool:
             if place is not None:
                 self._share(nbytes, place)
             answer = self._call(self._state_at, said, given, made)
-        if answer == 1:
+        if answer == NO_MEMORY:
             raise _no_memory()
         return answer
 
@@ -181,13 +178,13 @@ class Pool:
     def _start(self) -> int:
         native = functions(self._futex)
         wanted = self._wanted or thread_count()
-        self._state = aligned(POOL_BYTES)
-        self._state[SPINS_AT : SPINS_AT + 8].view(np.int64)[0] = _spins(native)
-        if self._threads.nbytes < THREAD_BYTES * wanted:
-            self._threads = aligned(THREAD_BYTES * wanted)
+        self._state = aligned(PoolState.SIZE)
+        if self._threads.nbytes < ThreadState.SIZE * wanted:
+            self._threads = aligned(ThreadState.SIZE * wanted)
         self._state_at, self._threads_at = address(self._state), address(self._threads)
+        PoolState(self._state_at).spins = _spins(native)
         self._run = native.run
-        if offsets() is not None:
+        if reads_objects():
             self._call = native.call
         # Signals are for Python's threads: those that start here inherit that they are blocked.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

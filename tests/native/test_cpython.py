@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.untried import ROOT, UNTRIED
-from weft.array import cpython
+from weft.native import cpython
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +50,8 @@ def test_it_is_said_once(monkeypatch):
 
 SCRIPT = """
 import numpy as np, weft
-from weft.array import host, references
-assert references.offsets() is None and host.address_of is host._ask
+from weft.native import cpython
+assert cpython.untried() and cpython.address_of is cpython._ask
 ADD = '''func.func @main(%x: tensor<4x8xTYPE>, %y: tensor<4x8xTYPE>) -> tensor<4x8xTYPE> {
   %0 = stablehlo.add %x, %y : tensor<4x8xTYPE>
   return %0 : tensor<4x8xTYPE>

@@ -1,0 +1,65 @@
+"""A loop over commands, and one command: to copy bytes.
+
+It takes time to wake a thread. So nobody is woken for less work than that, unless commands have
+followed each other closely for some time: threads that are awake then stay so. A run that took
+longer than the one before may have been held up, so it counts for twice that one at most.
+"""
+
+from __future__ import annotations
+
+from weft.emit.llvm.pool.state import CommandHead, CommandRow, PoolState
+from weft.emit.llvm.pool.threads import launch, now, scratch
+from weft.native.function import copy, native
+from weft.native.memory import Member, Pointer, Struct, i32
+
+WAKING = 60_000  # nanoseconds of work from which on it is worth to wake threads
+STREAK = 4 * WAKING  # the same of commands that follow each other closely, all together
+PAUSE = 40_000  # nanoseconds between these: less than a thread looks for work before it sleeps
+_LEAST = 1000  # nanoseconds that a run may count for
+
+
+class CopyOperands(Struct):
+    """The operands of a copy."""
+
+    to: Member[Pointer]
+    source: Member[Pointer]
+    nbytes: Member[int]
+    piece: Member[int]  # bytes that a task copies
+
+
+@native
+def run(pool: PoolState, commands: CommandHead) -> i32:
+    """Run commands one after another; 0, or 1 if there was no memory for scratch."""
+    thread = pool.threads
+    alone = pool.alone != 0
+    PoolState.failed.store(pool, 0, "seq_cst")
+    PoolState.busy.store(pool, 0, "seq_cst")
+    took = commands.took
+    streak = pool.streak if now() - pool.ended < PAUSE else 0
+    worth = took > WAKING or streak > STREAK
+    count = commands.count
+    command = CommandRow(commands)
+    for _ in range(count):
+        command = command.nth(1)
+        tasks = command.tasks
+        chunk = command.chunk
+        if tasks <= chunk or alone:
+            need = command.scratch
+            if need > thread.scratch_bytes and not scratch(thread, need):
+                return PoolState.failed.load(pool, "seq_cst")
+            command.function(command.operands, thread.scratch, 0, tasks)
+        else:
+            launch(pool, thread, command, (tasks + chunk - 1) // chunk, worth)
+    busy = PoolState.busy.load(pool, "seq_cst")
+    commands.took = min(busy, max(took << 1, _LEAST))
+    pool.streak = streak + busy
+    pool.ended = now()
+    return PoolState.failed.load(pool, "seq_cst")
+
+
+@native
+def copy_bytes(operands: CopyOperands, memory: Pointer, begin: int, end: int) -> None:
+    """Copy bytes: a kernel."""
+    low = begin * operands.piece
+    high = min(end * operands.piece, operands.nbytes)
+    copy(operands.to.plus(low), operands.source.plus(low), high - low)

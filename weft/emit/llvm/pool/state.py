@@ -1,0 +1,80 @@
+"""The memory of the thread pool, which its caller owns: the pool's state, and a record a thread.
+
+What several threads write has a cache line of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from weft.native.memory import Items, Member, Pointer, Struct, i32, inline
+
+MOST_RANGES = 16
+_LOCK_WORDS = 16  # more than a mutex or a condition variable takes on any system
+
+# operands, scratch, begin, end: see Phase
+KernelFunction: TypeAlias = Callable[[Pointer, Pointer, int, int], None]
+
+
+class CommandRow(Struct, size=64):
+    """A command: a kernel's function and how often to call it."""
+
+    function: Member[KernelFunction]
+    operands: Member[Pointer]
+    tasks: Member[int]
+    chunk: Member[int]  # tasks that a thread takes at a time
+    scratch: Member[int]  # bytes that a thread needs
+
+
+class CommandHead(Struct, size=64):
+    """The row before commands: how many follow, and what they took the last time."""
+
+    count: Member[int]
+    took: Member[int]  # nanoseconds of their launches, all threads together
+
+
+class LaunchState(CommandRow):
+    """The command that runs on all threads."""
+
+    chunks: Member[int]
+
+
+class ChunkRange(Struct, size=128):
+    """Chunks of a launch, one after another: a thread begins with a range of its own."""
+
+    left: Member[int]  # that no thread has claimed; below 0 when late workers ask
+    end: Member[int]  # the number after its last chunk
+
+
+class ThreadState(Struct, size=128):
+    """What a thread has: the caller's is the first."""
+
+    pool: Member[PoolState]
+    scratch: Member[Pointer]
+    scratch_bytes: Member[int]
+    handle: Member[Pointer]  # the system's
+    range: Member[int]  # the one that it begins with
+
+
+class PoolState(Struct):
+    """What all threads share."""
+
+    epoch: Member[i32] = inline(line=True)  # counts the launches; workers wait for it to change
+    done: Member[i32] = inline(line=True)  # chunks that are finished
+    launch: Member[LaunchState] = inline(LaunchState, line=True)
+    sleepers: Member[i32] = inline(line=True)  # workers that wait in the kernel of the system
+    waiting: Member[i32] = inline(line=True)  # whether the caller waits there
+    quit: Member[i32] = inline(line=True)  # whether workers shall end
+    spins: Member[int] = inline(line=True)  # rounds to spin before going to sleep
+    threads: Member[ThreadState]
+    alone: Member[int]  # whether the caller's thread is the only one
+    range_count: Member[int]
+    failed: Member[i32]  # whether a thread had no memory for its scratch
+    mutex: Member[Items[int]] = inline(int, _LOCK_WORDS, line=True)  # where there are no futexes
+    started: Member[Items[int]] = inline(int, _LOCK_WORDS, line=True)  # condition variables
+    finished: Member[Items[int]] = inline(int, _LOCK_WORDS, line=True)
+    busy: Member[int] = inline(line=True)  # nanoseconds that threads have spent on chunks
+    ended: Member[int]  # when the last commands had run
+    streak: Member[int]  # `busy` of commands that followed close upon each other
+    ranges: Member[ChunkRange] = inline(ChunkRange, MOST_RANGES, line=True)

@@ -1,0 +1,209 @@
+"""The threads of the pool: workers that spin and sleep, and a launch on all of them.
+
+The chunks of a launch are cut into ranges. A thread begins with a range of its own, so that it
+finds in its caches what it wrote in the launch before, and helps with the others then. A chunk is
+claimed by counting its range down, and only then is the launch read: it stays as it is until all
+claimed chunks are done, so a late worker gets nothing or a chunk of the launch that stands there.
+"""
+
+from __future__ import annotations
+
+from weft.emit.llvm.pool.sleep import prepare, sleep, wake
+from weft.emit.llvm.pool.state import (
+    MOST_RANGES,
+    ChunkRange,
+    CommandRow,
+    PoolState,
+    ThreadState,
+)
+from weft.native.function import copy, native, relax, to_i32, to_int
+from weft.native.libc import clock_gettime, free, posix_memalign, pthread_create, pthread_join
+from weft.native.memory import Member, Pointer, Struct, i32
+
+CLOCK = 1  # the number of the clock that only goes forward; text is made with a target's
+_ALL = 0x7FFFFFFF
+_SECOND = 1_000_000_000  # nanoseconds
+_PAGE = 4096
+_VECTOR = 64  # bytes that scratch is aligned to
+
+
+class TimeSpec(Struct):
+    """A time as the system tells it."""
+
+    seconds: Member[int]
+    nanoseconds: Member[int]
+
+
+@native
+def now() -> int:
+    """Nanoseconds since some time."""
+    time = TimeSpec.new()
+    clock_gettime(CLOCK, time)
+    return time.seconds * _SECOND + time.nanoseconds
+
+
+@native
+def scratch(thread: ThreadState, need: int) -> Pointer:
+    """The scratch of a thread, of at least so many bytes; null if there is no memory."""
+    if need <= thread.scratch_bytes:
+        return thread.scratch
+    old = thread.scratch
+    thread.scratch = Pointer(0)
+    thread.scratch_bytes = 0
+    free(old)
+    size = (need + (_PAGE - 1)) & -_PAGE
+    if posix_memalign(ThreadState.scratch.of(thread), _VECTOR, size) != 0:
+        PoolState.failed.store(thread.pool, 1, "seq_cst")
+        return Pointer(0)
+    thread.scratch_bytes = size
+    return thread.scratch
+
+
+@native
+def drop(thread: ThreadState) -> None:
+    """Free the scratch of a thread."""
+    memory = thread.scratch
+    thread.scratch = Pointer(0)
+    thread.scratch_bytes = 0
+    free(memory)
+
+
+@native
+def work(pool: PoolState, thread: ThreadState) -> None:
+    """Run chunks of the launch until none is left: of the thread's own range, then of others."""
+    launch = pool.launch
+    ranges = pool.range_count
+    number = thread.range
+    counted: i32 = 0
+    memory = Pointer(0)
+    begun = 0
+    for _ in range(ranges):
+        chunks = pool.ranges.nth(number)
+        while ChunkRange.left.load(chunks, "monotonic") > 0:
+            claim = ChunkRange.left.add(chunks, -1, "seq_cst")
+            if claim <= 0:
+                break
+            need = launch.scratch
+            if counted == 0:
+                begun = now()
+                memory = scratch(thread, need)
+            if memory or need == 0:
+                low = (chunks.end - claim) * launch.chunk
+                high = min(low + launch.chunk, launch.tasks)
+                launch.function(launch.operands, memory, low, high)
+            counted += 1
+        number += 1
+        if number == ranges:
+            number = 0
+    if counted == 0:
+        return
+    PoolState.busy.add(pool, now() - begun, "seq_cst")
+    # The launch may change as soon as all chunks are counted.
+    all_chunks = to_i32(launch.chunks)
+    done = PoolState.done.add(pool, counted, "seq_cst") + counted
+    if done == all_chunks and PoolState.waiting.load(pool, "seq_cst") != 0:
+        wake(pool, PoolState.done.of(pool), 1, pool.finished)
+
+
+@native
+def worker(thread: ThreadState) -> Pointer:
+    """What a worker does all its life."""
+    pool = thread.pool
+    spins = pool.spins
+    last: i32 = 0
+    while True:
+        seen = PoolState.epoch.load(pool, "seq_cst")
+        spun = 0
+        while seen == last and spun < spins:
+            relax()
+            spun += 1
+            seen = PoolState.epoch.load(pool, "seq_cst")
+        while seen == last:
+            PoolState.sleepers.add(pool, 1, "seq_cst")
+            sleep(pool, PoolState.epoch.of(pool), last, pool.started)
+            PoolState.sleepers.add(pool, -1, "seq_cst")
+            seen = PoolState.epoch.load(pool, "seq_cst")
+        last = seen
+        if PoolState.quit.load(pool, "seq_cst") != 0:
+            return Pointer(0)
+        work(pool, thread)
+
+
+@native
+def start(pool: PoolState, threads: ThreadState, count: int) -> int:
+    """Start workers 1..count-1; how many threads there are then."""
+    prepare(pool)
+    threads.pool = pool
+    pool.threads = threads
+    pool.range_count = min(count, MOST_RANGES)
+    made = 1
+    while made < count:
+        thread = threads.nth(made)
+        thread.pool = pool
+        thread.range = made % MOST_RANGES
+        if pthread_create(ThreadState.handle.of(thread), Pointer(0), worker, thread) != 0:
+            break
+        made += 1
+    pool.alone = to_int(made == 1)
+    return made
+
+
+@native
+def stop(pool: PoolState, threads: ThreadState, count: int) -> None:
+    """End all workers and free what threads have."""
+    PoolState.quit.store(pool, 1, "seq_cst")
+    PoolState.epoch.add(pool, 1, "seq_cst")
+    wake(pool, PoolState.epoch.of(pool), _ALL, pool.started)
+    for n in range(1, count):
+        pthread_join(threads.nth(n).handle, Pointer(0))
+        drop(threads.nth(n))
+    drop(threads)
+
+
+@native(attribute="noinline")
+def launch(
+    pool: PoolState, thread: ThreadState, command: CommandRow, chunks: int, worth: bool
+) -> None:
+    """One launch on all threads, the caller's among them; sleepers are woken if it is worth it."""
+    copy(pool.launch, command, CommandRow.scratch.offset + CommandRow.scratch.size)
+    pool.launch.chunks = chunks
+    PoolState.done.store(pool, 0, "release")
+    ranges = pool.range_count
+    begin = 0
+    for number in range(ranges):
+        end = chunks * (number + 1) // ranges
+        part = pool.ranges.nth(number)
+        part.end = end
+        ChunkRange.left.store(part, end - begin, "release")
+        begin = end
+    PoolState.epoch.add(pool, 1, "seq_cst")
+    sleepers = PoolState.sleepers.load(pool, "seq_cst")
+    if sleepers > 0 and worth:
+        wake(pool, PoolState.epoch.of(pool), min(to_i32(chunks) - 1, sleepers), pool.started)
+    work(pool, thread)
+    wait(pool, to_i32(chunks))
+
+
+@native
+def wait(pool: PoolState, chunks: i32) -> None:
+    """Wait until all chunks of the launch are done."""
+    spins = pool.spins
+    spun = 0
+    while PoolState.done.load(pool, "seq_cst") != chunks:
+        relax()
+        spun += 1
+        if spun >= spins:
+            PoolState.waiting.store(pool, 1, "seq_cst")
+            done = PoolState.done.load(pool, "seq_cst")
+            while done != chunks:
+                sleep(pool, PoolState.done.of(pool), done, pool.finished)
+                done = PoolState.done.load(pool, "seq_cst")
+            PoolState.waiting.store(pool, 0, "seq_cst")
+            return
+
+
+@native
+def spin(rounds: int) -> None:
+    """Spin, to measure how long a round takes."""
+    for _ in range(rounds):
+        relax()

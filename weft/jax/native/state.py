@@ -1,0 +1,44 @@
+"""The state that the door's native functions share."""
+
+from __future__ import annotations
+
+from weft.jax.native.records import ErrorRecord, EventRecord, FamilyRecord, HandleRecord
+from weft.native.memory import Items, Member, Pointer, Struct, inline
+
+
+class DoorState(Struct):
+    """One record for all; slots that Python fills follow."""
+
+    gone: Member[HandleRecord]  # the list of records that JAX has destroyed
+    free: Member[HandleRecord]  # the list of those that can be used, and how many they are
+    count: Member[int]
+    closed: Member[ErrorRecord]  # what is answered instead of calling Python: after a fork
+    ready: Member[EventRecord]  # the event of what is there
+    interrupted: Member[ErrorRecord]  # the errors that are answered where Python gives none
+    failed: Member[ErrorRecord]
+    ended: Member[ErrorRecord]
+    interrupt: Member[Pointer]  # Python's KeyboardInterrupt
+    drain: Member[Pointer]  # the Python function that lets go of what is gone
+    soon: Member[int]  # whether it is to be called soon
+    attributes: Member[Pointer]  # what JAX is told about the plugin
+    attribute_count: Member[int]
+    main: Member[Pointer]  # the main thread, and how often it is inside of a bridge
+    depth: Member[int]
+    remembered: Member[int]  # whether signals came there, which are to be handled
+    others: Member[int]  # whether other threads have come
+    ending: Member[Pointer]  # when the process ends: says whether they are to rest
+    resting: Member[int]  # how many do
+    templates: Member[Items[FamilyRecord]]  # of small arrays: by a hash of their type and sizes
+    aliasing: Member[int]  # whether arrays of the host are taken over as they are
+    guarded: Member[int]  # whether JAX is to see what comes from devices to the host
+    act: Member[Pointer]  # the Python function that handles the signals that came
+    exhausted: Member[Pointer]  # what Python raises for want of stack or memory
+    raised: Member[Pointer]  # what else it has raised before a first line: type, value and trace
+    raised_value: Member[Pointer]
+    raised_trace: Member[Pointer]
+    thunks: Member[Items[Pointer]] = inline(int, 0)  # the Python functions that bridges call
+
+
+SYMBOL = "state"
+state = DoorState.static(SYMBOL)
+THUNKS = DoorState.thunks.word

@@ -1,0 +1,188 @@
+"""NativeFunction functions, written in Python: `@native` marks one, `@extern` declares one of C.
+
+    @native
+    def length(node: Node) -> int:
+        count = 0
+        while node:
+            count += 1
+            node = node.next
+        return count
+
+Called from Python a function runs as Python, over the same memory: that is the model that tests
+compare the machine code with, and that a debugger steps through. `weft.native.lower` makes LLVM
+text of it. The subset: names, numbers, pointers, records (`weft.native.memory`), `if`, `while`,
+`for` over a range, and calls. Numbers are `int` (64 bits, wrapping around), `i32`, `i8` and `bool`;
+`//` and `%` are of numbers that are not negative.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+from weft.native.memory import MemoryOrder, Pointer, address, c_type, function_type, number, resolve
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_MASK = (1 << 64) - 1
+
+
+class NativeFunction(Generic[P, R]):
+    """A function that runs in Python, and that native code has or calls."""
+
+    def __init__(
+        self,
+        python: Callable[P, R],
+        *,
+        name: str = "",
+        external: bool = False,
+        attribute: str = "",
+        fixed: int = -1,
+    ) -> None:
+        self.python: Callable[P, R] = python
+        self.source: Callable[P, R] = python
+        self.external, self.attribute = external, attribute
+        self.fixed = fixed  # parameters before those that may vary; -1: all are fixed
+        self.name = name or python.__name__
+        self.__doc__ = python.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.python(*args, **kwargs)
+
+    @functools.cached_property
+    def signature(self) -> tuple[tuple[Any, ...], Any]:
+        """The types of the parameters and of the result."""
+        said = dict(self.source.__annotations__)
+        names: dict[str, Any] = getattr(self.source, "__globals__", {})
+        result = resolve(said.pop("return"), names)
+        return tuple([resolve(text, names) for text in said.values()]), result
+
+    @functools.cached_property
+    def pointer(self) -> Any:
+        """What C calls, and where that is: this function, in Python."""
+        given, result = self.signature
+        return function_type(Callable[[*given], result])(self._called)
+
+    def _called(self, *args: Any) -> Any:
+        given, _ = self.signature
+        made: Any = self.python
+        found = made(
+            *[
+                a if c_type(k) is not ctypes.c_size_t else k(a)
+                for a, k in zip(args, given, strict=True)
+            ]
+        )
+        return number(found) if isinstance(found, Pointer) else found
+
+    @contextmanager
+    def replaced(self, python: Callable[..., Any]) -> Iterator[None]:
+        """Another model of the function, for a test."""
+        before, self.python = self.python, python
+        try:
+            yield
+        finally:
+            self.python = before
+
+
+@overload
+def native(function: Callable[P, R], /) -> NativeFunction[P, R]: ...
+@overload
+def native(
+    *, name: str = "", attribute: Literal["", "noinline", "alwaysinline"] = ""
+) -> Callable[[Callable[P, R]], NativeFunction[P, R]]: ...
+def native(function: Any = None, /, *, name: str = "", attribute: str = "") -> Any:
+    """Mark a function as one that native code has, by this name or its own."""
+    if function is None:
+        return functools.partial(NativeFunction, name=name, attribute=attribute)
+    return NativeFunction(function)
+
+
+@overload
+def extern(function: Callable[P, R], /) -> NativeFunction[P, R]: ...
+@overload
+def extern(
+    *, name: str = "", fixed: int = -1
+) -> Callable[[Callable[P, R]], NativeFunction[P, R]]: ...
+def extern(function: Any = None, /, *, name: str = "", fixed: int = -1) -> Any:
+    """Declare a function that C has; `fixed` parameters come before those that may vary."""
+    if function is None:
+        return functools.partial(_extern, name=name, fixed=fixed)
+    return _extern(function)
+
+
+def _extern(function: Callable[P, R], name: str = "", fixed: int = -1) -> NativeFunction[P, R]:
+    """The function of C with a declaration's name and types."""
+    declared = NativeFunction(function, name=name, external=True, fixed=fixed)
+
+    def call(*args: Any) -> Any:
+        given, result = declared.signature
+        theirs = getattr(ctypes.PyDLL(None), declared.name)
+        theirs.argtypes = [ctypes.c_void_p if k is bytes else c_type(k) for k in given]
+        theirs.restype = c_type(result)
+        answer = theirs(*[_argument(one) for one in args])
+        return result(answer) if theirs.restype is ctypes.c_size_t else answer
+
+    declared.source = function
+    declared.python = call  # type: ignore[assignment]
+    return declared
+
+
+def _argument(given: Any) -> Any:
+    if isinstance(given, NativeFunction):
+        return number(given.pointer)
+    return number(given) if isinstance(given, Pointer) else given
+
+
+# Operations that are no function: what each is in Python. Their names are what lowering knows.
+
+
+def fence(order: MemoryOrder) -> None:
+    """MemoryOrder all memory before with all memory behind."""
+
+
+def relax() -> None:
+    """Let a thread that spins wait a little."""
+
+
+def unreachable() -> None:
+    """Where no thread comes."""
+    raise AssertionError("a function that does not return has returned")
+
+
+def copy(to: Pointer, source: Pointer, nbytes: int) -> None:
+    """Copy bytes that do not overlap."""
+    ctypes.memmove(address(to), address(source), nbytes)
+
+
+def clear(at: Pointer, nbytes: int) -> None:
+    """Set bytes to 0."""
+    ctypes.memset(address(at), 0, nbytes)
+
+
+def to_i32(number: int) -> int:
+    """The lower 32 bits."""
+    return ctypes.c_int32(number).value
+
+
+def to_int(number: int) -> int:
+    """A number of fewer bits, or whether something holds, as one of 64."""
+    return int(number)
+
+
+def wrapped(number: int) -> int:
+    """A number as 64 bits hold it."""
+    return ctypes.c_int64(number & _MASK).value
+
+
+def upper_bits(number: int, shift: int) -> int:
+    """The bits from `shift` on, as a number that is not negative."""
+    return (number & _MASK) >> shift
+
+
+OPERATIONS = (
+    *(fence, relax, unreachable, copy, clear, to_i32, to_int, wrapped, upper_bits, address),
+    *(min, max),
+)

@@ -1,0 +1,93 @@
+"""Functions of the C library that native code calls."""
+# mypy: disable-error-code="empty-body"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.native.function import extern
+from weft.native.memory import Pointer, i32
+
+
+@extern
+def malloc(nbytes: int) -> Pointer:
+    """Memory; null if there is none."""
+
+
+@extern
+def aligned_alloc(alignment: int, nbytes: int) -> Pointer:
+    """Memory at a multiple of the alignment, which the bytes are one of, too; null if none."""
+
+
+@extern
+def posix_memalign(into: Pointer, alignment: int, nbytes: int) -> i32:
+    """Memory at a multiple of the alignment, whose address goes into a word; 0 if there is some."""
+
+
+@extern
+def free(memory: Pointer) -> None:
+    """Give memory back, which may be null."""
+
+
+@extern
+def clock_gettime(clock: i32, into: Pointer) -> i32:
+    """The time by a clock."""
+
+
+@extern
+def pause() -> i32:
+    """Sleep until a signal comes."""
+
+
+@extern(fixed=1)
+def syscall(
+    number: int, at: Pointer, op: i32, value: i32, timeout: Pointer, other: Pointer, last: i32
+) -> int:
+    """Linux's call of a futex."""
+
+
+@extern
+def pthread_self() -> Pointer:
+    """The handle of this thread."""
+
+
+@extern
+def pthread_create(
+    handle: Pointer, attributes: Pointer, main: Callable[..., Pointer], given: Pointer
+) -> i32:
+    """Start a thread; 0 if there is one."""
+
+
+@extern
+def pthread_join(handle: Pointer, result: Pointer) -> i32:
+    """Wait until a thread has ended."""
+
+
+@extern
+def pthread_mutex_init(mutex: Pointer, attributes: Pointer) -> i32:
+    """Make a mutex."""
+
+
+@extern
+def pthread_mutex_lock(mutex: Pointer) -> i32:
+    """Lock a mutex."""
+
+
+@extern
+def pthread_mutex_unlock(mutex: Pointer) -> i32:
+    """Unlock a mutex."""
+
+
+@extern
+def pthread_cond_init(condition: Pointer, attributes: Pointer) -> i32:
+    """Make a condition variable."""
+
+
+@extern
+def pthread_cond_wait(condition: Pointer, mutex: Pointer) -> i32:
+    """Unlock a mutex, sleep until the condition is signalled, and lock it again."""
+
+
+@extern
+def pthread_cond_broadcast(condition: Pointer) -> i32:
+    """Wake all threads that wait for a condition."""
