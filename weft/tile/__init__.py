@@ -1,4 +1,4 @@
-"""Tile: the nodes of a local program become kernels, in order, over buffers with offsets."""
+"""Tile: lower a local program to kernels, in order, over planned buffers."""
 
 from weft.tile.fusion.groups import group
 from weft.tile.tile import tile

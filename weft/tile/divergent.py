@@ -1,4 +1,4 @@
-"""Loops and branches in which devices go different ways."""
+"""Lowering of divergent loops and branches."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def divergent_branch(lowering: Lowering, site: Site, scope: Scope) -> DivergentBranch:
-    """A branch that devices take differently: every region runs on those that take it."""
+    """A divergent branch: every region runs on the devices that take it."""
     node = site.node
     _no_tuples(node)
-    parted = _fork(lowering, scope.layout, union(site.given[0]))
+    parted = _diverge(lowering, scope.layout, union(site.given[0]))
     inner = scope.parted(parted.inner)
     seen = _see(lowering, site, scope, parted, inner)
     blocks = tuple([lowering.region(region, inner) for region in node.regions])
@@ -35,10 +35,10 @@ def divergent_branch(lowering: Lowering, site: Site, scope: Scope) -> DivergentB
 
 
 def divergent_loop(lowering: Lowering, site: Site, scope: Scope, predicate: int) -> DivergentLoop:
-    """A loop that devices leave at different times: it runs on those that are still in it."""
+    """A divergent loop: devices leave at different times."""
     node = site.node
     _no_tuples(node)
-    parted = _fork(lowering, scope.layout, predicate)
+    parted = _diverge(lowering, scope.layout, predicate)
     inner = scope.parted(parted.inner)
     seen = _see(lowering, site, scope, parted, inner)
     given = tuple(parted.inside(m) for m in site.given)
@@ -57,8 +57,8 @@ def divergent_loop(lowering: Lowering, site: Site, scope: Scope, predicate: int)
     return DivergentLoop(test, work, slots, ins, outs, *rest)
 
 
-def _fork(lowering: Lowering, layout: Layout, predicate: int) -> Divergence:
-    """The layout inside of a part where a predicate varies along these dims."""
+def _diverge(lowering: Lowering, layout: Layout, predicate: int) -> Divergence:
+    """The inner layout for a predicate that varies along these dims."""
     rows = layout.has_rows
     added = tuple(layout.kept[d - rows] for d in bits(predicate) if not (rows and d == 0))
     inner = replace(layout, rows=layout.rows + added, active=lowering.bare())
@@ -68,7 +68,7 @@ def _fork(lowering: Lowering, layout: Layout, predicate: int) -> Divergence:
 def _see(
     lowering: Lowering, site: Site, scope: Scope, divergence: Divergence, inner: Scope
 ) -> tuple[OuterValue, ...]:
-    """Slots inside for the values that regions read from outside."""
+    """Inner slots of outer values that regions capture."""
     found: list[OuterValue] = []
     for value in captured(site.node):
         (mask,) = scope.of([value])
@@ -80,9 +80,9 @@ def _see(
 
 
 def _no_tuples(node: Node) -> None:
-    """Refuse tuples where devices go different ways: nothing makes them but old programs."""
+    """Raise for tuples in divergent code, which only old programs have."""
     if any(not isinstance(v.type, TensorType) and "tuple" in str(v.type) for v in node.results):
         raise Unsupported(
-            f"{node.op.name}: gives a tuple, and devices go different ways in it",
+            f"{node.op.name}: returns a tuple in divergent control flow",
             help="return the values one by one",
         )

@@ -1,4 +1,4 @@
-"""From regions to blocks of items: kernels of the target, host nodes, collectives, control flow."""
+"""Lowering of regions to blocks of items: launches, host nodes, collectives, control flow."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ from weft.ops.control import (
 )
 from weft.ops.distributed.sharding import NamedComputation, ShardingGroup
 from weft.target import Target
-from weft.tile.divergent import divergent_branch, divergent_loop
-from weft.tile.fusion.groups import group
-from weft.tile.left_to_readers import (
+from weft.tile.deferred import (
     Functions,
     is_broadcast,
     is_dot,
@@ -54,38 +52,40 @@ from weft.tile.left_to_readers import (
     summed_dims,
     uses_of,
 )
-from weft.tile.placed import awaited_in, placed_at, waited_once
+from weft.tile.divergent import divergent_branch, divergent_loop
+from weft.tile.fusion.groups import group
 from weft.tile.scope import Scope
+from weft.tile.stacked_nodes import awaited_in, stacked_node_at, waited_once
 from weft.tile.uniform import branch, loop
 from weft.varying.masks import Mask, union
 
-KEPT = 1 << 14  # elements of a result that may be computed before the program runs
-RESERVED = 2  # slots: the arena, and the arguments that may be written over in this run
+KEPT = 1 << 14  # elements of a result that may be constant-folded
+RESERVED = 2  # reserved slots: the arena, and the arguments that may be overwritten in this run
 
 
 class HostKernels(Functions, Protocol):
-    """What computes the nodes that no kernel does."""
+    """Kernels for the nodes that the host computes."""
 
     def traits(self, site: Site) -> Traits:
-        """What the memory plan has to know of a node."""
+        """The properties of a node that the memory planner reads."""
         ...
 
     def compute(self, site: Site, operands: Sequence[Any]) -> tuple[Any, ...]:
-        """The results of a node."""
+        """Compute a node."""
         ...
 
 
 class Lowering:
-    """Hands out slots and turns regions into blocks."""
+    """Allocates slots and lowers regions to blocks."""
 
     def __init__(self, host: HostKernels, target: Target | None, fold: bool) -> None:
         self.host, self.target = host, target
-        self.fold = fold  # whether values that nobody needs may be left out
+        self.fold = fold  # whether dead values may be omitted
         self.stacks: list[Stack | None] = [None] * RESERVED
-        self.constants: dict[int, Any] = {}  # what is known before the program runs, by slot
-        self.awaited: dict[Value, list[int]] = {}  # futures that need no slot: those of their parts
-        self.pending: set[Value] = set()  # futures that one node waits for
-        self.begun: dict[Value, Start] = {}  # those of collectives that leave the process
+        self.constants: dict[int, Any] = {}  # constants by slot
+        self.awaited: dict[Value, list[int]] = {}  # futures without a slot: those of their parts
+        self.pending: set[Value] = set()  # futures with a single waiter
+        self.begun: dict[Value, Start] = {}  # futures of collectives between processes
 
     # Slots
 
@@ -95,12 +95,12 @@ class Lowering:
         return len(self.stacks) - 1
 
     def bare(self) -> int:
-        """A slot for the rows that are active."""
+        """A slot for the active rows."""
         self.stacks.append(None)
         return len(self.stacks) - 1
 
     def results(self, node: Node, made: Sequence[Mask], scope: Scope) -> Slots:
-        """New slots for the results of a node."""
+        """New slots for a node's results."""
         outs = tuple([self.new(v, m, scope) for v, m in zip(node.results, made, strict=True)])
         scope.slots.update(zip(node.results, outs, strict=True))
         return outs
@@ -108,7 +108,7 @@ class Lowering:
     # Regions
 
     def region(self, region: Region, scope: Scope) -> Block:
-        """The block of a region whose arguments have slots."""
+        """Lower a region whose arguments have slots."""
         items: list[Item] = []
         if scope.layout.absent:
             self.pending.update(waited_once(region))
@@ -124,7 +124,7 @@ class Lowering:
         return Block(tuple(items), tuple([scope.slots[v] for v in region.results]))
 
     def site(self, node: Node, scope: Scope, uses: Mapping[Value, list[Node]]) -> Site:
-        """What is known where a node stands."""
+        """A node with its context."""
         given = scope.of(node.operands)
         spread = False
         if self.fold and is_dot(node):
@@ -137,12 +137,12 @@ class Lowering:
         return site_at(node, given, scope.of(node.results), scope, spread)
 
     def grouped(self, region: Region, scope: Scope, target: Target, items: list[Item]) -> None:
-        """The items of a region whose nodes a target takes together."""
+        """Lower a region whose nodes a target groups into kernels."""
         layout, placed = scope.layout, []
         self.awaited.update((future, []) for future in awaited_in(region))
         for node in region.nodes:
             given, made = scope.of(node.operands), scope.of(node.results)
-            placed.append(placed_at(node, given, made, scope))
+            placed.append(stacked_node_at(node, given, made, scope))
         sizes = layout.shape(layout.everything)
         for found in group(placed, sizes, region.results, target):
             node = found.nodes[-1]
@@ -156,7 +156,7 @@ class Lowering:
                 raise error.at(node.loc, node_text(node)) from None
 
     def launch(self, group: Group, scope: Scope, items: list[Item]) -> None:
-        """Append a kernel of the target."""
+        """Append a launch."""
         assert group.kernel is not None
         scope.masks.update(_unnamed(group, scope))
         ins = tuple([scope.slots[v] for v in group.inputs])
@@ -168,7 +168,7 @@ class Lowering:
     # Nodes
 
     def node(self, site: Site, scope: Scope, items: list[Item]) -> None:
-        """Append what a node does."""
+        """Append the items of a node."""
         node = site.node
         match site.op:
             case Call() | Composite():
@@ -210,7 +210,7 @@ class Lowering:
                 self.host_node(site, scope, items)
 
     def move(self, how: Any, site: Site, scope: Scope, items: list[Item], index: int = 0) -> None:
-        """Append values that change hands; they are known if all their parts are."""
+        """Append a move; constant if all of its parts are."""
         ins = tuple([scope.slots[v] for v in site.node.operands])
         outs = self.results(site.node, site.made, scope)
         move = Move(how, ins, outs, site.node.loc, index, site.node)
@@ -221,7 +221,7 @@ class Lowering:
             items.append(move)
 
     def host_node(self, site: Site, scope: Scope, items: list[Item]) -> None:
-        """Append a node that the host computes, or its results if they can be known now."""
+        """Append a host node, or constants if its results can be folded."""
         node, traits = site.node, self.host.traits(site)
         seen = captured(node) if traits.sees_outside else ()
         ins = [scope.slots[v] for v in (*node.operands, *seen)]
@@ -239,7 +239,7 @@ class Lowering:
         items.append(kind(site, tuple(ins), outs, traits))
 
     def _is_known(self, site: Site, traits: Traits, ins: Sequence[int], outs: Slots) -> bool:
-        """Whether a result is known before the program runs, and small enough to be kept."""
+        """Whether a result can be constant-folded, and is small enough."""
         if not self.fold and site.node.operands:
             return False
         if not site.op.pure or traits.reads_rows or any(n not in self.constants for n in ins):
@@ -247,12 +247,12 @@ class Lowering:
         shapes = [stack.shape if (stack := self.stacks[n]) else None for n in outs]
         return traits.shares or sum([math.prod(s) if s else 0 for s in shapes]) <= KEPT
 
-    # Blocks that stand in the place of a node
+    # Inlined blocks
 
     def inline(
         self, body: Region, inner: Scope, site: Site, outer: Scope, items: list[Item]
     ) -> None:
-        """A region's items in place of a node; results get slots of their own where they must."""
+        """Inline a region in place of a node; results get their own slots where necessary."""
         for arg, value, mask in zip(body.args, site.node.operands, site.given, strict=True):
             inner.slots[arg], inner.masks[arg] = outer.slots[value], mask
         items += self.region(body, inner).items
@@ -260,7 +260,7 @@ class Lowering:
         outer.slots.update(zip(site.node.results, slots, strict=True))
 
     def separate(self, region: Region, scope: Scope, node: Node, items: list[Item]) -> list[int]:
-        """A slot for each result of a region that is nobody else's."""
+        """An unaliased slot for each result of a region."""
         made = {v for n in region.nodes for v in n.results}
         found: list[int] = []
         for result in region.results:
@@ -273,7 +273,7 @@ class Lowering:
         return found
 
     def start(self, site: Site, scope: Scope, items: list[Item]) -> None:
-        """The region of an asynchronous start, whose results are packed."""
+        """The region of an asynchronous start, with packed results."""
         (region,) = site.node.regions
         for arg, value, mask in zip(region.args, site.node.operands, site.given, strict=True):
             scope.slots[arg], scope.masks[arg] = scope.slots[value], mask
@@ -290,7 +290,7 @@ class Lowering:
         items.append(Move("pack", inner.results, outs, site.node.loc))
 
     def begin(self, site: Site, scope: Scope, items: list[Item]) -> None:
-        """Append the start of a collective that leaves the process."""
+        """Append the start of a collective between processes."""
         (node,) = site.node.regions[0].nodes
         inner = site_at(node, scope.of(node.operands), scope.of(node.results), scope)
         traits = self.host.traits(inner)
@@ -307,7 +307,7 @@ class Lowering:
 def site_at(
     node: Node, given: Sequence[Mask], made: Sequence[Mask], scope: Scope, spread: bool = False
 ) -> Site:
-    """A node where it stands."""
+    """A node with its context."""
     summed: tuple[int, ...] = ()
     if scope.summed:
         listed = [scope.summed.get(v, 0) for v in (*node.operands, *node.results)]
@@ -317,7 +317,7 @@ def site_at(
 
 
 def shape_of(value: Value, mask: Mask, layout: Layout) -> tuple[int, ...] | None:
-    """The shape of a stack, where it is known before the program runs."""
+    """The static shape of a stack, or None."""
     type = value.type
     if not isinstance(type, TensorType) or not isinstance(mask, int):
         return None
@@ -327,7 +327,7 @@ def shape_of(value: Value, mask: Mask, layout: Layout) -> tuple[int, ...] | None
 
 
 def _unnamed(group: Group, scope: Scope) -> dict[Value, int]:
-    """What the outputs of a kernel that no node makes vary along, as their stacks say."""
+    """The masks of kernel outputs without a node, from their stacks."""
     assert group.kernel is not None
     operands = [o for o in group.kernel.operands if o.output]
     return {

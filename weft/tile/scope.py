@@ -1,4 +1,4 @@
-"""What is known where a node stands: what its values vary along, and the slots that they are in."""
+"""Scopes: masks and slots of the values of a function during lowering."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from weft.varying.world import World
 
 @dataclass
 class Scope:
-    """A function, or a part of one that has another layout, while its code is made."""
+    """A function, or a divergent part of one with another layout."""
 
     module: Module
     world: World
     layout: Layout
-    body: FunctionFacts  # the facts of the function
-    # The leading dims that values vary along here: from the facts, or as they are stored.
+    body: FunctionFacts  # analysis results of the function
+    # Masks of values: from the analysis, or as stored.
     masks: dict[Value, Mask] = field(default_factory=dict)
     slots: dict[Value, int] = field(default_factory=dict)
-    # Leading dims that a value has been summed over already, which a collective is to sum over.
+    # Leading dims that a value was already summed over, ahead of its collective.
     summed: dict[Value, int] = field(default_factory=dict)
-    # Broadcasts that are left to their readers: their dims are in place, but not repeated.
+    # Broadcasts deferred to their readers: dims are in place, but not repeated.
     placed: set[Value] = field(default_factory=set)
-    calls: tuple[str, ...] = ()  # the functions that are being called, the outermost first
+    calls: tuple[str, ...] = ()  # call stack of functions, outermost first
 
     def parted(self, layout: Layout) -> Scope:
-        """A scope for a part with another layout: it has no slots of values yet."""
+        """A scope for a divergent part: without slots of values yet."""
         return Scope(self.module, self.world, layout, self.body, calls=self.calls)
 
     def called(self, node: Node) -> Scope:
-        """A scope for the function that a node calls."""
+        """A scope for the callee of a node."""
         name = called(node.op)
         assert name is not None
-        self.module.function(name)  # which refuses a name that there is not
+        self.module.function(name)  # raises for an unknown name
         if name in self.calls:
             raise Unsupported(f"{name} calls itself", help="write a loop: stablehlo.while")
         body, calls = self.body.calls[node], (*self.calls, name)
         return Scope(self.module, self.world, self.layout, body, calls=calls)
 
     def of(self, values: Sequence[Value]) -> Masks:
-        """The leading dims that values vary along."""
+        """The masks of values."""
         known, found = self.masks, []
         for value in values:
             mask = known.get(value)
@@ -56,13 +56,13 @@ class Scope:
         return tuple(found)
 
     def let(self, values: Sequence[Value], masks: Sequence[Mask]) -> None:
-        """Take note of how values are stored, where that is not what is known of them."""
+        """Override the masks of values that are stored differently."""
         self.masks.update(zip(values, masks, strict=True))
 
     def leaves(self, node: Node) -> bool:
-        """Whether what a node gives depends on devices of other processes, or on which one it is.
+        """Whether a node's results depend on other processes' devices, or on this one's position.
 
-        Every process runs the same program, so nothing of the kind is known before it runs.
+        Every process runs the same program, so such results are never folded.
         """
         absent = self.layout.mask(self.layout.absent)
         if not absent:
@@ -72,12 +72,12 @@ class Scope:
         return self.sends(node)
 
     def sends(self, node: Node) -> bool:
-        """Whether devices of other processes, or some that follow no digits, meet in a node."""
+        """Whether a node communicates with other processes, or its groups follow no digits."""
         if not node.op.collective or not self.layout.absent:
             return False
         return meeting_dims(node.op, self.layout, self.world) is None
 
     def loop(self, node: Node) -> tuple[Masks, int]:
-        """What the carried values of a loop vary along, and what its predicate does."""
+        """The masks of a loop's carried values, and of its predicate."""
         condition, body = node.regions
         return self.of(body.args), union(*self.of(condition.results))

@@ -1,4 +1,4 @@
-"""Tile a local program: kernels, host nodes and collectives in order, and where values live."""
+"""Tile a local program: kernels, host nodes and collectives in order, with a memory plan."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ def tile(
     world: World | None = None,
     stacked: Sequence[Axis] | None = None,
 ) -> Executable:
-    """A function of a local module as items over stacks of the values of a process's devices.
+    """A function of a local module as items over stacks of a process's devices.
 
-    Arguments vary along the axes that their `weft.sharding` names, or along all where they have
-    none. Without `fold` every value is computed as it is written, for those who look at each. With
-    a world, that of another program of the same meshes, stacks are as they are there. A process
-    has the devices along the axes that are `stacked`, parts of the mesh's perhaps: all where that
-    is None, a single one where it is empty.
+    Arguments vary along the axes of their `weft.sharding`, or along all axes without one. Without
+    `fold` every value is computed as written, for inspection. With the world of another program on
+    the same meshes, stacks have its layout. A process holds the devices along the `stacked` axes
+    or parts of axes: all if None, a single one if empty.
     """
     main = module.function(function)
     facts = varying(module, (function,), devices=devices, world=world)
@@ -73,7 +72,7 @@ def tile(
 
 
 def donated_arguments(attrs: Sequence[Attrs], donate: Sequence[int] | None) -> tuple[int, ...]:
-    """The arguments whose memory results may take, as the program says or as is asked."""
+    """The arguments whose memory results may take, by attributes or by request."""
     if donate is not None:
         return tuple(donate)
     return tuple(n for n, listed in enumerate(attrs) if DONATED & {name for name, _ in listed})

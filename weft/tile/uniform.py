@@ -1,4 +1,4 @@
-"""Loops and branches that all devices take together."""
+"""Lowering of uniform loops and branches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def loop(lowering: Lowering, site: Site, scope: Scope, carried: Masks) -> Loop:
-    """A loop whose predicate is the same on all devices."""
+    """A loop with the same predicate on all devices."""
     node = site.node
     condition, body = node.regions
     listed = zip(body.args, carried, strict=True)
@@ -42,5 +42,5 @@ def branch(lowering: Lowering, site: Site, scope: Scope) -> Branch:
 
 
 def way_of(node: Node) -> Literal["if", "case"]:
-    """Whether a predicate chooses a region, or an index does."""
+    """The kind of a branch: by predicate or by index."""
     return "if" if isinstance(node.op, If) else "case"

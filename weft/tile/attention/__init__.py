@@ -1,1 +1,1 @@
-"""Attention as one kernel: found in a region, forward and backward."""
+"""Attention fusion: pattern matching of forward and backward, and their kernels."""

@@ -1,8 +1,9 @@
-"""The gradients of attention that was found: the products that a derivative makes of it.
+"""The backward pass of matched attention: the contractions of its gradients.
 
     dv = p dout,  dp = dout v,  ds = p * (dp - sum of p * dp),  dq = ds k,  dk = ds q
 
-However the row-wise part between dp and ds is written, a few rows tell whether it is this.
+The row-wise part between dp and ds may be spelled in any way: it is recognized by evaluating it on
+a few rows.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Strides = Mapping[int, int]  # by the factors of the forward's reader
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A gradient: the value, its strides by factor, that of its columns, and a number in front."""
+    """A gradient: the value, its strides by factor, its column stride, and a scale."""
 
     value: Value
     strides: Strides
@@ -38,7 +39,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class RowOperand:
-    """An operand of rows: the value, an offset, its strides by factor, and that of its columns."""
+    """A row operand: the value, an offset, its strides by factor, and its column stride."""
 
     value: Value
     offset: int
@@ -57,12 +58,12 @@ class Backward:
 
     @property
     def nodes(self) -> set[Node]:
-        """Every node that the kernel stands for."""
+        """Every node that the kernel replaces."""
         return {*self.dq.nodes, *self.dk.nodes, *self.dv.nodes}
 
 
 def find_backward(program: RegionNodes, forward: Forward) -> Backward | None:
-    """The gradients of attention, if they are all there."""
+    """The gradients of an attention, if all are present."""
     search = _Search(program, forward)
     found: dict[str, Written] = {}
     douts: list[RowOperand] = []
@@ -78,7 +79,7 @@ def find_backward(program: RegionNodes, forward: Forward) -> Backward | None:
 
 
 def recomputed(program: RegionNodes, forward: Forward) -> Forward | None:
-    """The same attention whose scores are computed once more, for the gradients alone."""
+    """The same attention with scores recomputed for the gradients alone (rematerialization)."""
     first = forward.scores.product
     assert first.node is not None
     wanted = _sources(program, first.node)
@@ -90,14 +91,14 @@ def recomputed(program: RegionNodes, forward: Forward) -> Forward | None:
 
 
 def _sources(program: RegionNodes, node: Node) -> tuple[Place, Place]:
-    """What the sides of a product are, views looked through."""
+    """The sides of a contraction, through views."""
     reader = Reader(program)
     left, right, _ = reader.product(reader.all_of(node.results[0]))
     return reader.through(left), reader.through(right)
 
 
 def _products_after(program: RegionNodes, forward: Forward) -> Iterator[Node]:
-    """The products that read what row-wise nodes make of the scores, in order."""
+    """The contractions that read row-wise functions of the scores, in order."""
     todo = [forward.scores.product.value]
     seen: set[Value] = set()
     found: set[Node] = set()
@@ -116,7 +117,7 @@ def _products_after(program: RegionNodes, forward: Forward) -> Iterator[Node]:
 
 
 class _Search:
-    """Looks at one product after another."""
+    """Classifies one contraction after another."""
 
     def __init__(self, program: RegionNodes, forward: Forward) -> None:
         self.program, self.forward = program, forward
@@ -127,7 +128,7 @@ class _Search:
         self.known = _fixed(forward)
 
     def classify(self, node: Node) -> Iterator[tuple[str, Written, RowOperand]]:
-        """Which gradient a product is, what it writes, and the gradient of out that it is from."""
+        """The gradient that a contraction computes, its output, and the dout it derives from."""
         for turned in (False, True):
             reader = Reader(self.program)
             out = reader.all_of(ends(self.program, node))
@@ -171,7 +172,7 @@ class _Search:
     def _through_values(
         self, reader: Reader, names: dict[int, int], dp: Place
     ) -> RowOperand | None:
-        """The gradient of out, of whose product with the values dp is an element."""
+        """The gradient of out, given dp as an element of its contraction with the values."""
         left, right, _ = reader.product(dp)
         wanted = self._own(self.forward.v, self.forward.column)
         for values, dout in ((left, right), (right, left)):
@@ -180,7 +181,7 @@ class _Search:
         return None
 
     def _own(self, place: Place, column: int) -> RowOperand:
-        """Rows of the forward."""
+        """A row operand of the forward."""
         offset, strides = self.forward.reader.strides(place)
         return RowOperand(place.value, offset, _without(strides, column), strides.get(column, 0))
 
@@ -206,21 +207,21 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What one side of a product is: probabilities, or (with dp) gradients of scores."""
+    """One side of a contraction: probabilities, or (with dp) gradients of scores."""
 
-    names: dict[int, int]  # factors of its reader -> those of the forward's
+    names: dict[int, int]  # factors of its reader -> factors of the forward
     dp: Place | None
     scale: float
 
 
 class _Pairs:
-    """Looks at one side of a product: an element for each pair of a query and a key."""
+    """Matches one side of a contraction: an element for each (query, key) pair."""
 
     def __init__(self, search: _Search, reader: Reader, place: Place) -> None:
         self.search, self.reader, self.place = search, reader, place
 
     def look(self) -> _Found | None:
-        """What it is, if it is something of this attention's."""
+        """What it is, if it belongs to this attention."""
         leaves: list[Place] = []
         self._leaves(self.place, leaves, set())
         scores = [p for p in leaves if p.value is self.search.scores]
@@ -238,7 +239,7 @@ class _Pairs:
         return None if scale is None else _Found(names, dp, scale)
 
     def _leaves(self, place: Place, found: list[Place], seen: set[Place]) -> None:
-        """The products that a place is made of, element by element."""
+        """The contractions that an elementwise expression depends on."""
         place = self.reader.through(place)
         node = place.node
         if place in seen or node is None or node not in self.reader.program.placed:
@@ -251,7 +252,7 @@ class _Pairs:
                 self._leaves(operand, found, seen)
 
     def _names(self, scores: Place) -> dict[int, int] | None:
-        """Factors by those of the forward that step through the scores alike."""
+        """Factors matched to the forward's by equal strides in the scores."""
         draft = self.reader.draft
         known = {(s, self.search.sizes[f]): f for f, s in self.search.strides.items()}
         while True:
@@ -268,7 +269,7 @@ class _Pairs:
         return found if len(found) == len(known) else None
 
     def _try(self, scores: Place, dp: Place | None, key: int) -> float | None:
-        """The number in front, if made-up rows give what they should."""
+        """The scale, if synthetic rows evaluate to the expected values."""
         s, g = rows(4), rows(5)
         made = self._made(scores, dp, key, s, g)
         if made is None:
@@ -288,7 +289,7 @@ class _Pairs:
 
 
 def _fixed(forward: Forward) -> dict[Value, float | bool]:
-    """Values that are taken to be one number: all keys are seen, and there is no bias."""
+    """Values fixed for the probe: all keys visible, and no bias."""
     found: dict[Value, float | bool] = {}
     for hidden in forward.scores.hidden:
         found[forward.reader.through(hidden.where).value] = not hidden.when

@@ -1,4 +1,4 @@
-"""Attention that a program names: the composite as a kernel."""
+"""Attention composites as kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.tile.drafts.views import lead_of
 
 
 def named_attention(program: RegionNodes, node: Node) -> Forward | None:
-    """A node that is attention, in terms of factors; None if a size is 0, or 1 where it counts."""
+    """A composite in terms of factors; None if a size is 0, or 1 where that matters."""
     if not isinstance(node.op, Attention):
         return None
     return _Named(program, node, node.op).found()
@@ -76,7 +76,7 @@ class _Named:
         )
 
     def _made(self, out: Place, shared: int) -> At | None:
-        """Where the composite's own result is, its heads taken apart into kv heads and others."""
+        """The index of the composite's result, its heads split into kv heads and groups."""
         reader = self.reader
         for _ in range(2):
             place = reader.through(out)
@@ -110,7 +110,7 @@ class _Named:
 
 
 def _number(expr: Expr) -> int | None:
-    """The factor that an index counts."""
+    """The factor of an index."""
     return expr[1][0][0] if len(expr[1]) == 1 else None
 
 

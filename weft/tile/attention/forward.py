@@ -1,4 +1,4 @@
-"""Attention in a region: two products with a softmax between them."""
+"""Matching of forward attention: two contractions with a softmax between them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ FLOATS = {"f32", "f64", "bf16", "f16"}
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Attention that was found, in terms of the factors of one reader."""
+    """A matched attention, in terms of the factors of one reader."""
 
     reader: Reader
     out: Place
     q: Place
     k: Place
     v: Place
-    scores: Scores  # of what softmax takes
-    given: Place  # what softmax takes
+    scores: Scores  # dtype of the softmax's input
+    given: Place  # the softmax's input
     scale: float
     window: Window
     mask: Hidden | None
@@ -46,17 +46,17 @@ class Forward:
     key: int
     depth: int
     column: int
-    nodes: tuple[Node, ...]  # from the product of queries and keys to the last one
-    lse: Place | None = None  # the logsumexp, if the program asks for it
+    nodes: tuple[Node, ...]  # from the contraction of queries and keys to the last one
+    lse: Place | None = None  # the logsumexp, if the program uses it
 
     @property
     def bias(self) -> Place | None:
-        """What is added to the scores."""
+        """The additive bias of the scores."""
         return self.scores.bias
 
 
 def find_forward(program: RegionNodes, node: Node) -> Forward | None:
-    """The attention that ends with a product, if there is one."""
+    """The attention that ends with a contraction, if there is one."""
     if not isinstance(node.op, DotGeneral | Dot):
         return None
     for turned, value in enumerate(node.operands):
@@ -68,11 +68,11 @@ def find_forward(program: RegionNodes, node: Node) -> Forward | None:
 
 
 def ends(program: RegionNodes, node: Node) -> Value:
-    """The value after a node and the transposes, reshapes and one cast that alone read it."""
+    """The value after a node's single-reader chain of transposes, reshapes and one cast."""
     value, casts = node.results[0], 0
     while (reader := program.only_reader(value)) is not None:
         if isinstance(reader.op, Convert):
-            casts += 1  # a second one would read what the first has rounded
+            casts += 1  # a second cast would read rounded values
             if casts > 1 or tensor(reader.results[0]).dtype.name not in FLOATS:
                 break
         elif not isinstance(reader.op, Transpose | Reshape):
@@ -82,7 +82,7 @@ def ends(program: RegionNodes, node: Node) -> Value:
 
 
 class _Search:
-    """One try."""
+    """One attempt to match."""
 
     def __init__(self, program: RegionNodes, node: Node) -> None:
         self.program = program
@@ -129,7 +129,7 @@ class _Search:
     def _softmax(
         self, weights: Place, summed: list[Expr]
     ) -> tuple[Place | None, Literal["zero", "nan"] | None]:
-        """What the weights are the softmax of along the keys, and what a row of nothing gives."""
+        """The softmax's input along the keys, and the result of an empty row."""
         given = self._power(weights, summed, set())
         if given is None:
             return None, None
@@ -146,7 +146,7 @@ class _Search:
         return (given, "zero") if not nothing.any() else (None, None)
 
     def _power(self, place: Place, summed: list[Expr], tried: set[Value]) -> Place | None:
-        """What is exponentiated, less what is subtracted from it."""
+        """The argument of the exponential, minus what is subtracted from it."""
         reader, place = self.reader, self.reader.through(place)
         node = place.node
         if node is None or place.value in tried or place.value not in self.program.powers:
@@ -222,7 +222,7 @@ class _Search:
     def _seen(
         self, scores: Scores, free: set[int], key: int
     ) -> tuple[Window, Hidden | None, Scores, int | None] | None:
-        """The window, a mask, what else there is, and the factor that counts the queries."""
+        """The window, a mask, the rest, and the factor that counts queries."""
         reader = self.reader
         sizes = {f: reader.draft.size(f) for f in free}
         keys = reader.draft.size(key)
@@ -253,7 +253,7 @@ class _Search:
     def _all_see(
         self, band: Band, fill: float, sizes: dict[int, int], bands: Bands, keys: int
     ) -> bool:
-        """Whether leaving out what is hidden is right: not if a row of it alone counts."""
+        """Whether skipping hidden keys is valid: not if a fully hidden row matters."""
         if fill == -math.inf:
             return True
         window = Window(None if band.low is None else -band.low, band.high)
@@ -263,14 +263,14 @@ class _Search:
 
 @cache
 def _tries() -> Array:
-    """Rows that tell a softmax: of all sizes, some scores -inf, in the last row all of them."""
+    """Probe rows that identify a softmax: all magnitudes, some -inf, the last row all -inf."""
     found = np.concatenate([rows(0), rows(1) * 100, rows(2), rows(3)[:1]])
     found[6, 1:4] = found[-1] = -math.inf
     return found
 
 
 def _bias_as_mask(reader: Reader, scores: Scores) -> Hidden | None:
-    """A bias of 0 where a key is seen and of much less where it is not."""
+    """A bias of 0 for visible keys and a very negative number for hidden ones."""
     assert scores.bias is not None
     place, by = reader.through(scores.bias), scores.bias_scale
     if place.node is None:
@@ -291,7 +291,7 @@ def _bias_as_mask(reader: Reader, scores: Scores) -> Hidden | None:
 
 
 def _single(listed: list[Expr]) -> int | None:
-    """The factor that an index counts, if it is one."""
+    """The factor of an index, if it is a single one."""
     if len(listed) != 1 or listed[0][0] != 0 or len(listed[0][1]) != 1:
         return None
     ((number, step),) = listed[0][1]
@@ -299,5 +299,5 @@ def _single(listed: list[Expr]) -> int | None:
 
 
 def same_numbers(found: Array | None, expected: Array) -> bool:
-    """Whether numbers are what they should be, up to rounding."""
+    """Whether numbers agree up to rounding."""
     return found is not None and np.allclose(found, expected, rtol=1e-5, atol=1e-7, equal_nan=True)

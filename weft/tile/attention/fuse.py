@@ -1,4 +1,4 @@
-"""Find attention in a region, and make it one kernel: forward, and backward if it is there."""
+"""Fusion of attention: match it in a region, forward and backward, and build kernels."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def attention_groups(
     *,
     excess_precision: bool = True,
 ) -> list[Group]:
-    """The groups of nodes that are attention; nothing else reads what they make in between."""
+    """The groups of nodes that are attention; their intermediates have no other readers."""
     found = _search(RegionNodes(placed, sizes, results, excess_precision=excess_precision))
     if _reads_inside(found):
-        # What one gives is to be read as it is there, not where it is made.
+        # Values of earlier matches are read from memory, not looked through.
         kept = [v for group in found for v in group.outputs]
         found = _search(
             RegionNodes(placed, sizes, results, kept, excess_precision=excess_precision)
@@ -59,14 +59,14 @@ def _search(program: RegionNodes) -> list[Group]:
 
 
 def _reads_inside(groups: Sequence[Group]) -> bool:
-    """Whether a group reads what only lies inside of another."""
+    """Whether a group reads an intermediate of another."""
     given = {v for group in groups for v in group.outputs}
     inside = {v for group in groups for n in group.nodes for v in n.results} - given
     return any(v in inside for group in groups for v in group.inputs)
 
 
 def _groups(program: RegionNodes, forward: Forward) -> list[Group]:
-    """The kernels of one attention: none if somebody else reads its probabilities."""
+    """The kernels of one attention; none if its probabilities have other readers."""
     drawn = _Drawing(program, forward)
     if drawn.access(forward.out, forward.query, forward.column) is None:
         return []
@@ -92,10 +92,10 @@ def _groups(program: RegionNodes, forward: Forward) -> list[Group]:
 
 
 def _may_be_wide(program: RegionNodes, nodes: Iterable[Node], out: Value) -> bool:
-    """Whether nothing inside has to be rounded before something else reads it.
+    """Whether no intermediate must be rounded before it is read.
 
-    Probabilities in f16 that only products read may have more bits: they are at most 1, and are
-    divided by their sum after the product.
+    f16 probabilities that only contractions read may keep more bits: they are at most 1, and are
+    normalized after the contraction.
     """
     inside = [v for node in nodes for v in node.results if v is not out and program.is_rounded(v)]
     if not program.excess_precision:
@@ -104,7 +104,7 @@ def _may_be_wide(program: RegionNodes, nodes: Iterable[Node], out: Value) -> boo
 
 
 def _feeds_products(program: RegionNodes, value: Value) -> bool:
-    """Whether a value is a cast, or a view of one, that nothing but products reads."""
+    """Whether a value is a cast, or a view of one, that only contractions read."""
     node = value.node
     while node is not None and type(node.op) in VIEWS:
         node = node.operands[0].node
@@ -117,7 +117,7 @@ def _feeds_products(program: RegionNodes, value: Value) -> bool:
 
 
 def _inner(program: RegionNodes, nodes: Iterable[Node]) -> set[Node]:
-    """The products among nodes, and what is made of them: not masks and the like."""
+    """The contractions among nodes, and what depends on them: not masks and the like."""
     inside: set[Node] = set()
     for node in sorted(nodes, key=program.order.__getitem__):
         if isinstance(node.op, DotGeneral | Dot) or any(v.node in inside for v in node.operands):
@@ -128,7 +128,7 @@ def _inner(program: RegionNodes, nodes: Iterable[Node]) -> set[Node]:
 def _with_nodes(
     program: RegionNodes, group: Group, nodes: set[Node], readers: set[Node] | None = None
 ) -> Group:
-    """The group with its nodes in order, and those that nobody else reads."""
+    """The group with its nodes in order, and those without other readers."""
     inside, every = {*nodes}, {*nodes} | (readers or set())
     for node in sorted({*group.nodes} - every, key=program.order.__getitem__, reverse=True):
         readers_of = [program.readers.get(v, []) for v in node.results]
@@ -140,7 +140,7 @@ def _with_nodes(
 
 
 def _named_group(program: RegionNodes, named: Forward) -> list[Group]:
-    """The kernel of a composite, and of what only it reads: several may share a mask."""
+    """The kernel of a composite with its private producers; several may share a mask."""
     group = _forward_group(_Drawing(program, named), lse=named.lse is not None)
     if group is None:
         return []
@@ -152,7 +152,7 @@ def _named_group(program: RegionNodes, named: Forward) -> list[Group]:
 
 
 def _is_private(program: RegionNodes, nodes: Iterable[Node], outputs: Sequence[Value]) -> bool:
-    """Whether what nodes make is read by nobody else, but for what they give."""
+    """Whether the nodes' values have no other readers, except their outputs."""
     inside = {*nodes}
     made = [v for n in inside if n.operands for v in n.results if v not in outputs]
     return not any(
@@ -163,7 +163,7 @@ def _is_private(program: RegionNodes, nodes: Iterable[Node], outputs: Sequence[V
 
 @dataclass
 class _Drawing:
-    """The operands of a kernel as they are asked for, and where their elements lie."""
+    """Collects a kernel's operands on demand, with their strides."""
 
     program: RegionNodes
     forward: Forward
@@ -179,30 +179,30 @@ class _Drawing:
         self.outer = tuple(order)
 
     def number(self, value: Value) -> int:
-        """The number of an input."""
+        """The operand number of an input."""
         return self.inputs.setdefault(value, len(self.inputs))
 
     def placed(
         self, number: int, strides: Mapping[int, int], row: int | None, column: int, offset: int = 0
     ) -> Access | None:
-        """An access from the strides of factors and the stride of columns."""
+        """An access from the strides of factors and the column stride."""
         if any(f not in self.outer and f != row for f in strides):
             return None
         outer = tuple([strides.get(f, 0) for f in self.outer])
         return Access(number, outer, 0 if row is None else strides.get(row, 0), column, offset)
 
     def access(self, place: Place, row: int | None, column: int | None) -> Access | None:
-        """An input where the forward reads it."""
+        """An input as the forward reads it."""
         offset, strides = self.forward.reader.strides(place)
         along = 0 if column is None else strides.pop(column, 0)
         return self.placed(self.number(place.value), strides, row, along, offset)
 
     def rows(self, rows: RowOperand, row: int | None) -> Access | None:
-        """An input where the backward reads it."""
+        """An input as the backward reads it."""
         return self.placed(self.number(rows.value), rows.strides, row, rows.column, rows.offset)
 
     def operands(self, outputs: Sequence[Operand]) -> tuple[Operand, ...]:
-        """The operands: what is read, then what is written."""
+        """The operands: inputs, then outputs."""
         return (*[self.input(v) for v in self.inputs], *outputs)
 
     def input(self, value: Value) -> Operand:
@@ -214,7 +214,7 @@ class _Drawing:
         return Operand(tensor(value).dtype, self.program.shape(value), output=True)
 
     def lse(self) -> tuple[Value, Operand, tuple[int, ...]]:
-        """The logsumexp: a value that no node makes, its stack, and its strides by outer dim."""
+        """The logsumexp: a value without a node, its stack, and its strides by outer dim."""
         f, size = self.forward, self.forward.reader.draft.size
         lead = len(self.program.sizes)
         heads = [[n for n, _ in e[1]] for e in f.out.at[:lead]]
@@ -232,7 +232,7 @@ class _Drawing:
 
 
 def _forward_group(drawn: _Drawing, *, lse: bool) -> Group | None:
-    """The kernel of attention that was found; None if its strides do not fit."""
+    """The kernel of a matched attention; None if its strides do not fit."""
     f = drawn.forward
     kernel = _plain(drawn)
     if kernel is None:
@@ -260,7 +260,7 @@ def _forward_group(drawn: _Drawing, *, lse: bool) -> Group | None:
 
 
 def _plain(drawn: _Drawing) -> Attention | None:
-    """What forward and backward have in common, with the inputs as operands."""
+    """The common part of forward and backward, with the inputs as operands."""
     f = drawn.forward
     drawn.inputs.clear()
     q = drawn.access(f.q, f.query, f.depth)
@@ -298,7 +298,7 @@ def _plain(drawn: _Drawing) -> Attention | None:
 
 
 def _backward_group(drawn: _Drawing, first: Group, found: Backward) -> Group | None:
-    """The kernel of the gradients; it reads what the forward kernel gives."""
+    """The kernel of the gradients, which reads the forward kernel's outputs."""
     f, kernel = drawn.forward, _plain(drawn)
     assert isinstance(first.kernel, Attention) and first.kernel.lse is not None
     out, dout = drawn.access(f.out, f.query, f.column), drawn.rows(found.dout, f.query)
@@ -319,7 +319,8 @@ def _backward_group(drawn: _Drawing, first: Group, found: Backward) -> Group | N
         return None
     dq, dk, dv = (p for p in places if p is not None)
     if [not s for s in dk.outer] != [not s for s in dv.outer] or not all(dq.outer):
-        return None  # keys and values must be shared alike, and every query has its own gradient
+        # keys and values must be shared in the same way, and every query has its own gradient
+        return None
     gradients = Gradients(dout, dq, dk, dv, None, found.dq.scale, found.dk.scale)
     outputs = [drawn.output(w.value) for w, _ in written]
     stack = replace(first.kernel.operands[first.kernel.lse.operand], output=False)
@@ -331,7 +332,7 @@ def _backward_group(drawn: _Drawing, first: Group, found: Backward) -> Group | N
 
 
 def _named(kernel: Attention) -> Attention:
-    """The kernel with a name that tells it from others."""
+    """The kernel with a unique name."""
     digest = hashlib.sha256(repr(kernel).encode()).hexdigest()[:8]
     way = "attention" if kernel.gradients is None else "attention_backward"
     return replace(kernel, name=f"{way}_{digest}")

@@ -1,7 +1,7 @@
-"""What a row-wise chain of nodes computes, found out by trying: is it a softmax?
+"""Probing: row-wise chains of nodes are identified by evaluating them (is it a softmax?).
 
-Every element of such a chain depends on one row of its inputs only. So a few rows of made-up
-numbers tell what the chain does, in whatever order and form it is written.
+Every element of such a chain depends on one row of its inputs only. So a few synthetic rows
+identify its function, in whatever order and form it is spelled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FOLDS = {"add": np.add, "max": np.maximum, "min": np.minimum, "mul": np.multipl
 
 
 class Probe:
-    """Tries chains on arrays of rows and keys; a part that does not vary along one has size 1."""
+    """Evaluates chains on arrays of rows and keys; a part that is constant along one has size 1."""
 
     def __init__(
         self,
@@ -36,27 +36,27 @@ class Probe:
         fixed: Mapping[Value, float | bool] | None = None,
     ) -> None:
         self.reader = reader
-        self.row = row  # the indices along a row: what reductions run over
+        self.row = row  # indices along a row: the reduced ones
         self.known: dict[Place, Array | None] = dict(given)
-        self.fixed = fixed or {}  # values that are one number everywhere
+        self.fixed = fixed or {}  # values fixed to one number
         self.splits = len(reader.draft.parts)
 
     def __call__(self, place: Place) -> Array | None:
-        """The numbers of a place; None if it depends on more than what is given."""
+        """The numbers at a place; None if it depends on other inputs."""
         place = self.reader.through(place)
         if len(self.reader.draft.parts) > self.splits:
-            return None  # factors were taken apart: what is known is no longer spelled as it was
+            return None  # factors were split: known places no longer match
         if place.value in self.fixed:
             return np.array([[self.fixed[place.value]]])
         if place not in self.known:
-            self.known[place] = None  # not known while it is looked for
+            self.known[place] = None  # cycle guard
             with np.errstate(all="ignore"):
                 self.known[place] = self._found(place)
         return self.known[place]
 
     def _found(self, place: Place) -> Array | None:
         node = place.node
-        if node is not None and isinstance(node.op, Constant):  # wherever it stands
+        if node is not None and isinstance(node.op, Constant):  # independent of the place
             return _wide(node.op.value.elements) if node.op.value.is_splat else None
         if node is None or node not in self.reader.program.placed:
             return None
@@ -90,7 +90,7 @@ class Probe:
         return _folded(how, values, begin)
 
     def _along(self, place: Place) -> list[Expr]:
-        """The row's indices, with those of size 1 between them."""
+        """The row's indices, with size-1 dims between them."""
         assert place.node is not None and isinstance(place.node.op, Reduce)
         shape, given = tensor(place.node.operands[0]).sizes, iter(self.row)
         return [next(given) if shape[d] > 1 else (0, ()) for d in place.node.op.folded]
@@ -116,5 +116,5 @@ def softmax(scores: Array) -> Array:
 
 @cache
 def rows(seed: int) -> Array:
-    """Rows of made-up numbers."""
+    """Synthetic rows."""
     return np.random.default_rng(seed).standard_normal((3, 5)) * 3.0

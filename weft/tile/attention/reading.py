@@ -1,4 +1,4 @@
-"""Reading a region backwards from one of its values: what lies where, in terms of factors."""
+"""Backward traversal of a region from a value: which element is read where, by factors."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Place:
 
     @property
     def node(self) -> Node | None:
-        """What makes the value."""
+        """The node that defines the value."""
         return self.value.node
 
 
 class RegionNodes:
-    """The nodes of a region where they stand, who reads what, and what must be there at the end."""
+    """The nodes of a region, the readers of values, and the required results."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class RegionNodes:
         self.order = {p.node: n for n, p in enumerate(placed)}
         self.sizes = sizes
         self.results = set(results)
-        self.kept = set(kept)  # values that are there, and not to be looked through
+        self.kept = set(kept)  # materialized values, not looked through
         self.masks: dict[Value, int] = {}
         self.readers: dict[Value, list[Node]] = {}
         for p in placed:
@@ -61,7 +61,7 @@ class RegionNodes:
 
     @cached_property
     def products(self) -> dict[Op, list[Node]]:
-        """Matrix products, by their op."""
+        """Matrix contractions, by op."""
         found: dict[Op, list[Node]] = {}
         for node in self.order:
             if isinstance(node.op, DotGeneral | Dot):
@@ -70,7 +70,7 @@ class RegionNodes:
 
     @cached_property
     def powers(self) -> set[Value]:
-        """Exponentials, and what is made of them element by element."""
+        """Exponentials, and elementwise functions of them."""
         found: set[Value] = set()
         for node in self.order:
             made = isinstance(node.op, Exponential) or any(v in found for v in node.operands)
@@ -85,12 +85,12 @@ class RegionNodes:
         return (*head, *tensor(value).sizes)
 
     def is_rounded(self, value: Value) -> bool:
-        """Whether a value has to be rounded to its type before anything else reads it."""
+        """Whether a value must be rounded to its type before it is read."""
         dtype = tensor(value).dtype
         return is_rounded(dtype, excess_precision=self.excess_precision)
 
     def only_reader(self, value: Value) -> Node | None:
-        """The one node that reads a value, if the value is needed nowhere else."""
+        """The only reader of a value, if it is needed nowhere else."""
         readers = self.readers.get(value, [])
         if value in self.kept:
             return None
@@ -98,7 +98,7 @@ class RegionNodes:
 
 
 class Reader:
-    """Goes from a value to what it is made of, and keeps the nodes that it went through."""
+    """Traverses from a value to its inputs, and records the nodes on the way."""
 
     def __init__(self, program: RegionNodes) -> None:
         self.program = program
@@ -107,18 +107,18 @@ class Reader:
         self.root: Value | None = None
 
     def all_of(self, value: Value) -> Place:
-        """Every element of a value, where reading begins: a factor for each of its dims."""
+        """Every element of a value: a factor for each of its dims."""
         self.root = value
         return Place(value, self.draft.along(self.program.shape(value), len(self.program.sizes)))
 
     def fresh(self, place: Place) -> Place:
-        """A place in factors that are not taken apart."""
+        """A place in unsplit factors."""
         if not self.draft.parts:
             return place
         return Place(place.value, tuple([self.draft.fresh(e) for e in place.at]))
 
     def through(self, place: Place) -> Place:
-        """What a place reads once transposes, broadcasts and the like are looked through."""
+        """The place that is read through transposes, broadcasts and other views."""
         while (placed := self._placed(place)) is not None and sees_through(placed):
             kept = place.value in self.program.kept and place.value is not self.root
             if kept or placed.node.op.collective:
@@ -147,7 +147,7 @@ class Reader:
         ]
 
     def reduced(self, place: Place, over: Sequence[Expr]) -> tuple[Place, Place]:
-        """What a reduction combines, at indices along the dims that it reduces, and its start."""
+        """The operand of a reduction, at indices along the reduced dims, and its init."""
         placed = self.enter(place)
         op, lead = placed.node.op, len(self.program.sizes)
         assert isinstance(op, Reduce)
@@ -159,7 +159,7 @@ class Reader:
         return Place(first, (*heads[0], *own)), Place(start, heads[1])
 
     def product(self, place: Place) -> tuple[Place, Place, list[Expr]]:
-        """The two sides of a product, and the indices along what is summed."""
+        """The two sides of a contraction, and the indices along the summed dims."""
         placed = self.enter(place)
         dims, (lhs, rhs) = dot_dims(placed.node), placed.node.operands
         lead, own = len(self.program.sizes), place.at[len(self.program.sizes) :]
@@ -181,18 +181,18 @@ class Reader:
         return Place(lhs, (*heads[0], *left)), Place(rhs, (*heads[1], *right)), summed
 
     def strides(self, place: Place) -> tuple[int, dict[int, int]]:
-        """Where elements of a value lie in memory: an offset, and a stride for each factor."""
+        """The memory layout of a place: an offset, and a stride for each factor."""
         place = self.fresh(place)
         offset, terms = linear(place.at, self.program.shape(place.value))
         return offset, dict(terms)
 
     def is_product(self, place: Place) -> bool:
-        """Whether a place is an element of a matrix product."""
+        """Whether a place is an element of a contraction."""
         placed = self._placed(place)
         return placed is not None and isinstance(placed.node.op, DotGeneral | Dot)
 
     def enter(self, place: Place) -> StackedNode:
-        """The node that makes a place, which is one of the region's."""
+        """Record and return the node of a place in this region."""
         placed = self._placed(place)
         assert placed is not None, "a value of this region"
         self.seen[placed.node] = None

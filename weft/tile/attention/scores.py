@@ -1,4 +1,4 @@
-"""From the numbers that softmax takes down to the product of queries and keys."""
+"""Matching of scores: from the softmax's input down to the contraction of queries and keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.tile.drafts.draft import tensor
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """Where a score is replaced: where a boolean has a value, by which number."""
+    """Masking: where a boolean has a value, the score is replaced by a number."""
 
     where: Place
     when: bool
@@ -26,7 +26,7 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """scale * product + bias_scale * bias, some of it hidden."""
+    """scale * product + bias_scale * bias, partly masked."""
 
     product: Place
     scale: float = 1.0
@@ -36,7 +36,7 @@ class Scores:
 
 
 def scores_of(reader: Reader, place: Place) -> Scores | None:
-    """How a place is made of a matrix product, if it is made of one."""
+    """The score form of a place, if it is based on a contraction."""
     place = reader.through(place)
     if reader.is_product(place):
         return Scores(place)
@@ -85,7 +85,7 @@ def _add(reader: Reader, place: Place) -> Iterator[Scores | None]:
 
 
 def _subtract(reader: Reader, place: Place) -> Iterator[Scores | None]:
-    """scores - bias, as ALiBi is often written, or bias - scores."""
+    """scores - bias, a common form of ALiBi, or bias - scores."""
     one, other = reader.operands(place)
     for inner, bias, sign in ((one, other, 1.0), (other, one, -1.0)):
         found = _scaled(scores_of(reader, inner), sign)
@@ -131,7 +131,7 @@ def _scaled(found: Scores | None, by: float) -> Scores | None:
 
 
 def number(reader: Reader, place: Place) -> float | None:
-    """What a place is everywhere, if it is one real number."""
+    """The number at a place, if it is constant."""
     place = reader.through(place)
     node = place.node
     if node is None or not isinstance(node.op, Constant) or not node.op.value.is_splat:
@@ -141,7 +141,7 @@ def number(reader: Reader, place: Place) -> float | None:
 
 
 def source(reader: Reader, place: Place) -> Place:
-    """A place as narrow as it is stored: casts to a wider float change no number."""
+    """A place before widening casts, which change no number."""
     place = reader.through(place)
     while place.node is not None and isinstance(place.node.op, Convert):
         given = tensor(place.node.operands[0]).dtype
@@ -153,7 +153,7 @@ def source(reader: Reader, place: Place) -> Place:
 
 
 def unscaled(reader: Reader, place: Place) -> tuple[Place, float]:
-    """The source of a place without the numbers that it is multiplied by, and these."""
+    """The source of a place without its constant factors, and these."""
     place = source(reader, place)
     node, op = place.node, place.node and place.node.op
     if node is None or node not in reader.program.placed or type(op) not in (Multiply, Divide):

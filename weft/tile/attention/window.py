@@ -1,4 +1,4 @@
-"""Which keys a query sees, when that is a matter of their positions alone."""
+"""Windows: masks that depend on the positions of query and key alone."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from weft.tile.attention.scores import number
 from weft.tile.drafts.draft import tensor
 from weft.tile.drafts.index import Expr, plus, times
 
-LIMIT = 1 << 24  # elements of a constant that are looked at one by one
+LIMIT = 1 << 24  # elements of a constant that are compared one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Pairs with low <= key - query <= high; None is no bound."""
+    """Pairs with low <= key - query <= high; None: unbounded."""
 
     low: int | None = None
     high: int | None = None
@@ -42,7 +42,7 @@ class Band:
         return Band(max(lows, default=None), min(highs, default=None))
 
     def outside(self) -> Band | None:
-        """The pairs that are not in it, if that is a band."""
+        """The complement, if it is a band."""
         match self.low, self.high:
             case None, int(high):
                 return Band(high + 1, None)
@@ -52,19 +52,19 @@ class Band:
 
 
 class Bands:
-    """Finds the bands that booleans over queries and keys stand for."""
+    """Finds the bands of booleans over queries and keys."""
 
     def __init__(self, reader: Reader, queries: dict[int, int], key: int, keys: int) -> None:
         self.reader = reader
-        self.queries = queries  # factors that may count the queries, and their sizes
+        self.queries = queries  # candidate query factors and their sizes
         self.key, self.keys = key, keys
-        self.query: int | None = None  # the one that the bands found so far are about
+        self.query: int | None = None  # the query factor of the bands found so far
 
     def find(self, place: Place, when: bool) -> Band | None:
-        """The band of the pairs for which a boolean has a value."""
+        """The band of pairs for which a boolean has a value."""
         place = self.reader.through(place)
         node = place.node
-        if node is not None and isinstance(node.op, Constant):  # wherever it stands
+        if node is not None and isinstance(node.op, Constant):  # independent of the place
             return self._constant(place, when)
         if node is None or node not in self.reader.program.placed:
             return None
@@ -106,7 +106,7 @@ class Bands:
         return True
 
     def _index(self, place: Place) -> Expr | None:
-        """An integer as an expression of factors."""
+        """An integer as an affine expression of factors."""
         place = self.reader.through(place)
         node = place.node
         if node is None or node not in self.reader.program.placed:
@@ -196,7 +196,7 @@ def _pairs(array: Array, at: tuple[Expr, ...], key: int, queries: int, keys: int
 
 
 def band_of(seen: Array) -> Band | None:
-    """The band that a boolean matrix of queries and keys is, if it is one."""
+    """The band of a boolean matrix of queries and keys, if it is one."""
     queries, keys = seen.shape
     apart = np.arange(keys)[None] - np.arange(queries)[:, None]
     inside = apart[seen]
@@ -209,5 +209,5 @@ def band_of(seen: Array) -> Band | None:
 
 
 def hides(fill: float, bits: int) -> bool:
-    """Whether a score so low takes no part in softmax, beside any that is seen."""
+    """Whether a fill is so low that it vanishes in softmax beside any visible score."""
     return fill == -math.inf or fill <= (-1e4 if bits == 16 else -1e9)

@@ -1,1 +1,1 @@
-"""Drafts: kernels in the making, and the steps that each op becomes in them."""
+"""Drafts: kernels under construction, and the lowering of each op to steps."""

@@ -1,9 +1,9 @@
-"""A convolution as a product: places of the output by window and input features by output features.
+"""Convolution as a contraction: output positions by (window, input features), by output features.
 
-Padding is where a load's guards do not hold. Groups are a factor of both sides. Where the input is
-spread out (the backward pass of a strided convolution), every L-th element of the window meets an
-element of the input: the output is counted in L phases, each of which has its own part of the
-window. A window that moves in steps over an input that is spread out is left to others.
+Padding is a failed guard of a load. Groups are a factor of both sides. With base dilation L (the
+backward pass of a strided convolution), every L-th element of the window meets an element of the
+input: the output is split into L phases, each with its own part of the window. Strides together
+with base dilation are not supported here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from weft.ops.elementwise.pointwise import Multiply
 from weft.ops.window import WindowDims
 from weft.target import Target
 
-FactorTerms = dict[int, int]  # an affine number: coefficients by factor; that of -1 is the offset
+FactorTerms = dict[int, int]  # an affine index: coefficients by factor; that of -1 is the offset
 
 
 @dataclass
@@ -44,24 +44,24 @@ class _Loops:
     factors: list[Factor] = field(default_factory=list)
 
     def add(self, name: str, size: int, *, summed: bool = False, device: bool = False) -> int:
-        """A factor; its number."""
+        """Add a factor; returns its number."""
         self.factors.append(Factor(name, size, "reduction" if summed else "parallel", device))
         return len(self.factors) - 1
 
     def affine(self, terms: FactorTerms) -> Affine:
-        """The number, with a stride for every factor."""
+        """The affine index, with a stride for every factor."""
         strides = tuple([terms.get(n, 0) for n in range(len(self.factors))])
         return Affine(strides, terms.get(-1, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class _Spatial:
-    """One spatial dim: its index in the input, the kernel and the output, and what must hold."""
+    """One spatial dim: its index in the input, the kernel and the output, and its guards."""
 
     input: FactorTerms
     kernel: FactorTerms
     output: FactorTerms
-    limits: tuple[int, int, int]  # the sizes; an index outside of one is not to be met
+    limits: tuple[int, int, int]  # sizes; an index outside of one is guarded
 
 
 def convolution_kernel(placed: StackedNode, sizes: Sequence[int], target: Target) -> Kernel | None:
@@ -83,7 +83,7 @@ def convolution_kernel(placed: StackedNode, sizes: Sequence[int], target: Target
 
 
 class _Maker:
-    """Makes one kernel."""
+    """Builds one kernel."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class _Maker:
             ]
         )
         self.loops = _Loops()
-        # for each operand the index along each of its dims, leading ones first
+        # per operand, the index along each of its dims, leading ones first
         self.at: list[list[FactorTerms]] = [[{} for _ in o.shape] for o in self.operands]
         self.guards: list[list[tuple[FactorTerms, int]]] = [[], [], []]
 
     def kernel(self) -> Kernel:
-        """All of it."""
+        """The whole kernel."""
         self._devices()
         self._features()
         dims = self.op.dimension_numbers
@@ -133,7 +133,7 @@ class _Maker:
                         at[dim] = {number: 1}
 
     def _features(self) -> None:
-        """Groups, batch, and the features of both sides."""
+        """The factors of groups, batch, and features of both sides."""
         op, lead, (_, rhs, out) = self.op, self.lead, self.types
         dims = op.dimension_numbers
         groups = op.feature_group_count * op.batch_group_count
@@ -157,7 +157,7 @@ class _Maker:
         result[lead + dims.output_feature_dimension] = {o: 1, group: made}
 
     def _spatial(self, n: int, a: int, b: int, c: int) -> _Spatial:
-        """The factors of one spatial dim, and what they index."""
+        """The factors of one spatial dim, and its indices."""
         window = self.window
         sizes = (self.types[0].sizes[a], self.types[1].sizes[b], self.types[2].sizes[c])
         base, low, length = window.base_dilations[n], window.padding[n][0], sizes[1]
@@ -166,7 +166,7 @@ class _Maker:
             w = self.loops.add(f"w{n}", length, summed=True)
             index = {x: window.strides[n], w: window.window_dilations[n], -1: -low}
             return _Spatial(index, self._turned(n, {w: 1}, length), {x: 1}, sizes)
-        # Place base * y + low - phase sees, with element base * v + phase, the input's y + v.
+        # Position base * y + low - phase covers, with element base * v + phase, the input's y + v.
         first = -(low // base)
         last = (sizes[2] - 1 + base - 1 - low) // base
         y = self.loops.add(f"y{n}", last - first + 1)
@@ -184,7 +184,7 @@ class _Maker:
         return {**{f: -c for f, c in index.items()}, -1: length - 1}
 
     def _guard(self, operand: int, index: FactorTerms, size: int) -> None:
-        """Take note that an index must lie in 0..size, where it might not."""
+        """Add a guard that an index lies in 0..size, where it might not."""
         low = high = index.get(-1, 0)
         for factor, by in index.items():
             if factor >= 0:
@@ -194,7 +194,7 @@ class _Maker:
             self.guards[operand].append((index, size))
 
     def _place(self, operand: int) -> FactorTerms:
-        """The place in row-major order."""
+        """The row-major index."""
         total: FactorTerms = {}
         for index, size in zip(self.at[operand], self.operands[operand].shape, strict=True):
             total = {f: c * size for f, c in total.items()}
@@ -222,7 +222,7 @@ class _Maker:
         return Kernel(name, tuple(self.loops.factors), self.operands, steps)
 
     def _is_thin(self) -> bool:
-        """Whether groups are so small that a product has nothing to use twice."""
+        """Whether groups are so small that a contraction has no reuse."""
         rhs, dims = self.types[1], self.op.dimension_numbers
         groups = self.op.feature_group_count * self.op.batch_group_count
         depth = rhs.sizes[dims.kernel_input_feature_dimension]
@@ -233,7 +233,7 @@ class _Maker:
 def _summed_products(
     loads: tuple[Load, Load], summed: tuple[int, ...], dtype: DType
 ) -> tuple[Step, ...]:
-    """The sum of the products of two loads, held in a type with room for it."""
+    """The sum of products of two loads, in a wide enough accumulator."""
     held = held_in(dtype)
     if held is dtype:
         product: tuple[Step, ...] = (*loads, Apply(Multiply(), (0, 1), dtype))

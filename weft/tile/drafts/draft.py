@@ -1,7 +1,7 @@
-"""A kernel in the making: what it computes at which points, and what it still waits for.
+"""A kernel under construction: computed instances, and pending ones.
 
-A draft is made from its outputs backwards. It wants values at places; a value that its own nodes
-make is defined by wanting their operands, and what nobody defines is read from memory in the end.
+A draft is built from its outputs backwards. It requests values at indices (instances); one that its
+own nodes compute is defined by requesting their operands, and those left undefined become loads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ StepKey: TypeAlias = tuple[Value, At, tuple[Bound, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a step is written in once the factors are known: affine forms of expressions."""
+    """The final numbering: affine forms of expressions once the factors are fixed."""
 
     affine: Callable[[Expr], Affine]
     operand: Callable[[Value], int]
@@ -35,9 +35,9 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """How an instance is computed: from which others, and by which step.
+    """The definition of an instance: its arguments, and its step.
 
-    Without a step it is the same as its only argument.
+    Without a step it is an alias of its only argument.
     """
 
     args: tuple[int, ...]
@@ -45,26 +45,26 @@ class Definition:
 
 
 class Draft:
-    """A group of nodes that is to become one kernel."""
+    """A group of nodes that will become one kernel."""
 
     def __init__(self, position: int) -> None:
-        self.position = position  # of its first output in the program
-        self.sizes: list[int] = []  # of the factors
-        self.devices: set[int] = set()  # factors that count devices
-        self.parts: dict[int, tuple[int, int, int]] = {}  # a split factor: major, minor, its size
-        self.made: dict[StepKey, int] = {}  # instances, numbered
-        self.keys: list[StepKey | None] = []  # of each instance; None for those without a value
+        self.position = position  # position of its first output in the program
+        self.sizes: list[int] = []  # sizes of the factors
+        self.devices: set[int] = set()  # device factors
+        self.parts: dict[int, tuple[int, int, int]] = {}  # split factors: major, minor, minor size
+        self.made: dict[StepKey, int] = {}  # numbered instances
+        self.keys: list[StepKey | None] = []  # dtype of each instance; None without a value
         self.definitions: list[Definition | None] = []
-        self.pending: dict[Value, list[int]] = {}  # instances that nobody defines yet
-        # Factors that are no loops: an index that is known later, the instance that it is, its end.
+        self.pending: dict[Value, list[int]] = {}  # undefined instances
+        # Dynamic indices: pseudo-factors, each with the instance of its value, and its limit.
         self.later: dict[int, tuple[int, int]] = {}
         self.outputs: list[tuple[Value, int]] = []
         self.nodes: dict[Node, None] = {}
-        self.root: tuple[int, ...] = ()  # the factors of the first output, major first
-        self.rows: tuple[int, ...] = ()  # the factors that are reduced along
-        self.contract: int | None = None  # the instance that is a product
-        self.upstream: set[int] = set()  # instances that the product's operands are made of
-        self.summed: tuple[int, int] | None = None  # a sum over devices, and what is summed
+        self.root: tuple[int, ...] = ()  # factors of the first output, major first
+        self.rows: tuple[int, ...] = ()  # reduced factors
+        self.contract: int | None = None  # the instance of the contraction
+        self.upstream: set[int] = set()  # transitive inputs of the contraction
+        self.summed: tuple[int, int] | None = None  # a sum over devices, and its operand
 
     # Factors
 
@@ -73,14 +73,14 @@ class Draft:
         return self.sizes[number]
 
     def new(self, size: int, *, device: bool = False) -> int:
-        """A factor of that size."""
+        """A new factor."""
         self.sizes.append(size)
         if device:
             self.devices.add(len(self.sizes) - 1)
         return len(self.sizes) - 1
 
     def along(self, shape: Sequence[int], lead: int) -> At:
-        """A new factor for each dim of a stack that has more than one element."""
+        """A new factor for each dim of a stack with more than one element."""
         return tuple(
             [
                 (0, ()) if size == 1 else factor(self.new(size, device=dim < lead))
@@ -89,13 +89,13 @@ class Draft:
         )
 
     def known_later(self, index: int, limit: int) -> Expr:
-        """What an instance will be at run time, kept in 0..limit, as an index."""
+        """A dynamic index: an instance's run-time value, clamped to 0..limit."""
         number = self.new(limit + 1)
         self.later[number] = (index, limit)
         return factor(number)
 
     def split(self, wish: Split) -> None:
-        """Take a factor apart, everywhere."""
+        """Split a factor, everywhere."""
         number, inner = wish.factor, wish.inner
         device = number in self.devices
         major = self.new(self.sizes[number] // inner, device=device)
@@ -115,7 +115,7 @@ class Draft:
         )
 
     def fresh(self, expr: Expr) -> Expr:
-        """An expression in factors that are not split."""
+        """An expression in unsplit factors."""
         if not self.parts or all(number not in self.parts for number, _ in expr[1]):
             return expr
         terms: dict[int, int] = {}
@@ -130,7 +130,7 @@ class Draft:
         return (expr[0], tuple(sorted(terms.items())))
 
     def spelled(self, factors: tuple[int, ...]) -> tuple[int, ...]:
-        """Factors with those that are split replaced by their parts, major first."""
+        """Factors with split ones replaced by their parts, major first."""
         found: list[int] = []
         for number in factors:
             if number in self.parts:
@@ -143,7 +143,7 @@ class Draft:
     # Instances
 
     def instance(self, value: Value, at: At, bounds: tuple[Bound, ...] = ()) -> int:
-        """The number of a value at a place; it is pending if it is new."""
+        """The number of a value at an index; pending if it is new."""
         key = (value, at, bounds)
         found = self.made.get(key)
         if found is None:
@@ -154,13 +154,13 @@ class Draft:
         return found
 
     def anonymous(self, definition: Definition) -> int:
-        """An instance of nothing that the program names."""
+        """An instance without a value of the program."""
         self.keys.append(None)
         self.definitions.append(definition)
         return len(self.keys) - 1
 
     def define(self, number: int, definition: Definition) -> None:
-        """Say how an instance is computed."""
+        """Define an instance."""
         self.definitions[number] = definition
         if number in self.upstream:
             self.upstream.update(definition.args)
@@ -172,19 +172,19 @@ class Draft:
                 del self.pending[key[0]]
 
     def at(self, number: int) -> At:
-        """Where an instance is wanted."""
+        """The index of an instance."""
         key = self.keys[number]
         assert key is not None, "an instance of a value"
         return key[1]
 
     def bounds(self, number: int) -> tuple[Bound, ...]:
-        """Where an instance matters: elsewhere nothing is read for it."""
+        """The bounds outside of which an instance is not needed: no loads there."""
         key = self.keys[number]
         assert key is not None, "an instance of a value"
         return key[2]
 
     def needed(self, bounds: Sequence[Bound]) -> tuple[Bound, ...]:
-        """The bounds that do not hold anyway."""
+        """The bounds that are not trivially true."""
         return tuple([b for b in bounds if not always(b, self.size)])
 
     def inside(self, at: Sequence[Expr], shape: Sequence[int]) -> tuple[Bound, ...]:
@@ -196,15 +196,15 @@ class Draft:
                 found.append((expr, 0, size))
         return tuple(found)
 
-    # What it costs
+    # Cost
 
     def points(self, at: Sequence[Expr]) -> int:
-        """How many points there are of the factors that indices depend on."""
+        """The number of points of the factors that indices depend on."""
         return math.prod(self.sizes[n] for n in factors_of(at) - self.later.keys())
 
     @property
     def volume(self) -> int:
-        """How many points the first output has."""
+        """The number of points of the first output."""
         return math.prod(self.sizes[n] for n in self.root)
 
 

@@ -1,4 +1,4 @@
-"""From a draft to a kernel: factors numbered, operands listed, steps in order, loops scheduled."""
+"""From a draft to a kernel: number factors, list operands, order steps, schedule loops."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def finished(draft: Draft, shape: ShapeOf, target: Target) -> Group:
 
 
 def _factors(draft: Draft) -> dict[int, int]:
-    """The factors in use, numbered: those of the first output, then the others."""
+    """The used factors, numbered: those of the first output, then the others."""
     used: dict[int, None] = dict.fromkeys(draft.root)
     for number in _reached(draft):
         key = draft.keys[number]
@@ -68,7 +68,7 @@ def _factors(draft: Draft) -> dict[int, int]:
 
 
 def _reached(draft: Draft) -> list[int]:
-    """The instances that outputs are computed from, each after those that read it."""
+    """The instances that outputs depend on, in reverse topological order."""
     found: dict[int, None] = {}
     todo = [number for _, number in draft.outputs]
     while todo:
@@ -86,7 +86,7 @@ def _reached(draft: Draft) -> list[int]:
 
 
 def _loops_alone(draft: Draft, expr: Expr) -> tuple[Expr, list[tuple[int, int]]]:
-    """What loops contribute to an expression, and what is known later."""
+    """The loop part of an expression, and its dynamic part."""
     offset, terms = draft.fresh(expr)
     later = [(f, c) for f, c in terms if f in draft.later]
     return (offset, tuple([(f, c) for f, c in terms if f not in draft.later])), later
@@ -102,7 +102,7 @@ def _steps(
     operands = {v: n for n, v in enumerate(inputs)}
     terms = _terms(draft, operands, numbering, shape)
     steps: list[Step] = []
-    where: dict[int, int] = {}  # the step of an instance
+    where: dict[int, int] = {}  # step number by instance
 
     def visit(number: int) -> int:
         found = where.get(number)
@@ -164,7 +164,7 @@ def _terms(
 
 
 def named(kernel: Kernel, target: Target) -> Kernel:
-    """The kernel as its target schedules it, with the name that it then has."""
+    """The kernel as scheduled by its target, with its name."""
     schedule = target.schedule(kernel)
     name = _name(kernel.steps, kernel.factors, kernel.operands, schedule)
     return replace(kernel, name=name, schedule=schedule)
@@ -172,7 +172,7 @@ def named(kernel: Kernel, target: Target) -> Kernel:
 
 @lru_cache(maxsize=4096)
 def _name(steps: tuple[Step, ...], *parts: object) -> str:
-    """What is computed in short, and a number that tells kernels apart."""
+    """A short description of the computation, and a digest that makes it unique."""
     ops = [s.op.name.rpartition(".")[2] for s in steps if isinstance(s, Apply)]
     kinds = [type(s).__name__.lower() for s in steps if isinstance(s, Reduce | Contract)]
     short = "_".join([*dict.fromkeys(kinds), *dict.fromkeys(ops)][:4]) or "copy"

@@ -1,4 +1,4 @@
-"""Indices as affine expressions of a kernel's factors, and what reshapes make of them."""
+"""Indices as affine expressions of a kernel's factors, and their reshaping."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-# An offset, and the coefficient of each factor that counts, in the order of the factors' numbers.
+# An offset, and the nonzero coefficients of factors, in the order of factor numbers.
 Expr: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
 At: TypeAlias = tuple[Expr, ...]  # one for each dim of a stack
 Bound: TypeAlias = tuple[Expr, int, int]  # low <= expression < high
-Size: TypeAlias = Callable[[int], int]  # of a factor
+Size: TypeAlias = Callable[[int], int]  # size of a factor
 
 ZERO: Expr = (0, ())
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A factor has to be taken apart, so that its minor part has a size."""
+    """A request to split a factor, with the size of its minor part."""
 
     factor: int
     inner: int
@@ -42,7 +42,7 @@ def plus(one: Expr, other: Expr) -> Expr:
 
 
 def times(expr: Expr, by: int, add: int = 0) -> Expr:
-    """An expression times a number, and another one added."""
+    """An expression times a number, plus another one."""
     if by == 0:
         return (add, ())
     if by == 1:
@@ -51,7 +51,7 @@ def times(expr: Expr, by: int, add: int = 0) -> Expr:
 
 
 def limits(expr: Expr, size: Size) -> tuple[int, int]:
-    """The smallest and the largest value."""
+    """The least and the greatest value."""
     low = high = expr[0]
     for number, coefficient in expr[1]:
         reach = coefficient * (size(number) - 1)
@@ -74,7 +74,7 @@ def factors_of(at: Sequence[Expr]) -> set[int]:
 
 
 def linear(at: Sequence[Expr], shape: Sequence[int]) -> Expr:
-    """The place in row-major order."""
+    """The row-major index."""
     found = ZERO
     for expr, size in zip(at, shape, strict=True):
         found = plus(times(found, size), expr)
@@ -82,9 +82,9 @@ def linear(at: Sequence[Expr], shape: Sequence[int]) -> Expr:
 
 
 def taken_apart(place: Expr, shape: Sequence[int], size: Size) -> At | Split | None:
-    """The index along each dim of a shape of a place in row-major order.
+    """The indices along each dim of a shape, from a row-major index.
 
-    A factor that crosses dims has to be split; None if no split helps.
+    A factor that crosses dims must be split; None if no split helps.
     """
     found: list[Expr] = []
     rest = place
@@ -132,7 +132,7 @@ def reshaped(
 
 
 def blocks(shape: Sequence[int], to: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Runs of dims of two shapes that hold the same elements, as short as can be."""
+    """The shortest runs of dims of two shapes that hold the same elements."""
     found: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(shape) or j < len(to):
@@ -158,7 +158,7 @@ def blocks(shape: Sequence[int], to: Sequence[int]) -> list[tuple[list[int], lis
 
 
 def covers(at: Sequence[Expr], shape: Sequence[int], size: Size) -> bool:
-    """Whether every element of a shape is met exactly once when all factors in it run."""
+    """Whether the factors meet every element of a shape exactly once."""
     place = linear(at, shape)
     expected = 1
     for number, coefficient in sorted(place[1], key=lambda term: term[1]):

@@ -1,4 +1,4 @@
-"""Instances that are found by where a point lies: positions, choices, tables."""
+"""Instances by position: iotas, selects by bounds, tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def position(where: Expr, dtype: DType) -> Definition:
 
 
 def chosen(bounds: tuple[Bound, ...], inside: int, outside: int, dtype: DType) -> Definition:
-    """One instance where bounds hold, another elsewhere."""
+    """A select by bounds between two instances."""
 
     def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
         return k.Choose(terms.guards(bounds), numbers[0], numbers[1], dtype)
@@ -25,12 +25,12 @@ def chosen(bounds: tuple[Bound, ...], inside: int, outside: int, dtype: DType) -
 
 
 def same_as(number: int) -> Definition:
-    """Another instance as it is."""
+    """An alias of another instance."""
     return Definition((number,), None)
 
 
 def looked_up(draft: Draft, where: Expr, table: Sequence[int]) -> int:
-    """The instance that is the number in a table at a place."""
+    """The instance of a constant table at an index."""
     *before, last = runs_of(table)
     found = _run(draft, where, last)
     for run in reversed(before):
@@ -45,7 +45,7 @@ def _run(draft: Draft, where: Expr, run: tuple[int, int, int, int]) -> int:
 
 
 def runs_of(table: Sequence[int]) -> list[tuple[int, int, int, int]]:
-    """A table as runs of numbers that are evenly apart: begin, end, the first number, the step."""
+    """A table as arithmetic runs: begin, end, first number, step."""
     found: list[tuple[int, int, int, int]] = []
     begin = 0
     while begin < len(table):

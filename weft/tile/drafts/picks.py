@@ -1,4 +1,4 @@
-"""Reductions that find where a value is largest or smallest, known by what their region does."""
+"""Argmax and argmin reductions, recognized by evaluating their regions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Extreme = Literal["max", "min"]
 
 
 def pick_of(node: Node) -> Extreme | None:
-    """How a reduction of values and indices picks: the extreme one, NaN first, then the first.
+    """The kind of pick of a reduction of values and indices: NaN first, then the first extremum.
 
-    The region is run on all pairs of values that could make a difference.
+    The region is evaluated on all pairs of distinguishing values.
     """
     if len(node.operands) != 4 or not _elementwise(node.regions[0]):
         return None
@@ -26,7 +26,7 @@ def pick_of(node: Node) -> Extreme | None:
     if value.dtype.kind not in ("int", "uint", "float") or not index.dtype.is_integer:
         return None
     a, i, b, j = _trials(value.dtype, index.dtype)
-    with np.errstate(all="ignore"):  # comparisons of narrow floats warn of NaN, too
+    with np.errstate(all="ignore"):  # comparisons of narrow floats warn of NaN
         made = _run(node.regions[0], (a, i, b, j))
         for how in ("max", "min"):
             first = _comes_first(how, a, i, b, j)
@@ -37,7 +37,7 @@ def pick_of(node: Node) -> Extreme | None:
 
 
 def counts(node: Node, dim: int) -> bool:
-    """Whether a node's elements are their indices along a dim."""
+    """Whether a node is an iota along a dim."""
     match node.op:
         case Iota(iota_dimension=along):
             return along == dim
@@ -61,7 +61,7 @@ def _trials(value: DType, index: DType) -> tuple[Array, ...]:
         numbers.append(-3)
     extremes = [-np.inf, np.inf, np.nan] if value.is_float else []
     pairs = itertools.product([*numbers, *extremes], (0, 1, 7), repeat=2)
-    rows = [row for row in pairs if row[1] < row[3]]  # what is folded comes in order
+    rows = [row for row in pairs if row[1] < row[3]]  # a fold sees indices in order
     a, i, b, j = zip(*rows, strict=True)
     kinds = (value, index, value, index)
     return tuple(
@@ -70,7 +70,7 @@ def _trials(value: DType, index: DType) -> tuple[Array, ...]:
 
 
 def _run(region: Region, given: tuple[Array, ...]) -> tuple[Array, ...]:
-    """What a region of elementwise nodes gives, element by element."""
+    """Evaluate a region of elementwise nodes."""
     held: dict[Value, Array] = dict(zip(region.args, given, strict=True))
     for node in region.nodes:
         held[node.results[0]] = node.op.reference(*[held[v] for v in node.operands])

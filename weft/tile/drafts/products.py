@@ -1,4 +1,4 @@
-"""Products inside of a kernel, dots and convolutions: what they read, and the sums of them."""
+"""Contractions inside of a kernel: dots and convolutions, their operands and sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.tile.drafts.pulls import Pull
 
 
 def contraction(pull: Pull) -> Definition:
-    """A sum of products; a collective that would sum over devices next is part of it."""
+    """A contraction; an all_reduce that follows is fused into it."""
     node, draft, lead = pull.node, pull.draft, pull.lead
     dims, (lhs, rhs) = dot_dims(node), node.operands[:2]
     batch = len(dims.lhs_batching_dimensions)
@@ -36,12 +36,12 @@ def contraction(pull: Pull) -> Definition:
 
 
 def is_outer(node: Node) -> bool:
-    """Whether a product has no dims to sum over: a map, whose zeros keep their signs."""
+    """Whether a dot has no contracting dims: a map, whose zeros keep their signs."""
     return isinstance(node.op, DotGeneral) and not dot_dims(node).lhs_contracting_dimensions
 
 
 def outer(pull: Pull) -> Definition:
-    """A product of two elements, rounded once."""
+    """An outer product, rounded once."""
     draft, dims, (lhs, rhs) = pull.draft, dot_dims(pull.node), pull.node.operands[:2]
     batch, dtype = len(dims.lhs_batching_dimensions), pull.dtype
     own = pull.at[pull.lead :]
@@ -53,7 +53,7 @@ def outer(pull: Pull) -> Definition:
 
 
 def _converted(draft: Draft, instance: int, given: DType, dtype: DType) -> int:
-    """An instance in another type."""
+    """A converted instance."""
     if given is dtype:
         return instance
     op = Convert(TensorType((), dtype))
@@ -63,7 +63,7 @@ def _converted(draft: Draft, instance: int, given: DType, dtype: DType) -> int:
 
 
 def convolution(pull: Pull) -> Definition:
-    """A sum of products over a window; outside of the input there is nothing to add."""
+    """A contraction over a window; padding adds nothing."""
     op, node, draft, lead = pull.node.op, pull.node, pull.draft, pull.lead
     assert isinstance(op, Convolution)
     dims, (lhs, rhs) = op.dimension_numbers, node.operands
@@ -97,12 +97,12 @@ def convolution(pull: Pull) -> Definition:
 
 
 def _summed(draft: Draft, size: int) -> Expr:
-    """The index along a dim that is summed over."""
+    """The index along a contracted dim."""
     return factor(draft.new(size)) if size > 1 else ZERO
 
 
 def is_plain_convolution(node: Node) -> bool:
-    """Whether a convolution has no groups, and its input is not spread out."""
+    """Whether a convolution has no groups and no base dilation."""
     op = node.op
     if not isinstance(op, Convolution) or op.feature_group_count * op.batch_group_count > 1:
         return False
@@ -110,13 +110,13 @@ def is_plain_convolution(node: Node) -> bool:
 
 
 def product(pull: Pull, a: int, b: int, over: set[int], met: set[int]) -> Definition:
-    """The sum of the products of two instances, which depend on the factors that are met.
+    """The contraction of two instances, which depend on the factors in `met`.
 
-    Along a factor that neither depends on all products are the same.
+    Along a factor that neither depends on, all products are equal.
     """
     draft, dtype = pull.draft, pull.dtype
     draft.upstream |= {a, b}
-    if draft.summed is not None:  # a sum over devices that comes next
+    if draft.summed is not None:  # the following sum over devices
         over = over | set(draft.rows)
     listed = tuple(sorted(over & met))
     times_over = math.prod(draft.sizes[f] for f in over - met)
@@ -156,7 +156,7 @@ def _sides(
 
 
 def dot_dims(node: Node) -> DotDims:
-    """The dims of a product, as dot_general says them."""
+    """The dimension numbers of a contraction, as in dot_general."""
     if isinstance(node.op, Dot):
         return node.op.dims(tensor(node.operands[0]).rank)
     assert isinstance(node.op, DotGeneral)

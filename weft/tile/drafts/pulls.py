@@ -1,4 +1,4 @@
-"""What the nodes inside of a kernel read, and the steps that compute them, op by op."""
+"""Lowering of ops into drafts: the operands that each node requests, and its step."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ Want: TypeAlias = Callable[[Value, At, tuple[Bound, ...]], int]
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A node that a draft takes in, for one of the places where it is wanted."""
+    """A node added to a draft, for one requested index."""
 
     draft: Draft
     placed: StackedNode
     at: At
     bounds: tuple[Bound, ...]
     want: Want
-    sizes: tuple[int, ...]  # of the leading dims
-    result: int = 0  # which one
+    sizes: tuple[int, ...]  # sizes of the leading dims
+    result: int = 0  # number of the instance
 
     @property
     def node(self) -> Node:
@@ -58,19 +58,20 @@ class Pull:
         return tensor(self.node.results[self.result]).dtype
 
     def operand(self, index: int, own: Sequence[Expr], bounds: tuple[Bound, ...] = ()) -> int:
-        """An operand at a place of its own dims."""
+        """An operand at indices of its own dims."""
         head = lead_of(self.at, self.placed.given[index], self.lead)
         return self.operand_at(index, (*head, *own), bounds)
 
     def operand_at(self, index: int, at: At, bounds: tuple[Bound, ...] = ()) -> int:
-        """An operand at a place of its stack."""
+        """An operand at indices of its stack."""
         return self.want(self.node.operands[index], at, (*self.bounds, *bounds))
 
 
 def elementwise(pull: Pull) -> Definition:
-    """An op of the same element of its operands; scalars are read as they are."""
+    """An elementwise op; scalar operands are broadcast."""
     own, dtype = pull.at[pull.lead :], pull.dtype
-    op = pull.node.op.local((), (TensorType((), dtype),))  # kernels differ by no shape in an op
+    # steps hold no shapes, so that kernels of different shapes share ops
+    op = pull.node.op.local((), (TensorType((), dtype),))
     args = [
         pull.operand(n, own if tensor(v).rank else ()) for n, v in enumerate(pull.node.operands)
     ]
@@ -78,7 +79,7 @@ def elementwise(pull: Pull) -> Definition:
 
 
 def constant(pull: Pull) -> Definition:
-    """The one element that a constant repeats."""
+    """The element of a splat constant."""
     op, dtype = pull.node.op, pull.dtype
     assert isinstance(op, Constant)
     element = op.value.array.reshape(-1)[0].item()
@@ -94,7 +95,7 @@ def iota(pull: Pull) -> Definition:
 
 
 def pad(pull: Pull) -> Definition:
-    """The operand where there is one, the padding elsewhere."""
+    """The operand inside, the padding value elsewhere."""
     op, dtype, draft = pull.node.op, pull.dtype, pull.draft
     assert isinstance(op, Pad)
     shape = tensor(pull.node.operands[0]).sizes
@@ -134,7 +135,7 @@ def concatenate(pull: Pull) -> Definition:
 
 
 def dynamic_slice(pull: Pull) -> Definition:
-    """The operand at a place that starts, known at run time, are part of."""
+    """The operand at dynamic start indices."""
     op = pull.node.op
     assert isinstance(op, DynamicSlice)
     shape = tensor(pull.node.operands[0]).sizes
@@ -147,7 +148,7 @@ def dynamic_slice(pull: Pull) -> Definition:
 
 
 def gather(pull: Pull) -> Definition:
-    """The operand at a place that an index vector is part of."""
+    """The operand at an index vector."""
     op, lead = pull.node.op, pull.lead
     assert isinstance(op, Gather)
     value, indices = pull.node.operands
@@ -171,12 +172,12 @@ def gather(pull: Pull) -> Definition:
 
 
 def reduce(pull: Pull) -> Definition:
-    """A combination along dims, which are the draft's rows."""
+    """A reduction along the draft's row factors."""
     op, node, dtype = pull.node.op, pull.node, pull.dtype
     assert isinstance(op, Reduce)
     shape = tensor(node.operands[0]).sizes
     over = row_factors(pull.draft, pull.at, [shape[d] for d in op.folded])
-    assert over is not None, "rows that fit"
+    assert over is not None, "the rows match"
     own, kept, reduced = [], iter(pull.at[pull.lead :]), iter(over)
     for dim in range(len(shape)):
         own.append(next(reduced) if dim in op.dimensions else next(kept))
@@ -185,13 +186,13 @@ def reduce(pull: Pull) -> Definition:
     along = factors_of(over)
     if pull.result == 1:
         found = position(own[op.dimensions[0]], dtype)
-        if not along:  # the only index there is
+        if not along:  # the only index
             return found
         index = pull.draft.anonymous(found)
         return picked(how, pull.operand(0, own), index, along, dtype)
     init = pull.operand(len(node.operands) // 2, ())
     if not along:
-        # One element and the initial value: a map, which a product may precede in its kernel.
+        # One element and the init: a map, which may follow a contraction in its kernel.
         combines = len(node.operands) == 2
         largest: Op = Maximum() if how == "max" else Minimum()
         body = node.regions[0].nodes[0].op if combines else largest
@@ -201,7 +202,7 @@ def reduce(pull: Pull) -> Definition:
 
 
 def picked(how: str, key: int, value: int, over: set[int], dtype: DType) -> Definition:
-    """The value where a key is largest or smallest along factors."""
+    """The value at the argmax or argmin of a key along factors."""
     listed, most = tuple(sorted(over)), how == "max"
 
     def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
@@ -219,13 +220,13 @@ def reduction(
     over: set[int],
     dtype: DType,
 ) -> Definition:
-    """A combination of the first operand along factors."""
+    """A reduction of the first operand along factors."""
     arg = pull.operand(0, own)
     return combined(how, arg, init, over, dtype)
 
 
 def combined(how: Combine, arg: int, init: int | None, over: set[int], dtype: DType) -> Definition:
-    """A combination of an instance along factors."""
+    """A reduction of an instance along factors."""
     listed = tuple(sorted(over))
 
     def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
@@ -236,7 +237,7 @@ def combined(how: Combine, arg: int, init: int | None, over: set[int], dtype: DT
 
 
 def combine_of(node: Node) -> Combine | None:
-    """How a node with one region combines, if one op does it in the result's own type."""
+    """The reduction op of a node's region, if it is a single op in the result's type."""
     names = node.regions[0].body.combiners
     if len(names) != 1 or len(node.regions[0].nodes) != 1:
         return None
@@ -252,9 +253,9 @@ def combine_of(node: Node) -> Combine | None:
 
 
 def row_factors(draft: Draft, at: At, lengths: Sequence[int]) -> At | None:
-    """Indices along dims that are reduced: the draft's rows, or new factors if it has none.
+    """Indices along reduced dims: the draft's row factors, or new ones if it has none.
 
-    What an output has along the rows is computed in the same loops; so its factors are taken.
+    An output with dims along the rows is computed in the same loops, so its factors are used.
     """
     used = factors_of(at)
     free = draft.rows or tuple([f for f in draft.root if f not in used])
@@ -284,14 +285,14 @@ def row_factors(draft: Draft, at: At, lengths: Sequence[int]) -> At | None:
 
 
 def all_reduce(pull: Pull) -> Definition:
-    """A combination along the leading dims that meet."""
+    """A reduction along the leading dims of the groups."""
     how = combine_of(pull.node)
     assert how is not None and pull.placed.along is not None
     return _summed_up(pull, list(pull.at), how)
 
 
 def reduce_scatter(pull: Pull) -> Definition:
-    """A combination along the leading dims that meet, of the piece that is one's own."""
+    """A reduction along the leading dims of the groups, at this device's own piece."""
     op, along = pull.node.op, pull.placed.along
     assert isinstance(op, ReduceScatter) and along is not None
     how = combine_of(pull.node)
@@ -304,7 +305,7 @@ def reduce_scatter(pull: Pull) -> Definition:
 
 
 def _summed_up(pull: Pull, at: list[Expr], how: Combine) -> Definition:
-    """A combination along devices; a product that is summed so may do it by itself."""
+    """A reduction along devices; a contraction may absorb it."""
     along, index = pull.placed.along, pull.result
     assert along is not None
     over = {dim: pull.draft.new(pull.sizes[dim], device=True) for dim in along}
@@ -313,7 +314,7 @@ def _summed_up(pull: Pull, at: list[Expr], how: Combine) -> Definition:
         at[dim] = factor(number)
     head = lead_of(tuple(at), pull.placed.given[index], pull.lead)
     arg = pull.operand_at(index, (*head, *at[pull.lead :]))
-    if not over:  # along axes of one device there is nothing to combine
+    if not over:  # nothing to reduce along axes of one device
         return same_as(arg)
     if how == "add":
         (number,) = pull.draft.pending[pull.node.results[index]]
@@ -322,7 +323,7 @@ def _summed_up(pull: Pull, at: list[Expr], how: Combine) -> Definition:
 
 
 def permute(pull: Pull) -> Definition:
-    """The operand of the device that sends it, 0 where none does."""
+    """The operand of the source device, 0 where there is none."""
     along, sources, draft = pull.placed.along, pull.placed.sources, pull.draft
     assert along is not None
     mine, at, stride = index_along(pull.at, along, pull.sizes), list(pull.at), len(sources)
@@ -345,7 +346,7 @@ def permute(pull: Pull) -> Definition:
 
 
 def axis_index(pull: Pull) -> Definition:
-    """Where a device stands along axes."""
+    """The device's position along axes."""
     assert isinstance(pull.node.op, AxisIndex) and pull.placed.along is not None
     return position(index_along(pull.at, pull.placed.along, pull.sizes), pull.dtype)
 
@@ -361,7 +362,7 @@ MAPS: dict[type[Op], Callable[[Pull], Definition]] = {
     CollectivePermute: permute,
     PermuteAlongAxes: permute,
 }
-# Maps whose places must be known.
+# Maps that need static indices.
 PLACED_MAPS = frozenset({Iota, AxisIndex, Pad, Concatenate, CollectivePermute, PermuteAlongAxes})
 REDUCTIONS: dict[type[Op], Callable[[Pull], Definition]] = {
     Reduce: reduce,

@@ -1,4 +1,4 @@
-"""Nodes that only say where elements are: a kernel that reads them reads their operand instead."""
+"""Views: nodes that only remap indices; kernels read through them."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def sees_through(placed: StackedNode) -> bool:
 
 
 def lead_of(at: At, mask: int, lead: int) -> At:
-    """The indices along the leading dims of a value that varies along a mask."""
+    """The indices along the leading dims of a value with this mask."""
     return tuple([at[d] if mask >> d & 1 else ZERO for d in range(lead)])
 
 
 def read_through(
     placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read | Split | None:
-    """Which value a view reads for one of its own elements, and where.
+    """The value and index that a view reads for one of its elements.
 
-    None if no affine index tells; a split if it needs one.
+    None if the index is not affine; a split if one is needed.
     """
     return VIEWS[type(placed.node.op)](placed, result, at, draft, sizes)
 
@@ -127,7 +127,7 @@ def _same(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequenc
 def _all_gather(
     placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read | Split | None:
-    """What the devices hold along a dim, one behind the other: the index tells whose it is."""
+    """The devices' pieces concatenated along a dim: the index determines the device."""
     lead, op = len(sizes), placed.node.op
     assert isinstance(op, AllGather)
     length = tensor(placed.node.operands[result]).sizes[op.all_gather_dim]
@@ -140,7 +140,7 @@ def _all_gather(
 def _all_to_all(
     placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read | Split | None:
-    """Every device's piece that is meant for this one, one behind the other."""
+    """The pieces of all devices for this one, concatenated."""
     lead, op = len(sizes), placed.node.op
     assert isinstance(op, AllToAll) and placed.along is not None
     split, concat = lead + op.split_dimension, lead + op.concat_dimension
@@ -160,7 +160,7 @@ def _all_to_all(
 def _all_slice(
     placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read:
-    """One's own piece of a value, along each dim that is split."""
+    """The device's own piece along each split dim."""
     lead, node = len(sizes), placed.node
     assert placed.along is not None
     axes = iter(placed.along)
@@ -176,7 +176,7 @@ def _all_slice(
 
 
 def _first(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
-    """What the first device of a group holds."""
+    """The value of a group's first device."""
     lead = len(sizes)
     assert placed.along is not None
     there = tuple([ZERO if d in placed.along else e for d, e in enumerate(at[:lead])])
@@ -184,7 +184,7 @@ def _first(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequen
 
 
 def stays(placed: StackedNode) -> bool:
-    """Whether a permute gives everyone what they hold already."""
+    """Whether a permute is the identity."""
     if placed.along is None or min(placed.sources, default=0) < 0:
         return False
     moved = sum(1 << d for d in placed.along)
@@ -193,7 +193,7 @@ def stays(placed: StackedNode) -> bool:
 
 
 def divides(node: Node) -> bool:
-    """Whether the result's sizes divide the operand's: no piece has padding."""
+    """Whether the sizes divide evenly, without padding."""
     whole, piece = tensor(node.operands[0]).sizes, tensor(node.results[0]).sizes
     return all(b and a % b == 0 for a, b in zip(whole, piece, strict=True))
 
@@ -201,7 +201,7 @@ def divides(node: Node) -> bool:
 def _whose(
     placed: StackedNode, at: At, dim: int, length: int, draft: Draft, sizes: Sequence[int]
 ) -> At | Split | None:
-    """Indices where a dim holds the devices' parts one behind the other: the one it points into."""
+    """Indices into a dim of concatenated device pieces: the device, and the index in its piece."""
     assert placed.along is not None
     parts = (*(sizes[d] for d in placed.along), length)
     found = taken_apart(at[dim], parts, draft.size)
@@ -215,7 +215,7 @@ def _whose(
 
 
 def index_along(at: At, dims: Sequence[int], sizes: Sequence[int]) -> Expr:
-    """Where a device stands along leading dims, the first the major one."""
+    """The device's position along leading dims, major first."""
     found = ZERO
     for dim in dims:
         found = plus(times(found, sizes[dim]), at[dim])
@@ -240,5 +240,5 @@ VIEWS: dict[type[Op], View] = {
 
 
 def is_alias(node: Node) -> bool:
-    """Whether a node's result has its operand's elements in the same order: no copy is needed."""
+    """Whether a node's result can alias its operand: same elements in the same order."""
     return isinstance(node.op, Reshape | OptimizationBarrier)

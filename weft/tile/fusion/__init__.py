@@ -1,1 +1,1 @@
-"""Fusion: which nodes of a region become one kernel, and in which order kernels run."""
+"""Fusion: which nodes of a region form one kernel, and the order of kernels."""

@@ -1,4 +1,4 @@
-"""Exchanges with other processes that are under way, and what the schedule does meanwhile."""
+"""In-flight exchanges with other processes, and the work that overlaps them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from weft.ops.control import AsyncDone
 
 @dataclass(frozen=True, slots=True)
 class KernelFlights:
-    """The positions of starts that leave the process, and of their dones."""
+    """The positions of exchanges' starts and dones."""
 
     spans: tuple[tuple[int, int], ...]
 
     def land(self, early: int, late: int) -> bool:
-        """Whether one is under way at a position, and waited for before a later one.
+        """Whether an exchange is in flight at a position and completes before a later one.
 
-        What stands at the first would no longer run meanwhile if it joined what is at the other.
+        A node at the first position would no longer overlap it if it were fused into the later one.
         """
         return any(start < early < done < late for start, done in self.spans)
 
 
 def flights_of(placed: Sequence[StackedNode]) -> KernelFlights:
-    """The exchanges of a region; in lockstep there are none."""
+    """The exchanges of a region; none in lockstep."""
     starts = {p.node.results[0]: n for n, p in enumerate(placed) if p.sends}
     if not starts:
         return KernelFlights(())

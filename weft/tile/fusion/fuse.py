@@ -1,4 +1,4 @@
-"""Fuse the nodes of a region into kernels, in an order in which they can run."""
+"""Fuse the nodes of a region into kernels, in executable order."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from weft.tile.fusion.reduced_products import reduced_products
 def fuse(
     placed: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
 ) -> list[Group]:
-    """The groups of a region's nodes, given what their values vary along.
+    """The groups of a region's nodes, given their masks.
 
-    `sizes` are those of the leading dims, `results` what must be there at the end. The target says
-    what its kernels can compute, and schedules them. With its option `fold_sums` a product also
-    sums over the devices that an all_reduce would sum over next, which rounds otherwise; without
-    `excess_precision` every step computes just what its node says.
+    `sizes` are those of the leading dims, `results` must be materialized. The target defines what
+    its kernels can compute, and schedules them. With its option `fold_sums` a contraction absorbs a
+    following all_reduce, which changes rounding; without `excess_precision` every step rounds as
+    its node does.
     """
     exact = not target.options.excess_precision
     found = attention_groups(placed, sizes, results, excess_precision=not exact)
@@ -51,7 +51,7 @@ def fuse(
 
 
 def by_itself(placed: StackedNode, sizes: tuple[int, ...], target: Target) -> Launch | None:
-    """The kernel of a node that is in no other's, if the target has one."""
+    """The kernel of an unfused node, if the target has one."""
     convolved = isinstance(placed.node.op, Convolution)
     made = (
         convolution_kernel(placed, sizes, target)
@@ -72,7 +72,7 @@ def _strict(group: Group) -> Group:
 
 
 def in_order(groups: Sequence[Group], positions: dict[Node, int]) -> list[Group]:
-    """Groups after those whose results they read, else as the program has them."""
+    """Groups in topological order, otherwise in program order."""
     makers = {v: n for n, g in enumerate(groups) for v in g.outputs}
     needs: list[set[int]] = [{makers[v] for v in g.inputs if v in makers} for g in groups]
     ranks = [max(positions[n] for n in g.nodes) if g.nodes else 0 for g in groups]

@@ -1,8 +1,8 @@
-"""Which nodes become one kernel: chosen by what is saved, legal by what the loops can share.
+"""Fusion decisions: profitable by bytes saved, legal if the loops can be shared.
 
-The nodes are met from the last to the first, so that whoever reads a value is in a group already.
-A node joins the groups that read it if it can be computed in their loops without doing much twice;
-if others read it, too, one group also stores it, or it begins a group of its own.
+Nodes are visited from last to first, so that the readers of a value are already in groups. A node
+joins the groups that read it if it can be computed in their loops without much recomputation; if it
+has other readers, too, one group also stores it, or it starts its own group.
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ Kind = Literal["view", "map", "reduce", "product", "other"]
 
 @dataclass
 class Grouping:
-    """The groups of one region, as far as they are known."""
+    """The groups of one region, while they are built."""
 
     placed: Sequence[StackedNode]
-    sizes: tuple[int, ...]  # of the leading dims
+    sizes: tuple[int, ...]  # sizes of the leading dims
     results: Sequence[Value]
     target: Target
-    given: Sequence[Group] = ()  # groups that have a kernel already
+    given: Sequence[Group] = ()  # groups with a finished kernel
     drafts: list[Draft] = field(default_factory=list)
-    alone: list[Node] = field(default_factory=list)  # nodes that run by themselves
+    alone: list[Node] = field(default_factory=list)  # unfused nodes
 
     def __post_init__(self) -> None:
         self.limits = self.target.limits
         self.positions = {p.node: n for n, p in enumerate(self.placed)}
         self.makers: dict[Value, StackedNode] = {v: p for p in self.placed for v in p.node.results}
-        self.masks: dict[Value, int] = {}  # what every value varies along
+        self.masks: dict[Value, int] = {}  # mask of every value
         for p in self.placed:
             self.masks.update(zip(p.node.operands, p.given, strict=True))
             self.masks.update(zip(p.node.results, p.made, strict=True))
-        self.outside: set[Value] = set(self.results)  # what must be in memory
+        self.outside: set[Value] = set(self.results)  # values that must be materialized
         self.outside.update(v for g in self.given for v in g.inputs)
         self.makes = {v: g for g in self.given for v in g.outputs}
-        self.stuck: set[Value] = set()  # views that somebody must make
+        self.stuck: set[Value] = set()  # views that must be materialized
         self.readers: dict[Value, dict[Draft, None]] = {}
-        self.homes: dict[Value, Draft] = {}  # which group stores a value
+        self.homes: dict[Value, Draft] = {}  # the group that stores a value
         self.kinds = {p.node: self._kind(p) for p in self.placed}
         self.light = self._light_values()
         self.flights = flights_of(self.placed)
 
     def run(self) -> None:
-        """Meet all nodes."""
+        """Visit all nodes."""
         taken = {node for group in self.given for node in group.nodes}
         for placed in reversed(self.placed):
             if placed.node in taken:
@@ -121,7 +121,7 @@ class Grouping:
         return "other"
 
     def _picks(self, node: Node) -> bool:
-        """Whether a reduction finds an index along the dim that it reduces."""
+        """Whether a reduction is an argmax or argmin along its dim."""
         if len(node.operands) != 4 or pick_of(node) is None:
             return False
         index = self.makers.get(node.operands[1])
@@ -130,14 +130,14 @@ class Grouping:
         return index is not None and len(dims) == 1 and counts(index.node, dims[0])
 
     def _meets_evenly(self, placed: StackedNode) -> bool:
-        """Whether a sum over devices is one along leading dims that its operand varies along."""
+        """Whether a sum over devices is along leading dims that its operand varies along."""
         along = placed.along
         if along is None or combine_of(placed.node) is None:
             return False
         return all(mask >> d & 1 for mask in placed.given for d in along)
 
     def _light_values(self) -> set[Value]:
-        """Values that cost nothing to compute again: counted indices, constants, masks of them."""
+        """Values that are free to recompute: iotas, constants, masks of them."""
         found: set[Value] = set()
         for placed in self.placed:
             node = placed.node
@@ -162,7 +162,7 @@ class Grouping:
         self.outside.update(v for v in reads(node) if isinstance(v.type, TensorType))
 
     def _view(self, placed: StackedNode) -> None:
-        """A view is made only where somebody needs it in memory."""
+        """A view is materialized only where it is needed in memory."""
         node = placed.node
         needed = [v for v in node.results if v in self.outside or self._waiting(v)]
         if not needed:
@@ -211,16 +211,16 @@ class Grouping:
             self.take(placed, value, host)
 
     def _again(self, placed: StackedNode, readers: int) -> bool:
-        """Whether computing a node wherever it is read costs no more than reading its result.
+        """Whether recomputing a node in each reader costs no more than reading its result.
 
-        It does not if one value, which is read instead, is as large; even a function that takes
-        a while to compute is faster computed twice than written and read.
+        It does not if a single value of at most that size is read instead; even a costly function
+        is cheaper computed twice than stored and loaded.
         """
         cheap = is_simple(placed.node) or readers <= 2
         return widens(placed.node) or (cheap and len(self._sources(placed.node)) <= 1)
 
     def _sources(self, node: Node) -> set[Value]:
-        """Large values that suffice to compute a node: its operands, or what they are made of."""
+        """Large values that suffice to compute a node: its operands, or their inputs."""
         found = self._large(node, node)
         for _ in range(self.limits.chain):
             made = [self.makers[v] for v in found if v in self.makers]
@@ -232,27 +232,27 @@ class Grouping:
         return found
 
     def _large(self, node: Node, reader: Node) -> set[Value]:
-        """What operands are views of, those left out that are far smaller than another's result."""
+        """The operands' view sources, without those much smaller than another result."""
         elements = self.elements(reader.results[0])
         return {self._viewed(v) for v in node.operands if not self._is_small(v, elements)}
 
     def _is_short(self, node: Node) -> bool:
-        """Whether a node is done to each element, soon, and nobody needs its result in memory."""
+        """Whether a node is cheap and elementwise, and its result need not be materialized."""
         is_map = self.kinds[node] == "map" and node.op.elementwise and is_simple(node)
         return is_map and self.outside.isdisjoint(node.results)
 
     def _is_small(self, value: Value, elements: int) -> bool:
-        """Whether what a value is a view of has far fewer elements than so many, or none."""
+        """Whether a value's view source has far fewer elements than this."""
         value = self._viewed(value)
         return value in self.light or 4 * self.elements(value) <= elements
 
     def _is_product(self, value: Value) -> bool:
-        """Whether what a value is a view of is a product."""
+        """Whether a value's view source is a contraction."""
         maker = self.makers.get(self._viewed(value))
         return maker is not None and self.kinds[maker.node] == "product"
 
     def _viewed(self, value: Value) -> Value:
-        """What a value is a view of."""
+        """The source of a view."""
         while (placed := self.makers.get(value)) is not None:
             if self.kinds[placed.node] != "view" or value in self.stuck:
                 break
@@ -260,7 +260,7 @@ class Grouping:
         return value
 
     def _own(self, placed: StackedNode, value: Value) -> None:
-        """Let a node begin a group of its own."""
+        """Start a new group for a node."""
         self.take(placed, value, self._begin(value, placed))
 
     def _begin(self, value: Value, placed: StackedNode) -> Draft:
@@ -273,14 +273,14 @@ class Grouping:
         return draft
 
     def _store(self, value: Value, draft: Draft) -> None:
-        """Let a group store a value that it computes on the way."""
+        """Make a group store a value that it computes."""
         number = self._covering(value, draft)
         assert number is not None, "every element is computed"
         draft.outputs.append((value, number))
         self.homes[value] = draft
 
     def _covering(self, value: Value, draft: Draft) -> int | None:
-        """An instance whose places are all elements of the value."""
+        """An instance that covers all elements of the value."""
         shape = self.shape(value)
         for number in draft.pending.get(value, ()):
             at = draft.at(number)
@@ -295,7 +295,7 @@ class Grouping:
         return None
 
     def _host(self, value: Value, fitting: list[Draft], waiting: list[Draft]) -> Draft | None:
-        """The group that may store a value for all who read it: none of them comes before it."""
+        """The group that may store a value for all readers: none of them precedes it."""
         for draft in sorted(fitting, key=lambda d: d.position):
             others = {d for d in waiting if d is not draft}
             if self._covering(value, draft) is not None and not self._after(draft, others, value):
@@ -303,7 +303,7 @@ class Grouping:
         return None
 
     def _after(self, draft: Draft, others: set[Draft], value: Value) -> bool:
-        """Whether a group needs what one of the others, or a lone reader of a value, gives."""
+        """Whether a group depends on one of the others, or on an unfused reader of a value."""
         maker = self.makers[value].node
         begin = self.positions[maker]
         seen: set[int] = set()
@@ -333,7 +333,7 @@ class Grouping:
     # Joining
 
     def take(self, placed: StackedNode, value: Value, draft: Draft) -> None:
-        """Compute a node inside of a group, wherever it is wanted."""
+        """Compute a node inside of a group, wherever it is requested."""
         op = type(placed.node.op)
         is_product = self.kinds[placed.node] == "product"
         products = PRODUCTS.get(op) if is_product else outer if op in PRODUCTS else None
@@ -354,7 +354,7 @@ class Grouping:
         self.readers.get(value, {}).pop(draft, None)
 
     def want(self, draft: Draft, value: Value, at: At, bounds: tuple[Bound, ...]) -> int:
-        """An instance of a value, or of what it is a view of."""
+        """An instance of a value, or of its view source."""
         at = tuple([draft.fresh(e) for e in at])
         while (placed := self.makers.get(value)) is not None:
             if value in self.stuck or value in self.makes or self.kinds[placed.node] != "view":
@@ -371,7 +371,7 @@ class Grouping:
     def _read(
         self, draft: Draft, placed: StackedNode, result: int, at: At
     ) -> tuple[Value, At] | None:
-        """What a view reads, once the factors are split as that takes."""
+        """The value that a view reads, after splitting factors as necessary."""
         while True:
             found = read_through(placed, result, at, draft, self.sizes)
             if not isinstance(found, Split):
@@ -381,7 +381,7 @@ class Grouping:
             draft.split(found)
             at = tuple([draft.fresh(e) for e in at])
 
-    # Whether it pays, and whether it can be
+    # Profitability and legality
 
     def fits(self, placed: StackedNode, kind: Kind, value: Value, draft: Draft) -> bool:
         """Whether a node may be computed inside of a group."""
@@ -404,7 +404,7 @@ class Grouping:
         return self._map_fits(placed, value, numbers, draft)
 
     def _product_fits(self, value: Value, numbers: list[int], draft: Draft) -> bool:
-        """A product joins what is done to every element of it, and a sum over devices."""
+        """A contraction accepts an elementwise epilogue, and a sum over devices."""
         if len(numbers) != 1 or draft.contract is not None or draft.bounds(numbers[0]):
             return False
         at = draft.at(numbers[0])
@@ -419,7 +419,7 @@ class Grouping:
     def _prologue_fits(
         self, placed: StackedNode, value: Value, numbers: list[int], draft: Draft
     ) -> bool:
-        """What is done to a product's operand once, while it is brought into place."""
+        """A prologue: an elementwise op on a contraction's operand, applied once during packing."""
         if len(numbers) != 1 or not is_simple(placed.node):
             return value in self.light
         if value in self.light:
@@ -428,7 +428,7 @@ class Grouping:
         large = [v for v in placed.node.operands if v not in self.light and tensor(v).rank]
         if points > self.elements(value) or len(large) > 1:
             return False
-        return not any(self._is_product(v) for v in large)  # at the end of that one it costs less
+        return not any(self._is_product(v) for v in large)  # cheaper as that one's epilogue
 
     def _map_fits(
         self, placed: StackedNode, value: Value, numbers: list[int], draft: Draft
@@ -456,7 +456,7 @@ class Grouping:
 
 
 def _points(draft: Draft, order: Sequence[int], number: int) -> float:
-    """How often an instance is computed: at each point of the loops around it, where it matters."""
+    """How often an instance is computed: at each point of its loops, within its bounds."""
     used = factors_of(draft.at(number))
     deepest = max((n for n, f in enumerate(order) if f in used), default=-1)
     points = float(math.prod(draft.sizes[f] for f in order[: deepest + 1]))

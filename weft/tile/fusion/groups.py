@@ -1,4 +1,4 @@
-"""The groups of a region for a target: decided, or remembered from an earlier run; then tuned."""
+"""The groups of a region for a target: decided or cached; then tuned."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from weft.tile.fusion.refusal import refusal
 from weft.tile.fusion.sums import sums_apart
 from weft.tune import tuned
 
-LARGE = 300  # nodes of a region that takes long enough to group
+LARGE = 300  # nodes of a region from which caching pays off
 
 
 def group(
     placed: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
 ) -> Sequence[Group]:
-    """The nodes of a region as kernels, in an order in which they can run.
+    """The nodes of a region as kernels, in executable order.
 
-    A group without a kernel is one node, to be run without the target. `sizes` are those of the
-    leading dims; `results` are values that must exist at the end. What was decided for a large
-    region is remembered on disk. Kernels with candidates take the fastest, as far as it is known.
+    A group without a kernel is one node for the host. `sizes` are those of the leading dims;
+    `results` must be materialized. Decisions for large regions are cached on disk. Kernels with
+    candidates use the fastest, as far as known.
     """
     chosen: dict[Launch, Launch] = {}
     found: list[Group] = []
@@ -86,7 +86,7 @@ def _kernels(groups: Sequence[Group]) -> list[Launch]:
 
 
 def _say_of_numpy(node: Node, target: Target) -> None:
-    """Warn of a reduction that numpy computes because of its element type."""
+    """Warn about a reduction that falls back to numpy because of its element type."""
     if refusal(node, target) is not None:
         dtypes = dict.fromkeys([t.dtype.name for t in node.types if isinstance(t, TensorType)])
         what = f"{node.op.name} of {', '.join(dtypes)}"

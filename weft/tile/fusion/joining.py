@@ -1,4 +1,4 @@
-"""Two kernels as one, where the second reads what the first stores at the same points."""
+"""Merging of two kernels, where the second reads the first's stores at the same points."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from weft.tile.drafts.finish import named
 
 
 def joined(first: Group, second: Group, unread: set[Value], target: Target) -> Group | None:
-    """A group that does what two do, and does not store what is unread then.
+    """The merged group of two, without stores of values that are unread then.
 
-    None if the second does not read what the first stores element by element, or has loops of its
-    own beside those.
+    None if the second does not read the first's stores element by element, or has additional loops.
     """
     one, two = first.kernel, second.kernel
     assert isinstance(one, Kernel) and isinstance(two, Kernel)
@@ -50,7 +49,7 @@ def joined(first: Group, second: Group, unread: set[Value], target: Target) -> G
 
 
 def _store(kernel: Kernel, operand: int) -> int | None:
-    """The only step that writes an operand, everywhere."""
+    """The only store to an operand, unguarded."""
     found = [n for n, s in enumerate(kernel.steps) if isinstance(s, Store) and s.operand == operand]
     step = kernel.steps[found[0]]
     assert isinstance(step, Store)
@@ -58,7 +57,7 @@ def _store(kernel: Kernel, operand: int) -> int | None:
 
 
 def _load(kernel: Kernel, operand: int) -> int | None:
-    """The only step that reads an operand, at places that are known."""
+    """The only load of an operand, at static indices."""
     found = [n for n, s in enumerate(kernel.steps) if isinstance(s, Load) and s.operand == operand]
     if len(found) != 1:
         return None
@@ -70,9 +69,9 @@ def _load(kernel: Kernel, operand: int) -> int | None:
 def _matched(
     one: Kernel, two: Kernel, store: int, load: int
 ) -> tuple[Kernel, Kernel, dict[int, int]] | None:
-    """Two kernels, factors split where one has fewer of them, and the second's by the first's.
+    """Two kernels with factors split to match, and the second's factors by the first's.
 
-    The store and the load meet every element of the operand once.
+    The store and the load cover every element of the operand once.
     """
     while True:
         ours, theirs = (_runs(k, n) for k, n in ((one, store), (two, load)))
@@ -95,7 +94,7 @@ def _matched(
 
 
 def _runs(kernel: Kernel, number: int) -> list[int] | None:
-    """The factors of a place, fastest first, if it meets every element of its operand once."""
+    """The factors of an index, fastest first, if it covers its operand exactly once."""
     step = kernel.steps[number]
     assert isinstance(step, Load | Store)
     strides = step.at.strides
@@ -110,7 +109,7 @@ def _runs(kernel: Kernel, number: int) -> list[int] | None:
 
 
 class _Steps:
-    """The steps of two kernels as those of one, in the factors of the first."""
+    """The steps of two kernels merged, in the factors of the first."""
 
     def __init__(
         self,
@@ -123,10 +122,10 @@ class _Steps:
     ) -> None:
         self.target = target
         self.first, self.second, self.one, self.two = first, second, one, two
-        self.factors = factors  # of the first, by those of the second
+        self.factors = factors  # the first's factors by the second's
 
     def agree(self, stores: Mapping[Value, int | None], loads: Mapping[Value, int | None]) -> bool:
-        """Whether all that is handed over is at the same points, and the second has no others."""
+        """Whether all passed values are at the same points, and the second has no others."""
         for step, span in zip(self.two.steps, self.two.spans, strict=True):
             over = step.over if isinstance(step, Reduce | Pick) else ()
             used = {f for f in (*span, *over) if self.two.factors[f].size > 1}
@@ -142,7 +141,7 @@ class _Steps:
         return True
 
     def _affine(self, at: Affine) -> Affine:
-        """A place of the second kernel in the factors of the first."""
+        """An index of the second kernel in the factors of the first."""
         strides = [0] * len(self.one.factors)
         for f, stride in enumerate(at.strides):
             if f in self.factors:
@@ -150,7 +149,7 @@ class _Steps:
         return Affine(tuple(strides), at.offset)
 
     def group(self, stores: Mapping[Value, int | None], unread: set[Value]) -> Group:
-        """The group of both."""
+        """The merged group."""
         first, second = self.first, self.second
         given = [v for v in second.inputs if v not in first.outputs]
         inputs = tuple(dict.fromkeys((*first.inputs, *given)))
@@ -181,7 +180,7 @@ class _Steps:
     def _steps(
         self, stores: Mapping[Value, int | None], unread: set[Value], places: Mapping[Value, int]
     ) -> tuple[Step, ...]:
-        """All steps, those that are equal once; what is handed over is not read again."""
+        """All steps, deduplicated; passed values are not loaded again."""
         found: dict[Step, int] = {}
         dropped = {stores[v] for v in unread}
         values = (*self.first.inputs, *self.first.outputs)
@@ -210,14 +209,14 @@ class _Steps:
 
 
 def _at_operands(step: Step, values: Sequence[Value], places: Mapping[Value, int]) -> Step:
-    """A step whose operands are those of both kernels."""
+    """A step renumbered to the merged operands."""
     if isinstance(step, Load | Store):
         return replace(step, operand=places[values[step.operand]])
     return step
 
 
 def _long_factors(at: Affine, kernel: Kernel) -> Affine:
-    """A place without factors of one point."""
+    """An index without size-1 factors."""
     sizes: tuple[Factor, ...] = kernel.factors
     pairs = zip(at.strides, sizes, strict=True)
     return Affine(tuple([n if f.size > 1 else 0 for n, f in pairs]), at.offset)

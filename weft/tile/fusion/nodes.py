@@ -1,4 +1,4 @@
-"""What grouping asks about a node by itself."""
+"""Predicates of single nodes for grouping."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.tile.drafts.draft import tensor
 
 
 def is_dense(node: Node) -> bool:
-    """Whether a node has one or more results, all of them tensors with known, nonzero sizes."""
+    """Whether a node has results, all of them tensors of static, nonzero sizes."""
     return bool(node.results) and all(map(_is_dense, {*node.operand_types, *node.types}))
 
 
@@ -27,19 +27,19 @@ def element_by_element(node: Node) -> bool:
 
 
 def plain_product(node: Node) -> bool:
-    """Whether a product is of two operands of one element type that sums up as numbers do."""
+    """Whether a contraction has operands of one numeric element type."""
     lhs, rhs = (tensor(v).dtype for v in node.operands)
     return lhs is rhs and not lhs.is_complex and lhs.kind != "bool"
 
 
 def is_simple(node: Node) -> bool:
-    """Whether computing a node costs no more than reading its result."""
+    """Whether computing a node costs no more than loading its result."""
     work = getattr(type(node.op), "each_element", None)
     return work is None or not work.transcendentals
 
 
 def widens(node: Node) -> bool:
-    """Whether a node only spells numbers with more bits."""
+    """Whether a node is a widening cast."""
     if not isinstance(node.op, Convert):
         return False
     given, made = tensor(node.operands[0]).dtype, tensor(node.results[0]).dtype

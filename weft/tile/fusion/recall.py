@@ -1,9 +1,9 @@
-"""Groups as bytes: what tile decided for a region, to be had again for one that is the same.
+"""The cache format of groups: tile's decisions for a region, restored for an equal one.
 
-An entry is compressed JSON: the texts of kernels, the types of values that only kernels hand to
-each other, and for every group its nodes, its kernel, what it reads and what it writes, by number.
-Nothing in it is run, and a kernel gets the buffers that it expects. It is as safe as the folder,
-which must be the user's own, as machine code lies there, too; what is sent here is verified.
+An entry is compressed JSON: the texts of kernels, the types of values passed between kernels only,
+and for every group its nodes, kernel, inputs and outputs, by number. Nothing in it is executed, and
+kernels are checked against their buffers. It is as trusted as the cache folder, which must be the
+user's own, as machine code is there, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from weft.ops.shape import Constant
 def fingerprint(
     placed: Sequence[StackedNode], sizes: Sequence[int], results: Sequence[Value]
 ) -> str:
-    """A number for all that tile looks at: the nodes, what varies, what is wanted, its own code."""
+    """The fingerprint of all inputs of tile: nodes, masks, results, and its own code."""
     numbers = numbered(placed)
     texts: dict[object, str] = {}
     lines = [code_digest(), repr(tuple(sizes)), repr([numbers.get(v, -1) for v in results])]
@@ -45,7 +45,7 @@ def fingerprint(
 
 
 def numbered(placed: Sequence[StackedNode]) -> dict[Value, int]:
-    """Every value that the nodes read or make, in the order of their appearance."""
+    """Numbers of all values that the nodes read or define, in order of appearance."""
     found: dict[Value, int] = {}
     for p in placed:
         for value in (*p.node.operands, *p.node.results):
@@ -71,7 +71,7 @@ def _region(region: Region, outer: Mapping[Value, int], texts: dict[object, str]
 
 
 def _once(thing: object, texts: dict[object, str]) -> str:
-    """A short name for an op or a type; its text is part of the first line that has it."""
+    """A short name for an op or a type; the first occurrence carries its text."""
     found = texts.get(thing)
     if found is None:
         texts[thing] = f"#{len(texts)}"
@@ -87,9 +87,9 @@ def _text(thing: object) -> str:
 
 
 def packed(groups: Sequence[Group], placed: Sequence[StackedNode]) -> bytes | None:
-    """Groups as bytes; None if they have nodes that the region has not.
+    """Serialize groups; None if they have nodes outside of the region.
 
-    Values that only kernels hand to each other get numbers after all others.
+    Values passed between kernels only are numbered after all others.
     """
     numbers = numbered(placed)
     named = len(numbers)
@@ -114,9 +114,9 @@ def packed(groups: Sequence[Group], placed: Sequence[StackedNode]) -> bytes | No
 
 
 def restored(data: bytes, placed: Sequence[StackedNode], sizes: Sequence[int]) -> list[Group]:
-    """The groups that `packed` wrote, for nodes with the same fingerprint and the same target.
+    """Deserialize groups for nodes with the same fingerprint and target.
 
-    An error if they are not what it could have written.
+    Malformed entries raise an error.
     """
     try:
         return _Restoring(placed, sizes, json.loads(zlib.decompress(data))).groups()
@@ -130,12 +130,12 @@ def _refused(reason: str) -> WeftError:
 
 @lru_cache(maxsize=1024)
 def _kernel(text: str) -> Launch:
-    """A kernel from its text; programs of one process have many in common."""
+    """Parse a kernel, cached: programs of one process share many."""
     return parse_kernel(text)
 
 
 class _Restoring:
-    """The groups of an entry, and what is known of the values that they read and write."""
+    """Restores the groups of an entry, tracking the stacks of values."""
 
     def __init__(self, placed: Sequence[StackedNode], sizes: Sequence[int], content: Any) -> None:
         self.placed, self.sizes = placed, sizes
@@ -143,7 +143,7 @@ class _Restoring:
         self.kernels = [_kernel(text) for text in content["kernels"]]
         self.values = [*numbered(placed), *(Value(parse_type(t)) for t in content["values"])]
         self.by_node = {p.node: p for p in placed}
-        self.shapes: dict[Value, tuple[int, ...]] = {}  # of stacks, as far as they are known
+        self.shapes: dict[Value, tuple[int, ...]] = {}  # stack shapes, as far as known
 
     def groups(self) -> list[Group]:
         """All groups, in order."""
@@ -167,7 +167,7 @@ class _Restoring:
         return Group(nodes, kernel, given, made)
 
     def check(self, kernel: Launch, values: Sequence[Value], *, output: bool) -> None:
-        """Refuse values whose stacks are not the operands of a kernel."""
+        """Raise if the values' stacks do not match the kernel's operands."""
         operands = [o for o in kernel.operands if o.output is output]
         for value, operand in zip(values, operands, strict=True):
             shape = self.shapes.get(value)
@@ -177,23 +177,23 @@ class _Restoring:
                 raise _refused(f"kernel {kernel.name} takes {operand}, not {value.type}")
 
     def shape(self, value: Value, operand: Operand) -> tuple[int, ...]:
-        """The shape of a value's stack; one that only kernels have is what the first says."""
+        """The shape of a value's stack; values passed between kernels take the first operand's."""
         type, mask = value.type, self.mask(value)
         if not isinstance(type, TensorType) or type.dtype is not operand.dtype:
-            raise _refused(f"{operand} is no {type}")
+            raise _refused(f"{operand} is not {type}")
         if mask is None:
             return operand.shape
         lead = [size if mask >> n & 1 else 1 for n, size in enumerate(self.sizes)]
         return (*lead, *type.sizes)
 
     def mask(self, value: Value) -> int | None:
-        """The leading dims that a value varies along; None of one that only kernels have."""
+        """The mask of a value; None for one passed between kernels only."""
         made = None if value.node is None else self.by_node.get(value.node)
         return made.made[value.index] if made is not None else self.given.get(value)
 
     @cached_property
     def given(self) -> dict[Value, int]:
-        """The same of all values that nodes read."""
+        """The same for all values that nodes read."""
         found: dict[Value, int] = {}
         for p in self.placed:
             found.update(zip(p.node.operands, p.given))  # noqa: B905  # it is quicker

@@ -1,10 +1,9 @@
-"""Reductions of a product's result, computed in the product's own kernel.
+"""Reductions of a contraction's result, fused into the contraction's kernel.
 
-A kernel that reads a product's result to reduce it, and keeps nothing else of it, joins the
-product: what is stored is then reduced while it is near, and what nobody else reads is never
-stored. It is legal where the reduction combines along rows or columns of the product and where
-nothing after it needs the result again; it is done where that saves more bytes than the parts of
-the reduction, one for each block of the product, take.
+A kernel that only reduces a contraction's result is merged into it: the result is reduced while it
+is in cache, and not stored at all without other readers. It is legal if the reduction is along rows
+or columns of the contraction and no later step needs the result again; it is profitable if it saves
+more bytes than the partial results, one for each block, take.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def reduced_products(
     flights: KernelFlights,
     target: Target,
 ) -> list[Group]:
-    """The groups, in order, with reductions of products' results in the products' kernels."""
+    """The groups, in order, with reductions merged into contractions."""
     if not any(_is_product(g) for g in groups):
         return list(groups)
     found = _Joining(groups, results, positions, flights, target)
@@ -40,7 +39,7 @@ def reduced_products(
 
 
 class _Joining:
-    """Groups, some of which have joined others."""
+    """Groups, some of which are merged."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class _Joining:
         return max(self.positions[node] for node in group.nodes)
 
     def join(self, number: int) -> None:
-        """Let a reduction join the product that it reads, if it can and if that pays."""
+        """Merge a reduction into the contraction that it reads, if legal and profitable."""
         group = self.groups[number]
         assert group is not None
         makers = dict.fromkeys(self.makers[v] for v in group.inputs if v in self.makers)
@@ -89,7 +88,7 @@ class _Joining:
             return
 
     def _waits(self, group: Group, maker: int) -> bool:
-        """Whether a group needs what others make of what one group gives."""
+        """Whether a group depends on other readers of a group's outputs."""
         product = self.groups[maker]
         assert product is not None
         begin = min(self.positions[n] for n in product.nodes)
@@ -117,7 +116,7 @@ def _is_product(group: Group) -> bool:
 
 
 def _is_reduction(group: Group) -> bool:
-    """Whether a group reduces along the same factors once, and does nothing else that is long."""
+    """Whether a group is one reduction, or several along the same factors, and little else."""
     kernel = group.kernel
     if not isinstance(kernel, Kernel):
         return False
@@ -126,7 +125,7 @@ def _is_reduction(group: Group) -> bool:
 
 
 def _pays(product: Group, group: Group, made: Group, limits: Limits) -> bool:
-    """Whether it can be one kernel, and moves fewer bytes than two, parts of reductions counted."""
+    """Whether the merged kernel is valid and moves fewer bytes, partial results included."""
     kernels = [g.kernel for g in (product, group, made) if isinstance(g.kernel, Kernel)]
     one, two, both = kernels
     if len(both.steps) > limits.steps or cannot_reduce(both):
@@ -142,7 +141,7 @@ def _pays(product: Group, group: Group, made: Group, limits: Limits) -> bool:
 
 
 def _parts(kernel: Kernel, limits: Limits) -> int:
-    """About how many bytes the parts of reductions take."""
+    """The estimated bytes of partial results."""
     roles, total = roles_of(kernel), 0
     points = math.prod(kernel.factors[f].size for f in (*roles.batch, *roles.rows, *roles.columns))
     for n in results_reduced(kernel):

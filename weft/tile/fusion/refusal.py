@@ -1,4 +1,4 @@
-"""Why a node is no step of a target's kernels: because of its op, its types, or its region."""
+"""Reasons why a target cannot compute a node in a kernel: its op, types, or region."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def refusal(node: Node, target: Target) -> str | None:
         return "of what is no tensor"
     if reason := target.can(node.op, given, made):
         return reason
-    if type(node.op) in REDUCTIONS:  # a region of one node becomes the way to combine
+    if type(node.op) in REDUCTIONS:  # a region of one node becomes the reduction op
         for region in node.regions:
             if len(region.nodes) == 1 and (reason := refusal(region.nodes[0], target)):
                 return reason

@@ -1,4 +1,4 @@
-"""Whether a reduction can run in the loops of those who read it."""
+"""Whether a reduction can run in the loops of its readers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from weft.tile.drafts.index import factors_of
 
 
 def rows_fit(placed: StackedNode, number: int, draft: Draft, limits: Limits) -> bool:
-    """Whether a reduction's rows are those of a group, or can become them."""
+    """Whether a reduction's rows match those of a group, or can define them."""
     if draft.contract is not None or draft.bounds(number):
         return False
     at = draft.at(number)
     used = factors_of(at)
-    if not isinstance(placed.node.op, Reduce):  # a sum over devices: rows of its own
+    if not isinstance(placed.node.op, Reduce):  # a sum over devices has rows of its own
         return not draft.rows and used == set(draft.root)
     if used & set(draft.rows):
         return False
@@ -37,7 +37,7 @@ def rows_fit(placed: StackedNode, number: int, draft: Draft, limits: Limits) -> 
 
 
 def _same_sizes(lengths: list[int], factors: list[int]) -> bool:
-    """Whether factors, in order, are just what dims of these lengths are made of."""
+    """Whether factors, in order, multiply to dims of these lengths."""
     left = list(factors)
     for length in lengths:
         size = 1

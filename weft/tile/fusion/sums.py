@@ -1,7 +1,7 @@
-"""Sums over devices of sums of products: each product can sum over the devices by itself.
+"""Sums over devices of sums of contractions: each contraction absorbs its own all_reduce.
 
-all_reduce(x @ a + y @ b) is all_reduce(x @ a) + all_reduce(y @ b), and a product in lockstep sums
-over devices while it sums over its own dims: no device's own product is ever written.
+all_reduce(x @ a + y @ b) = all_reduce(x @ a) + all_reduce(y @ b), and in lockstep a contraction
+sums over devices together with its own dims: no per-device product is materialized.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.tile.drafts.pulls import combine_of
 
 
 def sums_apart(placed: Sequence[StackedNode], results: Sequence[Value]) -> list[StackedNode]:
-    """The nodes, with all_reduce of a sum of products written as a sum of all_reduces."""
+    """The nodes, with all_reduce of a sum of contractions as a sum of all_reduces."""
     if not any(isinstance(p.node.op, AllReduce) for p in placed):
         return list(placed)
     makers = {v: p for p in placed for v in p.node.results}
@@ -35,7 +35,7 @@ def sums_apart(placed: Sequence[StackedNode], results: Sequence[Value]) -> list[
 def _addends(
     placed: StackedNode, makers: dict[Value, StackedNode], count: Counter[Value]
 ) -> list[Value] | None:
-    """The products that an all_reduce sums up, if it sums up two or more and nothing else."""
+    """The contractions that an all_reduce sums up, if there are two or more and nothing else."""
     node = placed.node
     if not isinstance(node.op, AllReduce) or len(node.operands) != 1 or placed.along is None:
         return None
@@ -58,7 +58,7 @@ def _addends(
 
 
 def _is_product(value: Value, makers: dict[Value, StackedNode], count: Counter[Value]) -> bool:
-    """Whether a value, or what it is a view of, is a product that nobody else reads."""
+    """Whether a value, or its view source, is a contraction without other readers."""
     maker = makers.get(value)
     while (
         maker is not None and count[value] == 1 and isinstance(maker.node.op, Reshape | Transpose)

@@ -1,1 +1,1 @@
-"""Memory planning: offsets of buffers, reuse, and results in place of operands."""
+"""Memory planning: arena offsets, reuse, and in-place results."""

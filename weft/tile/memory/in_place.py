@@ -1,4 +1,4 @@
-"""Which operands of a kernel its results may be written over."""
+"""In-place results: which operands a kernel's outputs may overwrite."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def overwritten(kernel: Launch) -> Pairs:
-    """Pairs of an input and an output of a kernel, by number of operand, that may be one buffer."""
+    """Input and output numbers of a kernel that may share one buffer."""
     match kernel:
         case Kernel():
             return _same_places(kernel)
@@ -25,7 +25,7 @@ def overwritten(kernel: Launch) -> Pairs:
 
 
 def _same_places(kernel: Kernel) -> Pairs:
-    """Pairs that are read and written at the same places, each element before it is written."""
+    """Pairs read and written at the same index, each element read before it is written."""
     outputs = [n for n, operand in enumerate(kernel.operands) if operand.output]
     rooms = {_room(kernel.operands[n]) for n in outputs}
     if not any(_room(o) in rooms for o in kernel.operands if not o.output):
@@ -52,12 +52,12 @@ def _same_places(kernel: Kernel) -> Pairs:
 
 
 def _written_last(kernel: Kernel, outputs: int) -> dict[int, list[int]]:
-    """The loads of each input that no pass reads again after an output is written.
+    """The loads of each input that no pass repeats after an output is written.
 
-    Without sums along factors there is one pass. A task that has all points of what is summed, and
-    no others, reads them again and again, and only its last pass writes if there is one output. A
-    product writes when all sums are done: what is read before the sums are is not among the inputs,
-    and neither is what passes of their own read that follow reductions of the result.
+    Without reductions there is one pass. A task with exactly the points of one reduction reads them
+    several times, but only its last pass writes, if there is one output. A contraction writes when
+    all sums are done: this excludes inputs read before the sums are complete, and those read by
+    later passes after reductions of the result.
     """
     sums = [n for n, s in enumerate(kernel.steps) if isinstance(s, Reduce | Pick | Contract)]
     contracts = [n for n in sums if isinstance(kernel.steps[n], Contract)]
@@ -74,14 +74,14 @@ def _written_last(kernel: Kernel, outputs: int) -> dict[int, list[int]]:
 
 
 def _has_whole_rows(kernel: Kernel) -> bool:
-    """Whether the loops inside of a task are just those that are summed along."""
+    """Whether the loops inside of a task are exactly the reduced ones."""
     schedule, steps = kernel.schedule, kernel.steps
     summed = {f for s in steps if isinstance(s, Reduce | Pick | Contract) for f in s.over}
     return summed == {*range(len(kernel.factors))}.difference(schedule.order[: schedule.tasks])
 
 
 def _read_late(kernel: Kernel) -> set[int]:
-    """The steps that what follows a reduction of a product's result is computed from beside it."""
+    """The other inputs of steps that follow a reduction of a contraction's result."""
     reduced = results_reduced(kernel)
     found: set[int] = set()
     for n in derived(kernel, reduced) | {*reduced}:
@@ -94,7 +94,7 @@ def _read_late(kernel: Kernel) -> set[int]:
 
 
 def _reached(kernel: Kernel, step: int, known: Sequence[int] = ()) -> set[int]:
-    """The steps that a step is computed from; nothing beyond those that are known."""
+    """The transitive inputs of a step, up to known ones."""
     found = {*known}
     todo = [step]
     while todo:
@@ -106,21 +106,21 @@ def _reached(kernel: Kernel, step: int, known: Sequence[int] = ()) -> set[int]:
 
 
 def _room(operand: Operand) -> tuple[int, int]:
-    """How many elements there are, and how large they are."""
+    """The element count and size."""
     return operand.size, operand.dtype.numpy.itemsize
 
 
 def _matches(kernel: Kernel, load: int, store: int) -> bool:
-    """Whether a load is at the place of a store."""
+    """Whether a load has the index of a store."""
     read, written = kernel.steps[load], kernel.steps[store]
     assert isinstance(read, Load) and isinstance(written, Store)
     return read.at == written.at and not (read.guards or read.shifts or written.guards)
 
 
 def _is_written_once(kernel: Kernel, store: int, before: set[int]) -> bool:
-    """Whether no two points write to one place: factors without a stride are summed along before.
+    """Whether no two points store to one index: factors without a stride are reduced before.
 
-    Where points do, the later ones would read what the earlier ones wrote.
+    Otherwise later points would read what earlier ones wrote.
     """
     written = kernel.steps[store]
     assert isinstance(written, Store)

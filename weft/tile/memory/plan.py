@@ -1,4 +1,4 @@
-"""Plan the memory of a tiled program: one planner for the runtime and for all who ask."""
+"""Memory planning of a tiled program: one planner, for the runtime and for memory reports."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from weft.tile.memory.reuse import (
 )
 from weft.varying.masks import Mask
 
-SMALL = 1 << 14  # bytes below which an allocation of the host's own costs nothing
+SMALL = 1 << 14  # bytes below which a host allocation is free
 
 
 def plan(tiled: Tiled) -> Plan:
-    """Decide where the values of a program live."""
+    """Plan the memory of a program."""
     planner = Planner(tiled)
     arena = planner.place()
     sizes = {tiled.inputs[n]: _argument_bytes(tiled, n) for n in tiled.donated}
@@ -55,7 +55,7 @@ def plan(tiled: Tiled) -> Plan:
 
 
 def _memory(planner: Planner, plan: Plan) -> MemoryBytes:
-    """The bytes of a run, of all devices together."""
+    """Memory use of a run, over all devices."""
     tiled, function = planner.tiled, planner.tiled.module.function(planner.tiled.function)
     others = [
         Span(count * planner.stack(slot).nbytes, start, stop)
@@ -85,7 +85,7 @@ def _bytes(tiled: Tiled, type: Type, mask: Mask) -> int:
 
 @dataclass(slots=True)
 class PlannedBuffer:
-    """A piece of the arena, and the results that it holds one after another."""
+    """An arena buffer, and the results that it holds one after another."""
 
     size: int
     begin: int
@@ -95,7 +95,7 @@ class PlannedBuffer:
 
 
 class Planner:
-    """Gives those values that can be planned a place in the arena."""
+    """Assigns arena buffers to values."""
 
     def __init__(self, tiled: Tiled) -> None:
         self.tiled, self.block, self.inputs = tiled, tiled.block, tiled.inputs
@@ -109,20 +109,20 @@ class Planner:
         self.lives = SlotLiveRanges(tiled.block, tiled.inputs, numbers)
         self.items = self.lives.items
         self.buffers: list[PlannedBuffer] = []
-        self.held: dict[int, PlannedBuffer] = {}  # by root
+        self.held: dict[int, PlannedBuffer] = {}  # by representative slot
         self.places: dict[Slot, int] = {}
         self.over: dict[Slot, tuple[int, bool]] = {}
         self.donors: dict[Slot, Slot] = {}
-        self._pairs: dict[int, Pairs] = {}  # by kernel
+        self._pairs: dict[int, Pairs] = {}  # by launch
 
     def stack(self, slot: Slot) -> Stack:
-        """What a slot holds."""
+        """The type of a slot."""
         found = self.tiled.stacks[slot]
         assert found is not None, "only values have stacks"
         return found
 
     def place(self) -> int:
-        """Give results places in the arena; its size."""
+        """Place results in the arena; returns its size."""
         for item, start, stop in sorted(self.items, key=lambda entry: entry[1]):
             match item:
                 case Launch():
@@ -141,7 +141,7 @@ class Planner:
         return size
 
     def rotating_buffers(self, found: list[PlannedRotation]) -> tuple[RotatingBuffer, ...]:
-        """What a loop makes in turns, as data."""
+        """The rotating buffers of a loop, as data."""
         return tuple(
             [RotatingBuffer(t.indices, t.slots, t.result, t.buffers, t.places) for t in found]
         )
@@ -157,7 +157,7 @@ class Planner:
         self.held[root] = buffer
 
     def _plannable(self, item: Host) -> int:
-        """The bytes of a result that can be computed into planned memory; 0 if it cannot."""
+        """The bytes of a result that can use planned memory; 0 if it cannot."""
         if not item.traits.writes or len(item.outs) != 1:
             return 0
         bytes_ = self.stack(item.outs[0]).nbytes
@@ -168,7 +168,7 @@ class Planner:
     def _taken_over(
         self, item: Item, candidates: Collection[int], wanted: int, stop: int
     ) -> PlannedBuffer | None:
-        """The buffer of an operand that dies here, if the result may be written over it."""
+        """The buffer of an operand that dies here, if the result may overwrite it."""
         for index in candidates:
             if index >= len(item.ins):
                 continue
@@ -180,7 +180,7 @@ class Planner:
         return None
 
     def alone(self, item: Item, index: int, candidates: Collection[int]) -> bool:
-        """Whether no other operand is written over with this one, unless that is allowed, too."""
+        """Whether no other operand shares the overwritten buffer, unless allowed, too."""
         root = self.lives.root(item.ins[index])
         others = [n for n, slot in enumerate(item.ins) if self.lives.root(slot) == root]
         return all(n in candidates for n in others)
@@ -188,7 +188,7 @@ class Planner:
     # Kernels
 
     def pairs(self, launch: Launch) -> Pairs:
-        """Pairs of an operand and a result of a kernel, by number, that may be one buffer."""
+        """Operand and result numbers of a launch that may share one buffer."""
         kernel = launch.kernel
         found = self._pairs.get(id(kernel))
         if found is None:
@@ -213,7 +213,7 @@ class Planner:
     def _plan_rotations(
         self, loop: Loop, found: list[PlannedRotation], start: int, stop: int
     ) -> None:
-        """Buffers for what a loop makes in turns: one less if it may be written over the oldest."""
+        """Rotating buffers of a loop: one fewer if the oldest value may be overwritten."""
         for rotation in found:
             rotation.buffers = len(rotation.slots) + (0 if self._over_itself(rotation) else 1)
             lives = [self.lives.of(loop.outs[index]) for index in rotation.indices]
@@ -226,7 +226,7 @@ class Planner:
             ]
 
     def _over_itself(self, rotation: PlannedRotation) -> bool:
-        """Whether the oldest value that is carried is read no more when a new one is written."""
+        """Whether the oldest carried value is dead when the new one is written."""
         start, stop = self.lives.covers(rotation.maker)
         lives, oldest = self.lives, rotation.slots[-1]
         root = lives.root(oldest)

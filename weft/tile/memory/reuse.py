@@ -1,4 +1,4 @@
-"""Memory that is used again: of donated arguments, and of what loops carry."""
+"""Buffer reuse: donated arguments, and loop-carried values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def reuse_donated(planner: Planner, sizes: Mapping[Slot, int]) -> set[Slot]:
-    """Let results be written over donated arguments that nothing reads after them; which are so.
+    """Let results overwrite donated arguments that are dead; returns which.
 
     `sizes` has the slot and the bytes of each donated argument.
     """
@@ -54,7 +54,7 @@ class _Donation:
         return free - set(self.left)
 
     def _give(self, item: Host, stop: int) -> None:
-        """A host node takes an operand's memory for its result."""
+        """A host node takes an operand's buffer for its result."""
         (out, *_), in_place = item.outs, item.traits.in_place
         if out in self.planner.places or self.lives.depth[out]:
             return
@@ -68,7 +68,7 @@ class _Donation:
                 return
 
     def _give_launch(self, launch: Launch, start: int, stop: int) -> None:
-        """A kernel takes what it may write over, or what nobody reads any more."""
+        """A launch takes buffers that it may overwrite, or dead ones."""
         planner, pairs = self.planner, self.planner.pairs(launch)
         for number, slot in enumerate(launch.outs):
             if slot in planner.places or slot in planner.rotated or self.lives.depth[slot]:
@@ -88,24 +88,24 @@ class _Donation:
                     break
 
 
-# What loops make in turns
+# Rotating buffers
 
 
 @dataclass(slots=True, eq=False)
 class PlannedRotation:
-    """A value that a kernel of a loop makes in turns, while memory for it is planned."""
+    """A rotating buffer while it is planned."""
 
     indices: tuple[int, ...]
     slots: Slots
     result: Slot
     maker: Launch
-    number: int  # among the results of its maker
+    number: int  # among its launch's results
     buffers: int = 0
     places: tuple[int, ...] = ()
 
 
 def rotations_of(tiled: Tiled) -> dict[Slot, list[PlannedRotation]]:
-    """By the first slot that a loop carries, what its kernels can make in turns."""
+    """The rotating buffers of each loop, by the first slot that it carries."""
     return {
         item.carried[0]: _rotations(item, tiled)
         for item in all_items(tiled.block)
@@ -119,12 +119,14 @@ def _rotations(loop: Loop, tiled: Tiled) -> list[PlannedRotation]:
     makers = {slot: (item, n) for item in made for n, slot in enumerate(item.outs)}
     alike = _sharing(work)
     kept = Counter([alike.get(slot, slot) for slot in (*work.results, *_handed_on(work))])
-    after = {slot: index for index, slot in enumerate(work.results)}  # who takes a slot
+    # carried numbers by source slot
+    after = {slot: index for index, slot in enumerate(work.results)}
     found = []
     for index, result in enumerate(work.results):
         if result not in makers or kept[alike.get(result, result)] > 1:
             continue
-        # What is handed on is carried for another round; nobody else keeps any of these.
+        # A carried value that is passed on is kept for another iteration; nothing else keeps any of
+        # these.
         indices, slots = [index], [loop.carried[index]]
         while (follower := after.get(slots[-1])) is not None and follower not in indices:
             indices.append(follower)
@@ -139,7 +141,7 @@ def _rotations(loop: Loop, tiled: Tiled) -> list[PlannedRotation]:
 
 
 def _sharing(block: Block) -> dict[Slot, Slot]:
-    """For slots that share memory, one that stands for all of them."""
+    """A representative for slots that share memory."""
     found: dict[Slot, Slot] = {}
     for item in block.items:
         for inner in blocks_of(item):
@@ -154,7 +156,7 @@ def _sharing(block: Block) -> dict[Slot, Slot]:
 
 
 def _handed_on(block: Block) -> Iterator[Slot]:
-    """Slots whose memory control flow may hand on."""
+    """Slots whose memory control flow may pass on."""
     for item in block.items:
         inside = blocks_of(item)
         if inside:
@@ -164,13 +166,13 @@ def _handed_on(block: Block) -> Iterator[Slot]:
             yield from _handed_on(inner)
 
 
-# What loops write over
+# In-place loop-carried values
 
 
 def reuse_carried(planner: Planner) -> dict[Slot, frozenset[int]]:
-    """Let a loop write what it carries over itself, round by round; it begins with a copy.
+    """Let a loop overwrite its carried values in place; it starts with a copy.
 
-    By the first slot that it carries, which of the carried values are so.
+    Returns the numbers of these values by the first slot that the loop carries.
     """
     found: dict[Slot, frozenset[int]] = {}
     for loop, _, _ in planner.items:
@@ -209,7 +211,7 @@ def _writes_over(planner: Planner, item: Item, slot: Slot, work: Block, result: 
 
 
 def owned(planner: Planner) -> frozenset[Slot]:
-    """The results whose memory is computed by one item and is nobody else's."""
+    """The results that a single item computes, in unshared memory."""
     lives = planner.lives
     makers: dict[int, list[Item]] = {}
     for item, _, _ in planner.items:

@@ -1,10 +1,9 @@
-"""What a node leaves to those that read it: sums over devices, and repeated elements.
+"""Work that a node defers to its readers: sums over devices, and broadcasts.
 
-all_reduce(dot(x, y)) is one product with longer sums: where both operands vary along the axes of
-the collective that follows, nobody needs the devices' own sums. Only floats are summed so; the
-order of a collective's sums is nobody's promise, and narrow ones are rounded once, as on one
-device. And a broadcast that functions of the host read is left to these: they repeat elements by
-themselves.
+all_reduce(dot(x, y)) is one contraction with longer sums: where both operands vary along the axes
+of the following collective, the per-device sums are not needed. Only for floats: the order of a
+collective's sums is unspecified, and narrow floats are rounded once, as on one device. A broadcast
+that only host functions read is deferred to them: numpy broadcasts by itself.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from weft.varying.masks import union
 
 
 class Functions(Protocol):
-    """What is known of the functions that compute host nodes."""
+    """Properties of the functions that compute host nodes."""
 
     def adds(self, dtype: DType) -> bool:
-        """Whether arrays of a type are added up by one function."""
+        """Whether arrays of a type are added by one ufunc."""
         ...
 
     def repeats(self, op: Op, dtype: DType) -> bool:
-        """Whether the function of an op repeats the elements of an operand by itself."""
+        """Whether an op's function broadcasts operands by itself."""
         ...
 
 
@@ -41,7 +40,7 @@ BROADCASTS = (BroadcastInDim, Broadcast)
 
 
 def uses_of(region: Region) -> dict[Value, list[Node]]:
-    """Who reads each value of a region; its end, and a node whose regions read it, count twice."""
+    """The readers of each value; results and captures by regions count twice."""
     found: dict[Value, list[Node]] = {}
     for node in region.nodes:
         for value in node.operands:
@@ -57,7 +56,7 @@ def uses_of(region: Region) -> dict[Value, list[Node]]:
 def summed_dims(
     node: Node, scope: Scope, uses: Mapping[Value, list[Node]], host: Functions
 ) -> tuple[int, list[Value]]:
-    """The leading dims over which a dot may sum at once, and the values between it and its sum."""
+    """The leading dims that a dot may sum over, and the values between it and its all_reduce."""
     chain: list[Value] = []
     current = node
     while len(current.results) == 1:
@@ -79,9 +78,9 @@ def summed_dims(
 
 
 def _adds(node: Node, host: Functions) -> bool:
-    """Whether a node sums over devices along leading dims, of which some may be done already.
+    """Whether a node sums over devices along leading dims, some of which may be done already.
 
-    It does for all of its operands or for none: they keep their types, and a function adds each up.
+    It applies to all of its operands or to none: they keep their types, and have a ufunc.
     """
     dtypes = [getattr(v.type, "dtype", None) for v in (*node.operands, *node.results)]
     if any(d is None or not host.adds(d) for d in dtypes):
@@ -98,14 +97,14 @@ def _adds(node: Node, host: Functions) -> bool:
 
 
 def is_broadcast(node: Node) -> bool:
-    """Whether a node repeats elements."""
+    """Whether a node is a broadcast."""
     return isinstance(node.op, BROADCASTS)
 
 
 def spread_by_readers(
     node: Node, scope: Scope, uses: Mapping[Value, list[Node]], host: Functions
 ) -> bool:
-    """Whether all who read a broadcast are functions that repeat elements themselves."""
+    """Whether all readers of a broadcast broadcast by themselves."""
     (value,) = node.results
     readers = uses.get(value, [])
     if not readers or len(set(map(id, readers))) != len(readers):
@@ -114,7 +113,7 @@ def spread_by_readers(
 
 
 def _spreads(reader: Node, value: Value, scope: Scope, host: Functions) -> bool:
-    """Whether a node is such a function, and its other operand has the full shape."""
+    """Whether a reader broadcasts by itself, and its other operand has the full shape."""
     if len(reader.operands) != 2 or reader.regions or reader.op.collective:
         return False
     (other,) = [v for v in reader.operands if v is not value] or [value]
@@ -125,7 +124,7 @@ def _spreads(reader: Node, value: Value, scope: Scope, host: Functions) -> bool:
 
 
 def is_dot(node: Node) -> bool:
-    """Whether a node is a product of two operands of its own result's type."""
+    """Whether a node is a contraction with operands of its result's type."""
     if not isinstance(node.op, DOTS):
         return False
     values = (*node.operands, *node.results)
@@ -134,6 +133,6 @@ def is_dot(node: Node) -> bool:
 
 
 def _is_summed(value: Value) -> bool:
-    """Whether a value holds numbers whose sums round."""
+    """Whether sums of a value's elements are rounded."""
     dtype = getattr(value.type, "dtype", None)
     return dtype is not None and (dtype.is_float or dtype.is_complex)

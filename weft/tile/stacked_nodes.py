@@ -1,4 +1,4 @@
-"""The nodes of a region as those are told of them who group them into kernels."""
+"""Stacked nodes for grouping: masks, and the group dims of collectives."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from weft.tile.scope import Scope
 from weft.varying.masks import Masks, union
 
 
-def placed_at(node: Node, given: Masks, made: Masks, scope: Scope) -> StackedNode:
-    """A node with what its values vary along, and along what devices meet in it."""
+def stacked_node_at(node: Node, given: Masks, made: Masks, scope: Scope) -> StackedNode:
+    """A node with the masks of its values and the leading dims of its groups."""
     if isinstance(node.op, CollectivePermute | PermuteAlongAxes):
         found = moves(node.op, scope.layout, scope.world)
         along, sources = (None, ()) if found is None else (found[0], tuple(found[1].tolist()))
@@ -30,7 +30,7 @@ def _whole(masks: Masks) -> tuple[int, ...]:
 
 
 def _along(node: Node, scope: Scope) -> tuple[int, ...] | None:
-    """The leading dims that a collective, or who a device is, depends on."""
+    """The leading dims that a collective, or a device's position, depends on."""
     op = node.op
     match op:
         case AxisIndex():
@@ -42,7 +42,7 @@ def _along(node: Node, scope: Scope) -> tuple[int, ...] | None:
 
 
 def awaited_in(region: Region) -> list[Value]:
-    """The futures of a region that are only waited for in it, and handed to nobody."""
+    """The futures of a region that do not leave it."""
     found = {n.results[0]: None for n in region.nodes if isinstance(n.op, AsyncStart)}
     if found:
         others = [n for n in region.nodes if not isinstance(n.op, AsyncDone)]
@@ -52,7 +52,7 @@ def awaited_in(region: Region) -> list[Value]:
 
 
 def waited_once(region: Region) -> list[Value]:
-    """The futures of single collectives that one node of the region waits for, and no other."""
+    """The futures of single collectives with exactly one waiter in the region."""
     dones = Counter(n.operands[0] for n in region.nodes if isinstance(n.op, AsyncDone))
     alone = {
         n.results[0]
