@@ -33,6 +33,7 @@ SCREENS = {
     "why": ["why", MLP],
     "why-value": ["why", MLP, "%6"],
     "kernels": ["kernels", MLP],
+    "cost": ["cost", "examples/collectives.csv"],
     "machines": ["machines"],
     "machines-one": ["machines", "32x(8xh200)@800G"],
     "ops": ["ops"],

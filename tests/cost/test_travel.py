@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from weft.cost import Reach, TrafficKind, reach, ring_seconds, speed_of_light, travel_seconds
+from weft.cost.travel import pattern_of, reach_of_pairs
 from weft.errors import WeftError
 from weft.machine import H100, HOST, Links
 from weft.mesh import Axis, Mesh, MeshAxes
@@ -83,6 +84,31 @@ def test_reach_follows_the_order_of_the_devices():
     assert reach(MeshAxes(mesh, (Axis("y"),)), {}, 16, H100) == Reach(2, 2)
 
 
+def test_reach_is_that_of_the_widest_group():
+    assert reach(((0, 1), (7, 8, 9)), {}, 32, H100) == Reach(3, 2)
+    mesh = Mesh(x=3, y=4)  # 12 devices in domains of 8: of the groups of 4, one crosses none
+    assert reach(MeshAxes(mesh, (Axis("y"),)), {}, 12, H100) == Reach(4, 1)
+    assert reach(MeshAxes(mesh, (Axis("x"),)), {}, 12, H100) == Reach(3, 2)
+    odd = H100.with_domains((0, 1) * 4)
+    assert reach(MeshAxes(Mesh(x=4, y=2), (Axis("x"),)), {}, 8, odd) == Reach(4, 1)
+    assert reach(MeshAxes(Mesh(x=4, y=2), (Axis("y"),)), {}, 8, odd) == Reach(2, 2)
+    assert reach(MeshAxes(Mesh(x=8, y=2), (Axis("x", 2, 2), Axis("y"))), {}, 16, H100) == Reach(
+        4, 1
+    )
+    assert reach(MeshAxes(Mesh(x=8, y=2), (Axis("x", 1, 2), Axis("y"))), {}, 16, H100) == Reach(
+        4, 2
+    )
+
+
+def test_the_reach_and_pattern_of_permutations():
+    assert reach_of_pairs([(0, 1), (1, 0)], H100) == Reach(2, 1)
+    assert reach_of_pairs([(0, 1), (7, 8)], H100) == Reach(2, 2)
+    assert reach_of_pairs([(3, 3)], H100) == reach_of_pairs([], H100) == Reach(1)
+    assert pattern_of([(0, 1), (2, 3), (5, 5)]) == "one_way"
+    assert pattern_of([(0, 1), (1, 0)]) == "mutual"
+    assert pattern_of([(0, 1), (1, 2), (2, 0)]) == "ring"
+
+
 def test_a_mesh_that_is_not_there_is_an_error():
     with pytest.raises(WeftError, match="no mesh 'other'"):
         reach(MeshAxes("other", ()), {"mesh": Mesh(x=2)}, 2, H100)
@@ -94,8 +120,9 @@ def test_nothing_travels_alone():
 
 
 def test_more_bytes_and_more_domains_take_longer():
-    near = [travel_seconds("gather", size, Reach(8, 1), H100) for size in (1, 1 << 20, 1 << 30)]
-    far = [travel_seconds("gather", size, Reach(8, 2), H100) for size in (1, 1 << 20, 1 << 30)]
+    sizes = (1 << 12, 1 << 22, 1 << 30)
+    near = [travel_seconds("gather", size, Reach(8, 1), H100) for size in sizes]
+    far = [travel_seconds("gather", size, Reach(8, 2), H100) for size in sizes]
     assert near == sorted(near) and far == sorted(far)
     assert all(a < b for a, b in zip(near, far, strict=True))
 

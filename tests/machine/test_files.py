@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import weft.machine
 from weft.errors import WeftError
 from weft.machine import H100, HOST, machine, user_folder
 
@@ -178,7 +176,3 @@ def test_domains_are_given_by_all_or_by_none():
 def test_curves_hold_between_their_points():
     assert H100.bandwidth_at(1) < H100.bandwidth_at(1 << 27) < H100.bandwidth_at(1 << 34)
     assert H100.bandwidth_at(1 << 40) == H100.bandwidth and HOST.bandwidth_at(1) == HOST.bandwidth
-
-
-def test_every_file_of_the_package_is_in_the_wheel():
-    assert {p.suffix for p in (Path(weft.machine.__file__).parent / "data").iterdir()} == {".toml"}

@@ -1,18 +1,35 @@
 """The cost model: counted work and a machine's rates give predicted seconds."""
 
 from weft.cost.costs import KINDS, Costs, groups_of, work_seconds
-from weft.cost.travel import Reach, TrafficKind, reach, ring_seconds, speed_of_light, travel_seconds
+from weft.cost.estimate import Estimate
+from weft.cost.travel import (
+    Reach,
+    TrafficKind,
+    across,
+    copies,
+    inside,
+    reach,
+    ring_seconds,
+    speed_of_light,
+    travel_estimate,
+    travel_seconds,
+)
 from weft.cost.trips import trips
 
 __all__ = [
     "KINDS",
     "Costs",
+    "Estimate",
     "Reach",
     "TrafficKind",
+    "across",
+    "copies",
     "groups_of",
+    "inside",
     "reach",
     "ring_seconds",
     "speed_of_light",
+    "travel_estimate",
     "travel_seconds",
     "trips",
     "work_seconds",

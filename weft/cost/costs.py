@@ -5,8 +5,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 
+from weft.cost.estimate import Estimate
 from weft.cost.totals import CONTROL, Totals, region_work
-from weft.cost.travel import Reach, TrafficKind, reach, reach_of_pairs, travel_seconds
+from weft.cost.travel import (
+    Pattern,
+    Reach,
+    TrafficKind,
+    pattern_of,
+    reach,
+    reach_of_pairs,
+    travel_estimate,
+)
 from weft.ir.module import Module, Node
 from weft.ir.op import Op
 from weft.ir.types import TensorType, Types
@@ -67,6 +76,12 @@ def groups_of(op: Op) -> Groups:
     return found
 
 
+def _pattern(op: Op) -> Pattern:
+    if isinstance(op, PermuteAlongAxes):
+        return pattern_of((s, t) for t, s in enumerate(op.sources) if s >= 0)
+    return pattern_of(op.source_target_pairs) if isinstance(op, CollectivePermute) else "one_way"
+
+
 class Costs:
     """The cost of each node of a module on a machine, memoized by op and types."""
 
@@ -107,23 +122,24 @@ class Costs:
             self.reaches[op] = found
         return found
 
-    def collective(self, op: Op, operands: Types, results: Types) -> float:
-        """Seconds of a collective."""
+    def collective(self, op: Op, operands: Types, results: Types) -> Estimate:
+        """The seconds of a collective, how sure they are and where they come from."""
         kind = KINDS[type(op)]
         size = moved(*results) if kind == "gather" else moved(*operands)
-        return travel_seconds(kind, size, self.reach(op), self.machine)
+        dtype = next((t.dtype.name for t in operands if isinstance(t, TensorType)), "f32")
+        return travel_estimate(kind, size, self.reach(op), self.machine, dtype, _pattern(op))
 
     def _outer(self, node: Node) -> float:
         op = node.op
         if type(op) in KINDS:
-            return self.collective(op, node.operand_types, node.types)
+            return self.collective(op, node.operand_types, node.types).seconds
         bodies = tuple(region_work(region) for region in node.regions)
         work = op.work(node.operand_types, node.types, bodies)
         return work_seconds(work, self.machine.vector, self.machine)
 
     def _plain(self, op: Op, operands: Types, results: Types) -> float:
         if type(op) in KINDS:
-            return self.collective(op, operands, results)
+            return self.collective(op, operands, results).seconds
         rate = self.machine.vector
         if isinstance(op, _PRODUCTS) and isinstance(operands[0], TensorType):
             rate = self.machine.rate(operands[0].dtype, computed_as(op))

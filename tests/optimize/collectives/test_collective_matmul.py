@@ -28,6 +28,7 @@ MESH = Mesh(x=2, y=4)
 SLOW = replace(
     H100,
     launch=0.0,
+    table="",  # links as they are written here
     rates=tuple((name, 1e9) for name, _ in H100.rates),
     bandwidth=1e15,
     links=(replace(H100.fast, launch=0.0, latency=0.0, bandwidth=1e9),),

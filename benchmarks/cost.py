@@ -1,0 +1,126 @@
+"""Cross-validation of predicted collectives: rows of the measured table that the model never saw.
+
+Rows are held out at random (20 folds), by whole sizes, and by whole group sizes, and predicted from
+the others; beside it is the nearest row's rate, which is what a lookup gives.
+
+    python benchmarks/cost.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.columns import Column, table_text
+from weft.cost.measured import CollectiveShape, CollectiveTable, measured
+
+Row = tuple[CollectiveShape, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A row that was held out, its error, that of the nearest row, and whether it was in bounds."""
+
+    row: CollectiveShape
+    error: float
+    nearest: float
+    held: bool
+
+
+def at_random(rows: Sequence[Row], folds: int = 20, seed: int = 0) -> Iterator[set[int]]:
+    """Sets of rows to hold out, each row once."""
+    order = np.random.default_rng(seed).permutation(len(rows))
+    for fold in range(folds):
+        yield set(order[fold::folds].tolist())
+
+
+def by(rows: Sequence[Row], key: Callable[[CollectiveShape], Hashable]) -> Iterator[set[int]]:
+    """Sets of rows to hold out that have a key in common."""
+    found: dict[Hashable, set[int]] = {}
+    for n, (row, _) in enumerate(rows):
+        found.setdefault(key(row), set()).add(n)
+    yield from found.values()
+
+
+def size_column(row: CollectiveShape) -> Hashable:
+    return row.machine, round(math.log2(row.bytes))
+
+
+def group_column(row: CollectiveShape) -> Hashable:
+    return row.machine, row.op, row.group_size
+
+
+def nearest(row: CollectiveShape, rows: Sequence[Row]) -> float:
+    """The seconds at the rate of the nearest row: by its group first, then by its size."""
+
+    def far(other: CollectiveShape) -> tuple[float, float]:
+        group = abs(math.log2(other.group_size / row.group_size))
+        return group, abs(math.log2(other.bytes / row.bytes))
+
+    same = (row.machine, row.op, row.dtype, row.pattern)
+    alike = [r for r in rows if (r[0].machine, r[0].op, r[0].dtype, r[0].pattern) == same]
+    found, seconds = min(alike, key=lambda r: far(r[0]))
+    return seconds * row.bytes / found.bytes
+
+
+def tried(rows: Sequence[Row], held_out: Iterator[set[int]]) -> list[Tried]:
+    """All rows of all sets, each set predicted from the rows outside it."""
+    found = []
+    for out in held_out:
+        others = [row for n, row in enumerate(rows) if n not in out]
+        model = CollectiveTable(others)
+        for n in sorted(out):
+            row, seconds = rows[n]
+            made = model.estimate(row)
+            off, by_nearest = made.seconds / seconds, nearest(row, others) / seconds
+            held = made.low <= seconds <= made.high
+            found.append(Tried(row, abs(off - 1), abs(by_nearest - 1), held))
+    return found
+
+
+def line(name: tuple[str, str], rows: Sequence[Tried]) -> tuple[str, ...]:
+    errors = np.array([row.error for row in rows])
+    others = np.array([row.nearest for row in rows])
+    held = float(np.mean([row.held for row in rows]))
+    return (
+        *name,
+        str(len(rows)),
+        f"{np.median(errors):.1%}",
+        f"{np.quantile(errors, 0.95):.1%}",
+        f"{np.mean(errors > 0.25):.1%}",
+        f"{np.median(others):.1%}",
+        f"{np.quantile(others, 0.95):.1%}",
+        f"{held:.0%}",
+    )
+
+
+HEADS = ("rows", "median", "95%", "over 25%", "nearest", "its 95%", "in interval")
+
+
+def show(title: str, found: Sequence[Tried], detail: bool) -> None:
+    keys = sorted({(row.row.machine, row.row.op) for row in found}) if detail else []
+    cells = [line(k, [r for r in found if (r.row.machine, r.row.op) == k]) for k in keys]
+    machines = sorted({row.row.machine for row in found})
+    cells += [line((m, "all"), [r for r in found if r.row.machine == m]) for m in machines]
+    columns = [Column("machine"), Column("op"), *[Column(head, right=True) for head in HEADS]]
+    print(f"\n{title}")
+    print(table_text(columns, [*cells, line(("all", ""), found)]), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="rows at random only")
+    quick = parser.parse_args().quick
+    rows = measured().rows
+    show("rows at random, 20 folds", tried(rows, at_random(rows)), detail=True)
+    if not quick:
+        show("a whole size of a machine", tried(rows, by(rows, size_column)), detail=False)
+        show("a whole group size of a kind", tried(rows, by(rows, group_column)), detail=False)
+
+
+if __name__ == "__main__":
+    main()

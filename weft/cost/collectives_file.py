@@ -1,0 +1,157 @@
+"""Tables of collectives in files: read with their errors by line, predicted row by row."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.cost.estimate import Estimate
+from weft.cost.measured import OPS, PATTERNS, CollectiveShape, measured
+from weft.cost.travel import OP_NAMES, Reach, TrafficKind, travel_estimate
+from weft.errors import WeftError
+from weft.ir.types import DTYPES
+from weft.machine import MACHINES, Machine, machine
+
+COLUMNS = ("machine", "op", "dtype", "groups", "group_size", "pattern", "bytes")
+RATE = "bytes_per_second"
+_KINDS: Mapping[str, TrafficKind] = {name: kind for kind, name in OP_NAMES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRow:
+    """A row of a file: a collective, and its measured rate where there is one."""
+
+    line: int
+    collective: CollectiveShape
+    rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A row and its estimate."""
+
+    asked: AskedRow
+    estimate: Estimate
+
+    @property
+    def error(self) -> float | None:
+        """By which share the seconds are off, where they were measured."""
+        if self.asked.rate is None:
+            return None
+        actual = self.asked.collective.bytes / self.asked.rate
+        return abs(self.estimate.seconds / actual - 1)
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as data, with `seconds`, `low`, `high` and `source`."""
+        rate = {} if self.asked.rate is None else {RATE: self.asked.rate}
+        return asdict(self.asked.collective) | rate | asdict(self.estimate)
+
+
+def read_collectives(path: Path) -> list[AskedRow]:
+    """The rows of a CSV file; what is wrong with one is an error with its line."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise WeftError(f"cannot read {path}: {why}", help="name a CSV file") from None
+    lines = csv.reader(io.StringIO(text))
+    header = [name.strip() for name in next(lines, [])]
+    _check_header(path, header)
+    return [
+        _asked(path, lines.line_num, header, [cell.strip() for cell in cells])
+        for cells in lines
+        if any(cell.strip() for cell in cells)
+    ]
+
+
+def predict_collectives(rows: Iterable[AskedRow]) -> list[Predicted]:
+    """An estimate for each row."""
+    return [Predicted(row, estimate(row.collective)) for row in rows]
+
+
+def estimate(asked: CollectiveShape) -> Estimate:
+    """The seconds of a collective: from the table inside a fast domain, modelled beyond it."""
+    found = _machine(asked.machine)
+    within = found.fast_devices is None or asked.group_size <= found.fast_devices
+    if found.table and within:
+        named = CollectiveShape(found.table, asked.op, asked.dtype, asked.groups, asked.group_size,
+                           asked.pattern, asked.bytes)  # fmt: skip
+        return measured().estimate(named)
+    domains = 1 if within else -(-asked.group_size // (found.fast_devices or 1))
+    reach = Reach(asked.group_size, domains)
+    return travel_estimate(_KINDS[asked.op], asked.bytes, reach, found, asked.dtype)
+
+
+def _machine(name: str) -> Machine:
+    """A machine by its name, or by that of its rows in the table."""
+    tables = {MACHINES[known].table: known for known in reversed([*MACHINES])}
+    return machine(tables.get(name, name))
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    for name in COLUMNS:
+        if name not in header:
+            raise WeftError(
+                f"{path}: line 1: the column {name} is missing",
+                help=f"the columns are {', '.join(COLUMNS)}, and {RATE} where it is known",
+            )
+    for name in header:
+        if name not in (*COLUMNS, RATE) or header.count(name) > 1:
+            problem = "is there twice" if header.count(name) > 1 else "is unknown"
+            raise WeftError(
+                f"{path}: line 1: the column {name!r} {problem}",
+                help=f"the columns are {', '.join(COLUMNS)}, and {RATE} where it is known",
+            )
+
+
+def _asked(path: Path, line: int, header: list[str], cells: list[str]) -> AskedRow:
+    def wrong(what: str, help: str) -> WeftError:
+        return WeftError(f"{path}: line {line}: {what}", help=help)
+
+    if len(cells) != len(header):
+        raise wrong(f"{len(cells)} cells, but {len(header)} columns", "one cell for each column")
+    row = dict(zip(header, cells, strict=True))
+    for name, known in (("op", OPS), ("dtype", tuple(DTYPES))):
+        if row[name] not in known:
+            near = difflib.get_close_matches(row[name], known, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise wrong(f"unknown {name} {row[name]!r}", f"{hint}known: {', '.join(known)}")
+    try:
+        _machine(row["machine"])
+    except WeftError as error:
+        raise wrong(error.message, error.help) from None
+    permutes = row["op"] == "collective-permute"
+    if row["pattern"] not in (PATTERNS if permutes else ("",)):
+        expected = f"one of {', '.join(PATTERNS)}" if permutes else "empty"
+        raise wrong(f"the pattern of {row['op']} is {row['pattern']!r}", f"it must be {expected}")
+    numbers = {}
+    for name in ("groups", "group_size", "bytes"):
+        if not row[name].isdecimal() or int(row[name]) < 1:
+            raise wrong(f"{name} is {row[name]!r}", "write a whole number of at least 1")
+        numbers[name] = int(row[name])
+    return AskedRow(
+        line,
+        CollectiveShape(
+            row["machine"], row["op"], row["dtype"], numbers["groups"], numbers["group_size"],
+            row["pattern"], numbers["bytes"],
+        ),
+        _rate(row, wrong),
+    )  # fmt: skip
+
+
+def _rate(row: Mapping[str, str], wrong: Any) -> float | None:
+    text = row.get(RATE, "")
+    if not text:
+        return None
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise wrong(f"{RATE} is {text!r}", "write a number above 0, or leave the cell empty")
+    return rate
