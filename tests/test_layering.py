@@ -17,9 +17,9 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
 }
 # What may know two verbs: the pipeline and the doors that call it.
-DOORS = {*"pipeline targets traced loaded compiled training eager compare describe cli".split()} | {
-    *"__init__ __main__ conformance jax".split()
-}
+DOORS = {
+    *"pipeline targets traced loaded compiled training dynamo eager compare describe cli".split()
+} | {*"__init__ __main__ conformance jax".split()}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard"}}
 CORE = {"numpy", "ml_dtypes"}
@@ -74,12 +74,14 @@ OPTIONAL = {
         "capture/torch/export.py",
         "capture/torch/functions.py",
         "capture/torch/graph.py",
+        "capture/torch/graphs.py",
         "capture/torch/locations.py",
         "capture/torch/objective.py",
         "capture/torch/optimizers.py",
         "capture/torch/plan.py",
         "capture/torch/source.py",
         "capture/torch/training.py",
+        "dynamo.py",
         "training.py",
     },
     "llvmlite": {"emit/llvm/jit/machine_code.py", "emit/llvm/jit/processor.py"},

@@ -9,13 +9,14 @@ from weft.capture.jax.function import JaxFunction, jax_function
 from weft.capture.options import CallOptions
 from weft.capture.source import Source
 from weft.capture.stablehlo.given import given_module
+from weft.capture.torch.graphs import graph_program
 from weft.capture.torch.source import holds_tensors, torch_function, torch_program
 from weft.capture.torch.training import training_step
 from weft.errors import WeftError
 
 # Tried in order; each returns None for a program that is not its kind. Last is JAX, whose source
 # accepts any callable.
-KINDS = (given_module, training_step, torch_program, jax_function)
+KINDS = (given_module, training_step, graph_program, torch_program, jax_function)
 
 
 def source_of(program: object, options: CallOptions) -> Source:

@@ -83,7 +83,7 @@ def functional(module: Any) -> Any:
     run = replay()(module).run
     flat = torch.func.functionalize(lambda *values: tuple(run(*values)), remove="mutations")
     with torch.fx.traceback.preserve_node_meta():
-        return make_fx(flat, decomposition_table=_table())(*inputs).graph
+        return make_fx(flat, decomposition_table=decompositions())(*inputs).graph
 
 
 @cache
@@ -150,24 +150,24 @@ def _attention() -> Any:
 
 
 @cache
-def _table() -> dict[Any, Any]:
+def decompositions() -> dict[Any, Any]:
     """PyTorch's decompositions of ops without a lowering, except composite ops.
 
     Decompositions of composite ops end in prims, which have no lowering; the dispatcher decomposes
-    these ops to ATen by itself.
+    these ops to ATen by itself, unless they have a kernel for the CPU (`silu_backward`).
     """
     import torch
     from torch._decomp import decomposition_table
 
     kept = _WRONG | LOWERINGS.keys()
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
     return {
         op: rule
         for op, rule in decomposition_table.items()
         if isinstance(op, torch._ops.OpOverload)
         and str(op) not in kept
         and not op._schema.is_mutable  # the graph is functional already
-        and not composite(op.name(), "CompositeImplicitAutograd")
+        and (has(op.name(), "CPU") or not has(op.name(), "CompositeImplicitAutograd"))
     }
 
 

@@ -1,0 +1,86 @@
+"""`torch.compile(backend="weft")`: forward, backward, breaks and sizes, against eager mode."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests.capture.torch.models import Transformer, torch
+from weft import Mesh, P
+from weft.dynamo import backend
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        return {"y": x + self.down(torch.nn.functional.gelu(self.up(x)))}
+
+
+def test_gradients_and_sizes_are_eagers() -> None:
+    """The second size makes Dynamo's graph symbolic; Weft compiles it for each."""
+    model = Layer()
+    eager = copy.deepcopy(model)
+    compiled = torch.compile(model, backend=backend)
+    for rows in (4, 6, 3, 1):
+        x = torch.randn(rows, 8)
+        made, expected = compiled(x)["y"], eager(x)["y"]
+        torch.testing.assert_close(made, expected)
+        made.square().sum().backward()
+        expected.square().sum().backward()
+    for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_attention_on_a_mesh() -> None:
+    """A plan names parameters as the module does."""
+    model, tokens = Transformer(), torch.randint(0, 32, (4, 6))
+    names = [name for name, p in model.named_parameters() if p.dim() == 2 and not p.shape[0] % 4]
+    options = {"mesh": Mesh(data=2, model=4), "plan": {names[-1]: P("model")}}
+    compiled = torch.compile(model, backend=backend, options=options)
+    made = compiled(tokens)
+    torch.testing.assert_close(made, model(tokens), rtol=1e-4, atol=1e-4)
+    sum(each.sum() for each in made.values()).backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_graph_breaks_and_changes_in_place(capsys) -> None:
+    def broken(x, held):
+        y = x * 2
+        print("here")
+        held.add_(y)
+        return y + held, x
+
+    x, held = torch.ones(3), torch.zeros(3)
+    compiled = torch.compile(broken, backend=backend)
+    made, same = compiled(x, held)
+    assert made.tolist() == [4, 4, 4] and held.tolist() == [2, 2, 2] and same is x
+    assert capsys.readouterr().out == "here\n"
+
+
+def test_unknown_options_and_ops_are_refused() -> None:
+    def run(fn, **options):
+        return torch.compile(fn, backend=backend, options=options)(torch.eye(3))
+
+    with pytest.raises(Exception, match="no option 'meshes'"):
+        run(lambda x: x + 1, meshes=2)
+    with pytest.raises(Exception, match="has no lowering in Weft"):
+        run(lambda x: torch.linalg.eigvals(x))
+
+
+def test_the_backend_has_a_name() -> None:
+    project = tomllib.loads((Path(weft.__file__).parents[1] / "pyproject.toml").read_text())
+    named = project["project"]["entry-points"]["torch_dynamo_backends"]
+    assert named == {"weft": f"{backend.__module__}:{backend.__name__}"}

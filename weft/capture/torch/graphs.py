@@ -1,0 +1,120 @@
+"""Graphs of `torch.compile` as sources: forward and backward graphs of AOTAutograd."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.capture.captured import Captured
+from weft.capture.options import CallOptions
+from weft.capture.torch.export import Exported, functional
+from weft.capture.torch.graph import import_graph
+from weft.capture.torch.source import Tensors, TorchProgram
+from weft.ir.types import TensorType, dtype_of
+
+_ATTRIBUTE = re.compile(r"\['([^']*)'\]|\.(\w+)")
+_HOLDERS = ("_modules", "_parameters", "_buffers")
+
+
+@dataclass(frozen=True, slots=True)
+class FxGraph:
+    """A functional graph of ATen ops, and the names of its inputs."""
+
+    module: Any  # of torch.fx
+    names: tuple[str, ...]
+    title: str
+
+
+def graph_program(program: object, options: CallOptions) -> GraphProgram | None:
+    """The source of a graph of `torch.compile`; None for other programs."""
+    return GraphProgram(program, options) if isinstance(program, FxGraph) else None
+
+
+class GraphProgram(TorchProgram):
+    """A graph that is called with its inputs and gives the list of its outputs."""
+
+    def __init__(self, graph: FxGraph, options: CallOptions) -> None:
+        super().__init__(graph.module.forward, None, options)
+        self.graph = graph
+
+    @property
+    def name(self) -> str:
+        return self.graph.title
+
+    def input_names(self, given: Tensors) -> list[str]:
+        return [*self.graph.names]
+
+    def capture(self, given: Tensors) -> Captured:
+        """Import the graph; one with symbolic sizes is traced again for these."""
+        from torch.utils._pytree import tree_structure
+
+        graph, inputs = self.graph.module.graph, given.inputs
+        if not _is_static(graph):
+            graph = _traced(self.graph.module, given.leaves)
+            inputs = tuple([place for place in inputs if place is not None])
+        arguments = self.arguments(given)
+        typed = [(leaf.name, TensorType(leaf.shape, dtype_of(leaf.dtype))) for leaf in arguments]
+        program = Exported(graph, _specs(len(inputs)), {}, None)
+        made = import_graph(program, self.name, typed, {}, inputs)
+        tree = tree_structure([0] * len(made.outputs))
+        return self.captured(made, tree, arguments, given)
+
+
+def _specs(count: int) -> list[Any]:
+    """The inputs of a graph, in order."""
+    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+
+    return [InputSpec(InputKind.USER_INPUT, TensorArgument(f"v{n}"), None) for n in range(count)]
+
+
+def _is_static(graph: Any) -> bool:
+    """Whether all sizes of a graph are numbers."""
+    import torch
+
+    for node in graph.nodes:
+        held = node.meta.get("val")
+        for each in held if isinstance(held, tuple | list) else (held,):
+            if isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool):
+                return False
+            if isinstance(each, torch.Tensor) and not all(isinstance(s, int) for s in each.shape):
+                return False
+    return True
+
+
+def _traced(module: Any, leaves: Sequence[Any]) -> Any:
+    """A graph with symbolic sizes for the sizes of these inputs."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    mode = FakeTensorMode()
+    places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    fakes = [mode.from_tensor(leaves[n].detach()) for n in places]
+
+    def run(*tensors: Any) -> Any:
+        given = [*leaves]
+        for n, tensor in zip(places, tensors, strict=True):
+            given[n] = tensor
+        return [*torch.fx.Interpreter(module).run(*given)]
+
+    with mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
+        return functional(make_fx(run)(*fakes))
+
+
+def input_names(module: Any) -> tuple[str, ...]:
+    """The names of a traced module's inputs: `layers.0.weight` for a parameter, `x`."""
+    names = []
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            source = getattr(node.meta.get("grapharg"), "source", None)
+            names.append(_name(source.name if isinstance(source.name, str) else source.name())
+                         if source is not None else str(node.name))  # fmt: skip
+    return tuple(names)
+
+
+def _name(source: str) -> str:
+    """`up.weight` for `L['self']._modules['up']._parameters['weight']`."""
+    words = [one or other for one, other in _ATTRIBUTE.findall(source)]
+    return ".".join([word for word in words if word not in (*_HOLDERS, "self")]) or source
