@@ -149,6 +149,12 @@ def test_texts_of_kernels_and_signatures_are_read_back():
     assert str(parse_signature(signature)).strip() == signature.strip()
 
 
+def test_every_folder_is_on_the_map():
+    tree = (ROOT / "README.md").read_text().partition("\nweft/\n")[2].partition("```")[0]
+    folders = {path.parent.name for path in (ROOT / "weft").glob("*/__init__.py")}
+    assert folders <= {*re.findall(r"(\w+)/", tree)}
+
+
 def test_every_option_is_documented():
     compiling, plugin = ((ROOT / "docs" / name).read_text() for name in ("compile.md", "jax.md"))
     assert [name for name in OPTIONS if f"`{name}`" not in compiling] == []
