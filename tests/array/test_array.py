@@ -61,9 +61,9 @@ def test_equal_parts_are_held_once():
 
 def test_values_that_owe_a_reduction_are_added_up():
     array = put(X, P(), MESH)
-    owing = P(unreduced=["x"]).sharding(2, MESH)
+    unreduced = P(unreduced=["x"]).sharding(2, MESH)
     twice = Stacked(np.stack([X, X])[:, None], array.stacked.atoms)
-    assert np.array_equal(Array(X.shape, array.element_type, owing, MESH, twice).numpy(), 2 * X)
+    assert np.array_equal(Array(X.shape, array.element_type, unreduced, MESH, twice).numpy(), 2 * X)
 
 
 def test_arrays_look_like_numpys():

@@ -1,4 +1,4 @@
-"""Shardings in types: what JAX writes for explicit axes, sums that are still owed, and loops."""
+"""Shardings in types: what JAX writes for explicit axes, unreduced values, and loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shard_map`: what devices still owe each other, and one product that is summed up twice."""
+"""`shard_map`: unreduced values, and one product that is summed up twice."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ def pieces(array):
 
 with jax.set_mesh(grid):
     a, b = jax.device_put(A, P("x", "y")), jax.device_put(B, P("y", None))
-    owed = P("x", None, unreduced={"y"})
+    unreduced = P("x", None, unreduced={"y"})
     product = jax.jit(jax.shard_map(lambda a, b: lax.pcast(a @ b, "y", to="unreduced"),
-                                    in_specs=(P("x", "y"), P("y", None)), out_specs=owed))
+                                    in_specs=(P("x", "y"), P("y", None)), out_specs=unreduced))
     made = product(a, b)
-    assert made.sharding == NamedSharding(grid, owed)
+    assert made.sharding == NamedSharding(grid, unreduced)
     assert pieces(made) == [[[2, 3]], [[26, 31]], [[10, 19]], [[66, 79]]], pieces(made)
     assert (jax.reshard(made, P("x", None)) == A @ B).all()
-    total = jax.jit(jax.shard_map(lambda c: lax.psum(c, "y"), in_specs=owed, out_specs=P("x")))
+    total = jax.jit(jax.shard_map(lambda c: lax.psum(c, "y"), in_specs=unreduced, out_specs=P("x")))
     assert (total(made) == A @ B).all()
     g = jax.jit(jax.grad(lambda a, b: jax.reshard(product(a, b), P("x", None)).sum()))(a, b)
     assert (g == np.ones((2, 2)) @ B.T).all()
 
-# Seen by hand, what is owed is what each device has.
+# Seen by hand, an unreduced value is what each device has.
 line = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Explicit,))
 with jax.set_mesh(line):
     def kept(given, wanted):
         specs = dict(in_specs=given, out_specs=wanted)
         return jax.jit(jax.shard_map(lambda v: v, **specs, check_vma=False))
-    owing = P(unreduced={"x"})
-    same = kept(P(), owing)(jax.device_put(A, P()))
+    unreduced = P(unreduced={"x"})
+    same = kept(P(), unreduced)(jax.device_put(A, P()))
     assert pieces(same) == [A.tolist()] * 2
-    assert pieces(kept(owing, P())(same)) == [A.tolist()] * 2
-    halves = kept(P("x"), owing)(jax.device_put(A, P("x")))
+    assert pieces(kept(unreduced, P())(same)) == [A.tolist()] * 2
+    halves = kept(P("x"), unreduced)(jax.device_put(A, P("x")))
     assert halves.shape == (1, 4) and pieces(halves) == [A[:1].tolist(), A[1:].tolist()]
-    assert (kept(owing, P("x"))(halves) == A).all()
+    assert (kept(unreduced, P("x"))(halves) == A).all()
 
 # A product that is summed over some devices, and over more of them.
 cube = jax.make_mesh((2, 2, 2), ("x", "y", "z"), axis_types=(AxisType.Auto,) * 3)

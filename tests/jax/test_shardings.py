@@ -164,15 +164,15 @@ assert [s.spec for s in compiled.output_shardings] == [P("x", "y"), P("y", "x"),
 asked = jax.jit(lambda a: a * 2, out_shardings=split).lower(A).compile()
 assert asked.input_shardings[0][0].is_equivalent_to(split, 2)
 
-# What owes a sum is told as such, and added up when it is resharded.
+# An unreduced value is shown as such, and added up when it is resharded.
 with jax.set_mesh(explicit):
     a, b = jax.device_put(A, P("x", "y")), jax.device_put(A, P("y"))
     out = P("x", None, unreduced={"y"})
-    owing = jax.jit(lambda a, b: jnp.einsum("ab,bc->ac", a, b, out_sharding=out))(a, b)
-    assert owing.sharding.spec == out
-    halves = [np.asarray(shard.data) for shard in owing.addressable_shards[:2]]
+    unreduced = jax.jit(lambda a, b: jnp.einsum("ab,bc->ac", a, b, out_sharding=out))(a, b)
+    assert unreduced.sharding.spec == out
+    halves = [np.asarray(shard.data) for shard in unreduced.addressable_shards[:2]]
     np.testing.assert_allclose(sum(halves), (A @ A)[:2])
-    check(jax.jit(lambda c: jax.sharding.reshard(c, P("x", None)))(owing), A @ A)
+    check(jax.jit(lambda c: jax.sharding.reshard(c, P("x", None)))(unreduced), A @ A)
     check(jax.jit(lambda a: jax.sharding.reshard(a, P(None, "x")))(a), A)
 
 loose = NamedSharding(mesh, P(P.UNCONSTRAINED, "y"))
@@ -210,9 +210,9 @@ def test_tiles_are_those_of_jax() -> None:
     ours = Mesh(x=2, y=3, z=2)
     for count in range(4):
         for names in itertools.permutations("xyz", count):
-            for cut, owing in itertools.product(range(count + 1), range(2)):
-                parts = names[:cut], names[cut : count - owing]
-                unreduced = names[max(cut, count - owing) :] if owing else ()
+            for cut, last in itertools.product(range(count + 1), range(2)):
+                parts = names[:cut], names[cut : count - last]
+                unreduced = names[max(cut, count - last) :] if last else ()
                 spec = jax.sharding.PartitionSpec(*parts, unreduced=set(unreduced))
                 theirs = jax.sharding.NamedSharding(mesh, spec)._to_xla_hlo_sharding(2)
                 dims = tuple([DimSharding(tuple(map(Axis, part))) for part in parts])

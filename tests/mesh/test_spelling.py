@@ -235,8 +235,8 @@ for spec in specs:
     ours = {as_sharding(s, 2, name="mesh").body() for s in named}
     ours |= {as_sharding(spec, 2, m, name="mesh").body() for m in (mesh, abstract)}
     found["ours"].append(sorted(ours))
-owing = as_sharding(P(None, unreduced={"model"}), 1, mesh, name="mesh")
-found["owing"] = owing.body()
+unreduced_sharding = as_sharding(P(None, unreduced={"model"}), 1, mesh, name="mesh")
+found["unreduced"] = unreduced_sharding.body()
 try:
     as_sharding(jax.sharding.SingleDeviceSharding(jax.devices()[0]), 1, mesh)
 except Exception as error:
@@ -259,6 +259,6 @@ def test_jax_is_understood():
     assert found["meshes"] == [plain, turned, plain]
     assert found["ours"] == [[theirs] for theirs in found["theirs"]]
     assert found["ours"][-1] == ['<@mesh, [{"data"}, {?}]>']
-    assert found["owing"] == '<@mesh, [{}], unreduced={"model"}>'
+    assert found["unreduced"] == '<@mesh, [{}], unreduced={"model"}>'
     assert "SingleDeviceSharding" in found["refused"]
     assert "is not a sharding" in found["refused"]

@@ -34,7 +34,7 @@ def garbage(dtype: DType) -> object:
 
 
 def scattered(array: Array, sharding: Sharding | None, mesh: Mesh) -> Array:
-    """The pieces of an array, stacked by device; axes that it owes a sum over hold it once."""
+    """The pieces of an array, stacked by device; along unreduced axes one piece holds it."""
     if sharding is None:
         return np.stack([array] * mesh.size)
     local = local_shape(array.shape, sharding, mesh)
@@ -43,8 +43,8 @@ def scattered(array: Array, sharding: Sharding | None, mesh: Mesh) -> Array:
     for piece in pieces(array.shape, sharding, mesh):
         inside = tuple(slice(0, end - begin) for begin, end in piece.bounds)
         taken = array[tuple(slice(begin, end) for begin, end in piece.bounds)]
-        owes = index_along(sharding.unreduced, mesh, piece.position) != last
-        stacked[(piece.device, *inside)] = np.zeros_like(taken) if owes else taken
+        is_zero = index_along(sharding.unreduced, mesh, piece.position) != last
+        stacked[(piece.device, *inside)] = np.zeros_like(taken) if is_zero else taken
     return stacked
 
 
@@ -61,14 +61,14 @@ def assembled(
     bounds = {}
     for piece in pieces(shape, sharding, mesh):
         part = stacked[(piece.device, *(slice(0, end - begin) for begin, end in piece.bounds))]
-        owed = sums.setdefault(piece.index, {})
+        shares = sums.setdefault(piece.index, {})
         share = index_along(sharding.unreduced, mesh, piece.position)
-        if share in owed:
-            assert _same(part, owed[share]), f"device {piece.device} holds another copy"
-        owed[share] = part
+        if share in shares:
+            assert _same(part, shares[share]), f"device {piece.device} holds another copy"
+        shares[share] = part
         bounds[piece.index] = piece.bounds
-    for index, owed in sums.items():
-        total = sum(list(owed.values())[1:], owed[min(owed)])
+    for index, shares in sums.items():
+        total = sum(list(shares.values())[1:], shares[min(shares)])
         whole[tuple(slice(begin, end) for begin, end in bounds[index])] = total
     return whole
 

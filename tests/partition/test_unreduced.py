@@ -1,4 +1,4 @@
-"""Linear ops of values that owe a sum: the sum is left to be made, and nothing is sent."""
+"""Linear ops of unreduced values: the sum is left to be made, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SCALAR = "[]"
 T = "tensor<8x4xf32>"
 
 
-def owing(rank: int, last: str = "") -> str:
-    """A sharding that owes a sum along d, its last dim split or not."""
+def unreduced(rank: int, last: str = "") -> str:
+    """An unreduced sharding along d, its last dim split or not."""
     return f'[{", ".join(["{}"] * (rank - 1) + [f"{{{last}}}"])}], unreduced={{"d"}}'
 
 
@@ -50,7 +50,7 @@ def of_two(op: str) -> str:
     return f"func.func @main(%0: {T}, %1: {T}) -> {T} {{\n{text}"
 
 
-SPLIT = owing(2, '"m"')
+SPLIT = unreduced(2, '"m"')
 CASES = {
     "negate": (of_one(f"negate %0 : {T}"), SPLIT, SPLIT),
     "reverse": (of_one(f"reverse %0, dims = [0] : {T}"), SPLIT, SPLIT),
@@ -62,14 +62,14 @@ CASES = {
     "reshape": (
         of_one(f"reshape %0 : ({T}) -> tensor<2x4x4xf32>", "tensor<2x4x4xf32>"),
         SPLIT,
-        owing(3, '"m"'),
+        unreduced(3, '"m"'),
     ),
     "broadcast": (
         of_one(
             f"broadcast_in_dim %0, dims = [1, 2] : ({T}) -> tensor<3x8x4xf32>", "tensor<3x8x4xf32>"
         ),
         SPLIT,
-        owing(3, '"m"'),
+        unreduced(3, '"m"'),
     ),
     "slice": (
         of_one(f"slice %0 [1:3, 0:4] : ({T}) -> tensor<2x4xf32>", "tensor<2x4xf32>"),
@@ -77,7 +77,7 @@ CASES = {
         SPLIT,
     ),
     "add": (of_two("add"), SPLIT, SPLIT, SPLIT),
-    "add what owes nothing": (of_two("add"), SPLIT, '[{}, {"m"}]', SPLIT),
+    "add what is reduced": (of_two("add"), SPLIT, '[{}, {"m"}]', SPLIT),
     "subtract": (of_two("subtract"), SPLIT, SPLIT, SPLIT),
     "divide": (of_two("divide"), SPLIT, '[{}, {"m"}]', SPLIT),
     "multiply": (of_two("multiply"), '[{}, {"m"}]', SPLIT, SPLIT),
@@ -108,7 +108,7 @@ def test_a_sum_is_left_to_be_made(name: str) -> None:
     [
         ("multiply", (SPLIT, SPLIT, SPLIT)),  # a product of sums is not a sum of products
         ("divide", ('[{}, {"m"}]', SPLIT, SPLIT)),
-        ("select", (WHOLE, owing(2), owing(2), WHOLE)),
+        ("select", (WHOLE, unreduced(2), unreduced(2), WHOLE)),
     ],
 )
 def test_it_is_made_where_an_op_is_not_linear(name: str, shardings: tuple[str, ...]) -> None:

@@ -37,8 +37,8 @@ def along(module: Module, axes: Sequence[Sequence[str]], mesh: Mesh = MESH) -> M
     attrs = []
     for value, names in zip(main.body.args, axes, strict=True):
         rank = value.type.rank if isinstance(value.type, TensorType) else 0
-        owing = tuple(Axis(n) for n in names)
-        sharding = Sharding("mesh", (DimSharding(),) * rank, unreduced=owing)
+        unreduced = tuple(Axis(n) for n in names)
+        sharding = Sharding("mesh", (DimSharding(),) * rank, unreduced=unreduced)
         attrs.append((("weft.sharding", str(sharding)),))
     functions = {**module.functions, "main": replace(main, arg_attrs=tuple(attrs))}
     return replace(module, functions=functions, meshes={**module.meshes, "mesh": mesh})

@@ -1,4 +1,4 @@
-"""Programs that end in a special way: calls, reshards, borders, reductions that are owed."""
+"""Programs that end in a special way: calls, reshards, borders, unreduced values."""
 
 from __future__ import annotations
 
@@ -210,19 +210,19 @@ CASES: dict[str, str] = {
           %0 = stablehlo.negate %a : $T
           return %0 : $T
         }}""",
-    "a dot owes a part of its reduction": f"""
+    "a dot leaves a part of its reduction unreduced": f"""
         func.func @main(%a: $T {given('[{"x"}, {"y", "z"}]')},
                         %b: tensor<16x8xf32> {given('[{"y", "z"}, {}]')}) -> tensor<8x8xf32> {{
           %0 = stablehlo.dot %a, %b {made('[{"x"}, {}], unreduced={"z"}')}
             : ($T, tensor<16x8xf32>) -> tensor<8x8xf32>
           return %0 : tensor<8x8xf32>
         }}""",
-    "a value comes to owe a reduction": f"""
+    "a value becomes unreduced": f"""
         func.func @main(%a: $T {given('[{"x", "z"}, {}]')})
             -> ($T {given('[{"x"}, {}], unreduced={"y", "z"}')}) {{
           return %a : $T
         }}""",
-    "a debt is undone": f"""
+    "an unreduced value is reduced again": f"""
         func.func @main(%a: $T {given('[{"x", "z"}, {}]')}) -> ($T, $T) {{
           %0 = sdy.reshard %a <@mesh, [{{"x"}}, {{}}], unreduced={{"z"}}> : $T
           %1 = sdy.reshard %0 <@mesh, [{{}}, {{}}]> : $T
@@ -230,7 +230,7 @@ CASES: dict[str, str] = {
           %3 = stablehlo.negate %2 : $T
           return %1, %3 : $T, $T
         }}""",
-    "a loop starts without debts": f"""
+    "a loop starts with nothing unreduced": f"""
         func.func @main(%a: $T {given('[{"x"}, {}], unreduced={"y"}')}, %i: tensor<i32>) -> $T {{
           %0:2 = stablehlo.while(%p=%i, %q=%a) : tensor<i32>, $T {_LOOP}
             %r = stablehlo.negate %q : $T

@@ -327,10 +327,10 @@ class Array(Operators, Awaited):
 
 
 def _rebuilt(array: Numpy, sharding: Sharding, mesh: Mesh) -> Array:
-    """Rebuild a pickled array from its global value, which is fully reduced."""
-    settled = replace(sharding, unreduced=())
-    stacked = split(array, settled, mesh, atoms_for(settled, mesh))
-    return Array(array.shape, dtype_of(array.dtype), settled, mesh, stacked)
+    """An array again from its whole value: nothing is unreduced any longer."""
+    reduced = replace(sharding, unreduced=())
+    stacked = split(array, reduced, mesh, atoms_for(reduced, mesh))
+    return Array(array.shape, dtype_of(array.dtype), reduced, mesh, stacked)
 
 
 def atoms_for(sharding: Sharding, mesh: Mesh, here: Addressable | None = None) -> Atoms:

@@ -249,9 +249,9 @@ def assemble(
     if own != atoms:
         return assemble(stack(stacked.pieces(), own), shape, sharding, mesh, whole=whole)
     lead = len(atoms.sizes)
-    owing = [d for d in dims_along(sharding.unreduced, mesh, atoms) if data.shape[d] > 1]
-    if owing:
-        data = data.sum(tuple(owing), keepdims=True, dtype=data.dtype)
+    unreduced = [d for d in dims_along(sharding.unreduced, mesh, atoms) if data.shape[d] > 1]
+    if unreduced:
+        data = data.sum(tuple(unreduced), keepdims=True, dtype=data.dtype)
     dims = [dims_along(d.axes, mesh, atoms) for d in sharding.dims]
     used = {d for digits in dims for d in digits}
     # Digits that do not split the value are replicated: take the first piece.

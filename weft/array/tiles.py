@@ -57,9 +57,9 @@ def tiles(sharding: Sharding | None, mesh: Mesh, order: tuple[int, ...] | None) 
         return Tiles((), (), ())
     mesh = mesh if isinstance(sharding.mesh, str) else sharding.mesh
     split = counts(sharding, mesh)
-    owing = math.prod(size for _, size in _spans(sharding.unreduced, mesh))
-    copies = mesh.size // (math.prod(split) * owing)
-    last = [(UNREDUCED, owing), (REPLICATED, copies)]
+    sums = math.prod(size for _, size in _spans(sharding.unreduced, mesh))
+    copies = mesh.size // (math.prod(split) * sums)
+    last = [(UNREDUCED, sums), (REPLICATED, copies)]
     more = [(kind, size) for kind, size in last if size > 1]
     places = np.arange(mesh.size) if order is None else np.array(order)
     shape = (*split, *[size for _, size in more])

@@ -1,4 +1,4 @@
-// A value that owes a reduction along an axis is not split by it.
+// A value that is unreduced along an axis is not split by it.
 sdy.mesh @mesh = <["x"=2, "y"=4]>
 func.func @main(
     %a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", ?}]>},

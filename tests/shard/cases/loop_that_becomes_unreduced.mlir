@@ -1,4 +1,4 @@
-// An argument of a loop comes to owe a reduction where the loop returns it.
+// An argument of a loop becomes unreduced where the loop returns it.
 module {
   sdy.mesh @mesh = <["x"=1, "y"=4, "z"=2]>
   func.func @main(%arg0: tensor<3x3xf32>, %arg1: tensor<1x8x12xf32>, %arg2: tensor<i1>) -> tensor<1x8x12xf32> {

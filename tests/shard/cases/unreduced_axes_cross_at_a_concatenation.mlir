@@ -1,4 +1,4 @@
-// A concatenation whose result owes other axes than its operand.
+// A concatenation whose result is unreduced along other axes than its operand.
 module {
   sdy.mesh @mesh = <["x"=1, "y"=4, "z"=2]>
   func.func @main(%arg0: tensor<12xf32>, %arg1: tensor<24xf32>) -> tensor<36xf32> {

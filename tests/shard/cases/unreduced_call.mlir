@@ -1,4 +1,4 @@
-// What a call is annotated to owe alone makes no reshard.
+// Unreduced axes in the annotation of a call alone make no reshard.
 module {
   sdy.mesh @mesh = <["x"=4, "y"=8]>
   func.func private @f0(%arg0: tensor<2x16x24xf32>, %arg1: tensor<24xf32>, %arg2: tensor<16x3x3xf32>, %arg3: tensor<16x16x1xi32>, %arg4: tensor<32xf32>) -> (tensor<16x16x3x3xf32>, tensor<i32>, tensor<i1>, tensor<2x16x24xf32>, tensor<f32>, tensor<2x16x8xf32>, tensor<2x16xf32>) {

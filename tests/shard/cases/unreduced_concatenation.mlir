@@ -1,4 +1,4 @@
-// Operands that owe a reduction are reduced, then made to agree.
+// Unreduced operands are reduced, then made to agree.
 module {
   sdy.mesh @mesh = <["x"=1, "y"=4, "z"=2]>
   func.func @main(%arg0: tensor<12xf32>, %arg1: tensor<18x6x12xf32>) -> tensor<18x6xf32> {

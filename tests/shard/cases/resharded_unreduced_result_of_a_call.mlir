@@ -1,4 +1,4 @@
-// The result of a call is resharded, and then owes a reduction.
+// The result of a call is resharded, and is unreduced then.
 module {
   sdy.mesh @mesh = <["x"=4, "y"=8]>
   func.func private @f0(%arg0: tensor<8x4xf32>, %arg1: tensor<1x24xf32>) -> (tensor<1x24xf32>, tensor<2x4x2x2xf32>) {

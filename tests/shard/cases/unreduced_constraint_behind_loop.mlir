@@ -1,4 +1,4 @@
-// A constraint with unreduced axes: the edge owes the reduction, too.
+// A constraint with unreduced axes: the edge is unreduced, too.
 sdy.mesh @mesh = <["x"=2, "y"=2, "z"=2]>
 func.func @main(%a: tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>) {
   %w = stablehlo.while(%b = %a) : tensor<8x8xf32>

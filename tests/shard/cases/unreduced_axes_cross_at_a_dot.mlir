@@ -1,4 +1,4 @@
-// A dot whose result owes other axes than its operand.
+// A dot whose result is unreduced along other axes than its operand.
 module {
   sdy.mesh @mesh = <["x"=2, "y"=2, "z"=2]>
   func.func @main(%arg0: tensor<15xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}], unreduced={"y", "z"}>}, %arg1: tensor<15x6xf32>) -> tensor<15x6xf32> {
