@@ -124,7 +124,7 @@ def test_an_array_that_failed_or_is_deleted_is_not_taken():
     x = put(X)
     compiled(x)
     broken = put(X)
-    pending = type(broken).of(None, broken.place).failed(ZeroDivisionError("no elements"))
+    pending = type(broken).of(None, broken.spec).failed(ZeroDivisionError("no elements"))
     with pytest.raises(ZeroDivisionError):
         compiled(pending).wait()
     x.delete()

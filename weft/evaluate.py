@@ -59,8 +59,8 @@ def evaluate(
             help="give one array for each argument",
             loc=function.loc,
         )
-    grid = (1, 1) if devices is None else (1, devices) if isinstance(devices, int) else devices
-    count = math.prod(grid)
+    shape = (1, 1) if devices is None else (1, devices) if isinstance(devices, int) else devices
+    count = math.prod(shape)
     if not 1 <= count <= _MOST:
         raise WeftError(f"{count:,} devices", help=f"run on 1 to {_MOST:,} devices")
     stacked = [
@@ -68,7 +68,7 @@ def evaluate(
         for n, (a, t) in enumerate(zip(arrays, function.arg_types, strict=True))
     ]
     with np.errstate(all="ignore"):
-        world = Evaluator(module, grid, watch=watch)
+        world = Evaluator(module, shape, watch=watch)
         starts = [world.start(d, function, tuple(a[d] for a in stacked)) for d in range(count)]
         results = world.finish(starts)
     if devices is None:
@@ -104,14 +104,14 @@ class Evaluator:
     """The devices that run one program together, and what travels between them."""
 
     module: Module
-    grid: tuple[int, int]
+    shape: tuple[int, int]  # replicas, partitions
     infeed: list[str] = field(default_factory=list)
     channels: dict[tuple[object, ...], list[Operands]] = field(default_factory=dict)
     watch: NodeWatch | None = None  # sees what every node gives
 
     def start(self, device: int, function: Function, arguments: Operands) -> DeviceSteps:
         """A device that runs this function."""
-        return _Device(self, divmod(device, self.grid[1])).function(function, arguments)
+        return _Device(self, divmod(device, self.shape[1])).function(function, arguments)
 
     def finish(self, devices: list[DeviceSteps]) -> list[Operands]:
         """Run all devices to their end and return the results of each."""
@@ -174,15 +174,15 @@ class Evaluator:
     def group(self, device: int, node: Node) -> tuple[int, ...] | None:
         """The devices that meet with this one in a collective; None if it may be alone and is."""
         groups: tuple[tuple[int, ...], ...] = node.op.groups(  # type: ignore[attr-defined]
-            *self.grid, self.module.meshes
+            *self.shape, self.module.meshes
         )
         for group in groups:
             if device in group:
-                outside = [d for d in group if d >= math.prod(self.grid)]
+                outside = [d for d in group if d >= math.prod(self.shape)]
                 if outside:
                     raise WeftError(
                         f"{node.op.name}: device {outside[0]} is in a group, but only "
-                        f"{math.prod(self.grid)} run",
+                        f"{math.prod(self.shape)} run",
                         help="run on more devices, or correct replica_groups",
                     ).at(node.loc, node_text(node))
                 return group
@@ -190,7 +190,7 @@ class Evaluator:
             return None
         raise WeftError(
             f"{node.op.name}: device {device} is in no group",
-            help=f"replica_groups must name every one of the {math.prod(self.grid)} devices",
+            help=f"replica_groups must name every one of the {math.prod(self.shape)} devices",
         ).at(node.loc, node_text(node))
 
     def stuck(self, waiting: Mapping[int, Rendezvous], idle: set[int]) -> WeftError:

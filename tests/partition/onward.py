@@ -67,7 +67,7 @@ def lockstep(local: Module, stacked: Sequence[Array]) -> tuple[Array, ...]:
     given = []
     for index, pieces in enumerate(stacked):
         full = stack(np.ascontiguousarray(pieces[order]), program.atoms)
-        window = tuple(slice(0, size) for size in program.layout.shape(program.masks[index]))
+        window = tuple(slice(0, size) for size in program.stack_dims.shape(program.masks[index]))
         given.append(Stacked(full.data[window], program.atoms))
     back = np.argsort(order)
     return tuple(s.pieces()[back] for s in program(*given))

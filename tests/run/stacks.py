@@ -74,7 +74,7 @@ def run_often(
 def shared(program: LocalProgram, index: int, pieces: Array) -> Stacked:
     """A stack that holds once what the program takes to be equal."""
     full = stack(np.asarray(pieces), program.atoms)
-    head = program.layout.shape(program.masks[index])
+    head = program.stack_dims.shape(program.masks[index])
     window = tuple(slice(0, size) for size in head)
     return Stacked(full.data[window], program.atoms)
 

@@ -30,7 +30,7 @@ def check(checked: Checked) -> None:
     given = []
     for n, pieces in enumerate(checked.stacked):
         full = stack(pieces[order], program.atoms)
-        window = tuple(slice(0, size) for size in program.layout.shape(program.masks[n]))
+        window = tuple(slice(0, size) for size in program.stack_dims.shape(program.masks[n]))
         given.append(Stacked(full.data[window], program.atoms))
     made = run_often(program, given, LENGTH)
     for n, (stacked, theirs) in enumerate(zip(made, checked.results, strict=True)):

@@ -26,7 +26,7 @@ def check(sample: Sample) -> None:
     given = []
     for n, pieces in enumerate(stacks):
         full = stack(pieces[order], program.atoms)
-        window = tuple(slice(0, size) for size in program.layout.shape(program.masks[n]))
+        window = tuple(slice(0, size) for size in program.stack_dims.shape(program.masks[n]))
         given.append(Stacked(full.data[window], program.atoms))
     made = run_often(program, given, SUMS)
     for number, (stacked, theirs) in enumerate(zip(made, expected, strict=True)):

@@ -221,7 +221,7 @@ def test_the_pipeline_makes_one_executable_for_all_processes():
     for device in (0, 5):
         made = compile_module(module, stacked=stacked, process=boxes.process(device))
         assert made.text("tiled", locations=True) == tiled
-        assert made.local.layout.absent == (0,)
+        assert made.local.stack_dims.absent == (0,)
     with pytest.raises(WeftError, match="has devices in other processes"):
         compile_module(module, stacked=stacked)
 
@@ -269,7 +269,7 @@ def test_the_text_says_which_digits_are_absent():
     )
     again = read_tiled(text.text, text.resources)
     verify_tiled(*again)
-    assert again[0].layout == made.layout and tiled_text(*again).text == text.text
+    assert again[0].stack_dims == made.stack_dims and tiled_text(*again).text == text.text
     for wrong in ("[2]", "[1, 0]", "[0, 0]", "[-1]"):
         with pytest.raises(WeftError):
             read_tiled(text.text.replace("absent [1]", f"absent {wrong}"), text.resources)

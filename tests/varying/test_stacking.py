@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.optimize.local_programs import local_program
 from tests.varying.programs import MESH, Lines, axis, differs_along, observed, over
 from weft.errors import WeftError
-from weft.executable.layout import Layout, meeting_dims
+from weft.executable.stack_dims import StackDims, meeting_dims
 from weft.mesh import Axis, Mesh
 from weft.mesh.parts import atoms_of, span_of
 from weft.ops.control import Tuple
@@ -31,15 +31,15 @@ def world_of(mesh: Mesh = MESH, varies: tuple[str, ...] = ()) -> World:
     return varying(Lines([varies]).module(meshes={"mesh": mesh})).world
 
 
-def stacking(*names: str, world: World | None = None) -> tuple[World, Layout]:
+def stacking(*names: str, world: World | None = None) -> tuple[World, StackDims]:
     """The world and the layout of a process that has the devices along these axes."""
     fine, absent = (world or world_of()).apart(tuple(map(axis, names)))
-    return fine, Layout(fine.atoms, absent=absent)
+    return fine, StackDims(fine.atoms, absent=absent)
 
 
 def test_all_devices_here():
     facts = varying(Lines([("a",), None]).module())
-    everything = Layout(facts.world.atoms)
+    everything = StackDims(facts.world.atoms)
     assert stacking("a", "b", world=facts.world) == (facts.world, everything)
     assert stacking("b", "a", world=facts.world)[1] == everything, "dims are in the mesh's order"
     assert [everything.shown(m) for m in range(4)] == [0, 1, 2, 3]
@@ -121,7 +121,7 @@ def test_what_is_equal_in_a_process_is_stored_once(seed: int, count: int, data: 
     if halves and not chosen:
         chosen = [data.draw(st.sampled_from(halves))]
     world, absent = varying(program.module).world.apart(chosen)
-    some = Layout(world.atoms, absent=absent)
+    some = StackDims(world.atoms, absent=absent)
     places = world.places()
     digits, rest = world.atoms.digits(places), world.atoms.index(absent, places)
     masks = varying(program.module, world=world).roots["main"].masks

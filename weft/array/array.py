@@ -38,10 +38,10 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Placement:
+class ArraySpec:
     """The shape, type, sharding and devices of an array.
 
-    Placements are interned, so that equality is identity.
+    Specs are interned, so that equality is identity.
     """
 
     shape: tuple[int, ...]
@@ -56,19 +56,19 @@ class Placement:
         return range(self.mesh.size) if self.here is None else self.here.places
 
 
-def placement(
+def array_spec(
     shape: tuple[int, ...],
     dtype: DType,
     sharding: Sharding,
     mesh: Mesh,
     here: Addressable | None = None,
-) -> Placement:
-    """The interned placement."""
-    # normalized, so that equal placements have one key
-    return _placement(shape, dtype, sharding, mesh, here)
+) -> ArraySpec:
+    """The interned spec."""
+    # normalized, so that equal specs have one key
+    return _array_spec(shape, dtype, sharding, mesh, here)
 
 
-_placement = lru_cache(maxsize=1 << 14)(Placement)
+_array_spec = lru_cache(maxsize=1 << 14)(ArraySpec)
 
 
 class Array(Operators, Awaited):
@@ -89,7 +89,7 @@ class Array(Operators, Awaited):
         stacked: Stacked | None = None,
         here: Addressable | None = None,
     ) -> None:
-        self.place = _placement(shape, dtype, sharding, mesh, here)
+        self.spec = _array_spec(shape, dtype, sharding, mesh, here)
         super().__init__(stacked)
 
     _committed = False  # read by JAX to place it on devices
@@ -99,10 +99,10 @@ class Array(Operators, Awaited):
         return np.ndarray
 
     @classmethod
-    def of(cls, stacked: Stacked | None, place: Placement) -> Array:
-        """An array of a known placement, ready or not."""
+    def of(cls, stacked: Stacked | None, spec: ArraySpec) -> Array:
+        """An array of a known spec, ready or not."""
         made = cls.__new__(cls)
-        made.place = place
+        made.spec = spec
         made.held = stacked
         made._ready = stacked is not None
         return made
@@ -110,27 +110,27 @@ class Array(Operators, Awaited):
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the whole value."""
-        return self.place.shape
+        return self.spec.shape
 
     @property
     def element_type(self) -> DType:
         """The type of the elements."""
-        return self.place.dtype
+        return self.spec.dtype
 
     @property
     def sharding(self) -> Sharding:
         """How it is split."""
-        return self.place.sharding
+        return self.spec.sharding
 
     @property
     def mesh(self) -> Mesh:
         """The devices that it is split over."""
-        return self.place.mesh
+        return self.spec.mesh
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The numpy type of the elements."""
-        return self.place.dtype.numpy
+        return self.spec.dtype.numpy
 
     @property
     def ndim(self) -> int:
@@ -158,24 +158,24 @@ class Array(Operators, Awaited):
     def addressable_shards(self) -> tuple[Shard, ...]:
         """This process's shards, in the order of the mesh; read-only views."""
         lent = self.pinned()
-        return tuple(self._shard(lent, place) for place in self.place.places)
+        return tuple(self._shard(lent, place) for place in self.spec.places)
 
     @property
     def shards(self) -> tuple[Shard, ...]:
         """The shards of all devices; those of other processes without their data."""
         if self.is_fully_addressable:
             return self.addressable_shards
-        lent, here = self.pinned(), {*self.place.places}
+        lent, here = self.pinned(), {*self.spec.places}
         found = [self._shard(lent, place) for place in range(self.mesh.size)]
         return tuple([s if n in here else replace(s, data=None) for n, s in enumerate(found)])
 
     @property
     def addressable_devices(self) -> tuple[Device, ...]:
         """The devices of this process that hold a shard."""
-        return tuple(device_at(self.mesh, n, self.place.here) for n in self.place.places)
+        return tuple(device_at(self.mesh, n, self.spec.here) for n in self.spec.places)
 
     def _shard(self, lent: Stacked, place: int) -> Shard:
-        device = device_at(self.mesh, place, self.place.here)
+        device = device_at(self.mesh, place, self.spec.here)
         position = tuple(n for _, n in device.position)
         found = piece_at(position, self.shape, self.sharding, self.mesh)
         index = tuple(slice(a, b) for a, b in found.bounds)
@@ -185,7 +185,7 @@ class Array(Operators, Awaited):
     @property
     def is_fully_addressable(self) -> bool:
         """Whether this process holds all of its devices."""
-        return self.place.here is None
+        return self.spec.here is None
 
     @property
     def is_fully_replicated(self) -> bool:
@@ -203,8 +203,8 @@ class Array(Operators, Awaited):
     def _whole(self, pieces: Stacked) -> Numpy:
         if self.is_fully_replicated:
             return pieces.piece(0)
-        if self.place.here is not None:
-            raise self._elsewhere(self.place.here)
+        if self.spec.here is not None:
+            raise self._elsewhere(self.spec.here)
         made = assemble(pieces, self.shape, self.sharding, self.mesh)
         made.flags.writeable = False
         return made
@@ -280,7 +280,7 @@ class Array(Operators, Awaited):
         """The same value and sharding in a new buffer."""
         if not self.is_fully_addressable:
             held = self.pinned()
-            return Array.of(Stacked(copied(held.data), held.atoms, True), self.place)
+            return Array.of(Stacked(copied(held.data), held.atoms, True), self.spec)
         return _rebuilt(self.numpy().copy(), self.sharding, self.mesh)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.executable.layout import Layout
+from weft.executable.stack_dims import StackDims
 from weft.varying.masks import Mask, bits
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The change from an outer to an inner layout: one row for each active device."""
+    """The change from outer to inner stack dims: one row for each active device."""
 
-    outer: Layout
-    inner: Layout
+    outer: StackDims
+    inner: StackDims
     mask: int  # outer leading dims merged into rows
 
     @property

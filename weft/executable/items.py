@@ -18,7 +18,7 @@ from weft.varying.masks import Mask, union
 
 if TYPE_CHECKING:
     from weft.executable.divergence import Divergence, OuterValue
-    from weft.executable.layout import Layout
+    from weft.executable.stack_dims import StackDims
     from weft.ir.location import Location
     from weft.ir.module import Module, Node
     from weft.ir.op import Op
@@ -58,10 +58,10 @@ def piece_bytes(type: Type) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node in its context: masks of its operands and results, and the device layout."""
+    """A node in its context: masks of its operands and results, and the stack dims."""
 
     node: Node
-    layout: Layout
+    stack_dims: StackDims
     world: World
     module: Module  # functions callable from its regions
     given: Masks
@@ -79,7 +79,7 @@ class Site:
     @property
     def lead(self) -> int:
         """The number of leading dims."""
-        return self.layout.lead
+        return self.stack_dims.lead
 
     def operand(self, index: int) -> TensorType:
         """The local type of an operand."""
@@ -214,7 +214,7 @@ class Loop:
     carried: Slots
     ins: Slots
     outs: Slots
-    layout: Layout
+    stack_dims: StackDims
     # Masks of the initial values, of the body's results, and of the carried values.
     given: Masks
     made: Masks
@@ -236,7 +236,7 @@ class Branch:
     blocks: tuple[Block, ...]
     ins: Slots  # the predicate or the index
     outs: Slots
-    layout: Layout
+    stack_dims: StackDims
     made: tuple[Masks, ...]  # masks of each block's results
     masks: Masks  # masks of the branch's results
     loc: Location
@@ -355,7 +355,7 @@ class Tiled:
     module: Module
     function: str
     world: World
-    layout: Layout
+    stack_dims: StackDims
     block: Block
     inputs: Slots
     stacks: tuple[Stack | None, ...]  # indexed by slot

@@ -106,7 +106,7 @@ class SlotLiveRanges:
         """Operands of control flow escape: they may be returned or carried on."""
         if isinstance(item, Launch | Host | Done | Move):
             return
-        if not isinstance(item, Loop) or item.layout.has_rows:
+        if not isinstance(item, Loop) or item.stack_dims.has_rows:
             self.escaping.update(item.outs)
             for inner in item.blocks:
                 self.escaping.update(inner.results)
@@ -131,7 +131,7 @@ class SlotLiveRanges:
                         self._join(slot, item.outs[0])
             for slot in item.ins:
                 self._is_read(slot, start, stop)
-            if isinstance(item, Loop) and not item.layout.has_rows:
+            if isinstance(item, Loop) and not item.stack_dims.has_rows:
                 self._is_read(item.test.results[0], start, stop)  # read after every iteration
         for slot in self.block.results:
             self.end[slot] = self.clock

@@ -29,8 +29,8 @@ from weft.executable.items import (
     Tiled,
     Traits,
 )
-from weft.executable.layout import Layout
 from weft.executable.plan import MemoryBytes, Plan, RotatingBuffer
+from weft.executable.stack_dims import StackDims
 from weft.executable.words import (
     attributes,
     branch_way,
@@ -139,7 +139,7 @@ class _Reader:
         name = SYMBOL.read(symbol(head))
         head.expect("on")
         first, second = head.take(), head.take()
-        grid = (int(first), int(second.removeprefix("x")))
+        shape = (int(first), int(second.removeprefix("x")))
         head.expect("devices", ",", "digits")
         sizes = head.listed("[", "]", head.integer)
         head.expect(",")
@@ -153,13 +153,13 @@ class _Reader:
         while self.begins("mesh"):
             label, _, mesh = self.raw("mesh").partition(" = ")
             self.meshes[SYMBOL.read(label)] = parse_mesh(mesh)
-        world = World(grid, parse_mesh(self.raw("order")), self.meshes)
+        world = World(shape, parse_mesh(self.raw("order")), self.meshes)
         world.atoms = Atoms(tuple(sizes))
-        if world.atoms.count != grid[0] * grid[1] or world.mesh.size != world.atoms.count:
-            raise wrong(f"digits {sizes} do not factor {grid} devices on {world.mesh}")
+        if world.atoms.count != shape[0] * shape[1] or world.mesh.size != world.atoms.count:
+            raise wrong(f"digits {sizes} do not factor {shape} devices on {world.mesh}")
         if absent != sorted({*absent} & {*range(len(sizes))}):
             raise wrong(f"the absent digits {absent} are none of {sizes}")
-        layout = Layout(world.atoms, absent=tuple(absent))
+        stack_dims = StackDims(world.atoms, absent=tuple(absent))
         inputs, masks, donated, main = self.borders(name, loc)
         functions = {name: main}
         while self.begins("function"):
@@ -174,7 +174,7 @@ class _Reader:
             line.expect("=")
             constants[slot] = self.constant(line)
             line.finish()
-        block = self.block(layout)
+        block = self.block(stack_dims)
         rest = self.memory()
         # emitted kernel texts may follow, which only the target reads
         if self.next and not self.begins("text"):
@@ -182,7 +182,7 @@ class _Reader:
         stacks = tuple([self.stacks.get(n) for n in range(max(self.stacks) + 1)])
         result_masks = self.result_masks
         tiled = Tiled(
-            self.module, name, world, layout, block, inputs, stacks, constants, masks,
+            self.module, name, world, stack_dims, block, inputs, stacks, constants, masks,
             result_masks, donated,
         )  # fmt: skip
         plan = Plan(arena, self.places, self.over, self.donors, self.rotations, self.own, *rest)
@@ -334,36 +334,36 @@ class _Reader:
 
     # Items
 
-    def block(self, layout: Layout) -> Block:
+    def block(self, stack_dims: StackDims) -> Block:
         items: list[Item] = []
         while self.next and not self.begins("yield"):
-            items.append(self.item(layout))
+            items.append(self.item(stack_dims))
         line = self.after("yield")
         results = slots(line) if line.token else ()
         return Block(tuple(items), results)
 
-    def item(self, layout: Layout) -> Item:
+    def item(self, stack_dims: StackDims) -> Item:
         line = self.line()
         word = line.take()
         match word:
             case "launch":
                 return self.launch(line)
             case "host" | "collective":
-                return self.host(line, Host if word == "host" else Collective, layout)
+                return self.host(line, Host if word == "host" else Collective, stack_dims)
             case "start":
-                return self.start(line, layout)
+                return self.start(line, stack_dims)
             case "done":
                 return Done(*self.flow(line))
             case "move":
                 return self.move(line)
             case "loop" if line.taken("apart"):
-                return self.divergent_loop(line, layout)
+                return self.divergent_loop(line, stack_dims)
             case "loop":
-                return self.loop(line, layout)
+                return self.loop(line, stack_dims)
             case "branch" if line.taken("apart"):
-                return self.divergent_branch(line, layout)
+                return self.divergent_branch(line, stack_dims)
             case "branch":
-                return self.branch(line, layout)
+                return self.branch(line, stack_dims)
         raise wrong(f"unknown item {word!r}")
 
     def flow(self, line: Line) -> tuple[Slots, Slots, Location]:
@@ -388,7 +388,7 @@ class _Reader:
 
         return parse_kernel("\n".join(lines))
 
-    def host(self, line: Line, kind: type[Host], layout: Layout) -> Host:
+    def host(self, line: Line, kind: type[Host], stack_dims: StackDims) -> Host:
         ins, outs, loc = self.flow(line)
         depth = _depth(self.all[self.at - 1])
         line = self.after("along")
@@ -410,12 +410,12 @@ class _Reader:
             raise wrong("a host item is one node, preceded by constants")
         node.loc = loc
         rest = (given, made, tuple(m for m in summed if isinstance(m, int)), spread)
-        site = Site(node, layout, self.world, self.module, *rest)
+        site = Site(node, stack_dims, self.world, self.module, *rest)
         return kind(site, ins, outs, Traits(shares, writes, tuple(in_place), sees, rows))
 
-    def start(self, line: Line, layout: Layout) -> Start:
+    def start(self, line: Line, stack_dims: StackDims) -> Start:
         stream = stream_of(attributes(line))
-        begun = self.host(line, Collective, layout)
+        begun = self.host(line, Collective, stack_dims)
         return Start(begun.site, begun.ins, begun.outs, begun.traits, stream)
 
     def move(self, line: Line) -> Move:
@@ -429,16 +429,16 @@ class _Reader:
     def carried(self) -> Slots:
         return self.all_defined(self.after("carry"))
 
-    def blocks(self, layout: Layout) -> tuple[Block, ...]:
+    def blocks(self, stack_dims: StackDims) -> tuple[Block, ...]:
         found: list[Block] = []
         while self.begins("block"):
             line = self.after("block")
             if line.integer() != len(found):
                 raise wrong(f"expected block {len(found)}")
-            found.append(self.block(layout))
+            found.append(self.block(stack_dims))
         return tuple(found)
 
-    def loop(self, line: Line, layout: Layout) -> Loop:
+    def loop(self, line: Line, stack_dims: StackDims) -> Loop:
         ins, outs, loc = self.flow(line)
         carried = self.carried()
         line = self.after("along")
@@ -459,19 +459,19 @@ class _Reader:
         line.finish()
         if rotations:
             self.rotations[carried[0]] = tuple(rotations)
-        test, body = self.blocks(layout)
-        return Loop(test, body, carried, ins, outs, layout, given, made, held, loc)
+        test, body = self.blocks(stack_dims)
+        return Loop(test, body, carried, ins, outs, stack_dims, given, made, held, loc)
 
-    def branch(self, line: Line, layout: Layout) -> Branch:
+    def branch(self, line: Line, stack_dims: StackDims) -> Branch:
         way = branch_way(line)
         ins, outs, loc = self.flow(line)
         line = self.after("along")
         held, made = masks(line), list[Masks]()
         while line.token:
             made.append(masks(line))
-        return Branch(way, self.blocks(layout), ins, outs, layout, tuple(made), held, loc)
+        return Branch(way, self.blocks(stack_dims), ins, outs, stack_dims, tuple(made), held, loc)
 
-    def divergence(self, outer: Layout) -> tuple[Divergence, tuple[OuterValue, ...]]:
+    def divergence(self, outer: StackDims) -> tuple[Divergence, tuple[OuterValue, ...]]:
         line = self.after("rows")
         rows = tuple(line.separated(line.integer))
         line.expect("of")
@@ -491,12 +491,12 @@ class _Reader:
             seen.append(OuterValue(given, slot, mask(line), mask(line)))
         return Divergence(outer, inner, which), tuple(seen)
 
-    def divergent_loop(self, line: Line, layout: Layout) -> DivergentLoop:
+    def divergent_loop(self, line: Line, stack_dims: StackDims) -> DivergentLoop:
         ins, outs, loc = self.flow(line)
         carried = self.carried()
         line = self.after("along")
         given, entered, made, held, results = [masks(line) for _ in range(5)]
-        divergence, seen = self.divergence(layout)
+        divergence, seen = self.divergence(stack_dims)
         test, body = self.blocks(divergence.inner)
         return DivergentLoop(
             test,
@@ -514,12 +514,12 @@ class _Reader:
             loc,
         )
 
-    def divergent_branch(self, line: Line, layout: Layout) -> DivergentBranch:
+    def divergent_branch(self, line: Line, stack_dims: StackDims) -> DivergentBranch:
         way = branch_way(line)
         ins, outs, loc = self.flow(line)
         line = self.after("along")
         (given,), results = masks(line), masks(line)
-        divergence, seen = self.divergence(layout)
+        divergence, seen = self.divergence(stack_dims)
         blocks = self.blocks(divergence.inner)
         return DivergentBranch(way, blocks, ins, outs, divergence, seen, given, results, loc)
 

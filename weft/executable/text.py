@@ -87,11 +87,11 @@ class _Writer:
     def lines(self) -> Iterator[str]:
         tiled, world = self.tiled, self.tiled.world
         digits = ", ".join(map(str, world.atoms.sizes))
-        grid = "x".join(map(str, world.grid))
+        shape = "x".join(map(str, world.shape))
         main = tiled.module.function(tiled.function)
-        head = f"tiled {SYMBOL.write(tiled.function)} on {grid} devices, digits [{digits}]"
-        if tiled.layout.absent:
-            head += f", absent [{', '.join(map(str, tiled.layout.absent))}]"
+        head = f"tiled {SYMBOL.write(tiled.function)} on {shape} devices, digits [{digits}]"
+        if tiled.stack_dims.absent:
+            head += f", absent [{', '.join(map(str, tiled.stack_dims.absent))}]"
         yield f"{head}, arena {self.plan.arena}{self.place(main.loc)}"
         for name, mesh in tiled.module.meshes.items():
             yield f"  mesh {SYMBOL.write(name)} = {mesh}"

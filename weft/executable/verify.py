@@ -30,8 +30,8 @@ from weft.executable.items import (
     Tiled,
     all_items,
 )
-from weft.executable.layout import Layout
 from weft.executable.plan import Plan, RotatingBuffer
+from weft.executable.stack_dims import StackDims
 from weft.ir.types import TensorType
 from weft.kernels.group import Launch as AnyKernel
 from weft.kernels.verify import verify_kernel
@@ -60,7 +60,7 @@ class _Verifier:
         self.borders()
         for slot, value in tiled.constants.items():
             self.constant(slot, value)
-        self.block(tiled.block, known, tiled.layout)
+        self.block(tiled.block, known, tiled.stack_dims)
         self.memory()
 
     def borders(self) -> None:
@@ -71,7 +71,7 @@ class _Verifier:
             _require(self.stack(slot).type == type, f"the type of b{slot}")
         for slot, type in zip(tiled.block.results, main.result_types, strict=True):
             _require(self.stack(slot).type == type, f"the type of b{slot}")
-        self.alike(tiled.inputs, tiled.masks, tiled.layout)
+        self.alike(tiled.inputs, tiled.masks, tiled.stack_dims)
         numbers = (*tiled.donated, *plan_numbers(self.plan))
         _require(all(0 <= n < len(tiled.inputs) for n in numbers), "an argument's number")
         _require(all(0 <= n < len(main.body.results) for n in self.plan.lent), "a result's number")
@@ -96,12 +96,12 @@ class _Verifier:
             _require(slot not in known, f"b{slot} is made twice")
             known.add(slot)
 
-    def block(self, block: Block, before: set[Slot], layout: Layout) -> set[Slot]:
+    def block(self, block: Block, before: set[Slot], stack_dims: StackDims) -> set[Slot]:
         """The slots defined after a block, given those defined before it."""
         known = set(before)
         for item in block.items:
             self.reads(item.ins, known)
-            self.item(item, known, layout)
+            self.item(item, known, stack_dims)
             self.make(item.outs, known)
             self.makers.update(dict.fromkeys(item.outs, item))
         self.reads(block.results, known)
@@ -111,7 +111,7 @@ class _Verifier:
         for slot in slots:
             _require(slot in known, f"b{slot} is read where it is not made")
 
-    def item(self, item: Item, known: set[Slot], layout: Layout) -> None:
+    def item(self, item: Item, known: set[Slot], stack_dims: StackDims) -> None:
         match item:
             case Launch():
                 self.launch(item)
@@ -119,10 +119,10 @@ class _Verifier:
                 self.loop(item, known)
             case Branch():
                 for block, masks in zip(item.blocks, item.made, strict=True):
-                    self.block(block, known, item.layout)
+                    self.block(block, known, item.stack_dims)
                     _require(len(block.results) == len(item.outs), "the results of a block")
-                    self.alike(block.results, masks, item.layout)
-                self.alike(item.outs, item.masks, item.layout)
+                    self.alike(block.results, masks, item.stack_dims)
+                self.alike(item.outs, item.masks, item.stack_dims)
             case DivergentLoop() | DivergentBranch():
                 self.apart(item, known)
             case Start():
@@ -165,14 +165,14 @@ class _Verifier:
         inside = set(known)
         self.make(loop.carried, inside)
         for block in loop.blocks:
-            self.block(block, inside, loop.layout)
+            self.block(block, inside, loop.stack_dims)
         for slots, masks in (
             (loop.ins, loop.given),
             (loop.body.results, loop.made),
             (loop.carried, loop.masks),
             (loop.outs, loop.masks),
         ):
-            self.alike(slots, masks, loop.layout)
+            self.alike(slots, masks, loop.stack_dims)
         for rotation in self.plan.rotations.get(loop.carried[0], ()) if loop.carried else ():
             self.rotation(rotation, loop)
 
@@ -211,16 +211,16 @@ class _Verifier:
             _require(not any(isinstance(i, Launch) for i in all_items(block)), "kernels in rows")
             self.block(block, inside, item.divergence.inner)
 
-    def alike(self, slots: Slots, masks: Masks, layout: Layout) -> None:
+    def alike(self, slots: Slots, masks: Masks, stack_dims: StackDims) -> None:
         """Raise if shapes contradict the masks."""
         _require(len(slots) == len(masks), "the number of masks")
         for slot, mask in zip(slots, masks, strict=True):
             stack = self.stack(slot)
             if stack.shape is None or not isinstance(stack.type, TensorType):
                 continue
-            good = isinstance(mask, int) and not layout.has_rows
-            good = good and layout.shape(mask) + stack.type.sizes == stack.shape  # type: ignore[arg-type]
-            _require(good or layout.has_rows, f"what b{slot} varies along")
+            good = isinstance(mask, int) and not stack_dims.has_rows
+            good = good and stack_dims.shape(mask) + stack.type.sizes == stack.shape  # type: ignore[arg-type]
+            _require(good or stack_dims.has_rows, f"what b{slot} varies along")
 
     # Memory
 

@@ -108,7 +108,7 @@ class Mesh:
 
     def groups(self, axes: tuple[Axis, ...]) -> tuple[tuple[int, ...], ...]:
         """Device groups along these axes: one group per row, major axis first."""
-        grid = self.devices()
+        devices = self.devices()
         known = dict(self.axes)
         shape: list[int] = []
         where: dict[Axis, int] = {}
@@ -129,7 +129,7 @@ class Mesh:
         for axis in axes:
             if axis.name not in known or axis not in where:
                 raise WeftError(f"the mesh has no axis {axis}", help=f"known: {', '.join(known)}")
-        split = grid.reshape(shape)
+        split = devices.reshape(shape)
         chosen = [where[a] for a in axes]
         rest = [d for d in range(split.ndim) if d not in chosen]
         count = math.prod(split.shape[d] for d in chosen)

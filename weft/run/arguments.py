@@ -12,7 +12,7 @@ from weft.array.host import HOST_MEMORY
 from weft.array.memory import DeviceBuffer, Memory, on_host
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.errors import WeftError
-from weft.executable.layout import Layout
+from weft.executable.stack_dims import StackDims
 from weft.ir.module import Function
 from weft.ir.types import TensorType
 from weft.run.code import Slots
@@ -27,13 +27,13 @@ class Arguments:
         self,
         function: Function,
         masks: Sequence[Mask],
-        layout: Layout,
+        stack_dims: StackDims,
         slots: Sequence[int],
         places: Mapping[int, list[Place]],
         memory: Memory,
     ) -> None:
         self.memory = HOST_MEMORY if memory.is_host else memory  # kernels read all host arguments
-        self.function, self.layout, self.atoms = function, layout, layout.atoms
+        self.function, self.stack_dims, self.atoms = function, stack_dims, stack_dims.atoms
         self.types, self.slots = function.arg_types, slots
         self.masks = [union(mask) for mask in masks]
         # For each argument its fast-path kind, its slot, and the table entries for its address.
@@ -44,7 +44,7 @@ class Arguments:
         type = self.types[index]
         if not isinstance(type, TensorType):
             return None
-        shape = self.layout.shape(self.masks[index]) + type.sizes
+        shape = self.stack_dims.shape(self.masks[index]) + type.sizes
         return kind_of(self.atoms, shape, type.dtype.numpy, self.memory)
 
     def put(self, stacks: Sequence[Stacked | None], s: Slots) -> None:
@@ -111,8 +111,8 @@ class Arguments:
         data = given.to(self.atoms).data
         if data.__class__ is DeviceBuffer and data.memory is not self.memory:
             data = data.numpy()
-        head = self.layout.shape(mask)
-        if data.shape[: self.layout.lead] == head:
+        head = self.stack_dims.shape(mask)
+        if data.shape[: self.stack_dims.lead] == head:
             return data
         varies = [n for n, size in enumerate(head) if size == 1 < data.shape[n]]
         if varies:

@@ -63,7 +63,7 @@ class Rows:
         return x.transpose([*dims, *rest]).reshape(count, *kept, *x.shape[lead:])
 
     def joined(self, x: Any, mask: Mask, active: Array | None) -> Any:
-        """Rows as a stack of the outer layout; the first row where the value is uniform."""
+        """Rows as a stack of the outer dims; the first row where the value is uniform."""
         if x is None:
             return None
         sizes, dims = self.sizes(active), list(self.divergence.dims)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableSequence, Sequence
 from typing import Any
 
-from weft.array.array import Array, Placement, placement
+from weft.array.array import Array, ArraySpec, array_spec
 from weft.array.awaited import Awaited
 from weft.array.exchange import to_numpy
 from weft.array.host import is_dense
@@ -78,10 +78,10 @@ def at_once(
             take_over(stream, program.donated, arrays, stacks)
         made = program(*stacks)
     except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
-        return tuple([Array.of(None, place).failed(error) for place in signature.placements])
+        return tuple([Array.of(None, spec).failed(error) for spec in signature.specs])
     finally:
         stream.beside.pop()
-    return tuple(map(Array.of, made, signature.placements))
+    return tuple(map(Array.of, made, signature.specs))
 
 
 def take_over(
@@ -187,20 +187,20 @@ class ArraySignature:
         self.given = {n: _result(program, n) for n in tensors(program.result_types)}
         whole = len(self.taken) == len(program.arg_types)
         self.is_brief = program.is_brief and whole and len(self.given) == len(program.results)
-        self.placements = tuple(self.given.values())
+        self.specs = tuple(self.given.values())
         # Fast path: arguments that matched last time, and cached resharding plans for others.
-        self.known: dict[int, Placement] = {}
-        self.split: dict[int, tuple[Placement, Kind, Way]] = {}
+        self.known: dict[int, ArraySpec] = {}
+        self.split: dict[int, tuple[ArraySpec, Kind, Way]] = {}
 
     def argument(self, index: int, given: Any) -> Array:
         """An argument with the program's devices and sharding."""
         if not isinstance(given, Array):
             return self._put(index, given)
         given.check_alive()
-        if given.place is self.known.get(index):
+        if given.spec is self.known.get(index):
             return given
         if self._fits(index, given):
-            self.known[index] = given.place
+            self.known[index] = given.spec
             return given
         return self._put(index, given)
 
@@ -214,7 +214,7 @@ class ArraySignature:
         type, wanted = self.types[index], self.shardings[index]
         assert isinstance(type, TensorType), "only tensors are arrays"
         same = given.mesh.size == self.mesh.size and given.element_type is type.dtype
-        same = same and given.place.here == self.here
+        same = same and given.spec.here == self.here
         pieces = local_shape(given.shape, given.sharding, given.mesh)
         return same and pieces == type.sizes and _splits_alike(given.sharding, wanted)
 
@@ -222,21 +222,21 @@ class ArraySignature:
         held = given if isinstance(given, Array) else to_numpy(given)
         before = self.split.get(index)
         if before is not None and not isinstance(held, Array):
-            place, kind, way = before
-            if held.shape == place.shape and held.dtype == place.dtype.numpy:
+            spec, kind, way = before
+            if held.shape == spec.shape and held.dtype == spec.dtype.numpy:
                 stacked = way.split(held, kind.atoms)
                 if is_dense(stacked.data):
                     stacked.kind = kind
-                return Array.of(stacked, place)
+                return Array.of(stacked, spec)
         type, mesh = self.types[index], self.mesh
         assert isinstance(type, TensorType), "only tensors are arrays"
         wanted = self.shardings[index] or _whole(type.rank, mesh)
         wanted = wanted if isinstance(wanted.mesh, Mesh) else _on(wanted, mesh)
         made = put(held, wanted) if self.here is None else self._put_here(held, wanted)
-        place, atoms = made.place, made.stacked.atoms
-        way_there = way_to_split(place.shape, place.sharding, place.mesh, atoms)
+        spec, atoms = made.spec, made.stacked.atoms
+        way_there = way_to_split(spec.shape, spec.sharding, spec.mesh, atoms)
         if way_there is not None and self.here is None:
-            self.split[index] = (place, kind_of(atoms, way_there.shape, made.dtype), way_there)
+            self.split[index] = (spec, kind_of(atoms, way_there.shape, made.dtype), way_there)
         return made
 
     def _put_here(self, held: Any, wanted: Sharding) -> Array:
@@ -269,7 +269,7 @@ def _whole(rank: int, mesh: Mesh) -> Sharding:
     return Sharding(mesh, (DimSharding(),) * rank)
 
 
-def _result(program: LocalProgram, index: int) -> Placement:
+def _result(program: LocalProgram, index: int) -> ArraySpec:
     """The global type and sharding of a result's array."""
     type = program.result_types[index]
     assert isinstance(type, TensorType), "only tensors are arrays"
@@ -277,7 +277,7 @@ def _result(program: LocalProgram, index: int) -> Placement:
     mesh = program.mesh
     placed = _whole(type.rank, mesh) if sharding is None else _on(sharding, mesh)
     shape = program.global_shape(index) or _joined(type.sizes, placed, mesh)
-    return placement(shape, type.dtype, placed, mesh, program.here)
+    return array_spec(shape, type.dtype, placed, mesh, program.here)
 
 
 def _joined(sizes: Sequence[int], sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:

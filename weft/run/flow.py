@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from weft.array.memory import on_host
-from weft.executable.layout import Layout
+from weft.executable.stack_dims import StackDims
 from weft.varying.masks import Mask
 
 
@@ -20,20 +20,20 @@ def chooser_of(way: Literal["if", "case"], count: int) -> Callable[[Any], int]:
     return lambda value: int(value) if 0 <= value <= last else last
 
 
-def widen(given: Mask, wanted: Mask, layout: Layout) -> Any:
+def widen(given: Mask, wanted: Mask, stack_dims: StackDims) -> Any:
     """A function that broadcasts a value to a wider mask, given the active rows."""
     if given == wanted:
         return lambda x, active: x
     if isinstance(given, tuple) and isinstance(wanted, tuple):
-        parts = [widen(g, w, layout) for g, w in zip(given, wanted, strict=True)]
+        parts = [widen(g, w, stack_dims) for g, w in zip(given, wanted, strict=True)]
         return lambda xs, active: tuple([p(x, active) for p, x in zip(parts, xs, strict=True)])
     assert isinstance(wanted, int)
-    mask, lead = wanted, layout.lead
+    mask, lead = wanted, stack_dims.lead
 
     def run(x: Any, active: Any) -> Any:
         if x is None:
             return None
-        head = layout.shape(mask, 1 if active is None else len(active))
+        head = stack_dims.shape(mask, 1 if active is None else len(active))
         return np.broadcast_to(on_host(x), head + x.shape[lead:])
 
     return run

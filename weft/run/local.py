@@ -28,9 +28,9 @@ from weft.varying.world import World, sharding_in
 
 if TYPE_CHECKING:
     from weft.executable.items import Tiled
-    from weft.executable.layout import Layout
     from weft.executable.memory import MemoryUse
     from weft.executable.plan import MemoryBytes, Plan
+    from weft.executable.stack_dims import StackDims
     from weft.ir.module import Module, Node
     from weft.mesh import Mesh
     from weft.mesh.parts import Atoms
@@ -62,7 +62,7 @@ class LocalProgram:
         self.function = tiled.module.function(tiled.function)
         self.frames: list[list[Any]] = []
         self.array_signature: Any = None  # its array signature, cached
-        self.here = self._addressable() if tiled.layout.absent else None
+        self.here = self._addressable() if tiled.stack_dims.absent else None
         process = host.process
         self.runs_on = DEFAULT if process is None else process.stream
         with without_gc():
@@ -70,7 +70,7 @@ class LocalProgram:
 
     def _addressable(self) -> Addressable | None:
         """The devices of this process; raises if the program spans processes and none is given."""
-        process, world, layout = self.host.process, self.tiled.world, self.tiled.layout
+        process, world, stack_dims = self.host.process, self.tiled.world, self.tiled.stack_dims
         count = world.count
         if process is None or not 0 <= process.device < count:
             raise WeftError(
@@ -78,7 +78,7 @@ class LocalProgram:
                 f"which of the {count} devices it has",
                 help="pass a Process: one of its devices, and the transport to the others",
             )
-        return addressable(world.atoms, layout.absent, int(world.places()[process.device]))
+        return addressable(world.atoms, stack_dims.absent, int(world.places()[process.device]))
 
     def _load(self) -> None:
         """Load the kernels and bind the items."""
@@ -98,7 +98,7 @@ class LocalProgram:
         self.code = binder.code(tiled.block, tiled.inputs)
         self.results = [(slot, slot in self.plan.owned) for slot in self.code.results]
         places = {} if self.calls is None else self.calls.places
-        rest = (self.masks, self.layout, self.inputs, places, self.held_in)
+        rest = (self.masks, self.stack_dims, self.inputs, places, self.held_in)
         self.arguments = Arguments(function, *rest)
         self.template: list[Any] = [None] * binder.new()
         constants = tiled.constants if self.calls is None else self.calls.constants
@@ -120,7 +120,12 @@ class LocalProgram:
             return []
         where = self.arguments.memory
         return [
-            (n, kind_of(self.atoms, self.layout.shape(mask) + type.sizes, type.dtype.numpy, where))
+            (
+                n,
+                kind_of(
+                    self.atoms, self.stack_dims.shape(mask) + type.sizes, type.dtype.numpy, where
+                ),
+            )
             for n, (slot, _) in enumerate(self.results)
             if slot in self.calls.fresh
             and isinstance(type := self.result_types[n], TensorType)
@@ -156,9 +161,9 @@ class LocalProgram:
         return shortage(self.code.units, self.tiled.stacks, what, needed)
 
     @property
-    def layout(self) -> Layout:
-        """The stack layout."""
-        return self.tiled.layout
+    def stack_dims(self) -> StackDims:
+        """The stack dims."""
+        return self.tiled.stack_dims
 
     @property
     def world(self) -> World:

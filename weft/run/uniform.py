@@ -19,7 +19,7 @@ Changing = tuple[Slot, Any, Slot]  # carried slot, broadcast function, next valu
 
 def loop_step(binder: Binder, loop: Loop, dead: tuple[Slot, ...], code: Code) -> Step:
     """The step of a uniform loop."""
-    slots, ins, outs, rows = loop.carried, loop.ins, loop.outs, loop.layout.active
+    slots, ins, outs, rows = loop.carried, loop.ins, loop.outs, loop.stack_dims.active
     test = binder.inner(loop.test, code)
     work = binder.inner(loop.body, code, loop.carried)
     made = {s for block in loop.blocks for s in results_made(block, binder.constants)}
@@ -31,7 +31,7 @@ def loop_step(binder: Binder, loop: Loop, dead: tuple[Slot, ...], code: Code) ->
     at_first = binder.settled(slots)
     rounds = None if changing else native_rounds(binder, test, work, rotations)
     rounds = rounds or _rounds(binder, loop, test, work, changing, rotations)
-    enter = [widen(m, c, loop.layout) for m, c in zip(loop.given, loop.masks, strict=True)]
+    enter = [widen(m, c, loop.stack_dims) for m, c in zip(loop.given, loop.masks, strict=True)]
 
     def step(s: Slots) -> None:
         active = None if rows is None else s[rows]
@@ -64,7 +64,7 @@ def _rounds(
     rotations: Sequence[BufferRotation],
 ) -> Callable[[Slots], int]:
     """The function that runs all iterations and returns their number."""
-    (verdict,), rows = loop.test.results, loop.layout.active
+    (verdict,), rows = loop.test.results, loop.stack_dims.active
     every_round = [rotation for rotation in rotations if not rotation.settles]
     settled = binder.settled([slot for slot, _, _ in changing])
 
@@ -91,7 +91,7 @@ def _rounds(
 
 def _changing(loop: Loop, rotating: set[int]) -> list[Changing]:
     """The carried values that change in every iteration."""
-    again = [widen(m, c, loop.layout) for m, c in zip(loop.made, loop.masks, strict=True)]
+    again = [widen(m, c, loop.stack_dims) for m, c in zip(loop.made, loop.masks, strict=True)]
     listed = zip(loop.carried, again, loop.body.results, strict=True)
     return [
         (slot, wide, result)
@@ -102,14 +102,14 @@ def _changing(loop: Loop, rotating: set[int]) -> list[Changing]:
 
 def branch_step(binder: Binder, branch: Branch, dead: tuple[Slot, ...], code: Code) -> Step:
     """The step of a uniform branch."""
-    (chooser,), outs, layout = branch.ins, branch.outs, branch.layout
+    (chooser,), outs, stack_dims = branch.ins, branch.outs, branch.stack_dims
     codes = [binder.inner(block, code) for block in branch.blocks]
     wide = [
-        [widen(m, c, layout) for m, c in zip(made, branch.masks, strict=True)]
+        [widen(m, c, stack_dims) for m, c in zip(made, branch.masks, strict=True)]
         for made in branch.made
     ]
     own = [results_made(block, binder.constants) for block in branch.blocks]
-    choose, rows = chooser_of(branch.way, len(codes)), layout.active
+    choose, rows = chooser_of(branch.way, len(codes)), stack_dims.active
 
     def step(s: Slots) -> None:
         taken = choose(s[chooser].item(0))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from weft.executable.layout import group_dims
+from weft.executable.stack_dims import group_dims
 from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.types import DType
@@ -70,11 +70,11 @@ def summed_dims(
             break
     if not _adds(current, host) or not _is_summed(chain[-1]):
         return 0, []
-    dims = group_dims(current.op, scope.layout, scope.world)
+    dims = group_dims(current.op, scope.stack_dims, scope.world)
     if dims is None:
         return 0, []
     left, right = (union(m) for m in scope.of(node.operands))
-    return left & right & scope.layout.mask(dims), chain
+    return left & right & scope.stack_dims.mask(dims), chain
 
 
 def _adds(node: Node, host: Functions) -> bool:

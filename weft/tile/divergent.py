@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weft.errors import Unsupported
 from weft.executable.divergence import Divergence, OuterValue
 from weft.executable.items import DivergentBranch, DivergentLoop, Site
-from weft.executable.layout import Layout
+from weft.executable.stack_dims import StackDims
 from weft.ir.module import Node
 from weft.ir.reading import captured
 from weft.ir.types import TensorType
@@ -24,7 +24,7 @@ def divergent_branch(lowering: Lowering, site: Site, scope: Scope) -> DivergentB
     """A divergent branch: every region runs on the devices that take it."""
     node = site.node
     _no_tuples(node)
-    parted = _diverge(lowering, scope.layout, union(site.given[0]))
+    parted = _diverge(lowering, scope.stack_dims, union(site.given[0]))
     inner = scope.parted(parted.inner)
     seen = _see(lowering, site, scope, parted, inner)
     blocks = tuple([lowering.region(region, inner) for region in node.regions])
@@ -38,7 +38,7 @@ def divergent_loop(lowering: Lowering, site: Site, scope: Scope, predicate: int)
     """A divergent loop: devices leave at different times."""
     node = site.node
     _no_tuples(node)
-    parted = _diverge(lowering, scope.layout, predicate)
+    parted = _diverge(lowering, scope.stack_dims, predicate)
     inner = scope.parted(parted.inner)
     seen = _see(lowering, site, scope, parted, inner)
     given = tuple(parted.inside(m) for m in site.given)
@@ -57,12 +57,12 @@ def divergent_loop(lowering: Lowering, site: Site, scope: Scope, predicate: int)
     return DivergentLoop(test, work, slots, ins, outs, *rest)
 
 
-def _diverge(lowering: Lowering, layout: Layout, predicate: int) -> Divergence:
+def _diverge(lowering: Lowering, stack_dims: StackDims, predicate: int) -> Divergence:
     """The inner layout for a predicate that varies along these dims."""
-    rows = layout.has_rows
-    added = tuple(layout.kept[d - rows] for d in bits(predicate) if not (rows and d == 0))
-    inner = replace(layout, rows=layout.rows + added, active=lowering.bare())
-    return Divergence(layout, inner, predicate | rows)
+    rows = stack_dims.has_rows
+    added = tuple(stack_dims.kept[d - rows] for d in bits(predicate) if not (rows and d == 0))
+    inner = replace(stack_dims, rows=stack_dims.rows + added, active=lowering.bare())
+    return Divergence(stack_dims, inner, predicate | rows)
 
 
 def _see(

@@ -22,7 +22,7 @@ from weft.executable.items import (
     Traits,
     moved,
 )
-from weft.executable.layout import Layout
+from weft.executable.stack_dims import StackDims
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import captured
 from weft.ir.types import TensorType
@@ -91,7 +91,7 @@ class Lowering:
 
     def new(self, value: Value, mask: Mask, scope: Scope) -> int:
         """A slot for a value."""
-        self.stacks.append(Stack(value.type, shape_of(value, mask, scope.layout)))
+        self.stacks.append(Stack(value.type, shape_of(value, mask, scope.stack_dims)))
         return len(self.stacks) - 1
 
     def bare(self) -> int:
@@ -110,9 +110,9 @@ class Lowering:
     def region(self, region: Region, scope: Scope) -> Block:
         """Lower a region whose arguments have slots."""
         items: list[Item] = []
-        if scope.layout.absent:
+        if scope.stack_dims.absent:
             self.pending.update(waited_once(region))
-        if self.target is not None and not scope.layout.has_rows:
+        if self.target is not None and not scope.stack_dims.has_rows:
             self.grouped(region, scope, self.target, items)
         else:
             uses = uses_of(region)
@@ -138,12 +138,12 @@ class Lowering:
 
     def grouped(self, region: Region, scope: Scope, target: Target, items: list[Item]) -> None:
         """Lower a region whose nodes a target groups into kernels."""
-        layout, placed = scope.layout, []
+        stack_dims, placed = scope.stack_dims, []
         self.awaited.update((future, []) for future in awaited_in(region))
         for node in region.nodes:
             given, made = scope.of(node.operands), scope.of(node.results)
             placed.append(stacked_node_at(node, given, made, scope))
-        sizes = layout.shape(layout.everything)
+        sizes = stack_dims.shape(stack_dims.everything)
         for found in group(placed, sizes, region.results, target):
             node = found.nodes[-1]
             try:
@@ -226,8 +226,8 @@ class Lowering:
         seen = captured(node) if traits.sees_outside else ()
         ins = [scope.slots[v] for v in (*node.operands, *seen)]
         if traits.reads_rows:
-            assert scope.layout.active is not None
-            ins.append(scope.layout.active)
+            assert scope.stack_dims.active is not None
+            ins.append(scope.stack_dims.active)
         outs = self.results(node, site.made, scope)
         if site.spread_by_readers:
             self.stacks[outs[0]] = Stack(node.results[0].type, None)
@@ -296,8 +296,8 @@ class Lowering:
         traits = self.host.traits(inner)
         ins = [scope.slots[v] for v in node.operands]
         if traits.reads_rows:
-            assert scope.layout.active is not None
-            ins.append(scope.layout.active)
+            assert scope.stack_dims.active is not None
+            ins.append(scope.stack_dims.active)
         outs = self.results(site.node, site.made, scope)
         start = Start(inner, tuple(ins), outs, traits, stream_of(site.node.attrs))
         self.begun[site.node.results[0]] = start
@@ -313,17 +313,17 @@ def site_at(
         listed = [scope.summed.get(v, 0) for v in (*node.operands, *node.results)]
         summed = tuple(listed) if any(listed) else ()
     rest = (tuple(given), tuple(made), summed, spread)
-    return Site(node, scope.layout, scope.world, scope.module, *rest)
+    return Site(node, scope.stack_dims, scope.world, scope.module, *rest)
 
 
-def shape_of(value: Value, mask: Mask, layout: Layout) -> tuple[int, ...] | None:
+def shape_of(value: Value, mask: Mask, stack_dims: StackDims) -> tuple[int, ...] | None:
     """The static shape of a stack, or None."""
     type = value.type
     if not isinstance(type, TensorType) or not isinstance(mask, int):
         return None
-    if layout.has_rows and mask & 1:
+    if stack_dims.has_rows and mask & 1:
         return None
-    return layout.shape(mask) + type.sizes
+    return stack_dims.shape(mask) + type.sizes
 
 
 def _unnamed(group: Group, scope: Scope) -> dict[Value, int]:
@@ -331,7 +331,9 @@ def _unnamed(group: Group, scope: Scope) -> dict[Value, int]:
     assert group.kernel is not None
     operands = [o for o in group.kernel.operands if o.output]
     return {
-        value: scope.layout.mask(d for d in range(scope.layout.lead) if operand.shape[d] > 1)
+        value: scope.stack_dims.mask(
+            d for d in range(scope.stack_dims.lead) if operand.shape[d] > 1
+        )
         for value, operand in zip(group.outputs, operands, strict=True)
         if value not in scope.body.masks
     }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weft.errors import Unsupported
-from weft.executable.layout import Layout, meeting_dims
+from weft.executable.stack_dims import StackDims, meeting_dims
 from weft.ir.module import Module, Node, Value
 from weft.ir.purity import called
 from weft.varying.analysis import FunctionFacts
@@ -20,7 +20,7 @@ class Scope:
 
     module: Module
     world: World
-    layout: Layout
+    stack_dims: StackDims
     body: FunctionFacts  # analysis results of the function
     # Masks of values: from the analysis, or as stored.
     masks: dict[Value, Mask] = field(default_factory=dict)
@@ -31,9 +31,9 @@ class Scope:
     placed: set[Value] = field(default_factory=set)
     calls: tuple[str, ...] = ()  # call stack of functions, outermost first
 
-    def parted(self, layout: Layout) -> Scope:
+    def parted(self, stack_dims: StackDims) -> Scope:
         """A scope for a divergent part: without slots of values yet."""
-        return Scope(self.module, self.world, layout, self.body, calls=self.calls)
+        return Scope(self.module, self.world, stack_dims, self.body, calls=self.calls)
 
     def called(self, node: Node) -> Scope:
         """A scope for the callee of a node."""
@@ -43,7 +43,7 @@ class Scope:
         if name in self.calls:
             raise Unsupported(f"{name} calls itself", help="write a loop: stablehlo.while")
         body, calls = self.body.calls[node], (*self.calls, name)
-        return Scope(self.module, self.world, self.layout, body, calls=calls)
+        return Scope(self.module, self.world, self.stack_dims, body, calls=calls)
 
     def of(self, values: Sequence[Value]) -> Masks:
         """The masks of values."""
@@ -51,7 +51,7 @@ class Scope:
         for value in values:
             mask = known.get(value)
             if mask is None:
-                mask = known[value] = self.layout.shown(self.body.masks[value])
+                mask = known[value] = self.stack_dims.shown(self.body.masks[value])
             found.append(mask)
         return tuple(found)
 
@@ -64,7 +64,7 @@ class Scope:
 
         Every process runs the same program, so such results are never folded.
         """
-        absent = self.layout.mask(self.layout.absent)
+        absent = self.stack_dims.mask(self.stack_dims.absent)
         if not absent:
             return False
         if any(union(self.body.masks[v]) & absent for v in node.results):
@@ -73,9 +73,9 @@ class Scope:
 
     def sends(self, node: Node) -> bool:
         """Whether a node communicates with other processes, or its groups follow no digits."""
-        if not node.op.collective or not self.layout.absent:
+        if not node.op.collective or not self.stack_dims.absent:
             return False
-        return meeting_dims(node.op, self.layout, self.world) is None
+        return meeting_dims(node.op, self.stack_dims, self.world) is None
 
     def loop(self, node: Node) -> tuple[Masks, int]:
         """The masks of a loop's carried values, and of its predicate."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from weft.executable.layout import group_dims, moves
+from weft.executable.stack_dims import group_dims, moves
 from weft.ir.module import Node, Region, Value
 from weft.ir.reading import reads
 from weft.kernels.stacked_node import StackedNode
@@ -18,7 +18,7 @@ from weft.varying.masks import Masks, union
 def stacked_node_at(node: Node, given: Masks, made: Masks, scope: Scope) -> StackedNode:
     """A node with the masks of its values and the leading dims of its groups."""
     if isinstance(node.op, CollectivePermute | PermuteAlongAxes):
-        found = moves(node.op, scope.layout, scope.world)
+        found = moves(node.op, scope.stack_dims, scope.world)
         along, sources = (None, ()) if found is None else (found[0], tuple(found[1].tolist()))
         return StackedNode(node, _whole(given), _whole(made), along, sources)
     sends = isinstance(node.op, AsyncStart) and scope.sends(node.regions[0].nodes[0])
@@ -34,11 +34,11 @@ def _along(node: Node, scope: Scope) -> tuple[int, ...] | None:
     op = node.op
     match op:
         case AxisIndex():
-            return scope.layout.dims(scope.world.axis_dims(op.over.mesh, op.over.axes))
+            return scope.stack_dims.dims(scope.world.axis_dims(op.over.mesh, op.over.axes))
         case AllSlice():
             axes = tuple([axis for dim in op.pieces.dims for axis in dim.axes])
-            return scope.layout.dims(scope.world.axis_dims(op.pieces.mesh, axes))
-    return group_dims(op, scope.layout, scope.world) if op.collective else None
+            return scope.stack_dims.dims(scope.world.axis_dims(op.pieces.mesh, axes))
+    return group_dims(op, scope.stack_dims, scope.world) if op.collective else None
 
 
 def awaited_in(region: Region) -> list[Value]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft.executable.executable import Executable
 from weft.executable.items import Tiled
-from weft.executable.layout import Layout
+from weft.executable.stack_dims import StackDims
 from weft.ir.attrs import Attrs
 from weft.ir.module import Module
 from weft.ir.names import DONATED
@@ -49,8 +49,8 @@ def tile(
     attrs = main.arg_attrs or ((),) * len(body.args)
     lowering = Lowering(host, target if fold else None, fold)
     known = facts.roots[function]
-    layout = Layout(facts.world.atoms, absent=absent)
-    scope = Scope(module, facts.world, layout, known, calls=(function,))
+    stack_dims = StackDims(facts.world.atoms, absent=absent)
+    scope = Scope(module, facts.world, stack_dims, known, calls=(function,))
     masks = scope.of(body.args)
     inputs = tuple([lowering.new(v, m, scope) for v, m in zip(body.args, masks, strict=True)])
     scope.slots.update(zip(body.args, inputs, strict=True))
@@ -59,7 +59,7 @@ def tile(
         module,
         function,
         facts.world,
-        scope.layout,
+        scope.stack_dims,
         block,
         inputs,
         tuple(lowering.stacks),

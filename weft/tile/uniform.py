@@ -27,7 +27,7 @@ def loop(lowering: Lowering, site: Site, scope: Scope, carried: Masks) -> Loop:
     ins = tuple([scope.slots[v] for v in node.operands])
     outs = lowering.results(node, carried, scope)
     masks = (site.given, made, carried)
-    return Loop(test, work, slots, ins, outs, scope.layout, *masks, node.loc, node)
+    return Loop(test, work, slots, ins, outs, scope.stack_dims, *masks, node.loc, node)
 
 
 def branch(lowering: Lowering, site: Site, scope: Scope) -> Branch:
@@ -37,7 +37,7 @@ def branch(lowering: Lowering, site: Site, scope: Scope) -> Branch:
     made = tuple([scope.of(region.results) for region in node.regions])
     ins = (scope.slots[node.operands[0]],)
     outs = lowering.results(node, site.made, scope)
-    rest = (scope.layout, made, site.made, node.loc, node)
+    rest = (scope.stack_dims, made, site.made, node.loc, node)
     return Branch(way_of(node), blocks, ins, outs, *rest)
 
 

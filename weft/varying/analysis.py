@@ -117,7 +117,7 @@ class Analysis:
     def _place(self, op: DeviceId) -> int:
         """The digits that the number of a device's replica or partition depends on."""
         axis_bits, world = self.axis_bits, self.axis_bits.world
-        replicas, partitions = world.grid
+        replicas, partitions = world.shape
         span = (partitions, replicas) if isinstance(op, ReplicaId) else (1, partitions)
         digits = world.atoms.dims(span) if world.mesh.device_ids is None else None
         if digits is None:

@@ -26,7 +26,7 @@ Moves = tuple[tuple[int, ...] | None, Array]
 class World:
     """Replicas and partitions, the mesh whose order the stacks have, and the digits in use."""
 
-    grid: tuple[int, int]
+    shape: tuple[int, int]  # replicas, partitions
     mesh: Mesh  # of all devices; a stack is in its order
     meshes: Mapping[str, Mesh]
     atoms: Atoms = field(init=False)
@@ -38,7 +38,7 @@ class World:
     @property
     def count(self) -> int:
         """The number of devices."""
-        return math.prod(self.grid)
+        return math.prod(self.shape)
 
     def devices(self) -> Array:
         """The device at each place of a stack."""
@@ -52,7 +52,7 @@ class World:
         """Whether the axes of a mesh are digits of a place in a stack."""
         found = self._aligned.get(mesh)
         if found is None:
-            found = self.grid[0] == 1 and mesh.size == self.count
+            found = self.shape[0] == 1 and mesh.size == self.count
             if mesh.device_ids is not None or self.mesh.device_ids is not None:
                 found = found and np.array_equal(mesh.devices().reshape(-1), self.devices())
             self._aligned[mesh] = found
@@ -86,7 +86,7 @@ class World:
         fine, absent = found
         if fine == atoms:
             return self, absent
-        world = World(self.grid, self.mesh, self.meshes)
+        world = World(self.shape, self.mesh, self.meshes)
         world.atoms = fine
         return world, absent
 
@@ -115,7 +115,7 @@ class World:
 
     def groups(self, op: Op) -> Lists:
         """Who meets, as lists of devices."""
-        found: Lists = op.groups(*self.grid, self.meshes)  # type: ignore[attr-defined]
+        found: Lists = op.groups(*self.shape, self.meshes)  # type: ignore[attr-defined]
         return found
 
     def match(self, groups: Lists) -> tuple[DigitRun, ...] | None:
@@ -187,11 +187,11 @@ class World:
 
 def _alike(sources: Array, digit: int, atoms: Atoms) -> bool:
     """Whether what is sent does not depend on a digit of the device's number."""
-    grid = sources.reshape(atoms.sizes)
-    first = np.take(grid, [0], digit)
+    by_digits = sources.reshape(atoms.sizes)
+    first = np.take(by_digits, [0], digit)
     step = np.arange(atoms.sizes[digit]) * atoms.strides[digit]
     step = step.reshape([-1 if n == digit else 1 for n in range(len(atoms.sizes))])
-    return bool(np.array_equal(grid, np.where(first < 0, -1, first + step)))
+    return bool(np.array_equal(by_digits, np.where(first < 0, -1, first + step)))
 
 
 def axes_of(op: Op) -> MeshAxes | None:
@@ -242,13 +242,13 @@ def world_of(
 
     Of the nodes that do the same, one is enough.
     """
-    grid = _grid(module, devices)
-    world = World(grid, _mesh(module, math.prod(grid)), module.meshes)
+    shape = _shape(module, devices)
+    world = World(shape, _mesh(module, math.prod(shape)), module.meshes)
     world.atoms = atoms_of(world.count, _used(functions, nodes, world))
     return world
 
 
-def _grid(module: Module, devices: int | tuple[int, int] | None) -> tuple[int, int]:
+def _shape(module: Module, devices: int | tuple[int, int] | None) -> tuple[int, int]:
     if isinstance(devices, tuple):
         return devices
     if devices is not None:
@@ -273,8 +273,8 @@ def _mesh(module: Module, count: int) -> Mesh:
 def _used(functions: Iterable[Function], nodes: Iterable[Node], world: World) -> Iterator[DigitRun]:
     """The runs of digits that a program names; what is named first is split first."""
     yield from mesh_spans(world.mesh)
-    if world.grid[0] > 1:
-        yield world.grid[1], world.grid[0]
+    if world.shape[0] > 1:
+        yield world.shape[1], world.shape[0]
     told = [sharding_in(a) for f in functions for a in (*f.arg_attrs, *f.res_attrs)]
     for sharding in dict.fromkeys(told):
         if sharding is not None:

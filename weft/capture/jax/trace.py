@@ -113,7 +113,7 @@ def glance(
     for value in values:
         kind = type(value)
         if kind is Array:
-            marks.append(value.place)
+            marks.append(value.spec)
         elif kind is np.ndarray:
             marks.append((value.shape, value.dtype))
         elif kind is jax_array:

@@ -97,7 +97,7 @@ class GivenModule:
     ) -> tuple[Hashable, Sequence[Any]]:
         if kwargs or not all(type(arg) is Array for arg in args):
             return None, args
-        return tuple([arg.place for arg in args]), args
+        return tuple([arg.spec for arg in args]), args
 
     def capture(self, given: GivenArrays) -> Captured:
         """The module with the shardings of its arguments and results."""

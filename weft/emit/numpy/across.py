@@ -20,8 +20,8 @@ from weft.emit.numpy.by_group import by_group
 from weft.emit.numpy.peers import Peers, peers_of
 from weft.emit.numpy.pointwise import is_native, ufunc_of
 from weft.executable.items import Site
-from weft.executable.layout import Layout, meeting_dims
 from weft.executable.process import Exchange, Process, Values
+from weft.executable.stack_dims import StackDims, meeting_dims
 from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.kernels.host import HostKernel, in_two
@@ -56,9 +56,9 @@ class Workers(collective.Lockstep):
 
 def leaves(site: Site) -> bool:
     """Whether a node communicates with other processes, or its groups follow no digits."""
-    if not site.op.collective or not site.layout.absent:
+    if not site.op.collective or not site.stack_dims.absent:
         return False
-    return meeting_dims(site.op, site.layout, site.world) is None
+    return meeting_dims(site.op, site.stack_dims, site.world) is None
 
 
 def across(site: Site, process: Process, stream: str | None) -> HostKernel:
@@ -66,7 +66,7 @@ def across(site: Site, process: Process, stream: str | None) -> HostKernel:
     peers = peers_of(site, process, stream)
     assert peers is not None, "there are other processes"
     found = None
-    if not site.layout.has_rows:
+    if not site.stack_dims.has_rows:
         found = _permute(site, peers) if type(site.op) in _MOVES else _together(site, peers)
     return collective.windowed(site, found or by_group(site, process, stream))
 
@@ -129,18 +129,18 @@ class _Route:
 
     def __init__(self, site: Site, digits: Sequence[int]) -> None:
         self.site, self.digits = site, tuple(digits)
-        layout = site.layout
-        self.absent = tuple([d for d in digits if d in layout.absent])
-        self.stacked = tuple([d for d in digits if d not in layout.absent])
+        stack_dims = site.stack_dims
+        self.absent = tuple([d for d in digits if d in stack_dims.absent])
+        self.stacked = tuple([d for d in digits if d not in stack_dims.absent])
         self.sizes = [site.world.atoms.sizes[d] for d in self.absent]
         self.count = math.prod(self.sizes)
         self.indices = [*np.ndindex(*self.sizes)]
         # The same program if these processes were one: their devices are in the stack.
-        more = layout.mask(self.absent)
-        rest = tuple([d for d in layout.absent if d not in digits])
-        whole = Layout(layout.atoms, absent=rest)
+        more = stack_dims.mask(self.absent)
+        rest = tuple([d for d in stack_dims.absent if d not in digits])
+        whole = StackDims(stack_dims.atoms, absent=rest)
         given = tuple([site.mask(n) | more for n in range(len(site.given))])
-        self.joined_site = replace(site, layout=whole, given=given)
+        self.joined_site = replace(site, stack_dims=whole, given=given)
 
     def join(self, parts: PeerParts) -> Array:
         """Concatenate the parts of all processes into one stack."""
@@ -215,7 +215,7 @@ def _scattered(site: Site, index: int, route: _Route) -> _Part | None:
         return None
     sizes = [*site.operand(index).sizes]
     sizes[dim] //= route.count
-    mask = site.mask(index) & ~site.layout.mask(route.stacked)
+    mask = site.mask(index) & ~site.stack_dims.mask(route.stacked)
     own = collective.own_pieces(site, mask, {dim: route.stacked}, index, sizes)
     fold = _fold(site, index, op)
     return _Part(partial.run, route.piece(dim), lambda parts: own(fold(parts)))
@@ -348,8 +348,8 @@ def _numbers(route: _Route, mask: int) -> tuple[Array, Array]:
 def _along(digits: Sequence[int], route: _Route) -> Array:
     """The number that some digits make, for every index along the digits of a route."""
     sizes = [route.site.world.atoms.sizes[d] for d in route.digits]
-    grid = np.indices(sizes).reshape(len(sizes), -1)
+    places = np.indices(sizes).reshape(len(sizes), -1)
     found = np.zeros(math.prod(sizes), np.int64)
     for d in digits:
-        found = found * route.site.world.atoms.sizes[d] + grid[route.digits.index(d)]
+        found = found * route.site.world.atoms.sizes[d] + places[route.digits.index(d)]
     return found

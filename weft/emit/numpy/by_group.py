@@ -28,18 +28,20 @@ GroupLists: TypeAlias = Mapping[Peer, Sequence[int]]  # devices by process
 
 def rows_of(site: Site, active: Array | None, process: Process | None) -> Array:
     """The mesh position of every row of a broadcast stack."""
-    layout, atoms = site.layout, site.world.atoms
-    kept = [np.arange(atoms.sizes[a]) * atoms.strides[a] for a in layout.kept]
-    if layout.absent:
+    stack_dims, atoms = site.stack_dims, site.world.atoms
+    kept = [np.arange(atoms.sizes[a]) * atoms.strides[a] for a in stack_dims.kept]
+    if stack_dims.absent:
         mine = atoms.digits(np.array([_place(site, process)]))
-        here = {a: mine[a] * atoms.strides[a] for a in layout.absent}
-        kept = [here.get(a, k) for k, a in zip(kept, layout.kept, strict=True)]
-    grids = [k.reshape([-1 if d == n else 1 for d in range(len(kept))]) for n, k in enumerate(kept)]
-    base = sum(grids, np.zeros((1,) * len(kept), np.int64))
+        here = {a: mine[a] * atoms.strides[a] for a in stack_dims.absent}
+        kept = [here.get(a, k) for k, a in zip(kept, stack_dims.kept, strict=True)]
+    digits = [
+        k.reshape([-1 if d == n else 1 for d in range(len(kept))]) for n, k in enumerate(kept)
+    ]
+    base = sum(digits, np.zeros((1,) * len(kept), np.int64))
     if active is None:
         return np.asarray(base)
     first, rest = np.zeros_like(active), active
-    for atom in reversed(layout.rows):
+    for atom in reversed(stack_dims.rows):
         rest, digit = np.divmod(rest, atoms.sizes[atom])
         first = first + digit * atoms.strides[atom]
     return np.asarray(first.reshape(-1, *(1,) * len(kept)) + base)
@@ -53,10 +55,10 @@ def _place(site: Site, process: Process | None) -> int:
 def by_group(site: Site, process: Process | None, stream: str | None = None) -> HostKernel:
     """Run a collective one group of devices at a time."""
     node, world, lead = site.node, site.world, site.lead
-    sends = isinstance(node.op, CollectivePermute) and bool(site.layout.absent)
+    sends = isinstance(node.op, CollectivePermute) and bool(site.stack_dims.absent)
     peers = peers_of(site, process, stream)
     meeting = (_Pairs if sends else _Groups)(site, peers)
-    has_rows = site.layout.has_rows
+    has_rows = site.stack_dims.has_rows
 
     def begin(*arrays: Any) -> tuple[Any, ...]:
         active = arrays[-1] if has_rows else None

@@ -12,8 +12,8 @@ from weft.emit.numpy.by_group import by_group, rows_of
 from weft.emit.numpy.one_by_one import OneDevice, finished
 from weft.emit.numpy.pointwise import is_native, ufunc_of
 from weft.executable.items import Site
-from weft.executable.layout import group_dims, moves
 from weft.executable.process import Process
+from weft.executable.stack_dims import group_dims, moves
 from weft.ir.op import Op
 from weft.ir.types import Array, DType
 from weft.kernels.host import HostKernel, in_two
@@ -51,8 +51,8 @@ SAME = HostKernel(lambda x: x, shares=True)
 
 def spread(site: Site, index: int, dims: Sequence[int]) -> ArrayStep:
     """The operand broadcast along leading dims that it does not vary along."""
-    layout, mask = site.layout, site.mask(index)
-    missing = {d: layout.size(d) for d in dims if not mask >> d & 1}
+    stack_dims, mask = site.stack_dims, site.mask(index)
+    missing = {d: stack_dims.size(d) for d in dims if not mask >> d & 1}
     if not missing:
         return lambda x: x
 
@@ -70,14 +70,14 @@ def spread(site: Site, index: int, dims: Sequence[int]) -> ArrayStep:
 
 def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> HostKernel | None:
     """Reduce an operand along leading dims; None if numpy has no function for it."""
-    dtype, layout, mask = site.operand(index).dtype, site.layout, site.mask(index)
+    dtype, stack_dims, mask = site.operand(index).dtype, site.stack_dims, site.mask(index)
     ufunc = ufunc_of(op, dtype)
     if ufunc is None:
         return None
     done = site.summed_before(index)
     dims = [d for d in dims if not done >> d & 1]
     axes = tuple(d for d in dims if mask >> d & 1)
-    times = math.prod(layout.size(d) for d in dims if d not in axes)
+    times = math.prod(stack_dims.size(d) for d in dims if d not in axes)
     again = repeated(ufunc, dtype, times)
     if again is None:
         return None
@@ -133,7 +133,7 @@ def _times(x: Array, count: int) -> Array:
 
 def all_reduce(site: Site, process: Process | None) -> HostKernel:
     """Sums along the leading dims of a group; replicated values are multiplied by its size."""
-    dims = group_dims(site.op, site.layout, site.world)
+    dims = group_dims(site.op, site.stack_dims, site.world)
     names = site.node.regions[0].body.combiners
     op = NAMED.get(names[0] or "")
     if dims is None or op is None or changes_type(site):
@@ -158,7 +158,7 @@ def _grouped(site: Site, process: Process | None) -> HostKernel:
 def windowed(site: Site, kernel: HostKernel) -> HostKernel:
     """A split kernel with broadcast results, reduced to their masks."""
     masks = [site.out(n) for n in range(len(site.node.results))]
-    everything = site.layout.everything
+    everything = site.stack_dims.everything
     begin, finish = kernel.begin, kernel.finish
     assert begin is not None and finish is not None
     if all(m == everything for m in masks):
@@ -182,7 +182,7 @@ def _window(site: Site, index: int = 0) -> tuple[slice, ...]:
 
 def reduce_scatter(site: Site, process: Process | None) -> HostKernel:
     """The sums, of which each device sees its own piece as a view."""
-    dims = group_dims(site.op, site.layout, site.world)
+    dims = group_dims(site.op, site.stack_dims, site.world)
     where, combiner = scattered(site)
     if dims is None or combiner is None or changes_type(site):
         return _grouped(site, process)
@@ -191,7 +191,7 @@ def reduce_scatter(site: Site, process: Process | None) -> HostKernel:
         summed = reduction(site, n, combiner, dims)
         if summed is None:
             return _grouped(site, process)
-        cut = own_pieces(site, site.mask(n) & ~site.layout.mask(dims), {dim: dims}, n)
+        cut = own_pieces(site, site.mask(n) & ~site.stack_dims.mask(dims), {dim: dims}, n)
         parts.append(HostKernel(_then(summed.run, cut), shares=True))
     return each(parts)
 
@@ -225,7 +225,7 @@ def own_pieces(
     `mask` is the value's mask; a leading dim that is in it and also splits the value gives a
     diagonal. `sizes` are local sizes, by default the operand's.
     """
-    lead, layout = site.lead, site.layout
+    lead, stack_dims = site.lead, site.stack_dims
     used = {d for dims in splits.values() for d in dims}
     # Leading dims of size 1 make room for the dims of pieces.
     before = [d for d in range(lead) if d not in used or mask >> d & 1]
@@ -233,9 +233,9 @@ def own_pieces(
     kept = []
     for dim, size in enumerate(sizes or site.operand(index).sizes):
         dims = splits.get(dim, ())
-        count = math.prod(layout.size(d) for d in dims)
+        count = math.prod(stack_dims.size(d) for d in dims)
         labels += [*dims, lead + dim]
-        shape += [*(layout.size(d) for d in dims), size // max(count, 1)]
+        shape += [*(stack_dims.size(d) for d in dims), size // max(count, 1)]
         kept.append(lead + dim)
     tail, order = tuple(shape), [*range(lead), *kept]
     if len(set(labels)) == len(labels):
@@ -256,7 +256,7 @@ def all_slice(site: Site, process: Process | None) -> HostKernel:
     splits: dict[int, Sequence[int]] = {}
     for dim, sharding in enumerate(op.pieces.dims):
         atoms = site.world.axis_dims(op.pieces.mesh, sharding.axes)
-        dims = site.layout.dims(atoms)
+        dims = site.stack_dims.dims(atoms)
         if dims is None:
             return _with_device(site, process)
         if dims:
@@ -269,7 +269,7 @@ def all_slice(site: Site, process: Process | None) -> HostKernel:
 
 def all_gather(site: Site, process: Process | None) -> HostKernel:
     """The leading dims of a group are merged into a local dim."""
-    op, dims, lead = site.op, group_dims(site.op, site.layout, site.world), site.lead
+    op, dims, lead = site.op, group_dims(site.op, site.stack_dims, site.world), site.lead
     assert isinstance(op, AllGather)
     if dims is None:
         return _grouped(site, process)
@@ -279,13 +279,13 @@ def all_gather(site: Site, process: Process | None) -> HostKernel:
 
 def gathered(site: Site, index: int, dims: Sequence[int], axis: int) -> HostKernel:
     """An operand whose leading dims are merged into a local one."""
-    lead, layout, full = site.lead, site.layout, spread(site, index, dims)
+    lead, stack_dims, full = site.lead, site.stack_dims, spread(site, index, dims)
     sizes = site.result(index).sizes
     rank = lead + len(sizes)
     order = [d for d in range(axis) if d not in dims] + [*dims, *range(axis, rank)]
-    if order == sorted(order) and not layout.has_rows:  # the pieces are contiguous already
-        mask = site.mask(index) & ~layout.mask(dims)
-        shape = layout.shape(mask) + sizes
+    if order == sorted(order) and not stack_dims.has_rows:  # the pieces are contiguous already
+        mask = site.mask(index) & ~stack_dims.mask(dims)
+        shape = stack_dims.shape(mask) + sizes
         return HostKernel(lambda x: full(x).reshape(shape), shares=True)
 
     def head(x: Array) -> tuple[int, ...]:
@@ -314,7 +314,7 @@ def rearranged(moved: ArrayStep, shape: Callable[[Array], tuple[int, ...]]) -> H
 
 def all_to_all(site: Site, process: Process | None) -> HostKernel:
     """A transpose: the dim of pieces swaps with the device dims."""
-    op, dims = site.op, group_dims(site.op, site.layout, site.world)
+    op, dims = site.op, group_dims(site.op, site.stack_dims, site.world)
     assert isinstance(op, AllToAll)
     if dims is None:
         return _grouped(site, process)
@@ -329,7 +329,7 @@ def exchanged(
     The operand has pieces for the devices along the `split` dims: all of them, unless other
     processes hold some.
     """
-    lead, layout, full = site.lead, site.layout, spread(site, index, dims)
+    lead, stack_dims, full = site.lead, site.stack_dims, spread(site, index, dims)
     given, sizes = site.operand(index).sizes, site.result(index).sizes
     opened: list[int] = []
     places: list[int] = []  # position of each local dim after the reshape
@@ -338,7 +338,7 @@ def exchanged(
         if dim == op.split_dimension:
             for d in split:
                 pieces[d] = lead + len(opened)
-                opened.append(layout.size(d))
+                opened.append(stack_dims.size(d))
             size //= op.split_count
         places.append(lead + len(opened))
         opened.append(size)
@@ -359,7 +359,7 @@ def exchanged(
 
 def collective_broadcast(site: Site, process: Process | None) -> HostKernel:
     """The first device of each group stands for all."""
-    dims = group_dims(site.op, site.layout, site.world)
+    dims = group_dims(site.op, site.stack_dims, site.world)
     if dims is None:
         return _grouped(site, process)
     window = tuple([slice(0, 1) if d in dims else slice(None) for d in range(site.lead)])
@@ -368,13 +368,13 @@ def collective_broadcast(site: Site, process: Process | None) -> HostKernel:
 
 def permute(site: Site, process: Process | None) -> HostKernel:
     """A permute along leading dims; a replicated value is unchanged."""
-    found = moves(site.op, site.layout, site.world)
+    found = moves(site.op, site.stack_dims, site.world)
     if found is None:
         return _grouped(site, process)
     dims, sources = found
     if not dims and sources[0] < 0:  # nothing is sent
         return each([HostKernel(np.zeros_like)] * len(site.given))
-    moved = site.layout.mask(dims)
+    moved = site.stack_dims.mask(dims)
     parts = [
         _move(site, n, dims, sources) if site.out(n) & moved else SAME
         for n in range(len(site.given))
@@ -413,16 +413,16 @@ def _reading_places(
     site: Site, process: Process | None, index: Callable[[Array], Array]
 ) -> HostKernel:
     """Numbers derived from device positions."""
-    layout, mask = site.layout, site.out()
+    stack_dims, mask = site.stack_dims, site.out()
     window = _window(site)
     held = site.result().dtype.numpy
-    if layout.has_rows and mask & 1:
+    if stack_dims.has_rows and mask & 1:
 
         def run(active: Array) -> Array:
             return index(rows_of(site, active, process))[window].astype(held)
 
         return HostKernel(run, reads_rows=True)
-    rows = np.zeros(1, np.int64) if layout.has_rows else None
+    rows = np.zeros(1, np.int64) if stack_dims.has_rows else None
     made = index(rows_of(site, rows, process))[window].astype(held)
     return HostKernel(lambda: made, shares=True)
 
@@ -430,13 +430,13 @@ def _reading_places(
 def partition_id(site: Site, process: Process | None) -> HostKernel:
     """The numbers of the partitions."""
     world = site.world
-    return _reading_places(site, process, lambda places: world.devices()[places] % world.grid[1])
+    return _reading_places(site, process, lambda places: world.devices()[places] % world.shape[1])
 
 
 def replica_id(site: Site, process: Process | None) -> HostKernel:
     """The numbers of the replicas."""
     world = site.world
-    return _reading_places(site, process, lambda places: world.devices()[places] // world.grid[1])
+    return _reading_places(site, process, lambda places: world.devices()[places] // world.shape[1])
 
 
 def axis_index(site: Site, process: Process | None) -> HostKernel:
@@ -453,7 +453,7 @@ def axis_index(site: Site, process: Process | None) -> HostKernel:
 def _with_device(site: Site, process: Process | None) -> HostKernel:
     """By the reference, once for each device, given its number."""
     node, lead = site.node, site.lead
-    has_rows, partitions = site.layout.has_rows, site.world.grid[1]
+    has_rows, partitions = site.stack_dims.has_rows, site.world.shape[1]
     type, window = site.result(), _window(site)
 
     def run(*arrays: Any) -> Array:

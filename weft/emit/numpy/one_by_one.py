@@ -160,14 +160,14 @@ def one_by_one(site: Site) -> HostKernel:
     device = OneDevice(site.module, NOWHERE)
     calls_host = isinstance(node.op, CustomCall)
     each = isinstance(node.op, CustomCall) and called_by_each(node.op)
-    layout = site.layout
+    stack_dims = site.stack_dims
 
     def run(*arrays: Any) -> tuple[Any, ...]:
         tensors = [a for a in arrays if isinstance(a, np.ndarray)]
         head = np.broadcast_shapes((1,) * lead, *[a.shape[:lead] for a in tensors])
         if each:
-            rows = len(arrays[-1]) if layout.has_rows else 1
-            head = layout.shape(layout.everything, rows)
+            rows = len(arrays[-1]) if stack_dims.has_rows else 1
+            head = stack_dims.shape(stack_dims.everything, rows)
             arrays = arrays[: len(node.operands)]
         outs: tuple[Any, ...] | None = None
         for index in np.ndindex(head):
@@ -178,7 +178,7 @@ def one_by_one(site: Site) -> HostKernel:
             outs = store(outs, made, head, index)
         return outs if outs is not None else empty(site, head)
 
-    active = each and layout.has_rows
+    active = each and stack_dims.has_rows
     return HostKernel(
         several(run, len(node.results)), sees_outside=bool(outside), reads_rows=active
     )

@@ -63,7 +63,7 @@ class Peers:
 
 def peers_of(site: Site, process: Process | None, stream: str | None) -> Peers | None:
     """The peers; None if there are none, or this process's identity is unknown."""
-    world, absent = site.world, site.layout.absent
+    world, absent = site.world, site.stack_dims.absent
     if process is None or not absent:
         return None
     devices = _processes(world.mesh, world.atoms, absent)

@@ -29,7 +29,7 @@ class Numpy:
     def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
         """The function of a node, cached by equal nodes."""
         node = site.node
-        rest = (site.layout, site.given, site.made, site.summed, site.spread_by_readers, stream)
+        rest = (site.stack_dims, site.given, site.made, site.summed, site.spread_by_readers, stream)
         key: object = (node, *rest)
         if not node.regions and not node.op.collective and not node.op.control:
             key = (node.op, node.operand_types, node.types, *rest)

@@ -110,7 +110,7 @@ class LoadedExecutable:
         self.shown = self._shown()
         self.pending_at = self._templates(PENDING, {})
         self.ready_at = self._templates(READY, self.shown)
-        self.heads = [self.program.layout.shape(union(mask)) for mask in self.program.masks]
+        self.heads = [self.program.stack_dims.shape(union(mask)) for mask in self.program.masks]
 
     def _shown(self) -> dict[int, Kind]:
         """The results whose memory native code may read, and their kinds."""

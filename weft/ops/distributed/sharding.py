@@ -288,11 +288,11 @@ Coordinates = dict[str, int]  # a device's position along each axis
 
 def coordinates(mesh: Mesh) -> list[Coordinates]:
     """The position of each device along the axes of its mesh."""
-    grid = mesh.devices()
+    devices = mesh.devices()
     found: list[Coordinates] = [{} for _ in range(mesh.size)]
-    for position in np.ndindex(grid.shape):
+    for position in np.ndindex(devices.shape):
         names = (name for name, _ in mesh.axes)
-        found[int(grid[position])] = dict(zip(names, position, strict=True))
+        found[int(devices[position])] = dict(zip(names, position, strict=True))
     return found
 
 

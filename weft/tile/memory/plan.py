@@ -80,7 +80,7 @@ def _argument_bytes(tiled: Tiled, index: int) -> int:
 def _bytes(tiled: Tiled, type: Type, mask: Mask) -> int:
     if not isinstance(type, TensorType) or not isinstance(mask, int):
         return 0
-    return math.prod(tiled.layout.shape(mask) + type.sizes) * type.dtype.numpy.itemsize
+    return math.prod(tiled.stack_dims.shape(mask) + type.sizes) * type.dtype.numpy.itemsize
 
 
 @dataclass(slots=True)

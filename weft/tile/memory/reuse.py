@@ -109,7 +109,7 @@ def rotations_of(tiled: Tiled) -> dict[Slot, list[PlannedRotation]]:
     return {
         item.carried[0]: _rotations(item, tiled)
         for item in all_items(tiled.block)
-        if isinstance(item, Loop) and item.carried and not item.layout.has_rows
+        if isinstance(item, Loop) and item.carried and not item.stack_dims.has_rows
     }
 
 

@@ -84,16 +84,16 @@ class BackwardKernel(Main):
 
     def _lay_out(self) -> None:
         k, t, rows = self.kernel, self.tiling, self.span * self.tiling.queries
-        self.layout.add("turned_q", rows * t.padded(k.depth))
-        self.layout.add("turned_dout", rows * t.padded(k.value_depth))
-        self.layout.add("facts", FACTS * rows)
-        self.layout.add("weights", t.queries * t.keys)
-        self.layout.add("slopes", t.queries * t.keys)
+        self.pieces.add("turned_q", rows * t.padded(k.depth))
+        self.pieces.add("turned_dout", rows * t.padded(k.value_depth))
+        self.pieces.add("facts", FACTS * rows)
+        self.pieces.add("weights", t.queries * t.keys)
+        self.pieces.add("slopes", t.queries * t.keys)
         every = self.key_tiles * t.keys if self.turns > 1 else t.keys
-        self.layout.add("dk", every * t.padded(k.depth))
-        self.layout.add("dv", every * t.padded(k.value_depth))
+        self.pieces.add("dk", every * t.padded(k.depth))
+        self.pieces.add("dv", every * t.padded(k.value_depth))
         if self.parts_of_keys == 1:
-            self.layout.add("dq", rows * t.padded(k.depth))
+            self.pieces.add("dq", rows * t.padded(k.depth))
 
     def _add_parts(self) -> None:
         k, t, g = self.kernel, self.tiling, self.gradients
@@ -153,7 +153,7 @@ class BackwardKernel(Main):
             functions.append(self._sum())
             phases.append(Phase(self.name("sum"), points * self.tiles, self.tiles))
             shared = points * self.parts_of_keys * self.query_bytes
-        return Emitted(module_text(*functions), tuple(phases), self.layout.nbytes, shared)
+        return Emitted(module_text(*functions), tuple(phases), self.pieces.nbytes, shared)
 
     # The task function
 
@@ -364,7 +364,7 @@ class BackwardKernel(Main):
                 for n in range(self.parts_of_keys)
             ]
             target = self.row(code, access, self.base(code, access, outer), first)
-            part = Routine("", [], t, self.layout)
+            part = Routine("", [], t, self.pieces)
             part.code, part.v, part.one = code, Vectors(code, t.lanes), Vectors(code, 1)
             with code.loop(0, self._rows(code, first)) as row:
                 to = moved(code, target, row.index, access.row, memory_kind(dtype))

@@ -81,11 +81,11 @@ class Few(Main):
         super().__init__(kernel, tiling)
         k, t = kernel, tiling
         self.width = t.padded(k.value_depth)
-        self.layout.add("queries", k.queries * t.padded(k.depth))
-        self.layout.add("scores", k.queries * KEYS)
-        self.layout.add("out", k.queries * self.width)
+        self.pieces.add("queries", k.queries * t.padded(k.depth))
+        self.pieces.add("scores", k.queries * KEYS)
+        self.pieces.add("out", k.queries * self.width)
         for name in ("top", "sum", "decay"):
-            self.layout.add(name, t.padded(k.queries))
+            self.pieces.add(name, t.padded(k.queries))
         self.parts += [self._pack(), self._scores(), self._values(), self._finish()]
 
     def emitted(self) -> Emitted:
@@ -95,7 +95,7 @@ class Few(Main):
         if not tasks:
             return Emitted("", ())
         text = module_text(*self.parts, self._main())
-        return Emitted(text, (Phase(k.name, tasks),), self.layout.nbytes)
+        return Emitted(text, (Phase(k.name, tasks),), self.pieces.nbytes)
 
     # Parts
 

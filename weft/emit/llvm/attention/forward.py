@@ -52,9 +52,9 @@ def _larger(part: Routine, a: Vector, b: Vector) -> Vector:
     return part.v.select(part.v.compare("ogt", a, b), a, b)
 
 
-def write_softmax(name: str, t: Tiling, layout: ScratchPieces, *, online: bool) -> Writer:
+def write_softmax(name: str, t: Tiling, pieces: ScratchPieces, *, online: bool) -> Writer:
     """Scores become 2^(score - max); their sums are carried on."""
-    part = Routine(name, ["i64 %count"], t, layout)
+    part = Routine(name, ["i64 %count"], t, pieces)
     code, v = part.code, part.v
     tops, sums = begin_softmax(part, online=online)
     with code.loop(0, "%count", 1, carried(sums)) as loop:
@@ -94,10 +94,10 @@ class ValueProduct(Routine):
     """sums[query][column] += probabilities of a tile times its values."""
 
     def __init__(
-        self, name: str, tiling: Tiling, layout: ScratchPieces, kernel: Attention, row: int
+        self, name: str, tiling: Tiling, pieces: ScratchPieces, kernel: Attention, row: int
     ) -> None:
         params = ["ptr %values", "i64 %count", "ptr %to", "i64 %rows"]
-        super().__init__(name, params, tiling, layout)
+        super().__init__(name, params, tiling, pieces)
         self.kernel, self.row = kernel, row
 
     def write(self, *, online: bool) -> Writer:
@@ -172,9 +172,9 @@ def keep_shares(part: Routine, kernel: Attention) -> None:
     part.keep("decay", shares)
 
 
-def write_finish(name: str, t: Tiling, layout: ScratchPieces, kernel: Attention) -> Writer:
+def write_finish(name: str, t: Tiling, pieces: ScratchPieces, kernel: Attention) -> Writer:
     """out[query] = sums[query] / sum."""
-    part = Routine(name, ["ptr %to", "i64 %rows"], t, layout)
+    part = Routine(name, ["ptr %to", "i64 %rows"], t, pieces)
     code, v = part.code, part.v
     keep_shares(part, kernel)
     width = t.padded(kernel.value_depth)
@@ -187,9 +187,9 @@ def write_finish(name: str, t: Tiling, layout: ScratchPieces, kernel: Attention)
     return code
 
 
-def write_lse(name: str, t: Tiling, layout: ScratchPieces, kernel: Attention) -> Writer:
+def write_lse(name: str, t: Tiling, pieces: ScratchPieces, kernel: Attention) -> Writer:
     """The logsumexp of each query: -inf without visible keys."""
-    part = Routine(name, ["ptr %to", "i64 %rows"], t, layout)
+    part = Routine(name, ["ptr %to", "i64 %rows"], t, pieces)
     assert kernel.lse is not None
     v, dtype = part.v, kernel.dtype(kernel.lse)
     unit = part.constant(math.log(2))

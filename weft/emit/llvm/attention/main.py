@@ -19,14 +19,14 @@ class Main:
 
     def __init__(self, kernel: Attention, tiling: Tiling) -> None:
         self.kernel, self.tiling = kernel, tiling
-        self.layout = ScratchPieces(tiling.kind)
+        self.pieces = ScratchPieces(tiling.kind)
         self.parts: list[Writer] = []
 
     # Parts
 
     def part(self, label: str, params: list[str]) -> Routine:
         """A new part."""
-        return Routine(self.name(label), params, self.tiling, self.layout)
+        return Routine(self.name(label), params, self.tiling, self.pieces)
 
     def name(self, label: str) -> str:
         """The name of a part."""
@@ -52,7 +52,7 @@ class Main:
         """Scratch and a part for rows that cannot be read in place."""
         if in_place(self.kernel, access):
             return
-        self.layout.add(label, rows * self.tiling.padded(depth))
+        self.pieces.add(label, rows * self.tiling.padded(depth))
         part = self.part(f"pack_{label}", ["ptr %from", "i64 %count"])
         lanes = self.tiling.lanes
         pack_rows(part.code, self.rows(access), part.place(label), "%count", lanes, depth)
@@ -102,7 +102,7 @@ class Main:
         """Scratch and parts for tiles of bias and mask, in the layout of scores."""
         t, k = self.tiling, self.kernel
         for label, access in k.pairs.items():
-            self.layout.add(label, t.queries * t.padded(t.keys))
+            self.pieces.add(label, t.queries * t.padded(t.keys))
             part = self.part(f"pack_{label}", ["ptr %from", "i64 %rows", "i64 %count"])
             change = self._hides(part) if label == "mask" else self._in_units(part)
             across = self._across(part, access, part.place(label), str(access.row), change)
@@ -124,7 +124,7 @@ class Main:
 
     def place(self, code: Writer, label: str) -> str:
         """The address of a scratch piece."""
-        return code.let(f"getelementptr i8, ptr %scratch, i64 {self.layout.places[label]}")
+        return code.let(f"getelementptr i8, ptr %scratch, i64 {self.pieces.places[label]}")
 
     def split(self, code: Writer, index: str, sizes: tuple[int, ...]) -> list[str]:
         """A linear index as one index along each size, the last the fastest."""

@@ -47,12 +47,12 @@ class ForwardKernel(Main):
         self.tasks = -(-self.tiles // self.together)  # query tiles at one outer point
         width = tiling.padded(kernel.depth) + self.width
         self.ahead = kernel.keys * width * kernel.held.numpy.itemsize <= ROOM
-        self.layout.add("queries", tiling.queries * tiling.padded(kernel.depth))
-        self.layout.add("scores", tiling.queries * tiling.keys)
+        self.pieces.add("queries", tiling.queries * tiling.padded(kernel.depth))
+        self.pieces.add("scores", tiling.queries * tiling.keys)
         if self.online:
-            self.layout.add("out", tiling.queries * self.width)
+            self.pieces.add("out", tiling.queries * self.width)
         for name in ("top", "was", "sum", "decay"):
-            self.layout.add(name, tiling.queries)
+            self.pieces.add(name, tiling.queries)
         self._add_parts()
 
     def emitted(self) -> Emitted:
@@ -62,7 +62,7 @@ class ForwardKernel(Main):
         if not tasks or not k.value_depth:
             return Emitted("", ())
         functions = [*self.parts, self._main()]
-        return Emitted(module_text(*functions), (Phase(k.name, tasks),), self.layout.nbytes)
+        return Emitted(module_text(*functions), (Phase(k.name, tasks),), self.pieces.nbytes)
 
     def _add_parts(self) -> None:
         k, t = self.kernel, self.tiling
@@ -75,15 +75,15 @@ class ForwardKernel(Main):
         scores = self.part("scores", SCORES)
         self.parts += [
             write_scores(scores, k, ScoreBlocks(scores, k, key_row)),
-            write_softmax(self.name("softmax"), t, self.layout, online=self.online),
-            ValueProduct(self.name("values"), t, self.layout, k, value_row).write(
+            write_softmax(self.name("softmax"), t, self.pieces, online=self.online),
+            ValueProduct(self.name("values"), t, self.pieces, k, value_row).write(
                 online=self.online
             ),
         ]
         if self.online:
-            self.parts.append(write_finish(self.name("finish"), t, self.layout, k))
+            self.parts.append(write_finish(self.name("finish"), t, self.pieces, k))
         if k.lse is not None:
-            self.parts.append(write_lse(self.name("lse"), t, self.layout, k))
+            self.parts.append(write_lse(self.name("lse"), t, self.pieces, k))
 
     def _main(self) -> Writer:
         k, t = self.kernel, self.tiling

@@ -13,10 +13,10 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 class Routine:
     """A function whose first parameter is the scratch pointer."""
 
-    def __init__(self, name: str, params: list[str], tiling: Tiling, layout: ScratchPieces) -> None:
+    def __init__(self, name: str, params: list[str], tiling: Tiling, pieces: ScratchPieces) -> None:
         self.code = Writer(name, ["ptr noalias %scratch", *params], internal=True)
         self.tiling = tiling
-        self.layout = layout
+        self.pieces = pieces
         self.v = Vectors(self.code, tiling.lanes)
         self.one = Vectors(self.code, 1)
 
@@ -35,7 +35,7 @@ class Routine:
 
     def place(self, name: str, index: str | int = 0, stride: int = 1) -> str:
         """The address of an element of a scratch piece."""
-        base = self.code.let(f"getelementptr i8, ptr %scratch, i64 {self.layout.places[name]}")
+        base = self.code.let(f"getelementptr i8, ptr %scratch, i64 {self.pieces.places[name]}")
         if isinstance(index, int):
             return self.v.at(base, index * stride, self.kind)
         return moved(self.code, base, index, stride, self.kind)

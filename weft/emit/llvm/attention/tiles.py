@@ -79,11 +79,11 @@ class TiledForward(ForwardKernel):
         self.ahead = packed * (self.depth + self.width) * 2 <= ROOM
         self.held = packed if self.ahead else t.keys  # keys packed at a time
         if not self._keys_in_place:
-            self.layout.add("keys", self.held * self.depth // 2)
+            self.pieces.add("keys", self.held * self.depth // 2)
             self.parts.append(pack_keys(self.part("pack_keys", ["ptr %from", "i64 %count"]), k))
-        self.layout.add("values", self.held * self.width // 2)
+        self.pieces.add("values", self.held * self.width // 2)
         for name in ("high", "low"):  # probabilities
-            self.layout.add(name, t.queries * t.keys // 2)
+            self.pieces.add(name, t.queries * t.keys // 2)
         self.add_pairs()
         values = self.part("pack_values", ["ptr %from", "i64 %count"])
         queries = self.part("turn", ["ptr %from", "i64 %rows"])
@@ -99,7 +99,7 @@ class TiledForward(ForwardKernel):
             write_rows(self.part("finish", ["ptr %to", "i64 %rows"]), k),
         ]
         if k.lse is not None:
-            self.parts.append(write_lse(self.name("lse"), t, self.layout, k))
+            self.parts.append(write_lse(self.name("lse"), t, self.pieces, k))
 
     @contextmanager
     def _tasks(self, code: Writer) -> Iterator[OpenLoop]:

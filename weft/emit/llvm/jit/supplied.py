@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from weft.emit.llvm.math.polynomial import LAYOUTS, float_of
+from weft.emit.llvm.math.polynomial import FLOAT_BITS, float_of
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.vector import Vector, Vectors, suffix, vector_type
 
@@ -116,14 +116,14 @@ def _function(code: Writer, name: str, kind: str, width: int, processor: Feature
 
 def _scale_anywhere(v: Vectors, x: Vector, n: Vector) -> Vector:
     """Two factors for 2^n: half of it, or much more where it is subnormal, and then the rest."""
-    layout, lift = LAYOUTS[x.kind], _LIFT[x.kind]
+    form, lift = FLOAT_BITS[x.kind], _LIFT[x.kind]
     # fptosi of NaN is poison; freeze makes it some integer, and the result is NaN anyway.
-    whole = v.cast("fptosi", n, layout.integer)
+    whole = v.cast("fptosi", n, form.integer)
     whole = Vector(v.code.let(f"freeze {whole.typed}"), whole.kind, whole.width)
-    low = v.compare("slt", whole, v.constant(4 - layout.bias, layout.integer))
-    plain, lifted = (v.constant(layout.bias + m, layout.integer) for m in (-1, lift))
+    low = v.compare("slt", whole, v.constant(4 - form.bias, form.integer))
+    plain, lifted = (v.constant(form.bias + m, form.integer) for m in (-1, lift))
     biased = v.add(whole, v.select(low, lifted, plain))
-    bits = v.binary("shl", biased, v.constant(layout.mantissa, layout.integer))
+    bits = v.binary("shl", biased, v.constant(form.mantissa, form.integer))
     left, half = (v.constant(2.0**m, x.kind) for m in (-lift, 1))
     return v.mul(v.mul(x, float_of(v, bits)), v.select(low, left, half))
 

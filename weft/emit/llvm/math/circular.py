@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weft.emit.llvm.math.libm_fallback import with_libm_fallback
 from weft.emit.llvm.math.polynomial import (
-    LAYOUTS,
+    FLOAT_BITS,
     bits_of,
     float_of,
     horner,
@@ -114,7 +114,7 @@ def sin_cos(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
 def _quarter(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
     """An integer whose last bits are those of n, and r: x = n pi / 2 + r, with |r| <= pi / 4."""
     table = _TABLE[x.kind]
-    large = v.constant(1.5 * 2.0 ** LAYOUTS[x.kind].mantissa, x.kind)
+    large = v.constant(1.5 * 2.0 ** FLOAT_BITS[x.kind].mantissa, x.kind)
     shifted = v.fma(x, v.constant(2 / math.pi, x.kind), large)
     n = v.sub(shifted, large)
     r = x
@@ -165,7 +165,7 @@ def atan2(v: Vectors, y: Vector, x: Vector) -> Vector:
     ratio = v.div(low, high)
     ratio = v.select(v.compare("oeq", low, high), v.constant(1.0, x.kind), ratio)  # of infinities
     ratio = where(v, "oeq", high, 0.0, high, ratio)
-    left = v.compare("slt", bits_of(v, x), v.constant(0, LAYOUTS[x.kind].integer))
+    left = v.compare("slt", bits_of(v, x), v.constant(0, FLOAT_BITS[x.kind].integer))
     # Angles from the positive axis: r, pi / 2 - r, pi / 2 + r, pi - r.
     angle = _arc_tangent(v, ratio)
     angle = v.select(v.binary("xor", steep, left), v.neg(angle), angle)

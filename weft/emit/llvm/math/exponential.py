@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from weft.emit.llvm.jit.supplied import scale
 from weft.emit.llvm.math.polynomial import (
-    LAYOUTS,
+    FLOAT_BITS,
     at_least,
     at_most,
     bits_of,
@@ -114,10 +114,10 @@ def is_at_most_zero(v: Vectors, x: Vector) -> bool:
 
 def scaled(v: Vectors, x: Vector, shifted: Vector, doubled: Vector) -> Vector:
     """2^n times half of a number, where n belongs to x; subnormal or 0 on underflow."""
-    layout, table = LAYOUTS[x.kind], EXPONENTIAL[x.kind]
+    form, table = FLOAT_BITS[x.kind], EXPONENTIAL[x.kind]
     tiny = v.compare("olt", x, v.constant(table.subnormal, x.kind))
-    plain = v.constant(layout.power(-1), layout.integer)
-    lifted = v.constant(layout.power(table.lift - 1), layout.integer)
+    plain = v.constant(form.power(-1), form.integer)
+    lifted = v.constant(form.power(table.lift - 1), form.integer)
     scale = float_of(v, v.add(_exponent(v, shifted), v.select(tiny, lifted, plain)))
     power = v.mul(doubled, scale)
     lowered = v.mul(power, v.constant(2.0**-table.lift, x.kind))
@@ -137,9 +137,9 @@ def doubled_series(kind: str) -> list[float]:
 
 def normal_power(v: Vectors, x: Vector, factor: int = 0) -> Vector:
     """2^factor e^x for x whose e^x is a normal number."""
-    layout = LAYOUTS[x.kind]
+    form = FLOAT_BITS[x.kind]
     shifted, r = reduced(v, x)
-    moved = v.constant(layout.power(factor - 1), layout.integer)
+    moved = v.constant(form.power(factor - 1), form.integer)
     return v.mul(_mantissa(v, r), float_of(v, v.add(_exponent(v, shifted), moved)))
 
 
@@ -171,7 +171,7 @@ def _whole(v: Vectors, shifted: Vector) -> Vector:
 
 def _large(v: Vectors, kind: str) -> Vector:
     """The shift 1.5 * 2^mantissa: adding it rounds to an integer."""
-    return v.constant(1.5 * 2.0 ** LAYOUTS[kind].mantissa, kind)
+    return v.constant(1.5 * 2.0 ** FLOAT_BITS[kind].mantissa, kind)
 
 
 def _rest(v: Vectors, x: Vector, n: Vector, times: float) -> Vector:
@@ -182,19 +182,19 @@ def _rest(v: Vectors, x: Vector, n: Vector, times: float) -> Vector:
 
 def _exponent(v: Vectors, shifted: Vector) -> Vector:
     """n moved into a float's exponent field: the high bits of a shifted n are shifted out."""
-    layout = LAYOUTS[shifted.kind]
-    return v.binary("shl", bits_of(v, shifted), v.constant(layout.mantissa, layout.integer))
+    form = FLOAT_BITS[shifted.kind]
+    return v.binary("shl", bits_of(v, shifted), v.constant(form.mantissa, form.integer))
 
 
 def expm1(v: Vectors, x: Vector) -> Vector:
     """e^x - 1 = 2 (2^(n-1) (e^r - 1) + 2^(n-1) - 1/2), exact near 0."""
-    layout, table = LAYOUTS[x.kind], EXPONENTIAL[x.kind]
+    form, table = FLOAT_BITS[x.kind], EXPONENTIAL[x.kind]
     shifted, r = reduced(v, at_most(v, at_least(v, x, -2 * table.one), table.overflow))
     rest = v.mul(r, horner(v, r, table.series))
     minus = v.fma(rest, r, r)
-    scale = float_of(v, v.add(_exponent(v, shifted), v.constant(layout.power(-1), layout.integer)))
+    scale = float_of(v, v.add(_exponent(v, shifted), v.constant(form.power(-1), form.integer)))
     half = v.fma(minus, scale, v.sub(scale, v.constant(0.5, x.kind)))
-    tiny = 2.0 ** -(layout.mantissa + 2)
+    tiny = 2.0 ** -(form.mantissa + 2)
     return where(v, "olt", magnitude(v, x), tiny, x, v.add(half, half))
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from weft.emit.llvm.math.polynomial import (
-    LAYOUTS,
+    FLOAT_BITS,
     at_least,
     at_most,
     bits_of,
@@ -57,16 +57,16 @@ def log(v: Vectors, x: Vector) -> Vector:
 
 def log1p(v: Vectors, x: Vector) -> Vector:
     """log(1 + x), accurate near 0: the rounding error of 1 + x is added to the mantissa's rest."""
-    layout = LAYOUTS[x.kind]
+    form = FLOAT_BITS[x.kind]
     one = v.constant(1.0, x.kind)
     y = v.add(x, one)
     large = v.compare("ogt", x, one)
     lost = v.select(large, v.sub(one, v.sub(y, x)), v.sub(x, v.sub(y, one)))
     n, f = _split(v, y)
     # Beyond 2^64 there is no rounding error, and 2^-n may have no exponent.
-    few = v.cast("fptosi", at_most(v, at_least(v, n, -64.0), 64.0), layout.integer)
-    bias = v.constant(layout.bias, layout.integer)
-    amount = v.constant(layout.mantissa, layout.integer)
+    few = v.cast("fptosi", at_most(v, at_least(v, n, -64.0), 64.0), form.integer)
+    bias = v.constant(form.bias, form.integer)
+    amount = v.constant(form.mantissa, form.integer)
     inverse = float_of(v, v.binary("shl", v.sub(bias, few), amount))
     found = _log_special(v, y, _log_of(v, n, v.fma(lost, inverse, f)))
     return where(v, "oeq", x, 0.0, x, found)
@@ -96,13 +96,13 @@ def _log_special(v: Vectors, x: Vector, found: Vector) -> Vector:
 
 def _split(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
     """n and f: x = 2^n (1 + f), with 1 + f between sqrt(1/2) and sqrt(2)."""
-    layout = LAYOUTS[x.kind]
-    small = v.compare("olt", x, v.constant(2.0 ** (1 - layout.bias), x.kind))
-    lift = layout.mantissa + 1
+    form = FLOAT_BITS[x.kind]
+    small = v.compare("olt", x, v.constant(2.0 ** (1 - form.bias), x.kind))
+    lift = form.mantissa + 1
     x = v.select(small, v.mul(x, v.constant(2.0**lift, x.kind)), x)
     bits = bits_of(v, x)
-    middle = v.constant(_TABLE[x.kind].root, layout.integer)
-    amount = v.constant(layout.mantissa, layout.integer)
+    middle = v.constant(_TABLE[x.kind].root, form.integer)
+    amount = v.constant(form.mantissa, form.integer)
     whole = v.binary("ashr", v.sub(bits, middle), amount)
     mantissa = float_of(v, v.sub(bits, v.binary("shl", whole, amount)))
     n = v.cast("sitofp", whole, x.kind)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from weft.emit.llvm.math.pointwise_kinds import Emit
 from weft.emit.llvm.math.polynomial import (
-    LAYOUTS,
+    FLOAT_BITS,
     at_least,
     at_most,
     bits_of,
@@ -102,7 +102,7 @@ def _saturated(v: Vectors, x: Vector, made: DType) -> Vector:
     signed = made.kind == "int"
     high = (1 << made.bits - signed) - 1
     low = -high - 1 if signed else 0
-    if made.bits <= LAYOUTS[x.kind].mantissa:  # both ends of the range are exact as floats
+    if made.bits <= FLOAT_BITS[x.kind].mantissa:  # both ends of the range are exact as floats
         x = v.select(v.compare("uno", x, x), v.constant(0.0, x.kind), x)
         near = at_most(v, at_least(v, x, low), high)
         if made.bits < 32:

@@ -25,7 +25,7 @@ class FloatBits:
         return (exponent + self.bias) << self.mantissa
 
 
-LAYOUTS = {"float": FloatBits("i32", 23, 127), "double": FloatBits("i64", 52, 1023)}
+FLOAT_BITS = {"float": FloatBits("i32", 23, 127), "double": FloatBits("i64", 52, 1023)}
 
 
 def horner(v: Vectors, x: Vector, coefficients: Sequence[float]) -> Vector:
@@ -78,7 +78,7 @@ def where(v: Vectors, how: str, x: Vector, limit: float, yes: Vector, no: Vector
 
 def bits_of(v: Vectors, x: Vector) -> Vector:
     """A float as the integer of the same bits."""
-    return v.cast("bitcast", x, LAYOUTS[x.kind].integer)
+    return v.cast("bitcast", x, FLOAT_BITS[x.kind].integer)
 
 
 def float_of(v: Vectors, bits: Vector) -> Vector:

@@ -9,7 +9,7 @@ import struct
 from weft.emit.llvm.math.exponential import exp
 from weft.emit.llvm.math.libm_fallback import one_by_one, with_libm_fallback
 from weft.emit.llvm.math.logarithm import log
-from weft.emit.llvm.math.polynomial import LAYOUTS, bits_of, magnitude, where, with_sign
+from weft.emit.llvm.math.polynomial import FLOAT_BITS, bits_of, magnitude, where, with_sign
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
 _CONSTANT = re.compile(r"(?:splat \(\w+ )?0x([0-9A-F]{16})\)?")
@@ -87,7 +87,7 @@ def remainder(v: Vectors, x: Vector, y: Vector) -> Vector:
     infinite = v.compare("oeq", magnitude(v, y), v.constant(math.inf, x.kind))
     finite = v.compare("olt", magnitude(v, x), v.constant(math.inf, x.kind))
     rest = v.select(v.binary("and", infinite, finite), x, rest)
-    limit = v.constant(2.0 ** LAYOUTS[x.kind].mantissa, x.kind)
+    limit = v.constant(2.0 ** FLOAT_BITS[x.kind].mantissa, x.kind)
     large = v.compare("oge", magnitude(v, whole), limit)
     exact = v.binary("and", finite, v.compare("one", y, zero))
     return with_libm_fallback(v, v.binary("and", large, exact), "fmod", rest, x, y)

@@ -1,4 +1,4 @@
-"""Stack layouts: which leading dim of a stack holds which digit of the device numbers.
+"""Stack dims: which leading dim of a stack holds which digit of the device numbers.
 
 Devices in divergent code no longer form a full array. There the digits that differ share the first
 dim, one row for each active device. A process may hold only some of the devices: digits that are
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Layout:
+class StackDims:
     """The leading dims of the stacks in one region of a program."""
 
     atoms: Atoms
@@ -110,24 +110,24 @@ class Layout:
         return found
 
 
-def group_dims(op: Op, layout: Layout, world: World) -> tuple[int, ...] | None:
+def group_dims(op: Op, stack_dims: StackDims, world: World) -> tuple[int, ...] | None:
     """The leading dims of a collective's groups; None if groups are not whole dims."""
-    return layout.dims(world.meets_along(op))
+    return stack_dims.dims(world.meets_along(op))
 
 
-def meeting_dims(op: Op, layout: Layout, world: World) -> tuple[int, ...] | None:
+def meeting_dims(op: Op, stack_dims: StackDims, world: World) -> tuple[int, ...] | None:
     """The leading dims that a collective or permute acts along; None if not whole dims."""
     if isinstance(op, CollectivePermute | PermuteAlongAxes):
-        return layout.dims(world.moves(op)[0])
-    return group_dims(op, layout, world)
+        return stack_dims.dims(world.moves(op)[0])
+    return group_dims(op, stack_dims, world)
 
 
-def moves(op: Op, layout: Layout, world: World) -> tuple[tuple[int, ...], Array] | None:
+def moves(op: Op, stack_dims: StackDims, world: World) -> tuple[tuple[int, ...], Array] | None:
     """The leading dims of a permute, and the source of each index along them.
 
     None if its pairs do not map to whole leading dims.
     """
     assert isinstance(op, CollectivePermute | PermuteAlongAxes)
     digits, sources = world.moves(op)
-    dims = layout.dims(digits)
+    dims = stack_dims.dims(digits)
     return None if dims is None else (dims, sources)
