@@ -2,6 +2,7 @@
 
 from weft.capture.torch.aten import (
     contract,
+    convert,
     convolution,
     creation,
     fourier,
@@ -17,6 +18,7 @@ from weft.capture.torch.build import AtenLowering
 
 FAMILIES = (
     pointwise,
+    convert,
     creation,
     fourier,
     views,

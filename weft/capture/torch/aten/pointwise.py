@@ -8,19 +8,18 @@ from functools import partial
 from weft.capture.torch.build import (
     AtenLowering,
     Build,
-    LoweredResults,
     dtype_of,
     shape_of,
     type_of,
 )
-from weft.capture.torch.dtypes import TorchOperand, computed_in, dtype_of_torch
+from weft.capture.torch.dtypes import TorchOperand, computed_in
 from weft.ir.module import Value
 from weft.ir.op import Op
-from weft.ir.types import BOOL, DTYPES, DType, TensorType
+from weft.ir.types import BOOL, DTYPES, DType
 from weft.ops.elementwise import pointwise as ours
 from weft.ops.elementwise import special
 from weft.ops.elementwise import transcendental as functions
-from weft.ops.elementwise.convert import Complex, Imag, Real
+from weft.ops.elementwise.convert import Imag, Real
 from weft.ops.shape import BitcastConvert
 
 
@@ -345,78 +344,6 @@ def hypotenuse(b: Build, x: Value, y: Value) -> Value:
     return b.select(b.op(special.IsInf(), large), large, made)
 
 
-# Element types
-
-
-def to_copy(b: Build, x: Value, dtype: object = None, **layout: object) -> Value:
-    """A conversion; devices and memory formats are not part of a program."""
-    return b.convert(x, b.out.dtype)
-
-
-def convert_element_type(b: Build, x: Value, dtype: object) -> Value:
-    """A conversion, in the form that decompositions use."""
-    return b.convert(x, dtype_of_torch(dtype))
-
-
-def view_dtype(b: Build, x: Value, dtype: object) -> Value:
-    """A bitcast; the last dim shrinks or grows with the width."""
-    given, wanted = type_of(x), b.out
-    if given.dtype.bits == wanted.dtype.bits and given.dtype.is_complex is wanted.dtype.is_complex:
-        return b.op(BitcastConvert(wanted), x) if given.dtype is not wanted.dtype else x
-    if (
-        given.dtype.is_complex
-        or wanted.dtype.is_complex
-        or "bool"
-        in (
-            given.dtype.kind,
-            wanted.dtype.kind,
-        )
-    ):
-        raise b.refuse(f"{given.dtype} as {wanted.dtype}", "use torch.view_as_real, or convert")
-    ratio = max(given.dtype.bits, wanted.dtype.bits) // min(given.dtype.bits, wanted.dtype.bits)
-    if given.dtype.bits < wanted.dtype.bits:
-        x = b.reshape(x, (*given.sizes[:-1], given.sizes[-1] // ratio, ratio))
-        return b.op(BitcastConvert(wanted), x)
-    wide = TensorType((*given.sizes, ratio), wanted.dtype)
-    return b.reshape(b.op(BitcastConvert(wide), x), wanted.sizes)
-
-
-def to_complex(b: Build, x: Value, y: Value) -> Value:
-    """Complex numbers from real and imaginary parts."""
-    return b.op(Complex(), *b.operands(x, y, dtype=b.out.dtype.real))
-
-
-def polar(b: Build, size: Value, angle: Value) -> Value:
-    """Complex numbers from magnitude and angle."""
-    size, angle = b.operands(size, angle, dtype=b.out.dtype.real)
-    parts = [b.op(ours.Multiply(), size, b.op(f(), angle))
-             for f in (functions.Cosine, functions.Sine)]  # fmt: skip
-    return b.op(Complex(), *parts)
-
-
-def conjugate(b: Build, x: Value) -> Value:
-    """Complex conjugates; real numbers as they are."""
-    return b.op(special.Conj(), x) if dtype_of(x).is_complex else x
-
-
-def view_as_real(b: Build, x: Value) -> Value:
-    """Real and imaginary parts stacked in a last dim."""
-    parts = [b.reshape(b.op(part, x), (*shape_of(x), 1)) for part in (Real(), Imag())]
-    return b.join(parts, len(shape_of(x)))
-
-
-def view_as_complex(b: Build, x: Value) -> Value:
-    """Complex numbers from the two elements of the last dim."""
-    last = len(shape_of(x)) - 1
-    parts = [b.reshape(b.slice(x, last, n, n + 1), shape_of(x)[:-1]) for n in range(2)]
-    return b.op(Complex(), *parts)
-
-
-def same(b: Build, x: Value, *args: object, **kwargs: object) -> LoweredResults:
-    """The value itself: memory is not part of a program."""
-    return x
-
-
 _UNARY: dict[str, Op] = {
     "acos": special.Acos(),
     "acosh": special.Acosh(),
@@ -478,22 +405,14 @@ LOWERINGS: dict[str, AtenLowering] = {
         for name, op in (("add", ours.Add()), ("sub", ours.Subtract()))
         for kind in ("Tensor", "Scalar")
     },
-    "aten._conj.default": conjugate,
-    "aten._conj_physical.default": conjugate,
-    "aten._to_copy.default": to_copy,
     "aten.abs.default": absolute,
-    "aten.alias.default": same,
     "aten.bitwise_left_shift.Tensor": partial(shift, ours.ShiftLeft()),
     "aten.bitwise_right_shift.Tensor": shift_right,
     "aten.ceil.default": partial(rounded, ours.Ceil()),
     "aten.clamp.Tensor": clamp,
     "aten.clamp.default": clamp,
-    "aten.clone.default": same,
-    "aten.complex.default": to_complex,
-    "aten.conj_physical.default": conjugate,
     "aten.copysign.Scalar": copy_sign,
     "aten.copysign.Tensor": copy_sign,
-    "aten.detach.default": same,
     "aten.div.Scalar": divide,
     "aten.div.Scalar_mode": divide_rounded,
     "aten.div.Tensor": divide,
@@ -505,14 +424,12 @@ LOWERINGS: dict[str, AtenLowering] = {
     "aten.hypot.default": hypotenuse,
     "aten.isinf.default": is_infinite,
     "aten.isnan.default": Build.is_nan,
-    "aten.lift_fresh_copy.default": same,
     "aten.log10.default": partial(in_base, 10),
     "aten.log2.default": partial(in_base, 2),
     "aten.logical_and.default": partial(logical, ours.And()),
     "aten.logical_not.default": logical_not,
     "aten.logical_or.default": partial(logical, ours.Or()),
     "aten.logical_xor.default": partial(logical, ours.Xor()),
-    "aten.polar.default": polar,
     "aten.pow.Scalar": power,
     "aten.pow.Tensor_Scalar": power,
     "aten.pow.Tensor_Tensor": power,
@@ -521,17 +438,11 @@ LOWERINGS: dict[str, AtenLowering] = {
     "aten.remainder.Scalar": remainder,
     "aten.remainder.Scalar_Tensor": remainder,
     "aten.remainder.Tensor": remainder,
-    "aten.resolve_conj.default": same,
-    "aten.resolve_neg.default": same,
     "aten.round.default": partial(rounded, ours.RoundNearestEven()),
     "aten.rsub.Scalar": reversed_subtract,
     "aten.rsub.Tensor": reversed_subtract,
     "aten.sign.default": sign,
     "aten.signbit.default": sign_bit,
     "aten.trunc.default": trunc,
-    "aten.view.dtype": view_dtype,
-    "aten.view_as_complex.default": view_as_complex,
-    "aten.view_as_real.default": view_as_real,
     "aten.where.self": where,
-    "prims.convert_element_type.default": convert_element_type,
 }
