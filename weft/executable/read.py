@@ -32,8 +32,10 @@ from weft.executable.items import (
 from weft.executable.plan import MemoryBytes, Plan, RotatingBuffer
 from weft.executable.stack_dims import StackDims
 from weft.executable.words import (
+    IndentedLines,
     attributes,
     branch_way,
+    dedented,
     is_slot,
     location,
     mask,
@@ -83,10 +85,9 @@ def read_tiled(
         raise wrong(f"line {reader.at}: {error}") from None
 
 
-class _Reader:
+class _Reader(IndentedLines):
     def __init__(self, text: str, resources: Mapping[str, Array], opaque: bool) -> None:
-        self.all = [line for line in text.splitlines() if line.strip()]
-        self.at = 1 if text.startswith("emitted for ") else 0
+        super().__init__(text, 1 if text.startswith("emitted for ") else 0)
         self.resources, self.opaque = resources, opaque
         self.stacks: dict[Slot, Stack | None] = {0: None, 1: None}
         self.kernels: dict[str, AnyKernel] = {}
@@ -96,41 +97,6 @@ class _Reader:
         self.donors: dict[Slot, Slot] = {}
         self.rotations: dict[Slot, tuple[RotatingBuffer, ...]] = {}
         self.own: dict[Slot, frozenset[int]] = {}
-
-    # Lines
-
-    @property
-    def next(self) -> str:
-        """The current line; empty at the end."""
-        return self.all[self.at] if self.at < len(self.all) else ""
-
-    def line(self) -> Line:
-        """Consume a line."""
-        text = self.next.strip()
-        self.at += 1
-        return Line(text)
-
-    def after(self, *words: str) -> Line:
-        """Consume a line after its leading words."""
-        line = self.line()
-        line.expect(*words)
-        return line
-
-    def begins(self, word: str) -> bool:
-        """Whether the current line begins with a word."""
-        return self.next.strip().partition(" ")[0] == word
-
-    def below(self) -> list[str]:
-        """Consume the lines nested under the last one."""
-        return self.deeper(_depth(self.all[self.at - 1]))
-
-    def deeper(self, depth: int) -> list[str]:
-        """Consume the lines with more than this indentation."""
-        found = list[str]()
-        while self.next and _depth(self.next) > depth:
-            found.append(self.next)
-            self.at += 1
-        return found
 
     # The program
 
@@ -378,7 +344,7 @@ class _Reader:
             name += f"'{line.integer()}"
         ins, outs, loc = self.flow(line)
         if name not in self.kernels:
-            self.kernels[name] = self.kernel(_dedented(self.below()))
+            self.kernels[name] = self.kernel(dedented(self.below()))
         return Launch(self.kernels[name], ins, outs, loc)
 
     def kernel(self, lines: list[str]) -> AnyKernel:
@@ -390,7 +356,7 @@ class _Reader:
 
     def host(self, line: Line, kind: type[Host], stack_dims: StackDims) -> Host:
         ins, outs, loc = self.flow(line)
-        depth = _depth(self.all[self.at - 1])
+        depth = self.depth
         line = self.after("along")
         given, made = masks(line), masks(line)
         summed = masks(line) if line.taken("summed") else ()
@@ -522,15 +488,6 @@ class _Reader:
         divergence, seen = self.divergence(stack_dims)
         blocks = self.blocks(divergence.inner)
         return DivergentBranch(way, blocks, ins, outs, divergence, seen, given, results, loc)
-
-
-def _depth(text: str) -> int:
-    return len(text) - len(text.lstrip(" "))
-
-
-def _dedented(lines: Sequence[str]) -> list[str]:
-    depth = _depth(lines[0]) if lines else 0
-    return [line[depth:] for line in lines]
 
 
 def _functions(lines: Sequence[str]) -> dict[str, Function]:

@@ -1,7 +1,8 @@
-"""Lexical elements of tiled text: slots, masks, locations, attributes and types."""
+"""Lexical elements of tiled text: lines, slots, masks, locations, attributes and types."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft.executable.items import Masks, Slot, Slots
@@ -106,3 +107,59 @@ def branch_way(line: Line) -> Any:
     if line.token not in ("if", "case"):
         raise wrong(f"a branch is an if or a case, not {line.token!r}")
     return line.take()
+
+
+class IndentedLines:
+    """The lines of a text; those indented more than a line belong to it."""
+
+    def __init__(self, text: str, at: int = 0) -> None:
+        self.all = [line for line in text.splitlines() if line.strip()]
+        self.at = at
+
+    @property
+    def next(self) -> str:
+        """The current line; empty at the end."""
+        return self.all[self.at] if self.at < len(self.all) else ""
+
+    def line(self) -> Line:
+        """Consume a line."""
+        text = self.next.strip()
+        self.at += 1
+        return Line(text)
+
+    def after(self, *words: str) -> Line:
+        """Consume a line after its leading words."""
+        line = self.line()
+        line.expect(*words)
+        return line
+
+    def begins(self, word: str) -> bool:
+        """Whether the current line begins with a word."""
+        return self.next.strip().partition(" ")[0] == word
+
+    def below(self) -> list[str]:
+        """Consume the lines nested under the last one."""
+        return self.deeper(self.depth)
+
+    @property
+    def depth(self) -> int:
+        """The indentation of the last line."""
+        return _depth(self.all[self.at - 1])
+
+    def deeper(self, depth: int) -> list[str]:
+        """Consume the lines with more than this indentation."""
+        found = list[str]()
+        while self.next and _depth(self.next) > depth:
+            found.append(self.next)
+            self.at += 1
+        return found
+
+
+def _depth(text: str) -> int:
+    return len(text) - len(text.lstrip(" "))
+
+
+def dedented(lines: Sequence[str]) -> list[str]:
+    """The lines without their common indentation."""
+    depth = _depth(lines[0]) if lines else 0
+    return [line[depth:] for line in lines]

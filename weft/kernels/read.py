@@ -18,10 +18,8 @@ from weft.ir.types import DTYPES, DType, TensorType, Types
 from weft.kernels.attention import (
     Access,
     Attention,
-    Gradients,
-    Mask,
-    Window,
 )
+from weft.kernels.attention_text import LabelledAccess, attention_of, attention_words
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
     Affine,
@@ -450,7 +448,7 @@ class _Reader:
     def attention(self, name: str, line: Line) -> Attention:
         line.expect("outer", "=")
         outer = tuple(line.listed("[", "]", line.integer))
-        words = self.words(line)
+        words = attention_words(line)
         line.finish()
         options: tuple[tuple[str, int], ...] = ()
         if not self.is_done and self.lines[self.number].startswith("  options"):
@@ -459,50 +457,21 @@ class _Reader:
             options = line.options()
         self.names = {f"o{n}": n for n in range(len(outer))}
         self.names |= {"row": len(outer), "column": len(outer) + 1}
-        found: dict[str, tuple[Access, dict[str, Any]]] = {}
+        found: dict[str, LabelledAccess] = {}
         while not self.is_done:
             line = self.next()
             label = line.name()
             line.expect("=")
             operand, at, *_ = self.place(line)
             *around, row, column = at.strides
-            found[label] = Access(operand, tuple(around), row, column, at.offset), self.words(line)
+            found[label] = (
+                Access(operand, tuple(around), row, column, at.offset),
+                attention_words(line),
+            )
             line.finish()
-        for label in ("q", "k", "v", "out", "lse", "bias"):
-            if label in found:
-                words[label] = found.pop(label)[0]
-        if "mask" in found:
-            access, said = found.pop("mask")
-            words["mask"] = Mask(access, **said)
-        if found:
-            words["gradients"] = _gradients(found)
-        window = Window(words.pop("left", None), words.pop("right", None), words.pop("shift", 0))
-        fixed: dict[str, Any] = {"window": window, "operands": self.operands, "options": options}
-        return Attention(name, outer, **fixed, **words)
-
-    def words(self, line: Line) -> dict[str, Any]:
-        """Keyword words `scale=0.25 empty=nan` up to the end of the line."""
-        found: dict[str, Any] = {}
-        while line.token:
-            name = line.name()
-            line.expect("=")
-            if name == "empty":
-                found[name] = line.taken("zero", "nan") or unknown("word", line.token)
-            elif name == "hides":
-                found[name] = bool(line.number())
-            elif name in ("scale", "bias_scale", "fill"):
-                found[name] = float(line.real())
-            else:
-                found[name] = line.integer()
-        return found
+        return attention_of(name, outer, self.operands, options, words, found)
 
 
 def _given(line: Line) -> Any:
     value = line.number()
     return unknown("number", line.token) if value is None else value
-
-
-def _gradients(found: dict[str, tuple[Access, dict[str, Any]]]) -> Gradients:
-    fields: dict[str, Any] = {name[2:]: at for name, (at, _) in found.items()}
-    scales = {f"{name[2:]}_scale": said["scale"] for name, (_, said) in found.items() if said}
-    return Gradients(**fields, **scales)

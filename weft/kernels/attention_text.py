@@ -1,0 +1,56 @@
+"""The words of an attention kernel's text, and the kernel that they make."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from weft.kernels.attention import Access, Attention, Gradients, Mask, Window
+from weft.kernels.kernel import Operand
+from weft.kernels.tokens import Line, unknown
+
+LabelledAccess: TypeAlias = tuple[Access, dict[str, Any]]  # and the words behind it
+
+
+def attention_words(line: Line) -> dict[str, Any]:
+    """Keyword words `scale=0.25 empty=nan` up to the end of the line."""
+    found: dict[str, Any] = {}
+    while line.token:
+        name = line.name()
+        line.expect("=")
+        if name == "empty":
+            found[name] = line.taken("zero", "nan") or unknown("word", line.token)
+        elif name == "hides":
+            found[name] = bool(line.number())
+        elif name in ("scale", "bias_scale", "fill"):
+            found[name] = float(line.real())
+        else:
+            found[name] = line.integer()
+    return found
+
+
+def attention_of(
+    name: str,
+    outer: tuple[int, ...],
+    operands: tuple[Operand, ...],
+    options: tuple[tuple[str, int], ...],
+    words: dict[str, Any],
+    found: dict[str, LabelledAccess],
+) -> Attention:
+    """The kernel of these words, with what its text says of each operand."""
+    for label in ("q", "k", "v", "out", "lse", "bias"):
+        if label in found:
+            words[label] = found.pop(label)[0]
+    if "mask" in found:
+        access, said = found.pop("mask")
+        words["mask"] = Mask(access, **said)
+    if found:
+        words["gradients"] = _gradients(found)
+    window = Window(words.pop("left", None), words.pop("right", None), words.pop("shift", 0))
+    fixed: dict[str, Any] = {"window": window, "operands": operands, "options": options}
+    return Attention(name, outer, **fixed, **words)
+
+
+def _gradients(found: dict[str, LabelledAccess]) -> Gradients:
+    fields: dict[str, Any] = {name[2:]: at for name, (at, _) in found.items()}
+    scales = {f"{name[2:]}_scale": said["scale"] for name, (_, said) in found.items() if said}
+    return Gradients(**fields, **scales)
