@@ -112,6 +112,22 @@ def take_front(axes: list[Axis], size: int, mesh: Mesh) -> Axis:
     return part(axis.name, axis.before, size, mesh)
 
 
+def take_common(axes: list[Axis], room: int, mesh: Mesh) -> tuple[list[Axis], int]:
+    """Take the axes off the front of a list that divide a size; also what they leave of it.
+
+    An axis that divides it in part is cut, and what is left of the axis stays in the list.
+    """
+    taken: list[Axis] = []
+    while axes:
+        size = size_of(axes[0], mesh)
+        common = math.gcd(room, size)
+        if common == 1 < size:
+            break
+        taken.append(take_front(axes, common, mesh))
+        room //= common
+    return taken, room
+
+
 def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
     """The list with neighbouring parts of one axis merged."""
     made: list[Axis] = []

@@ -83,6 +83,3 @@ class Context(Protocol):
 
     def given_rule(self, node: Node) -> Rule | None:
         """The rule that a user gives a custom call or composite; what it reduces is summed."""
-
-    def own_rules(self, node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
-        """The rules of a node's op, as it may be partitioned."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from weft.errors import WeftError
@@ -11,7 +11,6 @@ from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Function, Node, Region, Value
 from weft.ir.names import GLOBAL, LOCAL_SHARDING, SHARDING
 from weft.ir.op import Op, infer
-from weft.ir.op import rule as rule_of
 from weft.ir.rule import Rule
 from weft.ir.types import TensorType, Types
 from weft.ir.write import node_text
@@ -22,11 +21,9 @@ from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.distributed.sharding import ManualComputation
 from weft.partition.builder import Builder
 from weft.partition.notes import Note, gathered, repeated
-from weft.partition.numbers import Numbers
-from weft.partition.partitioners import WAYS
+from weft.partition.partitioners import PARTITIONERS
 from weft.partition.partitioners.joins import loose_slices
 from weft.partition.piece import (
-    Partial,
     Piece,
     free,
     free_part,
@@ -37,13 +34,20 @@ from weft.partition.piece import (
     whole,
 )
 from weft.partition.program import Called, GlobalValue, ModuleState, Recipe
+from weft.partition.recipes import (
+    free_factors,
+    make_recipe,
+    own_rules,
+    sent_bytes,
+    summing,
+    versions_of,
+)
 from weft.partition.remake import is_remade, remade
 from weft.partition.reshard import plan
 from weft.partition.site import NodeSite
-from weft.partition.strategy.choose import Question, Version, cheapest, moved_bytes, unreduced_axes
-from weft.partition.strategy.factors import FactorAxes, asked
-from weft.partition.strategy.free import plain_factors
-from weft.partition.structural.scalar_regions import read_outside, with_values
+from weft.partition.strategy.choose import Question, cheapest, moved_bytes
+from weft.partition.strategy.factors import FactorAxes
+from weft.partition.structural.regions import read_outside, with_values
 from weft.partition.structural.structure import STRUCTURE, splits_of
 from weft.partition.unreduced import (
     before_unreduced,
@@ -332,7 +336,7 @@ class Localizer:
         ]
         for n, dims in recipe.masks:
             site.mask(n, dims)
-        way = WAYS.get(type(node.op))
+        way = PARTITIONERS.get(type(node.op))
         made = way.emit(site) if way is not None else site.plain()
         again = node if recipe.is_remade else None
         for value, placed, wanted in zip(node.results, made, recipe.wanted, strict=True):
@@ -372,15 +376,22 @@ class Localizer:
         )
         found = self.program.recipes.get(key)
         if found is None:
-            versions = tuple([_versions(entry) for entry in entries])
+            versions = tuple([versions_of(entry) for entry in entries])
             asked_of = tuple([self.asked(v) for v in node.operands])
-            rules = (given,) if given else self.own_rules(node, asked_of)
+            rules = (given,) if given else own_rules(node, asked_of)
             known = (node.operand_types, node.types, versions, asked_of, wanted)
             is_split = any(any(split) for ((split, _), *_) in versions)
             policy = self.program.policy
             how = (policy.heed if is_split else 1.0, policy.is_shy)
             questions = [
-                Question(r, *known, self.free(node, r), self.mesh, self.sent(node, r), *how)
+                Question(
+                    r,
+                    *known,
+                    free_factors(node, r),
+                    self.mesh,
+                    sent_bytes(node, r, self.mesh),
+                    *how,
+                )
                 for r in rules
             ]
             question, chosen = cheapest(questions)
@@ -403,10 +414,10 @@ class Localizer:
 
     def finished_recipe(self, node: Node, question: Question, chosen: FactorAxes) -> Recipe:
         """A recipe, with the op itself where pieces are computed by nothing else."""
-        recipe = _recipe(question, chosen, self.program.numbers)
+        recipe = make_recipe(question, chosen, self.program.numbers)
         moved = moved_bytes(question, recipe.operands, recipe.results)
         recipe = replace(recipe, moved=moved, is_remade=is_remade(node, question))
-        if recipe.masks or node.regions or type(node.op) in WAYS:
+        if recipe.masks or node.regions or type(node.op) in PARTITIONERS:
             return recipe
         given, made = (
             tuple(
@@ -430,7 +441,7 @@ class Localizer:
         """What an op gathers or repeats."""
         asked_of = [self.asked(v) for v in node.operands]
         wanted = [self.wanted(v) for v in node.results]
-        free = self.free(node, recipe.rule)
+        free = free_factors(node, recipe.rule)
         return [
             *gathered(node, recipe.rule, asked_of, recipe.operands, self.mesh),
             *repeated(node, recipe.rule, wanted, recipe.results, free),
@@ -441,69 +452,9 @@ class Localizer:
         if self.program.rules is None or not isinstance(node.op, CustomCall | Composite):
             return None
         found = self.program.rules.find(node)
-        return None if found is None else _summing(found)
-
-    def own_rules(self, node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
-        """The rules of a node's op, as it may be partitioned."""
-        way = WAYS.get(type(node.op))
-        if way is not None and way.rules is not None:
-            return way.rules(node, splits)
-        if way is not None and way.rule is not None:
-            return (way.rule(node),)
-        return (rule_of(node.op, node.operand_types, node.bodies),)
-
-    def sent(self, node: Node, rule: Rule) -> Callable[[FactorAxes], float] | None:
-        """What an op itself sends, where it does, by the axes chosen."""
-        way = WAYS.get(type(node.op))
-        count = None if way is None else way.sent
-        return count and (lambda chosen: count(node, rule, chosen, self.mesh))
-
-    def free(self, node: Node, rule: Rule) -> frozenset[int]:
-        """The factors of a node that may be split."""
-        way = WAYS.get(type(node.op))
-        return (way.free if way is not None else plain_factors)(node, rule)
-
-
-def _versions(entry: GlobalValue) -> tuple[Version, ...]:
-    """The ways a value can be had; one that can be computed anew is as good as whole."""
-    found = [(p.split, unreduced_of(p)) for p in entry.versions]
-    if entry.again is not None:
-        found.append((whole(len(found[0][0])), ()))
-    return tuple(found)
-
-
-def _recipe(question: Question, chosen: FactorAxes, numbers: Numbers) -> Recipe:
-    rule, mesh = question.rule, question.mesh
-    operands = [numbers.one(asked(chosen, dims, rule, mesh)) for dims in rule.operands]
-    results = [numbers.one(asked(chosen, dims, rule, mesh)) for dims in rule.results]
-    assert None not in operands and None not in results, f"no tensor can be split by {chosen}"
-    axes = unreduced_axes(rule, chosen)
-    combine = next((f.combine for f in rule.factors if f.role == "reduction" and f.combine), None)
-    partial = Partial(axes, combine) if axes and combine else None
-    masks = []
-    for n, (dims, type) in enumerate(zip(rule.operands, question.operands, strict=True)):
-        spoiled = tuple(
-            d
-            for d, factors in enumerate(dims)
-            if isinstance(type, TensorType)
-            and any(rule.factors[f].role == "reduction" and chosen[f] for f in factors)
-            and any(rule.factors[f].combine for f in factors)
-        )
-        if spoiled:
-            masks.append((n, spoiled))
-    splits = (tuple(operands), tuple(results))
-    return Recipe(rule, chosen, *splits, partial, tuple(masks), question.wanted)  # type: ignore[arg-type]
+        return None if found is None else summing(found)
 
 
 def rank_of(value: Value) -> int:
     """The rank of a tensor, 0 for what is none."""
     return value.type.rank if isinstance(value.type, TensorType) else 0
-
-
-def _summing(rule: Rule) -> Rule:
-    """The rule, its reductions sums: that is what Shardy makes of the factors users so mark."""
-    factors = tuple(
-        replace(f, combine="add") if f.role == "reduction" and f.combine is None else f
-        for f in rule.factors
-    )
-    return rule if factors == rule.factors else Rule(factors, rule.operands, rule.results)

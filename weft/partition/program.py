@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Value, walk
@@ -20,10 +20,34 @@ from weft.mesh.algebra import DimAxes
 from weft.ops.control import Call
 from weft.partition.builder import Builder
 from weft.partition.notes import Note
-from weft.partition.numbers import Numbers
 from weft.partition.piece import Partial, Piece, split_of
 from weft.partition.strategy.factors import FactorAxes
 from weft.partition.strategy.policies import Policy
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Numbers:
+    """Numbers things in the order they are first seen; what was seen is found by its identity."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[int, Hashable]] = {}
+        self._seen: dict[int, tuple[int, Hashable]] = {}  # by identity; things are kept alive
+        self._alive: list[Hashable] = []
+
+    def number(self, thing: Hashable) -> int:
+        """The number of a thing, the same for all that are equal."""
+        return (self._seen.get(id(thing)) or self._first(thing))[0]
+
+    def one(self, thing: T) -> T:
+        """Of all that are equal to a thing the one that was seen first."""
+        return (self._seen.get(id(thing)) or self._first(thing))[1]  # type: ignore[return-value]
+
+    def _first(self, thing: Hashable) -> tuple[int, Hashable]:
+        found = self._known.setdefault(thing, (len(self._known), thing))
+        self._seen[id(thing)] = found
+        self._alive.append(thing)
+        return found
 
 
 class RuleFinder(Protocol):

@@ -7,8 +7,9 @@ from weft.mesh.algebra import DimAxes
 from weft.ops.distributed.sharding import ShardyConstant
 from weft.ops.shape import Constant, Iota
 from weft.partition.context import Context
-from weft.partition.partitioners import WAYS
+from weft.partition.partitioners import PARTITIONERS
 from weft.partition.piece import Piece
+from weft.partition.recipes import own_rules
 from weft.partition.site import NodeSite
 from weft.partition.strategy.choose import Question
 from weft.partition.strategy.factors import asked, project
@@ -21,7 +22,7 @@ def is_remade(node: Node, question: Question) -> bool:
     if isinstance(node.op, _MADE_OF_NOTHING):
         return True
     rule = question.rule
-    if node.regions or type(node.op) in WAYS or len(node.results) != 1:
+    if node.regions or type(node.op) in PARTITIONERS or len(node.results) != 1:
         return False
     made = {f for factors in rule.results[0] for f in factors}
     if any(
@@ -35,7 +36,7 @@ def is_remade(node: Node, question: Question) -> bool:
 
 def remade(context: Context, node: Node, split: DimAxes) -> Piece | None:
     """The result of a node in that split, computed for it; None if pieces cannot be told apart."""
-    (rule,) = context.own_rules(node, ())
+    (rule,) = own_rules(node, ())
     found = project(split, rule.results[0], rule, context.mesh)
     chosen = tuple([found.get(n, ()) for n in range(len(rule.factors))])
     splits = [asked(chosen, dims, rule, context.mesh) for dims in rule.operands]
@@ -45,6 +46,6 @@ def remade(context: Context, node: Node, split: DimAxes) -> Piece | None:
     site.operands = [
         context.fetch(v, s) for v, s in zip(node.operands, splits, strict=True) if s is not None
     ]
-    way = WAYS.get(type(node.op))
+    way = PARTITIONERS.get(type(node.op))
     (made,) = way.emit(site) if way is not None else site.plain()
     return made

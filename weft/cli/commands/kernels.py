@@ -32,7 +32,7 @@ from weft.machine import HOST, Machine
 from weft.ops.shape import Constant
 from weft.run.parts import Part, measured_parts, parts_of
 from weft.target import Target
-from weft.tile.fusion.refusal import refusal
+from weft.tile.fusion.nodes import refusal
 from weft.tune import Chosen, explained
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Ops that are split in a way of their own: the factors they allow, and how a piece is computed."""
+"""Partitioners of ops with a scheme of their own: the factors they allow, and a piece of each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,13 @@ from weft.partition.partitioners.dynamic_slices import (
 from weft.partition.partitioners.gathers import gather, gather_factors
 from weft.partition.partitioners.joins import Join, join, join_rules, join_sent
 from weft.partition.partitioners.outer_calls import call_factors, solve_factors
-from weft.partition.partitioners.partials import folded_factors, top_k, top_k_factors, top_k_rule
+from weft.partition.partitioners.partials import (
+    folded_factors,
+    reduce,
+    top_k,
+    top_k_factors,
+    top_k_rule,
+)
 from weft.partition.partitioners.pools import (
     pool_factors,
     pool_rules,
@@ -49,7 +55,6 @@ from weft.partition.partitioners.pools import (
     select_and_scatter,
 )
 from weft.partition.partitioners.ragged import ragged_dot, ragged_rule
-from weft.partition.partitioners.reductions import reduce
 from weft.partition.partitioners.reshapes import reshape, reshape_rules, reshape_sent
 from weft.partition.partitioners.scatters import scatter, scatter_factors
 from weft.partition.partitioners.slices import (
@@ -64,8 +69,7 @@ from weft.partition.partitioners.views import sent_by, shifted_factors
 from weft.partition.partitioners.windows import reduce_window, window_sent
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite
-from weft.partition.strategy.factors import FactorAxes
-from weft.partition.strategy.free import every_factor, plain_factors
+from weft.partition.strategy.factors import FactorAxes, every_factor, plain_factors
 
 RulesOf = Callable[[Node, tuple[DimAxes, ...]], tuple[Rule, ...]]
 
@@ -81,7 +85,7 @@ class Partitioner:
     sent: Callable[[Node, Rule, FactorAxes, Mesh], float] | None = None  # bytes, by the op itself
 
 
-WAYS: dict[type[Op], Partitioner] = {
+PARTITIONERS: dict[type[Op], Partitioner] = {
     Constant: Partitioner(every_factor, constant),
     ShardyConstant: Partitioner(every_factor, constant),
     Iota: Partitioner(every_factor, iota),

@@ -21,7 +21,7 @@ from weft.partition.partitioners.indices import without_vector as flat
 from weft.partition.piece import Partial, Piece
 from weft.partition.site import NodeSite, tensor
 from weft.partition.strategy.choose import unreduced_axes
-from weft.partition.strategy.free import plain_factors
+from weft.partition.strategy.factors import plain_factors
 
 
 def gather_factors(node: Node, rule: Rule) -> frozenset[int]:

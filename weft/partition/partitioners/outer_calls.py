@@ -6,7 +6,7 @@ from weft.ir.module import Node
 from weft.ir.rule import Rule
 from weft.ops.custom_calls.custom import CustomCall
 from weft.partition.site import tensor
-from weft.partition.strategy.free import plain_factors
+from weft.partition.strategy.factors import plain_factors
 
 # Shardy lets shardings pass through the matrices of these, but what they compute needs all of them.
 _MATRICES = """

@@ -1,4 +1,4 @@
-"""Reductions that no collective knows: pieces are folded first, then the partial results."""
+"""Reductions: folds of pieces, and folds of the partial results where no collective knows how."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.ir.op import Body
 from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import I32, TensorType
 from weft.mesh.algebra import Axes, total_size
-from weft.ops.combiners import combine_of, identity
+from weft.ops.combiners import IDEMPOTENT, combine_of, identity
 from weft.ops.distributed.collective import AllGather
 from weft.ops.distributed.local import CHANNEL
 from weft.ops.elementwise.pointwise import Add, Select
@@ -20,10 +20,10 @@ from weft.ops.sort import TopK
 from weft.partition.builder import Builder
 from weft.partition.partitioners.indices import converted
 from weft.partition.piece import Piece, local_type
-from weft.partition.site import NodeSite, tensor
+from weft.partition.site import NodeSite, is_all, tensor
 from weft.partition.strategy.choose import unreduced_axes
-from weft.partition.strategy.free import plain_factors
-from weft.partition.structural.copies import copied_region
+from weft.partition.strategy.factors import plain_factors
+from weft.partition.structural.regions import copied_region
 
 
 def folded_factors(node: Node, rule: Rule) -> frozenset[int]:
@@ -146,3 +146,19 @@ def _taken_along(builder: Builder, values: Value, at: Value) -> Value:
         return builder.splat(0, places.with_dtype(I32))
     dims = GatherDims((), (last,), batch, batch, (last,), places.rank)
     return builder.emit(Gather(dims, (1,) * type.rank), values, at)
+
+
+def reduce(site: NodeSite) -> tuple[Piece, ...]:
+    """Each device folds its piece; the first one along the axes starts from the initial value."""
+    count = len(site.node.operands) // 2
+    combine = next((f.combine for f in site.rule.factors if f.role == "reduction"), None)
+    if combine is None and unreduced_axes(site.rule, site.chosen):
+        return fold_partials(site)
+    if site.partial is not None and combine is not None and combine not in IDEMPOTENT:
+        for n in range(count, 2 * count):
+            init = site.operands[n]
+            nothing = identity(combine, init.type.dtype)
+            if not is_all(site.node.operands[n], nothing):
+                value = site.builder.only_first(init.value, site.partial.axes, nothing)
+                site.operands[n] = init.moved(value, init.split)
+    return site.plain()

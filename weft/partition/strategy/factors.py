@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
+from weft.ir.module import Node
 from weft.ir.rule import Dims, Rule
 from weft.mesh import Axis, Mesh
 from weft.mesh.algebra import (
     Axes,
     DimAxes,
-    append_merged,
     extend_merged,
-    size_of,
-    take_front,
+    merged,
+    take_common,
     total_size,
 )
 
@@ -36,16 +34,9 @@ def _take_apart(
 ) -> None:
     rest = list(axes)
     for factor in factors:
-        room = rule.factors[factor].size
-        taken: list[Axis] = []
-        while rest and room > 1:
-            common = math.gcd(room, size_of(rest[0], mesh))
-            if common == 1:
-                break
-            append_merged(taken, take_front(rest, common, mesh), mesh)
-            room //= common
+        taken, room = take_common(rest, rule.factors[factor].size, mesh)
         if taken:
-            found[factor] = tuple(taken)
+            found[factor] = merged(taken, mesh)
         if room > 1:
             return  # a factor that is split in part ends what the dim can be split by
 
@@ -67,3 +58,19 @@ def asked(chosen: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> DimAxes | N
             extend_merged(axes, chosen[factor], mesh)
         made.append(tuple(axes))
     return tuple(made)
+
+
+def plain_factors(node: Node, rule: Rule) -> frozenset[int]:
+    """The factors whose pieces are independent, or plainly combined."""
+    made = {f for dims in rule.results for factors in dims for f in factors}
+    return frozenset(
+        n
+        for n, f in enumerate(rule.factors)
+        if not f.aided
+        and ((f.role == "pass" and n in made) or (f.role == "reduction" and f.combine))
+    )
+
+
+def every_factor(node: Node, rule: Rule) -> frozenset[int]:
+    """All of them."""
+    return frozenset(range(len(rule.factors)))

@@ -22,7 +22,7 @@ from weft.ops.custom_calls.custom import CustomCall
 from weft.partition.context import Context
 from weft.partition.piece import Piece, sharding_of, whole
 from weft.partition.program import Recipe
-from weft.partition.structural.copies import copied
+from weft.partition.structural.regions import copied
 from weft.partition.structural.stand_in import stand_in
 
 CONTROL_DEP = "control_dep"  # of jax.experimental.control_deps

@@ -1,8 +1,10 @@
-"""Copies of regions: the same ops on new values, so that each stands in one place only."""
+"""Regions: copies on new values, and regions of scalars that read values from outside."""
 
 from __future__ import annotations
 
-from weft.ir.module import Node, Region, Value
+from weft.ir.module import Node, Region, Value, walk
+from weft.ops.distributed.sharding import ShardyConstant
+from weft.ops.shape import Constant
 
 
 def copied_region(region: Region) -> Region:
@@ -31,3 +33,33 @@ def _copy(node: Node, became: dict[Value, Value]) -> Node:
     made = Node(node.op, operands, node.types, tuple(regions), node.attrs, node.loc)
     became.update(zip(node.results, made.results, strict=True))
     return made
+
+
+def read_outside(region: Region) -> list[Value]:
+    """The values from outside that a region reads."""
+    own = set(region.args) | {v for n in walk(region) for v in n.results}
+    own |= {v for n in walk(region) for inner in n.regions for v in inner.args}
+    read = [v for n in walk(region) for v in n.operands] + list(region.results)
+    return [v for v in read if v not in own]
+
+
+def with_values(region: Region, became: dict[Value, Value]) -> Region:
+    """A region that reads other values in the place of some; its constants are plain ones."""
+    if not became and not any(isinstance(n.op, ShardyConstant) for n in walk(region)):
+        return region
+    nodes = []
+    for node in region.nodes:
+        operands = tuple(became.get(v, v) for v in node.operands)
+        regions = tuple(with_values(r, became) for r in node.regions)
+        made = (
+            _plain(node) if isinstance(node.op, ShardyConstant) else node.rebuilt(operands, regions)
+        )
+        became.update(zip(node.results, made.results, strict=True))
+        nodes.append(made)
+    results = tuple(became.get(v, v) for v in region.results)
+    return Region(region.args, nodes, results, region.loc, region.arg_locs)
+
+
+def _plain(node: Node) -> Node:
+    assert isinstance(node.op, ShardyConstant)
+    return Node(Constant(node.op.value), (), node.types, (), node.attrs, node.loc)

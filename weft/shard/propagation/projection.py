@@ -1,15 +1,14 @@
-"""Between dims and factors: a tensor's sharding as the axes that split each factor, and back."""
+"""Shardings of tensors by factor: projected from dims as Shardy does it, and assembled again."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from weft.ir.rule import Dims, Rule
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
-from weft.mesh.algebra import extend_merged, merged, size_of, take_front, total_size
+from weft.mesh.algebra import extend_merged, merged, take_common, total_size
 
 
 class FactorSharding(NamedTuple):
@@ -75,15 +74,7 @@ def _split(
         if factor == factors[-1]:  # it may be split unevenly
             found.factors[factor] = FactorSharding(merged(rest, mesh), (), is_closed, True)
             return
-        room = sizes[factor]
-        taken: list[Axis] = []
-        while rest:
-            size = size_of(rest[0], mesh)
-            common = math.gcd(room, size)
-            if common == 1 < size:
-                break
-            taken.append(take_front(rest, common, mesh))
-            room //= common
+        taken, room = take_common(rest, sizes[factor], mesh)
         if room > 1 and rest:
             overflow = merged(rest, mesh)
             found.factors[factor] = FactorSharding(tuple(taken), overflow, is_closed, False)

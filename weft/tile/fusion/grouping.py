@@ -32,8 +32,14 @@ from weft.tile.drafts.products import PRODUCTS, is_outer, is_plain_convolution, 
 from weft.tile.drafts.pulls import MAPS, PLACED_MAPS, REDUCTIONS, Pull, combine_of, elementwise
 from weft.tile.drafts.views import is_alias, read_through, sees_through
 from weft.tile.fusion.flights import flights_of
-from weft.tile.fusion.nodes import element_by_element, is_dense, is_simple, plain_product, widens
-from weft.tile.fusion.refusal import refusal
+from weft.tile.fusion.nodes import (
+    element_by_element,
+    is_dense,
+    is_simple,
+    plain_product,
+    refusal,
+    widens,
+)
 from weft.tile.fusion.rows import rows_fit
 
 Kind = Literal["view", "map", "reduce", "product", "other"]

@@ -18,8 +18,8 @@ from weft.kernels.stacked_node import StackedNode
 from weft.target import Target
 from weft.tile.drafts.pulls import REDUCTIONS
 from weft.tile.fusion.fuse import fuse
+from weft.tile.fusion.nodes import refusal
 from weft.tile.fusion.recall import fingerprint, packed, restored
-from weft.tile.fusion.refusal import refusal
 from weft.tile.fusion.sums import sums_apart
 from weft.tune import tuned
 

@@ -7,7 +7,9 @@ from functools import cache
 from weft.ir.module import Node
 from weft.ir.types import TensorType, Type
 from weft.ops.elementwise.convert import Convert
+from weft.target import Target
 from weft.tile.drafts.draft import tensor
+from weft.tile.drafts.pulls import REDUCTIONS
 
 
 def is_dense(node: Node) -> bool:
@@ -44,3 +46,18 @@ def widens(node: Node) -> bool:
         return False
     given, made = tensor(node.operands[0]).dtype, tensor(node.results[0]).dtype
     return given.bits < made.bits
+
+
+def refusal(node: Node, target: Target) -> str | None:
+    """The reason, or None if the target can compute the node."""
+    given = tuple([t.dtype for t in node.operand_types if isinstance(t, TensorType)])
+    made = tuple([t.dtype for t in node.types if isinstance(t, TensorType)])
+    if len(given) < len(node.operands) or len(made) < len(node.results):
+        return "of what is no tensor"
+    if reason := target.can(node.op, given, made):
+        return reason
+    if type(node.op) in REDUCTIONS:  # a region of one node becomes the way to combine
+        for region in node.regions:
+            if len(region.nodes) == 1 and (reason := refusal(region.nodes[0], target)):
+                return reason
+    return None
