@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
 import json
@@ -10,7 +9,6 @@ import os
 import tempfile
 import threading
 import time
-import weakref
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from weft.cache.entry import Key
+from weft.forks import followed
 
 Cause = Literal["absent", "damaged", "unreadable"]
 
@@ -202,19 +201,4 @@ def _write(folder: Path, page: Page) -> None:
             os.unlink(name)
 
 
-_LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
-
-
-def _write_all() -> None:
-    for ledger in list(_LEDGERS):
-        ledger.write()
-
-
-def _begin_all_anew() -> None:
-    for ledger in list(_LEDGERS):
-        ledger.begin_anew()
-
-
-atexit.register(_write_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_all_anew)
+_LEDGERS = followed(Ledger.write, Ledger.begin_anew)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import Generic, TypeVar
+
+from weft.forks import after_fork
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -41,5 +42,4 @@ def _forked() -> None:
     _LOCK = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+after_fork(_forked)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import os
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.errors import WeftError
+from weft.forks import after_fork
 from weft.jax.abi import Api, api
 from weft.jax.buffers import client
 from weft.jax.buffers.client import PLATFORM
@@ -71,8 +71,7 @@ class Plugin:
         self.capsule = _capsule(ctypes.addressof(self.table))
         self._is_daemon = _is_daemon
         _before_threads_are_joined(self.end)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.close)
+        after_fork(self.close)
 
     def close(self) -> None:
         """Stop calling Python: this process is a forked child, which has no other threads.

@@ -17,7 +17,6 @@ code of their kernels alive, but not the arrays: the caller does.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -28,6 +27,7 @@ from weft.emit.llvm.emitted import Emitted, symbol
 from weft.emit.llvm.jit.linking import Linked
 from weft.emit.llvm.jit.objects import Progress, SourceText, objects
 from weft.emit.llvm.jit.processor import llvm_lock
+from weft.forks import after_fork
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,4 @@ def _after_fork() -> None:
     _LOCK.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
-    )
+after_fork(_after_fork, before=_before_fork, in_parent=_after_fork)

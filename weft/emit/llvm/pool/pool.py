@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import functools
-import os
 import signal
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -24,6 +21,7 @@ from weft.emit.llvm.pool.state import PoolState, ThreadState
 from weft.emit.llvm.pool.text import POOL_FUNCTIONS, call_text, pool_text
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.errors import WeftError
+from weft.forks import followed
 from weft.native.cpython import reads_objects
 
 _SPIN_SECONDS = 50e-6  # how long a thread spins before it sleeps
@@ -230,9 +228,7 @@ def address(memory: npt.NDArray[np.uint8]) -> int:
     return int(memory.ctypes.data)
 
 
-_POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()
-
-
+_POOLS = followed(Pool.close, Pool.forked)
 _THE_POOL = Pool()
 
 
@@ -245,18 +241,3 @@ def the_pool() -> Pool:
 def lone_pool() -> Pool:
     """A pool without threads, for what one thread at a time runs by itself."""
     return Pool(1)
-
-
-def _close_all() -> None:
-    for pool in list(_POOLS):
-        pool.close()
-
-
-def _forked() -> None:
-    for pool in list(_POOLS):
-        pool.forked()
-
-
-atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
