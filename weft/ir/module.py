@@ -9,7 +9,7 @@ from weft.errors import WeftError
 from weft.ir.attrs import Attrs
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.op import Body, Op, infer
-from weft.ir.types import Type, Types
+from weft.ir.types import TensorType, Type, Types
 from weft.ir.write import module_text
 from weft.mesh import Mesh
 
@@ -27,6 +27,12 @@ class Value:
     def __repr__(self) -> str:
         source = self.node.op.name if self.node else "argument"
         return f"<{source} #{self.index}: {self.type}>"
+
+
+def tensor_of(value: Value) -> TensorType:
+    """The type of a value that is known to be a tensor."""
+    assert isinstance(value.type, TensorType), f"{value!r} is no tensor"
+    return value.type
 
 
 class Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from weft.errors import WeftError
 from weft.ir.attrs import STRING, SYMBOL, TEXT, Attrs, array_of, integer
@@ -261,10 +261,15 @@ class AsyncStart(Control):
     regions = 1
 
     def infer(self, *operands: Type, regions: tuple[Body, ...]) -> Types:
-        _same_types("async_start: the region's arguments", regions[0].args, operands)
-        expected = (FutureType(regions[0].results),)
-        _same_types("async_start: the results", self.outs, expected)
+        name = self.name.partition(".")[2]
+        _same_types(f"{name}: the region's arguments", regions[0].args, operands)
+        expected = (self.future(regions[0].results),)
+        _same_types(f"{name}: the results", self.outs, expected)
         return expected
+
+    def future(self, types: Types) -> Type:
+        """The type of the value that stands for results to come."""
+        return FutureType(types)
 
     def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         return ((yield from regions[0].run(*values)),)
@@ -279,13 +284,15 @@ def stream_of(attrs: Attrs) -> str | None:
 class AsyncDone(Op):
     """The values that an async_start gives once it has ended."""
 
+    future: ClassVar[type[Type]] = FutureType
+
     def infer(self, future: Type) -> Types:
         require(
-            isinstance(future, FutureType),
-            f"stablehlo.async_done: the operand is {future}",
-            "give the result of an async_start",
+            isinstance(future, self.future),
+            f"{self.name}: the operand is {future}",
+            f"give the result of {self.name.partition('.')[0]}.async_start",
         )
-        assert isinstance(future, FutureType)
+        assert isinstance(future, FutureType | TupleType)
         return future.types
 
     def rule(self, future: Type) -> Rule:
@@ -311,7 +318,7 @@ class RunParallel(Control):
         widths = {len(row) for row in self.programs}
         require(
             len(widths) == 1 and widths != {0},
-            "interpreter.run_parallel: programs are not a grid of functions",
+            "interpreter.run_parallel: programs are not a table of functions",
             "give rows of one length, one program a device",
         )
         return self.outs

@@ -58,7 +58,7 @@ def divergent_loop(lowering: Lowering, site: Site, scope: Scope, predicate: int)
 
 
 def _diverge(lowering: Lowering, stack_dims: StackDims, predicate: int) -> Divergence:
-    """The inner layout for a predicate that varies along these dims."""
+    """The inner stack dims for a predicate that varies along these dims."""
     rows = stack_dims.has_rows
     added = tuple(stack_dims.kept[d - rows] for d in bits(predicate) if not (rows and d == 0))
     inner = replace(stack_dims, rows=stack_dims.rows + added, active=lowering.bare())

@@ -16,7 +16,7 @@ from weft.varying.world import World
 
 @dataclass
 class Scope:
-    """A function, or a divergent part of one with another layout."""
+    """A function, or a divergent part of one with other stack dims."""
 
     module: Module
     world: World

@@ -35,7 +35,7 @@ def tile(
 
     Arguments vary along the axes of their `weft.sharding`, or along all axes without one. Without
     `fold` every value is computed as written, for inspection. With the world of another program on
-    the same meshes, stacks have its layout. A process holds the devices along the `stacked` axes
+    the same meshes, stacks have its order. A process holds the devices along the `stacked` axes
     or parts of axes: all if None, a single one if empty.
     """
     main = module.function(function)

@@ -19,7 +19,7 @@ from tests.ops.examples_attention import EXAMPLES
 from tests.tile.attention.programs import FORWARD, OTHERS, WITH_GRADIENTS, squares
 from tests.tolerance import assert_close
 from weft.evaluate import evaluate
-from weft.ir.module import Function, Module, Region, Value, apply
+from weft.ir.module import Function, Module, Region, Value, apply, tensor_of
 from weft.ir.types import BOOL, F32, TensorType
 from weft.kernels.attention import Attention, Window
 from weft.kernels.group import Group
@@ -28,7 +28,6 @@ from weft.ops import attention as composite
 from weft.ops.shape import BroadcastInDim
 from weft.run.parts import parts_of
 from weft.tile.attention.fuse import attention_groups
-from weft.tile.drafts.draft import tensor
 
 
 def groups_of(module: Module) -> list[Group]:
@@ -119,7 +118,7 @@ def test_the_composite_is_a_kernel(example: Example):
     groups = groups_of(module)
     wanted = example.op.reference(*example.arrays)
     if not groups:
-        assert any(n == 1 for t in body.args for n in tensor(t).sizes)
+        assert any(n == 1 for t in body.args for n in tensor_of(t).sizes)
     for group in groups:
         assert isinstance(group.kernel, Attention)
         given_arrays = [example.arrays[body.args.index(v)] for v in group.inputs]

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.ir.check import require
 from weft.ir.module import Function, Node, Region, Value, apply
-from weft.ir.op import Body, Op, op
+from weft.ir.op import Op, op
 from weft.ir.types import TupleType, Type, Types
 from weft.mesh import Mesh
 from weft.ops.control import AsyncDone, AsyncStart, GetTupleElement, Tuple
@@ -25,20 +24,8 @@ class StartTogether(AsyncStart):
     regions = 1
     composite = True
 
-    def infer(self, *operands: Type, regions: tuple[Body, ...]) -> Types:
-        require(
-            regions[0].args == operands,
-            f"{self.name}: the region takes {len(regions[0].args)} values of other types than "
-            f"the {len(operands)} operands",
-            "its arguments are the operands",
-        )
-        expected = (TupleType(regions[0].results),)
-        require(
-            self.outs == expected,
-            f"{self.name}: gives {', '.join(map(str, self.outs))}, but the region {expected[0]}",
-            "the result is a tuple of what the region gives",
-        )
-        return expected
+    def future(self, types: Types) -> Type:
+        return TupleType(types)
 
     def decomposition(
         self, name: str, operands: Types, meshes: Mapping[str, Mesh], regions: tuple[Region, ...]
@@ -60,16 +47,8 @@ class StartTogether(AsyncStart):
 class DoneTogether(AsyncDone):
     """The values that a weft.async_start gives once it has ended."""
 
+    future = TupleType
     composite = True
-
-    def infer(self, future: Type) -> Types:
-        require(
-            isinstance(future, TupleType),
-            f"{self.name}: the operand is {future}",
-            "give the result of a weft.async_start",
-        )
-        assert isinstance(future, TupleType)
-        return future.types
 
     def decomposition(self, name: str, operands: Types, meshes: Mapping[str, Mesh]) -> Function:
         """The elements of the tuple."""

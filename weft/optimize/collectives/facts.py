@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from weft.ir.location import Location
-from weft.ir.module import Module, Node, Region, Value, apply
+from weft.ir.module import Module, Node, Region, Value, apply, tensor_of
 from weft.ir.op import Op
 from weft.ir.rebuild import Rebuild, Rewritten
 from weft.ir.rule import Combine
@@ -132,15 +132,9 @@ def source(value: Value, *kinds: type[Op]) -> Node | None:
 
 def along(node: Node) -> MeshAxes | None:
     """The axes that a collective on one operand of known sizes runs along."""
-    if len(node.operands) != 1 or not tensor(node.operands[0]).is_static:
+    if len(node.operands) != 1 or not tensor_of(node.operands[0]).is_static:
         return None
     return axes_of(node.op)
-
-
-def tensor(value: Value) -> TensorType:
-    """The type of a value that is known to be a tensor."""
-    assert isinstance(value.type, TensorType)
-    return value.type
 
 
 def resized(type: TensorType, dim: int, size: int) -> TensorType:

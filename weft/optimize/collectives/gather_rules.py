@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.location import fuse
-from weft.ir.module import Node, Region, Value, apply
+from weft.ir.module import Node, Region, Value, apply, tensor_of
 from weft.ir.op import Op
 from weft.ir.rebuild import Rewritten
 from weft.ir.types import DTYPES
@@ -15,7 +15,7 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim
 from weft.ops.slicing import Slice
-from weft.optimize.collectives.facts import Facts, along, source, tensor
+from weft.optimize.collectives.facts import Facts, along, source
 from weft.optimize.collectives.group_rules import zeros
 from weft.optimize.collectives.normal_form import CollectiveMaker
 from weft.optimize.collectives.slice_rules import split_of
@@ -84,14 +84,14 @@ def gather_of_copies(node: Node, facts: Facts) -> Rewritten:
         return None
     assert isinstance(node.op, AllGather) and isinstance(inner.op, BroadcastInDim)
     (x,), dim, places = inner.operands, node.op.all_gather_dim, inner.op.broadcast_dimensions
-    if dim not in places or tensor(x).nbytes >= inner.op.out.nbytes:
+    if dim not in places or tensor_of(x).nbytes >= inner.op.out.nbytes:
         return None
     own = places.index(dim)
-    if tensor(x).sizes[own] != inner.op.out.sizes[dim]:
+    if tensor_of(x).sizes[own] != inner.op.out.sizes[dim]:
         return None
     axes, maker = found
     whole = maker.gather(x, own, axes)
-    return apply(BroadcastInDim(places, tensor(node.results[0])), whole, loc=inner.loc)
+    return apply(BroadcastInDim(places, tensor_of(node.results[0])), whole, loc=inner.loc)
 
 
 # Bytes that travel
@@ -103,19 +103,21 @@ def moved_convert(node: Node, facts: Facts) -> Rewritten:
     if inner is None or len(node.operands) != 1 or along(node) is None:
         return None
     (x,) = inner.operands
-    if tensor(x).dtype.bits >= tensor(inner.results[0]).dtype.bits or not _has_zero(x, node.op):
+    if tensor_of(x).dtype.bits >= tensor_of(inner.results[0]).dtype.bits or not _has_zero(
+        x, node.op
+    ):
         return None
-    out = tensor(node.results[0])
+    out = tensor_of(node.results[0])
     op = node.op
     if isinstance(op, AllGather):
-        op = op.replace(outs=(out.with_dtype(tensor(x).dtype),))
+        op = op.replace(outs=(out.with_dtype(tensor_of(x).dtype),))
     return apply(Convert(out), facts.make(op, x, loc=node.loc), loc=inner.loc)
 
 
 def _has_zero(value: Value, op: Op) -> bool:
     """Whether zeros, where an op makes some, are what other types convert to zeros of this one."""
     makes = isinstance(op, PermuteAlongAxes) and -1 in op.sources
-    return not makes or tensor(value).dtype is not DTYPES["f8E8M0FNU"]
+    return not makes or tensor_of(value).dtype is not DTYPES["f8E8M0FNU"]
 
 
 def convert_of_moved(node: Node, facts: Facts) -> Rewritten:
@@ -123,12 +125,12 @@ def convert_of_moved(node: Node, facts: Facts) -> Rewritten:
     inner = source(node.operands[0], AllGather, AllToAll, PermuteAlongAxes)
     if inner is None or along(inner) is None or not facts.once(inner.results[0]):
         return None
-    out, (x,) = tensor(node.results[0]), inner.operands
-    if out.dtype.bits >= tensor(x).dtype.bits:
+    out, (x,) = tensor_of(node.results[0]), inner.operands
+    if out.dtype.bits >= tensor_of(x).dtype.bits:
         return None
     if not _has_zero(node.results[0], inner.op):
         return None
-    narrow = facts.make(Convert(tensor(x).with_dtype(out.dtype)), x, loc=node.loc)
+    narrow = facts.make(Convert(tensor_of(x).with_dtype(out.dtype)), x, loc=node.loc)
     op: Op = inner.op
     if isinstance(op, AllGather):
         op = op.replace(outs=(out,))
@@ -141,14 +143,14 @@ def part_of_gather(node: Node, facts: Facts) -> Rewritten:
     if inner is None or along(inner) is None or not facts.once(inner.results[0]):
         return None
     assert isinstance(inner.op, AllGather)
-    dim, (x,), out = inner.op.all_gather_dim, inner.operands, tensor(node.results[0])
+    dim, (x,), out = inner.op.all_gather_dim, inner.operands, tensor_of(node.results[0])
     made: tuple[Op, tuple[Value, ...], tuple[Region, ...], int] | None = None
     match node.op:
         case Slice():
-            made = _cut(node.op, x, dim, tensor(inner.results[0]).sizes[dim])
+            made = _cut(node.op, x, dim, tensor_of(inner.results[0]).sizes[dim])
         case Reduce(dimensions=dims) if dim not in dims and len(node.operands) == 2:
             made = _folded(node, inner, x, facts)
-    if made is None or out.nbytes >= tensor(inner.results[0]).nbytes:
+    if made is None or out.nbytes >= tensor_of(inner.results[0]).nbytes:
         return None
     op, operands, regions, at = made
     small = facts.make(op, *operands, regions=regions, loc=node.loc)
@@ -162,7 +164,7 @@ def _cut(
     if (op.start_indices[dim], op.limit_indices[dim], op.strides[dim]) != (0, whole, 1):
         return None
     limits = list(op.limit_indices)
-    limits[dim] = tensor(x).sizes[dim]
+    limits[dim] = tensor_of(x).sizes[dim]
     return op.replace(limit_indices=tuple(limits)), (x,), (), dim
 
 
@@ -175,8 +177,8 @@ def _folded(
     if groups is None or not facts.varying.is_equal(init, groups):
         return None
     dims, dim = node.op.dimensions, inner.op.all_gather_dim
-    out = tensor(node.results[0])
-    kept = tuple(s for d, s in enumerate(tensor(x).sizes) if d not in dims)
+    out = tensor_of(node.results[0])
+    kept = tuple(s for d, s in enumerate(tensor_of(x).sizes) if d not in dims)
     op = node.op.replace(outs=(out.with_shape(kept),))
     return op, (x, init), node.regions, dim - sum(d < dim for d in dims)
 

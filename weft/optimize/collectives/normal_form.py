@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.ir.dense import Dense
 from weft.ir.location import Location
-from weft.ir.module import Value
+from weft.ir.module import Value, tensor_of
 from weft.ir.rule import Combine
 from weft.ir.types import Array, TensorType
 from weft.mesh import DimSharding, Mesh, MeshAxes, Sharding
@@ -19,7 +19,7 @@ from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, Redu
 from weft.ops.distributed.local import CHANNEL, AllSlice
 from weft.ops.elementwise.pointwise import Multiply
 from weft.ops.shape import BroadcastInDim, Constant, Reshape
-from weft.optimize.collectives.facts import Facts, resized, tensor
+from weft.optimize.collectives.facts import Facts, resized
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class CollectiveMaker:
         axes = tidy(axes, self.mesh)
         if not axes:
             return value
-        given = tensor(value)
+        given = tensor_of(value)
         out = resized(given, dim, given.sizes[dim] * total_size(axes, self.mesh))
         op = AllGather(dim, self.groups(axes), (out,), CHANNEL, use_global_device_ids=True)
         return self.facts.make(op, value, loc=self.loc)
@@ -51,7 +51,7 @@ class CollectiveMaker:
         if not axes:
             return value
         op = AllReduce(self.groups(axes), CHANNEL, use_global_device_ids=True)
-        region = combiner(reduction, tensor(value))
+        region = combiner(reduction, tensor_of(value))
         return self.facts.make(op, value, regions=(region,), loc=self.loc)
 
     def scatter(self, value: Value, dim: int, axes: Axes, reduction: Combine) -> Value:
@@ -59,7 +59,7 @@ class CollectiveMaker:
         axes = tidy(axes, self.mesh)
         if not axes:
             return value
-        given = tensor(value)
+        given = tensor_of(value)
         out = resized(given, dim, given.sizes[dim] // total_size(axes, self.mesh))
         op = ReduceScatter(dim, self.groups(axes), (out,), CHANNEL, use_global_device_ids=True)
         region = combiner(reduction, given)
@@ -77,7 +77,7 @@ class CollectiveMaker:
         dims = tuple(tidy(axes, self.mesh) for axes in dims)
         if not any(dims):
             return value
-        given = tensor(value)
+        given = tensor_of(value)
         sizes = [
             size // total_size(axes, self.mesh)
             for size, axes in zip(given.sizes, dims, strict=True)
@@ -88,7 +88,7 @@ class CollectiveMaker:
 
     def tiled(self, value: Value, dim: int, count: int) -> Value:
         """A value again and again along a dim."""
-        given = tensor(value)
+        given = tensor_of(value)
         sizes = given.sizes
         wide = given.with_shape((*sizes[:dim], count, *sizes[dim:]))
         places = (*range(dim), *range(dim + 1, given.rank + 1))
@@ -98,7 +98,7 @@ class CollectiveMaker:
 
     def repeated(self, value: Value, reduction: Combine, count: int) -> Value | None:
         """What combining a value with itself so often gives; None if it is not to be said."""
-        type = tensor(value)
+        type = tensor_of(value)
         if reduction in IDEMPOTENT or count == 1:
             return value
         is_bool = type.dtype.kind == "bool"

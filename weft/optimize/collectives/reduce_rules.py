@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.ir.location import fuse
-from weft.ir.module import Node, Region, Value, apply
+from weft.ir.module import Node, Region, Value, apply, tensor_of
 from weft.ir.rebuild import Rewritten
 from weft.ir.rule import Combine
 from weft.mesh.algebra import Axes, total_size
@@ -15,7 +15,7 @@ from weft.ops.distributed.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.elementwise.pointwise import Subtract
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Pad
-from weft.optimize.collectives.facts import Facts, along, combining, source, tensor
+from weft.optimize.collectives.facts import Facts, along, combining, source
 from weft.optimize.collectives.normal_form import CollectiveMaker
 
 Plain = tuple[Axes, Combine, CollectiveMaker]
@@ -34,7 +34,7 @@ def plain(node: Node, facts: Facts, *others: Node) -> Plain | None:
 
 
 def _keeps_dtype(node: Node) -> bool:
-    return tensor(node.operands[0]).dtype is tensor(node.results[0]).dtype
+    return tensor_of(node.operands[0]).dtype is tensor_of(node.results[0]).dtype
 
 
 def reduce_of_equal(node: Node, facts: Facts) -> Rewritten:
@@ -61,7 +61,7 @@ def scatter_of_equal(node: Node, facts: Facts) -> Rewritten:
     if not facts.varying.is_equal(x, maker.groups(axes)):
         return None
     assert isinstance(node.op, ReduceScatter)
-    split = tuple(axes if d == node.op.scatter_dimension else () for d in range(tensor(x).rank))
+    split = tuple(axes if d == node.op.scatter_dimension else () for d in range(tensor_of(x).rank))
     value = maker.repeated(maker.slice(x, split), reduction, total_size(axes, maker.mesh))
     return None if value is None else (value,)
 
@@ -107,7 +107,7 @@ def reduce_of_copies(node: Node, facts: Facts) -> Rewritten:
         return None
     found = plain(node, facts)
     (x, *rest) = made.operands
-    if found is None or tensor(x).nbytes >= tensor(node.results[0]).nbytes:
+    if found is None or tensor_of(x).nbytes >= tensor_of(node.results[0]).nbytes:
         return None
     axes, reduction, maker = found
     if rest and not _stays(rest[0], reduction, axes, maker):
@@ -183,7 +183,7 @@ def fresh(node: Node) -> Region:
     """A region like that of a reduction, for another one."""
     reduction = combining(node)
     assert reduction is not None
-    return combiner(reduction, tensor(node.operands[0]))
+    return combiner(reduction, tensor_of(node.operands[0]))
 
 
 def cut_of_sum(node: Node, facts: Facts) -> Rewritten:
@@ -193,7 +193,7 @@ def cut_of_sum(node: Node, facts: Facts) -> Rewritten:
     if inner is None or not facts.once(inner.results[0]):
         return None
     found = plain(inner, facts)
-    if found is None or tensor(node.results[0]).nbytes >= tensor(x).nbytes:
+    if found is None or tensor_of(node.results[0]).nbytes >= tensor_of(x).nbytes:
         return None
     axes, reduction, maker = found
     if not all(facts.varying.is_equal(start, maker.groups(axes)) for start in starts):
@@ -213,7 +213,7 @@ def fold_of_sum(node: Node, facts: Facts) -> Rewritten:
     found = plain(inner, facts)
     if found is None or combining(node) != found[1]:
         return None
-    if tensor(node.results[0]).nbytes >= tensor(x).nbytes:
+    if tensor_of(node.results[0]).nbytes >= tensor_of(x).nbytes:
         return None
     axes, reduction, maker = found
     if not _stays(init, reduction, axes, maker):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.location import fuse
-from weft.ir.module import Node, Value
+from weft.ir.module import Node, Value, tensor_of
 from weft.ir.rebuild import Rewritten
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
@@ -14,7 +14,7 @@ from weft.ops.combiners import COMBINERS
 from weft.ops.distributed.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.distributed.local import AllSlice
 from weft.ops.shape import BroadcastInDim, Transpose
-from weft.optimize.collectives.facts import Facts, along, combining, source, tensor
+from weft.optimize.collectives.facts import Facts, along, combining, source
 from weft.optimize.collectives.normal_form import CollectiveMaker
 
 
@@ -146,7 +146,7 @@ def slice_of_scatter(node: Node, facts: Facts) -> Rewritten:
 
 
 def _keeps_dtype(node: Node) -> bool:
-    return tensor(node.operands[0]).dtype is tensor(node.results[0]).dtype
+    return tensor_of(node.operands[0]).dtype is tensor_of(node.results[0]).dtype
 
 
 def slice_of_elementwise(node: Node, facts: Facts) -> Rewritten:
@@ -159,12 +159,12 @@ def slice_of_elementwise(node: Node, facts: Facts) -> Rewritten:
     if not _only_this(made.results[0], node, facts):
         return None
     split, maker = _start(node, facts, made)
-    shape = tensor(made.results[0]).shape
+    shape = tensor_of(made.results[0]).shape
     if not _is_spread(made.operands, shape):
         return None
     facts.dropped(made)
-    cut = [maker.slice(v, split) if tensor(v).shape == shape else v for v in made.operands]
-    out = tensor(node.results[0])
+    cut = [maker.slice(v, split) if tensor_of(v).shape == shape else v for v in made.operands]
+    out = tensor_of(node.results[0])
     op = made.op.local(tuple([v.type for v in cut]), (out,))
     return (facts.make(op, *cut, loc=made.loc),)
 
@@ -199,10 +199,10 @@ def slice_of_broadcast(node: Node, facts: Facts) -> Rewritten:
     wide = inner.op.out.sizes
     before = tuple(
         split[place] if size == wide[place] else ()
-        for size, place in zip(tensor(x).sizes, places, strict=True)
+        for size, place in zip(tensor_of(x).sizes, places, strict=True)
     )
     facts.dropped(inner)
-    made = BroadcastInDim(places, tensor(node.results[0]))
+    made = BroadcastInDim(places, tensor_of(node.results[0]))
     return (facts.make(made, maker.slice(x, before), loc=inner.loc),)
 
 

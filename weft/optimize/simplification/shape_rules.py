@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.ir.dense import Dense
-from weft.ir.module import Node, Value, apply
+from weft.ir.module import Node, Value, apply, tensor_of
 from weft.ir.op import Op
 from weft.ir.rebuild import NodeRule, Rewritten
 from weft.ir.types import TensorType
@@ -14,7 +14,7 @@ from weft.ops.control import GetTupleElement, Tuple, While
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, GetDimensionSize, Reshape, Reverse, Transpose
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, Slice
-from weft.optimize.collectives.facts import combining, tensor
+from weft.optimize.collectives.facts import combining
 from weft.optimize.simplification.splats import splat_of
 
 
@@ -38,7 +38,7 @@ def transpose_chain(node: Node) -> Rewritten:
         assert isinstance(inner.op, BroadcastInDim)
         places = tuple(order.index(d) for d in inner.op.broadcast_dimensions)
         if places == tuple(sorted(places)):
-            made = BroadcastInDim(places, tensor(node.results[0]))
+            made = BroadcastInDim(places, tensor_of(node.results[0]))
             return apply(made, *inner.operands, loc=node.loc)
     return None
 
@@ -50,7 +50,9 @@ def reshape_chain(node: Node) -> Rewritten:
         return (x,)
     if (inner := _inner(node, Reshape)) is not None:
         return apply(node.op, *inner.operands, loc=node.loc)
-    if (inner := _inner(node, BroadcastInDim)) is not None and not tensor(inner.operands[0]).rank:
+    if (inner := _inner(node, BroadcastInDim)) is not None and not tensor_of(
+        inner.operands[0]
+    ).rank:
         assert isinstance(out, TensorType)
         return apply(BroadcastInDim((), out), *inner.operands, loc=node.loc)
     return None
@@ -68,7 +70,7 @@ def broadcast_chain(node: Node) -> Rewritten:
         both = tuple(places[d] for d in inner.op.broadcast_dimensions)
         return apply(BroadcastInDim(both, out), *inner.operands, loc=node.loc)
     if (inner := _inner(node, Reshape)) is not None:
-        added = _added_dims(tensor(inner.operands[0]), tensor(x))
+        added = _added_dims(tensor_of(inner.operands[0]), tensor_of(x))
         if added is not None:
             both = tuple(places[d] for d in added)
             return apply(BroadcastInDim(both, out), *inner.operands, loc=node.loc)
@@ -119,7 +121,7 @@ def known_slice(node: Node) -> Rewritten:
     """dynamic_slice(x, starts) -> slice(x), when the starts are known; they are clamped."""
     assert isinstance(node.op, DynamicSlice)
     given = [s for value in node.operands[1:] if (s := splat_of(value)) is not None]
-    type = tensor(node.operands[0])
+    type = tensor_of(node.operands[0])
     if len(given) < type.rank or not type.is_static:
         return None
     sizes = node.op.slice_sizes
@@ -135,7 +137,7 @@ def concatenate_one(node: Node) -> Rewritten:
     """concatenate(x) -> x; operands without elements along the dim are left out."""
     assert isinstance(node.op, Concatenate)
     dim = node.op.dimension
-    kept = [v for v in node.operands if tensor(v).shape[dim] != 0]
+    kept = [v for v in node.operands if tensor_of(v).shape[dim] != 0]
     if len(kept) == 1 and kept[0].type is node.types[0]:
         return (kept[0],)
     if not kept or len(kept) == len(node.operands):
@@ -157,7 +159,7 @@ def reduce_nothing(node: Node) -> Rewritten:
     if len(node.operands) != 2:
         return None
     (x, init), (out,) = node.operands, node.types
-    given = tensor(x)
+    given = tensor_of(x)
     combine = combining(node)
     if combine is None or not isinstance(out, TensorType) or given.dtype is not out.dtype:
         return None
@@ -187,14 +189,14 @@ def _made(rule: NodeRule, node: Node) -> Value:
 def reverse_nothing(node: Node) -> Rewritten:
     """reverse(x) -> x, when along dims of size 1 or none."""
     assert isinstance(node.op, Reverse)
-    shape = tensor(node.operands[0]).shape
+    shape = tensor_of(node.operands[0]).shape
     return node.operands if all(shape[d] == 1 for d in node.op.dimensions) else None
 
 
 def known_size(node: Node) -> Rewritten:
     """get_dimension_size(x) -> a constant, when the size is known."""
     assert isinstance(node.op, GetDimensionSize)
-    size = tensor(node.operands[0]).shape[node.op.dimension]
+    size = tensor_of(node.operands[0]).shape[node.op.dimension]
     if not isinstance(size, int):
         return None
     return apply(Constant(Dense(np.asarray(size, np.int32))), loc=node.loc)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-from weft.ir.module import Node
+from weft.ir.module import Node, tensor_of
 from weft.kernels.attention import Window
 from weft.ops.attention import Attention
 from weft.tile.attention.forward import Forward, ends
 from weft.tile.attention.reading import Place, Reader, RegionNodes
 from weft.tile.attention.scores import Hidden, Scores, source
-from weft.tile.drafts.draft import tensor
 from weft.tile.drafts.index import ZERO, At, Expr, Split, factor
 from weft.tile.drafts.views import lead_of
 
@@ -32,7 +31,7 @@ class _Named:
 
     def found(self) -> Forward | None:
         reader, op = self.reader, self.op
-        q, k, v = (tensor(x) for x in self.node.operands[:3])
+        q, k, v = (tensor_of(x) for x in self.node.operands[:3])
         sizes = (k.sizes[-2], k.sizes[-1], v.sizes[-1])
         if min(sizes) < 2 or not q.size or not k.size or not v.size:
             return None
@@ -93,14 +92,14 @@ class _Named:
 
     def _shared(self, heads: Expr, count: int) -> Expr:
         """The kv head of a head: its major part."""
-        shared = tensor(self.node.operands[0]).sizes[-3] // count
+        shared = tensor_of(self.node.operands[0]).sizes[-3] // count
         offset, terms = heads
         return (offset // shared, tuple([(f, s // shared) for f, s in terms if s >= shared]))
 
     def _place(self, n: int, own: tuple[Expr, ...], head: At) -> Place:
         placed = self.program.placed[self.node]
         value = self.node.operands[n]
-        at = [ZERO if size == 1 else e for size, e in zip(tensor(value).sizes, own, strict=True)]
+        at = [ZERO if size == 1 else e for size, e in zip(tensor_of(value).sizes, own, strict=True)]
         return Place(value, (*lead_of(head, placed.given[n], self.lead), *at))
 
     def _place_of_lse(self, at: At) -> Place:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from weft.ir.module import Node, Value
+from weft.ir.module import Node, Value, tensor_of
 from weft.ir.types import Array
 from weft.kernels.attention import Window
 from weft.ops.contract import Dot, DotGeneral
@@ -21,7 +21,6 @@ from weft.tile.attention.probe import Probe, rows, softmax
 from weft.tile.attention.reading import Place, Reader, RegionNodes
 from weft.tile.attention.scores import Hidden, Scores, number, scores_of, source, unscaled
 from weft.tile.attention.window import Band, Bands, hides
-from weft.tile.drafts.draft import tensor
 from weft.tile.drafts.index import Expr, factors_of
 
 FLOATS = {"f32", "f64", "bf16", "f16"}
@@ -73,7 +72,7 @@ def ends(program: RegionNodes, node: Node) -> Value:
     while (reader := program.only_reader(value)) is not None:
         if isinstance(reader.op, Convert):
             casts += 1  # a second cast would read rounded values
-            if casts > 1 or tensor(reader.results[0]).dtype.name not in FLOATS:
+            if casts > 1 or tensor_of(reader.results[0]).dtype.name not in FLOATS:
                 break
         elif not isinstance(reader.op, Transpose | Reshape):
             break
@@ -216,7 +215,7 @@ class _Search:
         return [self.reader.draft.fresh(e) for e in listed]
 
     def _dtypes(self, *places: Place) -> bool:
-        names = {tensor(p.value).dtype.name for p in places}
+        names = {tensor_of(p.value).dtype.name for p in places}
         return names <= FLOATS and (len(names) == 1 or "f64" not in names)
 
     def _seen(
@@ -227,11 +226,11 @@ class _Search:
         sizes = {f: reader.draft.size(f) for f in free}
         keys = reader.draft.size(key)
         bands = Bands(reader, sizes, key, keys)
-        bits = tensor(scores.product.value).dtype.bits
+        bits = tensor_of(scores.product.value).dtype.bits
         band, left, bias = Band(), list[Hidden](), scores.bias
         hidden = list(scores.hidden)
         if bias is not None and (as_mask := _bias_as_mask(reader, scores)) is not None:
-            boolean = tensor(as_mask.where.value).dtype.kind == "bool"
+            boolean = tensor_of(as_mask.where.value).dtype.kind == "bool"
             if boolean or bands.find(as_mask.where, not as_mask.when) is not None:
                 hidden, bias = [*hidden, as_mask], None
         for one in hidden:

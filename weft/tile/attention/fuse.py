@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from weft.ir.module import Node, Value
+from weft.ir.module import Node, Value, tensor_of
 from weft.ir.types import F32, F64, TensorType
 from weft.kernels.attention import Access, Attention, Gradients, Mask
 from weft.kernels.group import Group
@@ -19,7 +19,6 @@ from weft.tile.attention.backward import Backward, RowOperand, Written, find_bac
 from weft.tile.attention.composite import named_attention
 from weft.tile.attention.forward import Forward, find_forward
 from weft.tile.attention.reading import Place, RegionNodes
-from weft.tile.drafts.draft import tensor
 from weft.tile.drafts.index import factors_of
 from weft.tile.drafts.views import VIEWS
 
@@ -100,7 +99,7 @@ def _may_be_wide(program: RegionNodes, nodes: Iterable[Node], out: Value) -> boo
     inside = [v for node in nodes for v in node.results if v is not out and program.is_rounded(v)]
     if not program.excess_precision:
         return not inside
-    return all(tensor(v).dtype.name == "f16" and _feeds_products(program, v) for v in inside)
+    return all(tensor_of(v).dtype.name == "f16" and _feeds_products(program, v) for v in inside)
 
 
 def _feeds_products(program: RegionNodes, value: Value) -> bool:
@@ -207,11 +206,11 @@ class _Drawing:
 
     def input(self, value: Value) -> Operand:
         """An input."""
-        return Operand(tensor(value).dtype, self.program.shape(value))
+        return Operand(tensor_of(value).dtype, self.program.shape(value))
 
     def output(self, value: Value) -> Operand:
         """An output."""
-        return Operand(tensor(value).dtype, self.program.shape(value), output=True)
+        return Operand(tensor_of(value).dtype, self.program.shape(value), output=True)
 
     def lse(self) -> tuple[Value, Operand, tuple[int, ...]]:
         """The logsumexp: a value without a node, its stack, and its strides by outer dim."""
@@ -226,7 +225,7 @@ class _Drawing:
         for n in reversed(order):
             strides[n] = step
             step *= 1 if n is None else size(n)
-        held = F64 if tensor(f.q.value).dtype is F64 else F32
+        held = F64 if tensor_of(f.q.value).dtype is F64 else F32
         value = Value(TensorType(shape[lead:], held))
         return value, Operand(held, shape, output=True), tuple([strides[n] for n in self.outer])
 

@@ -11,14 +11,13 @@ from functools import cache
 
 import numpy as np
 
-from weft.ir.module import Value
+from weft.ir.module import Value, tensor_of
 from weft.ir.rule import Combine
 from weft.ir.types import Array
 from weft.ops.elementwise.convert import Convert
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant
 from weft.tile.attention.reading import Place, Reader
-from weft.tile.drafts.draft import tensor
 from weft.tile.drafts.index import Expr
 from weft.tile.drafts.pulls import combine_of
 
@@ -68,7 +67,7 @@ class Probe:
         if any(a is None for a in args):
             return None
         if isinstance(node.op, Convert):
-            kinds = tensor(node.operands[0]).dtype.kind, tensor(place.value).dtype.kind
+            kinds = tensor_of(node.operands[0]).dtype.kind, tensor_of(place.value).dtype.kind
             wanted = kinds in (("float", "float"), ("bool", "float"))
             return np.asarray(args[0], np.float64) if wanted else None
         given = np.broadcast_arrays(*[a for a in args if a is not None])
@@ -77,7 +76,7 @@ class Probe:
     def _reduced(self, place: Place) -> Array | None:
         assert place.node is not None
         how = combine_of(place.node) if len(place.node.operands) == 2 else None
-        shape = tensor(place.node.operands[0]).sizes
+        shape = tensor_of(place.node.operands[0]).sizes
         assert isinstance(place.node.op, Reduce)
         lengths = [shape[d] for d in place.node.op.folded if shape[d] > 1]
         expected = [self.reader.draft.points([e]) for e in self.row]
@@ -92,7 +91,7 @@ class Probe:
     def _along(self, place: Place) -> list[Expr]:
         """The row's indices, with size-1 dims between them."""
         assert place.node is not None and isinstance(place.node.op, Reduce)
-        shape, given = tensor(place.node.operands[0]).sizes, iter(self.row)
+        shape, given = tensor_of(place.node.operands[0]).sizes, iter(self.row)
         return [next(given) if shape[d] > 1 else (0, ()) for d in place.node.op.folded]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from weft.ir.module import Node, Value
+from weft.ir.module import Node, Value, tensor_of
 from weft.ir.op import Op
 from weft.ir.reading import reads
 from weft.kernels.kernel import is_rounded
@@ -14,7 +14,7 @@ from weft.kernels.stacked_node import StackedNode
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.elementwise.transcendental import Exponential
 from weft.ops.reduce import Reduce
-from weft.tile.drafts.draft import Draft, tensor
+from weft.tile.drafts.draft import Draft
 from weft.tile.drafts.index import ZERO, At, Expr, Split, factor, linear
 from weft.tile.drafts.products import dot_dims
 from weft.tile.drafts.views import VIEWS, lead_of, read_through, sees_through
@@ -82,11 +82,11 @@ class RegionNodes:
         """The shape of a value's stack."""
         mask = self.masks[value]
         head = [n if mask >> d & 1 else 1 for d, n in enumerate(self.sizes)]
-        return (*head, *tensor(value).sizes)
+        return (*head, *tensor_of(value).sizes)
 
     def is_rounded(self, value: Value) -> bool:
         """Whether a value must be rounded to its type before it is read."""
-        dtype = tensor(value).dtype
+        dtype = tensor_of(value).dtype
         return is_rounded(dtype, excess_precision=self.excess_precision)
 
     def only_reader(self, value: Value) -> Node | None:
@@ -142,7 +142,7 @@ class Reader:
         lead = len(self.program.sizes)
         own = place.at[lead:]
         return [
-            Place(value, (*lead_of(place.at, mask, lead), *(own if tensor(value).rank else ())))
+            Place(value, (*lead_of(place.at, mask, lead), *(own if tensor_of(value).rank else ())))
             for value, mask in zip(placed.node.operands, placed.given, strict=True)
         ]
 
@@ -152,7 +152,7 @@ class Reader:
         op, lead = placed.node.op, len(self.program.sizes)
         assert isinstance(op, Reduce)
         kept, reduced = iter(place.at[lead:]), iter(over)
-        rank = tensor(placed.node.operands[0]).rank
+        rank = tensor_of(placed.node.operands[0]).rank
         own = [next(reduced) if d in op.dimensions else next(kept) for d in range(rank)]
         heads = [lead_of(place.at, mask, lead) for mask in placed.given]
         first, start = placed.node.operands
@@ -163,8 +163,8 @@ class Reader:
         placed = self.enter(place)
         dims, (lhs, rhs) = dot_dims(placed.node), placed.node.operands
         lead, own = len(self.program.sizes), place.at[len(self.program.sizes) :]
-        left: list[Expr] = [ZERO] * tensor(lhs).rank
-        right: list[Expr] = [ZERO] * tensor(rhs).rank
+        left: list[Expr] = [ZERO] * tensor_of(lhs).rank
+        right: list[Expr] = [ZERO] * tensor_of(rhs).rank
         given = iter(own)
         for a, b in dims.batch:
             left[a] = right[b] = next(given)
@@ -174,7 +174,7 @@ class Reader:
             right[b] = next(given)
         summed = []
         for a, b in dims.contract:
-            size = tensor(lhs).sizes[a]
+            size = tensor_of(lhs).sizes[a]
             left[a] = right[b] = factor(self.draft.new(size)) if size > 1 else ZERO
             summed.append(left[a])
         heads = [lead_of(place.at, mask, lead) for mask in placed.given]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weft.ir.module import tensor_of
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Add, Divide, Multiply, Negate, Select, Subtract
 from weft.ops.shape import Constant
 from weft.tile.attention.reading import Place, Reader
-from weft.tile.drafts.draft import tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def scores_of(reader: Reader, place: Place) -> Scores | None:
 
 def _convert(reader: Reader, place: Place) -> Iterator[Scores | None]:
     (inner,) = reader.operands(place)
-    if tensor(inner.value).dtype.is_float and tensor(place.value).dtype.is_float:
+    if tensor_of(inner.value).dtype.is_float and tensor_of(place.value).dtype.is_float:
         yield scores_of(reader, inner)
 
 
@@ -144,8 +144,8 @@ def source(reader: Reader, place: Place) -> Place:
     """A place before widening casts, which change no number."""
     place = reader.through(place)
     while place.node is not None and isinstance(place.node.op, Convert):
-        given = tensor(place.node.operands[0]).dtype
-        made = tensor(place.value).dtype
+        given = tensor_of(place.node.operands[0]).dtype
+        made = tensor_of(place.value).dtype
         if not (given.is_float and given.bits >= 16 and made.bits > given.bits):
             break
         place = reader.through(reader.operands(place)[0])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.ir.module import tensor_of
 from weft.ir.types import Array
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import (
@@ -23,7 +24,6 @@ from weft.ops.elementwise.pointwise import (
 from weft.ops.shape import Constant, Iota
 from weft.tile.attention.reading import Place, Reader
 from weft.tile.attention.scores import number
-from weft.tile.drafts.draft import tensor
 from weft.tile.drafts.index import Expr, plus, times
 
 LIMIT = 1 << 24  # elements of a constant that are compared one by one
@@ -111,7 +111,7 @@ class Bands:
         node = place.node
         if node is None or node not in self.reader.program.placed:
             return None
-        if not tensor(place.value).dtype.is_integer:
+        if not tensor_of(place.value).dtype.is_integer:
             return None
         match node.op:
             case Iota(iota_dimension=dim):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.ir.module import Node, Value
-from weft.ir.types import TensorType
 from weft.kernels.kernel import Affine, Guard, Step
 from weft.tile.drafts.index import At, Bound, Expr, Split, always, factor, factors_of, limits
 
@@ -206,9 +205,3 @@ class Draft:
     def volume(self) -> int:
         """The number of points of the first output."""
         return math.prod(self.sizes[n] for n in self.root)
-
-
-def tensor(value: Value) -> TensorType:
-    """The type of a value that is a tensor."""
-    assert isinstance(value.type, TensorType), f"{value!r} is no tensor"
-    return value.type

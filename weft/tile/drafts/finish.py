@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from weft.ir.module import Value
+from weft.ir.module import Value, tensor_of
 from weft.kernels.group import Group
 from weft.kernels.kernel import (
     Affine,
@@ -23,7 +23,7 @@ from weft.kernels.kernel import (
     Store,
 )
 from weft.target import Target
-from weft.tile.drafts.draft import Draft, Terms, tensor
+from weft.tile.drafts.draft import Draft, Terms
 from weft.tile.drafts.index import At, Expr, factors_of, linear
 
 ShapeOf = Callable[[Value], tuple[int, ...]]
@@ -36,8 +36,8 @@ def finished(draft: Draft, shape: ShapeOf, target: Target) -> Group:
     numbering = _factors(draft)
     steps = _steps(draft, inputs, outputs, numbering, shape)
     operands = tuple(
-        [Operand(tensor(v).dtype, shape(v)) for v in inputs]
-        + [Operand(tensor(v).dtype, shape(v), output=True) for v in outputs]
+        [Operand(tensor_of(v).dtype, shape(v)) for v in inputs]
+        + [Operand(tensor_of(v).dtype, shape(v), output=True) for v in outputs]
     )
     stored = factors_of([e for _, n in draft.outputs for e in draft.at(n)])
     factors = tuple(
@@ -120,7 +120,7 @@ def _steps(
             made: Step = Load(
                 operands[value],
                 terms.affine(place),
-                tensor(value).dtype,
+                tensor_of(value).dtype,
                 terms.guards(bounds),
                 shifts,
             )

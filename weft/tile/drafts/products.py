@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from weft.ir.module import Node
+from weft.ir.module import Node, tensor_of
 from weft.ir.op import Op
 from weft.ir.types import DType, TensorType
 from weft.kernels import kernel as k
@@ -13,7 +13,7 @@ from weft.ops.contract import Dot, DotDims, DotGeneral
 from weft.ops.convolution import Convolution
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Multiply
-from weft.tile.drafts.draft import Definition, Draft, Terms, tensor
+from weft.tile.drafts.draft import Definition, Draft, Terms
 from weft.tile.drafts.index import ZERO, At, Expr, factor, factors_of, plus, times
 from weft.tile.drafts.lookup import chosen, same_as
 from weft.tile.drafts.pulls import Pull
@@ -25,10 +25,10 @@ def contraction(pull: Pull) -> Definition:
     dims, (lhs, rhs) = dot_dims(node), node.operands[:2]
     batch = len(dims.lhs_batching_dimensions)
     own = pull.at[lead:]
-    left, right = _sides(own, dims, tensor(lhs).rank, tensor(rhs).rank, batch)
+    left, right = _sides(own, dims, tensor_of(lhs).rank, tensor_of(rhs).rank, batch)
     over: set[int] = set()
     for a, b in zip(dims.lhs_contracting_dimensions, dims.rhs_contracting_dimensions, strict=True):
-        left[a] = right[b] = _summed(draft, tensor(lhs).sizes[a])
+        left[a] = right[b] = _summed(draft, tensor_of(lhs).sizes[a])
         over |= factors_of([left[a]])
     a, b = pull.operand(0, left), pull.operand(1, right)
     met = factors_of((*draft.at(a), *draft.at(b)))
@@ -45,8 +45,8 @@ def outer(pull: Pull) -> Definition:
     draft, dims, (lhs, rhs) = pull.draft, dot_dims(pull.node), pull.node.operands[:2]
     batch, dtype = len(dims.lhs_batching_dimensions), pull.dtype
     own = pull.at[pull.lead :]
-    sides = _sides(own, dims, tensor(lhs).rank, tensor(rhs).rank, batch)
-    given, held = tensor(lhs).dtype, k.held_in(dtype)
+    sides = _sides(own, dims, tensor_of(lhs).rank, tensor_of(rhs).rank, batch)
+    given, held = tensor_of(lhs).dtype, k.held_in(dtype)
     found = [_converted(draft, pull.operand(n, at), given, held) for n, at in enumerate(sides)]
     made = Definition(tuple(found), lambda numbers, terms: k.Apply(Multiply(), numbers, held))
     return same_as(_converted(draft, draft.anonymous(made), held, dtype))
@@ -67,12 +67,12 @@ def convolution(pull: Pull) -> Definition:
     op, node, draft, lead = pull.node.op, pull.node, pull.draft, pull.lead
     assert isinstance(op, Convolution)
     dims, (lhs, rhs) = op.dimension_numbers, node.operands
-    window, own = op.window(tensor(rhs)), pull.at[lead:]
-    left: list[Expr] = [ZERO] * tensor(lhs).rank
-    right: list[Expr] = [ZERO] * tensor(rhs).rank
+    window, own = op.window(tensor_of(rhs)), pull.at[lead:]
+    left: list[Expr] = [ZERO] * tensor_of(lhs).rank
+    right: list[Expr] = [ZERO] * tensor_of(rhs).rank
     left[dims.input_batch_dimension] = own[dims.output_batch_dimension]
     right[dims.kernel_output_feature_dimension] = own[dims.output_feature_dimension]
-    features = tensor(lhs).sizes[dims.input_feature_dimension]
+    features = tensor_of(lhs).sizes[dims.input_feature_dimension]
     depth = _summed(draft, features)
     left[dims.input_feature_dimension] = right[dims.kernel_input_feature_dimension] = depth
     over = factors_of([depth])
@@ -85,11 +85,11 @@ def convolution(pull: Pull) -> Definition:
         is_reversed = op.window_reversal is not None and op.window_reversal[n]
         tap = times(inside, -1, size - 1) if is_reversed else inside
         right[dims.kernel_spatial_dimensions[n]] = tap
-    bounds = draft.inside(left, tensor(lhs).sizes)
+    bounds = draft.inside(left, tensor_of(lhs).sizes)
     a, b = pull.operand(0, left, bounds), pull.operand(1, right)
     met = factors_of((*draft.at(a), *draft.at(b), *(e for e, _, _ in draft.bounds(a))))
     if bounds:
-        dtype = tensor(lhs).dtype
+        dtype = tensor_of(lhs).dtype
         nothing = draft.anonymous(Definition((), lambda numbers, terms: k.Fill(0, dtype)))
         draft.upstream.add(a)
         a = draft.anonymous(chosen(bounds, a, nothing, dtype))
@@ -158,7 +158,7 @@ def _sides(
 def dot_dims(node: Node) -> DotDims:
     """The dimension numbers of a contraction, as in dot_general."""
     if isinstance(node.op, Dot):
-        return node.op.dims(tensor(node.operands[0]).rank)
+        return node.op.dims(tensor_of(node.operands[0]).rank)
     assert isinstance(node.op, DotGeneral)
     return node.op.dot_dimension_numbers
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
 
-from weft.ir.module import Node, Value
+from weft.ir.module import Node, Value, tensor_of
 from weft.ir.op import Op
 from weft.ir.rule import Combine
 from weft.ir.types import DType, TensorType
@@ -21,7 +21,7 @@ from weft.ops.index import Gather, gather_windows
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, DynamicSlice, Pad
-from weft.tile.drafts.draft import Definition, Draft, Terms, tensor
+from weft.tile.drafts.draft import Definition, Draft, Terms
 from weft.tile.drafts.index import ZERO, At, Bound, Expr, factor, factors_of, plus, times
 from weft.tile.drafts.lookup import chosen, looked_up, position, same_as
 from weft.tile.drafts.picks import pick_of
@@ -55,7 +55,7 @@ class Pull:
     @property
     def dtype(self) -> DType:
         """The element type of the result."""
-        return tensor(self.node.results[self.result]).dtype
+        return tensor_of(self.node.results[self.result]).dtype
 
     def operand(self, index: int, own: Sequence[Expr], bounds: tuple[Bound, ...] = ()) -> int:
         """An operand at indices of its own dims."""
@@ -73,7 +73,7 @@ def elementwise(pull: Pull) -> Definition:
     # steps hold no shapes, so that kernels of different shapes share ops
     op = pull.node.op.local((), (TensorType((), dtype),))
     args = [
-        pull.operand(n, own if tensor(v).rank else ()) for n, v in enumerate(pull.node.operands)
+        pull.operand(n, own if tensor_of(v).rank else ()) for n, v in enumerate(pull.node.operands)
     ]
     return Definition(tuple(args), lambda numbers, terms: k.Apply(op, numbers, dtype))
 
@@ -98,7 +98,7 @@ def pad(pull: Pull) -> Definition:
     """The operand inside, the padding value elsewhere."""
     op, dtype, draft = pull.node.op, pull.dtype, pull.draft
     assert isinstance(op, Pad)
-    shape = tensor(pull.node.operands[0]).sizes
+    shape = tensor_of(pull.node.operands[0]).sizes
     own = tuple(
         [
             times(e, 1, -low)
@@ -122,7 +122,7 @@ def concatenate(pull: Pull) -> Definition:
     begin = 0
     parts: list[tuple[tuple[Bound, ...], int]] = []
     for n, value in enumerate(pull.node.operands):
-        size = tensor(value).sizes[op.dimension]
+        size = tensor_of(value).sizes[op.dimension]
         if size:
             own[op.dimension] = times(where, 1, -begin)
             bounds = draft.needed(((where, begin, begin + size),))
@@ -138,7 +138,7 @@ def dynamic_slice(pull: Pull) -> Definition:
     """The operand at dynamic start indices."""
     op = pull.node.op
     assert isinstance(op, DynamicSlice)
-    shape = tensor(pull.node.operands[0]).sizes
+    shape = tensor_of(pull.node.operands[0]).sizes
     own = list(pull.at[pull.lead :])
     for dim, (size, length) in enumerate(zip(shape, op.slice_sizes, strict=True)):
         if size != length:
@@ -152,7 +152,7 @@ def gather(pull: Pull) -> Definition:
     op, lead = pull.node.op, pull.lead
     assert isinstance(op, Gather)
     value, indices = pull.node.operands
-    shape, windows = tensor(value).sizes, gather_windows(op.dimension_numbers)
+    shape, windows = tensor_of(value).sizes, gather_windows(op.dimension_numbers)
     own = pull.at[lead:]
     rows = [own[d] for d in windows.batch(len(own))]
     where = list(rows)
@@ -165,7 +165,7 @@ def gather(pull: Pull) -> Definition:
     for n, dim in enumerate(windows.start_map):
         if shape[dim] != op.slice_sizes[dim]:
             where[windows.vector] = (n, ())
-            start = pull.operand(1, where[: tensor(indices).rank])
+            start = pull.operand(1, where[: tensor_of(indices).rank])
             later = pull.draft.known_later(start, shape[dim] - op.slice_sizes[dim])
             at[dim] = plus(at[dim], later)
     return same_as(pull.operand(0, at))
@@ -175,7 +175,7 @@ def reduce(pull: Pull) -> Definition:
     """A reduction along the draft's row factors."""
     op, node, dtype = pull.node.op, pull.node, pull.dtype
     assert isinstance(op, Reduce)
-    shape = tensor(node.operands[0]).sizes
+    shape = tensor_of(node.operands[0]).sizes
     over = row_factors(pull.draft, pull.at, [shape[d] for d in op.folded])
     assert over is not None, "the rows match"
     own, kept, reduced = [], iter(pull.at[pull.lead :]), iter(over)
@@ -299,7 +299,7 @@ def reduce_scatter(pull: Pull) -> Definition:
     assert how is not None
     at = list(pull.at)
     dim = pull.lead + op.scatter_dimension
-    length = tensor(pull.node.results[pull.result]).sizes[op.scatter_dimension]
+    length = tensor_of(pull.node.results[pull.result]).sizes[op.scatter_dimension]
     at[dim] = plus(times(index_along(pull.at, along, pull.sizes), length), at[dim])
     return _summed_up(pull, at, how)
 

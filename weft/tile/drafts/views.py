@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from weft.ir.module import Node, Value
+from weft.ir.module import Node, Value, tensor_of
 from weft.ir.op import Op
 from weft.kernels.stacked_node import StackedNode
 from weft.ops.control import OptimizationBarrier
@@ -18,7 +18,7 @@ from weft.ops.distributed.collective import (
 from weft.ops.distributed.local import AllSlice, PermuteAlongAxes
 from weft.ops.shape import Broadcast, BroadcastInDim, Reshape, Reverse, Transpose
 from weft.ops.slicing import Slice
-from weft.tile.drafts.draft import Draft, tensor
+from weft.tile.drafts.draft import Draft
 from weft.tile.drafts.index import ZERO, At, Expr, Split, plus, reshaped, taken_apart, times
 
 Read: TypeAlias = tuple[Value, At]
@@ -72,7 +72,7 @@ def _broadcast_in_dim(
 ) -> Read:
     lead, op = len(sizes), placed.node.op
     assert isinstance(op, BroadcastInDim)
-    shape = tensor(placed.node.operands[0]).sizes
+    shape = tensor_of(placed.node.operands[0]).sizes
     own = [
         ZERO if size == 1 else at[lead + target]
         for size, target in zip(shape, op.broadcast_dimensions, strict=True)
@@ -93,7 +93,7 @@ def _reshape(
     placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read | Split | None:
     lead, node = len(sizes), placed.node
-    shape, to = tensor(node.results[0]).sizes, tensor(node.operands[0]).sizes
+    shape, to = tensor_of(node.results[0]).sizes, tensor_of(node.operands[0]).sizes
     own = reshaped(at[lead:], shape, to, draft.size)
     return _operand(placed, at, own, lead) if isinstance(own, tuple) else own
 
@@ -111,7 +111,7 @@ def _slice(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequen
 def _reverse(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
     lead, op = len(sizes), placed.node.op
     assert isinstance(op, Reverse)
-    shape = tensor(placed.node.operands[0]).sizes
+    shape = tensor_of(placed.node.operands[0]).sizes
     own = [
         times(expr, -1, size - 1) if dim in op.dimensions else expr
         for dim, (expr, size) in enumerate(zip(at[lead:], shape, strict=True))
@@ -130,7 +130,7 @@ def _all_gather(
     """The devices' pieces concatenated along a dim: the index determines the device."""
     lead, op = len(sizes), placed.node.op
     assert isinstance(op, AllGather)
-    length = tensor(placed.node.operands[result]).sizes[op.all_gather_dim]
+    length = tensor_of(placed.node.operands[result]).sizes[op.all_gather_dim]
     found = _whose(placed, at, lead + op.all_gather_dim, length, draft, sizes)
     if not isinstance(found, tuple):
         return found
@@ -144,7 +144,7 @@ def _all_to_all(
     lead, op = len(sizes), placed.node.op
     assert isinstance(op, AllToAll) and placed.along is not None
     split, concat = lead + op.split_dimension, lead + op.concat_dimension
-    made = tensor(placed.node.results[result]).sizes
+    made = tensor_of(placed.node.results[result]).sizes
     length = made[op.concat_dimension] // op.split_count
     found = _whose(placed, at, concat, length, draft, sizes)
     if not isinstance(found, tuple):
@@ -165,7 +165,7 @@ def _all_slice(
     assert placed.along is not None
     axes = iter(placed.along)
     own: list[Expr] = []
-    whole, piece = tensor(node.operands[0]).sizes, tensor(node.results[0]).sizes
+    whole, piece = tensor_of(node.operands[0]).sizes, tensor_of(node.results[0]).sizes
     for expr, size, part in zip(at[lead:], whole, piece, strict=True):
         mine, count = ZERO, 1
         while count * part < size:
@@ -194,7 +194,7 @@ def stays(placed: StackedNode) -> bool:
 
 def divides(node: Node) -> bool:
     """Whether the sizes divide evenly, without padding."""
-    whole, piece = tensor(node.operands[0]).sizes, tensor(node.results[0]).sizes
+    whole, piece = tensor_of(node.operands[0]).sizes, tensor_of(node.results[0]).sizes
     return all(b and a % b == 0 for a, b in zip(whole, piece, strict=True))
 
 

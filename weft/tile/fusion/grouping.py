@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from weft.ir.module import Node, Value
+from weft.ir.module import Node, Value, tensor_of
 from weft.ir.reading import reads
 from weft.ir.types import TensorType
 from weft.kernels.group import Group
@@ -24,7 +24,7 @@ from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, Pad
 from weft.target import Target
-from weft.tile.drafts.draft import Draft, tensor
+from weft.tile.drafts.draft import Draft
 from weft.tile.drafts.index import At, Bound, Split, covers, factors_of, limits
 from weft.tile.drafts.lookup import same_as
 from weft.tile.drafts.picks import counts, pick_of
@@ -431,7 +431,7 @@ class Grouping:
         if value in self.light:
             return True
         points = draft.points(draft.at(numbers[0]))
-        large = [v for v in placed.node.operands if v not in self.light and tensor(v).rank]
+        large = [v for v in placed.node.operands if v not in self.light and tensor_of(v).rank]
         if points > self.elements(value) or len(large) > 1:
             return False
         return not any(self._is_product(v) for v in large)  # cheaper as that one's epilogue
@@ -445,7 +445,7 @@ class Grouping:
         points = sum(_points(draft, order, n) for n in numbers)
         if points <= self.elements(value):
             return True
-        size = self.elements(value) * tensor(value).dtype.numpy.itemsize
+        size = self.elements(value) * tensor_of(value).dtype.numpy.itemsize
         return is_simple(placed.node) and size <= self.limits.near
 
     # Shapes
@@ -454,7 +454,7 @@ class Grouping:
         """The shape of a value's stack."""
         mask = self.masks[value]
         head = [n if mask >> d & 1 else 1 for d, n in enumerate(self.sizes)]
-        return (*head, *tensor(value).sizes)
+        return (*head, *tensor_of(value).sizes)
 
     def elements(self, value: Value) -> int:
         """The number of elements of a value's stack."""

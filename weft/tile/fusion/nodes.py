@@ -1,14 +1,13 @@
-"""Predicates of single nodes for grouping."""
+"""Predicates of single nodes for grouping, and reasons why a target cannot compute a node."""
 
 from __future__ import annotations
 
 from functools import cache
 
-from weft.ir.module import Node
+from weft.ir.module import Node, tensor_of
 from weft.ir.types import TensorType, Type
 from weft.ops.elementwise.convert import Convert
 from weft.target import Target
-from weft.tile.drafts.draft import tensor
 from weft.tile.drafts.pulls import REDUCTIONS
 
 
@@ -24,13 +23,13 @@ def _is_dense(type: Type) -> bool:
 
 def element_by_element(node: Node) -> bool:
     """Whether every operand has the result's shape, or is a scalar."""
-    shape = tensor(node.results[0]).shape
-    return all(tensor(v).shape in (shape, ()) for v in node.operands)
+    shape = tensor_of(node.results[0]).shape
+    return all(tensor_of(v).shape in (shape, ()) for v in node.operands)
 
 
 def plain_product(node: Node) -> bool:
     """Whether a contraction has operands of one numeric element type."""
-    lhs, rhs = (tensor(v).dtype for v in node.operands)
+    lhs, rhs = (tensor_of(v).dtype for v in node.operands)
     return lhs is rhs and not lhs.is_complex and lhs.kind != "bool"
 
 
@@ -44,7 +43,7 @@ def widens(node: Node) -> bool:
     """Whether a node is a widening cast."""
     if not isinstance(node.op, Convert):
         return False
-    given, made = tensor(node.operands[0]).dtype, tensor(node.results[0]).dtype
+    given, made = tensor_of(node.operands[0]).dtype, tensor_of(node.results[0]).dtype
     return given.bits < made.bits
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from weft.ir.module import tensor_of
 from weft.kernels.stacked_node import StackedNode
 from weft.ops.reduce import Reduce
 from weft.target import Limits
-from weft.tile.drafts.draft import Draft, tensor
+from weft.tile.drafts.draft import Draft
 from weft.tile.drafts.index import factors_of
 
 
@@ -21,7 +22,7 @@ def rows_fit(placed: StackedNode, number: int, draft: Draft, limits: Limits) -> 
         return not draft.rows and used == set(draft.root)
     if used & set(draft.rows):
         return False
-    shape = tensor(placed.node.operands[0]).sizes
+    shape = tensor_of(placed.node.operands[0]).sizes
     dims = placed.node.op.folded
     free = [f for f in (draft.rows or draft.root) if f not in used]
     if not free:
