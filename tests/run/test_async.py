@@ -136,7 +136,7 @@ def test_a_saved_program_is_loaded_by_every_process(tmp_path: Path):
     assert made is not None
     save(file, made, whole.signature, "weft")
     assert open_container(file).features == ("asynchronous",)
-    with pytest.raises(WeftError, match="has devices in other processes"):
+    with pytest.raises(WeftError, match="spans several processes"):
         weft.load(file)
     local = whole.program.module
     processes, pieces = Processes(local, stacked), cut(local, arguments(module, 0))

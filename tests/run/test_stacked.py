@@ -222,14 +222,14 @@ def test_the_pipeline_makes_one_executable_for_all_processes():
         made = compile_module(module, stacked=stacked, process=boxes.process(device))
         assert made.text("tiled", locations=True) == tiled
         assert made.local.stack_dims.absent == (0,)
-    with pytest.raises(WeftError, match="has devices in other processes"):
+    with pytest.raises(WeftError, match="spans several processes"):
         compile_module(module, stacked=stacked)
 
 
 def test_a_program_that_is_not_told_who_it_is():
     module = along(program(LOOP.format(work=SCALE)), [("a", "b"), ("a",)])
     for process in (None, Mailboxes().process(6), Mailboxes().process(-1)):
-        with pytest.raises(WeftError, match="has devices in other processes"):
+        with pytest.raises(WeftError, match="spans several processes"):
             local_program(module, stacked=[Axis("b")], process=process)
 
 
