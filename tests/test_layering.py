@@ -86,6 +86,7 @@ OPTIONAL = {
     },
     "llvmlite": {"emit/llvm/jit/machine_code.py", "emit/llvm/jit/processor.py"},
     "triton": set[str](),
+    "pynvml": {"machine/here.py"},
     "ray": set[str](),
     "grpc": set[str](),
     "rich": {

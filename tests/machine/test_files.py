@@ -68,10 +68,10 @@ def test_the_users_folder_comes_first(tmp_path, monkeypatch):
     folder = user_folder()
     assert folder == tmp_path / "weft" / "machines"
     folder.mkdir(parents=True)
-    (folder / "host.toml").write_text('based_on = "host"\n[rates]\nf32 = ["290G", "measured"]\n')
-    assert dict(machine("host").rates)["f32"] == 290e9
-    assert dict(HOST.rates)["f32"] != 290e9, "what Weft brings along stays as it is"
-    assert dict(machine("4xhost").rates)["f32"] == 290e9
+    (folder / "host.toml").write_text('based_on = "host"\n[rates]\nf32 = ["321G", "measured"]\n')
+    assert dict(machine("host").rates)["f32"] == 321e9
+    assert dict(HOST.rates)["f32"] != 321e9, "what Weft brings along stays as it is"
+    assert dict(machine("4xhost").rates)["f32"] == 321e9
 
 
 @pytest.mark.parametrize(

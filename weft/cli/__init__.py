@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import weft
 from weft.cli.commands import (
     cache,
+    calibrate,
     check,
     conformance,
     cost,
@@ -17,6 +18,7 @@ from weft.cli.commands import (
     evaluate,
     kernels,
     knobs,
+    machine,
     machines,
     ops,
     opt,
@@ -43,6 +45,8 @@ COMMANDS = (
     why,
     kernels,
     machines,
+    machine,
+    calibrate,
     cost,
     ops,
     cache,

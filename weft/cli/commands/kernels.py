@@ -28,7 +28,7 @@ from weft.kernels.single_node import SingleNode
 from weft.kernels.text import kernel_text
 from weft.kernels.work import work_of
 from weft.knobs import TUNES
-from weft.machine import HOST, Machine
+from weft.machine import HOST, Machine, machine
 from weft.ops.shape import Constant
 from weft.run.parts import Part, measured_parts, parts_of
 from weft.target import Target
@@ -74,7 +74,7 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one kernel."""
-    chosen = chosen_machine(arguments) or HOST
+    chosen = chosen_machine(arguments) or machine(HOST.name)
     whole: float | None = None
     compiled, values = compiled_program(arguments)
     program = compiled.program.local

@@ -31,21 +31,14 @@ def add(commands: Subparsers) -> None:
         commands,
         run,
         "machines",
-        "List the machines that --machine takes, or show all numbers of one, each with where it "
-        "comes from: measured, published or guessed.",
-        "weft machines '32x(8xh200)@400G'",
-    )
-    parser.add_argument(
-        "name", nargs="?", metavar="MACHINE", help="a name, 8xh100, 32x(8xh200)@400G or a TOML file"
+        "List the machines that --machine takes; `weft machine NAME` shows all numbers of one.",
+        "weft machines --json",
     )
     parser.add_argument("--json", action="store_true", help="print them as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the table, or one machine."""
-    if arguments.name is not None:
-        show(machine(arguments.name), as_json=arguments.json)
-        return 0
+    """Show the table."""
     found = [machine(name) for name in dict.fromkeys((*MACHINES, *user_files()))]
     if arguments.json:
         print_json([machine_json(one) for one in found])

@@ -18,7 +18,7 @@ from weft.emit.numpy import Numpy
 from weft.errors import WeftError
 from weft.executable.memory import MemoryUse
 from weft.ir.module import Module
-from weft.machine import HOST, Machine, bytes_text
+from weft.machine import HOST, Machine, bytes_text, machine
 from weft.optimize import (
     LEVELS,
     PASSES,
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error("the following arguments are required: FILE|script.py:function")
     if arguments.passes and arguments.level is not None:
         arguments.parser.error("--pass names the passes to run, so it goes without a level")
-    chosen = chosen_machine(arguments) or HOST
+    chosen = chosen_machine(arguments) or machine(HOST.name)
     options = PassOptions(chosen, **chosen_numbers(arguments))
     passes = named(arguments.passes) if arguments.passes else steps(chosen_level(arguments))
     module = local_program(arguments.program, arguments.mesh, arguments.rules)

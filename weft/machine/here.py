@@ -1,0 +1,161 @@
+"""The machine that this process runs on: its GPUs by NVML, or else its processor."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from weft.machine.known import MACHINES, machine
+from weft.machine.machine import Figure, Machine
+
+# What NVML calls a device, the most particular first, and the machine that it is one of.
+_NAMES = {
+    "GB300": "gb300",
+    "GB200": "gb200",
+    "B300": "gb300",
+    "B200": "b200",
+    "H200": "h200",
+    "H100": "h100",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU as its driver describes it."""
+
+    name: str
+    memory: int  # bytes
+    capability: str
+    fabric: str = ""  # cluster and clique of NVLink over several hosts; empty without one
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """A machine, and what was found on the way to it."""
+
+    machine: Machine
+    devices: tuple[Gpu, ...]
+    notes: tuple[str, ...]
+
+
+def machine_here() -> Here:
+    """This machine: a known one with what the driver says, or the host and why it is only that."""
+    devices, notes = gpus()
+    if not devices:
+        return Here(_host(), (), tuple(notes))
+    first = devices[0]
+    known = next((name for text, name in _NAMES.items() if text in first.name), None)
+    if known is None:
+        notes.append(f"{first.name} is not among the known machines; costed as h100")
+    domains, how = fast_domains(devices)
+    notes.append(how)
+    base = MACHINES[known or "h100"]
+    figures = tuple(
+        Figure(f.key, "measured", "as the driver says") if f.key == "device.memory" else f
+        for f in base.figures
+    )
+    found = replace(
+        base,
+        name=f"{len(devices)}x{known or first.name}",
+        memory=min(device.memory for device in devices),
+        capability=first.capability,
+        figures=figures,
+    )
+    return Here(found.with_domains(domains), devices, tuple(notes))
+
+
+def fast_domains(devices: Sequence[Gpu]) -> tuple[list[int], str]:
+    """The fast domain of every device: by fabric, if every one of them has one, else by host."""
+    if all(device.fabric for device in devices):
+        keys, how = [device.fabric for device in devices], "fast domains are by NVLink fabric"
+    else:
+        keys, how = [device.host for device in devices], "fast domains are by host: no fabric ids"
+    order = [*dict.fromkeys(keys)]
+    return [order.index(key) for key in keys], how
+
+
+def gpus() -> tuple[tuple[Gpu, ...], list[str]]:
+    """The GPUs that NVML lists, or why there are none."""
+    try:
+        import pynvml
+    except ImportError:
+        if not Path("/proc/driver/nvidia/version").exists():
+            return (), ["no NVIDIA driver is loaded: this is a machine without GPUs"]
+        text = "an NVIDIA driver is loaded, but its Python package is missing"
+        return (), [f"{text}: pip install nvidia-ml-py"]
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return (), [
+            f"NVML does not start ({error}): load the NVIDIA driver (nvidia-smi tells the same), "
+            "or give a container its GPUs (docker run --gpus all)"
+        ]
+    try:
+        notes: list[str] = []
+        count = pynvml.nvmlDeviceGetCount()
+        found = [_device(pynvml, pynvml.nvmlDeviceGetHandleByIndex(n), notes) for n in range(count)]
+        return tuple(found), [*dict.fromkeys(notes)] if count else ["the driver lists no GPU"]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _device(nvml: Any, handle: Any, notes: list[str]) -> Gpu:
+    name = nvml.nvmlDeviceGetName(handle)
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return Gpu(
+        name.decode() if isinstance(name, bytes) else str(name),
+        int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        f"{major}.{minor}",
+        _fabric(nvml, handle, notes),
+        socket.gethostname(),
+    )
+
+
+def _fabric(nvml: Any, handle: Any, notes: list[str]) -> str:
+    """Cluster and clique of a device; empty where there is none, or the driver is too old."""
+    try:
+        if hasattr(nvml, "nvmlDeviceGetGpuFabricInfoV"):
+            info = nvml.c_nvmlGpuFabricInfoV_t()
+            nvml.nvmlDeviceGetGpuFabricInfoV(handle, nvml.byref(info))
+        else:
+            info = nvml.nvmlDeviceGetGpuFabricInfo(handle)
+    except (nvml.NVMLError, AttributeError, TypeError):
+        notes.append("the driver is too old to tell NVLink fabrics; devices are grouped by host")
+        return ""
+    cluster = bytes(info.clusterUuid) if not isinstance(info.clusterUuid, str) else b""
+    return f"{cluster.hex()}/{info.cliqueId}" if any(cluster) else ""
+
+
+def _host() -> Machine:
+    """The host, as it was calibrated or as it is shipped, with this computer's memory."""
+    base = machine("host")
+    size = memory_here()
+    if size is None:
+        return base
+    figure = Figure("device.memory", "measured", "as the system says")
+    figures = tuple(figure if f.key == figure.key else f for f in base.figures)
+    return replace(base, memory=size, figures=figures)
+
+
+def memory_here() -> int | None:
+    """The bytes of this computer's memory, where the system tells them."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def processor_here() -> str:
+    """The name of this computer's processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
