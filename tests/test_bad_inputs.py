@@ -48,12 +48,12 @@ def anything(x, **given):
         (lambda: weft.parse("a\0b"), "cannot read a\0b: embedded null byte", "give the path"),
         (
             lambda: weft.evaluate(ADD, X),
-            "evaluate was given str, which is not a module",
+            "evaluate: str is not a module",
             "weft.parse",
         ),
         (lambda: weft.compile(double, X, machine=3), "machine=3 is not a machine", "host, h100"),
         (lambda: weft.compile(ADD, static_argnums=0), "static_argnums of a module", "leave it out"),
-        (lambda: weft.compile(ADD, X, X), "the program takes 1 arguments, 2 given", "one array"),
+        (lambda: weft.compile(ADD, X, X), "the program takes 1 arguments, not 2", "one array"),
         (lambda: weft.compile(ADD, in_sharding=P()), "no option 'in_sharding'", "in_shardings?"),
         (
             lambda: weft.compile(double, X, in_sharding=P("data")),

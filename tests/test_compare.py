@@ -47,7 +47,7 @@ def test_nothing_differs_in_the_corpus(name):
     module = shard(annotated(name, "2x4", annotation))
     arrays = random_arguments(module.function("main").arg_types, 0)
     found = compare_every_op(module, arrays)
-    assert isinstance(found, int), found.told()
+    assert isinstance(found, int), found.located()
     assert found > 0
 
 
@@ -66,7 +66,7 @@ def test_the_first_value_that_differs_is_named(program, monkeypatch):
     found = compare_every_op(module, arrays)
     assert isinstance(found, Difference)
     assert found.name == "%1" and found.relative > 0.5
-    assert "tensor<8x8xf32>" in found.told() and "-->" in found.told()
+    assert "tensor<8x8xf32>" in found.located() and "-->" in found.located()
 
 
 def test_intermediates_are_remembered(program, tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ def test_a_value_that_is_not_rounded_is_found(chain, monkeypatch):
     found = chain()
     assert isinstance(found, KernelDifference)
     assert found.step is not None and found.step.name == "%3" and "stablehlo.convert" in found.node
-    assert "convert" in found.kernel and "-->" in found.told()
+    assert "convert" in found.kernel and "-->" in found.located()
 
 
 def test_the_first_step_that_differs_is_named(chain, monkeypatch):
@@ -51,7 +51,7 @@ def test_the_first_step_that_differs_is_named(chain, monkeypatch):
     found = chain()
     assert isinstance(found, KernelDifference)
     assert found.result.name == "%5" and found.step is not None and found.step.name == "%4"
-    assert "stablehlo.tanh" in found.told()
+    assert "stablehlo.tanh" in found.located()
 
 
 CORPUS = {"mlp": "tensor", "loops": "both", "sorts": "both", "experts": "experts"}
@@ -67,7 +67,7 @@ def test_nothing_differs_in_the_corpus(name):
     module = made.program.stage("captured")
     arrays = random_arguments(module.function("main").arg_types, 0)
     found = compare_kernels(made.program.local, arrays)
-    assert isinstance(found, Checked), found.told()
+    assert isinstance(found, Checked), found.located()
     assert found.values >= found.launches > 0 and not found.skipped
 
 

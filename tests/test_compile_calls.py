@@ -146,7 +146,7 @@ def test_a_module_checks_its_arguments_every_time():
             compiled(put(X[:2]))
         with pytest.raises(WeftError, match="float64"):
             compiled(put(X.astype(np.float64)))
-        with pytest.raises(WeftError, match="1 arguments, 2 given"):
+        with pytest.raises(WeftError, match="1 arguments, not 2"):
             compiled(x, x)
         with pytest.raises(WeftError, match="no names"):
             compiled(x=x)

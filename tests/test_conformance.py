@@ -94,7 +94,7 @@ def test_the_only_function_may_have_any_name(case):
     assert case(BAD.replace("@main", "@x")).status == "fail"
     outcome = case("func.func @x(%a: tensor<i32>) { return }\n")
     assert outcome.status == "refused"
-    assert "@x takes 1 arguments, and a conformance case has none" in outcome.detail
+    assert "@x takes 1 arguments, but a conformance case has none" in outcome.detail
 
 
 def test_what_does_not_parse_fails(case):

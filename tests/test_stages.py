@@ -55,7 +55,7 @@ def test_a_pipeline_stops_after_any_stage(to: str) -> None:
     assert program.text(to)
     later = STAGES[STAGES.index(to) + 1 :]
     for stage in later:
-        with pytest.raises(WeftError, match="no stage"):
+        with pytest.raises(WeftError, match="unknown stage"):
             program.text(stage)
     assert (program.loaded is None) is bool(later)
 

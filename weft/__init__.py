@@ -1,7 +1,7 @@
 """Weft compiles and runs PyTorch and JAX programs on many devices, in Python.
 
-What it exports is imported when it is first used: a JAX program that only asks for devices does not
-wait for the compiler.
+Exports are imported on first use: a JAX program that only lists devices does not wait for the
+compiler.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft.array import Array, devices, put
     from weft.capture import constrain, parse
-    from weft.compiled import Compiled, compile  # noqa: A004  # the word users know
+    from weft.compiled import Compiled, compile  # noqa: A004  # the usual name
     from weft.errors import Unsupported, WeftError
     from weft.evaluate import evaluate
     from weft.ir.module import Module
@@ -45,7 +45,7 @@ __all__ = [
     "train_step",
 ]
 
-# Where each exported name comes from.
+# The module of each exported name.
 _HOMES = {
     "Array": "weft.array",
     "Compiled": "weft.compiled",
@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _compute(op: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
-    """What computes the operators of arrays, which the compiler does."""
+    """Compute an operator of arrays, by the compiler."""
     from weft.eager import compute
 
     return compute(op, args, options)
@@ -89,7 +89,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """The package, in which the module `weft.evaluate` does not hide the function of that name."""
+    """The package class, so that the module `weft.evaluate` does not shadow the function."""
 
     @property
     def evaluate(self) -> Any:
@@ -98,7 +98,7 @@ class _Package(ModuleType):
 
     @evaluate.setter
     def evaluate(self, value: object) -> None:
-        """Python enters the module here when it is imported."""
+        """Ignore the import system's assignment of the submodule."""
         assert isinstance(value, ModuleType), "weft.evaluate is a function, and stays so"
 
 

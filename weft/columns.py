@@ -1,4 +1,4 @@
-"""Text tables that fit a width: numbers stay whole, texts are cut at the end or wrapped."""
+"""Text tables that fit a width: numbers stay whole, texts are truncated or wrapped."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _GAP = "  "
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its heading, its alignment, and what it gives up where the table is too wide."""
+    """A column: its heading, alignment, and way to shrink if the table is too wide."""
 
     head: str = ""
     right: bool = False
     fit: Literal["whole", "cut", "wrap"] = "whole"
-    least: int = 12  # characters that a column which gives way keeps
+    least: int = 12  # the minimum width of a column that shrinks
 
 
 @dataclass(frozen=True, slots=True)
 class TableLine:
-    """A line of a table: padded cells, of a row (None: the headings), its nth line in there."""
+    """A line of a table: padded cells, the row (None for headings), and the line's number in it."""
 
     cells: tuple[str, ...]
     row: int | None
@@ -35,14 +35,14 @@ class TableLine:
 def table_text(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None = None
 ) -> str:
-    """A table as text, in `width` characters if its whole columns allow that."""
+    """A table as text, within `width` characters if the fixed columns allow it."""
     return "\n".join(map(str, table_lines(columns, rows, width)))
 
 
 def table_lines(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None = None
 ) -> Iterator[TableLine]:
-    """The lines of a table; cells of several lines, or wrapped ones, give a row several."""
+    """The lines of a table; a row has several for multi-line or wrapped cells."""
     heads = tuple([column.head for column in columns])
     widths = _widths(columns, [heads, *rows], width)
     for number, cells in enumerate([heads, *rows]):
@@ -62,7 +62,7 @@ def table_lines(
 def _widths(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None
 ) -> list[int]:
-    """The width of every column; the widest of those that give way shrinks first."""
+    """The width of every column; of those that can shrink, the widest does first."""
     widths = [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
     if width is None:
         return widths
@@ -81,7 +81,7 @@ def _width(cell: str) -> int:
 
 
 def _fitted(cell: str, column: Column, width: int) -> list[str]:
-    """A cell's lines, none of them wider than the column."""
+    """A cell's lines, truncated or wrapped to the column."""
     if column.fit != "wrap":
         return [cut(line, width) for line in cell.split("\n")]
     return [
@@ -102,5 +102,5 @@ def _aligned(cell: str, column: Column, width: int) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """A text without its end where it is longer than a width."""
+    """A text truncated to a width."""
     return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -37,12 +37,12 @@ from weft.run.execute import array_signature_of, at_once
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
 
-MOST_NOTES = 4  # that one warning tells
+MOST_NOTES = 4  # the most values of one warning
 
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What a program is compiled for, beside its arguments."""
+    """Compile options of a program."""
 
     level: Level
     machine: Machine | None
@@ -53,14 +53,14 @@ class CompileOptions:
     sync_every_op: bool
     rules: Rules | None = None
     numbers: Mapping[str, int] = field(default_factory=dict)  # of weft.optimize.Options
-    stacked: tuple[Axis, ...] | None = None  # axes along which this process has all devices
+    stacked: tuple[Axis, ...] | None = None  # axes whose devices are all in this process
     process: Process | None = None
-    pads: Pads = "named"  # which arguments and results are padded where sizes do not divide
+    pads: Pads = "named"  # the arguments and results that may have uneven, padded shards
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A program for one kind of arguments, and what runs it."""
+    """A compiled program for one cache key of arguments."""
 
     source: Source
     captured: Captured
@@ -68,13 +68,13 @@ class Ready:
     sync_every_op: bool
 
     def signature(self) -> Signature:
-        """What the program takes and gives, as it is kept with an executable."""
+        """The program's signature, as saved with an executable."""
         module, mesh = self.program.module, self.program.local.mesh
         main = module.function("main")
         return signature_of(self.source.name, self.captured, main, mesh, module.meshes)
 
     def run(self, values: Sequence[Any]) -> list[Any]:
-        """Run the program on the leaves of the arguments, and give those of the results."""
+        """Run the program on flattened arguments; returns flattened results."""
         arrays = self.arguments(values)
         results = run(self.program.local, *arrays, sync_every_op=self.sync_every_op)
         made = [*map(self.source.to_user, results, self.captured.results)]
@@ -83,16 +83,16 @@ class Ready:
         return made
 
     def check_count(self, values: Sequence[Any]) -> None:
-        """Refuse another number of leaves than the program takes."""
+        """Refuse a wrong number of leaves."""
         wanted = len(self.captured.arguments) - self.captured.is_seeded
         if len(values) != wanted:
             raise WeftError(
-                f"the program takes {wanted} arguments, {len(values)} given",
+                f"the program takes {wanted} arguments, not {len(values)}",
                 help="give one array for each argument",
             )
 
     def arguments(self, values: Sequence[Any]) -> list[Any]:
-        """The leaves of the arguments as arrays that the program takes, and nobody changes."""
+        """Flattened arguments as the immutable arrays that the program takes."""
         self.check_count(values)
         if self.captured.is_seeded:
             values = (*values, self.source.seed())
@@ -100,21 +100,21 @@ class Ready:
 
 
 class Known:
-    """A program for arguments that were seen before."""
+    """A program for arguments whose cheap key was seen before: the fast path of a call."""
 
     def __init__(self, ready: Ready, values: Sequence[Any]) -> None:
         self.ready, self.local = ready, ready.program.local
         self.array_signature = array_signature_of(self.local)
         captured = ready.captured
         self.packed, self.is_one = captured.packed, captured.is_one
-        # Whether all are arrays that the program takes and gives as they are.
+        # Whether all leaves are arrays that need no conversion.
         fits = len(values) == len(captured.arguments) and all(map(_is, values, captured.arguments))
         converted = any(map(ready.source.is_converted, captured.results))
         plain = not ready.sync_every_op and not converted
         self.is_plain = plain and fits and self.array_signature.takes(values)
 
     def __call__(self, values: Sequence[Any]) -> Any:
-        """The results, packed."""
+        """Run on leaves; returns the result tree."""
         if self.is_plain:
             made = at_once(self.local, self.array_signature, values, self.local.runs_on)
             if made is not None:
@@ -123,11 +123,11 @@ class Known:
 
 
 class Compiled:
-    """A function or module that is compiled for a mesh: call it, and look at what it became.
+    """A function or module compiled for a mesh: call it, or inspect its stages.
 
-    A call with arguments of other types or shapes, or with other static arguments, compiles anew;
-    every program is kept. Where JAX traces the arguments, inside of its grad, vmap or jit or of
-    another function that Weft compiles, the function itself is traced.
+    A call with arguments of other types or shapes, or with other static arguments, compiles another
+    program; all are kept. Inside JAX's grad, vmap or jit, or another function that Weft compiles,
+    the original function is traced.
     """
 
     def __init__(
@@ -137,16 +137,16 @@ class Compiled:
         self._options = options
         self._given = given or CallOptions()
         self._programs: dict[Hashable, Ready] = {}
-        self._known: dict[Hashable, Known] = {}  # by what is seen at a glance
+        self._known: dict[Hashable, Known] = {}  # by cheap cache key
         self._last: Ready | None = None
-        self._lock = threading.RLock()  # a callback may compile while it is traced
+        self._lock = threading.RLock()  # reentrant: a callback may compile while tracing
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arrays, scalars and pytrees of them; what comes back may still be computed."""
+        """Run on arrays, scalars and pytrees of them; results are asynchronous."""
         seen, values = self._source.glance(args, kwargs)
         try:
             known = self._known.get(seen)
-        except TypeError:  # static arguments that cannot be hashed
+        except TypeError:  # static arguments that are not hashable
             known = None
         if known is None:
             return self._first(seen, args, kwargs)
@@ -154,7 +154,7 @@ class Compiled:
         return known(values)
 
     def _first(self, seen: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call with arguments that were not seen before."""
+        """The slow path: a call whose cheap key is new."""
         if not self._programs:
             self._source = source_for(self._source, self._given, args, kwargs)
             seen, _ = self._source.glance(args, kwargs)
@@ -180,12 +180,12 @@ class Compiled:
             ready.check_count(given.values)
 
     def leaves(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """The arguments as the program takes them: arrays, one after another."""
+        """The flattened arguments as arrays."""
         key, given = self._source.flatten(args, kwargs)
         return self._ready(key, given).arguments(given.values)
 
     def flat(self, values: Sequence[Any]) -> list[Any]:
-        """Run the latest program on its leaves, and give those of its results."""
+        """Run the latest program on flattened arguments; returns flattened results."""
         return self._latest.run(values)
 
     def __repr__(self) -> str:
@@ -195,7 +195,7 @@ class Compiled:
         return f"<weft.Compiled {self._source.name} on {mesh_text(mesh)}>"
 
     def __str__(self) -> str:
-        """The latest program: signature, mesh, stages, what is sent, and memory."""
+        """The latest program: signature, mesh, stages, collectives and memory."""
         if self._last is None:
             return f"{self._source.name}: compiled when it is first called"
         captured = self._last.captured
@@ -217,7 +217,7 @@ class Compiled:
 
     @property
     def signature(self) -> Signature:
-        """What the latest program takes and gives: names, types, shardings, structure."""
+        """The signature of the latest program: names, types, shardings, structure."""
         return self._latest.signature()
 
     def save(self, path: str | os.PathLike[str], *, code: bool = False) -> None:
@@ -228,12 +228,12 @@ class Compiled:
         """
         ready = self._latest
         made, target = ready.program.executable, ready.program.local.target
-        assert made is not None, "it was compiled to run"
+        assert made is not None, "compiled up to emit"
         packed = target.packed if code and target is not None else None
         save(path, made, ready.signature(), f"weft {__version__}", packed)
 
     def memory(self) -> MemoryUse:
-        """What one device needs to run it: the most bytes at once, and what holds them."""
+        """The peak memory of one device, and its parts."""
         return self.program.local.memory_of_one()
 
     def collectives(self) -> list[Sent]:
@@ -244,7 +244,7 @@ class Compiled:
     def _latest(self) -> Ready:
         if self._last is None:
             raise WeftError(
-                "nothing has been compiled yet: no arguments were given",
+                "nothing has been compiled yet: there were no arguments",
                 help="call it, or pass arguments (or their types) to weft.compile",
             )
         return self._last
@@ -304,21 +304,20 @@ def compile(
 ) -> Compiled:
     """Compile a function of JAX or PyTorch, a module, or StableHLO (text, bytes, path) for a mesh.
 
-    The options mean what they mean to jax.jit; the arguments, or their types, say what to compile
-    for. Without arguments a function is compiled when it is first called. A machine says how much
-    memory a device has, and what is worth doing to the program. The target, llvm or numpy, says
-    what computes it. Without `fold_sums` every device's own sums are rounded before an all_reduce
-    adds them up, as on devices of their own. With `tune="measure"` large products are measured in
-    several ways, once for each class of shapes; by default they are as they were measured before,
-    and with "off" as the cost model says. Without `excess_precision` every op of a kernel rounds as
-    it does by itself: bf16 after every op, and no product and sum at once. With `sync_every_op` a
-    call waits for every op, so that an error names the one that failed. `rules` say how custom
-    calls and composites are split, by their names. A plan names the shardings of a PyTorch
-    program's parameters, buffers and arguments, by patterns of their names. The streams are those
-    that level 2 assigns, and collectives are combined up to `combine_bytes` and `combine_ops`; 0
-    combines none. A `process` that has only the devices along `stacked` axes of the mesh runs its
-    part of the program, takes and gives its own shards of arrays, and meets the others by its
-    transport.
+    Options of jax.jit have their meaning there; the program is compiled for these arguments, or
+    their types. Without arguments a function is compiled on its first call. `machine` gives the
+    memory of a device, and the rates of the cost model. `target` is llvm or numpy. Without
+    `fold_sums` partial sums are rounded on every device before an all_reduce adds them, as on
+    separate machines. `tune="measure"` times the candidates of large products, once for each class
+    of shapes; by default cached measurements are used, and with "off" the cost model. Without
+    `excess_precision` every op of a kernel rounds as it does alone: bf16 after every op, and no
+    fused multiply-add. With `sync_every_op` a call waits for every op, so that an error names the
+    op that failed. `rules` are sharding rules of custom calls and composites, by name. `plan` has
+    the shardings of a PyTorch program's parameters, buffers and arguments, by patterns of their
+    names. The numbers of streams are those of level 2, and collectives are combined up to
+    `combine_bytes` and `combine_ops`; 0 combines none. A `process` with only the devices along
+    `stacked` axes of the mesh runs its part of the program on its own shards of arrays, and
+    communicates with the others through its transport.
     """
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     _check(fn, kwargs, modelled)
@@ -353,7 +352,7 @@ OPTIONS = tuple(
 
 
 def _check(fn: object, keywords: Mapping[str, Any], machine: object) -> None:
-    """Refuse what is not an option, or no machine."""
+    """Refuse unknown options and an invalid machine."""
     check_keywords(keywords, fn if callable(fn) else None, OPTIONS)
     if machine is not None and not isinstance(machine, Machine):
         raise WeftError(
@@ -363,7 +362,7 @@ def _check(fn: object, keywords: Mapping[str, Any], machine: object) -> None:
 
 
 def _warn(program: Program) -> None:
-    """Say what is less split than its inferred sharding, in one warning."""
+    """Warn once of all values that are less split than their inferred sharding."""
     if program.notes:
         lines = [f"\n  {note}" for note in program.notes[:MOST_NOTES]]
         left = len(program.notes) - len(lines)
@@ -373,5 +372,5 @@ def _warn(program: Program) -> None:
 
 
 def _is(value: Any, leaf: Leaf) -> bool:
-    """Whether a value is an array of Weft's, of the shape and type that a program takes."""
+    """Whether a value is a Weft array of the leaf's shape and type."""
     return type(value) is Array and value.shape == leaf.shape and value.dtype == leaf.dtype

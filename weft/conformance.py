@@ -1,4 +1,4 @@
-"""Conformance cases: programs that check their own results, run in processes that may die alone."""
+"""Conformance cases: programs that check their own results, run in subprocesses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from weft.targets import target_named
 Status = Literal["pass", "fail", "refused"]
 CheckedTarget = Literal["reference", "llvm"]
 TARGETS: tuple[CheckedTarget, ...] = ("reference", "llvm")
-NUMPY = "by numpy: "  # before the ops of a passing case that the target has no kernel for
+NUMPY = "by numpy: "  # prefix of the list of ops without a kernel, of a passing case
 
 _SEPARATOR = re.compile(r"^// -----.*$", re.M)
 _DISABLED = re.compile(r"^//\s*RUN-DISABLED(?:\(([^)\n]*)\))?", re.M)
@@ -45,7 +45,7 @@ _BYTECODE = b"ML\xefR"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one file ended, and why if it did not pass."""
+    """The outcome of one file, and the reason if it did not pass."""
 
     file: str
     status: Status
@@ -53,7 +53,7 @@ class Outcome:
 
     @property
     def op(self) -> str:
-        """What the file is about: its name up to the first element type, such as `scatter_add`."""
+        """The op under test: the file name up to the first element type, as `scatter_add`."""
         stem = Path(self.file).name.removesuffix(".mlir")
         match = _DTYPE.search(stem)
         return (stem[: match.start()] if match else stem).rstrip("_")
@@ -100,7 +100,7 @@ def run_file(path: Path, name: str | None = None, target: CheckedTarget = "refer
 
 
 def _sections(path: Path) -> Sequence[str | bytes | Path] | str:
-    """What to parse, one after the other; or why the file is not to be run."""
+    """The sections of a file to parse, or the reason to skip it."""
     raw = path.read_bytes()
     if raw.startswith(_BYTECODE):
         return [path]
@@ -113,7 +113,7 @@ def _sections(path: Path) -> Sequence[str | bytes | Path] | str:
         return [path]
     starts = [0, *(s.end() for s in separators)]
     ends = [*(s.start() for s in separators), len(text)]
-    # Empty lines in place of what stands before, so that locations stay true.
+    # Empty lines in place of earlier sections keep line numbers right.
     return [
         "\n" * text.count("\n", 0, start) + text[start:end] + "\n"
         for start, end in zip(starts, ends, strict=True)
@@ -122,7 +122,7 @@ def _sections(path: Path) -> Sequence[str | bytes | Path] | str:
 
 
 def _run_section(section: str | bytes | Path, target: CheckedTarget) -> list[str]:
-    """Run what a section holds; the ops that the target leaves to numpy."""
+    """Run a section; returns the ops that the target leaves to numpy."""
     module = parse(section)
     left: list[str] = []
     for function in _entries(module):
@@ -134,7 +134,7 @@ def _run_section(section: str | bytes | Path, target: CheckedTarget) -> list[str
 
 
 def _run_kernels(module: Module, name: str) -> list[str]:
-    """Run a function by kernels; what it has as constants becomes arguments, so that they run."""
+    """Run a function by kernels; constants become arguments, so that nothing is folded."""
     unfolded, given = _constants_as_arguments(inline_calls(module), name)
     program = local_program(unfolded, name, target=target_named("llvm"))
     program(*[one_for_all(array, program.atoms) for array in given])
@@ -163,7 +163,7 @@ def _constants_as_arguments(module: Module, name: str) -> tuple[Module, list[Arr
 
 
 def _entries(module: Module) -> list[Function]:
-    """The functions that a case runs: main, or the only one, or all that take no arguments."""
+    """The entry functions of a case: main, or the only one, or all without arguments."""
     functions = list(module.functions.values())
     if "main" in module.functions:
         functions = [module.functions["main"]]
@@ -175,7 +175,7 @@ def _entries(module: Module) -> list[Function]:
         if function.body.args:
             raise Unsupported(
                 f"@{function.name} takes {len(function.body.args)} arguments, "
-                "and a conformance case has none to give",
+                "but a conformance case has none",
                 help="call it from a main that takes no arguments",
                 loc=function.loc,
             )
@@ -189,7 +189,7 @@ def _one_line(error: WeftError) -> str:
 
 
 class Worker:
-    """A process that runs one file at a time; it is started again when it has died."""
+    """A subprocess that runs one file at a time; restarted after a crash."""
 
     def __init__(self, timeout: float, target: CheckedTarget = "reference") -> None:
         self._timeout = timeout
@@ -198,7 +198,7 @@ class Worker:
         self._stopped = False
 
     def run(self, path: Path, name: str) -> Outcome:
-        """The outcome of a file, whatever becomes of the process."""
+        """The outcome of a file, also if the subprocess dies."""
         if self._stopped:
             return Outcome(name, "fail", "not run")
         process = self._running()
@@ -226,18 +226,18 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=os.environ | {"PYTHONPATH": search},
-                start_new_session=True,  # an interrupt is for the parent alone, which ends it
+                start_new_session=True,  # only the parent handles an interrupt, and ends the child
             )
         return self._process
 
     def stop(self) -> None:
-        """End the process, also in the middle of a file, and take no more."""
+        """Kill the process, also in the middle of a file, and accept no more."""
         self._stopped = True
         if self._process is not None:
             self._process.kill()
 
     def close(self) -> None:
-        """End the process and let go of its pipes; nobody may be waiting for an answer."""
+        """End the process and close its pipes; no call may be pending."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -266,7 +266,7 @@ def run_files(
     timeout: float = 300.0,
     target: CheckedTarget = "reference",
 ) -> Iterator[Outcome]:
-    """Run files in several processes at once; outcomes come as they are known."""
+    """Run files in several processes at once; yields outcomes in order of completion."""
     workers = [Worker(timeout, target) for _ in range(min(jobs, len(files)))]
     idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
     for worker in workers:
@@ -296,7 +296,7 @@ def run_files(
 def _serve() -> None:
     """Answer every path and target on standard input with the outcome of that file."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
-        os.dup2(2, 1)  # whatever a program prints must not spoil the answers
+        os.dup2(2, 1)  # a program's output must not mix with the answers
         for line in sys.stdin:
             path, target = json.loads(line)
             outcome = run_file(Path(path), target=target)

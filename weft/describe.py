@@ -1,4 +1,4 @@
-"""A compiled program in a few lines: its signature, mesh, stages, collectives and memory."""
+"""The summary of a compiled program: signature, mesh, stages, collectives and memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from weft.machine import bytes_text
 from weft.mesh import Mesh, P, Sharding
 from weft.pipeline import STAGES, Program
 
-_LISTED = 12  # arguments, and results, that have a line of their own
+_LISTED = 12  # the most arguments, and results, with their own line
 _NAME, _TYPE = 28, 22  # the widest columns
 
 
 def described(
     name: str, program: Program, arguments: Sequence[Leaf], results: Sequence[Leaf]
 ) -> str:
-    """What a person wants to see of a program, in lines of 80 columns."""
+    """The summary of a program, in 80 columns."""
     local = program.local
     mesh = next((m for m in program.module.meshes.values() if m.axes), None)
     shown = program.stages.get(STAGES[0], program.module).function("main")
@@ -73,5 +73,5 @@ def _split_text(sharding: Sharding | None, leaf: Leaf) -> str:
 
 
 def _end(text: str, width: int) -> str:
-    """A name, of a long one its end: leaves of a tree begin alike."""
+    """A name, truncated at its start: leaves of a tree share prefixes."""
     return text if len(text) <= width else f"…{text[1 - width :]}"

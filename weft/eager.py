@@ -1,4 +1,4 @@
-"""Single ops on arrays, outside of any function: each is a program of its own, compiled once."""
+"""Eager ops on arrays: each is a one-op program, compiled once."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _ARRAYS = (Array, np.ndarray)
 
 
 def compute(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
-    """One op by its name in jax.numpy: arrays, and numbers beside them, are operands.
+    """One op by its name in jax.numpy: arrays, and numbers next to them, are operands.
 
-    All else is part of the program, such as the axes of a sum, and the exponent of a power, which
-    JAX multiplies out where it is known.
+    All other arguments are static, such as the axes of a sum, and the exponent of a power, which
+    JAX expands into products if it is static.
     """
     fixed = {n: _hashable(v) for n, v in enumerate(args) if _is_fixed(name, n, v, args)}
     named = {key: _hashable(v) for key, v in sorted(options.items()) if not _is_array(v)}
     given = [v for n, v in enumerate(args) if n not in fixed]
     arrays = {key: v for key, v in options.items() if _is_array(v)}
-    try:  # 2 and 2.0 are equal, but make other types
+    try:  # 2 and 2.0 are equal, but give other types
         kinds = (*map(type, fixed.values()), *map(type, named.values()))
         program = _program(name, tuple(fixed.items()), tuple(named.items()), kinds)
     except TypeError as error:
         raise WeftError(
-            f"{name} was given an argument that cannot be hashed: {error}",
+            f"{name}: an argument is not hashable: {error}",
             help="pass axes and shapes as numbers and tuples",
         ) from None
     return program(*given, **arrays)
@@ -56,7 +56,7 @@ def _program(
         return function_of(name)(*args, **dict(named), **arrays)
 
     operate.__name__ = name
-    # What is computed from padded pieces has such pieces: nothing is said to name a sharding by.
+    # Results of padded shards are padded alike, so no sharding is named for them.
     options = CompileOptions(1, None, None, True, None, True, False, pads="inferred")
     return Compiled(source_of(operate, CallOptions()), options)
 
@@ -66,7 +66,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _is_fixed(name: str, place: int, value: Any, args: tuple[Any, ...]) -> bool:
-    """Whether an argument is part of the program, and no operand."""
+    """Whether an argument is static, not an operand."""
     if _is_array(value) or isinstance(value, np.generic):
         return False
     if name in _OPERATORS and len(args) > 1:
@@ -84,7 +84,7 @@ _TAKES_NUMBERS = {"clip"}
 
 
 def _hashable(value: Any) -> Any:
-    """An option as part of a key: what lists and types of elements are."""
+    """An option as part of a cache key: lists as tuples, dtypes by name."""
     if isinstance(value, list):
         return tuple(map(_hashable, value))
     return value

@@ -1,4 +1,4 @@
-"""The errors of Weft: what is wrong, where in the user's program, and what to do about it."""
+"""The errors of Weft: message, location in the user's program, and remedy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class WeftError(Exception):
-    """Something the user can act on: a message, the user's line, our node, and what to do."""
+    """An error that the user can act on: message, user's line, node, and remedy."""
 
     def __init__(
         self,
         message: str,
         *,
-        help: str,  # the word users know from compilers
+        help: str,  # the label in compiler diagnostics
         loc: Location | None = None,
         node: str | None = None,
     ) -> None:
@@ -30,7 +30,7 @@ class WeftError(Exception):
         self.node = node
 
     def at(self, loc: Location, node: str | None = None) -> WeftError:
-        """Add the place, unless an inner frame has named one already."""
+        """Add the location, unless an inner frame has set one."""
         if self.loc is None or not self.loc.known:
             self.loc = loc
         if self.node is None:
@@ -48,14 +48,14 @@ class WeftError(Exception):
 
 
 class Unsupported(WeftError, NotImplementedError):
-    """A program that is right but asks for what Weft refuses to do, with the reason.
+    """A valid program with a feature that Weft does not support, with the reason.
 
-    Programs of JAX catch NotImplementedError for it.
+    A NotImplementedError, since JAX programs catch that.
     """
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> WeftError:
-    """Say which extra to install when an optional package is absent."""
+    """The error for a missing optional package, with the extra to install."""
     return WeftError(
         f"{purpose} needs the package {package}, which is not installed",
         help=f"pip install 'weft[{extra}]'",
@@ -66,11 +66,11 @@ _OWN = str(Path(__file__).parent) + os.sep
 
 
 class WeftWarning(RuntimeWarning):
-    """Something that Weft does otherwise than a program leads to expect, or does without."""
+    """A deviation from the program's request, or a fallback."""
 
 
 def warn(message: str) -> None:
-    """Warn at the user's line and not at one of Weft's."""
+    """Warn at the user's line, not at one of Weft's."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
         frame, level = frame.f_back, level + 1

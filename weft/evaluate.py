@@ -1,8 +1,8 @@
-"""The reference: any module, on one device or many, in numpy.
+"""The reference interpreter: any module, on one device or many, in numpy.
 
-Every device is a generator that runs its program and gives way where devices meet. A scheduler
-advances them and carries out each collective when its whole group has arrived; a group that can
-never be whole is reported with the lines its devices wait at: on a real machine it would hang.
+Every device is a generator that runs its program and yields at collectives. A scheduler advances
+them and executes each collective when its whole group has arrived; a deadlock is reported with the
+lines that its devices wait at: on a real machine the program would hang.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ from weft.ir.write import node_text
 from weft.mesh import Mesh
 
 Operands: TypeAlias = tuple[Any, ...]  # arrays; None for a token; tuples for tuples and futures
-Rendezvous: TypeAlias = tuple[
-    Node, Operands
-]  # a collective, and the operands a device brings to it
+Rendezvous: TypeAlias = tuple[Node, Operands]  # a collective, and one device's operands
 NodeWatch: TypeAlias = Callable[[Node, Operands], None]
 DeviceSteps: TypeAlias = Generator[
     Rendezvous | None, Operands, Operands
-]  # None: waits for what another sends
+]  # None: waits for a receive
 
-_MOST = 1 << 20  # devices, each a generator and its values
+_MOST = 1 << 20  # devices, each a generator
 
 
 def evaluate(
@@ -45,17 +43,17 @@ def evaluate(
 
     With `devices` (a number of partitions, or replicas and partitions) the program runs on all of
     them at once, and every argument and result has a leading dim of that many devices. `watch`
-    sees every node and its results as they are computed.
+    is called with every node and its results as they are computed.
     """
     if not isinstance(module, Module):
         raise WeftError(
-            f"evaluate was given {type(module).__name__}, which is not a module",
+            f"evaluate: {type(module).__name__} is not a module",
             help="weft.parse reads one from StableHLO: its text, bytes or path",
         )
     function = module.function(func)
     if len(arrays) != len(function.body.args):
         raise WeftError(
-            f"{func} takes {len(function.body.args)} arguments, {len(arrays)} given",
+            f"{func} takes {len(function.body.args)} arguments, not {len(arrays)}",
             help="give one array for each argument",
             loc=function.loc,
         )
@@ -95,26 +93,26 @@ def _argument(given: Any, index: int, type: Type, devices: int | None) -> Sequen
             help=f"give an array of shape {expected}",
         )
     array = array.astype(type.dtype.numpy, copy=False)
-    # Not list(array): the pieces of a stack of scalars are arrays, too.
+    # Not list(array): elements of a stack of scalars must be arrays, too.
     return [array] if devices is None else [array[n, ...] for n in range(devices)]
 
 
 @dataclass
 class Evaluator:
-    """The devices that run one program together, and what travels between them."""
+    """The scheduler of the devices that run one program, with their channels."""
 
     module: Module
     shape: tuple[int, int]  # replicas, partitions
     infeed: list[str] = field(default_factory=list)
     channels: dict[tuple[object, ...], list[Operands]] = field(default_factory=dict)
-    watch: NodeWatch | None = None  # sees what every node gives
+    watch: NodeWatch | None = None  # called with every node and its results
 
     def start(self, device: int, function: Function, arguments: Operands) -> DeviceSteps:
-        """A device that runs this function."""
+        """A coroutine that runs this function on a device."""
         return _Device(self, divmod(device, self.shape[1])).function(function, arguments)
 
     def finish(self, devices: list[DeviceSteps]) -> list[Operands]:
-        """Run all devices to their end and return the results of each."""
+        """Run all devices to completion and return the results of each."""
         results: list[Operands] = [()] * len(devices)
         waiting: dict[int, Rendezvous] = {}
         ready: dict[int, Operands | None] = dict.fromkeys(range(len(devices)))
@@ -133,7 +131,7 @@ class Evaluator:
                         "calls or regions are nested too deeply",
                         help="does a function call itself?",
                     ) from None
-                if met is None:  # it waits for something sent
+                if met is None:  # it waits for a receive
                     ready[device] = ()
                     idle.add(device)
                 else:
@@ -150,7 +148,7 @@ class Evaluator:
         return results
 
     def meet(self, waiting: Mapping[int, Rendezvous]) -> dict[int, Operands]:
-        """Carry out every collective whose whole group has arrived."""
+        """Execute every collective whose whole group has arrived."""
         answers: dict[int, Operands] = {}
         for device, (node, operands) in waiting.items():
             if device in answers:
@@ -172,7 +170,7 @@ class Evaluator:
         return answers
 
     def group(self, device: int, node: Node) -> tuple[int, ...] | None:
-        """The devices that meet with this one in a collective; None if it may be alone and is."""
+        """The group of a device in a collective; None if it is in none and the op allows that."""
         groups: tuple[tuple[int, ...], ...] = node.op.groups(  # type: ignore[attr-defined]
             *self.shape, self.module.meshes
         )
@@ -194,16 +192,16 @@ class Evaluator:
         ).at(node.loc, node_text(node))
 
     def stuck(self, waiting: Mapping[int, Rendezvous], idle: set[int]) -> WeftError:
-        """The error for devices that wait for others that will never come."""
+        """The error for a deadlock."""
         first = min(waiting) if waiting else None
         places: dict[str, list[int]] = {}
         for device, (node, _) in waiting.items():
             places.setdefault(f"{node.op.name} at {node.loc.describe()}", []).append(device)
         if idle:
             places.setdefault("stablehlo.recv", []).extend(sorted(idle))
-        told = "; ".join(f"devices {sorted(d)} wait in {p}" for p, d in sorted(places.items()))
+        waits = "; ".join(f"devices {sorted(d)} wait in {p}" for p, d in sorted(places.items()))
         error = WeftError(
-            f"the devices wait for each other for ever: {told}",
+            f"deadlock: {waits}",
             help="every device of a group must reach the same collective; "
             "on a real machine this program hangs",
         )
@@ -212,7 +210,7 @@ class Evaluator:
 
 @dataclass
 class _Device:
-    """One device of a world."""
+    """One device."""
 
     world: Evaluator
     device: tuple[int, int]
@@ -253,7 +251,7 @@ class _Device:
         return tuple([self.region(r, values) for r in node.regions]) if node.regions else ()
 
     def region(self, region: Region, values: dict[Value, Any]) -> _RegionCall:
-        """A region that a reference may run, with the values it can see."""
+        """A region as a callable for references, with the values in scope."""
         return _RegionCall(self, region, values)
 
     def call(self, function: str, *values: Any) -> DeviceSteps:
@@ -263,7 +261,7 @@ class _Device:
     def parallel(
         self, programs: tuple[tuple[str, ...], ...], infeed: tuple[str, ...], *values: Any
     ) -> Operands:
-        """Run functions side by side in a world of their own."""
+        """Run functions in parallel, by a scheduler of their own."""
         world = Evaluator(self.world.module, (len(programs), len(programs[0])), list(infeed))
         starts: list[DeviceSteps] = []
         position = 0
@@ -275,7 +273,7 @@ class _Device:
         return tuple(result for each in world.finish(starts) for result in each)
 
     def everywhere(self, region: RegionCall, rows: list[Operands]) -> list[Operands]:
-        """Run a region on as many devices as there are rows of arguments."""
+        """Run a region on one device per row of arguments."""
         assert isinstance(region, _RegionCall)
         world = Evaluator(self.world.module, (1, len(rows)))
         return world.finish(
@@ -286,7 +284,7 @@ class _Device:
         )
 
     def feed(self) -> str:
-        """The function that gives the next values to be fed in."""
+        """The name of the function that computes the next infeed values."""
         if not self.world.infeed:
             raise Unsupported(
                 "stablehlo.infeed: nothing feeds this program",
@@ -295,26 +293,26 @@ class _Device:
         return self.world.infeed.pop(0)
 
     def channel(self, key: tuple[object, ...]) -> list[Operands]:
-        """What was sent under this key and not yet received."""
+        """The queue of values sent under this key and not yet received."""
         return self.world.channels.setdefault(key, [])
 
 
 @dataclass
 class _RegionCall:
-    """A region and the values it can see, ready to be run by a reference."""
+    """A region as a callable for references, with the values in scope."""
 
     device: _Device
     region: Region
     values: dict[Value, Any]
 
     def run(self, *arguments: Any) -> DeviceSteps:
-        """Run once, giving way wherever devices meet."""
-        # A copy: values of an earlier run, or of a run beside this one, must not be seen.
+        """Run once as a coroutine that yields at collectives."""
+        # A copy of the scope: runs must not see each other's values.
         values = self.values | dict(zip(self.region.args, arguments, strict=True))
         return self.device.steps(self.region, values)
 
     def __call__(self, *arrays: Array) -> Operands:
-        """Run once; devices may not meet inside."""
+        """Run once; collectives inside are an error."""
         steps = self.run(*arrays)
         try:
             next(steps)
@@ -322,13 +320,13 @@ class _RegionCall:
             results: Operands = end.value
             return results
         raise Unsupported(
-            "devices meet inside a region that runs once per element",
+            "a collective inside a region that runs once per element",
             help="move the collective out of the reduction, sort or scatter",
         )
 
     @property
     def combiners(self) -> tuple[str | None, ...]:
-        """The op that each result is of two arguments, if it is one."""
+        """The combining op of each result, if the region is one."""
         return self.region.body.combiners
 
     def each(self, *arrays: Array) -> Operands:
@@ -350,7 +348,7 @@ def _tensors(types: Types) -> list[TensorType]:
 
 
 def run_plain(node: Node, operands: list[Any], calls: tuple[Any, ...]) -> Operands:
-    """The results of a node whose op looks at its operands only."""
+    """The results of a node that is neither control flow nor a collective."""
     op: Op = node.op
     try:
         made = op.reference(*operands, regions=calls) if calls else op.reference(*operands)
@@ -362,5 +360,5 @@ def run_plain(node: Node, operands: list[Any], calls: tuple[Any, ...]) -> Operan
 
 
 def is_elementwise(region: Region) -> bool:
-    """Whether a region on scalars treats every element alike when it is run on arrays."""
+    """Whether a scalar region may run on whole arrays elementwise."""
     return all(node.op.elementwise and not node.regions for node in region.nodes)

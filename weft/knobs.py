@@ -1,4 +1,4 @@
-"""Every environment variable that Weft reads, typed; at most eight."""
+"""The environment variables that Weft reads, typed; at most eight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TUNES: tuple[Tune, ...] = get_args(Tune)
 
 @dataclass(frozen=True, slots=True)
 class Knob(Generic[T]):
-    """One environment variable: its name, what it does, and how its text is read."""
+    """One environment variable: its name, description and parser."""
 
     name: str
     about: str
@@ -25,7 +25,7 @@ class Knob(Generic[T]):
     default: T
 
     def value(self) -> T:
-        """What it is set to; the default where it is not set, or empty."""
+        """Its value; the default if it is unset or empty."""
         text = os.environ.get(self.name, "")
         if not text:
             return self.default
@@ -56,7 +56,7 @@ def _truth(text: str) -> bool:
 
 
 def _tune(text: str) -> Tune:
-    return TUNES[TUNES.index(text)]  # of others ValueError is raised
+    return TUNES[TUNES.index(text)]  # ValueError for unknown modes
 
 
 TRACE = Knob("WEFT_TRACE", "a folder to write every stage of every program to", _folder, None)
@@ -95,7 +95,7 @@ KNOBS = (TRACE, CACHE, THREADS, DEVICES, EXPLAIN, TUNE)
 
 
 def cache_folder() -> Path | None:
-    """The folder that WEFT_CACHE names, else the user's own; None for a user without a home."""
+    """The folder that WEFT_CACHE names, else one in the user's home; None without a home."""
     named = CACHE.value()
     if named is not None:
         return named
@@ -103,5 +103,5 @@ def cache_folder() -> Path | None:
         return Path(shared) / "weft"
     try:
         return Path.home() / ".cache" / "weft"
-    except RuntimeError:  # as in a container whose user number is in no list
+    except RuntimeError:  # a container's user id may have no passwd entry
         return None

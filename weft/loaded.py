@@ -1,7 +1,7 @@
-"""Executables that were saved, ready to be called where they were not compiled.
+"""Loading saved executables, on machines that did not compile them.
 
 A program that this installation has verified and emitted before is in the user's cache, with its
-machine code: then neither its kernels are read nor anything is imported that makes kernels.
+machine code: then its kernels are not parsed, and no emitter is imported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Loaded:
-    """A program of a file: call it as the function that it was compiled from."""
+    """A loaded program, called like the function that it was compiled from."""
 
     def __init__(self, container: Container, program: LocalProgram) -> None:
         self.container, self.program = container, program
@@ -44,16 +44,16 @@ class Loaded:
 
     @property
     def mesh(self) -> Mesh:
-        """The devices that it runs on."""
+        """The mesh of its devices."""
         return self.signature.mesh
 
     def memory(self) -> MemoryUse:
-        """The bytes that one run holds of one device."""
+        """The peak memory of one device."""
         return self.program.memory_of_one()
 
     @cached_property
     def executable(self) -> Executable:
-        """The executable, its kernels among it."""
+        """The executable with its kernels."""
         return _verified(self.container)
 
     def text(self, *, locations: bool = False) -> str:
@@ -69,11 +69,10 @@ def load(
 ) -> Loaded:
     """The executable of a file that `Compiled.save` wrote, or of its bytes.
 
-    No code of the file is run: its kernels are verified, and this installation emits them. What was
-    emitted before is taken from the user's cache. With `trust`, only for files whose maker you
-    trust, the machine code or the emitted text in the file is used, if it is for this processor.
-    A program whose devices are in several processes is told by `process` which one this is, and
-    what reaches the others.
+    No code of the file is run: its kernels are verified, and this installation emits them, or takes
+    them from the user's cache if it has done so before. With `trust`, only for files from a trusted
+    source, the machine code or the emitted text in the file is used, if it is for this processor.
+    For a program on devices of several processes, `process` has this one's index and the transport.
     """
     container = open_container(path, trust=trust)
     key = _key(container)
@@ -85,7 +84,7 @@ def load(
 
 
 def _key(container: Container) -> Key | None:
-    """What the machine code of a program is kept by; what is kept was verified before."""
+    """The cache key of a program's machine code; cached programs were verified before."""
     target = container.text("note", TARGET)
     identity = code_identity(target)
     if identity is None:
@@ -95,7 +94,7 @@ def _key(container: Container) -> Key | None:
 
 
 def _remembered(container: Container, key: Key | None) -> Runtime | None:
-    """What runs the machine code that the user's cache has of a program."""
+    """The program from machine code in the user's cache, if it is there."""
     code = None if key is None else the_store().get(key)
     if key is None or code is None:
         return None
@@ -107,7 +106,7 @@ def _remembered(container: Container, key: Key | None) -> Runtime | None:
 
 
 def _trusted(container: Container) -> Runtime | None:
-    """What runs the machine code of a trusted file; None if it has none for this processor."""
+    """The program from machine code in a trusted file; None if it has none for this processor."""
     target = container.text("note", TARGET)
     if target not in container.names("code"):
         return None
@@ -115,13 +114,13 @@ def _trusted(container: Container) -> Runtime | None:
 
 
 def _verified(container: Container) -> Executable:
-    from weft.executable.files import read  # verifies, which needs all that kernels are made of
+    from weft.executable.files import read  # verification imports the kernel language
 
     return read(container)
 
 
 def _emitted(container: Container, key: Key | None, process: Process | None) -> LocalProgram:
-    """The program of kernels that this installation emits, and remembers."""
+    """The program from kernels that this installation emits, and caches."""
     made = _verified(container)
     target, kernels = _target(made), made.kernels()
     adopted = container.trusts and target is not None and _adopted(container, made, target)
@@ -132,7 +131,7 @@ def _emitted(container: Container, key: Key | None, process: Process | None) -> 
 
 
 def _adopted(container: Container, made: Executable, target: Target) -> bool:
-    """Whether the emitted text of a trusted file is used; if it cannot be, that is said."""
+    """Whether the emitted text of a trusted file is used; a warning says if it cannot be."""
     kinds = [kind for kind in ("code", "emitted") if made.target in container.names(kind)]
     if not kinds:
         return False
@@ -146,13 +145,13 @@ def _adopted(container: Container, made: Executable, target: Target) -> bool:
 
 
 def _target(made: Executable) -> Target | None:
-    """The target that an executable is for, if it takes its kernels."""
+    """The target of an executable, if it accepts its kernels."""
     target = target_named(made.target)
     for kernel in made.kernels():
         reason = "numpy has no kernels" if target is None else target.takes(kernel)
         if reason is not None:
             raise WeftError(
-                f"the {made.target} target of weft {__version__} does not take the kernel "
+                f"the {made.target} target of weft {__version__} does not support the kernel "
                 f"{kernel.name}: {reason}",
                 help="compile the program again with this version of weft",
             )

@@ -1,6 +1,6 @@
-"""Everything that Weft changes in JAX: functions that it replaces, and tables that it adds to.
+"""Monkey patches of JAX: functions that Weft replaces, and tables that it extends.
 
-JAX has no other way to learn of these. Nothing else in Weft assigns to what is JAX's.
+JAX has no extension point for these. Nothing else in Weft assigns to JAX's attributes.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from typing import Any
 
 from weft.errors import WeftError
 
-Release = tuple[int, int]  # the first two numbers of a version of JAX
+Release = tuple[int, int]  # major and minor version of JAX
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """One thing of JAX's that Weft changes, and why."""
+    """One patched attribute of JAX, and the reason."""
 
     where: str  # "module:name", or "module:class.name"
     why: str
-    first: Release = (0, 10)  # the releases that it was tried with
+    first: Release = (0, 10)  # the releases that it was tested with
     last: Release = (0, 12)
 
     @property
     def module(self) -> str:
-        """The module that has it."""
+        """The module that defines it."""
         return self.where.partition(":")[0]
 
     @property
     def path(self) -> list[str]:
-        """The names that lead to it from there."""
+        """Its attribute path in the module."""
         return self.where.partition(":")[2].split(".")
 
     def holder(self) -> Any:
-        """The module or class that has it as an attribute."""
+        """The module or class that holds the attribute."""
         return reduce(getattr, self.path[:-1], importlib.import_module(self.module))
 
     def theirs(self) -> Any:
-        """What JAX has there now."""
+        """JAX's current value of the attribute."""
         try:
             return getattr(self.holder(), self.path[-1])
         except (ImportError, AttributeError):
-            from importlib.metadata import version  # here: it takes long to import
+            from importlib.metadata import version  # imported here: slow
 
             span = f"{_text(self.first)} to {_text(self.last)}"
             raise WeftError(
-                f"JAX {version('jax')} has no {self.where}, which Weft changes: {self.why}",
-                help=f"install jax {span}, which Weft was tried with",
+                f"JAX {version('jax')} has no {self.where}, which Weft patches: {self.why}",
+                help=f"install jax {span}, which Weft was tested with",
             ) from None
 
 
@@ -72,7 +72,7 @@ REPLACED = (
     ),
     Patch(
         "jax._src.cache_key:_hash_computation",
-        "programs name Python functions by numbers of this process, which are not part of a key",
+        "callbacks are identified by ids of this process, which must not be part of a cache key",
     ),
     Patch(
         "jax._src.compiler:backend_compile_and_load",
@@ -129,11 +129,11 @@ EXTENDED = (
         "calls of Weft's own that exported programs may have",
     ),
 )
-_MADE: dict[str, Any] = {}  # what has taken a place, by where that is
+_MADE: dict[str, Any] = {}  # installed replacements, by attribute
 
 
 def replace_in_jax(where: str, make: Callable[[Any], Any]) -> None:
-    """Put what is made of JAX's own in its place, once; the place is one of those listed."""
+    """Replace a listed attribute of JAX by `make(original)`, once."""
     if where not in _MADE:
         patch = _listed(where, REPLACED)
         made = _MADE[where] = make(patch.theirs())
@@ -141,7 +141,7 @@ def replace_in_jax(where: str, make: Callable[[Any], Any]) -> None:
 
 
 def table_of_jax(where: str) -> Any:
-    """A table of JAX's that Weft adds to, which is one of those listed."""
+    """A listed table of JAX that Weft extends."""
     return _listed(where, EXTENDED).theirs()
 
 

@@ -1,4 +1,4 @@
-"""The whole compiler: a captured module is sharded, partitioned, optimized, tiled and emitted."""
+"""The compiler pipeline: a captured module is sharded, partitioned, optimized, tiled, emitted."""
 
 from __future__ import annotations
 
@@ -33,27 +33,29 @@ from weft.traced import trace_program
 from weft.varying.world import World
 
 STAGES = ("captured", "sharded", "partitioned", "optimized", "tiled", "emitted")
-OPTIMIZED = STAGES[3]  # the last stage that is a module
+OPTIMIZED = STAGES[3]  # the last stage whose output is a module
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program after every stage, as far as it was compiled, and what runs it on all devices."""
+    """A program after each stage up to the last one compiled, and its loaded form."""
 
     stages: Mapping[str, Module]
     executable: Executable | None = None
     loaded: LocalProgram | None = None
-    notes: tuple[Shrunk, ...] = ()  # arguments and results that are less split than inferred
+    notes: tuple[
+        Shrunk, ...
+    ] = ()  # arguments and results that are less split than their inferred sharding
 
     @property
     def local(self) -> LocalProgram:
-        """What runs."""
-        assert self.loaded is not None, "it was compiled to run"
+        """The loaded program."""
+        assert self.loaded is not None, "compiled up to emit"
         return self.loaded
 
     @property
     def module(self) -> Module:
-        """The module that runs."""
+        """The optimized module."""
         return self.stages[OPTIMIZED]
 
     def stage(self, name: str) -> Module:
@@ -61,11 +63,11 @@ class Program:
         if name not in self.stages:
             late = 0 if self.executable is None else 1 if self.executable.texts is None else 2
             known = (*self.stages, *STAGES[4 : 4 + late])
-            raise WeftError(f"no stage {name!r}", help=f"stages are {', '.join(known)}")
+            raise WeftError(f"unknown stage {name!r}", help=f"stages are {', '.join(known)}")
         return self.stages[name]
 
     def text(self, stage: str, *, locations: bool = False) -> str:
-        """The program after a stage; of the last two, as text of executables."""
+        """The text of the program after a stage; of the last two, that of an executable."""
         made = self.executable
         if made is not None and stage == "tiled":
             return made.text(locations=locations).text
@@ -94,23 +96,23 @@ def compile_module(
     since: str | None = None,
     to: str = STAGES[-1],
 ) -> Program:
-    """Take a module through every stage, or up to `to`, which before the last needs no llvmlite.
+    """Take a module through every stage, or up to `to`; only the last stage needs llvmlite.
 
-    `since` is the stage that the module is after, if it was written down. `trace` is where stages
-    are written, if not by WEFT_TRACE.
+    `since` is the stage whose output the module is, if it was read from text. `trace` overrides
+    WEFT_TRACE.
 
-    With `fold_sums` a product also sums over devices where an all_reduce comes next, which rounds
-    otherwise than devices that sum up by themselves first. `tune` says whether products are
-    measured; without it WEFT_TUNE does. Without `excess_precision` bf16 is rounded after every op,
-    too, and no two ops are computed as one. With `pads="named"` arguments and results have the
-    shardings that the module names for them, also where these do not divide them; JAX wants even
-    pieces. With `pieces` callers pass what each device holds, as JAX does to a plugin. `rules` are
-    the user's, for custom calls and composites; `numbers` are those of `weft.optimize.Options`.
+    With `fold_sums` a product that feeds an all_reduce also sums over devices, which rounds
+    differently from summing on each device first. `tune` is the mode of tuning, by default
+    WEFT_TUNE. Without `excess_precision` bf16 is rounded after every op, and multiply-adds are not
+    fused. With `pads="named"` arguments and results have the shardings that the module names, even
+    if uneven; JAX requires even shards. With `pieces` callers pass local shards, as JAX does to a
+    plugin. `rules` are the user's, for custom calls and composites; `numbers` are those of
+    `weft.optimize.Options`.
 
-    Axes of the mesh that are `stacked` are those along which one process has the devices: sums
-    over devices fold into kernels along these only, and along the others devices meet between
-    kernels. What is tiled is the same for all processes; to run it, a `process` is told which one
-    it is. Without both, all devices are here.
+    `stacked` are the mesh axes whose devices are all in one process: sums over devices are folded
+    into kernels along these only, and along the others collectives run between kernels. The tiled
+    program is the same for all processes; `process` identifies this one at run time. Without both,
+    all devices are in this process.
     """
     notes: list[Shrunk] = []
     rules, trace = rules or Rules(), trace or Trace(TRACE.value(), module.name)
@@ -154,7 +156,7 @@ def compile_module(
 
 @dataclass(frozen=True, slots=True)
 class _Stages:
-    """The stages of modules from the one after `since` up to `to`, timed and traced."""
+    """Runs the module stages from the one after `since` up to `to`, with times and trace."""
 
     trace: Trace
     since: str | None
@@ -162,11 +164,11 @@ class _Stages:
     modules: dict[str, Module] = field(default_factory=dict)
 
     def after(self, stage: str, module: Module, make: Callable[[Module], Module]) -> Module:
-        """The module after a stage; as it is, if that comes before `since` or after `to`."""
+        """Run a stage on a module; stages up to `since` and after `to` are skipped."""
         first = STAGES.index(self.since) if self.since is not None else -1
         if not first <= STAGES.index(stage) <= STAGES.index(self.to):
             return module
-        # A text that was sharded is sharded again, which changes nothing: it has no side table.
+        # Sharded text has no side table, so it is sharded again; propagation is idempotent.
         if stage != self.since or stage == "sharded":
             with self.trace.timed(stage):
                 module = make(module)
@@ -184,7 +186,7 @@ class _Stages:
 
 @contextmanager
 def _enough_memory(module: Module) -> Iterator[None]:
-    """Refuse a program that is too large to compile, at the line of its largest value."""
+    """Turn MemoryError into an error at the line of the largest value."""
     try:
         yield
     except MemoryError:
@@ -192,12 +194,12 @@ def _enough_memory(module: Module) -> Iterator[None]:
 
 
 def _too_large(module: Module) -> WeftError:
-    told = f"out of memory: {module.name or 'the program'} cannot be compiled"
+    message = f"out of memory: {module.name or 'the program'} cannot be compiled"
     node = max(module.nodes(), key=lambda n: moved(*n.types), default=None)
     if node is None:
-        return Unsupported(told, help="use smaller sizes")
-    told += f"; its largest value, of {bytes_text(moved(*node.types))}, is of this line"
-    return Unsupported(told, help="use smaller sizes", loc=node.loc, node=node_text(node))
+        return Unsupported(message, help="use smaller sizes")
+    message += f"; its largest value, of {bytes_text(moved(*node.types))}, is of this line"
+    return Unsupported(message, help="use smaller sizes", loc=node.loc, node=node_text(node))
 
 
 def local_program(
@@ -214,9 +216,9 @@ def local_program(
 ) -> LocalProgram:
     """A function of a local module, tiled, planned, emitted and loaded.
 
-    Without `fold` every value is computed as it is written, for those who look at each. With a
-    world, that of another program of the same meshes, stacks are as they are there. With `stacked`
-    axes this is the `process` that has the devices along these; without, all devices are here.
+    Without `fold` every value of the module is computed, for comparison. With a world, of another
+    program on the same meshes, stacks have its layout. With `stacked` axes, `process` has the
+    devices along these; without, all devices are in this process.
     """
     host = host_of(process)
     placing = {"devices": devices, "donate": donate, "world": world, "stacked": stacked}

@@ -1,4 +1,4 @@
-"""The trace of a compilation: every stage's text in a numbered file, kernels, and a summary."""
+"""The trace of a compilation: the text of every stage and kernel in numbered files, a summary."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from weft.executable.executable import Executable
 from weft.ir.module import Module
 
 _LOCK = threading.Lock()
-_REPORTED: set[Path] = set()  # folders whose failure was reported
+_REPORTED: set[Path] = set()  # folders whose failure is already reported
 
 
 class Trace:
-    """Writes modules to a folder of their own, `0003-jit_step/02-sharded.mlir`; or nothing.
+    """Writes modules to a new folder, `0003-jit_step/02-sharded.mlir`; without a folder, nothing.
 
-    A trace never loses a run: what cannot be written is reported once, and the compilation goes on.
+    Write errors are reported once and do not stop the compilation.
     """
 
     def __init__(self, folder: Path | None, name: str | None) -> None:
         self._count = itertools.count(1)
         self._root = folder
         self._folder: Path | None = None
-        self.seconds: dict[str, float] = {}  # of each stage, in order
+        self.seconds: dict[str, float] = {}  # seconds of each stage, in order
         if folder is not None:
             try:
                 self._folder = _fresh(folder, name or "module")
@@ -37,7 +37,7 @@ class Trace:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is written."""
+        """Whether it writes files."""
         return self._folder is not None
 
     def write(self, stage: str, module: Module) -> None:
@@ -47,13 +47,13 @@ class Trace:
             self.write_text(f"{number:02}-{stage}.mlir", module.text(locations=True))
 
     def write_executable(self, stage: str, made: Executable) -> None:
-        """Write the text of an executable after that stage; constants beside it are left out."""
+        """Write the text of an executable after that stage, without its constants."""
         number = next(self._count)
         if self.is_on:
             self.write_text(f"{number:02}-{stage}.txt", made.text().text)
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a file of that name, perhaps in a folder inside of the trace's."""
+        """Write a file of that name, which may include a subfolder."""
         if self._folder is None:
             return
         path = self._folder / name
@@ -61,30 +61,30 @@ class Trace:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
         except OSError as error:
-            _remove(path)  # half a file would be taken for a whole one
+            _remove(path)  # a partial file would look complete
             self._give_up(error)
 
     def note(self, lines: Iterable[str]) -> None:
-        """Write `notes.txt`: what was done otherwise than the program leads to expect."""
+        """Write `notes.txt`: deviations from the program's request."""
         if text := "".join([f"{line}\n" for line in lines]):
             self.write_text("notes.txt", text)
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Note how long a stage takes."""
-        self.took(stage, 0.0)  # in its place before those that are inside
+        """Time a stage."""
+        self.took(stage, 0.0)  # reserves its position before nested stages
         begin = time.perf_counter()
         yield
         self.took(stage, time.perf_counter() - begin)
 
     def took(self, stage: str, seconds: float) -> None:
-        """Note how long a stage took; more if it runs again."""
+        """Add seconds to a stage."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def _give_up(self, error: OSError) -> None:
-        """Write nothing more, and warn of the folder, once."""
+        """Disable the trace, and warn once per folder."""
         self._folder = None
-        assert self._root is not None, "only a folder that was asked for is written to"
+        assert self._root is not None, "only an enabled trace is written"
         with _LOCK:
             is_new = self._root not in _REPORTED
             _REPORTED.add(self._root)
@@ -100,12 +100,12 @@ class Trace:
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
-    except OSError:  # what kept it from being written keeps it from being removed, too
+    except OSError:  # the cause of the write error prevents removal, too
         return
 
 
 def _fresh(folder: Path, name: str) -> Path:
-    """A new folder, numbered after those that are there."""
+    """A new folder with the next number."""
     word = re.sub(r"[^\w.-]+", "_", name)[:40]
     with _LOCK:
         folder.mkdir(parents=True, exist_ok=True)
@@ -116,5 +116,5 @@ def _fresh(folder: Path, name: str) -> Path:
             try:
                 made.mkdir()
                 return made
-            except FileExistsError:  # another process was as quick
+            except FileExistsError:  # another process created it first
                 number += 1

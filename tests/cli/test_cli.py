@@ -126,7 +126,7 @@ def test_eval_reads_standard_input(run, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (None, "@main takes 2 arguments (arg0: tensor<2xf32>, arg1: tensor<2xf32>), none given"),
+        (None, "@main takes 2 arguments (arg0: tensor<2xf32>, arg1: tensor<2xf32>), but no file"),
         ({"arg0": np.float32([1, 2])}, "a.npz holds 1 array, but @main takes 2 arguments"),
         ({"arg0": 1, "arg2": 2}, "a.npz holds no arg1, only arg0, arg2"),
         ({"arg0": np.float32([1]), "arg1": np.float32([1, 2])}, "argument 0 has the shape (1,)"),

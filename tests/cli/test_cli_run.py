@@ -160,7 +160,7 @@ def test_a_function_of_a_script(run):
 
 def test_a_function_without_inputs(run):
     status, _, err = run("run", "script.py:alone")
-    assert status == 1 and "does not say what to call alone with" in err
+    assert status == 1 and "defines no arguments for alone" in err
     assert "define alone_inputs" in err
 
 

@@ -110,7 +110,7 @@ def test_a_kernel_that_is_not_there(program, capsys):
     name = rows(program, capsys)[0]["name"]
     assert main(["kernels", program, f"{name[:-1]}_"]) == 1
     said = capsys.readouterr().err
-    assert "no kernel is called" in said and f"did you mean {name}" in said
+    assert "unknown kernel" in said and f"did you mean {name}" in said
 
 
 def test_a_text_is_of_one_kernel(program, capsys):

@@ -52,7 +52,7 @@ def test_why_tells_which_stage_made_a_value(run):
 
 def test_why_of_a_stage_wants_a_value(run):
     status, _, err = run("why", EXAMPLE, "--stage", "optimized")
-    assert status == 1 and "no value is named" in err
+    assert status == 1 and "missing value" in err
 
 
 def test_why_finds_lines_and_names(run):
@@ -70,7 +70,7 @@ def test_why_without_a_value_lists_what_stood_in_the_way(run):
     status, out, _ = run("why", EXAMPLE)
     assert status == 0
     assert out.count("size does not divide: ") == 3
-    assert out.endswith("\n3 notes; `weft why FILE %3` tells the story of one value\n")
+    assert out.endswith("\n3 notes; `weft why FILE %3` explains one value\n")
 
 
 def test_why_as_json(run):
@@ -99,7 +99,7 @@ def test_a_program_without_a_mesh(run, command):
     assert status == 1
     assert err == (
         "error: examples/mlp.mlir has no mesh, so nothing is split\n"
-        "help: give --mesh data=2,model=4; annotations of its arguments say what is split\n"
+        "help: give --mesh data=2,model=4; annotations of its arguments define the shardings\n"
     )
 
 

@@ -1,7 +1,7 @@
 """What Weft says about shardings, word by word.
 
 A file in tests/golden/explain is a program, then sections that begin with `// ----- ` and a
-question: `notes` (every conflict of the program) or a value, whose story is told.
+question: `notes` (every conflict of the program) or a value, whose story is explanations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weft.capture import parse
-from weft.cli.commands.why import told
+from weft.cli.commands.why import explanations
 from weft.explain import Reasons, reasons
 from weft.shard import propagate
 
@@ -23,7 +23,7 @@ def answered(found: Reasons, question: str) -> str:
     if question == "notes":
         return "".join(note.text() for note in found.notes()) or "none\n"
     assert found.propagated.given is not None
-    return "".join(s.text() for s in told(found, found.propagated.given, question, None))
+    return "".join(s.text() for s in explanations(found, found.propagated.given, question, None))
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.mlir")), ids=lambda path: path.stem)

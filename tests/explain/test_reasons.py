@@ -148,7 +148,7 @@ def test_values_are_found(what, function, names):
         (
             "layer1/ad",
             None,
-            "error: no value is called 'layer1/ad'\nhelp: did you mean jit(step)/layer0/add or "
+            "error: unknown value 'layer1/ad'\nhelp: did you mean jit(step)/layer0/add or "
             "jit(step)/layer0/wall? give %12 or %arg0, a line such as model.py:41, or a name of "
             "the tracer",
         ),

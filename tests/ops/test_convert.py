@@ -132,5 +132,5 @@ def test_refusals() -> None:
 
 @pytest.mark.parametrize("op", [UniformQuantize(), UniformDequantize()])
 def test_quantized_types_are_refused_by_name(op: UniformQuantize | UniformDequantize) -> None:
-    with pytest.raises(Unsupported, match=f"{op.name}: Weft computes no quantized types"):
+    with pytest.raises(Unsupported, match=f"{op.name}: quantized types are not supported"):
         infer(op, (tensor(2),))

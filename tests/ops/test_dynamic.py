@@ -53,7 +53,7 @@ def test_sizes_that_disagree_are_refused(op, operands, made):
     with pytest.raises(WeftError) as caught:
         op.reference(*operands)
     assert caught.value.message == (
-        f"{op.name}: the sizes given make {made}, but the result is {op.out}"
+        f"{op.name}: the sizes are those of {made}, but the result is {op.out}"
     )
 
 

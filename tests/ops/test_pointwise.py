@@ -275,7 +275,7 @@ def test_operands_that_do_not_fit_are_refused() -> None:
     )
     assert "takes 2 operands, 1 given" in refusal(pointwise.Add(), f32)
     assert refusal(Compare("LT", "SIGNED"), f32, f32) == (
-        "error: stablehlo.compare: SIGNED is not a way to compare f32\n"
+        "error: stablehlo.compare: SIGNED cannot compare f32\n"
         "help: use FLOAT or TOTALORDER, or leave it out"
     )
 

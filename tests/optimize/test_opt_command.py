@@ -42,7 +42,7 @@ def test_one_pass_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path):
 @pytest.mark.parametrize(
     ("line", "message", "help"),
     [
-        (["--pass", "scedule"], "no pass 'scedule' is known", "did you mean schedule?"),
+        (["--pass", "scedule"], "unknown pass 'scedule'", "did you mean schedule?"),
         (["--machine", "h1000"], "unknown machine 'h1000'", "did you mean h100?"),
         (["--memory", "much"], "cannot parse 'much' as a memory size", "write 80GiB"),
         (["--memory", "20"], "'main' needs", "split the large values"),

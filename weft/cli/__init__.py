@@ -56,7 +56,7 @@ COMMANDS = (
 )
 
 
-_OWN_OPTIONS = ("-h", "--help", "--version")  # all others are a command's, and stand behind it
+_OWN_OPTIONS = ("-h", "--help", "--version")  # all other options belong to a command and follow it
 
 
 def make_parser() -> Parser:
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     line = sys.argv[1:] if argv is None else argv
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a screen of ASCII shows ? for ✓ and …
+            stream.reconfigure(errors="replace")  # an ASCII terminal shows ? for ✓ and …
     try:
         parser = make_parser()
         if line and line[0].startswith("-") and line[0] not in _OWN_OPTIONS:
@@ -102,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Nobody reads on (`weft ops | head`); nothing more may be written at exit, either.
+        # The reader has closed the pipe (`weft ops | head`); the flush at exit must not fail,
+        # either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

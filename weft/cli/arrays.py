@@ -1,4 +1,4 @@
-"""Arrays on the command line: read from files, made at random, written, and shown."""
+"""Arrays on the command line: loading, random arguments, saving, and display."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def load(file: str | None, function: Function, stacked: bool) -> list[Array]:
             return []
         listed = ", ".join(f"arg{n}: {t}" for n, t in enumerate(types))
         raise WeftError(
-            f"@{function.name} takes {plural(len(types), 'argument')} ({listed}), none given",
+            f"@{function.name} takes {plural(len(types), 'argument')} ({listed}), but no file is "
+            "named",
             help="write them with numpy.savez('args.npz', arg0=..., ...) and name that file"
             + (", every array with a leading device dim" if stacked else ""),
         )
@@ -73,7 +74,7 @@ def _in_order(file: str, named: dict[str, Array]) -> list[Array]:
 
 
 def _restored(array: Array, type: Type) -> Array:
-    """Elements that numpy's files keep as plain bytes (bf16, f8...) as what they are."""
+    """An array of a type that numpy files hold as plain bytes (bf16, f8...), restored."""
     if array.dtype.kind != "V" or not isinstance(type, TensorType):
         return array
     held = type.dtype.numpy
@@ -93,7 +94,7 @@ def save(path: Path, results: Sequence[Array | None]) -> None:
 
 
 def _bare(array: Array) -> Array:
-    """Elements of types that numpy itself does not have (bf16, f8...) as plain bytes."""
+    """An array of a type that numpy lacks (bf16, f8...) as plain bytes."""
     own = array.dtype.isbuiltin == 1
     return array if own else array.view(f"V{array.dtype.itemsize}")
 

@@ -13,7 +13,7 @@ from weft.errors import WeftError
 
 
 def source(file: str) -> bytes | Path:
-    """What a program is read from: a file, or standard input for `-`."""
+    """The source of a program: a file, or standard input for `-`."""
     if file != "-":
         return Path(file)
     if sys.stdin is None:
@@ -22,7 +22,7 @@ def source(file: str) -> bytes | Path:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text, or say why that cannot be done."""
+    """Write a text to a file."""
     try:
         path.write_text(text)
     except OSError as error:
@@ -33,7 +33,7 @@ def write(path: Path, text: str) -> None:
 
 
 def add_out(parser: Parser) -> None:
-    """Add the options that say where a program goes, and in what form it is told."""
+    """Add the options of a program's output."""
     parser.add_argument(
         "-o", "--out", metavar="OUT.mlir", help="write the program to this file, and a summary here"
     )

@@ -1,4 +1,4 @@
-"""Command lines: argparse, with an example in every help text and a guess at every typo."""
+"""Command lines: argparse, with an example in every help text and suggestions for typos."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNKNOWN = re.compile(r"unrecognized arguments: (\S+)")
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that suggests the nearest word it knows."""
+    """An argument parser that suggests the nearest known word."""
 
     def __init__(self, *, example: str = "", **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -25,17 +25,17 @@ class Parser(argparse.ArgumentParser):
         self._is_mixing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does it, but options may stand before, between and after arguments."""
+        """Like argparse's, but options may come before, between and after arguments."""
         if self._is_mixing or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
-        self._is_mixing = True  # argparse comes back here for each half
+        self._is_mixing = True  # parse_known_intermixed_args calls this for each half
         try:
             return super().parse_known_intermixed_args(args, namespace)
         finally:
             self._is_mixing = False
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong and what was probably meant, and exit with status 2."""
+        """Print the error and a suggestion, and exit with status 2."""
         hint = ""
         if choice := _CHOICE.search(message):
             message, hint = self._choice(choice[1] or "", choice[2])
@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message}\nhelp: {hint}`{self.prog} --help` shows what there is\n")
 
     def _choice(self, argument: str, given: str) -> tuple[str, str]:
-        """What to say of a word that is none of those that an argument takes."""
+        """The error message for an invalid choice."""
         if argument == "COMMAND":
             words = [w for a in self._actions for w in (a.choices or ())]
             return f"unknown command {given!r}", _guess(given, words)
@@ -66,9 +66,9 @@ def _guess(given: str, words: list[str]) -> str:
 
 
 def natural(text: str) -> int:
-    """A number from 0 on, as the type of an argument."""
+    """A nonnegative integer, as the type of an argument."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a nonnegative integer")
     return int(text)
 
 

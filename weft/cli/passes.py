@@ -1,4 +1,4 @@
-"""Options of commands that optimize: the level, the machine, streams, and what is combined."""
+"""Options of commands that optimize: level, machine, streams, and combining of collectives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _USUAL = PassOptions()
 
 
 def add_passes(parser: Parser) -> None:
-    """Add the options that say what the passes do."""
+    """Add the options of the passes."""
     level = parser.add_mutually_exclusive_group()
     for number, what in LEVELS.items():
         level.add_argument(
@@ -28,7 +28,7 @@ def add_passes(parser: Parser) -> None:
     parser.add_argument(
         "--memory",
         metavar="80GiB",
-        help="refuse a program that needs more than this on a device, and say what is large",
+        help="refuse a program that needs more than this on a device, with its largest values",
     )
     for name, what in (
         ("compute_streams", "streams that asynchronous work takes in turn at -O2"),
@@ -54,7 +54,7 @@ def chosen_level(arguments: argparse.Namespace) -> Level:
 
 
 def chosen_machine(arguments: argparse.Namespace) -> Machine | None:
-    """The machine that is named, or this one with another memory, or None."""
+    """The machine named on the command line, with --memory applied, or None."""
     chosen = machine(arguments.machine) if arguments.machine else None
     if arguments.memory:
         chosen = (chosen or HOST).with_memory(bytes_of(arguments.memory))
@@ -62,7 +62,7 @@ def chosen_machine(arguments: argparse.Namespace) -> Machine | None:
 
 
 def chosen_numbers(arguments: argparse.Namespace) -> dict[str, int]:
-    """The numbers that are given, as `weft.compile` takes them."""
+    """The numeric options on the command line, as `weft.compile` takes them."""
     size = arguments.combine_bytes
     return given_numbers(
         compute_streams=arguments.compute_streams,

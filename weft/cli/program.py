@@ -32,7 +32,7 @@ def add_program(parser: Parser, *, nargs: str | None = None, mesh: bool = True) 
 
 
 def read_program(text: str, mesh: str | None = None) -> Module:
-    """The program that a word of the command line names, on a mesh if one is given."""
+    """The program named on the command line, on a mesh if --mesh is set."""
     ours = None if mesh is None else as_mesh(mesh)
     if is_script(text):
         return load_script(text).module(ours)
@@ -41,16 +41,16 @@ def read_program(text: str, mesh: str | None = None) -> Module:
 
 
 def captured_program(text: str, mesh: str | None = None) -> Module:
-    """The program in the form that is sharded, whatever it comes from."""
+    """The captured program, normalized, from any source."""
     return normalize(read_program(text, mesh), shard)
 
 
 def check_mesh(module: Module, text: str) -> None:
-    """Refuse a program without a mesh where there is nothing to say of one."""
+    """Refuse a program without a mesh, for commands that need one."""
     if module.meshes:
         return
     where = "function_shardings beside it" if is_script(text) else "annotations of its arguments"
     raise WeftError(
         f"{text} has no mesh, so nothing is split",
-        help=f"give --mesh data=2,model=4; {where} say what is split",
+        help=f"give --mesh data=2,model=4; {where} define the shardings",
     )

@@ -1,4 +1,4 @@
-"""Sharding rules on the command line: `--rules FILE.py`, a script that has `rules`."""
+"""Sharding rules on the command line: `--rules FILE.py`, a script that defines `rules`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def add_rules(parser: Parser) -> None:
     parser.add_argument(
         "--rules",
         metavar="FILE.py",
-        help="a script with `rules`, which say how custom calls and composites are split: a dict "
+        help="a script with `rules`, the sharding rules of custom calls and composites: a dict "
         'such as {"gemm": "i k, k j -> i j"}, or weft.shard.Rules',
     )
 
 
 def read_rules(path: str | None) -> Rules:
-    """The rules that a script has; none without a script."""
+    """The rules of a script; none without a script."""
     if path is None:
         return Rules()
     found = run_script(path).get("rules")

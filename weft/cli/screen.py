@@ -1,4 +1,4 @@
-"""The screen of commands: tables, errors with their source line, progress, readable numbers."""
+"""Terminal output: tables, errors with their source line, progress, readable numbers."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from typing import Any, TextIO, TypeAlias
 from weft.columns import Column, table_lines
 from weft.errors import WeftError, WeftWarning
 
-_PIPED_WIDTH = 120  # of tables in a pipe or a log file, where nothing else is wrapped
-StyledText: TypeAlias = tuple[str, str]  # a text, and its style
+_PIPED_WIDTH = 120  # of tables in a pipe or a log file; other text is not wrapped there
+StyledText: TypeAlias = tuple[str, str]  # a text and its style
 _LABELLED = (Column(), Column(fit="wrap", least=24))
 
 
 def has_rich() -> bool:
-    """Whether the extra `cli` is installed, which has colours and progress bars."""
+    """Whether the extra `cli` is installed, for colours and progress bars."""
     return importlib.util.find_spec("rich") is not None
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Whether colours are wanted there: on a terminal, unless NO_COLOR is set."""
+    """Whether to use colours: on a terminal, unless NO_COLOR is set."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
 def is_piped(stream: TextIO) -> bool:
-    """Whether a stream has no width of its own: a pipe or a file, and no COLUMNS are set."""
+    """Whether a stream has no width: a pipe or a file, without COLUMNS."""
     return not stream.isatty() and not os.environ.get("COLUMNS", "").isdecimal()
 
 
 def width() -> int:
-    """How wide a table on standard output may be."""
+    """The width of a table on standard output."""
     return _PIPED_WIDTH if is_piped(sys.stdout) else shutil.get_terminal_size((80, 24)).columns
 
 
 def print_spans(lines: Iterable[Sequence[StyledText]]) -> None:
-    """Lines as they are, each of texts in styles, which show where there are colours."""
+    """Print lines of styled texts, without wrapping."""
     if not has_rich() or not has_colours(sys.stdout):
         print("\n".join("".join(text for text, _ in line).rstrip() for line in lines))
         return
@@ -58,19 +58,19 @@ def print_spans(lines: Iterable[Sequence[StyledText]]) -> None:
 
 
 def print_text(text: str, style: str = "", mark: StyledText | None = None) -> None:
-    """Sentences, wrapped at words in a terminal, with a mark before the first of them."""
+    """Print sentences, wrapped at words on a terminal, with a mark before the first."""
     head = [] if mark is None else [(f"{mark[0]} ", mark[1])]
     first, *rest = _wrapped(text, sum(len(text) for text, _ in head))
     print_spans([[*head, (first, style)], *[[(line, style)] for line in rest]])
 
 
 def print_check(works: bool, text: str) -> None:
-    """A sentence behind a green ✓ or a red ✗."""
+    """Print a sentence after a green ✓ or a red ✗."""
     print_text(text, mark=("✓", "green") if works else ("✗", "red"))
 
 
 def _wrapped(text: str, indent: int = 0) -> list[str]:
-    """Lines that fit the terminal; what has no space to break at stays whole, to be copied."""
+    """Lines wrapped to the terminal; long words (paths) stay whole, for copying."""
     lines = text.split("\n")
     if is_piped(sys.stdout):
         return lines
@@ -94,7 +94,7 @@ def print_table(
     rows: Sequence[Sequence[str]],
     style: Callable[[int, int, int], str] = lambda row, column, nth: "",
 ) -> None:
-    """A table that fits the screen; `style` is of the nth line of the cell in a row and column."""
+    """Print a table that fits the terminal; `style(row, column, nth line of the cell)`."""
     print_spans(
         [
             (f"{cell}  ", "dim" if line.row is None else style(line.row, number, line.nth))
@@ -105,13 +105,13 @@ def print_table(
 
 
 def print_labelled(lines: Iterable[tuple[str, str]]) -> None:
-    """`nodes  11`: a label and a text a line, texts wrapped beside their label."""
+    """Print pairs of label and text such as `nodes  11`, texts wrapped beside their label."""
     print_table(_LABELLED, [*lines], lambda row, column, nth: "" if column else "dim")
 
 
 @contextlib.contextmanager
 def working(on: str) -> Iterator[None]:
-    """Show on standard error, if that is a terminal, what takes its time and how long so far."""
+    """Show a spinner with the elapsed time on standard error, if that is a terminal."""
     if not sys.stderr.isatty() or not has_rich():
         yield
         return
@@ -126,12 +126,12 @@ def working(on: str) -> Iterator[None]:
 
 
 def print_json(value: object) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     print(json.dumps(value, indent=2))
 
 
 def error_text(error: WeftError) -> str:
-    """An error with the source line it points at and a caret under the column."""
+    """An error with its source line and a caret under the column."""
     frames = error.loc.frames if error.loc is not None else ()
     if not frames:
         return str(error)
@@ -156,7 +156,7 @@ def error_text(error: WeftError) -> str:
 
 
 def print_error(error: WeftError) -> None:
-    """An error on standard error, its first word in red on a terminal."""
+    """Print an error on standard error, its first word in red on a terminal."""
     text = error_text(error)
     if has_colours(sys.stderr):
         text = text.replace("error:", "\033[1;31merror:\033[0m", 1)
@@ -167,7 +167,7 @@ def print_error(error: WeftError) -> None:
 
 @contextlib.contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Show Weft's own warnings as a line each, without the place in the code that raised them."""
+    """Show Weft's own warnings as one line each, without the source line of the warning call."""
     usual = warnings.formatwarning
 
     def form(message: Any, category: type[Warning], *where: Any, **more: Any) -> str:

@@ -33,7 +33,7 @@ from weft.mesh import Mesh
 
 _SCRIPT = re.compile(r"(.+\.py)(?::(.*))?", re.S)
 SourceRange: TypeAlias = tuple[str, int, int]  # file, line, column
-_MESSAGE_LINES = 8  # of a user's exception that are shown
+_MESSAGE_LINES = 8  # the most lines of a user's exception that are shown
 _LIBRARIES = tuple({sysconfig.get_path(n) + os.sep for n in ("stdlib", "purelib", "platlib")})
 _JAX = f"{os.sep}jax{os.sep}"
 _WEFT = str(Path(weft.__file__).parent) + os.sep
@@ -42,7 +42,7 @@ _CALLERS = ("<frozen runpy>", trace.__file__)  # they run scripts and trace func
 
 @dataclass(frozen=True)
 class Script:
-    """A function of a script, and what stands beside it."""
+    """A function of a script, with its inputs and shardings."""
 
     path: str
     name: str
@@ -64,13 +64,13 @@ class Script:
         return function
 
     def inputs(self) -> tuple[Any, ...]:
-        """The arguments that the script gives the function."""
+        """The function's arguments, as defined in the script."""
         found = self.beside("inputs")
         if found is None:
             raise WeftError(
-                f"{self.path} does not say what to call {self.name} with",
+                f"{self.path} defines no arguments for {self.name}",
                 help=f"define {self.name}_inputs there: a tuple of arguments, or a function that "
-                "gives one",
+                "returns one",
             )
         with users_code(f"{self.name}_inputs was called"):
             made = found() if callable(found) else found
@@ -82,19 +82,19 @@ class Script:
         try:
             signature = inspect.signature(self.function)
         except (TypeError, ValueError):
-            return  # of a builtin; it tells by itself
+            return  # a builtin has no signature; its call checks the arguments
         try:
             signature.bind(*inputs)
         except TypeError as error:
             raise WeftError(
-                f"{self.path}: {self.name}{signature} does not take what its "
-                f"inputs are ({plural(len(inputs), 'argument')}): {error}",
+                f"{self.path}: {self.name}{signature} does not accept "
+                f"its inputs ({plural(len(inputs), 'argument')}): {error}",
                 help=f"give {self.name}_inputs one entry for each argument; a tuple holds "
                 "arguments, a list is one argument",
             ) from None
 
     def shardings(self, mesh: Mesh | None) -> Any:
-        """How the script splits the arguments, if a mesh is given and the script says it."""
+        """The script's shardings of the arguments, if there is a mesh and it defines them."""
         return None if mesh is None else self.beside("shardings")
 
     def beside(self, what: str) -> Any:
@@ -106,8 +106,8 @@ class Script:
         if file is not None:
             raise WeftError(
                 "a function of a script takes its arguments from the script",
-                help=f"define {self.name}_inputs there: the arguments, or a function that gives "
-                "them",
+                help=f"define {self.name}_inputs there: the arguments, or a function that "
+                "returns them",
             )
 
     def module(self, mesh: Mesh | None) -> Module:
@@ -128,12 +128,12 @@ class Script:
 
 
 def is_script(text: str) -> bool:
-    """Whether this names a script, with a function of it or without."""
+    """Whether this names a script, with or without a function."""
     return _SCRIPT.fullmatch(text) is not None
 
 
 def load_script(text: str) -> Script:
-    """Run a script, up to its end, and find the function."""
+    """Execute a script and find the function."""
     match = _SCRIPT.fullmatch(text)
     assert match is not None
     path, name = match[1], match[2]
@@ -144,7 +144,7 @@ def load_script(text: str) -> Script:
 
 
 def run_script(path: str) -> dict[str, Any]:
-    """Run a script, up to its end, and give the names that it defines."""
+    """Execute a script and return its namespace."""
     _check_file(path)
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
@@ -161,14 +161,14 @@ def _check_file(path: str) -> None:
 
 
 def _unnamed(path: str, name: str | None) -> WeftError:
-    """What to say of a script whose function is not named: the functions that it has."""
+    """The error for a script without a function name, with the functions that it has."""
     known = functions_in(path)
     example = known[0] if known else "function"
     listed = f"; it has {', '.join(known)}" if known else ""
     if name:
         message = f"{name!r} is not a name of a function of {path}"
     else:
-        message = f"{path} is a script: say which of its functions is meant"
+        message = f"{path} is a script: name one of its functions"
     return WeftError(message, help=f"write {path}:{example}{listed}")
 
 
@@ -193,12 +193,12 @@ def functions_in(path: str) -> list[str]:
     return [*given, *(name for name in defined if name not in {*given, *makers})]
 
 
-# What users' code raises
+# Exceptions of the user's code
 
 
 @contextmanager
 def users_code(doing: str) -> Iterator[None]:
-    """Run code of the user's; what it raises becomes an error at the user's own line."""
+    """Run the user's code; its exceptions become errors at the user's own line."""
     try:
         yield
     except WeftError:
@@ -209,14 +209,14 @@ def users_code(doing: str) -> Iterator[None]:
             help='put what only runs as a program under `if __name__ == "__main__":`',
         ) from None
     except Exception as error:  # users' code may raise anything
-        told = _told(error, doing)
-        if told is None:
+        located = _user_error(error, doing)
+        if located is None:
             raise
-        raise told from error
+        raise located from error
 
 
-def _told(error: Exception, doing: str) -> WeftError | None:
-    """An exception at the user's innermost line; None if it was Weft that raised it."""
+def _user_error(error: Exception, doing: str) -> WeftError | None:
+    """An exception as an error at the user's innermost line; None if Weft raised it."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         frames: list[SourceRange] | None = [(error.filename, error.lineno, error.offset or 1)]
     else:
@@ -236,9 +236,9 @@ def _told(error: Exception, doing: str) -> WeftError | None:
 
 
 def _users_frames(error: BaseException) -> list[SourceRange] | None:
-    """The places of the user's code that led to an exception, innermost first.
+    """The user's frames of an exception, innermost first.
 
-    None where Weft itself was at work, and not Python or JAX on behalf of the user.
+    None if Weft itself failed, not Python or JAX on behalf of the user.
     """
     frames = traceback.extract_tb(error.__traceback__)
     ours = [n for n, frame in enumerate(frames) if frame.filename.startswith(_WEFT)]
@@ -248,6 +248,6 @@ def _users_frames(error: BaseException) -> list[SourceRange] | None:
         for frame in reversed(below)
         if frame.lineno is not None and not frame.filename.startswith(("<", *_LIBRARIES))
     ]
-    # JAX takes its own frames out of what it raises: then Weft's call of it is the last.
+    # JAX filters its own frames from tracebacks: then Weft's call of JAX is the last frame.
     called = below[0].filename if below else frames[-1].filename
     return found if found or called in _CALLERS or _JAX in called else None

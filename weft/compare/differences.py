@@ -27,12 +27,12 @@ class Difference:
     loc: Location = UNKNOWN
 
     def __str__(self) -> str:
-        told = f"{self.name}  {self.what}  relative error {self.relative:.2g}"
+        text = f"{self.name}  {self.what}  relative error {self.relative:.2g}"
         if np.isnan(self.correlation):
-            return told
-        return f"{told}, correlation {self.correlation:.6f}"
+            return text
+        return f"{text}, correlation {self.correlation:.6f}"
 
-    def told(self) -> str:
+    def located(self) -> str:
         """The text with the source line."""
         return f"{self}\n  --> {self.loc.describe()}"
 

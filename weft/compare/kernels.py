@@ -45,7 +45,7 @@ class KernelDifference:
     step: Difference | None  # None if every prefix of its nodes is right
     node: str = ""  # text of that node
 
-    def told(self) -> str:
+    def located(self) -> str:
         """The kernel, its result, and the node with its source line."""
         lines = [f"kernel {self.kernel}, run {self.launch}, differs from its nodes: {self.result}"]
         if self.step is None:

@@ -1,20 +1,20 @@
-"""Explain: why every value has its sharding, and what stood in the way."""
+"""Explanations of shardings: where each axis came from, and the conflicts that stopped others."""
 
 from weft.explain.conflicts import Conflict, Padding
 from weft.explain.layers import Layer, LayerRow, layers
 from weft.explain.lookup import lookup
 from weft.explain.made_by import Origin, made_by
-from weft.explain.reasons import Reasons, Remark, Story, reasons
+from weft.explain.reasons import Explanation, Reasons, Remark, reasons
 
 __all__ = [
     "Conflict",
+    "Explanation",
     "Layer",
     "LayerRow",
     "Origin",
     "Padding",
     "Reasons",
     "Remark",
-    "Story",
     "layers",
     "lookup",
     "made_by",

@@ -1,4 +1,4 @@
-"""What stopped a sharding: for every op, the axes that its tensors want and do not get."""
+"""Propagation conflicts: for every op, the axes that its tensors want and do not get."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from weft.shard.propagation.graph import Graph, Visit
 from weft.shard.propagation.projection import factor_sizes, project
 
 ConflictKind = Literal[
-    "closed",  # an annotation leaves the dim as it is
+    "closed",  # an annotation closes the dim
     "taken",  # the axis splits another dim of the tensor
-    "replicated",  # an annotation keeps the tensor whole along the axis
+    "replicated",  # an annotation replicates the tensor along the axis
     "unreduced",  # the tensor is unreduced along the axis
-    "indivisible",  # the axis does not divide what is left of the dim
-    "strided",  # a piece would not be one part of the dim
+    "indivisible",  # the axis does not divide the rest of the dim
+    "strided",  # a shard would not be contiguous in the dim
     "disagree",  # two tensors are split by different axes
-    "barrier",  # a propagation barrier stands between
-    "blocked",  # the op passes no sharding along the dim
+    "barrier",  # a propagation barrier is between
+    "blocked",  # the op does not propagate shardings along the dim
     "whole",  # the op needs the dim whole
     "padded",  # the axes do not divide the dim
 ]
@@ -42,7 +42,7 @@ ConflictKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class MissedAxis:
-    """A tensor that did not take an axis which another tensor of the op has along a factor."""
+    """A tensor without an axis that another tensor of the op has along a factor."""
 
     kind: ConflictKind
     tensor: int  # operands, then results
@@ -50,37 +50,39 @@ class MissedAxis:
     source: int
     source_dim: int
     axes: Axes  # the axis that is missing, or those that disagree
-    other: Axes = ()  # what the tensor has in their place
+    other: Axes = ()  # the tensor's own axes in their place
     taken_dim: int = 0  # the dim that the axis splits
-    size: int = 0  # of the factor that it does not divide
-    rest: tuple[tuple[int, int], ...] = ()  # tensors and dims that get nothing of it either
+    size: int = 0  # the size of the factor that it does not divide
+    rest: tuple[
+        tuple[int, int], ...
+    ] = ()  # further tensors and dims without the axis for the same reason
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A cut at one op: what was stopped, where and why."""
+    """A conflict at one op: the axis, the tensors and the reason."""
 
     visit: Visit
     cut: MissedAxis
 
     @property
     def kind(self) -> ConflictKind:
-        """Why."""
+        """The kind of conflict."""
         return self.cut.kind
 
     @property
     def cell(self) -> int:
-        """Whose sharding lacks the axis."""
+        """The cell whose sharding lacks the axis."""
         return self.visit.cells[self.cut.tensor]
 
     @property
     def source(self) -> int:
-        """Whose sharding has the axis."""
+        """The cell whose sharding has the axis."""
         return self.visit.cells[self.cut.source]
 
     @property
     def places(self) -> list[tuple[int, int]]:
-        """The cells and dims that it concerns."""
+        """The cells and dims involved."""
         places = [(self.cut.tensor, self.cut.dim), *self.cut.rest]
         return list(dict.fromkeys((self.visit.cells[n], dim) for n, dim in places))
 
@@ -88,9 +90,9 @@ class Conflict:
 def conflicts(
     graph: Graph, shardings: Sequence[Sharding | None], dead: Container[int] = ()
 ) -> list[Conflict]:
-    """Every conflict that is left when nothing changes any more, in program order.
+    """Every conflict that remains at the fixed point, in program order.
 
-    Ops whose results, by their cells, are dead are left out: nothing spreads through them.
+    Ops whose results are all dead (by cell) are skipped: they propagate nothing.
     """
     found: list[Conflict] = []
     memo: dict[object, tuple[MissedAxis, ...]] = {}
@@ -117,7 +119,7 @@ def conflicts(
 
 
 class _Tensors:
-    """The operands and results of one visit, as the axes of its factors."""
+    """The operands and results of one visit, as axes along its factors."""
 
     def __init__(self, visit: Visit, held: Sequence[Sharding | None], mesh: Mesh) -> None:
         rule: Rule = visit.rule
@@ -156,7 +158,7 @@ class _Tensors:
                 yield MissedAxis("whole", n, self.dim(n, factor), n, self.dim(n, factor), axes)
 
     def disagreement(self, factor: int, holders: list[int]) -> Iterator[MissedAxis]:
-        """The first two tensors that are split by axes of which neither continues the other."""
+        """The first two tensors whose axes along a factor are incompatible: neither is a prefix."""
         for position, n in enumerate(holders):
             for other in holders[:position]:
                 mine, theirs = self.axes(n, factor), self.axes(other, factor)
@@ -170,7 +172,7 @@ class _Tensors:
     def missing(
         self, factor: int, holders: list[int], direction: int, barrier: bool
     ) -> Iterator[MissedAxis]:
-        """Tensors that lack an axis which all others allow."""
+        """Tensors that lack an axis that all others allow."""
         wanted = compatible_major_axes(self.projection, factor, BOTH)
         allowed = compatible_major_axes(self.projection, factor, direction)
         sources = [n for n in holders if is_list_prefix(wanted, self.axes(n, factor))]
@@ -191,7 +193,7 @@ class _Tensors:
     def cut(
         self, n: int, factor: int, wanted: Axes, place: tuple[int, int, int]
     ) -> MissedAxis | None:
-        """Why a tensor does not take the next axis; None if that follows from another cut."""
+        """The conflict that keeps the next axis from a tensor; None if another one implies it."""
         tensor, entry = self.tensors[n], self.tensors[n].factors[factor]
         partly = bool(entry.axes) and entry.axes[-1] != wanted[len(entry.axes) - 1]
         index = len(entry.axes) - partly
@@ -213,7 +215,7 @@ class _Tensors:
             if other != factor and any(overlaps(axis, a) for a in taken.axes + taken.overflow):
                 return made("taken", self.dim(n, other))
         if self.elementwise and n < len(self.rule.operands):
-            return None  # the result lacks it, too, and says why
+            return None  # the result lacks it, too, and reports the reason
         return made("strided")
 
     def is_closed(self, n: int, dim: int) -> bool:
@@ -230,7 +232,7 @@ def _is_uneven(size: int, done: int, pieces: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """A dim whose pieces are not all of one size."""
+    """A dim with uneven shards."""
 
     cell: int
     dim: int
@@ -240,14 +242,14 @@ class Padding:
 
 
 def paddings(graph: Graph, shardings: Sequence[Sharding | None]) -> list[Padding]:
-    """Every dim that is split into more pieces than divide it."""
+    """Every dim whose size the number of its shards does not divide."""
     found = []
     for cell, sharding in enumerate(shardings):
         type = graph.types[cell]
         if sharding is None or not isinstance(type, TensorType):
             continue
         mesh = sharding.resolve(graph.module.meshes)
-        if not mesh.axes:  # the tensor is whole, on one device
+        if not mesh.axes:  # a maximal sharding: the tensor is on one device
             continue
         for dim, (size, split) in enumerate(zip(type.bounds, sharding.dims, strict=True)):
             pieces = total_size(split.axes, mesh)

@@ -1,4 +1,4 @@
-"""Which values of a prepared module stand for which values of the module as it was given."""
+"""The map between the values of the user's module and those of the prepared module."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from weft.shard.kinds import is_constant_expression, is_scalar_expansion
 
 @dataclass(frozen=True)
 class Counterparts:
-    """What each given value became, perhaps several copies, and where each copy comes from."""
+    """For each original value its copies in the prepared module, and the reverse."""
 
     became: dict[Value, list[Value]] = field(default_factory=dict)
     came_from: dict[Value, Value] = field(default_factory=dict)
 
     def link(self, given: Value, made: Value) -> None:
-        """Say that one stands for the other."""
+        """Record that `made` is a copy of `given`."""
         if made not in self.came_from:
             self.came_from[made] = given
             self.became.setdefault(given, []).append(made)
@@ -27,8 +27,8 @@ class Counterparts:
 def counterparts(given: Module, prepared: Module) -> Counterparts:
     """Walk both modules side by side.
 
-    Nodes that are never copied come in one order in both. Constants are copied for each of their
-    readers, so they are found from these.
+    Nodes that are never copied have the same order in both. Constants are copied per use, so they
+    are matched through their users.
     """
     found = Counterparts()
     for name, function in given.functions.items():
@@ -60,7 +60,7 @@ def _uncopied(region: Region) -> list[Node]:
 
 
 def _pairs(given: list[Node], made: list[Node]) -> Iterator[tuple[Node, Node]]:
-    """Nodes of one op, types and place, in order; what only one side has is passed over."""
+    """Pairs of nodes with equal op, types and location, in order; unmatched nodes are skipped."""
     waiting: dict[object, deque[Node]] = {}
     for node in made:
         waiting.setdefault((node.op.name, node.types, node.loc), deque()).append(node)
@@ -77,7 +77,7 @@ def _nodes(node: Node, copy: Node, found: Counterparts) -> None:
 
 
 def _values(before: Value, after: Value, found: Counterparts) -> None:
-    """Link what two nodes read, and the expressions behind it."""
+    """Link the operands of two nodes, and the constant expressions that compute them."""
     waiting = [(before, after)]
     while waiting:
         before, after = waiting.pop()

@@ -1,4 +1,4 @@
-"""The way an axis came to a dim: from an annotation, op by op, along one factor of each."""
+"""The propagation path of an axis: from an annotation, op by op, along one factor of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.shard.propagation.propagate import Change, Propagation, PropagationLev
 
 @dataclass(frozen=True, slots=True)
 class AxisStep:
-    """An axis goes from a dim of one cell to a dim of another: through an op, or within a group."""
+    """One step of an axis between dims of two cells: through an op, or within a sharding group."""
 
     source: int
     source_dim: int
@@ -26,18 +26,18 @@ class AxisStep:
 
 @dataclass(frozen=True, slots=True)
 class AxisPath:
-    """Where an axis was first written, and the steps from there."""
+    """The annotation that an axis comes from, and the steps from there."""
 
     axis: Axis
     origin: int  # the cell that is annotated
     dim: int
     priority: int
     steps: tuple[AxisStep, ...]
-    by: Node | None = None  # the manual computation that splits the dim by hand
+    by: Node | None = None  # the manual computation that splits the dim
 
 
 class History:
-    """All changes of one propagation, in order."""
+    """The log of all changes of one propagation, in order."""
 
     def __init__(self, graph: Graph, level: PropagationLevel) -> None:
         self.graph = graph
@@ -49,7 +49,7 @@ class History:
         for group in graph.groups.values():
             cells = tuple(member.cell for member in group)
             self.groups.update(dict.fromkeys(cells, cells))
-        self.times: dict[int, list[int]] = {}  # when each cell changed
+        self.times: dict[int, list[int]] = {}  # the times of each cell's changes
         for time, change in enumerate(self.changes):
             self.times.setdefault(change.cell, []).append(time)
 
@@ -58,7 +58,7 @@ class History:
         return sharding.resolve(self.graph.module.meshes)
 
     def at(self, cell: int, time: int) -> Sharding | None:
-        """What a cell held before the change at that time."""
+        """The sharding of a cell before the change at that time."""
         times = self.times.get(cell, [])
         n = bisect_left(times, time)
         if n:
@@ -66,12 +66,12 @@ class History:
         return self.initial(cell)
 
     def initial(self, cell: int) -> Sharding | None:
-        """What a cell held at first, lower priorities hidden."""
+        """The initial sharding of a cell, without lower priorities."""
         times = self.times.get(cell)
         return self.known[self.changes[times[0]].old] if times else self.final[cell]
 
     def path(self, cell: int, dim: int, axis: Axis) -> AxisPath:
-        """How an axis that splits a dim of a cell came there."""
+        """The propagation path of an axis to a dim of a cell."""
         steps: list[AxisStep] = []
         before = len(self.changes)
         while True:
@@ -94,7 +94,7 @@ class History:
         return AxisPath(axis, cell, dim, priority, tuple(reversed(steps)))
 
     def arrival(self, cell: int, dim: int, axis: Axis, before: int) -> int | None:
-        """When an axis came to a dim of a cell; None if it was there at first."""
+        """The time at which an axis reached a dim of a cell; None if it was there initially."""
         if _splits(self.initial(cell), dim, axis):
             return None
         for time in self.times.get(cell, ()):
@@ -105,7 +105,7 @@ class History:
     def source(
         self, change: Change, time: int, dim: int, axis: Axis
     ) -> tuple[AxisStep, Axis, int] | None:
-        """The cell that a visit took an axis from, and the time before which it held it."""
+        """The cell that a visit took an axis from, and the time of that visit."""
         visit = change.visit
         assert visit is not None
         begin = self.begin(time)
@@ -122,7 +122,7 @@ class History:
         return None
 
     def begin(self, time: int) -> int:
-        """When the visit behind a change began: what it changes, it changes at once."""
+        """The start time of a change's visit: a visit applies all its changes at once."""
         _, _, _, visit, turn, priority = self.changes[time]
         while time:
             before = self.changes[time - 1]
@@ -132,7 +132,7 @@ class History:
         return time
 
     def seen(self, visit: Visit, tensor: int, held: Sharding) -> Sharding:
-        """A tensor's sharding as its visit sees it: a manual computation hides some axes."""
+        """A tensor's sharding as seen by its visit: a manual computation hides some axes."""
         if visit.frame is None or tensor < len(visit.cells) - 1:
             return held
         return visit.frame.before(held)
@@ -154,7 +154,7 @@ class History:
     def holder(
         self, visit: Visit, target: int, factor: int, axis: Axis, moment: int, change: Change
     ) -> tuple[int, int, Axis] | None:
-        """The tensor of a visit that had an axis along a factor: its cell, its dim, the axis."""
+        """The tensor of a visit that had an axis along a factor: its cell, dim and axis."""
         sizes = factor_sizes(visit.rule)
         partly = None
         for n, dims in enumerate(visit.rule.operands + visit.rule.results):

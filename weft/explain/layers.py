@@ -1,4 +1,4 @@
-"""The values of a program by layer, each with what a device holds of it."""
+"""The values of a program by layer, each with its local shard."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class LayerRow:
-    """One value, or several of a layer that are alike."""
+    """One value, or several identical ones of a layer."""
 
     names: tuple[str, ...]
     op: str
@@ -34,7 +34,7 @@ class LayerRow:
 
     @property
     def bytes(self) -> int:
-        """What one value takes on each device."""
+        """The bytes of one value on each device."""
         return self.local.nbytes
 
 
@@ -44,24 +44,23 @@ class Layer:
 
     name: str
     rows: tuple[LayerRow, ...]
-    alike: tuple[str, ...] = ()  # other layers with rows like these
+    alike: tuple[str, ...] = ()  # other layers with the same rows
 
     @property
     def is_border(self) -> bool:
-        """Whether it is what goes into the program or comes out of it."""
+        """Whether it is the layer of the program's arguments or results."""
         return self.name in ("arguments", "results")
 
     @property
     def bytes(self) -> int:
-        """What all its values take on each device."""
+        """The bytes of all its values on each device."""
         return sum(row.bytes * len(row.names) for row in self.rows)
 
 
 def layers(reasons: Reasons, *, everything: bool = False) -> list[Layer]:
     """Every tensor of a program: arguments, layers in program order, results.
 
-    Rows and layers that are alike are put together, and scalars left out, unless `everything` is
-    wanted.
+    Identical rows and layers are merged, and scalars left out, unless `everything` is set.
     """
     found: dict[str, list[LayerRow]] = {"arguments": []}
     results: list[LayerRow] = []
@@ -95,7 +94,7 @@ def _row(reasons: Reasons, cell: int, owner: Owner, type: TensorType) -> LayerRo
 
 
 def _note(reasons: Reasons, cell: int, type: TensorType, sharding: Sharding | None) -> str:
-    """What deserves attention: a tensor on every device in full, a size that does not divide."""
+    """A remark on a large replicated tensor or on padding."""
     if not type.shape:
         return ""
     if sharding is not None and any(d.axes for d in sharding.dims):
@@ -113,7 +112,7 @@ def _note(reasons: Reasons, cell: int, type: TensorType, sharding: Sharding | No
 
 
 def layer_name(owner: Owner) -> str:
-    """The named scope of a value, with those of the calls that lead to it; else its line."""
+    """The named scope of a value, with those of its call sites; else its line."""
     scopes: list[str] = []
     for place in (*(call.loc for call in owner.calls), owner.loc):
         scopes += scope(place)
@@ -136,7 +135,7 @@ def scope(loc: Location) -> list[str]:
     for n, part in enumerate(parts):
         name, transposed = _unwrapped(part)
         backward |= transposed
-        is_formula = "->" in name  # einsum names its scopes so
+        is_formula = "->" in name  # the scope names of einsum
         if name and not is_formula and not (n == 0 and part.startswith(("jit(", "pjit("))):
             found.append(name)
     return [*found, "backward"] if found and backward else found
@@ -152,11 +151,11 @@ def _unwrapped(part: str) -> tuple[str, bool]:
     return part, transposed
 
 
-# What is alike
+# Merging
 
 
 def _alike(found: Iterable[Layer]) -> list[Layer]:
-    """Rows of one layer that are alike as one, then layers that are alike as one."""
+    """Merge identical rows of a layer, then identical layers."""
     made: dict[object, Layer] = {}
     for layer in found:
         rows: dict[object, LayerRow] = {}

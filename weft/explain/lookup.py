@@ -1,4 +1,4 @@
-"""Finding values by what users call them: `%12`, a line of their program, a tracer's name."""
+"""Value lookup by a user's name for it: `%12`, a source line, a tracer's name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LINE = re.compile(r"(.+):(\d+)")
 
 
 def lookup(module: Module, what: str, function: str | None = None) -> tuple[Value, ...]:
-    """The values that are meant, in program order; an error that says what there is, if none."""
+    """The values of a name, in program order; an error with the known names if none."""
     if not what.strip():
-        raise WeftError("no value is named", help="give %12 or %arg0, a line or a tracer's name")
+        raise WeftError("missing value", help="give %12 or %arg0, a line or a tracer's name")
     if _NUMBERED.fullmatch(what):
         return _by_number(_function(module, function), what)
     if (match := _LINE.fullmatch(what)) and (found := _by_line(module, match[1], int(match[2]))):
@@ -55,7 +55,7 @@ def _places(module: Module) -> Iterator[tuple[Value, Location]]:
 
 
 def _by_line(module: Module, file: str, line: int) -> tuple[Value, ...]:
-    """Values from a line, or else those of functions that were called there."""
+    """Values of a line, or else those of functions called there."""
     inner: list[Value] = []
     outer: list[Value] = []
     for value, loc in _places(module):
@@ -80,7 +80,7 @@ def _by_name(module: Module, what: str) -> tuple[Value, ...]:
     near = difflib.get_close_matches(what, names, n=3, cutoff=0.3)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise WeftError(
-        f"no value is called {what!r}",
+        f"unknown value {what!r}",
         help=f"{hint}give %12 or %arg0, a line such as model.py:41, or a name of the tracer",
     )
 

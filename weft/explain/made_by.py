@@ -1,4 +1,4 @@
-"""Which stage or pass made a value: the first after which the program has such a node."""
+"""The stage or pass that introduced a value: the first whose output has such a node."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from weft.ir.write import node_text
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A value of a program that went through stages, and where it came in."""
+    """A value of a compiled program, and the stage or pass that introduced it."""
 
     name: str
     node: Node
     by: str  # the stage or pass
-    is_given: bool  # the program had the op from the start, if perhaps on other types
+    is_given: bool  # the captured program has the op, perhaps on other types
 
     def text(self) -> str:
-        """The node, who made it, and the user's line."""
+        """The node, the stage or pass that introduced it, and the user's line."""
         by = f"the program's own, as {self.by} left it" if self.is_given else f"made by {self.by}"
         place = self.node.loc.describe() if self.node.loc.known else "an unknown line"
         return f"{self.name} = {node_text(self.node)}\n  {by}, for {place}\n"
 
 
 def made_by(stages: Sequence[tuple[str, Module]], name: str, value: Value) -> Origin | None:
-    """Who made a value of the last stage; None for an argument."""
+    """The origin of a value of the last stage; None for an argument."""
     node = value.node
     if node is None:
         return None
@@ -40,7 +40,7 @@ def made_by(stages: Sequence[tuple[str, Module]], name: str, value: Value) -> Or
 
 
 def _kind(node: Node) -> tuple[object, ...]:
-    """What nodes have in common that are one node before and after a pass, but for its types."""
+    """An equality key for a node across passes, which may change its types."""
     return node.op.name, _place(node.loc)
 
 

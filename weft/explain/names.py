@@ -1,4 +1,4 @@
-"""How values, dims and places are called in what Weft says about them."""
+"""Names of values, ops and locations in explanations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.ops.custom_calls.custom import CustomCall
 
 
 class Names:
-    """The names of the text of a module as it was given, for values of the prepared one."""
+    """The value names of the user's module, for values of the prepared module."""
 
     def __init__(self, given: Module, prepared: Module) -> None:
         self.given = given
@@ -27,7 +27,7 @@ class Names:
             self.main = "main"
 
     def value(self, value: Value) -> str | None:
-        """`%3` for a value of either module; None for one that only the prepared one has."""
+        """`%3` for a value of either module; None for one that only the prepared module has."""
         origin = self.counterparts.came_from.get(value, value)
         return self.names.get(origin)
 
@@ -60,6 +60,6 @@ def op_name(node: Node) -> str:
 
 
 def place(loc: Location) -> str:
-    """` (model.py:41)`, or nothing where no line is known."""
+    """` (model.py:41)`, or an empty text without a line."""
     line = loc.line
     return f" ({PurePath(line[0]).name}:{line[1]})" if line else ""

@@ -1,4 +1,4 @@
-"""Whose sharding a cell holds: the value, and what the program says about it."""
+"""The owner of a cell: the value whose sharding it holds, and its annotations."""
 
 from __future__ import annotations
 
@@ -21,30 +21,32 @@ from weft.shard.propagation.graph import Graph, Instance
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A value in one call of its function, or a result of a function as it is declared."""
+    """A value in one call of its function, or a declared result of a function."""
 
     value: Value
     function: Function
     loc: Location
-    argument: int | None = None  # which argument of the function or region it is
-    result: int | None = None  # which declared result it is
+    argument: int | None = None  # the number of an argument of a function or region
+    result: int | None = None  # the number of a declared result
     region_of: Node | None = None  # the node whose region has the argument
-    calls: tuple[Node, ...] = ()  # those that lead to this copy of the function
-    reader: Node | None = None  # what says something about it by reading it
+    calls: tuple[Node, ...] = ()  # the call stack of this instance of the function
+    reader: Node | None = (
+        None  # the constraint, computation or group that annotates it by reading it
+    )
 
     @property
     def line(self) -> Location:
-        """Its own place, or the call that leads there, whichever is in the user's program."""
+        """Its own location or that of its call site, whichever is in the user's program."""
         places = (self.loc, *(call.loc for call in reversed(self.calls)))
         return next((place for place in places if place.line), self.loc)
 
     @property
     def is_border(self) -> bool:
-        """Whether it goes into a function or comes out of the program."""
+        """Whether it is a function's argument or the program's result."""
         return self.result is not None or (self.argument is not None and self.region_of is None)
 
     def annotation(self) -> tuple[str, Location]:
-        """What its annotation is called, and where it stands."""
+        """The kind of its annotation, and the location of it."""
         if self.result is not None:
             return f"the annotation of result {self.result}", self.loc
         if self.reader is not None and not self.is_annotated():
@@ -58,7 +60,7 @@ class Owner:
         return _SAYS.get(kind, "the annotation of the op"), self.loc
 
     def is_annotated(self) -> bool:
-        """Whether the program says something at the value itself."""
+        """Whether the value itself is annotated."""
         node = self.value.node
         if node is not None:
             return type(node.op) in _SAYS or any(name == SHARDING for name, _ in node.attrs)
@@ -78,7 +80,7 @@ _SAYS = {
 
 
 def owners(graph: Graph) -> tuple[list[Owner | None], dict[Value, list[int]]]:
-    """For each cell its owner, and for each value its cells, one a call of its function."""
+    """For each cell its owner, and for each value its cells, one per call of its function."""
     found: list[Owner | None] = [None] * len(graph.types)
     cells: dict[Value, list[int]] = {}
     for root in graph.roots:
@@ -126,7 +128,7 @@ def _values(instance: Instance, calls: tuple[Node, ...]) -> Iterator[Owner]:
 
 
 def _readers(body: Region) -> dict[Value, Node]:
-    """The constraint, computation or group that says something about what it reads."""
+    """For each value the constraint, computation or group that annotates it by reading it."""
     found: dict[Value, Node] = {}
     for node in walk(body):
         if isinstance(node.op, ShardingConstraint | ManualComputation | ShardingGroup):

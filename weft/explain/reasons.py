@@ -1,4 +1,4 @@
-"""Why every value has its sharding: where each axis comes from, and what stopped the others."""
+"""The reasons of every sharding: the origin of each axis, and the conflicts that stopped others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.shard.closing import closed, evenly, without_sub_axes
 from weft.shard.exporting.borders import SignatureValue, borders_of
 from weft.shard.preparation.prepare import prepare
 
-_FIRST, _LAST = 3, 4  # steps of a long path that are shown
+_FIRST, _LAST = 3, 4  # the most steps of a path that are shown
 _TITLES: dict[ConflictKind, str] = {
     "indivisible": "size does not divide",
     "padded": "size does not divide",
@@ -29,8 +29,8 @@ _TITLES: dict[ConflictKind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class DimStory:
-    """What is known of one dim: the axes that split it, and sentences that say why."""
+class DimExplanation:
+    """The explanation of one dim: the axes that split it, and the reasons."""
 
     dim: int
     size: int
@@ -38,27 +38,27 @@ class DimStory:
     sentences: tuple[str, ...]
 
     def text(self) -> str:
-        """The dim, and below it why."""
+        """The dim, and its reasons below it."""
         state = f"is split by {self.axes}" if self.axes else "is whole"
         lines = [f"dim {self.dim} (size {self.size}) {state}", *self.sentences]
         return "\n    ".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """Why one value has its sharding, in one call of its function."""
+class Explanation:
+    """The explanation of one value's sharding, in one call of its function."""
 
     name: str
     what: str
     type: Type
     sharding: Sharding | None
     loc: Location
-    called: str  # from where, where the function is called
-    dims: tuple[DimStory, ...]
-    alike: int = 0  # more copies of the value, for other readers and calls
+    called: str  # the call site, of a called function
+    dims: tuple[DimExplanation, ...]
+    alike: int = 0  # other copies of the value with this sharding
 
     def text(self) -> str:
-        """The whole story."""
+        """The explanation as text."""
         sharding = "replicated" if self.sharding is None else self.sharding.body()
         lines = [f"{self.name}: {self.what}, {self.type}, {sharding}"]
         if self.loc.line:
@@ -75,7 +75,7 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that was found in a program, once for each line and kind."""
+    """A finding in a program, merged by line and kind."""
 
     kind: ConflictKind
     loc: Location
@@ -83,7 +83,7 @@ class Remark:
     count: int = 1
 
     def text(self) -> str:
-        """The message, the line, and how often it was found there."""
+        """The message, the line, and the number of findings there."""
         lines = [f"{_TITLES.get(self.kind, 'conflict')}: {self.message}"]
         if self.loc.known:
             lines.append(f"  --> {self.loc.describe()}")
@@ -94,7 +94,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Reasons:
-    """Why every value of a module has its sharding; lookups take values as given or as prepared."""
+    """Explanations for all values of a module, of the user's or the prepared one."""
 
     propagated: Propagated
     history: History
@@ -104,31 +104,31 @@ class Reasons:
     conflicts: tuple[Conflict, ...]
     paddings: tuple[Padding, ...]
     disputed: tuple[Remark, ...]  # sharding groups whose values are annotated differently
-    stopped: dict[tuple[int, int], list[Conflict]]  # by the cell and dim that lacks an axis
+    stopped: dict[tuple[int, int], list[Conflict]]  # by cell and dim that lack an axis
     borders: dict[int, SignatureValue]  # arguments and results of the program, by cell
 
-    def of(self, value: Value) -> tuple[Story, ...]:
-        """The stories of a value: one for each copy of it that is split in another way."""
+    def of(self, value: Value) -> tuple[Explanation, ...]:
+        """The explanations of a value: one for each distinct sharding of its copies."""
         alike: dict[Sharding | None, list[int]] = {}
         for cell in self.cells_of(value):
             alike.setdefault(self.sharding(cell), []).append(cell)
-        return tuple(self.story(first, len(rest)) for first, *rest in alike.values())
+        return tuple(self.explanation(first, len(rest)) for first, *rest in alike.values())
 
-    def of_result(self, number: int, function: str | None = None) -> Story:
-        """The story of a result as its function declares it."""
+    def of_result(self, number: int, function: str | None = None) -> Explanation:
+        """The explanation of a function's declared result."""
         name = function or self.names.main
         for root in self.propagated.graph.roots:
             if root.function.name == name and number < len(root.result_cells):
-                return self.story(root.result_cells[number])
+                return self.explanation(root.result_cells[number])
         raise WeftError(f"@{name} has no result {number}", help="count the results from 0")
 
     def cells_of(self, value: Value) -> list[int]:
-        """Where the shardings of a value are: one for each copy and each call of its function."""
+        """The cells of a value: one for each copy and each call of its function."""
         copies = self.names.counterparts.became.get(value, [value])
         return [cell for copy in copies for cell in self.cells.get(copy, ())]
 
     def sharding(self, cell: int) -> Sharding | None:
-        """The sharding of a cell as the module is written: closed, and even at its borders."""
+        """The final sharding of a cell: closed, and even at arguments and results."""
         sharding, owner = self.history.final[cell], self.owners[cell]
         if sharding is None:
             return None
@@ -137,9 +137,9 @@ class Reasons:
         return closed(sharding)
 
     def at_border(self, sharding: Sharding, cell: int, owner: Owner) -> Sharding:
-        """What is left of a sharding where a value goes into a function or comes out of it."""
+        """The even part of a sharding, at a function's arguments and results."""
         pads, border = self.propagated.pads != "none", self.borders.get(cell)
-        if pads and border is None:  # of a function that is called
+        if pads and border is None:  # a called function keeps uneven shardings
             return sharding
         mesh = self.history.mesh(sharding)
         made = evenly(sharding, self.propagated.graph.types[cell], mesh)
@@ -148,7 +148,7 @@ class Reasons:
         return border.named_at_least(made, sharding) if pads and border is not None else made
 
     def notes(self) -> tuple[Remark, ...]:
-        """Conflicts, sizes that do not divide and forced replication, once for a line and kind."""
+        """Conflicts, uneven shards and forced replication, merged by line and kind."""
         found: dict[tuple[object, ConflictKind], Remark] = {}
         for note in self._all_notes():
             key = (note.loc.line or note.loc, note.kind)
@@ -157,12 +157,12 @@ class Reasons:
             found[key] = again
         return tuple(found.values())
 
-    def story(self, cell: int, alike: int = 0) -> Story:
-        """Why a cell holds its sharding, and how many others of its value hold the same."""
+    def explanation(self, cell: int, alike: int = 0) -> Explanation:
+        """The explanation of a cell's sharding; `alike` counts further cells with the same one."""
         owner = self.owners[cell]
         type = self.propagated.graph.types[cell]
         sizes = type.bounds if isinstance(type, TensorType) else ()
-        return Story(
+        return Explanation(
             self.label(cell),
             _what(owner),
             type,
@@ -173,11 +173,11 @@ class Reasons:
             alike,
         )
 
-    def dim(self, cell: int, dim: int, size: int) -> DimStory:
-        """Why a dim of a cell is split as it is."""
+    def dim(self, cell: int, dim: int, size: int) -> DimExplanation:
+        """The explanation of a dim of a cell."""
         sharding, spread = self.sharding(cell), self.history.final[cell]
         if sharding is not None and not self.history.mesh(sharding).axes:
-            return DimStory(dim, size, "", ("it is whole, on one device",))
+            return DimExplanation(dim, size, "", ("it is whole, on one device",))
         axes = sharding.dims[dim].axes if sharding else ()
         reached = spread.dims[dim].axes if spread else ()
         sentences: list[str] = []
@@ -193,10 +193,10 @@ class Reasons:
             sentences = [f"{self.annotation(cell)} keeps it whole"]
         elif not sentences:
             sentences = ["nothing reached it"]
-        return DimStory(dim, size, axes_text(axes) if axes else "", tuple(sentences))
+        return DimExplanation(dim, size, axes_text(axes) if axes else "", tuple(sentences))
 
     def dropped(self, axes: Axes, size: int, cell: int) -> str:
-        """Why axes that reached a border of the program are not kept there."""
+        """The reason that axes are dropped at an argument or result of the program."""
         spread = self.history.final[cell]
         assert spread is not None
         pieces = total_size(axes, self.history.mesh(spread))
@@ -214,11 +214,11 @@ class Reasons:
     # Sentences
 
     def label(self, cell: int) -> str:
-        """What a cell's value is called."""
+        """The name of a cell's value."""
         return self.names.owner(self.owners[cell])
 
     def annotation(self, cell: int) -> str:
-        """What the program says of a cell, and where."""
+        """The annotation of a cell, and its location."""
         owner = self.owners[cell]
         if owner is None:
             return "its annotation"
@@ -230,7 +230,7 @@ class Reasons:
         return sharding is not None and not sharding.dims[dim].is_open
 
     def origin(self, path: AxisPath) -> Iterator[str]:
-        """Where an axis was first written."""
+        """The sentence about the annotation that an axis comes from."""
         cell = path.origin
         if path.by is not None:
             words = f"the manual computation{place(path.by.loc)}"
@@ -254,7 +254,7 @@ class Reasons:
         return cell
 
     def step(self, step: AxisStep) -> str:
-        """One op on an axis's way."""
+        """The sentence about one step of an axis."""
         way = (
             f"from dim {step.source_dim} of {self.label(step.source)} "
             f"to dim {step.target_dim} of {self.label(step.target)}"
@@ -266,7 +266,7 @@ class Reasons:
         return f"{name} carries it {way}"
 
     def sentence(self, conflict: Conflict) -> str:
-        """What was stopped at an op, and why."""
+        """The sentence about a conflict at an op."""
         cut, node = conflict.cut, conflict.visit.node
         op = op_name(node) if node else "the return"
         source = f"dim {cut.source_dim} of {self.label(conflict.source)}"
@@ -281,7 +281,7 @@ class Reasons:
         return f"{op}: {source} is split by {axes}, {target} is not: {self.clause(conflict, op)}"
 
     def clause(self, conflict: Conflict, op: str) -> str:
-        """Why a dim lacks an axis."""
+        """The clause with the reason that a dim lacks an axis."""
         cut = conflict.cut
         (axis,) = cut.axes
         match cut.kind:
@@ -304,7 +304,7 @@ class Reasons:
         return f"{op} passes no sharding along it"
 
     def where(self, conflict: Conflict) -> Location:
-        """The line of the op at which something was stopped, or of the call that leads to it."""
+        """The location of a conflict's op, or of its call site."""
         node, owner = conflict.visit.node, self.owners[conflict.cell]
         calls = owner.calls if owner else ()
         places = [*([node.loc] if node else []), *(call.loc for call in reversed(calls))]
@@ -340,7 +340,7 @@ class Reasons:
 
 
 def reasons(propagated: Propagated) -> Reasons:
-    """Why every value of a propagated module has its sharding."""
+    """The explanations of a propagated module."""
     graph = propagated.graph
     history = History(graph, propagated.level)
     found, cells = owners(graph)
@@ -389,7 +389,7 @@ def _what(owner: Owner | None) -> str:
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    """A long way without its middle."""
+    """A long path without its middle."""
     hidden = len(lines) - _FIRST - _LAST
     if hidden < 2:
         return lines

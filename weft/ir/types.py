@@ -159,7 +159,7 @@ def dtype(name: str) -> DType:
         return found
     if name.startswith("!quant"):
         raise Unsupported(
-            f"quantized type {name}: Weft computes no quantized types",
+            f"quantized type {name}: quantized types are not supported",
             help="dequantize in the program (stablehlo.uniform_dequantize is refused, too)",
         )
     raise WeftError(f"unknown element type {name!r}", help=f"known: {', '.join(DTYPES)}")

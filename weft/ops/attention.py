@@ -54,10 +54,10 @@ class Attention(Op):
     """out[.., h, i] = the sum over s of softmax(scale * q[.., h, i] . k[.., g])[s] * v[.., g, s].
 
     Operands are q[batch.., heads, queries, depth], k and v[batch.., kv heads, keys, depth], then a
-    mask of booleans (false: not seen) and a bias, if there are, whose dims may be 1. Neighbouring
-    heads h share a kv head g. Query i sees the keys i + shift - left .. i + shift + right, a
-    negative side being no bound; shift is 0, or keys - queries if the last ones are aligned. A
-    query that sees nothing gives 0, and -inf as its logsumexp (natural, in f32 or wider).
+    boolean mask (false: masked out) and a bias, both optional, whose dims may be 1. Neighbouring
+    heads h share a kv head g. Query i attends to keys i + shift - left .. i + shift + right, a
+    negative side being unbounded; shift is 0, or keys - queries if the last ones are aligned. A
+    query whose keys are all masked gives 0, and -inf as its logsumexp (natural, in f32 or wider).
     """
 
     scale: Float64
@@ -130,7 +130,7 @@ class Attention(Op):
         return F64 if dtype is F64 else F32
 
     def shift(self, queries: int, keys: int) -> int:
-        """Which key the first query is aligned with."""
+        """The key that the first query is aligned with."""
         return keys - queries if self.bottom_right else 0
 
     # Meaning
@@ -151,7 +151,9 @@ class Attention(Op):
         for dim in range(rank - 3):
             builder.factor([dim] * 3 + where(dim), made(dim), q.bounds[dim])
         heads, groups = rank - 3, q.bounds[-3] // max(1, k.bounds[-3])
-        if k.bounds[heads] == 1 < groups:  # one head of keys for all: it is not part of the others
+        if (
+            k.bounds[heads] == 1 < groups
+        ):  # multi-query: one kv head is shared by all, so it is not split with the heads
             builder.factor([None, heads, heads, *[None] * len(pairs)], [None] * len(results), 1)
         else:
             builder.factor([heads] * 3 + where(heads), made(heads), k.bounds[heads])
@@ -193,7 +195,7 @@ class Attention(Op):
         ]
 
     def window(self, queries: int, keys: int) -> Array:
-        """Which key each query sees."""
+        """The window mask of queries by keys."""
         apart = np.arange(keys)[None] - np.arange(queries)[:, None] - self.shift(queries, keys)
         seen = np.ones((queries, keys), bool)
         if self.left >= 0:
@@ -208,14 +210,14 @@ class Attention(Op):
         flops = 2 * pairs * (q.bounds[-1] + v.bounds[-1])
         return Work(flops, pairs, moved(*operands, *results))
 
-    # What it stands for
+    # Decomposition
 
     def decomposition(self, name: str, operands: Types, meshes: Mapping[str, Mesh]) -> Function:
         return _Decomposition(self, operands).function(name)
 
 
 class _Decomposition:
-    """The same in StableHLO, on q[batch.., kv heads, shared, queries, depth]."""
+    """The decomposition in StableHLO, on q[batch.., kv heads, shared, queries, depth]."""
 
     def __init__(self, attention: Attention, operands: Types) -> None:
         self.op = attention
@@ -265,7 +267,7 @@ class _Decomposition:
         return self.add(Constant(Dense(np.asarray(value, type.dtype.numpy), type)))
 
     def _product(self, left: Value, right: Value, one: int, other: int) -> Value:
-        """Rows of every shared head with those of the kv head, summed over a dim of each."""
+        """A dot_general of every shared head with its kv head, contracting a dim of each."""
         a, b = tensor_type("", 0, left.type), tensor_type("", 1, right.type)
         batch = tuple(range(b.rank - 2))
         dims = DotDims(batch, batch, (a.rank + one,), (b.rank + other,))
@@ -273,7 +275,7 @@ class _Decomposition:
         return self.add(DotGeneral(dims, TensorType((*a.sizes[:-1], kept), self.held)), left, right)
 
     def _over_pairs(self, value: Value, dtype: DType) -> Value:
-        """A mask or a bias for every pair of a query and a key."""
+        """A mask or a bias broadcast to (queries, keys)."""
         given = tensor_type("", 0, value.type)
         heads, shared = given.sizes[-3], self.outer[-1]
         split = (1, 1) if heads == 1 else (heads // shared, shared)
@@ -290,7 +292,7 @@ class _Decomposition:
         return self.add(Add(), scores, self._over_pairs(self.args[-1], self.held))
 
     def _seen(self, scores: Value) -> Value:
-        """The scores, -inf where a key is not seen."""
+        """The scores with -inf where a key is masked out."""
         found: list[Value] = []
         if self.op.masked:
             found.append(self._over_pairs(self.args[3], BOOL))
@@ -326,7 +328,7 @@ class _Decomposition:
         return self.add(Select(), is_bad, self._constant(good, type), value)
 
     def _softmax(self, scores: Value) -> tuple[Value, Value, Value]:
-        """The largest score (0 if nothing is seen), the sum, and the softmax."""
+        """The row maximum (0 if all keys are masked out), the sum, and the softmax."""
         spread = BroadcastInDim(tuple(range(self.pairs.rank - 1)), self.pairs)
         top = self._instead(self._reduced(Maximum(), scores, -math.inf), -math.inf, 0.0)
         powers = self.add(Exponential(), self.add(Subtract(), scores, self.add(spread, top)))

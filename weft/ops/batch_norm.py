@@ -20,7 +20,7 @@ Epsilon = Annotated[float, FLOAT32]
 def check_batch_norm(
     name: str, feature: int, epsilon: float, full: dict[int, Type], flat: dict[int, Type]
 ) -> tuple[TensorType, TensorType]:
-    """The types of the full operands and of those with one value a feature, by operand number."""
+    """The checked types of full operands and per-feature operands, by operand number."""
     types = {n: one_of(name, n, t, "float") for n, t in sorted((full | flat).items())}
     operand = types[0]
     require(
@@ -43,7 +43,7 @@ def check_batch_norm(
 def batch_norm_rule(
     feature: int, operands: tuple[TensorType, ...], results: Types, *, others_pass: bool
 ) -> Rule:
-    """Shardy has none. Features are independent; the other dims pass where nothing is summed."""
+    """Shardy has no rule. Features are independent; the other dims pass where nothing is summed."""
     builder = RuleBuilder(operands, results)
     for dim, size in enumerate(operands[0].bounds):
         flat = 0 if dim == feature else None
@@ -61,7 +61,7 @@ def batch_norm_rule(
 
 
 class Columns:
-    """Arrays in float64 whose last dim is the feature's; the other dims are one."""
+    """Arrays in float64 with the feature dim last and the other dims flattened."""
 
     def __init__(self, array: Array, feature: int) -> None:
         moved_last = np.moveaxis(array, feature, -1)
@@ -109,7 +109,7 @@ class BatchNormInference(Op):
 
 @op("stablehlo.batch_norm_training")
 class BatchNormTraining(Op):
-    """The operand normalized with its own mean and variance, and both of them, a feature each."""
+    """The operand normalized by its mean and variance, and both of these, per feature."""
 
     epsilon: Epsilon
     feature_index: int

@@ -20,12 +20,17 @@ COMBINERS: dict[Combine, Op] = {
     "xor": Xor(),
 }
 assert {*COMBINERS} == {*get_args(Combine)}
-# StableHLO's names of them, with the dialect and without.
+# Their StableHLO names, with and without the dialect.
 BY_OP: dict[str | None, Combine] = {op.name: combine for combine, op in COMBINERS.items()}
 SHORT_NAMES = {combine: op.name.removeprefix("stablehlo.") for combine, op in COMBINERS.items()}
-IDEMPOTENT: tuple[Combine | None, ...] = ("max", "min", "and", "or")  # x with x gives x
+IDEMPOTENT: tuple[Combine | None, ...] = (
+    "max",
+    "min",
+    "and",
+    "or",
+)  # idempotent: x combined with x is x
 _ON_BOOLEANS: dict[Combine, Combine] = {"add": "or", "max": "or", "mul": "and", "min": "and"}
-_WITHOUT_ZERO = "f8E8M0FNU"  # whose elements are powers of two and NaN
+_WITHOUT_ZERO = "f8E8M0FNU"  # f8E8M0: powers of two and NaN, without a zero
 
 
 def combiner(combine: Combine, type: TensorType) -> Region:
@@ -42,19 +47,21 @@ def in_dtype(combine: Combine, dtype: DType) -> Combine:
 
 
 def combine_of(body: Body) -> Combine | None:
-    """How folded pieces are folded further, if one plain op does it for every result."""
+    """The combining op of partial results, if one plain op serves all results."""
     found: set[Combine | None] = set()
     for name, type in zip(body.combiners, body.results, strict=False):
         plain = BY_OP.get(name)
         if plain is not None and isinstance(type, TensorType):
-            zero = plain != "add" or type.dtype.name != _WITHOUT_ZERO  # that pieces begin with
+            zero = (
+                plain != "add" or type.dtype.name != _WITHOUT_ZERO
+            )  # the initial values of partial results
             plain = in_dtype(plain, type.dtype) if zero else None
         found.add(plain)
     return found.pop() if len(found) == 1 else None
 
 
 def identity(combine: Combine, dtype: DType) -> bool | int | float:
-    """The identity element: it changes nothing when it is combined with another."""
+    """The identity element of a combining op."""
     match in_dtype(combine, dtype):
         case "mul":
             return 1

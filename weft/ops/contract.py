@@ -1,4 +1,4 @@
-"""Ops that sum products: dot_general and its older relatives."""
+"""Contractions: dot_general and its older forms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.ops.combiners import in_dtype
 
 
 def precisions(dialect: str) -> Codec:
-    """`[#stablehlo<precision DEFAULT>, ...]`; an empty list says nothing and reads as None."""
+    """`[#stablehlo<precision DEFAULT>, ...]`; an empty list reads as None."""
     listed = array_of(enum("precision", "DEFAULT", "HIGH", "HIGHEST", dialect=dialect))
     return Codec(lambda text: listed.read(text) or None, listed.write)
 
@@ -28,7 +28,7 @@ Precision = Annotated[tuple[str, ...], precisions("stablehlo")]
 
 @dataclass(frozen=True, slots=True)
 class DotDims:
-    """Which dims of the two operands of a dot run together, and which of those are summed."""
+    """The batch and contracting dims of a dot."""
 
     lhs_batching_dimensions: tuple[int, ...] = ()
     rhs_batching_dimensions: tuple[int, ...] = ()
@@ -79,7 +79,7 @@ DotDimensionNumbers = Annotated[DotDims, struct("stablehlo.dot")(DotDims)]
 
 @dataclass(frozen=True, slots=True)
 class DotAlgorithm:
-    """How a machine should compute a dot; the reference is exact and does not look at it."""
+    """The requested algorithm of a dot; the exact reference ignores it."""
 
     lhs_precision_type: str
     rhs_precision_type: str
@@ -94,7 +94,7 @@ Algorithm = Annotated[DotAlgorithm, struct("stablehlo.dot_algorithm")(DotAlgorit
 
 
 def same_size(name: str, lhs: TensorType, a: int, rhs: TensorType, b: int) -> None:
-    """Refuse two dims that run together but differ in size."""
+    """Refuse two paired dims of different sizes."""
     require(
         lhs.shape[a] == rhs.shape[b],
         f"{name}: sizes differ: operand 0 dim {a} is {lhs.shape[a]}, "
@@ -124,7 +124,7 @@ def check_precision(name: str, precision: tuple[str, ...] | None) -> None:
 
 
 def wide(*dtypes: DType) -> np.dtype[Any]:
-    """The numpy type in which sums of products of these are formed before they are rounded once."""
+    """The numpy type in which sums of products accumulate before they are rounded once."""
     kinds = {d.kind for d in dtypes}
     if "complex" in kinds:
         return np.dtype(np.complex128)
@@ -132,7 +132,7 @@ def wide(*dtypes: DType) -> np.dtype[Any]:
 
 
 def narrow(sums: Array, out: DType) -> Array:
-    """Sums in the result's type: integers wrap, floats round, booleans say whether any was true."""
+    """Sums in the result's type: integers wrap, floats round, booleans are ored."""
     if out.kind == "bool":
         return np.asarray(sums != 0)
     if np.iscomplexobj(sums) and not out.is_complex:
@@ -142,7 +142,7 @@ def narrow(sums: Array, out: DType) -> Array:
 
 
 def dot(lhs: Array, rhs: Array, dims: DotDims, out: DType) -> Array:
-    """The dot of two arrays: its dims are those of the batch, of the left, then of the right."""
+    """The dot of two arrays: batch dims, free dims of the left, then of the right."""
     left, right = dims.lhs_free(lhs.ndim), dims.rhs_free(rhs.ndim)
     batch = [lhs.shape[d] for d in dims.lhs_batching_dimensions]
     rows = [lhs.shape[d] for d in left]
@@ -154,7 +154,7 @@ def dot(lhs: Array, rhs: Array, dims: DotDims, out: DType) -> Array:
     b = rhs.transpose(
         *dims.rhs_batching_dimensions, *dims.rhs_contracting_dimensions, *right
     ).reshape(math.prod(batch), summed, math.prod(columns))
-    if not dims.lhs_contracting_dimensions:  # nothing is added: zeros keep their signs
+    if not dims.lhs_contracting_dimensions:  # no sum: zeros keep their signs
         held = wide(out, dtype_of(a.dtype), dtype_of(b.dtype))
         one_type = is_short(lhs, rhs, summed, out)
         with np.errstate(all="ignore"):
@@ -164,19 +164,19 @@ def dot(lhs: Array, rhs: Array, dims: DotDims, out: DType) -> Array:
     return narrow(sums.reshape((*batch, *rows, *columns)), out)
 
 
-# Sums of up to this many products are formed one by one in the result's own type, as the
-# specification writes them, so that they round as those of others do who follow it.
+# Sums of up to this many products accumulate one by one in the result's own type, as the
+# specification writes them, so that they round like other implementations that follow it.
 SHORT = 16
 
 
 def is_short(lhs: Array, rhs: Array, summed: int, out: DType) -> bool:
-    """Whether sums are formed in the type that operands and result share."""
+    """Whether sums accumulate in the common type of operands and result."""
     one_type = lhs.dtype == rhs.dtype == out.numpy
     return one_type and summed <= SHORT and out.real.name in ("f32", "f64")
 
 
 def short_sums(a: Array, b: Array) -> Array:
-    """Products of matrices, each product and each sum rounded by itself."""
+    """Matrix products with every product and every sum rounded."""
     sums = np.zeros((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
     with np.errstate(all="ignore"):
         for k in range(a.shape[2]):
@@ -185,14 +185,14 @@ def short_sums(a: Array, b: Array) -> Array:
 
 
 def long_sums(a: Array, b: Array, out: DType) -> Array:
-    """Products of matrices in the wide type."""
+    """Matrix products in the wide type."""
     held = wide(out, dtype_of(a.dtype), dtype_of(b.dtype))
     with np.errstate(all="ignore"):
         return np.asarray(np.matmul(a.astype(held), b.astype(held)))
 
 
 def dot_work(points: int, operands: Types, results: Types) -> Work:
-    """Two operations a point; a complex product and sum is eight."""
+    """Two flops per point; eight for a complex multiply-add."""
     is_complex = any(isinstance(t, TensorType) and t.dtype.is_complex for t in operands)
     return Work(flops=points * (8 if is_complex else 2), bytes=moved(*operands, *results))
 
@@ -212,7 +212,7 @@ class DotGeneral(Op):
 
     @property
     def batching(self) -> str | None:
-        """The batch dims as they are written, None if there are none."""
+        """The batch dims as text, None if there are none."""
         dims = self.dot_dimension_numbers
         if not dims.lhs_batching_dimensions:
             return None
@@ -220,13 +220,13 @@ class DotGeneral(Op):
 
     @property
     def contracting(self) -> str:
-        """The contracting dims as they are written."""
+        """The contracting dims as text."""
         dims = self.dot_dimension_numbers
         return f"{[*dims.lhs_contracting_dimensions]} x {[*dims.rhs_contracting_dimensions]}"
 
     @property
     def how(self) -> str | None:
-        """The algorithm as it is written."""
+        """The algorithm as text."""
         if self.algorithm is None:
             return None
         written = struct("stablehlo.dot_algorithm")(DotAlgorithm).write(self.algorithm)
@@ -247,7 +247,7 @@ class DotGeneral(Op):
         return expect_shape(self.name, self.out, shape)
 
     def check_algorithm(self, algorithm: DotAlgorithm) -> None:
-        """Refuse an algorithm that counts nothing, or that comes with a precision as well."""
+        """Refuse an algorithm without components, or together with a precision."""
         require(
             set(self.precision_config or ()) <= {"DEFAULT"},
             f"{self.name}: algorithm and precision_config {list(self.precision_config or ())}",
@@ -297,7 +297,7 @@ class Dot(Op):
     assembly = "$operands[[, precision = $precision_config]] : $signature"
 
     def dims(self, rank: int) -> DotDims:
-        """The same product, said as dot_general says it."""
+        """The dims of the equivalent dot_general."""
         return DotDims((), (), (rank - 1,), (0,))
 
     def infer(self, lhs: Type, rhs: Type) -> Type:

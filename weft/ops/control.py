@@ -1,4 +1,4 @@
-"""Control flow: branches, loops, calls, composites, tuples, tokens, programs side by side."""
+"""Control flow: branches, loops, calls, composites, tuples, tokens, parallel programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weft.ir.work import Work
 
 
 def carried(operands: Types, results: Types) -> Rule:
-    """Each value goes from its operand to its result: a factor for every dim of every pair."""
+    """The rule of carried values: a factor for every dim of every pair of operand and result."""
     builder = RuleBuilder(operands, results)
     for index, type in enumerate(operands):
         if isinstance(type, TensorType):
@@ -37,12 +37,12 @@ def carried(operands: Types, results: Types) -> Rule:
 
 
 def opaque(operands: Types, results: Types) -> Rule:
-    """Every dim must be whole; what flows through is the business of the op's regions."""
+    """A rule of whole dims: shardings flow through the op's regions, not through the op."""
     return RuleBuilder(operands, results).build()
 
 
 class Control(Op):
-    """An op that runs regions or functions; data flows through it, it computes nothing itself."""
+    """An op that runs regions or functions and computes nothing itself."""
 
     __slots__ = ()
     control = True
@@ -96,7 +96,7 @@ class If(Control):
 
 @op("stablehlo.case")
 class Case(Control):
-    """Run the region of that index, or the last one if there is none."""
+    """Run the region of that index, or the last one if out of range."""
 
     regions = None
 
@@ -143,7 +143,7 @@ class Call(Control):
 
 @op("stablehlo.composite")
 class Composite(Control):
-    """A named op with a meaning of its own, given by the function it decomposes into."""
+    """A named op, defined by the function that it decomposes into."""
 
     name_: str
     decomposition: Annotated[str, SYMBOL]
@@ -161,7 +161,7 @@ class Composite(Control):
 
 @op("stablehlo.optimization_barrier")
 class OptimizationBarrier(Op):
-    """The operands themselves; nothing is moved across."""
+    """The identity; no op is moved across it."""
 
     def infer(self, *operands: Type) -> Types:
         return operands
@@ -219,7 +219,7 @@ class GetTupleElement(Op):
 
 
 class TokenOp(Op):
-    """An op that makes a token, which only orders effects."""
+    """An op that creates a token, which only orders effects."""
 
     __slots__ = ()
     pure = False
@@ -255,7 +255,7 @@ class CreateToken(TokenOp):
 
 @op("stablehlo.async_start")
 class AsyncStart(Control):
-    """Begin what the region does; async_done waits for it."""
+    """Start the region's op asynchronously; async_done waits for it."""
 
     outs: Types
     regions = 1
@@ -276,13 +276,13 @@ class AsyncStart(Control):
 
 
 def stream_of(attrs: Attrs) -> str | None:
-    """The stream that the attributes of a start name."""
+    """The stream in the attributes of a start."""
     return next((STRING.read(text) for name, text in attrs if name == STREAM), None)
 
 
 @op("stablehlo.async_done")
 class AsyncDone(Op):
-    """The values that an async_start gives once it has ended."""
+    """Wait for an async_start; its results."""
 
     future: ClassVar[type[Type]] = FutureType
 
@@ -307,7 +307,7 @@ class AsyncDone(Op):
 
 @op("interpreter.run_parallel")
 class RunParallel(Control):
-    """Run functions side by side, replicas by partitions, as StableHLO's tests do."""
+    """Run functions in parallel, replicas by partitions, as in StableHLO's tests."""
 
     programs: Annotated[tuple[tuple[str, ...], ...], array_of(array_of(SYMBOL))]
     outs: Types

@@ -1,4 +1,4 @@
-"""Convolution: a dot between what a window sees and a kernel, at each place of the window."""
+"""Convolution: a dot of the kernel with the input under each position of a sliding window."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TEXT = re.compile(r"\[(.*)\]\s*x\s*\[(.*)\]\s*->\s*\[(.*)\]")
 
 @dataclass(frozen=True, slots=True)
 class ConvDims:
-    """What each dim of the input, the kernel and the output of a convolution is."""
+    """The roles of the dims of a convolution's input, kernel and output."""
 
     input_batch_dimension: int
     input_feature_dimension: int
@@ -202,7 +202,7 @@ def convolve(
 ) -> Array:
     """The convolution of two arrays, summed in a wide type and rounded once."""
     count = len(window.sizes)
-    seen = windows(lhs.transpose(dims.input), window)  # batch, feature, places.., window..
+    seen = windows(lhs.transpose(dims.input), window)  # batch, feature, positions.., window..
     groups = feature_groups * batch_groups
     sizes = seen.shape
     if batch_groups > 1:
@@ -214,13 +214,13 @@ def convolve(
     depth, made = kernel.shape[:2]
     kernel = kernel.reshape(depth, groups, made // groups, *kernel.shape[2:])
     summed = DotDims((0,), (1,), (2, *range(3 + count, 3 + 2 * count)), (0, *range(3, 3 + count)))
-    sums = dot(seen, kernel, summed, out)  # groups, batch, places.., features of a group
+    sums = dot(seen, kernel, summed, out)  # groups, batch, positions.., features of a group
     sums = np.moveaxis(sums, 0, -2).reshape(*sums.shape[1:-1], made)
     return sums.transpose(np.argsort((dims.output[0], *dims.output[2:], dims.output[1])))
 
 
 def windows(array: Array, window: WindowDims) -> Array:
-    """What a window over the dims from the third on sees: its places, then its own dims."""
+    """The input under a window over the dims from the third on: positions, then window dims."""
     rest = (1, 1)
     whole = WindowDims(
         rest + window.sizes,
@@ -233,7 +233,7 @@ def windows(array: Array, window: WindowDims) -> Array:
     for dim, size in enumerate(array.shape[2:]):
         start = np.arange(window.count(dim, size))[:, None] * window.strides[dim]
         seen = start + np.arange(window.sizes[dim]) * window.window_dilations[dim]
-        # the dim becomes its places; the window's own dim goes to the end
+        # the dim becomes the positions; the window dim goes to the end
         padded = np.moveaxis(np.take(padded, seen, dim + 2), dim + 3, -1)
     return padded
 
@@ -297,7 +297,7 @@ class Convolution(Op):
         return conv_rule(lhs, rhs, self.out, self.dimension_numbers, *groups)
 
     def local(self, operands: Types, results: Types) -> Op:
-        """A piece has fewer groups where the factor of the groups is split."""
+        """A shard has fewer groups if the factor of the groups is split."""
         lhs, rhs = operands
         out = results[0]
         assert isinstance(lhs, TensorType) and isinstance(rhs, TensorType)
@@ -341,16 +341,16 @@ def conv_rule(
 ) -> Rule:
     """Shardy's factors: groups, batch, spatial, features.
 
-    A spatial dim of the input holds the places of the window and the window's own size, the longer
-    one first; splitting either makes neighbours exchange edges, so its pieces do not simply add up.
-    A dim left without a factor has one of size 1, so that nothing splits it.
+    A spatial dim of the input has two factors, the window's positions and its size, the larger one
+    first; splitting either needs a halo exchange, so its shards are not plain partial sums. A dim
+    without a factor gets one of size 1, so that nothing splits it.
     """
     builder = RuleBuilder((lhs, rhs), (out,))
     made = dims.kernel_output_feature_dimension, dims.output_feature_dimension
     if batch_groups > 1:
         builder.factor((dims.input_batch_dimension, made[0]), (made[1],), batch_groups)
     batch = out.bounds[dims.output_batch_dimension]
-    # A factor of size 1 is not written beside another one.
+    # A factor of size 1 next to another one is omitted, as in Shardy.
     place = None if batch_groups > 1 and batch == 1 else dims.input_batch_dimension
     builder.factor((place, None), (dims.output_batch_dimension,), batch)
     alone: list[SpatialDims] = []
@@ -380,7 +380,7 @@ SpatialDims = tuple[
 def spatial_factors(
     builder: RuleBuilder, lhs: TensorType, rhs: TensorType, out: TensorType, a: int, b: int, c: int
 ) -> list[SpatialDims]:
-    """Add the factors of one spatial dim; returns the places of dims that were left without any."""
+    """Add the factors of one spatial dim; returns the dims that have none."""
     left = lhs.bounds[a]
     alone: list[SpatialDims] = []
     sizes = [("permutation", out.bounds[c]), ("reduction", rhs.bounds[b])]

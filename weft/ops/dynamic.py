@@ -1,4 +1,4 @@
-"""Ops whose sizes are operands: they run where the result type says what the sizes will be."""
+"""Ops with sizes as operands: they run if the result type determines the sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weft.ops.window import PaddingPairs
 
 
 class Dynamic(Op):
-    """An op that takes sizes as operands: no dim can be split, for the sizes are of the whole."""
+    """An op with sizes as operands: no dim can be split, since the sizes are global."""
 
     __slots__ = ()
     out: TensorType
@@ -55,10 +55,10 @@ def numbers(sizes: Array) -> tuple[int, ...]:
 
 
 def agree(name: str, made: TensorType, out: TensorType) -> None:
-    """Refuse sizes that make another shape than the result type says."""
+    """Refuse sizes that differ from the result type."""
     if made.shape != out.sizes:
         raise WeftError(
-            f"{name}: the sizes given make {made}, but the result is {out}",
+            f"{name}: the sizes are those of {made}, but the result is {out}",
             help="give sizes that fit the result type",
         )
 
@@ -122,7 +122,7 @@ class DynamicIota(Dynamic):
 
 @op("stablehlo.dynamic_pad")
 class DynamicPad(Dynamic):
-    """pad, by the amounts that the last three operands hold: low, high and interior."""
+    """pad, by the amounts in the last three operands: low, high and interior."""
 
     out: TensorType
     assembly = "$operands : $signature"
@@ -149,7 +149,7 @@ class DynamicPad(Dynamic):
 
 
 def same_rank(name: str, operand: TensorType, out: TensorType) -> None:
-    """Refuse a result of other elements or another number of dims than the operand."""
+    """Refuse a result whose element type or rank differs from the operand's."""
     require(
         operand.dtype is out.dtype and operand.rank == out.rank,
         f"{name}: the operand is {operand}, the result {out}",

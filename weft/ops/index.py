@@ -1,4 +1,4 @@
-"""Ops that read elements at places held by other tensors."""
+"""Ops that read elements at indices held by other tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DimList = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class GatherDims:
-    """Which dims of the operand, of the indices and of the result correspond in a gather."""
+    """The dimension numbers of a gather."""
 
     offset_dims: DimList = ()
     collapsed_slice_dims: DimList = ()
@@ -34,16 +34,16 @@ class GatherDims:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """What gather and scatter have in common: windows of one tensor, placed by indices.
+    """The common form of gather and scatter: windows of one tensor at indices.
 
     `slices` is the tensor that holds the windows: a gather's result, a scatter's updates.
     """
 
     window: DimList  # the dims of `slices` inside a window; the others count the windows
-    inserted: DimList  # dims of the operand that the windows lack, because they are 1 long there
+    inserted: DimList  # dims of the operand of window size 1, collapsed in `slices`
     operand_batching: DimList
     indices_batching: DimList
-    start_map: DimList  # the operand's dim that each element of an index vector is for
+    start_map: DimList  # the operand's dim of each element of an index vector
     vector: int  # the dim of the indices that holds index vectors
 
     @property
@@ -69,7 +69,7 @@ GATHER_DIMS = struct("stablehlo.gather")(GatherDims)
 
 @op("stablehlo.gather")
 class Gather(Op):
-    """Windows of the operand, each at the place that one vector of the indices names."""
+    """Windows of the operand, each at the start in one index vector."""
 
     dimension_numbers: Annotated[GatherDims, GATHER_DIMS]
     slice_sizes: DimList
@@ -125,7 +125,7 @@ class Gather(Op):
 
 
 def gather_windows(dims: GatherDims) -> Windows:
-    """A gather's dims in the terms that it shares with scatter."""
+    """A gather's dimension numbers in the common form."""
     return Windows(
         dims.offset_dims,
         dims.collapsed_slice_dims,
@@ -216,7 +216,7 @@ class WindowFactor:
     size: int
     role: Role = "pass"
     blocked: bool = False
-    aided: bool = False  # indices point into it, so a piece must know where it begins
+    aided: bool = False  # an indexed dim: a shard must know its offset
 
 
 def window_factors(
@@ -228,8 +228,8 @@ def window_factors(
 ) -> Iterator[WindowFactor]:
     """The factors of a gather; of a scatter, if `rows` is the role of the dims that count updates.
 
-    A dim that indices point into may stay split: in a gather each piece gives what it has, and the
-    pieces are added up; in a scatter each piece takes the updates that fall on it.
+    An indexed dim may stay split: in a gather each shard contributes the elements that it has, and
+    the contributions are summed; in a scatter each shard applies the updates that hit it.
     """
     index_dims = iter([d for d in range(indices.rank) if d != windows.vector])
     kept = iter(windows.kept(operand.rank))
@@ -260,8 +260,8 @@ def window_factors(
 
 
 def window_starts(windows: Windows, operand_rank: int, indices: Array) -> Array:
-    """For every window, in the order of the indices, where it begins in each dim of the operand."""
-    if indices.dtype == np.uint64:  # what int64 cannot hold is out of bounds anyway
+    """For every window, in the order of the indices, its start in each dim of the operand."""
+    if indices.dtype == np.uint64:  # indices beyond int64 are out of bounds anyway
         indices = np.minimum(indices, np.uint64(np.iinfo(np.int64).max))
     vectors = indices[..., None] if windows.vector == indices.ndim else indices
     vectors = np.moveaxis(vectors, windows.vector, -1).astype(np.int64)
@@ -278,7 +278,7 @@ def window_starts(windows: Windows, operand_rank: int, indices: Array) -> Array:
 
 
 def gather(windows: Windows, sizes: DimList, operand: Array, indices: Array) -> Array:
-    """Each window, moved so that it lies inside the operand, with the dims put in their order."""
+    """Each window, with starts clamped to the operand, and dims in result order."""
     starts = window_starts(windows, operand.ndim, indices)
     count = starts.ndim - 1
     places = []

@@ -19,7 +19,7 @@ TransposeKind = Annotated[str, enum("transpose", "NO_TRANSPOSE", "TRANSPOSE", "A
 
 
 def exact(dtype: DType) -> np.dtype[Any]:
-    """The numpy type in which linear algebra on such elements is done before it is rounded once."""
+    """The numpy type in which linear algebra is computed before it is rounded once."""
     return np.dtype(np.complex128 if dtype.is_complex else np.float64)
 
 
@@ -47,7 +47,7 @@ class Fft(Op):
         )
         expected: list[Dim] = list(self.fft_length)
         if self.fft_type == "IRFFT":
-            nothing = self.fft_length[-1] == 0  # of which JAX gives one element, too
+            nothing = self.fft_length[-1] == 0  # JAX returns one element here, too
             expected[-1] = given.shape[-1] if nothing else half(self.fft_length[-1])
         require(
             [*given.shape[-count:]] == expected,
@@ -103,7 +103,7 @@ class Fft(Op):
 
 
 def half(size: int) -> int:
-    """How many elements say all about the transform of that many real ones."""
+    """The number of independent elements of a real transform of that size."""
     return size // 2 + 1 if size else 0
 
 
@@ -160,7 +160,7 @@ def adjoint(matrices: Array) -> Array:
 
 
 def cholesky_lower(matrix: Array) -> Array:
-    """The lower factor of one matrix, read from its lower triangle; NaN if there is none."""
+    """The lower Cholesky factor of one matrix's lower triangle; NaN if not positive definite."""
     size = matrix.shape[0]
     factor = np.zeros_like(matrix)
     with np.errstate(all="ignore"):
@@ -265,7 +265,7 @@ def _size(type: Type) -> int:
 
 
 def _weight(type: Type) -> int:
-    """How many real operations one of these elements needs for one."""
+    """The number of real flops per flop on this element type."""
     return 4 if isinstance(type, TensorType) and type.dtype.is_complex else 1
 
 

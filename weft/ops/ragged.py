@@ -1,4 +1,4 @@
-"""The ragged dot: a dot whose rows, sums or batches come in groups of unequal size."""
+"""The ragged dot: a dot with a ragged row, contracting or batch dim, in groups of unequal size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ChloPrecision = Annotated[tuple[str, ...], precisions("chlo")]
 
 @dataclass(frozen=True, slots=True)
 class RaggedDims:
-    """The dims of a dot, the one that comes in groups, and the dim of rhs that runs over groups."""
+    """The dims of a dot, its ragged dim, and the group dim of rhs."""
 
     lhs_batching_dimensions: tuple[int, ...] = ()
     rhs_batching_dimensions: tuple[int, ...] = ()
@@ -51,18 +51,18 @@ class RaggedDims:
 
     @property
     def ragged(self) -> int:
-        """The dim of the left operand that comes in groups."""
+        """The ragged dim of the left operand."""
         return self.lhs_ragged_dimensions[0]
 
     @property
     def mode(self) -> Mode:
-        """Which kind of dim comes in groups."""
+        """The kind of the ragged dim."""
         if self.ragged in self.lhs_batching_dimensions:
             return "batch"
         return "contracting" if self.ragged in self.lhs_contracting_dimensions else "free"
 
     def prefix(self, rank: int) -> tuple[int, ...]:
-        """The dims of the left operand for each of which the groups may be of other sizes."""
+        """The dims of the left operand along which group sizes may differ."""
         batch = self.lhs_batching_dimensions
         match self.mode:
             case "batch":
@@ -84,11 +84,11 @@ RaggedDimensionNumbers = Annotated[RaggedDims, struct("chlo.ragged_dot")(RaggedD
 
 @op("chlo.ragged_dot")
 class RaggedDot(Op):
-    """A dot in which dim m, k or b of lhs[b, m, k] comes in groups, as `group_sizes` counts.
+    """A dot in which dim m, k or b of lhs[b, m, k] is ragged, in groups of `group_sizes`.
 
     - m: out[b, m, n] = lhs[b, m] @ rhs[g, b] for the group g that row m is in; zero if in none;
     - k: out[g, b, m, n] = the part of the sum over k that is in group g;
-    - b: out[b, m, n] = lhs[b] @ rhs[b], whatever the groups.
+    - b: out[b, m, n] = lhs[b] @ rhs[b]; the groups do not matter.
     """
 
     ragged_dot_dimension_numbers: RaggedDimensionNumbers
@@ -143,7 +143,7 @@ class RaggedDot(Op):
             )
 
     def rule(self, lhs: TensorType, rhs: TensorType, group_sizes: TensorType) -> Rule:
-        """Shardy has none for CHLO's op; this is its rule for the op that XLA makes of it."""
+        """Shardy has no rule for CHLO's op; this is its rule for the XLA op that it lowers to."""
         dims = self.ragged_dot_dimension_numbers
         builder = RuleBuilder((lhs, rhs, group_sizes), (self.out,))
         prefix = dims.prefix(lhs.rank) if group_sizes.rank > 1 else ()
@@ -202,7 +202,7 @@ class RaggedDot(Op):
     def product_of_group(
         self, lhs: Array, rhs: Array, group: int, span: tuple[Array, Array]
     ) -> tuple[Array, Array]:
-        """All rows times the part of rhs for a group, and which rows are in the group."""
+        """All rows times the group's part of rhs, and the mask of rows in the group."""
         dims = self.ragged_dot_dimension_numbers
         (where,) = dims.rhs_group_dimensions
         lower = [d - (d > where) for d in range(rhs.ndim)]
@@ -230,7 +230,7 @@ class RaggedDot(Op):
 def members(
     shape: tuple[int, ...], ragged: int, prefix: tuple[int, ...], span: tuple[Array, Array]
 ) -> Array:
-    """Which elements are in a group, whose span is given for each index of the prefix dims."""
+    """The mask of elements in a group, whose span depends on the prefix dims."""
     rank = len(shape)
     position = np.arange(shape[ragged]).reshape([-1 if d == ragged else 1 for d in range(rank)])
     start, end = (

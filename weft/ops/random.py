@@ -1,4 +1,4 @@
-"""Random numbers: bits from a state, the same everywhere, and numbers from a distribution."""
+"""Random numbers: counter-based bits, equal on every platform, and distributions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Rng(Op):
     """Numbers uniform in [a, b), or normal with mean a and standard deviation b.
 
     The specification leaves the numbers open. Here the n-th call in a process draws from numpy's
-    generator seeded with n: a program run twice in one process sees other numbers, two fresh
-    processes see the same.
+    generator seeded with n: a program that runs twice in one process draws other numbers, two fresh
+    processes draw the same.
     """
 
     rng_distribution: Distribution
@@ -61,7 +61,7 @@ class Rng(Op):
         return self.out
 
     def rule(self, a: TensorType, b: TensorType, shape: TensorType) -> Rule:
-        """Shardy has none; the operand that holds the shape is of the whole, so all stay whole."""
+        """Shardy has no rule; the shape operand is global, so all dims stay whole."""
         return RuleBuilder((a, b, shape), (self.out,)).build()
 
     def reference(self, a: Array, b: Array, shape: Array) -> Array:
@@ -102,7 +102,7 @@ _THREE_FRY_OPS = 55  # twenty rounds of a sum, a rotation and an xor, for two wo
 
 
 def _words(type: Type) -> int:
-    """How many words of 32 bits it takes to make these elements."""
+    """The number of 32-bit words for these elements."""
     if not isinstance(type, TensorType):
         return 0
     return type.size * (2 if type.dtype.bits == 64 else 1)
@@ -112,8 +112,8 @@ def _words(type: Type) -> int:
 class RngBitGenerator(Op):
     """Random bits from a state, and the next state: the bits that XLA gives, on any device.
 
-    DEFAULT is PHILOX. A piece of the output is not what the op gives for the piece's shape, so the
-    rule, which is Shardy's, marks its factors as aided.
+    DEFAULT is PHILOX. A shard of the output differs from the op's output for the shard's shape, so
+    the rule, which is Shardy's, marks its factors as aided.
     """
 
     rng_algorithm: RngAlgorithm
@@ -206,10 +206,10 @@ def three_fry(key: Longs, counter: Longs) -> tuple[RandomWords, RandomWords]:
 def three_fry_bits(
     key: Longs, counter: Longs, out: TensorType
 ) -> tuple[RandomWords | Longs, Longs]:
-    """Bits of a shape and the next counter; a word of 32 bits is one of the two that a block gives.
+    """Bits of a shape and the next counter; a block has two 32-bit words.
 
-    The two words of a block lie next to each other along the first dim of even size, or along the
-    longest if none is even.
+    The two words of a block are adjacent along the first dim of even size, or along the longest if
+    none is even.
     """
     shape = out.sizes
     if out.dtype.bits == 64:

@@ -1,4 +1,4 @@
-"""Ops that fold dims away with a region, and the scan that keeps what it folds on the way."""
+"""Reductions with a region, and the scan, which keeps the partial results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHOOSE = ("stablehlo.maximum", "stablehlo.minimum")
 
 
 def promotable(small: TensorType, large: TensorType) -> bool:
-    """Whether elements of one type may be folded in another: same kind, no fewer bits."""
+    """Whether one element type may be reduced in another: same kind, no fewer bits."""
     kinds = {"bool": "integer", "int": "integer", "uint": "integer"}
     a, b = small.dtype, large.dtype
     return kinds.get(a.kind, a.kind) == kinds.get(b.kind, b.kind) and a.bits <= b.bits
@@ -32,7 +32,7 @@ def promotable(small: TensorType, large: TensorType) -> bool:
 def check_fold(
     name: str, operands: Types, regions: tuple[Body, ...]
 ) -> tuple[tuple[TensorType, ...], tuple[DType, ...]]:
-    """The inputs of a fold and the element types it folds in; refuses what does not fit."""
+    """The checked inputs of a reduction, and the element types that it accumulates in."""
     types = tuple(tensor_type(name, index, type) for index, type in enumerate(operands))
     count = len(types) // 2
     require(
@@ -103,8 +103,9 @@ def in_types(arrays: Sequence[Array], types: Types) -> Arrays:
     )
 
 
-# Folds of up to this many elements go one by one from the initial value, as the specification
-# writes them, so that they round as those of others do who follow it; longer ones go as a tree.
+# Reductions of up to this many elements go one by one from the initial value, as the
+# specification writes them, so that they round like other implementations that follow it; longer
+# ones go as a tree.
 SHORT = 64
 
 
@@ -112,7 +113,7 @@ _EXACT_IN_F64 = frozenset(("stablehlo.add", "stablehlo.multiply", *_CHOOSE))
 
 
 def wide(body: RegionCall, arrays: Arrays) -> Arrays:
-    """Narrow floats as f64, where sums and products of them are to be rounded once, at the end.
+    """Narrow floats as f64, so that sums and products are rounded once, at the end.
 
     The specification leaves open in which order, and so how often, partial results are rounded.
     """
@@ -122,13 +123,13 @@ def wide(body: RegionCall, arrays: Arrays) -> Arrays:
 
 
 def narrow(arrays: Arrays, like: Arrays) -> Arrays:
-    """Folded values in the types that they had before."""
+    """Reduced values in their original types."""
     with np.errstate(all="ignore"):
         return tuple([fit(a, dtype_of(b.dtype)) for a, b in zip(arrays, like, strict=True)])
 
 
 def fold(body: RegionCall, inits: Arrays, arrays: Arrays) -> Arrays:
-    """Fold the last dim, in order, from initial values; the region need only be associative."""
+    """Reduce the last dim, in order, from initial values; the region need only be associative."""
     return narrow(_fold(body, wide(body, inits), wide(body, arrays)), arrays)
 
 
@@ -142,7 +143,7 @@ def _fold(body: RegionCall, inits: Arrays, arrays: Arrays) -> Arrays:
 
 
 def fold_tree(body: RegionCall, arrays: Arrays) -> Arrays:
-    """Fold the last dim as a tree of neighbours."""
+    """Reduce the last dim as a tree of neighbours."""
     while (count := arrays[0].shape[-1]) > 1:
         even = count // 2 * 2
         left = [a[..., 0:even:2] for a in arrays]
@@ -154,22 +155,22 @@ def fold_tree(body: RegionCall, arrays: Arrays) -> Arrays:
 
 
 def with_init(body: RegionCall, inits: Arrays, folded: Arrays) -> Arrays:
-    """Fold the initial values in, once, before all else."""
+    """Combine the initial values in, once, on the left."""
     before = [np.broadcast_to(i, f.shape) for i, f in zip(inits, folded, strict=True)]
     return tuple(np.array(made) for made in body.each(*before, *folded))
 
 
 @op("stablehlo.reduce")
 class Reduce(Op):
-    """out[i..] = the fold over j.. of in[i.., j..] with the region, from an initial value."""
+    """out[i..] = the reduction over j.. of in[i.., j..] with the region, from an initial value."""
 
-    dimensions: tuple[int, ...]  # in any order: x.sum((1, 0)) says (1, 0)
+    dimensions: tuple[int, ...]  # in any order: x.sum((1, 0)) writes (1, 0)
     outs: Types
     regions = 1
 
     @property
     def folded(self) -> tuple[int, ...]:
-        """The dims that are folded, in the order of the operand's dims."""
+        """The reduced dims, in ascending order."""
         return tuple(sorted(self.dimensions))
 
     def infer(self, *operands: Type, regions: tuple[Body, ...] = ()) -> Types:
@@ -216,7 +217,7 @@ def _read_segments(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text[text.index(":") + 1 : -1].split(","))
 
 
-# `array<i32: 1, 1>`: how many operands, or results, belong to each group.
+# `array<i32: 1, 1>`: the number of operands, or results, of each group.
 Segments = Annotated[
     tuple[int, ...],
     Codec(_read_segments, lambda v: f"array<i32: {', '.join(map(str, v))}>"),
@@ -228,7 +229,7 @@ class Scan(Op):
     """Run a region along a dim: (slices of inputs, carries) -> (slices of outputs, carries)."""
 
     dimension: int
-    operandSegmentSizes: Segments  # MLIR's name: how many inputs, how many carries
+    operandSegmentSizes: Segments  # MLIR's name: the numbers of inputs and carries
     resultSegmentSizes: Segments
     outs: Types
     scan_dim_size: int | None = None
@@ -271,7 +272,7 @@ class Scan(Op):
         return all_types[: sizes[0]], all_types[sizes[0] :]
 
     def length(self, inputs: tuple[TensorType, ...]) -> Dim:
-        """How many steps the scan makes."""
+        """The number of steps of the scan."""
         for what in ("dimension", "scan_dim_size"):
             value = getattr(self, what)
             require(
@@ -300,7 +301,7 @@ class Scan(Op):
         )
 
     def stacked(self, slices: tuple[TensorType, ...], length: Dim) -> tuple[TensorType, ...]:
-        """The types of the outputs, whose slices the region gives."""
+        """The types of the outputs, from those of the region's slices."""
         for index, type in enumerate(slices):
             require(
                 type.rank >= self.dimension,
@@ -311,7 +312,7 @@ class Scan(Op):
         return tuple(t.with_shape((*t.shape[:at], length, *t.shape[at:])) for t in slices)
 
     def rule(self, *operands: TensorType, regions: tuple[Body, ...] = ()) -> Rule:
-        """Shardy has none; what the region does with its dims is not known, so all stay whole."""
+        """Shardy has no rule; the region may mix its dims, so all stay whole."""
         return RuleBuilder(operands, self.outs).build()
 
     def reference(self, *arrays: Array, regions: tuple[RegionCall, ...] = ()) -> Arrays:
@@ -334,7 +335,7 @@ class Scan(Op):
         return (*stacked, *(np.asarray(c) for c in carries))
 
     def steps(self, arrays: Arrays) -> int:
-        """How many steps the scan makes on these arrays."""
+        """The number of steps on these arrays."""
         if self.operandSegmentSizes[0]:
             return int(arrays[0].shape[self.dimension])
         if self.scan_dim_size is not None:

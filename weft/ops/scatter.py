@@ -1,4 +1,4 @@
-"""Scatter: windows of updates are combined into a tensor, at places that indices name."""
+"""Scatter: windows of updates are combined into a tensor at indices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.ops.reduce import in_types, promotable
 
 @dataclass(frozen=True, slots=True)
 class ScatterDims:
-    """Which dims of the inputs, of the indices and of the updates correspond in a scatter."""
+    """The dimension numbers of a scatter."""
 
     update_window_dims: DimList = ()
     inserted_window_dims: DimList = ()
@@ -32,12 +32,12 @@ class ScatterDims:
 
 
 SCATTER_DIMS = struct("stablehlo.scatter")(ScatterDims)
-_LOGICAL = ("and", "or")  # bit by bit on integers, which no collective does
+_LOGICAL = ("and", "or")  # bitwise on integers, which no collective supports
 
 
 @op("stablehlo.scatter")
 class Scatter(Op):
-    """The inputs, with each element of the updates combined, in order, into the one it falls on."""
+    """The inputs, with each update combined, in order, into the element at its index."""
 
     scatter_dimension_numbers: Annotated[ScatterDims, SCATTER_DIMS]
     outs: Types
@@ -47,7 +47,7 @@ class Scatter(Op):
 
     @property
     def windows(self) -> Windows:
-        """The dims in the terms that scatter shares with gather."""
+        """The dimension numbers in the form shared with gather."""
         dims = self.scatter_dimension_numbers
         return Windows(
             dims.update_window_dims,
@@ -107,7 +107,8 @@ class Scatter(Op):
         count = len(operands) // 2
         source, indices, update = operands[0], operands[count], operands[-1]
         combiner = _combiner(regions[0])
-        # Pieces begin with the whole input each, and one that counts twice is not combined.
+        # Every shard starts from the whole input, which only an idempotent combiner may count
+        # twice.
         combine = combiner if combiner in IDEMPOTENT else None
         rows: Role = "reduction" if combiner else "whole"
         builder = RuleBuilder(operands, operands[:count])
@@ -130,8 +131,8 @@ class Scatter(Op):
         target, source = hits(self.windows, shape, indices, operands[-1].shape)
         out = [a.reshape(-1).copy() for a in in_types(operands[:count], self.outs)]
         new = [a.reshape(-1) for a in in_types(operands[count + 1 :], self.outs)]
-        for turn in turns(target):
-            at, made = target[turn], [a[source[turn]] for a in new]
+        for batch in conflict_free(target):
+            at, made = target[batch], [a[source[batch]] for a in new]
             combined = regions[0].each(*[a[at] for a in out], *made)
             for held, values in zip(out, combined, strict=True):
                 held[at] = values
@@ -146,7 +147,7 @@ class Scatter(Op):
 
 
 def _combiner(body: Body) -> Combine | None:
-    """The op by which every input is combined with its update, if pieces can be combined by it."""
+    """The op that combines every input with its update, if it can combine partial results."""
     first = BY_OP.get(body.combiners[0])
     if first == "xor" or len({*body.combiners}) > 1:
         return None
@@ -156,7 +157,7 @@ def _combiner(body: Body) -> Combine | None:
 
 
 def _check_body(name: str, inputs: list[TensorType], body: Body) -> Types:
-    """The result types: the inputs' shapes, with elements that the update computation gives."""
+    """The result types: the inputs' shapes, with the element types of the update region."""
     scalars = body.results
     require(
         len(scalars) == len(inputs) and body.args == scalars + scalars,
@@ -178,9 +179,9 @@ def _check_body(name: str, inputs: list[TensorType], body: Body) -> Types:
 def hits(
     windows: Windows, shape: tuple[int, ...], indices: Array, updates: tuple[int, ...]
 ) -> tuple[Array, Array]:
-    """Which element of the input each update falls on, both counted in row-major order.
+    """The flat index of the input element that each update hits, and that update's flat index.
 
-    Updates that fall outside are left out.
+    Out-of-bounds updates are left out.
     """
     starts = window_starts(windows, len(shape), indices)
     counted = [updates[d] if d not in windows.window else 1 for d in range(len(updates))]
@@ -197,17 +198,17 @@ def hits(
     return target[valid], np.flatnonzero(valid)
 
 
-def turns(target: Array) -> Iterator[Array]:
-    """Updates in turns, in order, so that no two of one turn fall on the same element."""
+def conflict_free(target: Array) -> Iterator[Array]:
+    """Updates in batches, in order, so that no two of one batch hit the same element."""
     if not target.size:
         return
     order = np.argsort(target, kind="stable")
     sorted_target = target[order]
     begins = np.flatnonzero(np.r_[True, sorted_target[1:] != sorted_target[:-1]])
     lengths = np.diff(np.r_[begins, target.size])
-    turn = np.arange(target.size) - np.repeat(begins, lengths)
-    by_turn = order[np.argsort(turn, kind="stable")]
-    yield from np.split(by_turn, np.cumsum(np.bincount(turn))[:-1])
+    batch = np.arange(target.size) - np.repeat(begins, lengths)
+    by_batch = order[np.argsort(batch, kind="stable")]
+    yield from np.split(by_batch, np.cumsum(np.bincount(batch))[:-1])
 
 
 OPS: tuple[type[Op], ...] = (Scatter,)

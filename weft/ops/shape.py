@@ -1,4 +1,4 @@
-"""Ops that make, rearrange or reinterpret elements without computing on them."""
+"""Ops that create, rearrange or reinterpret elements without arithmetic."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Constant(Op):
 
 
 def local_value(value: Dense, piece: Type) -> Dense:
-    """A piece of a constant whose elements are all alike; another is no one's piece."""
+    """A shard of a splat constant; other constants differ by device and have no local form."""
     assert isinstance(piece, TensorType)
     return Dense(value.elements, piece) if value.is_splat else value
 
@@ -75,7 +75,7 @@ class Iota(Op):
 
 
 def check_iota(name: str, dim: int, out: TensorType) -> None:
-    """Refuse a dim that the result lacks, and elements that do not count."""
+    """Refuse a dim that the result lacks, and element types that are not numbers."""
     require(
         out.dtype.kind != "bool",
         f"{name}: the result is {out}",
@@ -104,7 +104,7 @@ class Reshape(Op):
 
     def rule(self, operand: TensorType) -> Rule:
         builder = RuleBuilder((operand,), (self.out,))
-        # Without elements, or of a size known only at run time, no dims correspond.
+        # Dims do not correspond without elements or with dynamic sizes.
         if operand.size == self.out.size != 0:
             for source, target, size in shared_factors(operand.bounds, self.out.bounds):
                 alone = size > 1 and (source is None or target is None)
@@ -115,7 +115,7 @@ class Reshape(Op):
         return operand.reshape(self.out.sizes)
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
-        return Work()  # the elements stay where they are
+        return Work()  # no data movement
 
 
 def check_reshape(name: str, operand: TensorType, out: TensorType) -> None:
@@ -141,13 +141,13 @@ def shared_factors(
 ) -> Iterator[tuple[int | None, int | None, int]]:
     """The factors of a reshape: the dim they run over on each side, if any, and their sizes.
 
-    Both sides are walked from the major dim. Where the products so far agree, what the two current
-    dims have in common is one factor of both; where they do not, the side behind takes factors of
+    Both sides are walked from the major dim. Where the products so far agree, the common divisor of
+    the two current dims is one factor of both; where they differ, the side behind takes factors of
     its own until it has caught up. `[4, 6] -> [2, 12]` gives `[ij, k] -> [i, jk]`.
     """
     i = j = 0
-    left = right = 1  # products of the factors given so far
-    left_rest = right_rest = 1  # what is not yet given of the current dims
+    left = right = 1  # products of the factors assigned so far
+    left_rest = right_rest = 1  # the unassigned rest of the current dims
     while i < len(source) or j < len(target):
         if i < len(source) and source[i] == 1:
             yield i, None, 1
@@ -246,7 +246,7 @@ def check_broadcast(name: str, operand: TensorType, dims: tuple[int, ...], out: 
     require(
         len(dims) == operand.rank,
         f"{name}: broadcast_dimensions = {dims}, but the operand has {operand.rank} dims",
-        "say for each dim of the operand which dim of the result it becomes",
+        "give for each dim of the operand the dim of the result that it becomes",
     )
     dims_in_range(name, "broadcast_dimensions", dims, out.rank)
     for source, target in enumerate(dims):
@@ -259,7 +259,7 @@ def check_broadcast(name: str, operand: TensorType, dims: tuple[int, ...], out: 
 
 
 def broadcast_rule(operand: TensorType, dims: tuple[int, ...], out: TensorType) -> Rule:
-    """A factor for each dim of the result, and one for each dim of size 1 that is repeated."""
+    """A factor for each dim of the result, and one for each broadcast dim of size 1."""
     builder = RuleBuilder((operand,), (out,))
     sources = {target: source for source, target in enumerate(dims)}
     for target, size in enumerate(out.bounds):
@@ -272,7 +272,7 @@ def broadcast_rule(operand: TensorType, dims: tuple[int, ...], out: TensorType) 
 
 
 def broadcast(operand: Array, dims: tuple[int, ...], sizes: tuple[int, ...]) -> Array:
-    """The operand with its dims put in place and repeated."""
+    """The operand broadcast with its dims in these positions."""
     aligned = [1] * len(sizes)
     for source, target in enumerate(dims):
         aligned[target] = operand.shape[source]
@@ -379,7 +379,7 @@ class BitcastConvert(Op):
         return from_bits(to_bits(operand).reshape(*self.out.sizes, held.bits), held)
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
-        return Work()  # the elements stay where they are
+        return Work()  # no data movement
 
 
 def to_bits(array: Array) -> Array:
@@ -390,7 +390,7 @@ def to_bits(array: Array) -> Array:
 
 def from_bits(bits: Array, dtype: DType) -> Array:
     """The elements whose bits lie along the minor dim."""
-    room = 8 * dtype.numpy.itemsize - dtype.bits  # small types take a byte each in numpy
+    room = 8 * dtype.numpy.itemsize - dtype.bits  # sub-byte types take a byte each in numpy
     padded = np.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, room)])
     return np.packbits(padded, axis=-1, bitorder="little").view(dtype.numpy)[..., 0]
 

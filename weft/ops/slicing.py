@@ -1,4 +1,4 @@
-"""Ops that take pieces of tensors, put pieces together, or put room around them."""
+"""Slices, concatenations and padding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.ir.work import Work, moved
 
 @op("stablehlo.slice")
 class Slice(Op):
-    """out[i..] = operand[start + i * stride ..], up to but without the limits."""
+    """out[i..] = operand[start + i * stride ..], up to the limits, exclusive."""
 
     start_indices: tuple[int, ...]
     limit_indices: tuple[int, ...]
@@ -91,7 +91,7 @@ def _length(start: int, limit: int, stride: int) -> int:
 
 
 def cut_rule(operands: tuple[TensorType, ...], out: TensorType, shifted: set[int]) -> Rule:
-    """Dims of the first operand that keep their size pass; the others need their neighbours."""
+    """Dims of the first operand that keep their size pass; the others need a halo."""
     builder = RuleBuilder(operands, (out,))
     others = [None] * (len(operands) - 1)
     for dim, (size, kept) in enumerate(zip(operands[0].bounds, out.bounds, strict=True)):
@@ -102,7 +102,7 @@ def cut_rule(operands: tuple[TensorType, ...], out: TensorType, shifted: set[int
 
 @op("stablehlo.pad")
 class Pad(Op):
-    """The operand with a value before, behind and between its elements; negative edges cut off."""
+    """The operand with a value before, after and between its elements; negative padding crops."""
 
     edge_padding_low: tuple[int, ...]
     edge_padding_high: tuple[int, ...]
@@ -168,13 +168,13 @@ def _padded(size: int, low: int, high: int, interior: int) -> int:
 
 
 def pad(operand: Array, value: Array, dims: list[tuple[int, int, int]]) -> Array:
-    """A tensor of the value, with the operand's elements put where they belong."""
+    """A tensor of the value, with the operand's elements at their padded positions."""
     sizes = [_padded(n, *dim) for n, dim in zip(operand.shape, dims, strict=True)]
     out = np.broadcast_to(value, sizes).copy()
     targets, sources = [], []
     for size, new, (low, _, interior) in zip(operand.shape, sizes, dims, strict=True):
         step = interior + 1
-        skipped = max(0, -(low // step))  # elements that fall off the low edge
+        skipped = max(0, -(low // step))  # elements cropped at the low edge
         first = low + skipped * step
         count = max(0, min(size - skipped, len(range(first, new, step))))
         targets.append(slice(first, first + count * step, step))
@@ -185,7 +185,7 @@ def pad(operand: Array, value: Array, dims: list[tuple[int, int, int]]) -> Array
 
 @op("stablehlo.concatenate")
 class Concatenate(Op):
-    """The operands one behind the other along one dim."""
+    """The operands concatenated along one dim."""
 
     dimension: int
     assembly = "$operands, dim = $dimension : $signature"
@@ -234,7 +234,7 @@ class Concatenate(Op):
 
 
 def _may_agree(a: Dim, b: Dim) -> bool:
-    """Whether two dims can be of one size when the program runs."""
+    """Whether two dims can have one size at run time."""
     match a, b:
         case int(), Symbol(bound):
             return a <= bound
@@ -247,7 +247,7 @@ def _may_agree(a: Dim, b: Dim) -> bool:
 
 @op("stablehlo.dynamic_slice")
 class DynamicSlice(Op):
-    """out[i..] = operand[start + i ..], the starts moved so that the slice lies inside."""
+    """out[i..] = operand[start + i ..], with the starts clamped to the operand."""
 
     slice_sizes: tuple[int, ...]
     assembly = "$operands, sizes = $slice_sizes : $signature"
@@ -309,7 +309,7 @@ def check_inside(name: str, what: str, sizes: tuple[int, ...], operand: TensorTy
 def window(
     shape: tuple[int, ...], sizes: tuple[int, ...], starts: tuple[Array, ...]
 ) -> tuple[slice, ...]:
-    """The slices of these sizes, moved so that each lies inside the shape."""
+    """Slices of these sizes, with the starts clamped to the shape."""
     clamped = [
         min(max(int(start), 0), room - size)
         for start, size, room in zip(starts, sizes, shape, strict=True)
@@ -319,7 +319,7 @@ def window(
 
 @op("stablehlo.dynamic_update_slice")
 class DynamicUpdateSlice(Op):
-    """The operand with a slice replaced, the starts moved so that it lies inside."""
+    """The operand with a slice replaced, the starts clamped to the operand."""
 
     assembly = "$operands : $signature"
 
@@ -340,7 +340,7 @@ class DynamicUpdateSlice(Op):
         for dim, (size, new) in enumerate(zip(operand.bounds, update.bounds, strict=True)):
             if size == new:
                 builder.factor([dim, dim, *none], [dim], size)
-            else:  # every piece of the operand takes what falls on it from the whole update
+            else:  # every shard of the operand reads its part of the replicated update
                 builder.factor([dim, None, *none], [dim], size, aided=True)
                 builder.factor([None, dim, *none], [None], new, "whole")
         return builder.build()

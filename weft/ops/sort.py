@@ -1,4 +1,4 @@
-"""Ops that put elements into an order."""
+"""Sorting ops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.ir.work import Work, elements, moved
 
 @op("stablehlo.sort")
 class Sort(Op):
-    """The inputs, reordered together along one dim so that the comparator agrees with the order."""
+    """The inputs, permuted together along one dim into the comparator's order."""
 
     dimension: int = -1
     is_stable: bool = False
@@ -76,11 +76,11 @@ class Sort(Op):
 
 
 def merge_sort(rows: list[Array], less: RegionCall) -> Array:
-    """The stable order of every row, merged from the bottom up, all runs of one width at once.
+    """The stable order of every row: bottom-up merge sort, all runs of one width at once.
 
-    An element of a left run moves behind the elements of the right run that are less than it, which
-    a binary search counts; the right run takes the places that are left. So every result is a
-    permutation, whatever the comparator says.
+    An element of a left run moves past the elements of the right run that are less than it, counted
+    by a binary search; the right run takes the remaining positions. So the result is a permutation
+    even for an inconsistent comparator.
     """
     count, length = rows[0].shape
     order = np.broadcast_to(np.arange(length), (count, length)).copy()
@@ -103,7 +103,7 @@ def merge_sort(rows: list[Array], less: RegionCall) -> Array:
 def _search(
     rows: list[Array], less: RegionCall, order: Array, left: Array, begin: Array, end: Array
 ) -> Array:
-    """For each left element, the first place from `begin` on whose element is not less."""
+    """For each left element, the first position from `begin` on whose element is not less."""
     shape = (order.shape[0], left.size)
     low, high = np.broadcast_to(begin, shape), np.broadcast_to(end, shape)
     mine = [np.take_along_axis(a, order[:, left], 1) for a in rows]
@@ -121,7 +121,7 @@ def _search(
 
 @op("chlo.top_k")
 class TopK(Op):
-    """The k largest elements of each row along the last dim, largest first, and where they were."""
+    """The k largest elements of each row along the last dim, largest first, and their indices."""
 
     k: int
 

@@ -1,4 +1,4 @@
-"""One look at every node of a function, for all who ask something of it."""
+"""One cached walk over every node of a function, shared by several analyses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.distributed.sharding import ShardingGroup
 
 _FIELDS = ("sharding", "out_sharding", "in_shardings", "out_shardings")
-# The fields of ops that name functions.
+# Fields of ops that hold function names.
 NAMING = {
     Call: "callee",
     Composite: "decomposition",
@@ -35,15 +35,15 @@ def _is_notable(op: type[Op]) -> bool:
 
 
 class Survey(NamedTuple):
-    """What there is to know of the body of a function."""
+    """The facts of a function body."""
 
-    counts: dict[Value, int]  # how often each value is read, by nodes and by returns
-    # The nodes that name functions, that speak of shardings or have attributes; outer before inner.
+    counts: dict[Value, int]  # the number of uses of each value, by nodes and by terminators
+    # The nodes with function names, with shardings, and with attributes; outer before inner.
     notable: list[Node]
 
 
 class Surveys(dict[Region, Survey]):
-    """The surveys of functions, each made when it is first asked for."""
+    """The surveys of functions, each computed on first use."""
 
     def __missing__(self, body: Region) -> Survey:
         reads: list[tuple[Value, ...]] = []

@@ -1,4 +1,4 @@
-"""Windows that slide over tensors, and the ops that fold or select what they see."""
+"""Sliding windows, and the ops that reduce or select over them."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ PaddingPairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class WindowDims:
-    """A window over every dim: its size, how it moves, and how it and the tensor are spread out."""
+    """A window over every dim: size, strides, padding, base and window dilation."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     padding: PaddingPairs
-    base_dilations: tuple[int, ...]  # the tensor's elements stand this far apart
-    window_dilations: tuple[int, ...]  # the window's elements stand this far apart
+    base_dilations: tuple[int, ...]  # dilation of the tensor
+    window_dilations: tuple[int, ...]  # dilation of the window
 
     def spread(self, dim: int, size: int) -> int:
-        """How long a dim of the tensor is once it is spread out and padded."""
+        """The size of a dim after dilation and padding."""
         dilated = (size - 1) * self.base_dilations[dim] + 1 if size else 0
         return sum(self.padding[dim]) + dilated
 
     def is_plain(self, dim: int) -> bool:
-        """Whether the window sees one element of the dim after the other."""
+        """Whether the window along the dim is trivial: size 1, stride 1 and no padding."""
         return self.sizes[dim] == self.strides[dim] == 1 and self.padding[dim] == (0, 0)
 
     def count(self, dim: int, size: int) -> int:
-        """How many places the window has along a dim of that size."""
+        """The number of window positions along a dim of that size."""
         padded = self.spread(dim, size)
         own = (self.sizes[dim] - 1) * self.window_dilations[dim] + 1
         return 0 if padded <= 0 or own > padded else (padded - own) // self.strides[dim] + 1
 
     def shape(self, name: str, shape: Shape) -> Shape:
-        """How many places the window has along each dim of a shape."""
+        """The number of window positions along each dim of a shape."""
         return tuple(self._places(name, dim, size) for dim, size in enumerate(shape))
 
     def _places(self, name: str, dim: int, size: Dim) -> Dim:
@@ -76,7 +76,7 @@ def make_window(
     base_dilations: tuple[int, ...] | None = None,
     window_dilations: tuple[int, ...] | None = None,
 ) -> WindowDims:
-    """A window, with ones and zeros for what is left out; refuses what does not fit together."""
+    """A checked window, with defaults for missing attributes."""
     ones = (1,) * len(sizes)
     made = WindowDims(
         sizes,
@@ -103,7 +103,7 @@ def make_window(
 
 
 def pad(array: Array, value: Array, window: WindowDims) -> Array:
-    """The array spread out and padded with a value; negative padding takes elements away."""
+    """The array dilated and padded with a value; negative padding crops."""
     sizes = [max(0, window.spread(dim, size)) for dim, size in enumerate(array.shape)]
     padded = np.full(sizes, value, array.dtype)
     targets, sources = [], []
@@ -121,7 +121,7 @@ def pad(array: Array, value: Array, window: WindowDims) -> Array:
 def fold_windows(
     body: RegionCall, inits: Arrays, arrays: Arrays, window: WindowDims, places: tuple[int, ...]
 ) -> Arrays:
-    """Fold what the window sees at each of its places, in order, from initial values."""
+    """Reduce each window, in order, from initial values."""
     made = _fold_windows(body, wide(body, inits), wide(body, arrays), window, places)
     return narrow(made, arrays)
 
@@ -146,10 +146,10 @@ def _fold_windows(
 
 
 def fold_runs(body: RegionCall, arrays: Arrays, dim: int, window: WindowDims, count: int) -> Arrays:
-    """Fold the window's elements at each of its places along one dim.
+    """Reduce each window along one dim.
 
-    Runs of doubled length are made of two neighbouring runs, so that a window of n elements needs
-    about log n steps; the order of elements is kept.
+    Runs of doubled length are combined from two neighbouring runs, so that a window of n elements
+    needs about log n steps; the order of elements is kept.
     """
 
     def part(taken: Arrays, places: slice | Array) -> Arrays:
@@ -176,7 +176,7 @@ def fold_runs(body: RegionCall, arrays: Arrays, dim: int, window: WindowDims, co
 
 @op("stablehlo.reduce_window")
 class ReduceWindow(Op):
-    """out[i..] = the fold of what a window sees at its place i.., with the region."""
+    """out[i..] = the reduction of the window at position i.., with the region."""
 
     window_dimensions: tuple[int, ...]
     outs: Types
@@ -188,7 +188,7 @@ class ReduceWindow(Op):
 
     @property
     def window(self) -> WindowDims:
-        """The window, complete."""
+        """The window with all attributes."""
         return make_window(
             self.name,
             self.window_dimensions,
@@ -215,7 +215,7 @@ class ReduceWindow(Op):
         builder = RuleBuilder(operands, self.outs)
         for dim, size in enumerate(out.bounds):
             role: Role = "pass" if window.is_plain(dim) else "permutation"
-            # Shardy overlooks that elements may be spread out.
+            # Shardy's rule ignores dilation.
             spread = role == "pass" and size != operands[0].bounds[dim]
             places = [dim] * count + [None] * count
             builder.factor(places, [dim] * count, size, role, aided=spread)
@@ -240,7 +240,7 @@ class ReduceWindow(Op):
 
 @op("stablehlo.select_and_scatter")
 class SelectAndScatter(Op):
-    """At each place of a window, select one element; add the source's element there to the result.
+    """In each window, select one element; combine the source's element into the result there.
 
     The first region selects, the second adds.
     """
@@ -253,7 +253,7 @@ class SelectAndScatter(Op):
 
     @property
     def window(self) -> WindowDims:
-        """The window, complete."""
+        """The window with all attributes."""
         return make_window(self.name, self.window_dimensions, self.window_strides, self.padding)
 
     def infer(
@@ -287,7 +287,7 @@ class SelectAndScatter(Op):
         return self.check_regions(taken, regions)
 
     def check_regions(self, taken: TensorType, regions: tuple[Body, ...]) -> Type:
-        """The result type, whose elements are those that the second region gives."""
+        """The result type, with the element type of the second region."""
         require(
             len(regions) == 2, f"{self.name}: has {len(regions)} regions", "give select and scatter"
         )
@@ -347,14 +347,14 @@ class SelectAndScatter(Op):
         return result.reshape(operand.shape)
 
     def select(self, operand: Array, places: tuple[int, ...], body: RegionCall) -> Array:
-        """For each place, the flat index of the element that was selected; -1 if it saw none."""
+        """For each window, the flat index of the selected element; -1 if it is empty."""
         window = self.window
         index = np.full((), 0)
         seen = np.full((), True)
         for dim, (size, count) in enumerate(zip(operand.shape, places, strict=True)):
             start = np.arange(count)[:, None] * window.strides[dim] - window.padding[dim][0]
             at = start + np.arange(window.sizes[dim])
-            # places so far, window so far -> one more of each, windows last
+            # positions so far, window so far -> one more of each, windows last
             at = at.reshape([1] * dim + [count] + [1] * dim + [window.sizes[dim]])
             index = np.expand_dims(index, (dim, 2 * dim + 1)) * size + at
             seen = np.expand_dims(seen, (dim, 2 * dim + 1)) & (at >= 0) & (at < size)
@@ -379,7 +379,7 @@ class SelectAndScatter(Op):
 
 
 def add_at(result: Array, index: Array, values: Array, body: RegionCall) -> None:
-    """Fold each value into the element at its index, in order; an index of -1 is left out."""
+    """Combine each value into the element at its index, in order; -1 is skipped."""
     order = np.argsort(index, kind="stable")
     order = order[index[order] >= 0]
     while order.size:

@@ -1,4 +1,4 @@
-"""Optimize: passes from module to module, in running order, and the levels that turn them on."""
+"""Optimization passes from module to module, in running order, and their levels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from weft.optimize.sink_masks import sink_masks
 
 Level: TypeAlias = Literal[0, 1, 2]
 
-# Every step with the level that turns it on, in running order; what a step leaves dead goes after.
+# Every pass with the level that enables it, in running order; dead code is removed after each.
 STEPS: tuple[tuple[Pass, Level], ...] = (
     (inline_calls, 1),
     (cse, 1),
@@ -45,7 +45,7 @@ STEPS: tuple[tuple[Pass, Level], ...] = (
     (assign_streams, 2),
     (schedule, 2),
 )
-# All that can be run by name; in every level, simplify folds constants on its way.
+# All passes that can be run by name; simplify folds constants itself at every level.
 PASSES: tuple[Pass, ...] = tuple(dict.fromkeys((fold_constants, *(run for run, _ in STEPS))))
 
 LEVELS = {
@@ -63,12 +63,12 @@ def optimize(
     watch: PassWatch | None = None,
     **numbers: int,
 ) -> Module:
-    """Run the passes of a level and verify the module after each; `watch` sees every step.
+    """Run the passes of a level and verify the module after each; `watch` is called after each.
 
-    `numbers` are those of `PassOptions`: how many streams, and how much is combined.
+    `numbers` are the numeric fields of `PassOptions`: streams, and limits of combining.
     """
     if level not in LEVELS:
-        raise WeftError(f"no optimization level {level!r}", help="levels are 0, 1 and 2")
+        raise WeftError(f"unknown optimization level {level!r}", help="levels are 0, 1 and 2")
     options = PassOptions(machine or HOST, **numbers)
     return run_passes(module, steps(level), options, watch)
 
@@ -79,13 +79,13 @@ def steps(level: Level) -> tuple[Pass, ...]:
 
 
 def named(names: Sequence[str]) -> tuple[Pass, ...]:
-    """The passes of these names; an error with all names if one is unknown."""
+    """The passes of these names; an unknown name is an error with the known ones."""
     known = {run.__name__: run for run in PASSES}
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
-            raise WeftError(f"no pass {name!r} is known", help=f"{hint}known: {', '.join(known)}")
+            raise WeftError(f"unknown pass {name!r}", help=f"{hint}known: {', '.join(known)}")
     return tuple(known[name] for name in names)
 
 

@@ -15,9 +15,10 @@ KnownNodes: TypeAlias = dict[object, Node]
 
 
 def cse(module: Module) -> Module:
-    """Merge every node without effect into an equal one that stands before it and sees the same.
+    """Merge every node without side effect into an equal, earlier node that dominates it.
 
-    Collectives merge, too: whoever comes to the second has been at the first, with its whole group.
+    Collectives merge, too: any device that reaches the second has executed the first, together with
+    its whole group.
     """
     merging = _Merging(pure_functions(module, collectives=True))
     with without_gc():
@@ -26,12 +27,12 @@ def cse(module: Module) -> Module:
 
 
 class _Merging:
-    """One run: what every old value has become, and which ops may be merged."""
+    """One run: the map from old to new values, and the ops that may be merged."""
 
     def __init__(self, functions: set[str]) -> None:
-        self.functions = functions  # those without effect, whose calls may be merged
+        self.functions = functions  # pure functions, whose calls may be merged
         self.became: dict[Value, Value] = {}
-        self.known: KnownNodes = {}  # the nodes that the current place can see
+        self.known: KnownNodes = {}  # the nodes in scope
         self.pure: dict[Op, bool] = {}
 
     def function(self, function: Function) -> Function:
@@ -40,7 +41,7 @@ class _Merging:
         return function if body is function.body else replace(function, body=body)
 
     def becomes(self, before: Node, after: Node) -> None:
-        """Have the results of one node stand for those of another."""
+        """Map the results of one node to those of another."""
         if len(before.results) == 1:
             self.became[before.results[0]] = after.results[0]
         else:
@@ -77,7 +78,7 @@ class _Merging:
                 known[key] = node
                 added.append(key)
             out.append(node)
-        for key in added:  # outside, the nodes of this region cannot be seen
+        for key in added:  # nodes of this region are not in scope outside it
             del known[key]
         results = tuple([get(v, v) for v in region.results])
         if results == region.results and out == region.nodes:
@@ -86,7 +87,7 @@ class _Merging:
 
 
 def _structure(region: Region) -> tuple[object, ...]:
-    """What a region computes, with its own values numbered, so that equal regions are equal."""
+    """An equality key for a region: its nodes, with its own values numbered."""
     numbers: dict[Value, int] = {v: n for n, v in enumerate(region.args)}
     return _numbered(region, numbers)
 

@@ -1,4 +1,4 @@
-"""Drop nodes, and results of control flow, that nothing reads."""
+"""Dead code elimination: of nodes, and of results of control flow."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 def drop_dead(module: Module) -> Module:
-    """Remove every node without effect whose results are not read, collectives among them.
+    """Remove every node without side effect or uses, collectives included.
 
-    A loop also loses the values that it carries for nobody, and a branch the results that nobody
-    reads: its node is made again with those that are left.
+    Dead carried values of loops and dead results of branches are removed, too: the node is rebuilt
+    with the live ones.
     """
     with without_gc():
         marking = _Marking(module)
@@ -29,7 +29,7 @@ def drop_dead(module: Module) -> Module:
 
 
 class _Marking:
-    """What is alive: found by following what is read, from what must stay."""
+    """Liveness: a backward walk along uses from nodes with effects and returned values."""
 
     def __init__(self, module: Module) -> None:
         self.pure = pure_functions(module, collectives=True)
@@ -45,21 +45,21 @@ class _Marking:
         self._follow()
 
     def any_dead(self, module: Module) -> bool:
-        """Whether there is anything to drop."""
+        """Whether anything is dead."""
         return any(node not in self.nodes or self.partly(node) for node in module.nodes())
 
     def partly(self, node: Node) -> bool:
-        """Whether a node of control flow has results to lose."""
+        """Whether a node of control flow has dead results."""
         if not node.regions or not isinstance(node.op, While | If | Case):
             return False
         return not self.values.issuperset(node.results)
 
     def kept(self, node: Node) -> list[int]:
-        """Which results of a node of control flow stay."""
+        """The live results of a node of control flow."""
         return [n for n, value in enumerate(node.results) if value in self.values]
 
     def _find(self, region: Region, around: tuple[Node, ...]) -> None:
-        """Note the loops, and mark what has an effect together with all that it stands in."""
+        """Collect the loops, and mark nodes with effects and the nodes around them."""
         known = self._by_op
         for node in region.nodes:
             if not node.regions:
@@ -83,7 +83,7 @@ class _Marking:
                 self._live(node)
 
     def _live(self, node: Node) -> None:
-        """Mark a node, and what it reads whichever of its results are read."""
+        """Mark a node, and the operands that are live whichever results are."""
         self.nodes.add(node)
         waiting = self._waiting
         if not node.regions:
@@ -122,7 +122,7 @@ class _Marking:
                     waiting.extend([region.results[value.index] for region in node.regions])
 
     def _carried(self, loop: Node, index: int) -> None:
-        """One value that a loop carries: what it begins with, and what each turn makes of it."""
+        """Mark one carried value: its initial value, and the body's result for it."""
         condition, body = loop.regions
         self._waiting += (
             loop.results[index],
@@ -134,7 +134,7 @@ class _Marking:
 
 
 class _Sweep(Rebuild):
-    """The module without what is dead."""
+    """Rebuilds the module without dead nodes and results."""
 
     def __init__(self, module: Module, marking: _Marking) -> None:
         dead = {node for node in module.nodes() if node not in marking.nodes}
@@ -142,7 +142,7 @@ class _Sweep(Rebuild):
         self.marking = marking
 
     def node(self, node: Node, out: list[Node]) -> None:
-        if not node.regions and not self.became:  # nothing that it reads has changed
+        if not node.regions and not self.became:  # its operands are unchanged
             out.append(node)
             return
         if not self.marking.partly(node):
@@ -174,5 +174,5 @@ class _Sweep(Rebuild):
 
 
 def chosen(items: Sequence[T], indices: list[int]) -> list[T]:
-    """The items at these places."""
+    """The items at these indices."""
     return [items[n] for n in indices]

@@ -1,4 +1,4 @@
-"""Put the bodies of called functions where they are called."""
+"""Inlining of calls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from weft.ir.op import Op
 from weft.ir.rebuild import carry_tables
 from weft.ops.control import Call
 
-_LIMIT = 200_000  # nodes that a module may grow to; calls of what is larger stay
+_LIMIT = 200_000  # the most nodes of a module after inlining; other calls stay
 
 
 def inline_calls(module: Module) -> Module:
-    """Replace calls by what they run, so that equal work in several calls is seen to be equal."""
+    """Replace calls by the bodies of their functions, so that CSE sees equal work across calls."""
     if not any(isinstance(node.op, Call) for node in module.nodes()):
         return module
     inliner = _Inliner(module)
@@ -24,7 +24,7 @@ def inline_calls(module: Module) -> Module:
 
 
 def _reached(module: Module) -> set[str]:
-    """The functions that a host may call, and those that they call."""
+    """The entry functions, and their transitive callees."""
     ahead = [name for name, f in module.functions.items() if f.visibility != "private"]
     found = set(ahead or module.functions)
     for name in ahead:
@@ -37,7 +37,7 @@ def _reached(module: Module) -> set[str]:
 
 
 def _named(op: Op) -> list[str]:
-    """The functions that an op names."""
+    """The functions named by an op."""
     names = [getattr(op, "callee", None), getattr(op, "decomposition", None)]
     names += getattr(op, "called_computations", None) or ()
     for row in getattr(op, "programs", None) or ():
@@ -47,7 +47,7 @@ def _named(op: Op) -> list[str]:
 
 
 def _recursive(module: Module) -> set[str]:
-    """The functions that come to call themselves."""
+    """The recursive functions."""
     calls = {
         name: [n.op.callee for n in walk(f.body) if isinstance(n.op, Call)]
         for name, f in module.functions.items()
@@ -66,18 +66,18 @@ def _recursive(module: Module) -> set[str]:
 
 
 class _Inliner:
-    """Inlines functions, those that are called first."""
+    """Inlines functions, callees first."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.done: dict[str, Function] = {}
         self.recursive = _recursive(module)
         self.became: dict[Value, Value] = {}
-        self.sizes: dict[str, int] = {}  # in nodes, once calls have been inlined
+        self.sizes: dict[str, int] = {}  # sizes in nodes after inlining
         self.size = sum(1 for _ in module.nodes())
 
     def function(self, name: str) -> Function:
-        """A function without calls, but for those of functions that are too large."""
+        """A function without calls, except of functions that are too large."""
         if name not in self.done:
             old = self.module.functions[name]
             body = self.region(old.body, self.became, fresh=False)
@@ -86,7 +86,7 @@ class _Inliner:
         return self.done[name]
 
     def region(self, region: Region, became: dict[Value, Value], *, fresh: bool) -> Region:
-        """A region; a fresh one has arguments of its own."""
+        """A region; with `fresh`, on new arguments."""
         args = region.args
         if fresh:
             args = tuple([Value(v.type, None, v.index) for v in region.args])
@@ -118,7 +118,7 @@ class _Inliner:
             became[value] = inner.get(result, result)
 
     def callee(self, node: Node) -> Function | None:
-        """The function to put in a call's place, if it is to be."""
+        """The function to inline at a call, or None."""
         op = node.op
         if not isinstance(op, Call) or op.callee in self.recursive:
             return None

@@ -1,4 +1,4 @@
-"""Runs passes: hands each what it asks for, verifies what comes out, and says how long it took."""
+"""The pass runner: passes arguments by name, verifies every result, and times each pass."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from weft.machine import HOST, Machine
 from weft.optimize.collectives.combine_collectives import MOST_BYTES, MOST_OPS
 
 Pass: TypeAlias = Callable[..., Module]
-# The numbers among the options, and the least that each may be.
+# The numeric options, and the minimum of each.
 LEAST = {"compute_streams": 1, "communication_streams": 1, "combine_bytes": 0, "combine_ops": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class PassOptions:
-    """What passes may ask for; a pass gets those that its signature names."""
+    """Options of passes; a pass gets those that its signature names."""
 
     machine: Machine = HOST
     compute_streams: int = 4
     communication_streams: int = 1
-    combine_bytes: int = MOST_BYTES  # of collectives that are merged into one; 0 merges none
+    combine_bytes: int = MOST_BYTES  # limits of one combined collective; 0 combines none
     combine_ops: int = MOST_OPS
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ _DEFAULTS = {f.name: f.default for f in fields(PassOptions) if f.name in LEAST}
 
 
 def given_numbers(**numbers: int | None) -> dict[str, int]:
-    """The numbers among the options that are not None, checked."""
+    """The numeric options that are not None, checked."""
     given = {name: number for name, number in numbers.items() if number is not None}
     PassOptions(HOST, **given)
     return given
@@ -53,13 +53,13 @@ def given_numbers(**numbers: int | None) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A pass that has run: its name, what it made of the module, and the seconds it took."""
+    """The record of a pass: its name, the module after it, and its seconds."""
 
     name: str
     module: Module
     changed: bool
     seconds: float
-    verifying: float  # seconds, after it
+    verifying: float  # seconds of the verifier after it
 
 
 PassWatch: TypeAlias = Callable[[Ran], None]
@@ -68,7 +68,7 @@ PassWatch: TypeAlias = Callable[[Ran], None]
 def run_passes(
     module: Module, passes: Sequence[Pass], options: PassOptions, watch: PassWatch | None = None
 ) -> Module:
-    """Run passes one after another; `watch` sees the module after each."""
+    """Run passes in order; `watch` is called after each."""
     with without_gc():
         return _run_passes(module, passes, options, watch)
 
@@ -76,7 +76,7 @@ def run_passes(
 def _run_passes(
     module: Module, passes: Sequence[Pass], options: PassOptions, watch: PassWatch | None
 ) -> Module:
-    sound: Module | None = None  # what has been verified
+    sound: Module | None = None  # verified functions
     for run in passes:
         begun = time.perf_counter()
         made = run(module, **_asked(run, options))

@@ -1,4 +1,4 @@
-"""Compute masks and other values of counted positions where a loop reads them, not before it."""
+"""Sinking of masks and other functions of iotas into the loops that read them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from weft.ops.control import While
 from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape, Transpose
 from weft.optimize.drop_dead import drop_dead
 
-MOST = 16  # nodes that a value may be made of
+MOST = 16  # the most nodes of a sunk expression
 
 
 def sink_masks(module: Module) -> Module:
-    """Let the turns of a loop count and compare positions by themselves.
+    """Recompute masks inside the loops that read them.
 
-    What is made of constants and positions alone costs nothing where it is part of a kernel, and a
-    kernel that sees how it is made can leave out what it hides: in causal attention half of all.
+    An expression of constants and iotas costs nothing inside a kernel, and a kernel that sees the
+    mask's expression can skip the masked part: in causal attention half of the work.
     """
     if not any(isinstance(node.op, While) for node in module.nodes()):
         return module
@@ -28,7 +28,7 @@ def sink_masks(module: Module) -> Module:
 
 
 class _Sinking(Rebuild):
-    """One rebuild, with what loops read of constants and positions put into them."""
+    """One rebuild, with expressions of constants and iotas sunk into loops."""
 
     def renewed(self, node: Node) -> Node:
         if not isinstance(node.op, While):
@@ -40,7 +40,7 @@ class _Sinking(Rebuild):
         return node.rebuilt(operands, regions)
 
     def sunk(self, loop: Node, operands: tuple[Value, ...]) -> Region:
-        """The body of a loop, which makes for itself what it read of constants and positions."""
+        """The body of a loop with its masks computed inside."""
         body = loop.regions[1]
         outside = {v: self.became.get(v, v) for v in captured(loop)}
         for arg, given, made in zip(body.args, operands, body.results, strict=True):
@@ -63,7 +63,7 @@ class _Sinking(Rebuild):
 
 
 def _is_counted(value: Value) -> bool:
-    """Whether a value of more than one number is made of constants and positions alone, soon."""
+    """Whether a tensor is a short expression of constants and iotas."""
     if not isinstance(value.type, TensorType) or not value.type.rank:
         return False
     todo, seen = [value], set[Value]()
@@ -90,7 +90,7 @@ def _is_light(node: Node) -> bool:
 
 
 def _copied(value: Value, copies: dict[Value, Value], nodes: list[Node]) -> Value:
-    """A copy of a value and of all that it is made of."""
+    """A copy of a value's whole expression."""
     if value not in copies:
         node = value.node
         assert node is not None, "a node makes it"

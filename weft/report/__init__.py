@@ -1,1 +1,1 @@
-"""Report: pictures and pages, each one file that needs nothing else."""
+"""Reports: pictures and pages, each one self-contained file."""

@@ -1,4 +1,4 @@
-"""A picture of a mesh with a tensor's pieces on it: which device holds which slice."""
+"""A picture of a mesh with the shards of a tensor on its devices."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from weft.mesh import Mesh, Sharding
 from weft.mesh.pieces import PieceBounds, copies, counts, local_shape, piece_at
 from weft.report.svg import INK, LINE, PAPER, QUIET, Svg, color, text_width
 
-_SIDE, _DEVICES = 16, 256  # more devices along an axis, or in all, are not drawn
+_SIDE, _DEVICES = 16, 256  # the most devices that are drawn, along an axis and in all
 _TENSOR = 168.0  # the longer side of the tensor's drawing
-_STRIPES, _DEEP = 32, 4  # pieces of a dim that its drawing tells apart
+_STRIPES, _DEEP = 32, 4  # the most shards of a dim that are drawn apart
 _GAP = 6.0
 
 
@@ -49,7 +49,7 @@ class _Picture:
     # The heading
 
     def heading(self) -> None:
-        """The value, its type, and what each device holds."""
+        """The value, its type, and the local shape."""
         self.svg.text(24, 38, self.name, size=18, bold=True)
         self.svg.text(24 + text_width(self.name, 18) + 22, 38, str(self.type), size=14, mono=True)
         held = "x".join(map(str, self.local)) or "a scalar"
@@ -65,7 +65,7 @@ class _Picture:
     # The tensor
 
     def tensor(self) -> None:
-        """The whole tensor with its pieces, along at most two of its dims."""
+        """The global tensor with its shards, along at most three of its dims."""
         rows, columns, behind = self.drawn_dims()
         height, width = self.sides(rows, columns)
         layers = min(_DEEP, self.counts[behind]) if behind is not None else 1
@@ -97,7 +97,7 @@ class _Picture:
         columns: int | None,
         index: dict[int, int],
     ) -> None:
-        """The pieces at one place of the third dim."""
+        """The shards at one index of the third dim."""
         for i, top, bottom in self.cuts(rows, height):
             for j, left, right in self.cuts(columns, width):
                 here = index | {d: n for d, n in ((rows, i), (columns, j)) if d is not None}
@@ -114,7 +114,7 @@ class _Picture:
         return chosen[0], chosen[1], self.split[2] if len(self.split) > 2 else None
 
     def sides(self, rows: int | None, columns: int | None) -> tuple[float, float]:
-        """Height and width, long and thin tensors made a little less so."""
+        """Height and width; extreme aspect ratios are reduced."""
         tall = self.shape[rows] if rows is not None else 0
         wide = self.shape[columns] if columns is not None else 1
         if not tall:
@@ -123,11 +123,11 @@ class _Picture:
         return (_TENSOR, _TENSOR / ratio) if ratio > 1 else (_TENSOR * ratio, _TENSOR)
 
     def cuts(self, dim: int | None, length: float) -> list[tuple[int, float, float]]:
-        """The pieces of a dim, and where they begin and end in a drawing of that length."""
+        """The shards of a dim, and their bounds in a drawing of that length."""
         if dim is None or not self.shape[dim]:
             return [(0, 0.0, length)]
         size, part = self.shape[dim], max(1, self.local[dim])
-        step = -(-self.counts[dim] // _STRIPES)  # of very many, some are drawn as one
+        step = -(-self.counts[dim] // _STRIPES)  # above the limit, several are drawn as one
         edges = [(n, min(n * part, size)) for n in range(0, self.counts[dim], step)]
         scale = length / size
         ends = [*(begin for _, begin in edges[1:]), size]
@@ -139,7 +139,7 @@ class _Picture:
     # The legend
 
     def dims(self) -> None:
-        """For each dim its size, the axes that split it, and the pieces."""
+        """For each dim its size, axes and number of shards."""
         y = max(self.below, self.top + 46)
         for dim, size in enumerate(self.shape):
             axes = self.sharding.dims[dim].axes
@@ -204,7 +204,7 @@ class _Picture:
         self.left_out(shown_rows, shown_columns, len(blocks))
 
     def arrangement(self) -> tuple[int | None, int, list[int]]:
-        """Which axes are rows, columns and blocks: from major to minor."""
+        """The axes of rows, columns and blocks, from major to minor."""
         sizes = [size for _, size in self.mesh.axes]
         if len(sizes) == 1:
             return None, 0, []

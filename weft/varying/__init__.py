@@ -1,1 +1,1 @@
-"""Varying: along which axes of the mesh the values of a local program differ between devices."""
+"""Divergence analysis: the mesh axes along which values of a local program differ by device."""

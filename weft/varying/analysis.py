@@ -1,4 +1,4 @@
-"""The walk over a module: along which digits the results of every node vary."""
+"""The dataflow walk over a module: the digits along which the results of every node vary."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ from weft.varying.world import axes_of
 
 @dataclass(frozen=True, slots=True)
 class FunctionFacts:
-    """The facts of one function, for arguments that vary along some digits."""
+    """The facts of one function, for given masks of its arguments."""
 
     masks: dict[Value, Mask] = field(default_factory=dict)
-    calls: dict[Node, FunctionFacts] = field(default_factory=dict)  # those of what it calls
-    # For loops: what decides whether a device comes there.
+    calls: dict[Node, FunctionFacts] = field(default_factory=dict)  # the facts of its callees
+    # For loops: the mask of the control flow around them.
     around: dict[Node, int] = field(default_factory=dict)
     results: list[Mask] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class DigitChange:
-    """What an op does to the digits that its operands vary along, result by result if it meets."""
+    """The transfer function of an op on masks of digits; per result for collectives."""
 
     equal: int = 0  # its results no longer vary along these
     varied: int = 0  # its results vary along these
     spread: tuple[int, ...] = ()  # its results vary along all of each, if an operand does along any
 
     def applied(self, mask: int) -> int:
-        """The digits that a result varies along, from those of its operands."""
+        """The mask of a result, from the union of its operands' masks."""
         for all_of in self.spread:
             if mask & all_of:
                 mask |= all_of
@@ -72,7 +72,7 @@ NONE = DigitChange()
 
 
 class Analysis:
-    """What the walks over all functions of a module share."""
+    """The state shared by the walks over all functions of a module."""
 
     def __init__(self, functions: Mapping[str, Function], axis_bits: AxisBits) -> None:
         self.functions, self.axis_bits = functions, axis_bits
@@ -82,7 +82,7 @@ class Analysis:
         self.active: set[str] = set()
 
     def body(self, function: Function, args: Masks, around: int = 0) -> FunctionFacts | None:
-        """The facts of a function; None if it is being called already."""
+        """The facts of a function; None in a recursive call."""
         key = (function.name, args, around)
         found = self.bodies.get(key)
         if found is None and function.name not in self.active:
@@ -94,7 +94,7 @@ class Analysis:
         return found
 
     def change(self, op: Op) -> DigitChange:
-        """What an op does that has no regions to look into."""
+        """The transfer function of an op without regions."""
         found = self.changes.get(op)
         if found is None:
             found = self.changes[op] = self._change(op)
@@ -103,7 +103,7 @@ class Analysis:
     def _change(self, op: Op) -> DigitChange:
         axis_bits = self.axis_bits
         if op.collective:
-            return self._meeting(op)
+            return self._collective(op)
         if isinstance(op, AllSlice | AxisIndex):
             axes = axes_of(op)
             assert axes is not None
@@ -115,7 +115,7 @@ class Analysis:
         return NONE if op.pure else DigitChange(varied=axis_bits.skew)
 
     def _place(self, op: DeviceId) -> int:
-        """The digits that the number of a device's replica or partition depends on."""
+        """The digits that replica_id or partition_id depends on."""
         axis_bits, world = self.axis_bits, self.axis_bits.world
         replicas, partitions = world.shape
         span = (partitions, replicas) if isinstance(op, ReplicaId) else (1, partitions)
@@ -125,8 +125,8 @@ class Analysis:
         world_frame = axis_bits.frames[0]
         return world_frame.bits(digits) | (sum(axis_bits.others(world_frame)) if digits else 0)
 
-    def _meeting(self, op: Op) -> DigitChange:
-        """What devices get that meet along axes, or in groups that are digits of a place."""
+    def _collective(self, op: Op) -> DigitChange:
+        """The transfer function of a collective along axes, or in groups that are digits."""
         axis_bits, axes, digits = self.axis_bits, axes_of(op), self._digits(op)
         if axes is None and digits is None:
             return DigitChange(varied=axis_bits.everything)
@@ -151,33 +151,33 @@ class Analysis:
         return DigitChange(varied=sum(touched))
 
     def _holes(self, op: PermuteAlongAxes | CollectivePermute) -> bool:
-        """Whether some devices get nothing, that is zeros, where others get something."""
+        """Whether some devices get zeros where others get data."""
         return bool((self.axis_bits.world.moves(op)[1] < 0).any())
 
     def _digits(self, op: Op) -> tuple[int, ...] | None:
-        """The digits of the world along which devices meet, if all groups are alike."""
+        """The digits of a collective's groups, if all groups are alike."""
         world = self.axis_bits.world
         try:
             if isinstance(op, CollectivePermute):
                 return world.moves(op)[0]
             return world.meets_along(op)
-        except WeftError:  # groups that so many devices cannot make: who runs them says so
+        except WeftError:  # invalid groups for this many devices: the engine reports them
             return None
 
 
 class _Walk:
-    """One walk over the body of a function."""
+    """The walk over the body of one function."""
 
     def __init__(self, analysis: Analysis, body: FunctionFacts) -> None:
         self.analysis, self.body = analysis, body
 
     def of(self, values: Iterable[Value]) -> Masks:
-        """The masks of values that have been walked over."""
+        """The masks of values that are already visited."""
         known = self.body.masks
         return tuple([known[v] for v in values])
 
     def region(self, region: Region, args: Iterable[Mask], around: int) -> Masks:
-        """Note the masks of all values of a region; those of its results are returned."""
+        """Compute the masks of all values of a region; returns those of its results."""
         known, plain = self.body.masks, self.analysis.plain
         known.update(zip(region.args, args, strict=True))
         for node in region.nodes:
@@ -190,13 +190,13 @@ class _Walk:
                 continue
             mask = 0
             for value in node.operands:
-                mask |= known[value]  # type: ignore[operator]  # what reads tuples is not plain
+                mask |= known[value]  # type: ignore[operator]  # nodes that read tuples are not plain
             for value in node.results:
                 known[value] = mask
         return self.of(region.results)
 
     def flow(self, node: Node, given: Masks, around: int) -> Masks:
-        """The masks of what control flow, a collective, an effect or a device's place gives."""
+        """The masks of control flow, collectives, effects and device ids."""
         match node.op:
             case Call() | Composite():
                 return self.call(node, given, around)
@@ -222,7 +222,7 @@ class _Walk:
         return self.others(node, given, around)
 
     def call(self, node: Node, given: Masks, around: int) -> Masks:
-        """The results of a function; of one that calls itself, nothing is known."""
+        """The masks of a call's results; full ones for recursion."""
         analysis, callee = self.analysis, called(node.op)
         function = analysis.functions.get(callee or "")
         found = function and analysis.body(function, given, around)
@@ -232,10 +232,10 @@ class _Walk:
         return tuple(found.results)
 
     def loop(self, node: Node, given: Masks, around: int) -> Masks:
-        """What a loop carries, at rest; its results also vary along what its predicate does.
+        """The masks of carried values at the fixed point; results also vary as the predicate does.
 
-        Devices that leave a loop at different times are not in the same turn of it, unless they
-        are in lockstep: what it carries is skewed along that.
+        Devices that leave a loop at different times are in different iterations of it unless they
+        run in lockstep, so carried values are skewed along the predicate's digits.
         """
         condition, body = node.regions
         inside, carried = around, given
@@ -250,15 +250,15 @@ class _Walk:
             carried, inside = after, inside | again
 
     def branch(self, node: Node, given: Masks, around: int) -> Masks:
-        """One result or the other, and what decides between them."""
+        """The union of the branches' masks and the predicate's."""
         chosen = union(given[0])
         rows = [self.region(region, (), around | chosen) for region in node.regions]
         return tuple([also(reduce(join, column), chosen) for column in zip(*rows, strict=True)])
 
     def others(self, node: Node, given: Masks, around: int) -> Masks:
-        """Regions that compute on elements or that nothing is known of, effects, and places.
+        """Elementwise and unknown regions, effects, and device ids.
 
-        A token orders effects; it has nothing that could vary.
+        A token only orders effects, so it never varies.
         """
         if node.op.control:
             everything = self.analysis.axis_bits.everything
@@ -269,7 +269,7 @@ class _Walk:
 
 
 def _is_plain(node: Node) -> bool:
-    """Whether a node computes its results from its operands alone, as most do."""
+    """Whether a node's results depend on its operands alone, the common case."""
     op = node.op
     moves = op.collective or op.control or isinstance(op, _PARTS)
     return op.pure and not moves and not node.regions

@@ -1,4 +1,4 @@
-"""A bit for every digit of the devices' numbers that a program can tell devices apart by."""
+"""The bits of varying masks: one for each digit of device numbers that a program distinguishes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.varying.world import World
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The digits of the devices in the order of a mesh, and the bit of the first of them."""
+    """The digits of device numbers in the order of one mesh, and the bit of the first."""
 
     mesh: Mesh
     atoms: Atoms
@@ -22,7 +22,7 @@ class Frame:
 
     @property
     def everything(self) -> int:
-        """All of its bits; a digit of size 1, where there is one device, tells nobody apart."""
+        """All of its bits; a digit of size 1 (a single device) distinguishes nothing."""
         return self.bits(n for n, size in enumerate(self.atoms.sizes) if size > 1)
 
     def bits(self, digits: Iterable[int]) -> int:
@@ -31,12 +31,12 @@ class Frame:
 
 
 class AxisBits:
-    """The digits of a world, then those of each mesh that is in another order or crosses them.
+    """The digits of a world, then those of each mesh with another device order or crossing axes.
 
-    What is equal along a digit is equal on any two devices that differ in that digit alone. This
-    is said for every frame by itself: a difference along one is seen along all digits of another.
-    Above these bits stand as many again for what is equal as long as devices are in lockstep,
-    but not where one is a turn of a loop ahead, or makes a random number of its own: the skew.
+    A value that is uniform along a digit is equal on any two devices that differ in that digit
+    alone. Frames are independent: a difference along one counts along all digits of another. Above
+    these bits are as many again for the skew: values that are uniform while devices run in
+    lockstep, but not if one is a loop iteration ahead, or draws its own random number.
     """
 
     def __init__(self, world: World, used: Iterable[MeshAxes]) -> None:
@@ -65,16 +65,16 @@ class AxisBits:
         return frame
 
     def skewed(self, mask: int) -> int:
-        """A mask as skew: what it varies along, other devices may be ahead along."""
+        """A mask as skew: along these digits other devices may be iterations ahead."""
         low = (1 << self.width) - 1
         return (mask & low) << self.width | mask & ~low
 
     def plain(self, mask: int) -> int:
-        """A mask whose skew counts as a difference, as it does where devices run by themselves."""
+        """A mask with its skew as variation, as where devices do not run in lockstep."""
         return mask | mask >> self.width
 
     def others(self, frame: Frame) -> tuple[int, ...]:
-        """Everything, of each frame but this one."""
+        """All bits of the other frames."""
         return tuple([other.everything for other in self.frames if other is not frame])
 
     def frame_of(self, axes: MeshAxes) -> Frame:
@@ -82,7 +82,7 @@ class AxisBits:
         return self._of_mesh[named(axes.mesh, self.world.meshes)]
 
     def along(self, axes: MeshAxes) -> tuple[int, int]:
-        """The bits that lie wholly within axes, and those that a difference along them touches.
+        """The bits that lie wholly within axes, and those that overlap them.
 
         Both are in the frame of the axes; they differ for a part of an axis that crosses others.
         """
@@ -102,12 +102,12 @@ class AxisBits:
         return found
 
     def seen(self, axes: MeshAxes) -> int:
-        """The bits that a difference along axes is seen along, those of other frames too."""
+        """The bits affected by a difference along axes, in other frames too."""
         touched = self.along(axes)[1]
         return touched | sum(self.others(self.frame_of(axes))) if touched else 0
 
     def parts(self, axes: MeshAxes) -> tuple[tuple[Axis, int], ...]:
-        """The axes, cut into the parts that have a bit of their own, and what each part touches."""
+        """The axes, cut into parts with a bit each, and the bits that each part overlaps."""
         found = self._parts.get(axes)
         if found is None:
             made = [piece for axis in axes.axes for piece in self._cut(axis, axes)]

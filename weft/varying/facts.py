@@ -1,8 +1,8 @@
-"""Along which axes each value of a local program varies.
+"""The axes along which each value of a local program varies between devices.
 
-Every device runs the same program, so a value that is computed from equal values is equal. Values
-begin to differ where pieces come in, where a device asks for its place, and where it takes its own
-piece; they become equal again along axes that are reduced or gathered over.
+Every device runs the same program, so a value computed from uniform values is uniform. Values vary
+where shards are passed in, where a device reads its id, and where it slices its own shard; they
+become uniform again along axes that are reduced or gathered over.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from weft.varying.world import World, axes_of, sharding_in, world_of
 class Varying:
     """The digits along which each value of a module may vary.
 
-    The facts of a function are found from those of the arguments of each of its calls, so that
-    two calls do not blur each other: `roots` has the bodies of what nobody calls, by name.
+    The analysis is context-sensitive: a function has facts for each call, by the masks of its
+    arguments. `roots` has the bodies of functions without callers, by name.
     """
 
     world: World
@@ -38,7 +38,7 @@ class Varying:
     analysis: Analysis = field(repr=False)
 
     def come_together(self, loop: Node, op: Op) -> bool:
-        """Whether all who meet in a collective come to a loop, in any of its calls, or none do."""
+        """Whether a collective's groups enter a loop as a whole or not at all, in all its calls."""
         parting = self.axis_bits.plain(self._around.get(loop, self.axis_bits.everything))
         axes = axes_of(op)
         return not parting & (parting if axes is None else self.axis_bits.along(axes)[1])
@@ -52,7 +52,7 @@ class Varying:
         return found
 
     def joined(self) -> dict[Value, Mask]:
-        """What each value may vary along, in any call of its function."""
+        """The mask of each value, joined over all calls of its function."""
         found: dict[Value, Mask] = {}
         seen: set[str] = set()
         for (name, _, _), body in self.analysis.bodies.items():
@@ -66,7 +66,7 @@ class Varying:
 
 
 class Learned:
-    """What is known of a module's values while it is rebuilt: new ones are learned as they come."""
+    """Varying facts of a module during a rewrite: those of new values are computed as they come."""
 
     def __init__(self, facts: Varying) -> None:
         self.facts, self.axis_bits = facts, facts.axis_bits
@@ -88,17 +88,17 @@ class Learned:
         return found if isinstance(found, int) else union(found)
 
     def same(self, value: Value, other: Value) -> None:
-        """Note that a new value equals one that is known."""
+        """Record that a new value equals a known one."""
         if value is not other:
             self.masks[value] = self.of(value) & self.of(other)
 
     def is_equal(self, value: Value, axes: MeshAxes) -> bool:
-        """Whether a value is the same on all devices along these axes."""
+        """Whether a value is uniform along these axes."""
         mask = self.axis_bits.plain(self.of(value))
         return not mask & self.axis_bits.along(axes)[1]
 
     def split(self, value: Value, axes: MeshAxes) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-        """The parts of these axes that a value is equal along, and those that it may vary along."""
+        """The parts of these axes that a value is uniform along, and those that it varies along."""
         mask, parts = self.axis_bits.plain(self.of(value)), self.axis_bits.parts(axes)
         equal = tuple([axis for axis, touched in parts if not mask & touched])
         return equal, tuple([axis for axis, touched in parts if mask & touched])
@@ -111,9 +111,9 @@ def varying(
     devices: int | tuple[int, int] | None = None,
     world: World | None = None,
 ) -> Varying:
-    """The facts of a module: of these functions, or of all that nobody calls, and what they call.
+    """The facts of a module: of these functions, or of all without callers, and their callees.
 
-    With a world, that of another program of the same meshes, digits are as they are there.
+    With a world, of another program on the same meshes, digits are taken from there.
     """
     nodes: dict[Op, Node] = {}
     for node in module.nodes():
@@ -141,7 +141,7 @@ def varying(
 
 
 def _arguments(function: Function, module: Module) -> list[MeshAxes | None]:
-    """For each argument, the axes that it varies along, where its sharding is told."""
+    """For each argument, the axes that it varies along, if it has a sharding."""
     found: list[MeshAxes | None] = []
     for attrs in function.arg_attrs or ((),) * len(function.body.args):
         sharding = sharding_in(attrs)
@@ -158,7 +158,7 @@ def _arguments(function: Function, module: Module) -> list[MeshAxes | None]:
 
 
 def _masks(function: Function, split: list[MeshAxes | None], axis_bits: AxisBits) -> Masks:
-    """What arguments vary along: what their shardings split, or everything."""
+    """The masks of arguments: the axes of their shardings, or everything."""
     found = {
         axes: axis_bits.everything if axes is None else axis_bits.seen(axes)
         for axes in dict.fromkeys(split)

@@ -1,4 +1,4 @@
-"""Masks: sets of digits, or of leading dims, as the bits of a number; a tuple's has one a part."""
+"""Masks: sets of digits, or of leading dims, as bits of an integer; per element for tuples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def bits(mask: int) -> tuple[int, ...]:
 
 
 def union(*masks: Mask) -> int:
-    """All that any of these, or any part of them, varies along."""
+    """The union of masks, over all elements of tuples."""
     found = 0
     for mask in masks:
         found |= union(*mask) if isinstance(mask, tuple) else mask
@@ -24,19 +24,19 @@ def union(*masks: Mask) -> int:
 
 
 def join(first: Mask, second: Mask) -> Mask:
-    """The mask of a value that is one or the other, part by part."""
+    """The join of two values' masks, element by element."""
     if isinstance(first, tuple) and isinstance(second, tuple):
         return tuple(join(a, b) for a, b in zip(first, second, strict=True))
     return union(first, second)
 
 
 def also(mask: Mask, more: int) -> Mask:
-    """A mask with more members, in every part."""
+    """A mask with more members, in every element."""
     return tuple(also(m, more) for m in mask) if isinstance(mask, tuple) else mask | more
 
 
 def alike(type: Type, mask: int) -> Mask:
-    """The mask of a value of which every part varies along the same."""
+    """The mask of a value whose elements all vary along the same digits."""
     if isinstance(type, TupleType | FutureType):
         return tuple(alike(t, mask) for t in type.types)
     return mask

@@ -1,4 +1,4 @@
-"""The devices of a local program: how many, in which order, and who meets in its collectives."""
+"""The devices of a local program: their number and order, and the groups of its collectives."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Moves = tuple[tuple[int, ...] | None, Array]
 
 @dataclass
 class World:
-    """Replicas and partitions, the mesh whose order the stacks have, and the digits in use."""
+    """Replicas and partitions, the mesh that orders stacks, and the digits in use."""
 
     shape: tuple[int, int]  # replicas, partitions
-    mesh: Mesh  # of all devices; a stack is in its order
+    mesh: Mesh  # a mesh of all devices, the order of stacks
     meshes: Mapping[str, Mesh]
     atoms: Atoms = field(init=False)
     _spans: dict[Op, tuple[DigitRun, ...] | None] = field(default_factory=dict)
@@ -41,15 +41,15 @@ class World:
         return math.prod(self.shape)
 
     def devices(self) -> Array:
-        """The device at each place of a stack."""
+        """The device at each position of a stack."""
         return self.mesh.devices().reshape(-1)
 
     def places(self) -> Array:
-        """The place in a stack of each device."""
+        """The position of each device in a stack."""
         return np.argsort(self.devices(), kind="stable")
 
     def aligned(self, mesh: Mesh) -> bool:
-        """Whether the axes of a mesh are digits of a place in a stack."""
+        """Whether the axes of a mesh are digits of the position in a stack."""
         found = self._aligned.get(mesh)
         if found is None:
             found = self.shape[0] == 1 and mesh.size == self.count
@@ -59,21 +59,21 @@ class World:
         return found
 
     def axis_dims(self, mesh: str | Mesh, axes: tuple[Axis, ...]) -> tuple[int, ...] | None:
-        """The digits of axes; None if they are none."""
+        """The stack dims of these mesh axes, or None if they do not map to whole dims."""
         spans = self.axis_spans(named(mesh, self.meshes), axes)
         return None if spans is None else self.atoms.dims_of(spans)
 
     def axis_spans(self, mesh: Mesh, axes: tuple[Axis, ...]) -> tuple[DigitRun, ...] | None:
-        """The runs of digits of axes; None if the mesh has another order than the stacks."""
+        """The digit spans of axes; None if the mesh's device order differs from the stacks'."""
         if not self.aligned(mesh):
             return None
         return tuple(span_of(axis, mesh) for axis in axes)
 
     def apart(self, stacked: Sequence[Axis]) -> tuple[World, tuple[int, ...]]:
-        """The world of a process that has the devices along these axes of the mesh alone.
+        """The world of a process that has only the devices along these axes of the mesh.
 
-        Its digits are fine enough to tell these axes apart; with it come the digits along which
-        devices are in other processes.
+        Its digits are fine enough to separate these axes; returned with it are the digits along
+        which devices are in other processes.
         """
         atoms = self.atoms
         found = apart(atoms, [span_of(axis, self.mesh) for axis in stacked])
@@ -90,17 +90,17 @@ class World:
         world.atoms = fine
         return world, absent
 
-    # Who meets
+    # Groups
 
     def meets_along(self, op: Op) -> tuple[int, ...] | None:
-        """The digits along which the groups of a collective lie; None if they are irregular."""
+        """The digits of a collective's groups; None if they are irregular."""
         if op not in self._dims:
             spans = self.spans(op)
             self._dims[op] = None if spans is None else self.atoms.dims_of(spans)
         return self._dims[op]
 
     def spans(self, op: Op) -> tuple[DigitRun, ...] | None:
-        """The runs of digits along which the groups of a collective lie."""
+        """The digit spans of a collective's groups."""
         if op not in self._spans:
             self._spans[op] = self._find_spans(op)
         return self._spans[op]
@@ -114,12 +114,12 @@ class World:
         return self.match(self.groups(op))
 
     def groups(self, op: Op) -> Lists:
-        """Who meets, as lists of devices."""
+        """The groups as lists of devices."""
         found: Lists = op.groups(*self.shape, self.meshes)  # type: ignore[attr-defined]
         return found
 
     def match(self, groups: Lists) -> tuple[DigitRun, ...] | None:
-        """The runs of digits that lists of devices follow, or None."""
+        """The digit spans that equal these lists of devices, or None."""
         sizes = {len(group) for group in groups}
         if len(sizes) != 1 or sum(len(g) for g in groups) != self.count:
             return None
@@ -140,10 +140,10 @@ class World:
         same = np.array_equal(rows[np.argsort(rows[:, 0])], expected[np.argsort(expected[:, 0])])
         return spans if same else None
 
-    # Who sends to whom
+    # Permutations
 
     def moves(self, op: CollectivePermute | PermuteAlongAxes) -> Moves:
-        """The digits along which values move, and for each index along them that of its source.
+        """The digits along which values move, and the source index of each index along them.
 
         -1 stands for no source; the digits are None if they are irregular.
         """
@@ -157,21 +157,21 @@ class World:
         return found
 
     def sources(self, op: CollectivePermute) -> Array:
-        """For each place in a stack, the place that it gets its value from; -1 for none."""
+        """For each position in a stack the position of its source; -1 for none."""
         places = self.places()
         found = np.full(self.count, -1)
         for group in self.groups(op):
             for source, target in op.source_target_pairs:
                 if max(source, target) >= len(group):
                     raise WeftError(
-                        f"{op.name}: {source} sends to {target}, but {len(group)} devices meet",
+                        f"{op.name}: {source} sends to {target} in a group of {len(group)} devices",
                         help="run on more devices, or correct source_target_pairs",
                     )
                 found[places[group[target]]] = places[group[source]]
         return found
 
     def _moved_along(self, sources: Array) -> tuple[tuple[int, ...], Array]:
-        """The digits along which values move, or on which it depends what is sent where."""
+        """The digits along which values move, or on which the permutation depends."""
         atoms, places, sent = self.atoms, np.arange(self.count), sources >= 0
         digits, from_digits = atoms.digits(places), atoms.digits(sources)
         needed = tuple(
@@ -186,7 +186,7 @@ class World:
 
 
 def _alike(sources: Array, digit: int, atoms: Atoms) -> bool:
-    """Whether what is sent does not depend on a digit of the device's number."""
+    """Whether the permutation is independent of a digit of the device number."""
     by_digits = sources.reshape(atoms.sizes)
     first = np.take(by_digits, [0], digit)
     step = np.arange(atoms.sizes[digit]) * atoms.strides[digit]
@@ -195,9 +195,9 @@ def _alike(sources: Array, digit: int, atoms: Atoms) -> bool:
 
 
 def axes_of(op: Op) -> MeshAxes | None:
-    """The axes that an op of a local program runs along, if it says so by axes.
+    """The mesh axes of an op of a local program, if it has them.
 
-    A collective must meet over the devices of the mesh, not over replicas.
+    Not of collectives over replicas: these are not devices of the mesh.
     """
     match op:
         case AllSlice(pieces=pieces):
@@ -212,7 +212,7 @@ def axes_of(op: Op) -> MeshAxes | None:
 
 
 def _runs(offsets: Array) -> tuple[DigitRun, ...] | None:
-    """Offsets 0, s, 2s, .., t, t + s, .. as runs of digits, the slowest first."""
+    """Offsets 0, s, 2s, .., t, t + s, .. as digit spans, the slowest first."""
     found: list[DigitRun] = []
     done, total = 1, len(offsets)
     while done < total:
@@ -238,9 +238,9 @@ def world_of(
     nodes: Iterable[Node],
     devices: int | tuple[int, int] | None = None,
 ) -> World:
-    """The devices that a local program runs on, and the digits that it uses of their numbers.
+    """The devices that a local program runs on, and the digits of their numbers that it uses.
 
-    Of the nodes that do the same, one is enough.
+    `nodes` needs one of each set of equal nodes.
     """
     shape = _shape(module, devices)
     world = World(shape, _mesh(module, math.prod(shape)), module.meshes)
@@ -271,7 +271,7 @@ def _mesh(module: Module, count: int) -> Mesh:
 
 
 def _used(functions: Iterable[Function], nodes: Iterable[Node], world: World) -> Iterator[DigitRun]:
-    """The runs of digits that a program names; what is named first is split first."""
+    """The digit spans that a program uses, in order of use: earlier ones are cut first."""
     yield from mesh_spans(world.mesh)
     if world.shape[0] > 1:
         yield world.shape[1], world.shape[0]
@@ -308,6 +308,6 @@ def _sharding_spans(sharding: Sharding, world: World) -> Iterator[DigitRun]:
 
 
 def sharding_in(attrs: tuple[tuple[str, str], ...]) -> Sharding | None:
-    """The sharding that the attributes of an argument or a result hold."""
+    """The sharding in the attributes of an argument or a result."""
     found = dict(attrs).get(LOCAL_SHARDING)
     return None if found is None else parse_sharding(found)

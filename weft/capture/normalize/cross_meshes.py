@@ -60,7 +60,7 @@ class Pieces:
         count = len(self.sizes)
         return [n for d, dim in enumerate(self.dims) for n in (*dim, count + d)]
 
-    def told(self) -> tuple[str, str]:
+    def attribute(self) -> tuple[str, str]:
         """The attribute that reports the sharding to JAX."""
         return CALLER_SHARDING, str(replace(self.sharding, mesh=self.mesh))
 
@@ -125,7 +125,7 @@ def _attrs(
     for n, (attrs, type) in enumerate(zip(old or ((),) * len(types), types, strict=True)):
         dims = [DimSharding()] * (type.rank if isinstance(type, TensorType) else 0)
         if n in cut:
-            attrs = (*[pair for pair in attrs if pair[0] != SHARDING], cut[n].told())
+            attrs = (*[pair for pair in attrs if pair[0] != SHARDING], cut[n].attribute())
             dims[0] = DimSharding(axes)
         elif SHARDING in dict(attrs) or not isinstance(type, TensorType):
             made.append(attrs)

@@ -1,4 +1,4 @@
-"""`weft cache`: what is remembered on disk, why something was not, and how to forget it."""
+"""`weft cache`: the entries of the cache on disk, reasons of misses, and clearing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.errors import WeftError
 from weft.knobs import CACHE
 
 _ACTIONS = ("show", "clear", "why")
-_DIGEST = 12  # so much of a digest is shown
+_DIGEST = 12  # characters of a digest that are shown
 
 
 def add(commands: Subparsers) -> None:
@@ -28,7 +28,7 @@ def add(commands: Subparsers) -> None:
         commands,
         run,
         "cache",
-        "Show what is remembered on disk (machine code of kernels, measured choices), forget it, "
+        "Show the cache on disk (machine code of kernels, measured choices), clear it, "
         "or tell why something was not found there.",
         "weft cache why",
     )
@@ -47,7 +47,7 @@ def add(commands: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked with the store that WEFT_CACHE names."""
+    """Show, clear or explain the cache that WEFT_CACHE names."""
     store = the_store()
     if arguments.action == "clear":
         _clear(store, arguments.name, as_json=arguments.json)
@@ -60,11 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# What is there
+# Entries
 
 
 def table(stored: Iterable[Stored], page: Page) -> dict[str, dict[str, Any]]:
-    """By kind: entries, bytes, hits, misses, and when one was last used."""
+    """By kind: entries, bytes, hits, misses, and the time of last use."""
     found: dict[str, dict[str, Any]] = {}
     for kind in sorted({"kernel", "choice", *page.hits, *page.misses}, reverse=True):
         hits, misses = page.hits[kind], page.misses[kind]
@@ -80,7 +80,7 @@ def table(stored: Iterable[Stored], page: Page) -> dict[str, dict[str, Any]]:
 
 
 def chosen() -> list[dict[str, Any]]:
-    """What was measured: for what, on which machine, the best candidate and all times."""
+    """The tuning records: shape class, machine, the best candidate and all times."""
     found = []
     for stored, choice in choices():
         told = choice if isinstance(choice, dict) else {"best": choice}
@@ -120,15 +120,13 @@ def _show(store: DiskStore, *, as_json: bool) -> None:
     print_text(f"{where}: {quantity(total, 'B')} of {quantity(store.limit, 'B')}")
 
 
-# Forgetting
+# Clearing
 
 
 def _clear(store: DiskStore, kind: str | None, *, as_json: bool) -> None:
     known = {entry.record.key.kind for entry in store.entries()} | {"kernel", "choice"}
     if kind is not None and kind not in known:
-        raise WeftError(
-            f"there is no kind {kind!r} in the cache", help=f"kinds are {', '.join(sorted(known))}"
-        )
+        raise WeftError(f"unknown kind {kind!r}", help=f"kinds are {', '.join(sorted(known))}")
     count, nbytes = store.clear(kind)
     if as_json:
         print_json({"entries": count, "bytes": nbytes})
@@ -137,7 +135,7 @@ def _clear(store: DiskStore, kind: str | None, *, as_json: bool) -> None:
         print(f"removed {entries}, {quantity(nbytes, 'B')}")
 
 
-# Why
+# Reasons of misses
 
 
 def _why(store: DiskStore, name: str | None, *, as_json: bool) -> None:
@@ -173,8 +171,8 @@ def _chosen(missed: tuple[Miss, ...], name: str | None) -> Miss | None:
     near = difflib.get_close_matches(name, [m.key.name for m in missed], n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise WeftError(
-        f"{name!r} is not among the misses that are remembered ({len(missed)})",
-        help=f"{hint}`weft cache why` tells of the last one",
+        f"{name!r} is not among the {len(missed)} recorded misses",
+        help=f"{hint}`weft cache why` explains the last one",
     )
 
 
@@ -192,7 +190,7 @@ def _as_json(miss: Miss, reason: Reason) -> dict[str, Any]:
 
 
 def _short(value: str) -> str:
-    """A value; of a digest only the beginning."""
+    """A value; digests are abbreviated."""
     hexadecimal = len(value) == 64 and all(c in "0123456789abcdef" for c in value)
     return f"{value[:_DIGEST]}..." if hexadecimal else value or "nothing"
 

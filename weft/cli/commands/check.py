@@ -51,7 +51,7 @@ def _shown(program: str) -> str:
 
 
 def check(program: str, mesh: str | None) -> tuple[Mapping[str, object], WeftError | None]:
-    """What is in a program, or what is wrong with it."""
+    """The counts of a program, or its errors."""
     try:
         module = verify(read_program(program, mesh))
     except WeftError as error:

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
             whole = saved(arguments)
         if not arguments.json:
             print(whole.signature, end="")
-        tell_written(arguments, {"written": arguments.out})
+        print_written(arguments, {"written": arguments.out})
         return 0
     later = arguments.since in STAGES[4:]
     with working(f"compiling {arguments.program}"):
@@ -88,12 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.to in STAGES[4:] and made is not None and (kept := made.text().resources):
         write_constants(arguments.out, kept)
         files = {"constants": str(beside(arguments.out))} | files
-    tell_written(arguments, files)
+    print_written(arguments, files)
     return 0
 
 
-def tell_written(arguments: argparse.Namespace, files: Mapping[str, str]) -> None:
-    """Name the files that were written."""
+def print_written(arguments: argparse.Namespace, files: Mapping[str, str]) -> None:
+    """Print the names of the written files."""
     if arguments.json:
         print_json(files)
     else:

@@ -52,7 +52,7 @@ def add(commands: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the files and show each; status 1 if one of them fails."""
     files = find_cases(arguments.folder, arguments.only)
-    is_shown = arguments.json != "-"  # with JSON on stdout the screen stays empty
+    is_shown = arguments.json != "-"  # with JSON on stdout nothing else is printed there
     found = run_files(
         files,
         arguments.folder,
@@ -80,7 +80,7 @@ def _positive(text: str) -> int:
 
 
 def _with_progress(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:
-    """The same outcomes, with a bar on standard error while they come in, if that is a terminal."""
+    """The same outcomes, with a progress bar on standard error if that is a terminal."""
     if not sys.stderr.isatty() or not has_rich():
         yield from outcomes
         return
@@ -116,7 +116,7 @@ def _write(target: str, outcomes: list[Outcome]) -> None:
 
 
 def _totals(outcomes: list[Outcome]) -> None:
-    """A table of counts by op, those with failures first, and the sum."""
+    """A table of counts by op, those with failures first, and the totals."""
     counts = _by_op(outcomes)
     ops = sorted(counts, key=lambda op: (-counts[op]["fail"], -counts[op]["refused"], op))
     statuses = [*_STYLES]

@@ -1,4 +1,4 @@
-"""`weft doctor`: versions, targets, processor, cache and knobs: what a bug report needs."""
+"""`weft doctor`: versions, targets, processor, cache and knobs, for bug reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.errors import WeftError
 from weft.knobs import CACHE, KNOBS, cache_folder
 from weft.machine import bytes_text
 
-# What Weft may use: the extra that brings it, and what is not there without it.
+# Optional packages: the extra that installs each, and the features that need it.
 PACKAGES = {
     "numpy": ("", ""),
     "ml_dtypes": ("", ""),
@@ -54,7 +54,7 @@ def add(commands: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show what there is; status 1 if something that is installed does not work."""
+    """Show the findings; status 1 if an installed part does not work."""
     found = findings()
     if arguments.json:
         print_json(found)
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def findings() -> dict[str, Any]:
-    """All that is known of this machine, as data."""
+    """The findings as data."""
     versions = {name: _version(name) for name in PACKAGES}
     names = ["numpy", *(n for n, package in _NEEDS.items() if versions[package] is not None)]
     checks: dict[str, dict[str, Any]] = {
@@ -94,14 +94,14 @@ def _version(package: str) -> str | None:
 
 
 def advice(versions: dict[str, str | None]) -> Iterator[str]:
-    """What to install for what does not work without it."""
+    """The packages to install for missing features."""
     for name, (extra, lack) in PACKAGES.items():
         if extra and versions[name] is None:
             yield f"pip install 'weft[{extra}]' ({name}: without it {lack})"
 
 
 def processor() -> dict[str, Any]:
-    """The model, the cores that may be used, and the vector instructions that kernels may have."""
+    """The processor's model, usable cores, and vector extensions of kernels."""
     found: dict[str, Any] = {
         "model": _model(),
         "cores": os.cpu_count(),
@@ -117,7 +117,7 @@ def processor() -> dict[str, Any]:
         found |= {"llvm": llvm_version(), "cpu": chip.cpu}
         found["vectors"] = [name for name in _VECTORS if chip.has(name)]
     except (WeftError, OSError, AttributeError):
-        pass  # without LLVM nobody asks the processor
+        pass  # features are read through LLVM
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()):
         found["memory"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return found
@@ -134,7 +134,7 @@ def _model() -> str:
 
 
 def cache() -> dict[str, Any]:
-    """The folder of the cache, what is in it, and why it cannot be written, if so."""
+    """The cache folder, its contents, and the reason if it is not writable."""
     try:
         folder = cache_folder()
     except WeftError as error:
@@ -147,7 +147,7 @@ def cache() -> dict[str, Any]:
 
 
 def unwritable(folder: Path) -> str | None:
-    """Why nothing can be written to a folder, which may not be there yet; None if it can."""
+    """The reason that a folder, which may not exist yet, is not writable; None if it is."""
     there = folder
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
@@ -163,7 +163,7 @@ def unwritable(folder: Path) -> str | None:
 
 
 def knobs() -> dict[str, dict[str, str | None]]:
-    """The environment variables that are set, and what is wrong with them."""
+    """The environment variables that are set, and errors in them."""
     found: dict[str, dict[str, str | None]] = {}
     known = {knob.name: knob for knob in KNOBS}
     for name in sorted(os.environ):
@@ -184,11 +184,11 @@ def knobs() -> dict[str, dict[str, str | None]]:
     return found
 
 
-# What is shown
+# Display
 
 
 def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The findings as a label and a text each."""
+    """The findings as pairs of label and text."""
     yield "weft", f"{found['weft']} in {found['folder']}"
     yield "python", f"{found['python']} on {found['system']}"
     there = [f"{name} {version}" for name, version in found["packages"].items() if version]
@@ -230,7 +230,7 @@ def _cache_text(found: dict[str, Any]) -> str:
 
 
 def _mark(works: bool | None) -> str:
-    """`✓`, `✗` or `-`; words where the screen has no such letters."""
+    """`✓`, `✗` or `-`; words if the terminal's encoding lacks them."""
     marks = {True: "✓", False: "✗", None: "-"}
     try:
         "".join(marks.values()).encode(sys.stdout.encoding or "ascii")

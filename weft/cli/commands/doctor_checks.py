@@ -1,6 +1,6 @@
-"""Small programs that show whether a part of Weft works, each run in a process of its own.
+"""Smoke tests of the parts of Weft, each in a subprocess.
 
-A process that dies, as of an instruction that the processor lacks, is then a finding as well.
+A crash, as by an instruction that the processor lacks, is then a finding as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-SECONDS = 120.0  # after which a check is given up
+SECONDS = 120.0  # timeout of a check
 _GENERIC = """"builtin.module"() ({
   "func.func"() <{function_type = (tensor<4xf32>) -> tensor<4xf32>, sym_name = "main"}> ({
   ^bb0(%arg0: tensor<4xf32>):
@@ -27,7 +27,7 @@ _GENERIC = """"builtin.module"() ({
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What came of a check: a line about it, and whether it worked."""
+    """The outcome of a check: a line of text, and whether it passed."""
 
     name: str
     works: bool
@@ -66,15 +66,15 @@ def _finish(name: str, process: subprocess.Popen[str]) -> Finding:
 
 
 def _reason(err: str) -> str:
-    """The line of a failed check's last words that says what is wrong."""
+    """The error line in the output of a failed check."""
     lines = [line.strip() for line in err.strip().splitlines() if line.strip()]
-    told = [line for line in lines if "error: " in line or line.startswith("help: ")]
+    errors = [line for line in lines if "error: " in line or line.startswith("help: ")]
     raised = [line for line in lines if "Error: " in line]
-    chosen = told[-2:] or raised[-1:] or lines[-1:]
+    chosen = errors[-2:] or raised[-1:] or lines[-1:]
     return "; ".join(line.partition("WeftError: ")[2] or line for line in chosen)
 
 
-# What runs in the other process
+# In the subprocess
 
 
 def _target(name: str) -> str:

@@ -1,4 +1,4 @@
-"""`weft eval`: run a program in numpy and show what it gives."""
+"""`weft eval`: run a program in numpy and show its results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluate, and show or write the results."""
     module, arrays = program_and_arrays(arguments)
     function = module.function(arguments.func)
-    # What a program prints (interpreter.print) must not spoil the JSON.
+    # A program's own output (interpreter.print) must not mix with the JSON.
     quiet = contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext()
     with quiet, working(f"evaluating {arguments.program}"):
         results = evaluate(module, *arrays, func=function.name, devices=arguments.devices)
@@ -88,7 +88,7 @@ def _devices(text: str) -> int | tuple[int, int]:
 
 
 def count_checks(module: Module, function: Function) -> int:
-    """How many check.* calls stand in a function and in those that it calls."""
+    """The number of check.* ops in a function and its callees."""
     found = 0
     reached = [function.name]
     for name in reached:

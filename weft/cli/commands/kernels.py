@@ -1,4 +1,4 @@
-"""`weft kernels`: the kernels of a program: what was fused, its work, its time, its text."""
+"""`weft kernels`: the kernels of a program: fused nodes, work, time and text."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def add(commands: Subparsers) -> None:
     parser.add_argument(
         "--tune",
         choices=TUNES,
-        help="measure: find the fastest way of every large product, and remember it; remembered "
-        "(the default): as measured before; off: as the cost model says",
+        help="measure: time the candidates of every large product and cache the fastest; "
+        "remembered (the default): use cached choices; off: use the cost model",
     )
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     parser.set_defaults(arguments=None, seed=0, sync_every_op=False)
@@ -103,19 +103,19 @@ def compiled_program(arguments: argparse.Namespace) -> tuple[Compiled, list[Any]
     return compiled_file(arguments)
 
 
-# What is listed
+# Rows
 
 
 @dataclass(slots=True)
 class KernelRow:
-    """A kernel, how often a run launches it, and what one launch takes."""
+    """A kernel, its launches in a run, and the work and time of a launch."""
 
     number: int
     kernel: Launch
     nodes: tuple[Node, ...]
     work: Work
     cost: float  # predicted seconds
-    way: Chosen | None = None  # of a product: the candidate that it takes
+    way: Chosen | None = None  # of a product: its tuning candidate
     launches: int = 0
     spent: float | None = None  # the measured seconds of all launches in a run
 
@@ -132,7 +132,7 @@ class KernelRow:
 
 @dataclass(slots=True)
 class Listing:
-    """The kernels of a program, equal ones once, and the nodes that are in none."""
+    """The distinct kernels of a program, and the nodes outside kernels."""
 
     rows: list[KernelRow] = field(default_factory=list)
     others: list[Part] = field(default_factory=list)
@@ -146,7 +146,7 @@ def listed(
     whole: float | None = None,
     target: Target | None = None,
 ) -> Listing:
-    """Equal kernels are one row."""
+    """The listing, with one row for equal kernels."""
     made = Listing(whole=whole, target=target)
     known: dict[Launch, KernelRow] = {}
     for part in parts:
@@ -168,7 +168,7 @@ def listed(
 
 
 def named(listing: Listing, name: str) -> KernelRow:
-    """The kernel of that number or name; a name may be cut short."""
+    """The kernel of that number or name, which may be a prefix."""
     if name.isdigit() and int(name) < len(listing.rows):
         return listing.rows[int(name)]
     names = [row.kernel.name for row in listing.rows]
@@ -178,7 +178,7 @@ def named(listing: Listing, name: str) -> KernelRow:
         return (exact or found)[0]
     near = difflib.get_close_matches(name, names, n=3) or [row.kernel.name for row in found]
     hint = f"did you mean {' or '.join(near)}?" if near else "`weft kernels FILE` lists them"
-    problem = "several kernels begin with" if found else "no kernel is called"
+    problem = "several kernels begin with" if found else "unknown kernel"
     raise WeftError(f"{problem} {name!r}", help=hint)
 
 
@@ -198,7 +198,7 @@ def short(node: Node) -> str:
 
 
 def fused(nodes: Sequence[Node]) -> str:
-    """`dot_general, add, multiply x3, tanh`: what a kernel does, in the order of the program."""
+    """`dot_general, add, multiply x3, tanh`: the ops of a kernel, in program order."""
     counts = Counter(short(n) for n in nodes if not isinstance(n.op, Constant))
     return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
 
@@ -234,7 +234,7 @@ def as_json(row: KernelRow) -> dict[str, Any]:
 
 
 def other_json(part: Part, target: Target | None) -> dict[str, Any]:
-    """A node of numpy as data; it has no name."""
+    """A node that runs in numpy, as data; it has no name."""
     return {
         "name": None,
         "fused": [short(part.node)],
@@ -244,11 +244,11 @@ def other_json(part: Part, target: Target | None) -> dict[str, Any]:
     }
 
 
-# What is shown
+# Display
 
 
 def show(listing: Listing, chosen: Machine) -> None:
-    """The table, and below it the sums and what is in no kernel."""
+    """The table, and below it the totals and the nodes outside kernels."""
     timed = listing.whole is not None
     columns = (
         Column(right=True),
@@ -282,12 +282,12 @@ def show(listing: Listing, chosen: Machine) -> None:
 
 
 def _kernel_style(row: int, column: int, nth: int) -> str:
-    """The name of a kernel stands out of its loops, nodes and candidates."""
+    """The style of a cell: kernel names are highlighted."""
     return "" if column > 1 else "dim" if column == 0 or nth else "bold"
 
 
 def summary(listing: Listing, chosen: Machine) -> list[str]:
-    """The sums of all kernels, and the nodes that are in none."""
+    """The totals of all kernels, and the nodes outside kernels."""
     rows = listing.rows
     count = sum(row.launches for row in rows)
     work = [row.work for row in rows for _ in range(row.launches)]
@@ -300,9 +300,9 @@ def summary(listing: Listing, chosen: Machine) -> list[str]:
     if listing.whole is not None:
         kernels = sum(row.seconds for row in rows)
         numpy = sum(part.seconds or 0.0 for part in listing.others)
-        told = f"{time_text(kernels)} in kernels"
-        told += f", {time_text(numpy)} in numpy" if numpy else ""
-        lines.append(f"measured: {time_text(listing.whole)} a run: {told}")
+        split = f"{time_text(kernels)} in kernels"
+        split += f", {time_text(numpy)} in numpy" if numpy else ""
+        lines.append(f"measured: {time_text(listing.whole)} a run: {split}")
     if listing.others:
         lines.append("in no kernel, run by numpy:")
         lines += [f"  {line}" for line in others_text(listing.others, listing.target)]
@@ -310,7 +310,7 @@ def summary(listing: Listing, chosen: Machine) -> list[str]:
 
 
 def others_text(others: Sequence[Part], target: Target | None = None) -> list[str]:
-    """`3 x sort, 1.2 ms: why`: the nodes that numpy runs, the slowest first."""
+    """`3 x sort, 1.2 ms: reason`: the nodes that run in numpy, slowest first."""
     alike: dict[tuple[str, str], list[Part]] = {}
     for part in others:
         alike.setdefault((short(part.node), reason(part.node, target)), []).append(part)
@@ -324,7 +324,7 @@ def others_text(others: Sequence[Part], target: Target | None = None) -> list[st
 
 
 def reason(node: Node, target: Target | None) -> str:
-    """Why a node is in no kernel of the target."""
+    """The reason that a node is in no kernel of the target."""
     cell = target.table.get(type(node.op)) if target is not None else None
     if cell is not None and cell.how == "library":
         return cell.why

@@ -1,4 +1,4 @@
-"""`weft knobs`: every environment variable that Weft reads, its value, and where that is from."""
+"""`weft knobs`: every environment variable that Weft reads, its value, and its source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENVIRONMENT, _DEFAULT = "environment", "default"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A knob as it is set now."""
+    """The current setting of a knob."""
 
     knob: Knob[Any]
     value: str
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def state(knob: Knob[Any]) -> State:
-    """What a knob is set to, and by whom."""
+    """The value of a knob, and its source."""
     text = os.environ.get(knob.name, "")
     try:
         value = knob.value()
@@ -68,7 +68,7 @@ def _cache_source() -> str:
 
 
 def _text(value: object) -> str:
-    """A value as it would be written into the environment."""
+    """A value as the text of an environment variable."""
     if value is None:
         return "not set"
     return str(int(value)) if isinstance(value, bool) else str(value)
@@ -81,7 +81,7 @@ def as_json(found: State) -> dict[str, object]:
 
 
 def show(states: list[State]) -> None:
-    """A row for each: long texts are wrapped, so that it fits the terminal."""
+    """Print a row for each knob; long texts are wrapped to the terminal."""
     columns = (
         Column("knob"),
         Column("value", fit="wrap"),

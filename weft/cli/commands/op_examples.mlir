@@ -506,7 +506,7 @@
 
 "check.expect_serialized_eq"(%arg0) <{probe_id = "after_layer_1"}> : (tensor<8x4xf32>) -> ()
 
-// Refused: Weft computes no quantized types
+// Refused: quantized types are not supported
 
 "stablehlo.uniform_quantize"(%arg0) : (tensor<8x4xf32>) -> tensor<8x4xi8>
 

@@ -39,7 +39,7 @@ def texts() -> dict[str, str]:
 
 @cache
 def example(name: str) -> Node | WeftError:
-    """The example of an op as a node, or why there is none: some ops are known and refused."""
+    """The example of an op as a node, or the reason that it has none: some ops are refused."""
     text = texts().get(name)
     if text is None:
         return WeftError(

@@ -1,4 +1,4 @@
-"""`weft ops`: what every op is, by family, with an example of its rule and its work."""
+"""`weft ops`: all ops by family, each with an example of its rule and work."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _ops() -> Iterator[tuple[ModuleType, type[Op]]]:
 
 
 def _named(name: str) -> list[tuple[ModuleType, type[Op]]]:
-    """The op of that name; several if it stands in more than one dialect."""
+    """The ops of that name, in any dialect."""
     found = [(f, op) for f, op in _ops() if name in (op.name, op.name.partition(".")[2])]
     if found:
         return found
@@ -78,7 +78,7 @@ def _named(name: str) -> list[tuple[ModuleType, type[Op]]]:
 
 
 def describe(family: ModuleType, op: type[Op]) -> dict[str, Any]:
-    """Everything `weft ops` knows of an op."""
+    """An op as data."""
     about: dict[str, Any] = {
         "name": op.name,
         "family": _family_name(family),
@@ -101,7 +101,7 @@ NONE = "·"
 
 @cache
 def tables() -> dict[str, Mapping[type[Op], Cell]]:
-    """What targets that have kernels say of every op."""
+    """The capability tables of targets with kernels."""
     found, broken = installed_targets()
     for error in broken:
         warn(error.message)
@@ -109,7 +109,7 @@ def tables() -> dict[str, Mapping[type[Op], Cell]]:
 
 
 def columns() -> tuple[str, ...]:
-    """What runs ops.
+    """The columns of the table: the ways to run an op.
 
     The reference, which every op has; lockstep in numpy, by stacks or device by device; and
     targets, in kernels of loops or products, alone, or by numpy or the runtime.
@@ -118,7 +118,7 @@ def columns() -> tuple[str, ...]:
 
 
 def cell(op: type[Op], target: str) -> str:
-    """How a target runs an op, in a word."""
+    """A target's way to run an op, in a word."""
     if target == "reference":
         return "✓"
     if target in tables():
@@ -155,7 +155,7 @@ def _rule(node: Node) -> object:
 
 
 def work(node: Node) -> Work:
-    """What a node has to do, once."""
+    """The work of one execution of a node."""
     bodies = tuple(_region_work(region) for region in node.regions)
     return node.op.work(node.operand_types, node.types, bodies)
 
@@ -181,7 +181,7 @@ def _work_text(counted: Work) -> str:
     return "  ".join(filter(None, parts))
 
 
-# What is shown
+# Display
 
 
 def _table() -> None:
@@ -236,7 +236,7 @@ def _explain(family: ModuleType, op: type[Op]) -> None:
 
 
 def _about(op: type[Op]) -> Iterator[tuple[str, str]]:
-    """What there is to know of an op, a label and a text each."""
+    """The facts about an op as pairs of label and text."""
     for name, text, default in _attributes(op):
         yield "attribute", f"{name}: {text}  {default}".rstrip()
     if op.regions != 0:

@@ -51,12 +51,12 @@ def add(commands: Subparsers) -> None:
         dest="passes",
         metavar="NAME",
         action="append",
-        help="run this pass, and no level; may be given several times",
+        help="run this pass instead of a level; may be repeated",
     )
     parser.add_argument(
         "--levels", action="store_true", help="show which level runs which pass, and stop"
     )
-    parser.add_argument("--times", action="store_true", help="say how long every pass took")
+    parser.add_argument("--times", action="store_true", help="print the time of every pass")
     add_out(parser)
 
 
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def local_program(program: str, mesh: str | None, rules: str | None) -> Module:
-    """What is optimized: a file as it is; a function, or what has a --mesh, partitioned first."""
+    """The local program to optimize; a function, or a program with --mesh, is partitioned first."""
     module = read_program(program, mesh)
     if mesh is None and not is_script(program):
         return module
@@ -96,7 +96,7 @@ def local_program(program: str, mesh: str | None, rules: str | None) -> Module:
 
 
 def show_levels(as_json: bool) -> None:
-    """Which pass runs at which level, in running order, with what it does."""
+    """Print the passes of each level, in running order, with a sentence each."""
     if as_json:
         steps = [{"pass": run.__name__, "least": least} for run, least in STEPS]
         print_json({"levels": LEVELS, "steps": steps})
@@ -119,7 +119,7 @@ def _sentence(thing: object) -> str:
 
 
 def times_text(ran: list[Ran]) -> str:
-    """A line for every pass: its milliseconds, the verifier's, and whether it did a thing."""
+    """A line for every pass: its milliseconds, the verifier's, and whether it changed anything."""
     columns = (Column("pass"), Column("ms", right=True), Column("to verify", right=True), Column())
     rows = [
         (
@@ -135,18 +135,18 @@ def times_text(ran: list[Ran]) -> str:
 
 
 def called(module: Module) -> list[str]:
-    """The functions that a host may call."""
+    """The functions without callers."""
     return [name for name, f in module.functions.items() if f.visibility != "private"]
 
 
 def memory_of(module: Module, function: str) -> MemoryUse:
-    """What one device holds when it runs a function."""
+    """The memory of one device for a run of a function."""
     target = target_named(None, runs=False)
     return tile(module, function, host=Numpy(), target=target).memory()
 
 
 def summary(before: Module, after: Module, chosen: Machine) -> list[tuple[str, str]]:
-    """What became of the program, a line for each thing that can be counted."""
+    """Counts before and after optimization, one per line."""
     counts = [sum(1 for _ in module.nodes()) for module in (before, after)]
     met = [sum(node.op.collective for node in module.nodes()) for module in (before, after)]
     lines = [
@@ -156,7 +156,7 @@ def summary(before: Module, after: Module, chosen: Machine) -> list[tuple[str, s
     for name in called(after):
         try:
             use = memory_of(after, name)
-        except WeftError as error:  # a program that is not yet that of a device
+        except WeftError as error:  # a program that is not partitioned yet
             lines.append((name, f"memory is not known: {error.message}"))
             continue
         most = f"{bytes_text(use.peak)} of {bytes_text(chosen.memory)} a device"
@@ -165,7 +165,7 @@ def summary(before: Module, after: Module, chosen: Machine) -> list[tuple[str, s
 
 
 def memory_parts(use: MemoryUse) -> str:
-    """What a device's bytes hold."""
+    """The parts of a device's memory."""
     parts = [
         f"{bytes_text(size)} {what}"
         for what, size in (

@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def partitioned(module: Module, rules: Rules) -> Module:
-    """The local program of every function, those that nobody calls included, by their names."""
+    """The local program of every function, also of those without callers, by name."""
     module = normalize(module, shard)
     called = {node.op.callee for node in module.nodes() if isinstance(node.op, Call)}
     seen = {
@@ -67,7 +67,7 @@ def partitioned(module: Module, rules: Rules) -> Module:
 
 
 def summary(local: Module) -> list[tuple[str, str]]:
-    """What the program has become, a line for each thing that can be counted."""
+    """Counts of the local program, one per line."""
     lines = []
     for name, mesh in local.meshes.items():
         axes = ", ".join(f"{axis}={size}" for axis, size in mesh.axes)

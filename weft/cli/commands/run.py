@@ -45,7 +45,7 @@ from weft.knobs import TUNES, cache_folder
 from weft.machine import bytes_text
 from weft.mesh import as_mesh
 
-_SMALL, _FEW = 64, 4  # elements of a result, and results, that are shown in full
+_SMALL, _FEW = 64, 4  # the most elements of a result, and results, that are shown in full
 
 
 def add(commands: Subparsers) -> None:
@@ -100,7 +100,7 @@ def add(commands: Subparsers) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a comparison found: a line behind a ✓ or a ✗, and remarks below it."""
+    """The outcome of a comparison: a line after a ✓ or a ✗, and remarks below it."""
 
     ok: bool
     text: str
@@ -108,7 +108,7 @@ class Verdict:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile, run, show what came out, and compare it if asked to."""
+    """Compile, run, show the results, and with --check compare them."""
     if not arguments.check and (arguments.rtol is not None or arguments.atol is not None):
         arguments.parser.error("--rtol and --atol are tolerances of --check")
     script = load_script(arguments.program) if is_script(arguments.program) else None
@@ -116,8 +116,8 @@ def run(arguments: argparse.Namespace) -> int:
         made = compiled_script(script, arguments) if script else compiled_file(arguments)
     compiled, values = made
     began = time.perf_counter()
-    # Results are there at once; only their elements have been waited for. The program may call
-    # functions of the script.
+    # A call returns before its results are computed, so the clock stops after a wait for their
+    # elements. The program may call back into the script.
     with working(f"running {arguments.program}"), users_code("the program ran"):
         arrays = [None if r is None else np.asarray(r) for r in compiled.flat(values)]
     seconds = time.perf_counter() - began
@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show_run(compiled: Compiled, arrays: Sequence[Array | None], seconds: float) -> None:
-    """The results, the time and memory it took, and what the devices sent each other."""
+    """Print the results, time, memory, and the table of collectives."""
     show_results(result_types(compiled), arrays)
     devices, peak = plural(device_count(compiled), "device"), bytes_text(compiled.memory().peak)
     print_text(f"ran on {devices} in {1e3 * seconds:.3g} ms, {peak} on each", "dim")
@@ -146,7 +146,7 @@ def show_run(compiled: Compiled, arrays: Sequence[Array | None], seconds: float)
 
 
 def device_count(compiled: Compiled) -> int:
-    """How many devices a program runs on."""
+    """The number of devices of a program."""
     mesh = next(iter(compiled.program.module.meshes.values()), None)
     return 1 if mesh is None else mesh.size
 
@@ -186,7 +186,7 @@ def run_json(
 
 
 def show_results(types: Sequence[Type], arrays: Sequence[Array | None]) -> None:
-    """Small results in full, of large ones what their numbers are like."""
+    """Print small results in full, and a summary of large ones."""
     small = all(array is None or array.size <= _SMALL for array in arrays)
     if small and len(arrays) <= _FEW:
         show(types, arrays)
@@ -200,7 +200,7 @@ def show_results(types: Sequence[Type], arrays: Sequence[Array | None]) -> None:
 
 
 def described(array: Array) -> str:
-    """One number, or the range of many and their mean."""
+    """A number, or the range and mean of an array."""
     if array.size == 0:
         return "no elements"
     if array.size == 1:
@@ -212,7 +212,7 @@ def described(array: Array) -> str:
 
 
 def options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What weft.compile is told."""
+    """The options of weft.compile from the command line."""
     return {
         "level": chosen_level(arguments),
         "machine": chosen_machine(arguments),
@@ -224,7 +224,7 @@ def options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def tolerance(text: str) -> float:
-    """A number from 0 on, as the type of an argument."""
+    """A nonnegative number, as the type of an argument."""
     try:
         number = float(text)
     except ValueError:
@@ -273,7 +273,7 @@ def checked(
     arrays: list[Array | None],
     arguments: argparse.Namespace,
 ) -> Iterator[Verdict]:
-    """What the comparisons that are asked for find, one after the other."""
+    """The verdicts of the comparisons of --check, in order."""
     if arguments.check:
         with working("evaluating on one device"):
             expected = evaluate(compiled.program.stage("captured"), *map(np.asarray, values))
@@ -290,13 +290,13 @@ def checked(
 
 
 def check_kernels(compiled: Compiled, arrays: list[Array]) -> Verdict:
-    """The first kernel that differs from its nodes, and the first step in it."""
+    """The first kernel that differs from its nodes, and the first node that differs."""
     local = compiled.program.local
     if local.target is None:
         return Verdict(True, "no kernels to compare: every node runs in numpy")
     found = compare_kernels(local, arrays)
     if isinstance(found, KernelDifference):
-        return Verdict(False, found.told())
+        return Verdict(False, found.located())
     ran, results = plural(found.launches, "kernel run"), plural(found.values, "result")
     remarks = []
     if found.excess:
@@ -305,15 +305,15 @@ def check_kernels(compiled: Compiled, arrays: list[Array]) -> Verdict:
     if found.skipped:
         named = ", ".join(found.skipped)
         remarks.append(f"not compared, or not in full, as they share nodes: {named}")
-    told = f"{ran}: {results} compared with those of their nodes in numpy, none differs"
-    return Verdict(True, told, tuple(remarks))
+    message = f"{ran}: {results} compared with those of their nodes in numpy, none differs"
+    return Verdict(True, message, tuple(remarks))
 
 
 def check_values(compiled: Compiled, arrays: list[Array]) -> Verdict:
-    """The first value of the sharded program that differs from the one on one device."""
+    """The first value of the sharded program that differs from that of one device."""
     sharded, folder = compiled.program.stage("sharded"), cache_folder()
     found = compare_every_op(sharded, arrays, None if folder is None else folder / "reference")
     if isinstance(found, Difference):
-        return Verdict(False, f"the first value that differs: {found.told()}")
-    told = f"{plural(found, 'value')} compared with those of one device, none differs"
-    return Verdict(True, f"node by node, without kernels: {told}")
+        return Verdict(False, f"the first value that differs: {found.located()}")
+    message = f"{plural(found, 'value')} compared with those of one device, none differs"
+    return Verdict(True, f"node by node, without kernels: {message}")

@@ -1,4 +1,4 @@
-"""`weft shard`: give every value of a program its sharding, or take all shardings out."""
+"""`weft shard`: propagate shardings to every value of a program, or remove all shardings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def summary(module: Module) -> Iterator[tuple[str, str]]:
-    """What was sharded, a line for each thing that can be counted."""
+    """Counts of the sharded program, one per line."""
     for name, mesh in module.meshes.items():
         axes = ", ".join(f"{axis}={size}" for axis, size in mesh.axes)
         yield "mesh", f"@{name}: {axes or 'no axes'} ({plural(mesh.size, 'device')})"

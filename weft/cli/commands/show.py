@@ -1,4 +1,4 @@
-"""`weft show`: the shardings of a program by layer, and one value's pieces as a picture."""
+"""`weft show`: the shardings of a program by layer, and one value's shards as a picture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.report.mesh_picture import mesh_picture
 from weft.shard import propagate
 from weft.shard.closing import unsplit
 
-_LISTED = 32  # pieces that are listed in the terminal
+_LISTED = 32  # the most shards that are listed
 _COLUMNS = (
     Column("value", fit="wrap", least=18),
     Column("type", fit="cut", least=10),
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _cell(found: Reasons, module: Module, value: str | None, function: str | None) -> int:
-    """The cell of the value that is meant, or of the largest one that is split."""
+    """The cell of the named value, or of the largest split one."""
     if value is not None:
         cells = [c for v in lookup(module, value, function) for c in found.cells_of(v)]
         if cells:
@@ -100,7 +100,7 @@ def _cell(found: Reasons, module: Module, value: str | None, function: str | Non
 
 
 def _held(found: Reasons, cell: int) -> tuple[TensorType, Sharding, Mesh]:
-    """A value's type and sharding; one without a sharding is whole on the first mesh."""
+    """A value's type and sharding; without one it is replicated on the first mesh."""
     type = found.propagated.graph.types[cell]
     if not isinstance(type, TensorType):
         raise WeftError(f"{found.label(cell)} is {type}", help="choose a tensor")
@@ -120,7 +120,7 @@ def _draw(found: Reasons, cell: int, path: Path) -> None:
 
 
 def _show_pieces(found: Reasons, cell: int, as_json: bool) -> None:
-    """Every piece of a value, and the devices that hold it."""
+    """Print every shard of a value, and the devices that hold it."""
     type, sharding, mesh = _held(found, cell)
     holders: dict[str, list[int]] = {}
     for piece in pieces(type.bounds, sharding, mesh):
@@ -153,7 +153,7 @@ def _listed(devices: list[int]) -> str:
 
 
 def _show_table(found: Reasons, shown: list[Layer]) -> None:
-    """The table, a title over the rows of every layer."""
+    """Print the table, with a title over the rows of every layer."""
     lines: list[tuple[str, str]] = []
     for name, mesh in found.propagated.module.meshes.items():
         axes = " x ".join(f"{axis}={size}" for axis, size in mesh.axes)
@@ -170,7 +170,7 @@ def _show_table(found: Reasons, shown: list[Layer]) -> None:
             lines += [(str(line), _style(row)) for line in by_row[number]]
         first += len(layer.rows)
     if notes := found.notes():
-        lines += [("", ""), (f"{plural(len(notes), 'note')}: `weft why FILE` tells them", "")]
+        lines += [("", ""), (f"{plural(len(notes), 'note')}: `weft why FILE` explains them", "")]
     print_spans([line] for line in lines)
 
 
@@ -194,7 +194,7 @@ def _cells(row: LayerRow) -> tuple[str, ...]:
 
 
 def sharding_text(sharding: Sharding) -> str:
-    """`[{data}, {}]`, the mesh and the quotes left out."""
+    """`[{data}, {}]`: a sharding without the mesh and quotes."""
     body = ", ".join(str(dim).replace('"', "") for dim in sharding.dims)
     unreduced = ", ".join(map(str, sharding.unreduced)).replace('"', "")
     return f"[{body}]" + (f" unreduced={{{unreduced}}}" if unreduced else "")

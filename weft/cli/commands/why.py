@@ -1,4 +1,4 @@
-"""`weft why`: tell why a value is split as it is, or what stood in the way anywhere."""
+"""`weft why`: explain the sharding of a value, or list all conflicts of the program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.cli.program import add_program, captured_program, check_mesh
 from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import plural, print_json, print_text, working
 from weft.errors import WeftError
-from weft.explain import Reasons, Remark, Story, lookup, made_by, reasons
+from weft.explain import Explanation, Reasons, Remark, lookup, made_by, reasons
 from weft.ir.module import Module
 from weft.optimize import optimize
 from weft.partition import partition
@@ -24,8 +24,9 @@ def add(commands: Subparsers) -> None:
         commands,
         run,
         "why",
-        "Tell why a value has its sharding: the annotation it came from, the ops on its way, and "
-        "what stopped it. Without a value: every conflict in the program, once for each line.",
+        "Explain the sharding of a value: the annotation it came from, the ops on its path, and "
+        "the conflicts that stopped it. Without a value: every conflict in the program, once for "
+        "each line.",
         "weft why examples/llama.py:loss --mesh data=2,model=4 llama.py:54",
     )
     add_program(parser)
@@ -45,36 +46,36 @@ def add(commands: Subparsers) -> None:
     parser.add_argument(
         "--stage",
         choices=("partitioned", "optimized"),
-        help="instead look VALUE up in the program after this stage, and tell which stage or pass "
-        "made it and for which line",
+        help="instead look VALUE up in the program after this stage, and print the stage or pass "
+        "that introduced it, and its line",
     )
-    parser.add_argument("--json", action="store_true", help="print the stories as JSON")
+    parser.add_argument("--json", action="store_true", help="print the explanations as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Find the values, and tell their stories."""
+    """Find the values, and print their explanations."""
     module = captured_program(arguments.program, arguments.mesh)
     check_mesh(module, arguments.program)
     if arguments.stage is not None:
-        return _show_maker(module, arguments)
+        return _show_origin(module, arguments)
     rules = read_rules(arguments.rules)
     with working(f"sharding {arguments.program}"):
         found = reasons(propagate(module, arguments.level, rules, pads="named"))
     if arguments.value is None:
         _show_notes(found.notes(), arguments.json)
         return 0
-    stories = told(found, module, arguments.value, arguments.func)
+    explained = explanations(found, module, arguments.value, arguments.func)
     if arguments.json:
-        print_json([story_json(story) for story in stories])
+        print_json([explanation_json(one) for one in explained])
     else:
-        print_text("\n".join(story.text() for story in stories).rstrip("\n"))
+        print_text("\n".join(one.text() for one in explained).rstrip("\n"))
     return 0
 
 
-def _show_maker(module: Module, arguments: argparse.Namespace) -> int:
-    """Say which stage or pass made a value."""
+def _show_origin(module: Module, arguments: argparse.Namespace) -> int:
+    """Print the stage or pass that introduced a value."""
     if arguments.value is None:
-        raise WeftError("no value is named", help="name one of that stage's program, such as %3")
+        raise WeftError("missing value", help="name one of that stage's program, such as %3")
     stages: list[tuple[str, Module]] = [("capture", module)]
     rules = read_rules(arguments.rules)
     sharded = shard(module, level=arguments.level, rules=rules, pads="named")
@@ -88,29 +89,31 @@ def _show_maker(module: Module, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def told(found: Reasons, module: Module, what: str, function: str | None) -> list[Story]:
-    """The stories of all values that are meant."""
+def explanations(
+    found: Reasons, module: Module, what: str, function: str | None
+) -> list[Explanation]:
+    """The explanations of all values of a name."""
     if what.startswith("result") and what[6:].isdigit():
         return [found.of_result(int(what[6:]), function)]
-    stories = [story for v in lookup(module, what, function) for story in found.of(v)]
-    if not stories:
+    explained = [one for v in lookup(module, what, function) for one in found.of(v)]
+    if not explained:
         raise WeftError(
             f"{what}: nothing reads it, so it has no sharding", help="ask for a value that is read"
         )
-    return stories
+    return explained
 
 
-def story_json(story: Story) -> dict[str, object]:
-    """A story as data."""
+def explanation_json(value: Explanation) -> dict[str, object]:
+    """An explanation as data."""
     return {
-        "value": story.name,
-        "what": story.what,
-        "type": str(story.type),
-        "sharding": None if story.sharding is None else story.sharding.body(),
-        "line": story.loc.line,
+        "value": value.name,
+        "what": value.what,
+        "type": str(value.type),
+        "sharding": None if value.sharding is None else value.sharding.body(),
+        "line": value.loc.line,
         "dims": [
             {"dim": d.dim, "size": d.size, "axes": d.axes, "why": list(d.sentences)}
-            for d in story.dims
+            for d in value.dims
         ],
     }
 
@@ -122,4 +125,4 @@ def _show_notes(notes: tuple[Remark, ...], as_json: bool) -> None:
         return
     for note in notes:
         print_text(note.text())
-    print_text(f"{plural(len(notes), 'note')}; `weft why FILE %3` tells the story of one value")
+    print_text(f"{plural(len(notes), 'note')}; `weft why FILE %3` explains one value")

@@ -18,7 +18,7 @@ from weft.ir.types import Array
 from weft.kernels.host import HostKernel, Maker, several
 from weft.ops.index import Gather, Windows, gather, gather_windows
 from weft.ops.linalg import Cholesky, Fft, TriangularSolve
-from weft.ops.scatter import Scatter, hits, turns
+from weft.ops.scatter import Scatter, conflict_free, hits
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
 
 Slices = tuple[slice, ...]
@@ -255,8 +255,8 @@ def _plain_sum(site: Site) -> bool:
 
 
 def _combine(out: list[Array], new: list[Array], target: Array, source: Array, region: Any) -> None:
-    for turn in turns(target):
-        at, made = target[turn], [a[source[turn]] for a in new]
+    for batch in conflict_free(target):
+        at, made = target[batch], [a[source[batch]] for a in new]
         combined = region.each(*[a[at] for a in out], *made)
         for held, values in zip(out, combined, strict=True):
             held[at] = values

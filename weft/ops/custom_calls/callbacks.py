@@ -1,4 +1,4 @@
-"""Calls from a program into the Python functions of the process that runs it."""
+"""Host callbacks: calls from a program into Python functions of its process."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from weft.ops.custom_calls.declaration import (
 )
 
 HOST_CALL = "weft.host_call"
-HOST_CALL_ON_PIECES = "weft.host_call_on_pieces"  # each device calls with its pieces of values
-INSPECT = "weft.inspect_sharding"  # a call, while compiling, that tells how its operand is split
+HOST_CALL_ON_PIECES = "weft.host_call_on_pieces"  # each device calls with its local shards
+INSPECT = "weft.inspect_sharding"  # a compile-time call with the sharding of its operand
 _numbers = itertools.count(1)
 
 
@@ -43,7 +43,7 @@ class CalledByName(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class HostFunction:
-    """A Python function of arrays that programs of this process may call by its number."""
+    """A Python function of arrays that programs of this process call by its id."""
 
     call: Callable[..., Any]
     number: int = field(default_factory=lambda: next(_numbers))
@@ -52,7 +52,7 @@ class HostFunction:
         _FUNCTIONS[self.number] = self
 
 
-# Whoever holds a program holds its functions; a number that nobody holds is forgotten.
+# Weak: a program holds references to its functions, and ids die with them.
 _FUNCTIONS: weakref.WeakValueDictionary[int, HostFunction] = weakref.WeakValueDictionary()
 
 
@@ -62,7 +62,7 @@ def calls_python(op: object) -> bool:
 
 
 def has_calls(module: Module) -> bool:
-    """Whether a program calls anything by name: a Python function, or a library's."""
+    """Whether a program has custom calls of Python or library functions."""
     return any(hasattr(node.op, "call_target_name") for node in module.nodes())
 
 
@@ -77,10 +77,10 @@ def host_functions(module: Module) -> tuple[HostFunction, ...]:
 
 
 def bind_functions(module: Module, numbers: Mapping[int, int]) -> Module:
-    """A program that calls functions of this process, given by their indices in the program."""
+    """The program with its callbacks bound to ids of this process, by their indices in it."""
 
     def bound(node: Node) -> Node | None:
-        """A call of another number -> the call of the number at its index."""
+        """callback(id of another process) -> callback(id at its index)."""
         if not calls_python(node.op):
             return None
         config = config_of(node.op.backend_config)  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ def bind_functions(module: Module, numbers: Mapping[int, int]) -> Module:
 
 
 def host_function(number: int) -> HostFunction:
-    """The Python function of a number."""
+    """The Python function of an id."""
     if found := _FUNCTIONS.get(number):
         return found
     raise Unsupported(
@@ -116,7 +116,7 @@ def _check(name: str, config: Config, operands: Types, results: Types) -> None:
 
 
 def _reference(site: CallUse, *values: Any) -> CallResults:
-    """Call the function; where all devices ask for the same, one call answers all of them."""
+    """Call the function; a call with global values runs once for all devices."""
     number = site.config["function"]
     ordered = bool(site.outs) and isinstance(site.outs[0], TokenType)
     given, outs = (values[1:], site.outs[1:]) if ordered else (values, site.outs)
@@ -137,7 +137,7 @@ def _called(number: int, given: tuple[Array, ...], outs: Types) -> CallResults:
         raise WeftError(
             "Mismatched number of outputs from callback. "
             f"Expected: {len(outs)}, Actual: {len(made)}",
-            help="return what the result types say",
+            help="return values of the result types",
         )
     return tuple(map(_result, range(len(outs)), made, outs))
 
@@ -159,7 +159,7 @@ def _result(index: int, value: Any, type: Type) -> Array:
 
 
 def called_by_each(op: CalledByName) -> bool:
-    """Whether every device calls a Python function by itself, for the effect that it has."""
+    """Whether every device calls a Python function separately, for its side effect."""
     is_ours = op.call_target_name in CALLS and op.has_side_effect
     return is_ours and not config_of(op.backend_config).get("once")
 

@@ -1,4 +1,4 @@
-"""Checks: the assertions of StableHLO's own tests, and how far apart two arrays may be."""
+"""Checks: the assertions of StableHLO's tests, and their tolerances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOAT64 = Codec(lambda text: float(text.partition(":")[0]), lambda value: f"{val
 
 
 def ulps(actual: Array, expected: Array) -> Array:
-    """How many representable numbers lie between two arrays of floats, element by element."""
+    """The elementwise distance of two float arrays in units in the last place."""
     width = actual.dtype.itemsize
     bits = np.dtype(f"i{width}")
 
@@ -39,7 +39,7 @@ def expect_equal(actual: Array, expected: Array) -> None:
 
 
 def expect_close(actual: Array, expected: Array, min_ulp: int = 0, max_ulp: int = 3) -> None:
-    """Refuse floats that lie further apart than that many representable numbers."""
+    """Refuse floats whose distance in ulps is outside the bounds."""
     if actual.dtype.kind == "c":
         width = np.dtype(f"f{actual.dtype.itemsize // 2}")
         parts = [np.ascontiguousarray(a).reshape(-1).view(width) for a in (actual, expected)]
@@ -83,7 +83,7 @@ def _report(what: str, actual: Array, expected: Array, good: Array) -> None:
     raise WeftError(
         f"check failed: {where} {what}: {next(shown)}, expected {next(shown)} "
         f"({len(bad)} of {good.size} elements differ)",
-        help="the program computes something else than its author expected",
+        help="the program's result differs from the expected value",
     )
 
 
@@ -158,7 +158,7 @@ class ExpectAlmostEqConst(Check):
 
 @op("check.expect_close")
 class ExpectClose(Check):
-    """Both operands are within a few representable numbers of each other."""
+    """Both operands are equal within a few ulps."""
 
     max_ulp_difference: int = 3
     min_ulp_difference: int = 0
@@ -170,7 +170,7 @@ class ExpectClose(Check):
 
 @op("check.expect_close_const")
 class ExpectCloseConst(Check):
-    """The operand is within a few representable numbers of a constant."""
+    """The operand equals a constant within a few ulps."""
 
     value: Dense
     max_ulp_difference: int = 3
@@ -184,7 +184,7 @@ class ExpectCloseConst(Check):
 
 @op("check.expect_serialized_eq")
 class ExpectSerializedEq(Check):
-    """The operand equals what a probe has seen."""
+    """The operand equals a probe's recorded value."""
 
     probe_id: str
     iter: int = 0

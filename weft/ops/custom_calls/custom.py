@@ -1,4 +1,4 @@
-"""Custom calls, and what goes in and out of a program while it runs."""
+"""Custom calls, and transfers between a running program and the host or other devices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.ops.distributed.collective import ChannelHandle
 
 @op("stablehlo.custom_call")
 class CustomCall(Op):
-    """A call of something outside the program, by name."""
+    """A call of an external function, by name."""
 
     call_target_name: str
     outs: Types
@@ -41,12 +41,12 @@ class CustomCall(Op):
 
     @property
     def pure(self) -> bool:  # type: ignore[override]  # each call its own
-        """Whether Weft knows that it has no effect."""
+        """Whether it is known to have no side effect."""
         return self.known is not None and self.known.pure and not self.has_side_effect
 
     @property
     def known(self) -> KnownCall | None:
-        """What Weft knows of a call of this name."""
+        """The declaration of this name, if any."""
         return KNOWN_CALLS.get(self.call_target_name)
 
     @property
@@ -69,7 +69,7 @@ class CustomCall(Op):
         yield from ()
         if self.known is None:
             raise Unsupported(
-                f"custom call {self.call_target_name!r}: Weft does not know what it does",
+                f"custom call {self.call_target_name!r}: unknown to Weft",
                 help=f"known: {', '.join(KNOWN_CALLS)}",
             )
         return self.known.reference(CallUse(self.config, self.outs, run), *values)
@@ -80,11 +80,11 @@ class CustomCall(Op):
         return Work(bytes=moved(*operands, *results))
 
 
-# In and out
+# Transfers
 
 
 class HostTransferOp(Op):
-    """An op that brings values into a running program or takes them out of it."""
+    """A transfer into or out of a running program."""
 
     __slots__ = ()
     control = True
@@ -126,7 +126,7 @@ class Infeed(HostTransferOp):
 
 @op("stablehlo.outfeed")
 class Outfeed(HostTransferOp):
-    """Values given to the host; the reference drops them."""
+    """Values sent to the host; the reference drops them."""
 
     outfeed_config: Annotated[str, TEXT] | None = None
 
@@ -140,7 +140,7 @@ class Outfeed(HostTransferOp):
 
 
 class Message(HostTransferOp):
-    """One half of sending values from a device to another."""
+    """One side of a point-to-point transfer between devices."""
 
     __slots__ = ()
     channel_handle: ChannelHandle
@@ -156,7 +156,7 @@ class Message(HostTransferOp):
             )
 
     def peer(self, device: tuple[int, int], end: int) -> int | None:
-        """The partition at the other end of a pair, or None where no pairs are given."""
+        """The partition at the other end of a pair; None without pairs."""
         if not self.source_target_pairs:
             return None
         return next((p[1 - end] for p in self.source_target_pairs if p[end] == device[1]), -1)
@@ -164,7 +164,7 @@ class Message(HostTransferOp):
 
 @op("stablehlo.send")
 class Send(Message):
-    """Send values on a channel; the token says that they are sent."""
+    """Send values on a channel; the token orders later effects after it."""
 
     channel_handle: ChannelHandle
     is_host_transfer: bool = False
@@ -227,7 +227,7 @@ class Print(HostTransferOp):
 
 @op("interpreter.probe")
 class InterpreterProbe(HostTransferOp):
-    """The value itself; what it was is remembered for checks."""
+    """The identity; the value is recorded for checks."""
 
     probe_id: str
 

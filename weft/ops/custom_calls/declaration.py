@@ -1,4 +1,4 @@
-"""What Weft knows of a custom call: one declaration for each name."""
+"""Declarations of custom calls by name: types, factors, reference and work."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from weft.ir.scan import dictionary
 from weft.ir.types import TensorType, Types
 from weft.ir.work import Work, moved
 
-Config: TypeAlias = Mapping[str, int]  # what backend_config says; truth values are 0 and 1
+Config: TypeAlias = Mapping[str, int]  # the values of backend_config; booleans are 0 and 1
 CallResults: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CallUse:
-    """One use of a custom call: its configuration, its result types, and who runs it."""
+    """One use of a custom call: its configuration, its result types, and its evaluation."""
 
     config: Config
     outs: Types
@@ -33,10 +33,10 @@ def _bytes(config: Config, operands: Types, results: Types) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class KnownCall:
-    """A custom call: what its types must be, its factors, its meaning in numpy, and its work.
+    """A custom call: its type check, factors, numpy reference, and work.
 
-    `check` refuses types that do not fit. `batched` says that the reference may be given any number
-    of leading dims that all operands share, `pure` that it has no effect but its results.
+    `check` refuses types that do not fit. `batched`: the reference accepts any number of leading
+    batch dims shared by all operands. `pure`: it has no side effect.
     """
 
     check: Callable[[str, Config, Types, Types], None]
@@ -49,7 +49,7 @@ class KnownCall:
 
 @lru_cache(maxsize=4096)
 def config_of(text: str | None) -> Config:
-    """`{lower = true, index = 3 : i64}` as numbers; what else stands there is left out."""
+    """`{lower = true, index = 3 : i64}` as numbers; other values are ignored."""
     if text is None or not text.startswith("{"):
         return {}
     found: dict[str, int] = {}
@@ -63,7 +63,7 @@ def config_of(text: str | None) -> Config:
 
 
 def config_text(**values: int) -> str:
-    """Numbers and truth values as `backend_config` is written."""
+    """Numbers and booleans as the text of a `backend_config`."""
     parts = [
         f"{name} = {str(value).lower() if isinstance(value, bool) else f'{value} : i64'}"
         for name, value in sorted(values.items())
@@ -72,7 +72,7 @@ def config_text(**values: int) -> str:
 
 
 def by_batch(core: int) -> Callable[[Types, Types], Rule]:
-    """The rule of a call whose first operand has that many dims behind the batch dims."""
+    """The rule of a call whose first operand has `core` dims after the batch dims."""
 
     def rule(operands: Types, results: Types) -> Rule:
         builder = RuleBuilder(operands, results)

@@ -1,4 +1,4 @@
-"""Every custom call that has a meaning here: checks, annotations, matrices, calls of Python."""
+"""The table of known custom calls: checks, annotations, linear algebra, callbacks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _sink(name: str, config: Config, operands: Types, results: Types) -> None:
     require(results == (), f"custom call {name!r} has {len(results)} results", "it gives nothing")
 
 
-_ANNOTATION = KnownCall(identity_types, _leave)  # it leaves its value alone
+_ANNOTATION = KnownCall(identity_types, _leave)  # the identity
 
 KNOWN_CALLS: dict[str, KnownCall] = {
     "check.expect_eq": _checking(expect_equal),
@@ -58,10 +58,8 @@ KNOWN_CALLS: dict[str, KnownCall] = {
     "annotate_device_placement": _ANNOTATION,
     "xla.sdy.FuncResultSharding": _ANNOTATION,
     "xla.sdy.PropagationBarrier": _ANNOTATION,
-    "dce_sink": KnownCall(
-        _sink, lambda site, *values: ()
-    ),  # its operands are computed all the same
-    "control_dep": KnownCall(_sink, lambda site, *values: ()),  # an order, no value
+    "dce_sink": KnownCall(_sink, lambda site, *values: ()),  # its operands stay live
+    "control_dep": KnownCall(_sink, lambda site, *values: ()),  # orders effects, has no value
     **linalg_calls.CALLS,
     **callbacks.CALLS,
 }

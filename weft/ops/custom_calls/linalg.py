@@ -1,4 +1,4 @@
-"""Decompositions of matrices as custom calls: the whole matrix on one device, split by batches."""
+"""Matrix decompositions as custom calls: batch dims may be split, matrices are whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DTYPES = ("f32", "f64", "complex<f32>", "complex<f64>")
 Shapes: TypeAlias = Callable[[Config, TensorType], Types]
 
 
-# Types: what follows from the (first) matrix
+# Types, inferred from the (first) matrix
 
 
 def _typed(shapes: Shapes, *, square: bool = False) -> Callable[..., None]:
@@ -63,7 +63,7 @@ def _follows(name: str, results: Types, expected: Types) -> None:
 
 
 def _shaped(type: TensorType, *shape: int, dtype: DType | None = None) -> TensorType:
-    """A result with these dims behind the batch dims."""
+    """A result with these dims after the batch dims."""
     return TensorType((*type.shape[:-2], *shape), dtype or type.dtype)
 
 
@@ -100,7 +100,7 @@ def _svd_check(name: str, config: Config, operands: Types, results: Types) -> No
 
 
 def _kept(name: str, config: Config, results: Types, index: int, most: int) -> int:
-    """How many of the values are asked for, from the type of that result."""
+    """The number of requested values, from the type of that result."""
     values = results[index] if index < len(results) else None
     asked = values.bounds[-1] if isinstance(values, TensorType) and values.rank else 0
     fits = 0 <= config.get("first", 0) <= most - asked
@@ -187,7 +187,7 @@ def _eig(site: CallUse, a: Array) -> CallResults:
 
 
 def _finite(a: Array) -> tuple[Array, Array]:
-    """The matrices, those that hold NaN or infinity as zeros, and which these are."""
+    """The matrices with those that hold NaN or infinity replaced by zeros, and a mask of these."""
     bad = np.asarray(~np.isfinite(a).all(axis=(-2, -1)))
     return np.where(bad[..., None, None], a.dtype.type(0), a), bad
 
@@ -238,7 +238,7 @@ def _svd(site: CallUse, a: Array) -> CallResults:
 
 
 def _slice(site: CallUse, index: int) -> slice:
-    """The values that are asked for."""
+    """The slice of requested values."""
     type, first = site.outs[index], site.config.get("first", 0)
     assert isinstance(type, TensorType)
     return slice(first, first + type.sizes[-1])
@@ -254,7 +254,7 @@ def _schur(site: CallUse, a: Array) -> CallResults:
     return (form, vectors) if site.config.get("vectors") else (form,)
 
 
-# Work: about so many operations for each element of the matrices and each of their rows
+# Work: approximate flops per element of the matrix and row
 
 
 def _cubic(factor: float) -> Callable[[Config, Types, Types], Work]:
@@ -309,7 +309,7 @@ CALLS: dict[str, KnownCall] = {
         pure=True,
     ),
 }
-# The names that XLA has for two of them; how they are split stands in custom_rules.
+# XLA's names for two of them; their rules are in custom_rules.
 CALLS |= {
     "Qr": replace(CALLS["weft.qr"], rule=None),
     "ProductOfElementaryHouseholderReflectors": replace(

@@ -1,4 +1,4 @@
-"""The factor rules of the custom calls that Shardy knows, by their names."""
+"""The factor rules of Shardy's known custom calls, by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CustomRule: TypeAlias = Callable[[Types, Types], Rule]
 
 
 def custom_rule(name: str, operands: Types, results: Types) -> Rule | None:
-    """The rule of a custom call of that name; None if nothing is known of it."""
+    """The rule of a custom call by name; None if unknown."""
     make = _RULES.get(name)
     return None if make is None else make(operands, results)
 
@@ -26,7 +26,7 @@ def _pointwise(operands: Types, results: Types) -> Rule:
 
 
 def _eigh(operands: Types, results: Types) -> Rule:
-    """Batches, then vectors and values: the values go with the columns of the vectors."""
+    """Batch dims; eigenvalues share the factor of the eigenvectors' columns."""
     shape = _shape(operands[0])
     first, second = len(shape) - 2, len(shape) - 1
     builder = _batches(operands, results, shape)
@@ -55,7 +55,7 @@ def _householder(operands: Types, results: Types) -> Rule:
 
 
 def _top_k(operands: Types, results: Types) -> Rule:
-    """All dims pass but the one in which the largest are looked for."""
+    """All dims pass but the searched one."""
     builder = RuleBuilder(operands, results)
     for dim, (given, made) in enumerate(zip(_shape(operands[0]), _shape(results[0]), strict=True)):
         same = given == made
@@ -66,7 +66,7 @@ def _top_k(operands: Types, results: Types) -> Rule:
 
 
 def _approximate_top_k(operands: Types, results: Types) -> Rule:
-    """All dims pass but the one in which the largest are looked for, which may be split."""
+    """All dims pass but the searched one, which may be split."""
     builder = RuleBuilder(operands, results)
     tensors = [bool(_shape(t)) for t in operands]
     nowhere = [None] * len(operands), [None] * len(results)

@@ -1,4 +1,4 @@
-"""The shardings that a program is annotated with: where they stand, read and replaced."""
+"""Sharding annotations of a program: finding and replacing them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def annotated(attrs: Iterable[tuple[str, str]]) -> Sharding | None:
 
 
 def shardings_of(node: Node) -> ResultShardings:
-    """The shardings that a node's results are annotated with.
+    """The sharding annotations of a node's results.
 
-    A call without results may have one, too, that names the device that calls: it splits nothing.
+    A call without results may have one, too: it names the calling device and splits nothing.
     """
     for name, text in node.attrs:
         if name == SHARDING:
@@ -40,7 +40,7 @@ def shardings_of(node: Node) -> ResultShardings:
 
 
 def all_shardings(module: Module, surveys: Surveys) -> Iterator[Sharding]:
-    """Every sharding that a module holds, in program order."""
+    """Every sharding in a module, in program order."""
     for function in module.functions.values():
         for attrs in (*function.arg_attrs, *function.res_attrs):
             if (given := annotated(attrs)) is not None:

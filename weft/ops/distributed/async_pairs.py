@@ -1,8 +1,8 @@
 """Asynchronous pairs for collectives that StableHLO's own pair refuses.
 
 `stablehlo.async_start` holds one StableHLO op with one result. Collectives on several operands, and
-those of our own, travel in this pair instead: its future is a tuple, so it is written as composites
-that every reader of StableHLO takes, and whose decomposition does all the work at the start.
+Weft's own, use this pair instead: its future is a tuple, so it is written as composites that every
+StableHLO reader accepts, whose decomposition does all the work at the start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.ops.control import AsyncDone, AsyncStart, GetTupleElement, Tuple
 
 @op("weft.async_start")
 class StartTogether(AsyncStart):
-    """Begin the collective of the region; weft.async_done waits for it."""
+    """Start the collective of the region; weft.async_done waits for it."""
 
     outs: Types
     regions = 1
@@ -34,7 +34,7 @@ class StartTogether(AsyncStart):
         (body,) = regions
         (node,) = body.nodes
         if node.op.composite:
-            assert node.operands == body.args, "the region hands its arguments on"
+            assert node.operands == body.args, "the region only calls the collective"
             whole: Function = node.op.decomposition(  # type: ignore[attr-defined]
                 name, operands, meshes
             )
@@ -45,7 +45,7 @@ class StartTogether(AsyncStart):
 
 @op("weft.async_done")
 class DoneTogether(AsyncDone):
-    """The values that a weft.async_start gives once it has ended."""
+    """Wait for a weft.async_start; its results."""
 
     future = TupleType
     composite = True

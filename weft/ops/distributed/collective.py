@@ -1,7 +1,7 @@
-"""Collectives: ops in which the devices of a group meet.
+"""Collectives: ops that communicate within groups of devices.
 
 The reference of a collective takes the operands of each device of one group, in the group's order,
-and gives the results of each. Groups are mesh axes where the program says so, else lists of ids.
+and returns the results of each. Groups are mesh axes if the program has them, else lists of ids.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DeviceValues = tuple[Array, ...]  # the operands, or the results, of one device 
 
 @dataclass(frozen=True, slots=True)
 class ChannelHandle:
-    """The channel that a collective of several programs meets on; 0 for none."""
+    """The channel id of a collective; 0 for none."""
 
     handle: int
     type: int
@@ -40,7 +40,7 @@ ChannelHandle.codec = struct("stablehlo.channel_handle")(ChannelHandle)
 def _read_groups(text: str) -> Groups:
     if text.startswith("dense"):
         rows: Lists = MATRIX.read(text)
-        # -1 fills up the rows of shorter groups.
+        # -1 pads the rows of shorter groups.
         return tuple(tuple(d for d in row if d >= 0) for row in rows)
     return parse_mesh_axes(text)
 
@@ -63,7 +63,7 @@ def device_lists(groups: Groups, meshes: Mapping[str, Mesh]) -> Lists:
 
 
 class CollectiveOp(Op):
-    """An op in which devices meet."""
+    """A communicating op."""
 
     __slots__ = ()
     collective = True
@@ -81,13 +81,13 @@ class CollectiveOp(Op):
 
 
 class GlobalGroups(CollectiveOp):
-    """A collective that meets over replicas, over replicas and partitions, or over global ids."""
+    """A collective over replicas, over replicas and partitions, or over global device ids."""
 
     __slots__ = ()
     use_global_device_ids: Flag
 
     def groups(self, replicas: int, partitions: int, meshes: Mapping[str, Mesh]) -> Lists:
-        """Who meets, as lists of devices."""
+        """The groups as lists of devices."""
         lists = device_lists(self.replica_groups, meshes)
         if self.channel <= 0:
             require(
@@ -104,12 +104,12 @@ class GlobalGroups(CollectiveOp):
 
 
 class LocalGroups(CollectiveOp):
-    """A collective that meets over replicas, or over partitions if it has a channel."""
+    """A collective over replicas, or over partitions if it has a channel."""
 
     __slots__ = ()
 
     def groups(self, replicas: int, partitions: int, meshes: Mapping[str, Mesh]) -> Lists:
-        """Who meets, as lists of devices."""
+        """The groups as lists of devices."""
         lists = device_lists(self.replica_groups, meshes)
         if self.channel <= 0:
             everyone = lists or (tuple(range(replicas)),)
@@ -119,7 +119,7 @@ class LocalGroups(CollectiveOp):
 
 
 def dim_by_dim(operands: Types, results: Types, *changed: int) -> Rule:
-    """Operands of one shape together, others each with its result; changed dims stay whole."""
+    """A factor per dim: shared by operands of one shape, else per pair; changed dims stay whole."""
     builder = RuleBuilder(operands, results)
     count = range(len(operands))
     alike = len({t.shape for t in operands if isinstance(t, TensorType)}) == 1
@@ -192,11 +192,11 @@ def _divides(name: str, what: str, whole: int, part: int, count: int | None) -> 
 
 
 def _group_size(op: CollectiveOp) -> int | None:
-    """The size of the groups where the op alone tells it."""
+    """The group size, if it follows from the op alone."""
     groups = op.replica_groups
     if isinstance(groups, MeshAxes) or not groups:
         return None
-    # With a channel and no global ids, every replica brings all its partitions.
+    # With a channel and no global ids, groups of replicas include all their partitions.
     if op.channel > 0 and isinstance(op, GlobalGroups) and not op.use_global_device_ids:
         return None
     return len(groups[0])
@@ -204,7 +204,7 @@ def _group_size(op: CollectiveOp) -> int | None:
 
 @op("stablehlo.all_gather")
 class AllGather(GlobalGroups):
-    """Every device gets the operands of its whole group, joined along a dim."""
+    """Every device gets the operands of its whole group, concatenated along a dim."""
 
     all_gather_dim: int
     replica_groups: ReplicaGroups
@@ -234,7 +234,7 @@ class AllGather(GlobalGroups):
 
 
 def _fold(members: Sequence[DeviceValues], body: RegionCall) -> tuple[Array, ...]:
-    """All devices' operands combined, neighbours first."""
+    """All devices' operands combined, as a tree of neighbours."""
     level = list(members)
     while len(level) > 1:
         pairs = [
@@ -246,7 +246,7 @@ def _fold(members: Sequence[DeviceValues], body: RegionCall) -> tuple[Array, ...
 
 
 def _combined_types(name: str, operands: Types, regions: tuple[Body, ...]) -> Types:
-    """The operand types with the element type that the combining region gives."""
+    """The operand types with the element type of the combining region."""
     (body,) = regions
     require(
         len(body.args) == 2 and len(body.results) == 1,
@@ -259,7 +259,7 @@ def _combined_types(name: str, operands: Types, regions: tuple[Body, ...]) -> Ty
 
 @op("stablehlo.all_reduce")
 class AllReduce(GlobalGroups):
-    """Every device gets the operands of its whole group, combined element by element."""
+    """Every device gets the elementwise combination of its group's operands."""
 
     replica_groups: ReplicaGroups
     channel_handle: ChannelHandle | None = None
@@ -285,7 +285,7 @@ class AllReduce(GlobalGroups):
 
 @op("stablehlo.reduce_scatter")
 class ReduceScatter(GlobalGroups):
-    """The operands of the group are combined, and every device gets its piece of the result."""
+    """The operands of the group are combined, and every device gets its shard of the result."""
 
     scatter_dimension: int
     replica_groups: ReplicaGroups
@@ -323,7 +323,7 @@ class ReduceScatter(GlobalGroups):
 
 @op("stablehlo.all_to_all")
 class AllToAll(LocalGroups):
-    """Every device splits its operand, sends piece n to device n of the group, and joins."""
+    """Every device splits its operand, sends part n to device n of the group, and concatenates."""
 
     split_dimension: int
     concat_dimension: int
@@ -388,7 +388,7 @@ class CollectiveBroadcast(LocalGroups):
         return dim_by_dim(operands, operands)
 
     def alone(self, operands: DeviceValues) -> DeviceValues:
-        """What a device gets that is in no group: zeros."""
+        """The result on a device in no group: zeros."""
         return tuple(np.zeros_like(a) for a in operands)
 
     def reference(self, *members: DeviceValues) -> list[DeviceValues]:
@@ -427,7 +427,7 @@ class CollectivePermute(Op):
         for source, target in self.source_target_pairs:
             if max(source, target) >= len(members):
                 raise WeftError(
-                    f"{self.name}: {source} sends to {target}, but {len(members)} devices meet",
+                    f"{self.name}: {source} sends to {target} in a group of {len(members)} devices",
                     help="run on more devices, or correct source_target_pairs",
                 )
             results[target] = members[source]
@@ -438,7 +438,7 @@ class CollectivePermute(Op):
 
 
 class DeviceId(Op):
-    """An op that tells a device who it is."""
+    """An op that gives the id of the device."""
 
     __slots__ = ()
     control = True
@@ -463,14 +463,14 @@ class DeviceId(Op):
 
 @op("stablehlo.replica_id")
 class ReplicaId(DeviceId):
-    """The number of this device's replica."""
+    """The id of this device's replica."""
 
     which = 0
 
 
 @op("stablehlo.partition_id")
 class PartitionId(DeviceId):
-    """The number of this device's partition."""
+    """The id of this device's partition."""
 
     which = 1
 

@@ -1,6 +1,6 @@
-"""Ops of a local program that StableHLO lacks: own pieces, own positions, moves along axes.
+"""Ops of a local program that StableHLO lacks: own shard, own index, permutation along axes.
 
-They hold mesh axes and never lists of devices, so nothing of them grows with the mesh. Each is
+They have mesh axes and never lists of devices, so their size does not grow with the mesh. Each is
 written as a composite whose decomposition is plain StableHLO, and read back as itself.
 """
 
@@ -41,15 +41,14 @@ from weft.ops.elementwise.pointwise import Add, Divide, Multiply, Remainder
 from weft.ops.shape import Constant, Reshape
 from weft.ops.slicing import DynamicSlice
 
-CHANNEL = ChannelHandle(1, 1)  # what every collective of ours meets on
+CHANNEL = ChannelHandle(1, 1)  # the channel of every collective of Weft's
 INDEX = TensorType((), I32)
 
 
 class LocalOp(Op):
     """An op that is written as a composite.
 
-    Its `decomposition(name, operand types, meshes)` is what it stands for, as a function in
-    StableHLO of that name.
+    Its `decomposition(name, operand types, meshes)` is a StableHLO function of that name.
     """
 
     __slots__ = ()
@@ -75,7 +74,7 @@ class _Lines:
         return self.add(Constant(Dense(np.asarray(value, np.int32))))
 
     def index(self, axes: tuple[Axis, ...], mesh: Mesh) -> Value:
-        """Where the device stands along axes: its place in the mesh, taken apart."""
+        """The device's index along axes, from its partition id by division and remainder."""
         at = self.add(Convert(INDEX), self.add(PartitionId()))
         if mesh.device_ids is not None:
             places = np.argsort(np.asarray(mesh.device_ids)).astype(np.int32)
@@ -96,7 +95,7 @@ class _Lines:
 
 
 def _minor(axis: Axis, mesh: Mesh) -> int:
-    """How many devices of the mesh stand between two neighbours along an axis."""
+    """The stride of an axis in device order."""
     minor = mesh.axis_sizes[axis.name] // (axis.before * size_of(axis, mesh))
     names = [name for name, _ in mesh.axes]
     for _, size in mesh.axes[names.index(axis.name) + 1 :]:
@@ -105,13 +104,13 @@ def _minor(axis: Axis, mesh: Mesh) -> int:
 
 
 def own_index(axes: tuple[Axis, ...], mesh: Mesh, run: Evaluation) -> int:
-    """Where the device that runs stands along axes, major first."""
+    """The index of the running device along axes, major first."""
     return index_along(axes, mesh, mesh.position(run.device[1]))
 
 
 @op("weft.axis_index")
 class AxisIndex(LocalOp):
-    """Where a device stands along axes of the mesh, the first axis major."""
+    """The index of a device along mesh axes, the first axis major."""
 
     axes: ReplicaGroups
     control = True
@@ -140,7 +139,7 @@ class AxisIndex(LocalOp):
 
 @op("weft.all_slice")
 class AllSlice(LocalOp):
-    """A device's own piece of its operand, split as the sharding says."""
+    """A device's own shard of its operand under a sharding."""
 
     pieces: OneSharding
     out: TensorType
@@ -211,7 +210,7 @@ class PermuteAlongAxes(LocalOp):
         return dim_by_dim(operands, operands)
 
     def groups(self, replicas: int, partitions: int, meshes: Mapping[str, Mesh]) -> Lists:
-        """Who meets, as lists of devices."""
+        """The groups as lists of devices."""
         mesh = named(self.over.mesh, meshes)
         count = total_size(self.over.axes, mesh)
         require(
@@ -242,7 +241,7 @@ class PermuteAlongAxes(LocalOp):
 
 @op("weft.reduce_scatter")
 class ReduceScatterTogether(LocalOp):
-    """Several operands reduced over the axes at once; every device gets its piece of each."""
+    """Several operands reduced over the axes at once; every device gets its shard of each."""
 
     scatter_dimensions: tuple[int, ...]  # one for each operand
     reduction: str  # add, maximum, ...
@@ -280,7 +279,7 @@ class ReduceScatterTogether(LocalOp):
         ]
 
     def groups(self, replicas: int, partitions: int, meshes: Mapping[str, Mesh]) -> Lists:
-        """Who meets, as lists of devices."""
+        """The groups as lists of devices."""
         return self.singles()[0].groups(replicas, partitions, meshes)
 
     def reference(self, *members: DeviceValues) -> list[DeviceValues]:
@@ -308,7 +307,7 @@ class ReduceScatterTogether(LocalOp):
 
 
 class _Combine:
-    """An op's own reference as the region of a reduction."""
+    """An op's own reference as the combiner of a reduction."""
 
     combiners: tuple[str | None, ...] = (None,)
 

@@ -1,6 +1,6 @@
-"""The ops of Shardy's dialect: what a program says about the sharding of its values.
+"""The ops of the sdy dialect: sharding annotations in a program.
 
-On whole values they change nothing, but for manual computations, whose body runs once a device.
+On global values they are the identity, except manual computations, whose body runs per device.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ManualAxes = Annotated[
 
 
 def _sum_only(text: str) -> None:
-    """The kind of a reduction; only sums are read, which older versions of Shardy do not name."""
+    """The kind of a reduction; only sums are supported, the default in older versions of Shardy."""
     kind = int(text.partition(":")[0])
     if kind:
         raise Unsupported(
@@ -50,7 +50,7 @@ Sum = Annotated[None, Codec(_sum_only, str)]
 
 
 class Annotation(Op):
-    """An op that says something about its operand and gives it back unchanged."""
+    """An annotation of its operand, which is returned unchanged."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class Annotation(Op):
 
 @op("sdy.sharding_constraint")
 class ShardingConstraint(Annotation):
-    """The value is to have this sharding here."""
+    """A constraint: the value has this sharding here."""
 
     sharding: OneSharding
 
@@ -90,7 +90,7 @@ class PropagationBarrier(Annotation):
 
 @op("sdy.data_flow_edge")
 class DataFlowEdge(Annotation):
-    """One sharding for a value wherever control flow takes it."""
+    """One sharding for a value across control flow."""
 
     sharding: OneSharding | None = None
 
@@ -146,7 +146,7 @@ class ShardyReduceScatter(Annotation):
 
 @op("sdy.collective_permute")
 class ShardyCollectivePermute(Annotation):
-    """The value, its pieces on other devices."""
+    """The value, its shards moved between devices."""
 
     out_sharding: OneSharding
 
@@ -191,7 +191,7 @@ class ShardyConstant(Op):
 
 @op("sdy.sharding_group")
 class ShardingGroup(Op):
-    """The values of a group are to have one sharding."""
+    """Values of one group id have the same sharding."""
 
     group_id: int
     pure = False
@@ -210,7 +210,7 @@ class ShardingGroup(Op):
 
 
 class Computation(Op):
-    """An op whose region is part of the program around it."""
+    """An op whose region is inlined in the program around it."""
 
     __slots__ = ()
     regions = 1
@@ -245,7 +245,7 @@ class NamedComputation(Computation):
 
 @op("sdy.manual_computation")
 class ManualComputation(Computation):
-    """The region runs on every device, on the pieces that the manual axes make of its operands."""
+    """The region runs on every device, on the shards of its operands along the manual axes."""
 
     in_shardings: Shardings
     out_shardings: Shardings
@@ -263,7 +263,7 @@ class ManualComputation(Computation):
 
     def reference(self, *values: Array, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
         shardings = self.in_shardings + self.out_shardings
-        if not shardings:  # nothing goes in or out, so nobody can tell devices apart
+        if not shardings:  # no operands and results: one run stands for all devices
             return (yield from regions[0].run())
         mesh = shardings[0].resolve(run.meshes)
         manual = frozenset(axis.name for axis in self.manual_axes)
@@ -303,7 +303,7 @@ def _slices(
     manual: frozenset[str],
     place: Coordinates,
 ) -> tuple[slice, ...]:
-    """Where a device's piece lies in the whole tensor, as the manual axes split it."""
+    """The slices of a device's shard in the global tensor, along the manual axes."""
     sizes = dict(mesh.axes)
     found = []
     for size, dim in zip(shape, sharding.dims, strict=True):
@@ -326,7 +326,7 @@ def _slices(
 def piece(
     whole: Array, sharding: Sharding, mesh: Mesh, manual: frozenset[str], place: Coordinates
 ) -> Array:
-    """The part of a tensor that one device holds."""
+    """The shard of a tensor on one device."""
     return whole[_slices(whole.shape, sharding, mesh, manual, place)]
 
 
@@ -338,14 +338,14 @@ def assemble(
     manual: frozenset[str],
     places: list[Coordinates],
 ) -> Array:
-    """The whole tensor from the pieces of all devices."""
+    """The global tensor from the shards of all devices."""
     whole = np.empty(out.sizes, out.dtype.numpy)
     for part, place in zip(pieces, places, strict=True):
         whole[_slices(whole.shape, sharding, mesh, manual, place)] = part
     return whole
 
 
-# Reshards that say which collective they are.
+# Explicit collectives: reshards with a kind.
 SHARDY_COLLECTIVES = (
     ShardyAllGather,
     ShardyAllSlice,
@@ -370,7 +370,7 @@ OPS: tuple[type[Op], ...] = (
 )
 
 
-# The ops that give what they take, all elements of it.
+# Ops that are the identity on global values.
 ANNOTATIONS: tuple[type[Annotation], ...] = (
     ShardingConstraint,
     Reshard,

@@ -1,4 +1,4 @@
-"""CHLO's ops that broadcast their operands as numpy does, and then compute element by element."""
+"""CHLO's elementwise ops with numpy-style broadcasting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DimMap = tuple[int, ...]  # for each dim of an operand, the dim of the result th
 
 
 class Broadcasting(Op):
-    """An op that stretches its operands to one shape and applies an elementwise op to them."""
+    """An op that broadcasts its operands to one shape and applies an elementwise op."""
 
     __slots__ = ()
     element: ClassVar[Op]
@@ -62,7 +62,7 @@ class Broadcasting(Op):
         ]
 
     def shape(self, operands: list[TensorType]) -> Shape:
-        """The shape that all operands can be stretched to."""
+        """The common broadcast shape of all operands."""
         found: list[Dim] = [1] * max(t.rank for t in operands)
         for type, place in zip(operands, self.places([t.rank for t in operands]), strict=True):
             for size, dim in zip(type.shape, place, strict=True):
@@ -156,7 +156,7 @@ _TYPES = ("NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
 
 @op("chlo.broadcast_compare")
 class BroadcastCompare(Broadcasting):
-    """out = lhs compared with rhs, both stretched to one shape."""
+    """out = lhs compared with rhs, both broadcast to one shape."""
 
     comparison_direction: Annotated[str, enum("comparison_direction", *_DIRECTIONS, dialect="chlo")]
     broadcast_dimensions: tuple[int, ...] | None = None
@@ -168,7 +168,7 @@ class BroadcastCompare(Broadcasting):
 
 @op("chlo.broadcast_select")
 class BroadcastSelect(Broadcasting):
-    """out = on_true where pred, else on_false, all three stretched to one shape."""
+    """out = on_true where pred, else on_false, all three broadcast to one shape."""
 
     element = pointwise.Select()
     arity = 3

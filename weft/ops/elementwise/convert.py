@@ -1,4 +1,4 @@
-"""Elementwise ops that change the element type, or how exactly it is held."""
+"""Elementwise ops that change the element type or the precision."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Convert(Op):
 
 @op("stablehlo.reduce_precision")
 class ReducePrecision(Op):
-    """out[i..] = operand[i..] rounded to a float of so many exponent and mantissa bits."""
+    """out[i..] = operand[i..] rounded to a float format of these exponent and mantissa bits."""
 
     exponent_bits: Annotated[int, INT32]
     mantissa_bits: Annotated[int, INT32]
@@ -98,7 +98,7 @@ class ReducePrecision(Op):
 
     @property
     def format(self) -> str:
-        """The format's short name, as it is written: e5m10."""
+        """The format's short name in text: e5m10."""
         return f"e{self.exponent_bits}m{self.mantissa_bits}"
 
     def infer(self, operand: Type) -> Type:
@@ -120,13 +120,13 @@ class ReducePrecision(Op):
 
 
 class Quantized(Op):
-    """An op on quantized tensors, of which Weft refuses every one."""
+    """An op on quantized tensors, which are not supported."""
 
     __slots__ = ()
 
     def infer(self, *operands: Type) -> Type:
         raise Unsupported(
-            f"{self.name}: Weft computes no quantized types",
+            f"{self.name}: quantized types are not supported",
             help="keep the values as floats, or scale and convert them in the program",
         )
 

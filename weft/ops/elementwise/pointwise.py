@@ -37,7 +37,7 @@ def real_part(dtype: DType) -> DType:
 
 
 def boolean(dtype: DType) -> DType:
-    """The result is a boolean, whatever the operands are."""
+    """The result is a boolean."""
     return BOOL
 
 
@@ -75,7 +75,7 @@ class Pointwise(Op):
         )
 
 
-Accuracy = Annotated[str, TEXT]  # `#stablehlo.result_accuracy<...>`, a wish that is always granted
+Accuracy = Annotated[str, TEXT]  # `#stablehlo.result_accuracy<...>`, always satisfied
 
 
 def pointwise(
@@ -91,7 +91,7 @@ def pointwise(
     assembly: str = "$operands$fields : $same",
     module: str = __name__,
 ) -> type[Pointwise]:
-    """One row: an elementwise op from its name, its numpy function and what it takes."""
+    """One row: an elementwise op from its name, its numpy function and its operand kinds."""
     title = "".join(part.capitalize() for part in name.rpartition(".")[2].split("_"))
     members: dict[str, object] = {
         "__module__": module,
@@ -259,7 +259,7 @@ COMPARE_TYPES: dict[str, tuple[str, ...]] = {  # by the kind of the elements
 
 @op("stablehlo.compare")
 class Compare(Op):
-    """out[i..] = lhs[i..] compared with rhs[i..]; complex numbers in dictionary order."""
+    """out[i..] = lhs[i..] compared with rhs[i..]; complex numbers in lexicographic order."""
 
     comparison_direction: ComparisonDirection
     compare_type: CompareType | None = None
@@ -271,7 +271,7 @@ class Compare(Op):
         known = COMPARE_TYPES[given.dtype.kind]
         require(
             self.compare_type in (None, "NOTYPE", *known),
-            f"{self.name}: {self.compare_type} is not a way to compare {given.dtype}",
+            f"{self.name}: {self.compare_type} cannot compare {given.dtype}",
             f"use {' or '.join(known)}, or leave it out",
         )
         return given.with_dtype(BOOL)

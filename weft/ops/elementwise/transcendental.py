@@ -1,4 +1,4 @@
-"""Elementwise functions that no finite arithmetic gives: roots, powers of e, logarithms, angles."""
+"""Transcendental elementwise functions: exponentials, logarithms, roots, trigonometry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ row = partial(pointwise, transcendental=True, module=__name__)
 def transcendental(
     name: str, meaning: str, real: Callable[..., Any], complex: Callable[..., Any] | None = None
 ) -> type[Pointwise]:
-    """One row: a function of floats and complex numbers with a wish for accuracy."""
+    """One row: a function of floats and complex numbers with a `result_accuracy`."""
     function = in_double(real, complex=complex)
     return row(name, meaning, function, 1, FLOATS, accuracy=True)
 

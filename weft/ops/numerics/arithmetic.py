@@ -1,4 +1,4 @@
-"""What elementwise ops compute, on numpy arrays of every element type."""
+"""References of elementwise ops, on numpy arrays of every element type."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def to_double(x: Array) -> Array:
 def fit(x: Array, dtype: DType) -> Array:
     """The numbers in a type of the same kind: floats are rounded once, integers wrap around."""
     x = np.asarray(x)
-    # The conversions of ml_dtypes round to f32 first, which would make two roundings.
+    # The conversions of ml_dtypes round to f32 first: with a second rounding ties go wrong.
     if dtype.is_float and dtype.numpy.kind != "f" and x.dtype == np.float64:
         x = _round_to_odd(x)
     return x.astype(dtype.numpy, copy=False)
 
 
 def _round_to_odd(x: Array) -> Array:
-    """f64 to f32 such that rounding the result to a narrower type is as good as rounding x.
+    """f64 to f32, rounded to odd, so that a further rounding to a narrower type is exact.
 
     Every inexact result has an odd last bit (Boldo and Melquiond, 2008).
     """
@@ -100,17 +100,17 @@ def _is_minus_one(x: Array) -> Array:
 
 
 def _safe(divisor: Array) -> Array:
-    """1 in the place of divisors that the processor may refuse."""
+    """The divisor with 1 in place of 0 and -1, which may trap."""
     return np.where((divisor == 0) | _is_minus_one(divisor), 1, divisor).astype(divisor.dtype)
 
 
 def remainder_integers(lhs: Array, rhs: Array) -> Array:
-    """What the truncated quotient leaves, with the sign of the dividend; x % 0 is x."""
+    """The remainder of the truncated quotient, with the sign of the dividend; x % 0 is x."""
     return np.where(rhs == 0, lhs, np.fmod(lhs, _safe(rhs)))
 
 
 def power_integers(lhs: Array, rhs: Array) -> Array:
-    """lhs multiplied rhs times, wrapping around; of a negative power, the truncated inverse."""
+    """lhs to the power of rhs, wrapping around; a negative power is the truncated inverse."""
     odd = (rhs & 1).astype(bool)
     inverse = np.where(lhs == 1, 1, np.where(_is_minus_one(lhs), np.where(odd, -1, 1), 0))
     base, exponent = lhs.copy(), np.where(rhs < 0, 0, rhs).astype(rhs.dtype)
@@ -122,14 +122,14 @@ def power_integers(lhs: Array, rhs: Array) -> Array:
 
 
 def shift_left(lhs: Array, rhs: Array, width: int) -> Array:
-    """Zeros come in from below; as many as the width or more, and nothing is left."""
+    """A left shift; 0 if the amount is the width or more."""
     amount = _bits(rhs)
     shifted = _bits(lhs) << np.minimum(amount, width - 1)
     return np.where(amount < width, shifted, 0).astype(shifted.dtype).view(lhs.dtype)
 
 
 def shift_right_logical(lhs: Array, rhs: Array, width: int) -> Array:
-    """Zeros come in from above; as many as the width or more, and nothing is left."""
+    """A logical right shift; 0 if the amount is the width or more."""
     amount = _bits(rhs)
     kept = _bits(lhs) & _mask(width, lhs)
     shifted = kept >> np.minimum(amount, width - 1)
@@ -137,7 +137,7 @@ def shift_right_logical(lhs: Array, rhs: Array, width: int) -> Array:
 
 
 def shift_right_arithmetic(lhs: Array, rhs: Array, width: int) -> Array:
-    """Copies of the highest bit come in from above, in unsigned integers too."""
+    """An arithmetic right shift, of unsigned integers too."""
     padding = 8 * lhs.dtype.itemsize - width
     signed = (lhs << padding).view(f"i{lhs.dtype.itemsize}") >> padding
     return (signed >> np.minimum(_bits(rhs), width - 1).astype(signed.dtype)).view(lhs.dtype)
@@ -148,7 +148,7 @@ def _mask(width: int, like: Array) -> Array:
 
 
 def with_width(function: Ufunc) -> Ufunc:
-    """A function of bits that is told how many bits the element type has."""
+    """Pass the bit width of the element type to a function of bits."""
 
     def run(*arrays: Array) -> Array:
         dtype = dtype_of(arrays[0].dtype)
@@ -191,18 +191,18 @@ def minimum(lhs: Array, rhs: Array) -> Array:
 
 
 def complex_less(lhs: Array, rhs: Array) -> Array:
-    """Whether (real, imag) comes before, in dictionary order."""
+    """Whether lhs < rhs in lexicographic order of (real, imag)."""
     first = lhs.real < rhs.real
     return np.asarray(first | ((lhs.real == rhs.real) & (lhs.imag < rhs.imag)))
 
 
 def complex_maximum(lhs: Array, rhs: Array) -> Array:
-    """The later one in dictionary order."""
+    """The maximum in lexicographic order."""
     return np.where(complex_less(rhs, lhs), lhs, rhs)
 
 
 def complex_minimum(lhs: Array, rhs: Array) -> Array:
-    """The earlier one in dictionary order."""
+    """The minimum in lexicographic order."""
     return np.where(complex_less(lhs, rhs), lhs, rhs)
 
 
@@ -253,7 +253,7 @@ def logistic(x: Array) -> Array:
 
 
 def reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
-    """x rounded to a float format of so many bits: too large is infinite, too small is zero."""
+    """x rounded to a float format: overflow gives infinity, underflow zero."""
     dtype = dtype_of(x.dtype)
     rounded = _round_mantissa(x, dtype.mantissa - mantissa_bits)
     wide = to_double(rounded)
@@ -266,7 +266,7 @@ def reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
 
 
 def _round_mantissa(x: Array, dropped: int) -> Array:
-    """Floats with the last bits of the mantissa rounded to zero, to even if there are two ways."""
+    """Floats with the last bits of the mantissa rounded away, ties to even."""
     bits = np.ascontiguousarray(x).reshape(x.shape).view(f"u{x.dtype.itemsize}")
     if dropped <= 0:
         return x
@@ -304,7 +304,7 @@ def convert(x: Array, dtype: DType) -> Array:
 
 
 def _exact_double(x: Array) -> Array:
-    """Numbers as f64; integers too long for it are rounded to odd, so that no tie is made."""
+    """Numbers as f64; integers that are too wide are rounded to odd, so that no tie arises."""
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
         folded = (x >> 11 << 11) | np.where(x & 0x7FF, 1 << 11, 0).astype(x.dtype)
         limit = np.array(1 << 53, x.dtype)

@@ -7,11 +7,11 @@ import numpy as np
 from weft.ir.types import Array
 from weft.ops.numerics.arithmetic import pair, to_double
 
-_UNKNOWN = complex(np.nan, np.nan)  # what an infinite angle gives; numpy knows a part of it
+_UNKNOWN = complex(np.nan, np.nan)  # the limit of an infinite angle, of which numpy handles a part
 
 
 def divide(lhs: Array, rhs: Array) -> Array:
-    """The quotient, without needless overflow; what is infinite stays so (C, annex G)."""
+    """The quotient, without needless overflow; infinities are kept (C, annex G)."""
     lhs, rhs = to_double(lhs), to_double(rhs)
     shift = -_exponent(rhs)
     scaled = lhs / pair(np.ldexp(rhs.real, shift), np.ldexp(rhs.imag, shift))
@@ -40,7 +40,7 @@ def _infinite(z: Array) -> Array:
 
 
 def _unit(z: Array) -> Array:
-    """Infinite parts as 1, and the finite ones beside them as 0; signs are kept."""
+    """Infinite parts replaced by 1 and finite ones by 0, with their signs."""
     parts = [np.copysign(np.isinf(p).astype(np.float64), p) for p in (z.real, z.imag)]
     return np.where(_infinite(z), pair(parts[0], parts[1]), z)
 

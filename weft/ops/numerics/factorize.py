@@ -1,8 +1,8 @@
 """Decompositions of matrices that numpy lacks, with LAPACK's signs, orders and storage.
 
 Every function takes stacks of matrices: all dims but the last two (or one) are batch dims.
-A reflector is H = I - tau v v^H with v = (1, ...); what follows the 1 is stored in place of the
-zeros that it makes.
+A reflector is H = I - tau v v^H with v = (1, ...); the tail of v is stored in place of the zeros
+that it creates.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def lu(matrices: Array) -> tuple[Array, Array, Array]:
 
 
 def _stacked(arrays: Array, dims: int) -> Array:
-    """Arrays of so many dims in one stack: -1 would not say how many, where there is no element."""
+    """Arrays with their batch dims flattened; -1 would be ambiguous for arrays without elements."""
     batch, kept = arrays.shape[:-dims], arrays.shape[-dims:]
     return arrays.reshape(math.prod(batch), *kept)
 
 
 def _size(numbers: Array) -> Array:
-    """How large numbers are, as pivots are chosen: |re| + |im|; a NaN wins."""
+    """The magnitude for pivoting: |re| + |im|; a NaN wins."""
     return np.asarray(np.abs(numbers.real) + np.abs(numbers.imag))
 
 
@@ -68,7 +68,7 @@ def householder_product(reflectors: Array, taus: Array) -> Array:
 
 
 def pivoted_qr(matrices: Array, given: Array) -> tuple[Array, Array, Array]:
-    """QR of the columns in an order that makes R's diagonal fall; that order, counted from 1.
+    """QR with column pivoting, so that R's diagonal decreases; and the pivots, counted from 1.
 
     Columns that are not 0 in `given` come first, in their order.
     """
@@ -103,7 +103,7 @@ def _pivoted(a: Array, order: Array, taus: Array, fixed: int) -> None:
 
 
 def hessenberg(matrices: Array) -> tuple[Array, Array]:
-    """An upper Hessenberg matrix, with the reflectors that made it below, and their factors."""
+    """The upper Hessenberg form, with the reflectors below the subdiagonal, and their factors."""
     size = matrices.shape[-1]
     a = _stacked(matrices, 2).copy()
     taus = np.zeros((len(a), max(size - 1, 0)), a.dtype)
@@ -116,7 +116,7 @@ def hessenberg(matrices: Array) -> tuple[Array, Array]:
 
 
 def tridiagonal(matrices: Array, lower: bool) -> tuple[Array, Array, Array, Array]:
-    """A Hermitian matrix made tridiagonal: reflectors, diagonal, off-diagonal, and factors.
+    """The tridiagonal form of a Hermitian matrix: reflectors, diagonal, off-diagonal, and factors.
 
     Only one triangle is read, and written.
     """

@@ -22,10 +22,10 @@ _SPELLINGS = (
 
 @functools.cache
 def _routine(name: str) -> tuple[Any, type[ctypes.c_int64 | ctypes.c_int32]] | None:
-    """A routine and its type of integers; None if numpy's LAPACK does not show it.
+    """A routine and its integer type; None if numpy's LAPACK does not export it.
 
-    numpy's own module is asked, because a lookup searches the libraries that it depends on, too,
-    wherever they are.
+    The symbol is looked up in numpy's own extension module, since dlsym also searches the libraries
+    that it depends on, wherever they are installed.
     """
     try:
         library = ctypes.CDLL(np.linalg._umath_linalg.__file__)
@@ -38,14 +38,14 @@ def _routine(name: str) -> tuple[Any, type[ctypes.c_int64 | ctypes.c_int32]] | N
 
 
 def has_gees(dtype: np.dtype[Any]) -> bool:
-    """Whether matrices of a dtype can be given to `gees`."""
+    """Whether `gees` is available for a dtype."""
     return _routine(f"{_LETTERS[dtype.char]}gees") is not None
 
 
 def gees(matrix: Array) -> tuple[Array, Array] | None:
     """The Schur form of a finite square matrix and its vectors; None if it does not converge."""
     found = _routine(f"{_LETTERS[matrix.dtype.char]}gees")
-    assert found is not None, "has_gees tells"
+    assert found is not None, "check has_gees first"
     call, integer = found
     size = len(matrix)
     form = np.array(matrix, order="F")
@@ -64,11 +64,14 @@ def gees(matrix: Array) -> tuple[Array, Array] | None:
             *(_address(work), ctypes.byref(integer(length))),
             *map(_address, more),
             *(None, ctypes.byref(info)),
-            *(ctypes.c_size_t(1), ctypes.c_size_t(1)),  # lengths of the two strings
+            *(
+                ctypes.c_size_t(1),
+                ctypes.c_size_t(1),
+            ),  # Fortran's hidden lengths of the two strings
         )
 
     best = np.zeros(1, form.dtype)
-    run(best, -1)  # asks for the length of the workspace
+    run(best, -1)  # workspace query
     length = max(int(best[0].real), 3 * size, 1)
     run(np.zeros(length, form.dtype), length)
     return None if info.value else (form, vectors)

@@ -1,7 +1,7 @@
 """The Schur decomposition, by LAPACK or by the QR algorithm with shifts, a matrix at a time.
 
 The order of the eigenvalues and the signs of the vectors are free, and programs are compared with
-LAPACK's; where numpy's LAPACK shows no `gees`, they are those of the algorithm here:
+LAPACK's; where numpy's LAPACK exports no `gees`, they are those of the algorithm here:
 Golub and Van Loan, Matrix Computations, section 7.5. Real matrices get real 2x2 blocks for pairs of
 complex eigenvalues, with equal diagonal elements, as LAPACK makes them.
 """
@@ -17,7 +17,7 @@ from weft.ops.numerics.factorize import hessenberg, householder_product
 from weft.ops.numerics.lapack import gees, has_gees
 
 _TRIES = 30  # for each eigenvalue
-_STUCK = 10  # tries after which a shift out of the ordinary is used
+_STUCK = 10  # iterations after which an exceptional shift is used
 
 
 def schur(matrices: Array) -> tuple[Array, Array]:
@@ -51,7 +51,7 @@ def _start(matrix: Array) -> tuple[Array, Array]:
 
 
 def _split(form: Array, low: int, high: int) -> int:
-    """The first row of the last block that does not fall apart; what is tiny becomes zero."""
+    """Deflation: the first row of the last unreduced block; tiny subdiagonals become zero."""
     tiny = np.finfo(form.dtype).tiny
     unit = np.finfo(form.dtype).eps
     for k in range(high, low, -1):
@@ -63,7 +63,7 @@ def _split(form: Array, low: int, high: int) -> int:
 
 
 def _real(form: Array, basis: Array) -> bool:
-    """Make a real Hessenberg matrix quasi-triangular, in place; whether it was possible."""
+    """Make a real Hessenberg matrix quasi-triangular, in place; whether it converged."""
     high, tries = len(form) - 1, 0
     while high > 0:
         low = _split(form, 0, high)
@@ -142,7 +142,7 @@ def _rotation(x: float, y: float) -> tuple[float, float]:
 
 
 def _complex(form: Array, basis: Array) -> bool:
-    """Make a complex Hessenberg matrix triangular, in place; whether it was possible."""
+    """Make a complex Hessenberg matrix triangular, in place; whether it converged."""
     high, tries = len(form) - 1, 0
     while high > 0:
         low = _split(form, 0, high)

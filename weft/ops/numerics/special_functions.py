@@ -1,8 +1,8 @@
 """Special functions as XLA and CHLO compute them, in f32 or f64, with numpy alone.
 
 These are the usual approximations (Cephes' rational and Chebyshev ones, Giles' inverse of erf,
-Lanczos' gamma). Following them instead of being exact to the last bit is what lets results agree
-with those of other compilers within a few units in the last place.
+Lanczos' gamma). Using the same ones, not more exact ones, makes results agree with other compilers
+within a few units in the last place.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _chebyshev(x: Array, coefficients: Coefficients) -> Array:
     return (now - before) * _like(x, 0.5)
 
 
-# The error function and its kin
+# The error function and related functions
 
 # fmt: off
 _ERF_TOP_32 = (
@@ -223,7 +223,7 @@ def bessel_i1e(x: Array) -> Array:
     return np.sign(x) * np.where(size <= 8, near, far / np.sqrt(size))
 
 
-# The gamma function's kin
+# The gamma function and related functions
 
 LANCZOS = (
     676.5203681218851,

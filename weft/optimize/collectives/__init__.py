@@ -1,1 +1,1 @@
-"""Passes on collectives: fewer of them, of fewer bytes, and beside other work."""
+"""Passes on collectives: fewer of them, of fewer bytes, overlapped with computation."""

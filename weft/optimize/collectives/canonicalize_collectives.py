@@ -1,4 +1,4 @@
-"""Collectives in their cheapest form: fewer, of fewer bytes, over axes, or none at all."""
+"""Canonicalization of collectives: fewer, of fewer bytes, over mesh axes, or none at all."""
 
 from __future__ import annotations
 
@@ -68,11 +68,13 @@ _COLLECTIVES: tuple[type[Op], ...] = (
     AllSlice,
     AxisIndex,
 )
-_ROUNDS = 8  # what is read changes who may be rewritten; it has settled long before
+_ROUNDS = (
+    8  # rules depend on use counts, which change as rules apply; a fixed point comes much earlier
+)
 
 
 def canonicalize_collectives(module: Module) -> Module:
-    """Apply the rules on collectives until none of them changes anything."""
+    """Apply the rules on collectives to a fixed point."""
     if not one_replica(module) or not module.meshes:
         return module
     with without_gc():

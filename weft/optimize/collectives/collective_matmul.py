@@ -1,7 +1,7 @@
-"""Collective matmul: a product that waits for a gather, or is scattered, becomes a ring of parts.
+"""Collective matmul: a product of a gathered operand, or with a scattered result, as a ring.
 
-dot(all_gather(x), w)        part t: the piece of the device t places on, while the next travels
-reduce_scatter(dot(x, w))    part t: what the device that is t places on still lacks
+dot(all_gather(x), w)        step t: the shard of the device t places on, while the next is sent
+reduce_scatter(dot(x, w))    step t: the partial sum for the device t places on
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Add
 from weft.optimize.collectives.ring import Ring, gathered_product, scattered_product
 
-_BESIDE = (Add, Convert)  # what a ring costs beside products and travel; slices are read in place
-_MOST = 64  # parts, where the machine names no limit
-_GAIN = 0.95  # of the time before, which the parts together must stay below
+_BESIDE = (Add, Convert)  # fixed overhead of a ring's step, in seconds; slices are read in place
+_MOST = 64  # the most steps, if the machine has no limit
+_GAIN = 0.95  # the ring's time must be below this share of the original's
 
 
 def collective_matmul(module: Module, machine: Machine = HOST) -> Module:
-    """Make rings of products with gathered operands or scattered results, where that is faster.
+    """Turn products with gathered operands or scattered results into rings, where that is faster.
 
-    Only inside a domain of the fast interconnect, and on machines whose links work while a device
-    computes.
+    Only inside a domain of the fast interconnect, and on machines that overlap communication with
+    computation.
     """
     if not machine.overlaps:
         return module
@@ -48,7 +48,7 @@ def collective_matmul(module: Module, machine: Machine = HOST) -> Module:
 
 @dataclass(frozen=True, slots=True)
 class RingProduct:
-    """A product to be made a ring: itself, its collective, and which operand of it is gathered."""
+    """A product that becomes a ring: the dot, its collective, and its gathered operand."""
 
     dot: Node
     collective: Node
@@ -56,7 +56,7 @@ class RingProduct:
     ring: Ring
 
     def nodes(self, lhs: Value, rhs: Value) -> list[Node]:
-        """The ring; its last node gives the result. A gathered operand comes as its piece."""
+        """The nodes of the ring, the result last; a gathered operand is passed as its shard."""
         made = self.ring.started()
         if self.side is None:
             scattered_product(made, self.dot, self.collective, lhs, rhs)
@@ -66,14 +66,14 @@ class RingProduct:
 
 
 class _Choosing:
-    """Finds the products for which a ring pays."""
+    """Finds the products for which a ring is profitable."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
-        self.chosen: dict[Node, RingProduct] = {}  # by the node in whose place the ring comes
+        self.chosen: dict[Node, RingProduct] = {}  # by the node that the ring replaces
         self.dropped: set[Node] = set()
         self.users: dict[Value, list[tuple[Node, int]]] = {}
-        self.returned: set[Value] = set()  # what regions give, which no node reads
+        self.returned: set[Value] = set()  # values returned by regions
 
     def function(self, function: Function) -> None:
         """Look at every region of a function."""
@@ -95,7 +95,7 @@ class _Choosing:
                         self.scatter(node, dot)
 
     def ring(self, axes: object, node: Node) -> Ring | None:
-        """The ring along the axes of a collective, if the fast interconnect joins it."""
+        """The ring along the axes of a collective, if it is inside a fast domain."""
         if not isinstance(axes, MeshAxes):
             return None
         reach = self.costs.reach(node.op)
@@ -105,7 +105,7 @@ class _Choosing:
         return Ring(axes, reach.devices, node.loc)
 
     def gather(self, gather: Node, here: set[Node]) -> None:
-        """dot(all_gather(x), w) -> a ring, when only such products read what is gathered."""
+        """dot(all_gather(x), w) -> a ring, when only such products read the gathered value."""
         op = gather.op
         assert isinstance(op, AllGather)
         ring = self.ring(op.replica_groups, gather)
@@ -148,7 +148,7 @@ class _Choosing:
             self.dropped.add(dot)
 
     def seconds(self, chosen: RingProduct) -> float:
-        """How long a ring takes: in every round the slower of the product and the travel."""
+        """Seconds of a ring: in every step the slower of the product and the transfer."""
         lhs, rhs = (Value(v.type) for v in chosen.dot.operands)
         if chosen.side is not None:
             piece = Value(chosen.collective.operands[0].type)
@@ -156,7 +156,7 @@ class _Choosing:
         nodes = chosen.nodes(lhs, rhs)
         travel = [self.costs.seconds(n) for n in nodes if n.op.collective]
         products = [self.costs.seconds(n) for n in nodes if isinstance(n.op, DotGeneral)]
-        # What only counts places costs nothing beside the rest.
+        # Index arithmetic is negligible.
         rest = [
             self.costs.seconds(n)
             for n in nodes
@@ -174,14 +174,14 @@ def regions_of(region: Region) -> Iterator[Region]:
 
 
 def _summable(dot: DotGeneral, dim: int, side: int) -> bool:
-    """Whether parts of the product can be put together: joined, or summed where that is exact."""
+    """Whether partial products can be concatenated, or summed without another rounding."""
     dims = dot.dot_dimension_numbers
     summed = (dims.lhs_contracting_dimensions, dims.rhs_contracting_dimensions)[side]
     return dim not in summed or dot.out.dtype.kind != "bool"
 
 
 class _Rewriting(Rebuild):
-    """Puts the chosen rings into a module."""
+    """Replaces the chosen products by rings."""
 
     def __init__(self, module: Module, choosing: _Choosing) -> None:
         super().__init__(module, (), choosing.dropped - choosing.chosen.keys())
@@ -194,7 +194,7 @@ class _Rewriting(Rebuild):
             super().node(node, out)
 
     def ring(self, chosen: RingProduct, node: Node, out: list[Node]) -> None:
-        """The ring in a node's place."""
+        """Emit the ring in place of a node."""
         given = list(chosen.dot.operands)
         if chosen.side is not None:
             given[chosen.side] = chosen.collective.operands[0]

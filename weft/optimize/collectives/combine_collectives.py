@@ -24,15 +24,15 @@ from weft.optimize.collectives.facts import combining
 MOST_BYTES = 30 * 1024 * 1024 + 7
 MOST_OPS = 2048
 MergeKey: TypeAlias = tuple[object, ...]
-AxisMask: TypeAlias = int  # a bit for each set
+AxisMask: TypeAlias = int  # a bit mask of sets
 
 
 def combine_collectives(
     module: Module, *, combine_bytes: int = MOST_BYTES, combine_ops: int = MOST_OPS
 ) -> Module:
-    """Merge collectives that do not depend on each other, up to so many bytes and ops together.
+    """Merge independent collectives, up to these bytes and ops in one.
 
-    A limit of 0 or less turns merging off. A collective of more bytes than the limit stays alone.
+    A limit of 0 or less disables merging. A collective above the byte limit stays alone.
     """
     if combine_bytes <= 0 or combine_ops <= 0:
         return module
@@ -44,20 +44,20 @@ def combine_collectives(
 
 @dataclass(eq=False)
 class _Set:
-    """Collectives that become one."""
+    """Collectives to be merged into one."""
 
     bit: AxisMask
     members: list[Node] = field(default_factory=list)
     bytes: int = 0
     ops: int = 0
-    after: AxisMask = 0  # the sets that depend on this one, however far
+    after: AxisMask = 0  # the sets that depend on this one, transitively
 
 
 def key_of(op: Op, node: Node) -> MergeKey | None:
-    """What collectives must have in common to be merged; None for one that is never merged."""
+    """The key that collectives must share to be merged; None if it is never merged."""
     match op:
         case AllGather():
-            return (AllGather, op.all_gather_dim, op.replica_groups, _meeting(op), node.attrs)
+            return (AllGather, op.all_gather_dim, op.replica_groups, _groups_key(op), node.attrs)
         case AllReduce():
             dtypes = {
                 t.dtype for t in (*node.operand_types, *node.types) if isinstance(t, TensorType)
@@ -65,7 +65,7 @@ def key_of(op: Op, node: Node) -> MergeKey | None:
             how = combining(node)
             if how is None or len(dtypes) != 1:
                 return None
-            return (AllReduce, how, *dtypes, op.replica_groups, _meeting(op), node.attrs)
+            return (AllReduce, how, *dtypes, op.replica_groups, _groups_key(op), node.attrs)
         case ReduceScatter() if isinstance(op.replica_groups, MeshAxes):
             how = combining(node)
             usual = op.channel > 0 and op.use_global_device_ids and len(node.operands) == 1
@@ -77,14 +77,14 @@ def key_of(op: Op, node: Node) -> MergeKey | None:
             return (ReduceScatterTogether, op.combine, op.axes, node.attrs)
         case AllToAll():
             dims = (op.split_dimension, op.concat_dimension, op.split_count)
-            return (AllToAll, *dims, op.replica_groups, _meeting(op), node.attrs)
+            return (AllToAll, *dims, op.replica_groups, _groups_key(op), node.attrs)
         case PermuteAlongAxes():
             return (PermuteAlongAxes, op.axes, op.sources, node.attrs)
     return None
 
 
-def _meeting(op: AllGather | AllReduce | AllToAll) -> tuple[bool, bool]:
-    """How devices meet; the number of the channel does not count."""
+def _groups_key(op: AllGather | AllReduce | AllToAll) -> tuple[bool, bool]:
+    """The groups of a collective as a key; the channel id does not matter."""
     return op.channel > 0, bool(getattr(op, "use_global_device_ids", False))
 
 
@@ -97,7 +97,7 @@ def _same_dtypes(node: Node) -> bool:
 
 
 def merged(members: list[Node]) -> Node:
-    """One collective that does the work of all."""
+    """The merged collective."""
     first = members[0]
     operands = tuple([v for node in members for v in node.operands])
     types = tuple([v.type for node in members for v in node.results])
@@ -155,13 +155,13 @@ class _Combining:
         return Region(region.args, out, results, region.loc, region.arg_locs)
 
     def renewed(self, nodes: list[Node]) -> list[Node]:
-        """The nodes on what their operands have become."""
+        """The nodes on the new values of their operands."""
         if not self.became and not any(node.regions for node in nodes):
             return nodes
         return [self.renew(node) for node in nodes]
 
     def renew(self, node: Node) -> Node:
-        """One node on what its operands have become."""
+        """One node on the new values of its operands."""
         operands = tuple([self.became.get(v, v) for v in node.operands])
         regions = tuple([self.region(r) for r in node.regions]) if node.regions else ()
         if operands == node.operands and regions == node.regions:
@@ -171,10 +171,10 @@ class _Combining:
         return made
 
     def sets(self, nodes: list[Node]) -> list[_Set]:
-        """Sets of collectives that can each be one node without any depending on itself.
+        """Sets of collectives that can be merged without a cyclic dependence.
 
-        Every value has the sets that it depends on, as a mask. A collective may join the open set
-        of its key unless it depends on it, through other sets or not.
+        Every value has the mask of sets that it depends on. A collective may join the open set of
+        its key unless it depends on that set, directly or through others.
         """
         made: list[_Set] = []
         open_sets: dict[MergeKey, _Set] = {}
@@ -205,7 +205,7 @@ class _Combining:
         open_sets: dict[MergeKey, _Set],
         made: list[_Set],
     ) -> _Set:
-        """The set that a collective goes into: the open one of its key, or a new one."""
+        """The set of a collective: the open one of its key, or a new one."""
         size = max(moved(*node.operand_types), moved(*node.types))
         count = len(node.operands)
         found = open_sets.get(key)
@@ -218,7 +218,7 @@ class _Combining:
         if found is None or not fits:
             found = _Set(1 << len(made))
             made.append(found)
-            if size <= self.most_bytes:  # one that is too large leaves the open set open
+            if size <= self.most_bytes:  # one that is too large does not close the open set
                 open_sets[key] = found
         found.members.append(node)
         found.bytes += size
@@ -230,9 +230,9 @@ class _Combining:
 
 
 class _Placing:
-    """Puts the nodes of a region in order again, every set as one node where its last member was.
+    """Reorders the nodes of a region, with every set as one node at its last member.
 
-    What reads an earlier member waits until the set is there; all else stays in its order.
+    Users of earlier members are delayed until then; all other nodes keep their order.
     """
 
     def __init__(self, combining: _Combining, sets: list[_Set]) -> None:
@@ -241,7 +241,9 @@ class _Placing:
         self.sets = sets
         self.awaited: dict[Value, frozenset[int]] = {}  # sets that must come before a value
         self.waiting: dict[int, list[int]] = {n: [] for n in range(len(sets))}
-        self.missing: dict[int, int] = {}  # for each item that waits, how many sets it waits for
+        self.missing: dict[
+            int, int
+        ] = {}  # for each delayed item, the number of sets that it waits for
         self.items: dict[int, Node | int] = {}
         self.out: list[Node] = []
 
@@ -267,7 +269,7 @@ class _Placing:
         return self.out
 
     def before(self, values: Iterable[Value]) -> frozenset[int]:
-        """The sets that are still to come before these values are there."""
+        """The sets that must still be emitted before these values are available."""
         found: frozenset[int] = frozenset()
         if self.awaited:
             for value in values:
@@ -277,7 +279,7 @@ class _Placing:
         return self.to_come(found) if found else found
 
     def to_come(self, sets: frozenset[int]) -> frozenset[int]:
-        """Those of some sets that are not there yet."""
+        """Those of some sets that are not emitted yet."""
         return frozenset([n for n in sets if n in self.waiting])
 
     def before_set(self, index: int) -> frozenset[int]:
@@ -285,7 +287,7 @@ class _Placing:
         return self.before(v for m in self.sets[index].members for v in reads(m)) - {index}
 
     def place(self, place: int, item: Node | int, before: frozenset[int]) -> None:
-        """Emit a node or a set, or have it wait for sets."""
+        """Emit a node or a set, or delay it until its sets are emitted."""
         self.items[place] = item
         if before:
             self.missing[place] = len(before)
@@ -293,7 +295,7 @@ class _Placing:
                 self.waiting[index].append(place)
             return
         ready = [place]
-        while ready:  # what was first comes first
+        while ready:  # in the original order
             found = self.items.pop(heappop(ready))
             if isinstance(found, Node):
                 self.out.append(self.combining.renew(found))
@@ -302,7 +304,7 @@ class _Placing:
                     heappush(ready, freed)
 
     def emit(self, index: int) -> list[int]:
-        """Append a set as one node; the places of what has waited for it and for nothing else."""
+        """Append a set as one node; returns the items that waited for this set only."""
         members = self.sets[index].members
         made = merged([self.combining.renew(m) for m in members])
         old = [v for m in members for v in m.results]

@@ -1,4 +1,4 @@
-"""What the rules on collectives know while a module is rebuilt: readers, equality, meshes."""
+"""Facts for the rules on collectives during a rewrite: uses, uniformity, meshes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROUNDS = 64  # more rewrites of one node than this are a cycle of rules
 
 
 class Facts:
-    """The facts about one module, kept up while it is rebuilt, and the rules to make nodes by."""
+    """The facts about one module, updated during its rewrite, and the rules."""
 
     def __init__(self, module: Module, table: RewriteTable) -> None:
         self.module = module
@@ -34,7 +34,7 @@ class Facts:
         self._dead: set[Node] = set()
 
     def rewritten(self, node: Node) -> Rewritten:
-        """What the first rule that wants the node makes of it; what is annotated stays."""
+        """The outcome of the first rule that applies; annotated nodes stay."""
         if node.attrs:
             return None
         for rule in self.table.get(type(node.op), ()):
@@ -46,7 +46,7 @@ class Facts:
     def make(
         self, op: Op, *operands: Value, regions: tuple[Region, ...] = (), loc: Location
     ) -> Value:
-        """The result of an op, after all that the rules make of it."""
+        """The result of a new op, rewritten to a fixed point of the rules."""
         node = apply(op, *operands, regions=regions, loc=loc)
         for _ in range(_ROUNDS):
             changed = self.rewritten(node)
@@ -58,16 +58,16 @@ class Facts:
         raise AssertionError(f"rules reach no fixed point on {node!r}")
 
     def mesh(self, groups: MeshAxes) -> Mesh:
-        """The mesh whose axes these are."""
+        """The mesh of these axes."""
         return named(groups.mesh, self.module.meshes)
 
     def once(self, value: Value) -> bool:
-        """Whether one node reads the value, and no region returns it."""
+        """Whether the value has one use, by a node."""
         found = self.readers.get(value)
         return not found or (len(found) == 1 and found[0] is not None)
 
     def dropped(self, node: Node) -> None:
-        """Note that a node is dead: nothing reads its results any more."""
+        """Record that a node is dead."""
         if node not in self._dead:
             self._dead.add(node)
             for value in node.operands:
@@ -76,7 +76,7 @@ class Facts:
                     found.remove(node.op)
 
     def moved(self, before: Value, after: Value) -> None:
-        """Note that one value stands for another."""
+        """Record that one value replaces another."""
         found = self.readers.get(before)
         if found:
             self.readers.setdefault(after, []).extend(found)
@@ -107,7 +107,7 @@ def _read(region: Region, found: Readers) -> None:
 
 
 class FactualRebuild(Rebuild):
-    """A rebuild whose rules see facts."""
+    """A rebuild whose rules take facts."""
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts.module, (facts.rewritten,), kinds=facts.table)
@@ -123,7 +123,7 @@ class FactualRebuild(Rebuild):
 
 
 def source(value: Value, *kinds: type[Op]) -> Node | None:
-    """The node that makes a value, if it is of these ops, on one operand and not annotated."""
+    """The defining node of a value, if it is of these ops, on one operand and not annotated."""
     node = value.node
     if node is None or node.attrs or len(node.operands) != 1 or not isinstance(node.op, kinds):
         return None
@@ -131,7 +131,7 @@ def source(value: Value, *kinds: type[Op]) -> Node | None:
 
 
 def along(node: Node) -> MeshAxes | None:
-    """The axes that a collective on one operand of known sizes runs along."""
+    """The axes of a collective on one operand of static shape."""
     if len(node.operands) != 1 or not tensor_of(node.operands[0]).is_static:
         return None
     return axes_of(node.op)
@@ -145,6 +145,6 @@ def resized(type: TensorType, dim: int, size: int) -> TensorType:
 
 
 def combining(node: Node) -> Combine | None:
-    """How a reduction combines, if by one plain op."""
+    """The combining op of a reduction, if it is one plain op."""
     body = node.regions[0]
     return BY_OP.get(body.body.combiners[0]) if len(body.nodes) == 1 else None

@@ -1,4 +1,4 @@
-"""Rules on all_gather, all_to_all and permutes: chains become one, and fewer bytes travel."""
+"""Rules on all_gather, all_to_all and permutes: chains become one, fewer bytes are sent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _start(node: Node, facts: Facts, *others: Node) -> tuple[Axes, CollectiveMak
 
 
 def gather_of_gather(node: Node, facts: Facts) -> Rewritten:
-    """all_gather(all_gather(x)) -> one of both axes, when along one dim and read only here."""
+    """all_gather(all_gather(x)) -> one of both axes, when along one dim and without other uses."""
     inner = source(node.operands[0], AllGather)
     if inner is None or not facts.once(inner.results[0]):
         return None
@@ -45,7 +45,7 @@ def gather_of_gather(node: Node, facts: Facts) -> Rewritten:
 
 
 def gather_of_slice(node: Node, facts: Facts) -> Rewritten:
-    """all_gather(all_slice(x)) -> x, when x is equal along the axes; some axes may be left."""
+    """all_gather(all_slice(x)) -> x, when x is uniform along the axes; some axes may remain."""
     inner = source(node.operands[0], AllSlice)
     found = _start(node, facts, inner) if inner is not None else None
     if inner is None or found is None:
@@ -64,7 +64,7 @@ def gather_of_slice(node: Node, facts: Facts) -> Rewritten:
 
 
 def gather_of_equal(node: Node, facts: Facts) -> Rewritten:
-    """all_gather(x) -> x again and again, when it is equal along the axes."""
+    """all_gather(x) -> x tiled, when it is uniform along the axes."""
     found = _start(node, facts)
     if found is None:
         return None
@@ -94,7 +94,7 @@ def gather_of_copies(node: Node, facts: Facts) -> Rewritten:
     return apply(BroadcastInDim(places, tensor_of(node.results[0])), whole, loc=inner.loc)
 
 
-# Bytes that travel
+# Bytes sent
 
 
 def moved_convert(node: Node, facts: Facts) -> Rewritten:
@@ -115,13 +115,13 @@ def moved_convert(node: Node, facts: Facts) -> Rewritten:
 
 
 def _has_zero(value: Value, op: Op) -> bool:
-    """Whether zeros, where an op makes some, are what other types convert to zeros of this one."""
+    """Whether the zeros that an op fills in convert to zeros of the other type."""
     makes = isinstance(op, PermuteAlongAxes) and -1 in op.sources
     return not makes or tensor_of(value).dtype is not DTYPES["f8E8M0FNU"]
 
 
 def convert_of_moved(node: Node, facts: Facts) -> Rewritten:
-    """convert(collective(x)) -> collective(convert(x)), when narrower and read only here."""
+    """convert(collective(x)) -> collective(convert(x)), when narrower and without other uses."""
     inner = source(node.operands[0], AllGather, AllToAll, PermuteAlongAxes)
     if inner is None or along(inner) is None or not facts.once(inner.results[0]):
         return None
@@ -138,7 +138,7 @@ def convert_of_moved(node: Node, facts: Facts) -> Rewritten:
 
 
 def part_of_gather(node: Node, facts: Facts) -> Rewritten:
-    """slice(all_gather(x)) -> all_gather(slice(x)), when other dims are cut; so for reduce."""
+    """slice(all_gather(x)) -> all_gather(slice(x)), when other dims are sliced; also for reduce."""
     inner = source(node.operands[0], AllGather)
     if inner is None or along(inner) is None or not facts.once(inner.results[0]):
         return None
@@ -160,7 +160,7 @@ def part_of_gather(node: Node, facts: Facts) -> Rewritten:
 def _cut(
     op: Slice, x: Value, dim: int, whole: int
 ) -> tuple[Op, tuple[Value, ...], tuple[Region, ...], int] | None:
-    """The slice of a piece that leaves the gathered dim alone."""
+    """The slice of a shard that keeps the gathered dim."""
     if (op.start_indices[dim], op.limit_indices[dim], op.strides[dim]) != (0, whole, 1):
         return None
     limits = list(op.limit_indices)
@@ -171,7 +171,7 @@ def _cut(
 def _folded(
     node: Node, inner: Node, x: Value, facts: Facts
 ) -> tuple[Op, tuple[Value, ...], tuple[Region, ...], int] | None:
-    """The fold of a piece, over dims that are not gathered."""
+    """The reduction of a shard, over dims that are not gathered."""
     assert isinstance(node.op, Reduce) and isinstance(inner.op, AllGather)
     groups, init = along(inner), node.operands[1]
     if groups is None or not facts.varying.is_equal(init, groups):
@@ -199,7 +199,7 @@ def exchange_back(node: Node, facts: Facts) -> Rewritten:
 
 
 def permute_of_equal(node: Node, facts: Facts) -> Rewritten:
-    """permute(x) -> x, when everybody sends to itself, or x is equal and everybody receives."""
+    """permute(x) -> x, when all send to themselves, or x is uniform and all receive."""
     op = node.op
     assert isinstance(op, PermuteAlongAxes)
     if op.sources == tuple(range(len(op.sources))):

@@ -1,4 +1,4 @@
-"""Rules on who meets: lists of devices become axes, and groups of one device vanish."""
+"""Rules on groups: lists of devices become mesh axes, and groups of one device vanish."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def lists_to_axes(node: Node, facts: Facts) -> Rewritten:
 
 
 def _partitions(op: CollectiveOp, mesh: Mesh) -> Lists | None:
-    """The groups of an op as lists of partitions, if they are known and meet in one replica."""
+    """The groups of an op as lists of partitions, if they are static and within one replica."""
     if isinstance(op.replica_groups, MeshAxes) or op.channel <= 0:
         return None
     ids = mesh.device_ids or tuple(range(mesh.size))
@@ -99,7 +99,7 @@ def permute_along_axes(node: Node, facts: Facts) -> Rewritten:
 def _moves(
     pairs: tuple[tuple[int, int], ...], mesh: Mesh
 ) -> tuple[tuple[Axis, ...], tuple[int, ...]] | None:
-    """The axes that pairs of devices move along, and who sends, if it is the same everywhere."""
+    """The axes that pairs of devices move along, and the sources, if all groups agree."""
     ids = mesh.device_ids or tuple(range(mesh.size))
     if not mesh.axes or not {d for pair in pairs for d in pair} <= set(ids):
         return None
@@ -118,9 +118,9 @@ def _moves(
 
 
 def tidy_axes(node: Node, facts: Facts) -> Rewritten:
-    """collective over axes -> without those of size 1, neighbouring parts as one; over none, gone.
+    """collective over axes -> without axes of size 1, neighbouring parts merged; removed over none.
 
-    The axes of an all_reduce come in the order of the mesh.
+    The axes of an all_reduce are put in mesh order.
     """
     groups = axes_of(node.op)
     if groups is None or isinstance(node.op, AllSlice):
@@ -138,7 +138,7 @@ def tidy_axes(node: Node, facts: Facts) -> Rewritten:
 
 
 def _alone(node: Node) -> Rewritten:
-    """What a collective gives to a device that meets with nobody."""
+    """The result of a collective on a group of one device."""
     match node.op:
         case AxisIndex():
             return zeros(INDEX, node)

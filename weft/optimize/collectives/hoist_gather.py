@@ -1,4 +1,4 @@
-"""Take collectives, and other work that is the same in every turn, out of loops."""
+"""Loop-invariant code motion of collectives and other expensive nodes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from weft.optimize.drop_dead import drop_dead
 from weft.varying.facts import Varying, varying
 
 MOST_BYTES = 256 * 1024 * 1024
-_ROUNDS = 8  # loops inside loops: each round takes work out of one more
+_ROUNDS = 8  # nested loops: each run hoists out of one more level
 
 
 def hoist_gather(module: Module, *, most_bytes: int = MOST_BYTES) -> Module:
-    """Do before a loop what every turn of it would do again, as far as memory allows.
+    """Hoist loop-invariant nodes, within a memory limit.
 
-    What is taken out stays alive as long as the loop runs: of all that could be, the results take
-    at most `most_bytes`, those that save the most communication for their size first.
+    Hoisted values stay live for the whole loop: they take at most `most_bytes`, those that save the
+    most communication per byte first.
     """
     for _ in range(_ROUNDS):
         if not any(isinstance(node.op, While) for node in module.nodes()):
@@ -35,7 +35,7 @@ def hoist_gather(module: Module, *, most_bytes: int = MOST_BYTES) -> Module:
 
 
 class _Hoisting(Rebuild):
-    """One rebuild, with what loops repeat put before them."""
+    """One rebuild, with loop-invariant nodes moved before loops."""
 
     def __init__(self, module: Module, most_bytes: int) -> None:
         self.gone: set[Node] = set()
@@ -50,9 +50,9 @@ class _Hoisting(Rebuild):
         super().node(node, out)
 
     def hoist(self, loop: Node, out: list[Node]) -> None:
-        """Emit what a loop repeats, and have its turns read that."""
+        """Emit the invariant nodes of a loop before it; the body reads their results."""
         same = self.repeated(loop)
-        kept = moved(*[value.type for value in captured(loop)])  # what was taken out before
+        kept = moved(*[value.type for value in captured(loop)])  # bytes already hoisted
         chosen = self.chosen([node for node in same if is_worth(node)], self.most_bytes - kept)
         if not chosen:
             return
@@ -73,7 +73,7 @@ class _Hoisting(Rebuild):
                 self.gone.add(node)
 
     def repeated(self, loop: Node) -> list[Node]:
-        """The nodes of a loop's body that give the same in every turn, in order."""
+        """The loop-invariant nodes of a loop's body, in order."""
         body = loop.regions[1]
         changing = {a for a, made in zip(body.args, body.results, strict=True) if a is not made}
         same: list[Node] = []
@@ -89,13 +89,13 @@ class _Hoisting(Rebuild):
         return same
 
     def meets(self, node: Node, loop: Node) -> bool:
-        """Whether all devices that meet in a collective come to the loop together."""
+        """Whether the whole group of a collective enters the loop together."""
         if self._varying is None:
             self._varying = varying(self.old)
         return self._varying.come_together(loop, node.op)
 
     def chosen(self, worth: list[Node], left: int) -> set[Node]:
-        """What fits into so many bytes: the most bytes sent for each byte kept first."""
+        """The nodes that fit into the bytes left, by bytes sent per byte kept."""
         found: set[Node] = set()
         for node in sorted(worth, key=_saved, reverse=True):
             size = moved(*node.types)
@@ -106,7 +106,7 @@ class _Hoisting(Rebuild):
 
 
 def is_worth(node: Node) -> bool:
-    """Whether to do a node once: it communicates, computes much, or leaves little."""
+    """Whether a node is worth hoisting: it communicates, is expensive, or has a small result."""
     if node.op.collective:
         return True
     if node.regions or node.op.control:
@@ -117,14 +117,14 @@ def is_worth(node: Node) -> bool:
 
 
 def _saved(node: Node) -> float:
-    """The bytes that need not be sent in a turn, for each byte kept; 0 if it only computes."""
+    """The bytes saved per iteration and byte kept; 0 without communication."""
     if not node.op.collective:
         return 0.0
     return max(moved(*node.operand_types), moved(*node.types)) / max(1, moved(*node.types))
 
 
 def _needed(same: list[Node], chosen: set[Node]) -> list[Node]:
-    """The chosen nodes and what they need from inside the loop, in order."""
+    """The chosen nodes and the invariant nodes that they depend on, in order."""
     wanted: set[Value] = set()
     found: list[Node] = []
     for node in reversed(same):

@@ -1,4 +1,4 @@
-"""Collectives in the one form that the rules make and look for: over axes, on one operand."""
+"""Constructors of collectives in normal form: over mesh axes, on one operand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.optimize.collectives.facts import Facts, resized
 
 @dataclass(frozen=True, slots=True)
 class CollectiveMaker:
-    """Makes collectives over axes of one mesh; over no axes, each gives its operand back."""
+    """Builds collectives over axes of one mesh; over no axes, each is the identity."""
 
     facts: Facts
     mesh_name: str | Mesh
@@ -32,11 +32,11 @@ class CollectiveMaker:
     loc: Location
 
     def groups(self, axes: Axes) -> MeshAxes:
-        """The devices that differ along axes only."""
+        """The groups along axes."""
         return MeshAxes(self.mesh_name, axes)
 
     def gather(self, value: Value, dim: int, axes: Axes) -> Value:
-        """The pieces of all devices along axes, joined."""
+        """An all_gather along axes."""
         axes = tidy(axes, self.mesh)
         if not axes:
             return value
@@ -46,7 +46,7 @@ class CollectiveMaker:
         return self.facts.make(op, value, loc=self.loc)
 
     def reduce(self, value: Value, axes: Axes, reduction: Combine) -> Value:
-        """The values of all devices along axes, combined."""
+        """An all_reduce along axes."""
         axes = as_set(axes, self.mesh)
         if not axes:
             return value
@@ -55,7 +55,7 @@ class CollectiveMaker:
         return self.facts.make(op, value, regions=(region,), loc=self.loc)
 
     def scatter(self, value: Value, dim: int, axes: Axes, reduction: Combine) -> Value:
-        """The own piece of the values of all devices along axes, combined."""
+        """A reduce_scatter along axes."""
         axes = tidy(axes, self.mesh)
         if not axes:
             return value
@@ -66,14 +66,14 @@ class CollectiveMaker:
         return self.facts.make(op, value, regions=(region,), loc=self.loc)
 
     def exchange(self, value: Value, split: int, join: int, axes: Axes) -> Value:
-        """Piece n along one dim goes to device n, what comes is joined along another."""
+        """An all_to_all along axes: split along one dim, concatenated along another."""
         axes = tidy(axes, self.mesh)
         count = total_size(axes, self.mesh)
         op = AllToAll(split, join, count, self.groups(axes), CHANNEL)
         return self.facts.make(op, value, loc=self.loc)
 
     def slice(self, value: Value, dims: tuple[Axes, ...]) -> Value:
-        """The own piece of a value, split along axes of each dim."""
+        """An all_slice: the own shard, split along axes of each dim."""
         dims = tuple(tidy(axes, self.mesh) for axes in dims)
         if not any(dims):
             return value
@@ -87,7 +87,7 @@ class CollectiveMaker:
         return self.facts.make(op, value, loc=self.loc)
 
     def tiled(self, value: Value, dim: int, count: int) -> Value:
-        """A value again and again along a dim."""
+        """A value tiled along a dim."""
         given = tensor_of(value)
         sizes = given.sizes
         wide = given.with_shape((*sizes[:dim], count, *sizes[dim:]))
@@ -97,12 +97,12 @@ class CollectiveMaker:
         return self.facts.make(Reshape(out), repeated, loc=self.loc)
 
     def repeated(self, value: Value, reduction: Combine, count: int) -> Value | None:
-        """What combining a value with itself so often gives; None if it is not to be said."""
+        """A value combined with itself `count` times; None if there is no exact form."""
         type = tensor_of(value)
         if reduction in IDEMPOTENT or count == 1:
             return value
         is_bool = type.dtype.kind == "bool"
-        if is_bool and reduction in ("add", "mul"):  # or, and
+        if is_bool and reduction in ("add", "mul"):  # idempotent: or, and
             return value
         if reduction != "add":
             return None
@@ -114,11 +114,11 @@ class CollectiveMaker:
 
 
 def _exact(count: int, type: TensorType) -> Array | None:
-    """A number in an element type; None if it does not hold it."""
+    """A number in an element type; None if it is not exact there."""
     held = type.dtype.numpy
     if type.dtype.is_complex or type.dtype.bits < 8:
         return None
-    if type.dtype.is_integer:  # sums wrap around, and so does the product
+    if type.dtype.is_integer:  # integer sums and products wrap alike
         return np.asarray(count % (1 << type.dtype.bits), np.uint64).astype(held)
     factor = np.asarray(count).astype(held)
     return factor if float(factor) == count else None

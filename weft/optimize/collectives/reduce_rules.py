@@ -1,4 +1,4 @@
-"""Rules on all_reduce and reduce_scatter: fewer of them, of less, along fewer axes."""
+"""Rules on all_reduce and reduce_scatter: fewer of them, of fewer bytes, along fewer axes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Plain = tuple[Axes, Combine, CollectiveMaker]
 
 
 def plain(node: Node, facts: Facts, *others: Node) -> Plain | None:
-    """The axes of a reduction on one operand, how it combines, and a maker of others like it."""
+    """The axes of a reduction on one operand, its combining op, and a builder for its mesh."""
     groups = along(node)
     if groups is None:
         return None
@@ -38,7 +38,7 @@ def _keeps_dtype(node: Node) -> bool:
 
 
 def reduce_of_equal(node: Node, facts: Facts) -> Rewritten:
-    """all_reduce(x) -> x * n, when x is equal along the axes; along some, those are left out."""
+    """all_reduce(x) -> x * n, when x is uniform along the axes, or some of them."""
     found = plain(node, facts)
     if found is None:
         return None
@@ -52,7 +52,7 @@ def reduce_of_equal(node: Node, facts: Facts) -> Rewritten:
 
 
 def scatter_of_equal(node: Node, facts: Facts) -> Rewritten:
-    """reduce_scatter(x) -> all_slice(x) * n, when x is equal along the axes."""
+    """reduce_scatter(x) -> all_slice(x) * n, when x is uniform along the axes."""
     found = plain(node, facts)
     if found is None:
         return None
@@ -77,7 +77,7 @@ def reduce_of_reduce(node: Node, facts: Facts) -> Rewritten:
 
 
 def _both(node: Node, inner: Node, facts: Facts, *others: Node) -> tuple[Plain, Plain] | None:
-    """A reduction and that of its operand, if they combine alike, along different axes."""
+    """A reduction and that of its operand, if they combine alike along disjoint axes."""
     outer, first = plain(node, facts, *others), plain(inner, facts)
     if outer is None or first is None or not facts.once(inner.results[0]):
         return None
@@ -101,7 +101,7 @@ def reduce_of_gather(node: Node, facts: Facts) -> Rewritten:
 
 
 def reduce_of_copies(node: Node, facts: Facts) -> Rewritten:
-    """all_reduce(broadcast(x)) -> broadcast(all_reduce(x)), when that is less; so for zeros."""
+    """all_reduce(broadcast(x)) -> broadcast(all_reduce(x)), when smaller; also for zeros."""
     made = node.operands[0].node
     if made is None or made.attrs or not isinstance(made.op, BroadcastInDim | Pad):
         return None
@@ -116,7 +116,7 @@ def reduce_of_copies(node: Node, facts: Facts) -> Rewritten:
 
 
 def _stays(value: Value, reduction: Combine, axes: Axes, maker: CollectiveMaker) -> bool:
-    """Whether combining a scalar of all devices gives the scalar."""
+    """Whether combining a uniform scalar over devices gives the scalar itself."""
     if reduction in IDEMPOTENT:
         return maker.facts.varying.is_equal(value, maker.groups(axes))
     return reduction == "add" and is_zero(value)
@@ -145,7 +145,7 @@ def scatter_of_scatter(node: Node, facts: Facts) -> Rewritten:
 
 
 def scatter_of_reduce(node: Node, facts: Facts) -> Rewritten:
-    """reduce_scatter(all_reduce(x)) -> all_reduce(reduce_scatter(x)): the piece is less to send."""
+    """reduce_scatter(all_reduce(x)) -> all_reduce(reduce_scatter(x)): the shard is smaller."""
     inner = source(node.operands[0], AllReduce)
     found = None if inner is None else _both(node, inner, facts)
     if inner is None or found is None:
@@ -156,7 +156,7 @@ def scatter_of_reduce(node: Node, facts: Facts) -> Rewritten:
     return (first[2].reduce(piece, *first[:2]),)
 
 
-# Readers of sums
+# Users of sums
 
 
 def sum_of_sums(node: Node, facts: Facts) -> Rewritten:
@@ -180,7 +180,7 @@ def sum_of_sums(node: Node, facts: Facts) -> Rewritten:
 
 
 def fresh(node: Node) -> Region:
-    """A region like that of a reduction, for another one."""
+    """A copy of a reduction's region, for another reduction."""
     reduction = combining(node)
     assert reduction is not None
     return combiner(reduction, tensor_of(node.operands[0]))

@@ -1,4 +1,4 @@
-"""Gather again near a late use, rather than keep a gathered value alive where memory is short."""
+"""Rematerialization of gathers: gather again near a late use where memory is short."""
 
 from __future__ import annotations
 
@@ -20,18 +20,23 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.shape import Reshape, Transpose
 from weft.ops.slicing import Slice
 
-# Says which time a gather is done again, so that it is not merged with another one.
+# The number of a repeated gather, so that CSE does not merge it with another one.
 AGAIN = "weft.rematerialized"
-_CHEAP = (Reshape, Transpose, Convert, Slice)  # done again with the gather that they read
+_CHEAP = (
+    Reshape,
+    Transpose,
+    Convert,
+    Slice,
+)  # ops repeated together with the gather that they read
 _LONGEST = 4
 
 
 def rematerialize_gather(
     module: Module, *, machine: Machine | None = None, limit: int | None = None
 ) -> Module:
-    """Cut the lives of gathered values where more than `limit` bytes are alive, by gathering again.
+    """Cut the live ranges of gathered values where more than `limit` bytes are live.
 
-    The limit is the machine's memory, if it is not given. Arguments count as alive all the time.
+    The default limit is the machine's memory. Arguments count as live throughout.
     """
     most = limit if limit is not None else machine.memory if machine is not None else None
     if most is None or not any(isinstance(node.op, AllGather) for node in module.nodes()):
@@ -47,7 +52,7 @@ def rematerialize_gather(
 
 
 def peaks(module: Module) -> dict[str, int]:
-    """The most bytes that are alive at once in each function, in those that it calls included."""
+    """The peak of live bytes of each function, callees included."""
     found: dict[str, int] = {}
     for function in _inner_first(module):
         found[function.name] = LiveRanges(function.body, found).peak
@@ -55,7 +60,7 @@ def peaks(module: Module) -> dict[str, int]:
 
 
 def _inner_first(module: Module) -> list[Function]:
-    """Functions after those that they call."""
+    """Functions in post-order: callees first."""
     order: dict[str, Function] = {}
 
     def visit(function: Function, path: tuple[str, ...]) -> None:
@@ -74,15 +79,15 @@ def _inner_first(module: Module) -> list[Function]:
 
 @dataclass(eq=False)
 class LiveRange:
-    """A value of a region from the node that makes it to the last that reads it."""
+    """The live range of a value in a region, from its definition to its last use."""
 
     value: Value
     born: int
-    uses: list[int]  # the places of the nodes that read it, in order
+    uses: list[int]  # the positions of its uses, in order
 
     @property
     def end(self) -> int:
-        """The place of the last node that reads it."""
+        """The position of its last use."""
         return self.uses[-1] if self.uses else self.born
 
     @property
@@ -93,14 +98,14 @@ class LiveRange:
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """A value that is made again before a place, from what a gather read."""
+    """A value that is recomputed before a position, from the operand of a gather."""
 
     value: Value
     place: int
 
 
 class LiveRanges:
-    """How long the values of a region live, and the bytes that are alive at each node."""
+    """The live ranges of a region, and the live bytes at each node."""
 
     def __init__(self, region: Region, peaks: dict[str, int]) -> None:
         self.count = len(region.nodes)
@@ -128,11 +133,11 @@ class LiveRanges:
 
     @property
     def peak(self) -> int:
-        """The most bytes that are alive at once."""
+        """The peak of live bytes."""
         return int(self.alive.max())
 
     def cut_until(self, most: int) -> list[Recomputation]:
-        """Cuts that bring the peak down to so many bytes, or as far as they can."""
+        """Cuts that bring the peak down to `most` bytes, or as far as possible."""
         ready = [life for life in self.of.values() if source_of(life.value) is not None]
         cuts: list[Recomputation] = []
         while ready and self.peak > most:
@@ -145,7 +150,7 @@ class LiveRanges:
         return cuts
 
     def cut_at(self, place: int, most: int, ready: list[LiveRange]) -> list[LiveRange]:
-        """Cut what lives on beyond a place, the largest first, until no more is alive there."""
+        """Cut live ranges across a position, largest first, until at most `most` bytes are live."""
         found: list[LiveRange] = []
         across = [life for life in ready if life.born < place < life.end]
         for life in sorted(across, key=lambda life: self.gain(life, place), reverse=True):
@@ -154,13 +159,13 @@ class LiveRanges:
             if self.gain(life, place)[0] <= 0:
                 continue
             after = self.without(life, place)
-            if after.max() <= self.peak:  # else what is kept for it is kept where that is worse
+            if after.max() <= self.peak:  # else its source would extend the peak elsewhere
                 self.alive = after
                 found.append(self.cut(life, place))
         return found
 
     def gain(self, life: LiveRange, place: int) -> tuple[int, int]:
-        """The bytes that a cut frees at a place, and for how long; nothing if it is read there."""
+        """The bytes that a cut frees at a position, and for how long; none if it is used there."""
         if not life.born < place < life.end or place in life.uses:
             return 0, 0
         before, after = _around(life, place)
@@ -169,7 +174,7 @@ class LiveRanges:
         return life.size - longer, after - before
 
     def without(self, life: LiveRange, place: int) -> npt.NDArray[np.int64]:
-        """The bytes alive at each node once a life is cut at a place."""
+        """The live bytes at each node after a cut at a position."""
         before, after = _around(life, place)
         alive = self.alive.copy()
         alive[before + 1 : after] -= life.size
@@ -180,7 +185,7 @@ class LiveRanges:
         return alive
 
     def cut(self, life: LiveRange, place: int) -> LiveRange:
-        """End a life before a place; what is left of it begins at the next use."""
+        """End a live range before a position; the rest begins at the next use."""
         before, after = _around(life, place)
         late = LiveRange(life.value, after, [n for n in life.uses if n >= after])
         life.uses = [n for n in life.uses if n <= before]
@@ -191,7 +196,7 @@ class LiveRanges:
 
 
 def between(value: Value) -> int:
-    """The bytes of what is made between a gather and a value that comes from it."""
+    """The bytes of the intermediate values between a gather and a value computed from it."""
     found = 0
     while value.node is not None and not isinstance(value.node.op, AllGather):
         (value,) = value.node.operands
@@ -200,13 +205,13 @@ def between(value: Value) -> int:
 
 
 def _around(life: LiveRange, place: int) -> tuple[int, int]:
-    """The last use before a place, or the birth, and the first one after it."""
+    """The last use (or the definition) before a position, and the first one after it."""
     before = max([n for n in life.uses if n < place], default=life.born)
     return before, min(n for n in life.uses if n > place)
 
 
 def source_of(value: Value) -> Value | None:
-    """What must be kept to make a value again: the operand of the gather that it comes from."""
+    """The value that recomputation needs: the operand of the gather."""
     for _ in range(_LONGEST):
         node = value.node
         if node is None or node.attrs:
@@ -221,7 +226,7 @@ def source_of(value: Value) -> Value | None:
 
 
 class _Cutting(Rebuild):
-    """One rebuild, with values made again where lives were cut."""
+    """One rebuild, with values recomputed where live ranges were cut."""
 
     def __init__(self, module: Module, plans: dict[Region, list[Recomputation]]) -> None:
         super().__init__(module, ())
@@ -235,7 +240,7 @@ class _Cutting(Rebuild):
         places: dict[int, list[Value]] = {}
         for cut in cuts:
             places.setdefault(cut.place, []).append(cut.value)
-        first: dict[Value, Value] = {}  # what the values of this region were before any cut
+        first: dict[Value, Value] = {}  # the values of this region before any cut
         out: list[Node] = []
         for place, node in enumerate([*region.nodes, None]):
             for value in places.get(place, ()):
@@ -247,7 +252,7 @@ class _Cutting(Rebuild):
         return Region(region.args, out, results, region.loc, region.arg_locs)
 
     def again(self, value: Value, first: dict[Value, Value], out: list[Node]) -> Value:
-        """The value, gathered once more."""
+        """The recomputed value."""
         node = value.node
         assert node is not None
         if isinstance(node.op, AllGather):

@@ -1,4 +1,4 @@
-"""Rings: a product in parts, one for each device, whose pieces go round while it is computed."""
+"""Rings: a product in steps, whose shards rotate along a ring of devices meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The devices along axes, and the nodes of a product that goes round among them."""
+    """The devices along axes, and the nodes of a product on their ring."""
 
     axes: MeshAxes
     count: int
@@ -32,7 +32,7 @@ class Ring:
     nodes: list[Node] = field(default_factory=list)
 
     def at(self, loc: Location) -> Ring:
-        """The same ring for work that comes from a second place, too."""
+        """The same ring with a further source location."""
         return replace(self, loc=fuse(self.loc, loc), nodes=[])
 
     def started(self) -> Ring:
@@ -40,7 +40,7 @@ class Ring:
         return replace(self, nodes=[])
 
     def add(self, op: Op, *operands: Value, attrs: Attrs = ()) -> Value:
-        """One more node."""
+        """Append a node."""
         self.nodes.append(apply(op, *operands, attrs=attrs, loc=self.loc))
         return self.nodes[-1].results[0]
 
@@ -49,11 +49,11 @@ class Ring:
         return self.add(Constant(Dense(np.asarray(value, np.int32))))
 
     def own_index(self) -> Value:
-        """Where the device stands in the ring."""
+        """The device's index in the ring."""
         return self.add(AxisIndex(self.axes))
 
     def index_on(self, own: Value, places: int) -> Value:
-        """The device that is so many places on."""
+        """The index of the device `places` further on."""
         if places % self.count == 0:
             return own
         return self.add(
@@ -61,25 +61,25 @@ class Ring:
         )
 
     def moved(self, value: Value, places: int) -> Value:
-        """What the device that is so many places on has."""
+        """The value of the device `places` further on."""
         sources = tuple((n + places) % self.count for n in range(self.count))
         return self.add(PermuteAlongAxes(self.axes, sources), value)
 
     def starts(self, index: Value, size: int, dim: int, rank: int) -> list[Value]:
-        """Where the piece of that index begins, dim by dim."""
+        """The start of the shard of that index, dim by dim."""
         begin = index if size == 1 else self.add(Multiply(), index, self.number(size))
         zero = self.number(0) if rank > 1 else begin
         return [begin if d == dim else zero for d in range(rank)]
 
     def piece(self, value: Value, index: Value, dim: int, size: int) -> Value:
-        """The piece of that index of a value."""
+        """The shard of that index of a value."""
         type = value.type
         assert isinstance(type, TensorType)
         sizes = tuple(size if d == dim else s for d, s in enumerate(type.sizes))
         return self.add(DynamicSlice(sizes), value, *self.starts(index, size, dim, type.rank))
 
     def put(self, whole: Value, piece: Value, index: Value, dim: int) -> Value:
-        """A value with the piece of that index written over."""
+        """A value with the shard of that index overwritten."""
         type = piece.type
         assert isinstance(type, TensorType)
         starts = self.starts(index, type.sizes[dim], dim, type.rank)
@@ -93,16 +93,16 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class ProductDim:
-    """A dim of one operand of a product: where the other operand and the result have it."""
+    """A dim of one operand of a product, and its counterparts in the other operand and result."""
 
     other: int | None  # None if only this operand has it
-    result: int | None  # None if it is summed over
+    result: int | None  # None if it is contracted
 
 
 def dim_of(
     dot: DotGeneral, operands: tuple[TensorType, TensorType], side: int, dim: int
 ) -> ProductDim:
-    """Where else a dim of an operand appears."""
+    """The counterparts of a dim of an operand."""
     dims = dot.dot_dimension_numbers
     for position, pair in enumerate(dims.batch):
         if pair[side] == dim:
@@ -119,7 +119,7 @@ def dim_of(
 def gathered_product(
     ring: Ring, dot: Node, gather: Node, side: int, lhs: Value, rhs: Value
 ) -> None:
-    """dot(all_gather(x), w), where `lhs` or `rhs` is x: each piece of x is used as it goes by."""
+    """dot(all_gather(x), w), where `lhs` or `rhs` is x: each shard of x is used as it passes."""
     op, joined = dot.op, gather.op
     assert isinstance(op, DotGeneral) and isinstance(joined, AllGather)
     whole = _types(dot)
@@ -151,7 +151,7 @@ def gathered_product(
 
 
 def scattered_product(ring: Ring, dot: Node, scatter: Node, lhs: Value, rhs: Value) -> None:
-    """reduce_scatter(dot(x, w)): sums go round, and each device adds its part of them."""
+    """reduce_scatter(dot(x, w)): partial sums rotate, and each device adds its term."""
     op, split = dot.op, scatter.op
     assert isinstance(op, DotGeneral) and isinstance(split, ReduceScatter)
     dim = split.scatter_dimension
@@ -181,7 +181,7 @@ def _types(dot: Node) -> tuple[TensorType, TensorType]:
 def _dims_of_result(
     dot: DotGeneral, operands: tuple[TensorType, TensorType], dim: int
 ) -> tuple[int | None, int | None]:
-    """Which dim of each operand a dim of the result is."""
+    """The dim of each operand for a dim of the result."""
     found: list[int | None] = [None, None]
     for side, type in enumerate(operands):
         for d in range(type.rank):
@@ -195,5 +195,5 @@ def _part_type(out: TensorType, dim: int | None, size: int) -> TensorType:
 
 
 def _sum_type(dtype: DType) -> DType:
-    """The type in which parts are summed: rounding each to 16 bits would lose what a dot keeps."""
+    """The accumulation type of partial products: 16 bits would round after every step."""
     return F32 if dtype.is_float and dtype.bits < F32.bits else dtype

@@ -1,4 +1,4 @@
-"""Rules on all_slice: a device takes its own piece as early as it can."""
+"""Rules on all_slice: a device slices its own shard as early as possible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.optimize.collectives.normal_form import CollectiveMaker
 
 
 def split_of(op: object) -> DimAxes:
-    """The axes that an all_slice splits each dim along."""
+    """The axes of each dim of an all_slice."""
     assert isinstance(op, AllSlice)
     return tuple([dim.axes for dim in op.pieces.dims])
 
@@ -51,9 +51,9 @@ def slice_of_slice(node: Node, facts: Facts) -> Rewritten:
 
 
 def slice_of_gather(node: Node, facts: Facts) -> Rewritten:
-    """all_slice(all_gather(x)) -> x, all_slice(x), all_to_all(x) or a smaller gather of a piece.
+    """all_slice(all_gather(x)) -> x, all_slice(x), all_to_all(x) or a smaller gather of a shard.
 
-    Where a collective is left, the gather must be read by this slice only.
+    If a collective remains, this slice must be the only use of the gather.
     """
     inner = source(node.operands[0], AllGather)
     if inner is None:
@@ -83,8 +83,8 @@ def slice_of_gather(node: Node, facts: Facts) -> Rewritten:
 def slice_of_reduce(node: Node, facts: Facts) -> Rewritten:
     """all_slice(all_reduce(x)) -> reduce_scatter(x), when only slices read the sum.
 
-    Axes that are not reduced over are sliced along first, those that are become reduce_scatters,
-    and what is left is reduced last, on the piece.
+    Axes that are not reduced over are sliced first, those that are become reduce_scatters, and the
+    remaining ones are reduced last, on the shard.
     """
     inner = source(node.operands[0], AllReduce)
     if inner is None or not _few_slices(inner.results[0], facts):
@@ -129,7 +129,7 @@ def _ordered(split: DimAxes, reduced: Axes, mesh: Mesh) -> list[tuple[Axes, Axes
 def slice_of_scatter(node: Node, facts: Facts) -> Rewritten:
     """all_slice(reduce_scatter(x)) -> reduce_scatter(all_slice(x)), when along other axes and dims.
 
-    Less is sent; the scattered sum must be read by this slice only.
+    Fewer bytes are sent; this slice must be the only use of the scattered sum.
     """
     inner = source(node.operands[0], ReduceScatter)
     if inner is None or not _only_this(inner.results[0], node, facts):
@@ -211,13 +211,13 @@ def _flat(split: DimAxes) -> Axes:
 
 
 def _only_this(value: Value, node: Node, facts: Facts) -> bool:
-    """Whether nothing but slices like this one read a value."""
+    """Whether all uses of a value are slices like this one."""
     found = facts.readers.get(value)
     return not found or all(op is node.op for op in found)
 
 
 def _few_slices(value: Value, facts: Facts) -> bool:
-    """Whether nothing but slices read a value, and so few that scattering costs no more."""
+    """Whether all uses of a value are slices, few enough that scattering costs no more."""
     found = facts.readers.get(value)
     if not found:
         return True

@@ -1,1 +1,1 @@
-"""Passes on time: asynchronous pairs, their streams, and the order of nodes."""
+"""Scheduling passes: asynchronous pairs, their streams, and the order of nodes."""

@@ -13,7 +13,7 @@ from weft.ir.names import STREAM
 from weft.ir.rebuild import Rebuild
 from weft.ops.control import AsyncStart, stream_of
 
-# What a program says of a stream in the words of XLA, among its frontend attributes.
+# XLA's frontend attributes for streams.
 _ANNOTATION = re.compile(r'\b_xla_stream_annotation\s*=\s*"(\d+)"')
 
 
@@ -22,9 +22,9 @@ def assign_streams(
 ) -> Module:
     """Mark every async_start with `weft.stream`.
 
-    An annotation of the program comes first; then each communication domain (the axes that meet)
-    has a stream, as far as there are any; all else that is asynchronous takes the compute streams
-    in turn. What carries no mark runs on the stream compute.0.
+    The program's annotations take precedence; then each communication domain (its mesh axes) has a
+    stream, as far as there are any; other asynchronous work uses the compute streams round-robin.
+    Nodes without a mark run on the stream compute.0.
     """
     for what, count in (("compute", compute_streams), ("communication", communication_streams)):
         if count < 1:
@@ -34,7 +34,7 @@ def assign_streams(
 
 
 class _Assigning(Rebuild):
-    """One rebuild: the domains seen so far, and whose turn it is."""
+    """One rebuild: the domains seen so far, and the next compute stream."""
 
     def __init__(self, module: Module, compute: int, communication: int) -> None:
         super().__init__(module, ())
@@ -53,14 +53,14 @@ class _Assigning(Rebuild):
         return Node(made.op, made.operands, made.types, made.regions, attrs, made.loc)
 
     def marked(self, start: Node) -> Attrs:
-        """The attributes of a start, its stream among them."""
+        """The attributes of a start with its stream."""
         if stream_of(start.attrs) is not None:
             return start.attrs
         stream = _annotated(start) or self.stream(start.regions[0].nodes[0])
         return tuple(sorted((*start.attrs, (STREAM, STRING.write(stream)))))
 
     def stream(self, held: Node) -> str:
-        """The stream of what a start holds, where the program says nothing."""
+        """The stream of a start's op without an annotation."""
         if type(held.op) in KINDS:
             domain = self.domains.setdefault(groups_of(held.op), len(self.domains))
             return f"communication.{domain % self.communication}"
@@ -70,7 +70,7 @@ class _Assigning(Rebuild):
 
 
 def _annotated(start: Node) -> str | None:
-    """The stream that the program asks for, on the start or on what it holds."""
+    """The program's stream annotation, on the start or on its op."""
     held = start.regions[0].nodes
     for attrs in (start.attrs, *[node.attrs for node in held]):
         for name, text in attrs:

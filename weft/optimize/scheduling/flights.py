@@ -1,4 +1,4 @@
-"""What is in flight between an asynchronous start and its done, and for how long."""
+"""In-flight operations between an asynchronous start and its done, and their durations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from weft.ir.types import Type
 from weft.ops.control import AsyncDone, AsyncStart, stream_of
 from weft.optimize.scheduling.lifetimes import leaves, stored
 
-_MARGIN = 1.1  # times the predicted travel, to begin that much earlier
+_MARGIN = 1.1  # safety factor on the predicted transfer time, for an earlier start
 
 
 @dataclass(slots=True)
 class Flights:
-    """The starts and dones of a region by the numbers of their nodes, and what each node costs."""
+    """The starts and dones of a region by node number, and the cost of each node."""
 
     done_of: dict[int, int]
     start_of: dict[int, int]
@@ -26,7 +26,7 @@ class Flights:
 
     @classmethod
     def of(cls, nodes: list[Node], costs: Costs) -> Flights | None:
-        """What flies in a list of nodes; None if nothing does, or if a future goes elsewhere."""
+        """The flights of a list of nodes; None if there are none, or if a future escapes."""
         starts = {n.results[0]: i for i, n in enumerate(nodes) if isinstance(n.op, AsyncStart)}
         if not starts:
             return None
@@ -50,7 +50,7 @@ class Flights:
         )
 
     def due(self, clock: list[float], first_use: dict[int, int]) -> dict[int, float]:
-        """When each start should be issued: in time for its first use, one after another."""
+        """The latest issue time of each start before its first use, transfers being serial."""
         found: dict[int, float] = {}
         free: dict[str, float] = {}
         for start in sorted(self.done_of, key=lambda s: (-first_use[s], -s)):
@@ -61,5 +61,5 @@ class Flights:
 
 
 def bytes_of(types: tuple[Type, ...]) -> int:
-    """The bytes that values of these types take."""
+    """The bytes of values of these types."""
     return sum(aligned(stored(leaf)) for type in types for leaf in leaves(type))

@@ -1,4 +1,4 @@
-"""How large values are, how long they are in use, and how many bytes that makes at once."""
+"""Sizes and live ranges of values, and an estimate of peak memory."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from weft.ops.shape import BitcastConvert, Constant, Reshape
 from weft.ops.slicing import DynamicUpdateSlice
 
 _RENAMED = (Reshape, BitcastConvert, OptimizationBarrier, Annotation)
-_ALIASES = (*_RENAMED, Tuple, GetTupleElement, AsyncDone)  # results have their operands' memory
+_ALIASES = (*_RENAMED, Tuple, GetTupleElement, AsyncDone)  # results alias their operands
 _ONE_BY_ONE = (DynamicUpdateSlice, Scatter, While)  # result n may have the memory of operand n
 
 
 def stored(type: TensorType) -> int:
-    """The bytes that a tensor takes in memory, where a boolean takes a whole one."""
+    """The bytes of a tensor in memory; a boolean takes a byte."""
     return type.size if type.dtype.kind == "bool" else type.nbytes
 
 
@@ -47,9 +47,9 @@ def leaves(type: Type) -> list[TensorType]:
 
 
 def last_uses(region: Region) -> dict[Value, int]:
-    """The last node that reads each value, itself or in its regions; results are read at the end.
+    """The last use of each value, by a node or its regions; results are used at the end.
 
-    What an asynchronous start reads is in use until its done.
+    Operands of an asynchronous start are live until its done.
     """
     last = last_reads(region)
     last.update(dict.fromkeys(region.results, len(region.nodes)))
@@ -62,11 +62,11 @@ def last_uses(region: Region) -> dict[Value, int]:
 
 
 def live_bytes(module: Module, function: str) -> int:
-    """An estimate of the most bytes that a function holds at once, node by node.
+    """An estimate of a function's peak of live bytes, node by node.
 
-    What is only renamed shares memory; element by element, in an update of a slice and from round
-    to round of a loop, a result takes the memory of an operand that nothing reads again. Tile plans
-    the memory, when it knows which nodes become one kernel; a pass before that asks this.
+    Aliases share memory; elementwise ops, updates of slices and loop iterations reuse the memory of
+    operands that die there. Tile plans the actual memory, once nodes are fused into kernels; passes
+    before that use this estimate.
     """
     main = module.function(function)
     attrs = main.arg_attrs or ((),) * len(main.body.args)
@@ -75,7 +75,7 @@ def live_bytes(module: Module, function: str) -> int:
 
 
 class _Live:
-    """Counts live bytes, of functions that are called once."""
+    """Counts live bytes; each called function once."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -84,13 +84,13 @@ class _Live:
     def most(
         self, region: Region, kept: Collection[Value] = (), outside: Collection[Value] = ()
     ) -> int:
-        """The most bytes at once, but for values that are outside; `kept` ones stay to the end."""
+        """The peak of live bytes without `outside` values; `kept` ones live to the end."""
         end, last = len(region.nodes), last_uses(region)
         for node in reversed(region.nodes):
             if isinstance(node.op, _ALIASES):
                 until = max([last.get(value, -1) for value in node.results])
                 last.update({v: max(last[v], until) for v in node.operands})
-        home: dict[Value, Value] = {}  # whose memory a value has
+        home: dict[Value, Value] = {}  # the value whose memory a value shares
         spans: dict[Value, list[int]] = {}  # size, begin and end
         inner: list[Span] = []
         for value in region.args:
@@ -113,19 +113,19 @@ class _Live:
     def overwrite(
         self, node: Node, at: int, home: dict[Value, Value], spans: dict[Value, list[int]]
     ) -> None:
-        """End the operands whose memory results take before these begin."""
+        """End the live ranges of operands whose memory the results reuse."""
         one_by_one = isinstance(node.op, _ONE_BY_ONE)
         if not one_by_one and not node.op.elementwise:
             return
         for n, value in enumerate(node.results):
             for operand in node.operands[n : n + 1] if one_by_one else node.operands:
                 span = spans.get(home.get(operand, operand))
-                if span is not None and span[2] == at and _same_room(operand.type, value.type):
+                if span is not None and span[2] == at and _same_size(operand.type, value.type):
                     span[2] = at - 1
                     break
 
     def inside(self, node: Node) -> int:
-        """What the regions of a node, or what it calls, need beyond its operands and results."""
+        """The bytes that a node's regions or callees need beyond its operands and results."""
         match node.op:
             case While():
                 test, body = node.regions
@@ -133,7 +133,7 @@ class _Live:
                 return max(self.beyond(test), self.most(body) - carried)
             case Call(callee=name) | Composite(decomposition=name):
                 if name not in self.called:
-                    self.called[name] = 0  # of one that calls itself, which is refused later
+                    self.called[name] = 0  # recursion, which is refused later
                     self.called[name] = self.beyond(self.module.function(name).body)
                 return self.called[name]
             case If() | Case() | Computation():
@@ -141,7 +141,7 @@ class _Live:
         return 0
 
     def beyond(self, region: Region) -> int:
-        """What a region needs beyond what it is given and gives."""
+        """The bytes that a region needs beyond its arguments and results."""
         return self.most(region, outside={*region.args, *region.results})
 
 
@@ -149,8 +149,8 @@ def _size(value: Value) -> int:
     return sum([stored(leaf) for leaf in leaves(value.type)])
 
 
-def _same_room(given: Type, made: Type) -> bool:
-    """Whether elements of one type can be replaced by those of another, one by one."""
+def _same_size(given: Type, made: Type) -> bool:
+    """Whether elements of one type can overwrite those of another in place."""
     return (
         isinstance(given, TensorType)
         and isinstance(made, TensorType)

@@ -1,4 +1,4 @@
-"""A new order for the nodes of a region in which things are in flight."""
+"""List scheduling of a region with asynchronous operations."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from weft.ir.purity import is_pure
 from weft.ir.reading import read_inside
 from weft.optimize.scheduling.flights import Flights, bytes_of
 
-_TRIED = 16  # nodes that are looked at to fill a wait
+_TRIED = 16  # lookahead: nodes considered to fill a wait
 
 
 def order_region(nodes: list[Node], flights: Flights, spare: int, pure: set[str]) -> list[Node]:
-    """The nodes in an order that hides what is in flight, with at most so many bytes added."""
+    """The nodes in an order that hides transfers, with at most `spare` more live bytes."""
     ordering = _Ordering(nodes, flights, spare, pure)
     ordering.run()
-    assert len(ordering.out) == len(nodes), "every node keeps a place"
+    assert len(ordering.out) == len(nodes), "every node is scheduled"
     return [nodes[index] for index in ordering.out]
 
 
 def dependencies(nodes: list[Node], pure: set[str]) -> list[list[int]]:
-    """For every node, those that must stand before it: what it reads, and earlier effects."""
+    """For every node, its predecessors: definitions of its operands, and earlier effects."""
     producer: dict[Value, int] = {}
     before: list[list[int]] = []
     effect: int | None = None
-    known: dict[Op, bool] = {}  # whether an op without regions has no effect
+    known: dict[Op, bool] = {}  # purity of ops without regions
     for index, node in enumerate(nodes):
         read = node.operands
         if node.regions:
@@ -49,10 +49,11 @@ def dependencies(nodes: list[Node], pure: set[str]) -> list[list[int]]:
 
 
 class _Ordering:
-    """One run over a region: a clock, the order so far, and what may come next.
+    """One run over a region: a clock, the schedule so far, and the ready nodes.
 
-    `front` is the first node in the old order that has no place yet. Nodes with larger numbers that
-    have one are ahead of it; the bytes that they hold are `extra` to what the old order needs.
+    `front` is the first node in the old order that is not scheduled yet. Scheduled nodes with
+    larger numbers are ahead of it; the bytes that they hold are `extra` to the needs of the old
+    order.
     """
 
     def __init__(self, nodes: list[Node], flights: Flights, spare: int, pure: set[str]) -> None:
@@ -69,25 +70,27 @@ class _Ordering:
         self.out: list[int] = []
         self.front = 0
         self.now = 0.0
-        self.lands: dict[int, float] = {}  # when what a start has issued is there
-        self.free: dict[str, float] = {}  # when a stream has nothing more to do
-        self.ready: list[int] = []  # nodes that could come next, by number; placed ones among them
+        self.lands: dict[int, float] = {}  # completion times of issued starts
+        self.free: dict[str, float] = {}  # the time at which each stream is idle
+        self.ready: list[int] = []  # ready nodes by number, some of them already scheduled
         self.extra = 0
         self.ahead: dict[int, int] = {}  # bytes of nodes ahead of the front
         self.operands: dict[int, int] = {}  # bytes that a start keeps longer than the old order
-        # When a node begins in the old order if nothing is waited for.
+        # Start times of nodes in the old order without waits.
         work = [0.0 if i in flights.done_of else t for i, t in enumerate(flights.seconds)]
         self.clock = [0.0, *accumulate(work)]
         self.due = flights.due(self.clock, self.first_uses())
-        # Starts that could be issued, by stream and by when they are due.
+        # Ready starts, by stream and due time.
         self.waiting: dict[str, list[tuple[float, int]]] = {}
-        self.landing: list[tuple[float, int]] = []  # dones that another start reads, by when there
+        self.landing: list[
+            tuple[float, int]
+        ] = []  # dones that another start reads, by completion time
         for index, count in enumerate(self.missing):
             if count == 0:
                 self.unlock(index)
 
     def first_uses(self) -> dict[int, int]:
-        """For every start, the first node that reads what it brings; the end if none does."""
+        """For every start, the first use of its done's results; the end if none."""
         end = len(self.nodes)
         return {
             start: min(self.after[done], default=end)
@@ -95,7 +98,7 @@ class _Ordering:
         }
 
     def run(self) -> None:
-        """Place every node."""
+        """Schedule every node."""
         for index in range(len(self.nodes)):
             self.front = index
             self.extra -= self.ahead.pop(index, 0)
@@ -105,13 +108,13 @@ class _Ordering:
             elif index not in self.flights.start_of and not self.placed[index]:
                 self.issue_due()
                 self.fetch(index)
-                if not self.placed[index]:  # it may have filled a wait for another
+                if not self.placed[index]:  # it may have been scheduled to fill a wait
                     self.place(index)
         for done in self.flights.done_of.values():
             self.finish(done)
 
     def place(self, index: int) -> None:
-        """Let a node that is neither a start nor a done come next."""
+        """Schedule a node that is neither a start nor a done."""
         self.placed[index] = True
         self.out.append(index)
         self.now += self.flights.seconds[index]
@@ -121,14 +124,14 @@ class _Ordering:
         self.release(index)
 
     def release(self, index: int) -> None:
-        """What waited for a node may have nothing left to wait for."""
+        """Unlock successors whose predecessors are all scheduled."""
         for other in self.after[index]:
             self.missing[other] -= 1
             if self.missing[other] == 0:
                 self.unlock(other)
 
     def unlock(self, index: int) -> None:
-        """A node could come next."""
+        """Mark a node as ready."""
         if index in self.flights.done_of:
             waiting = self.waiting.setdefault(self.flights.stream[index], [])
             heapq.heappush(waiting, (self.due[index], index))
@@ -138,7 +141,7 @@ class _Ordering:
     # Starts
 
     def issue_due(self) -> None:
-        """Issue the starts whose time has come, as far as there is room."""
+        """Issue the starts that are due, as far as memory allows."""
         while self.landing and self.landing[0][0] <= self.now:
             self.finish(heapq.heappop(self.landing)[1])
         ends = self.clock[min(self.front + 1, len(self.nodes))]  # due while the next node runs
@@ -152,16 +155,16 @@ class _Ordering:
                     self.issue(start)
 
     def may_issue(self, start: int, stream: str) -> bool:
-        """Whether a start ahead of the front has room, and a stream that will soon be free."""
+        """Whether memory allows a start ahead of the front, and its stream is free soon."""
         if start <= self.front:
             return True
         backlog = self.free.get(stream, 0.0) - self.now
-        if backlog > self.flights.seconds[self.front]:  # there is time after the next node
+        if backlog > self.flights.seconds[self.front]:  # it can be issued after the next node
             return False
         return self.extra + bytes_of(self.nodes[start].types) <= self.spare
 
     def issue(self, start: int) -> None:
-        """Begin what a start begins."""
+        """Issue a start."""
         self.placed[start] = True
         self.out.append(start)
         stream = self.flights.stream[start]
@@ -177,7 +180,7 @@ class _Ordering:
         self.release(start)
 
     def pass_start(self, start: int) -> None:
-        """The front goes by a start: it is issued unless that can wait, its done where it must."""
+        """Advance the front past a start, which is issued now unless it can be later."""
         done = self.flights.done_of[start]
         if self.placed[done]:
             return
@@ -189,7 +192,7 @@ class _Ordering:
                 self.fetch(start)
                 if not self.placed[start]:
                     self.issue(start)
-        if room:  # what it reads stays longer than it did
+        if room:  # its operands stay live longer than before
             self.operands[start] = operands
             self.extra += operands
         else:
@@ -198,7 +201,7 @@ class _Ordering:
     # Dones
 
     def fetch(self, index: int) -> None:
-        """Have everything that a node waits for; fill the time until it is there."""
+        """Complete the dones that a node depends on; fill the waiting time."""
         missing = [i for i in self.before[index] if not self.placed[i]]
         for done in missing:
             self.begin(done)
@@ -209,7 +212,7 @@ class _Ordering:
             self.issue_due()
 
     def begin(self, done: int) -> None:
-        """Issue the start of a done, and before it whatever that reads."""
+        """Issue the start of a done, after everything that it depends on."""
         path = [done]
         while path:
             start = self.flights.start_of[path[-1]]
@@ -226,7 +229,7 @@ class _Ordering:
             self.issue(start)
 
     def fill(self, until: float) -> None:
-        """Place later nodes that are ready while something is waited for."""
+        """Schedule later ready nodes during a wait."""
         passed: list[int] = []
         while self.now < until and self.ready and len(passed) < _TRIED:
             index = heapq.heappop(self.ready)
@@ -241,7 +244,7 @@ class _Ordering:
             heapq.heappush(self.ready, index)
 
     def finish(self, done: int) -> None:
-        """Wait for what a start has begun."""
+        """Schedule a done, and wait for its start."""
         if self.placed[done]:
             return
         start = self.flights.start_of[done]

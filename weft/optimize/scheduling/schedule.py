@@ -1,4 +1,4 @@
-"""Schedule: starts early, dones late, and work of the program's own order in between."""
+"""Latency hiding: starts early, dones late, and the program's own order in between."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from weft.optimize.scheduling.order_region import order_region
 
 
 def schedule(module: Module, machine: Machine = HOST) -> Module:
-    """Reorder the nodes of every region so that what travels overlaps with what is computed.
+    """Reorder the nodes of every region so that communication overlaps with computation.
 
-    The order of the program is kept but for three things: a start moves up until its travel is
-    hidden behind the work before its first use, a done moves down to that use, and where a value
-    would still be waited for, later work that is ready fills the time. Nothing moves that would
-    need more memory than the machine has; effects stay in order.
+    The program's order is kept with three exceptions: a start moves up until its transfer is hidden
+    behind the work before its first use, a done moves down to that use, and a remaining wait is
+    filled with later work that is ready. No move exceeds the machine's memory; effects keep their
+    order.
     """
     if not any(isinstance(node.op, AsyncStart) for node in module.nodes()):
         return module
@@ -30,14 +30,14 @@ def schedule(module: Module, machine: Machine = HOST) -> Module:
         spare = max(0, machine.memory - before) // depth(module)
         while True:
             made = _Scheduling(module, costs, spare).module()
-            # A new order may also lose places that were shared; that is seen only in the end.
+            # A new order may also lose memory reuse, which only the final estimate shows.
             if spare == 0 or 2 * before <= machine.memory or peak(made) <= machine.memory:
                 return made
             spare = spare // 8 if spare > before // 8 else 0
 
 
 class _Scheduling(Rebuild):
-    """One rebuild: what nodes cost, and how many bytes may be added."""
+    """One rebuild: the costs of nodes, and the spare bytes."""
 
     def __init__(self, module: Module, costs: Costs, spare: int) -> None:
         super().__init__(module, ())
@@ -46,7 +46,7 @@ class _Scheduling(Rebuild):
         self.spare = spare
 
     def region(self, region: Region) -> Region:
-        """The region in its new order, what is inside its nodes first."""
+        """The region in its new order, inner regions first."""
         made = super().region(region)
         flights = Flights.of(made.nodes, self.costs)
         if flights is None:
@@ -58,12 +58,12 @@ class _Scheduling(Rebuild):
 
 
 def peak(module: Module) -> int:
-    """An estimate of the bytes that a device needs for whichever function the host calls."""
+    """An estimate of a device's peak memory, over all entry functions."""
     return max((live_bytes(module, name) for name in _called(module)), default=0)
 
 
 def depth(module: Module) -> int:
-    """How many regions run inside each other at most."""
+    """The maximal nesting depth of regions."""
     return max((_depth(module, module.functions[n].body) for n in _called(module)), default=1)
 
 
@@ -72,7 +72,7 @@ def _called(module: Module) -> list[str]:
 
 
 def _depth(module: Module, region: Region) -> int:
-    """How many regions run inside each other, functions that are called included."""
+    """The nesting depth of a region, through calls."""
     deepest = 0
     for node in region.nodes:
         if isinstance(node.op, Call) and node.op.callee in module.functions:

@@ -1,4 +1,4 @@
-"""Split collectives into a start and a done, so that other work can stand between them."""
+"""Splitting of collectives into asynchronous starts and dones."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from weft.ops.distributed.collective import (
     ReduceScatter,
 )
 
-# What the text of stablehlo.async_start may hold, if it has one result.
+# The ops that stablehlo.async_start may hold, if they have one result.
 _HELD = (AllGather, AllReduce, AllToAll, CollectiveBroadcast, CollectivePermute, ReduceScatter)
 
 
 def split_async(module: Module) -> Module:
-    """Make of every collective an async_start that begins it and an async_done that waits for it.
+    """Replace every collective by an async_start and an async_done.
 
-    Both stand where the collective stood; `schedule` moves them apart.
+    They are adjacent here; `schedule` moves them apart.
     """
     if not any(node.op.collective for node in module.nodes()):
         return module
@@ -35,7 +35,7 @@ def split_async(module: Module) -> Module:
 
 
 class _Splitting(Rebuild):
-    """A rebuild that puts two nodes in the place of a collective."""
+    """A rebuild that replaces a collective by two nodes."""
 
     def node(self, node: Node, out: list[Node]) -> None:
         if not node.op.collective:
@@ -51,7 +51,7 @@ class _Splitting(Rebuild):
         operands = tuple([self.became.get(v, v) for v in node.operands])
         if operands == node.operands:
             return node
-        return node.rebuilt(operands, node.regions)  # what it holds is split already
+        return node.rebuilt(operands, node.regions)  # its collective is split already
 
 
 def pair(node: Node) -> tuple[Node, Node]:

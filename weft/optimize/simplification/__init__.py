@@ -1,1 +1,1 @@
-"""Passes on values: algebra that holds exactly, and constants that are known now."""
+"""Simplification: exact algebra and constant folding."""

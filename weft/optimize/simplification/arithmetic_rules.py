@@ -1,4 +1,4 @@
-"""Rules on arithmetic that hold exactly, for NaN, infinities and the sign of zero, too."""
+"""Exact rules of arithmetic, also for NaN, infinities and the sign of zero."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weft.ops.elementwise.pointwise import (
 )
 from weft.optimize.simplification.splats import is_number, splat, splat_of
 
-_UNSIGNED_FLOAT = DTYPES["f8E8M0FNU"]  # negative numbers of it are NaN
+_UNSIGNED_FLOAT = DTYPES["f8E8M0FNU"]  # it has no negative numbers: they become NaN
 # Floats that have zeros of both signs and NaN, so that a wider one of them holds every value.
 _USUAL_FLOATS = ("f8E4M3FN", "f8E5M2", "f16", "bf16", "f32", "f64")
 
@@ -40,12 +40,12 @@ def dtype(value: Value) -> DType:
 
 
 def whole(value: Value) -> bool:
-    """Whether arithmetic on a value is that of integers, or of booleans."""
+    """Whether a value has integer or boolean arithmetic."""
     return dtype(value).kind in ("int", "uint", "bool")
 
 
 def zero_like(node: Node) -> Node:
-    """Zeros, or false, in the place of a node."""
+    """Zeros, or false, in place of a node."""
     (out,) = node.types
     assert isinstance(out, TensorType)
     return splat(0, out, node.loc)
@@ -130,7 +130,7 @@ def bits(node: Node) -> Rewritten:
 
 
 def select_known(node: Node) -> Rewritten:
-    """select(p, x, y) -> x or y, when p is known or they are one; the branches change for not p."""
+    """select(p, x, y) -> x or y, when p is constant or x is y; not p swaps them."""
     pred, on_true, on_false = node.operands
     if on_true is on_false:
         return (on_true,)
@@ -170,7 +170,7 @@ def convert_chain(node: Node) -> Rewritten:
 
 
 def holds(wide: DType, narrow: DType) -> bool:
-    """Whether every value of one element type is one of the other, too."""
+    """Whether one element type represents every value of the other."""
     if narrow.kind == "bool":
         return wide.kind == "bool" or (wide.is_integer and wide.bits > 2) or _usual(wide)
     if narrow.is_integer and wide.is_integer:

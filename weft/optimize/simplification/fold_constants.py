@@ -1,4 +1,4 @@
-"""Compute now what is known now, within limits; a constant of equal elements stays one."""
+"""Constant folding within limits; splats stay splats."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from weft.ops.shape import (
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, Slice
 from weft.optimize.drop_dead import drop_dead
 
-MOST_ELEMENTS = 1024  # of a result that is not made of equal elements
-MOST_WORK = 1 << 20  # operations and bytes for one node
+MOST_ELEMENTS = 1024  # the most elements of a result that is not a splat
+MOST_WORK = 1 << 20  # the most flops and bytes of one node
 _KNOWN = (Constant, Iota)
 _NEVER = (Constant, Iota, OptimizationBarrier, RngBitGenerator, Annotation, ShardyConstant)
-# Ops that only move elements, with the operands that must be one splat for the result to be it.
+# Data movement ops, with the operands that must be one splat for the result to be that splat.
 _MOVES: Mapping[type[Op], slice] = {
     Reshape: slice(None),
     Transpose: slice(None),
@@ -52,9 +52,9 @@ _MOVES: Mapping[type[Op], slice] = {
 def fold_constants(
     module: Module, *, most_elements: int = MOST_ELEMENTS, most_work: int = MOST_WORK
 ) -> Module:
-    """Replace every node on constants by its result, unless that is large or much work.
+    """Replace every node on constants by its result, unless it is large or expensive.
 
-    What tells devices apart, what they exchange and what is random is never folded.
+    Device ids, collectives and random numbers are never folded.
     """
 
     def rule(node: Node) -> Rewritten:
@@ -66,14 +66,14 @@ def fold_constants(
 
 
 class _Folding(Rebuild):
-    """A rebuild that offers only nodes that begin with what is known."""
+    """A rebuild that offers only nodes whose first operand is constant."""
 
     def is_offered(self, node: Node) -> bool:
         return begins_known(node)
 
 
 def begins_known(node: Node) -> bool:
-    """Whether the first operand is known, without which nothing can be folded."""
+    """Whether the first operand is constant, without which nothing can be folded."""
     first = node.operands[0].node if node.operands else None
     return first is not None and isinstance(first.op, _KNOWN)
 
@@ -118,7 +118,7 @@ def _known(node: Node | None, most_elements: int) -> Dense | None:
 
 
 def _common(node: Node, which: slice) -> Array | None:
-    """The one element that all these operands are made of, bit by bit."""
+    """The common splat element of these operands, compared bitwise."""
     found: bytes | None = None
     element: Array | None = None
     for value in node.operands[which]:
@@ -133,7 +133,7 @@ def _common(node: Node, which: slice) -> Array | None:
 
 
 def _constant(element: Array | None, node: Node) -> Rewritten:
-    """A constant of equal elements in the place of a node."""
+    """A splat in place of a node."""
     (out,) = node.types
     if element is None or not isinstance(out, TensorType) or not out.is_static:
         return None
@@ -141,7 +141,7 @@ def _constant(element: Array | None, node: Node) -> Rewritten:
 
 
 def _result(op: Op, arrays: list[Array]) -> Array | None:
-    """What the reference makes of arrays; None where it refuses them, which is said at run time."""
+    """The reference's result; None where it raises, so that the error comes at run time."""
     try:
         with np.errstate(all="ignore"):
             return np.asarray(op.reference(*arrays))

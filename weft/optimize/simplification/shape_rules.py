@@ -1,4 +1,4 @@
-"""Rules on ops that move elements: chains become one, and what changes nothing goes."""
+"""Rules on data movement: chains become one op, and identities vanish."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.optimize.simplification.splats import splat_of
 
 
 def _inner(node: Node, kind: type[Op]) -> Node | None:
-    """The node that makes the first operand, if it is of that op."""
+    """The defining node of the first operand, if it is of that op."""
     found = node.operands[0].node
     return found if found is not None and isinstance(found.op, kind) else None
 
@@ -44,7 +44,7 @@ def transpose_chain(node: Node) -> Rewritten:
 
 
 def reshape_chain(node: Node) -> Rewritten:
-    """reshape(reshape(x)) -> one; reshape(x) -> x, when of its own shape; so for spread scalars."""
+    """reshape(reshape(x)) -> one; reshape(x) -> x, when of one shape; also for scalars."""
     (x,), (out,) = node.operands, node.types
     if x.type is out:
         return (x,)
@@ -78,7 +78,7 @@ def broadcast_chain(node: Node) -> Rewritten:
 
 
 def _added_dims(before: TensorType, after: TensorType) -> tuple[int, ...] | None:
-    """Where the dims of a tensor are after a reshape that only adds dims of size 1."""
+    """The new positions of dims in a reshape that only adds dims of size 1."""
     if not (before.is_static and after.is_static) or 1 in before.shape:
         return None
     kept = tuple(d for d, size in enumerate(after.sizes) if size != 1)
@@ -173,7 +173,7 @@ def reduce_nothing(node: Node) -> Rewritten:
 
 
 def _made(rule: NodeRule, node: Node) -> Value:
-    """The result of a new node, after a rule."""
+    """The result of a new node, rewritten by a rule."""
     while True:
         match rule(node):
             case None:

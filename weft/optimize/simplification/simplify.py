@@ -1,4 +1,4 @@
-"""Algebraic cleanup: what computes nothing goes, and chains of moves become one move."""
+"""Algebraic simplification: identities vanish, and chains of data movement become one op."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TABLE: Mapping[type[Op], tuple[NodeRule, ...]] = {
 
 
 def simplify(module: Module) -> Module:
-    """Apply every exact rule, operands first, and drop what nothing reads then.
+    """Apply every exact rule, operands first, and remove dead nodes.
 
-    Constants are folded as they come up: rules and what is known make work for each other.
+    Constants are folded along the way: folding and rules enable each other.
     """
     with without_gc():
         after = _Simplifying(module, (simplified, folded), kinds=TABLE).module()
@@ -31,7 +31,7 @@ def simplify(module: Module) -> Module:
 
 
 def simplified(node: Node) -> Rewritten:
-    """What the first rule that wants the node makes of it; what is annotated stays."""
+    """The outcome of the first rule that applies; annotated nodes stay."""
     rules = TABLE.get(type(node.op))
     if rules is None or node.attrs:
         return None
@@ -43,7 +43,7 @@ def simplified(node: Node) -> Rewritten:
 
 
 class _Simplifying(Rebuild):
-    """A rebuild that puts a branch in the place of a choice that is known."""
+    """A rebuild that replaces control flow with a constant predicate by its branch."""
 
     def is_offered(self, node: Node) -> bool:
         return type(node.op) in TABLE or begins_known(node)
@@ -62,7 +62,7 @@ class _Simplifying(Rebuild):
 
 
 def taken(node: Node, choice: Value) -> Region | None:
-    """The branch that is taken, if the choice is known or all branches give what is there."""
+    """The taken branch, if the predicate is constant or all branches return the same values."""
     first = node.regions[0]
     if all(not r.nodes and r.results == first.results for r in node.regions):
         return first

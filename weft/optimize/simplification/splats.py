@@ -1,4 +1,4 @@
-"""Constants whose elements are all alike: what they hold, and what may be said of them exactly."""
+"""Splat constants: their element, and exact comparisons with numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.ops.shape import Constant
 
 
 def splat_of(value: Value) -> Any | None:
-    """The one element of a constant, as a numpy scalar; None if the value is nothing like that."""
+    """The element of a splat constant, as a numpy scalar; None for other values."""
     node = value.node
     if node is None or not isinstance(node.op, Constant) or not node.op.value.is_splat:
         return None
@@ -22,12 +22,12 @@ def splat_of(value: Value) -> Any | None:
 
 
 def splat(element: Any, type: TensorType, loc: Location) -> Node:
-    """A constant with one element for all."""
+    """A splat constant."""
     return apply(Constant(Dense(np.asarray(element).astype(type.dtype.numpy), type)), loc=loc)
 
 
 def is_number(value: Value, number: int, *, negative: bool | None = None) -> bool:
-    """Whether a value is that number at every element, and of that sign if it is a float's zero."""
+    """Whether a value is a splat of that number, with that sign for a zero float."""
     element = splat_of(value)
     if element is None or element != number:
         return False
