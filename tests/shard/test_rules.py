@@ -202,7 +202,7 @@ def test_more_sizes_are_found_than_jax_finds():
             "(i j) -> (i j)",
             "(tensor<8xf32>) -> tensor<8xf32>",
             {},
-            "the size of factor i cannot be told from the shapes",
+            "the size of factor i does not follow from the shapes",
         ),
         (
             "(i j) -> i j",
@@ -247,7 +247,7 @@ def test_more_sizes_are_found_than_jax_finds():
         ("([i, k], [k, j])->([i, j]) what", DOT, {}, "'what' is not understood"),
         ("([a, k], [k, j])->([a, j])", DOT, {}, "'a' names no factors"),
         ("([i, ], [k, j])->([i, j])", DOT, {}, "'' names no factors"),
-        ("[i, k] -> [i]", DOT, {}, "it has another form"),
+        ("[i, k] -> [i]", DOT, {}, "unknown notation"),
         ("(i, [k, j])->([i, j])", DOT, {}, "'i' is not a list of dims"),
         (
             "([i, k], [k, j])->([i, j])",

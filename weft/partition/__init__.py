@@ -1,4 +1,4 @@
-"""Partition: a sharded global program becomes one device's program, with collectives."""
+"""SPMD partitioning: from a sharded global program to the program of one device."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def partition(
     notes: list[Note] | None = None,
     places: dict[Value, list[Piece]] | None = None,
 ) -> Module:
-    """The program of one device: local types, and collectives where pieces must move.
+    """The program of one device: local types, and collectives where data must move.
 
-    The module must have been sharded; how arguments and results are split stands at them. Values
-    in between are split as propagation says, as the values they are made of, or by a policy for
-    the whole program, whichever sends fewer bytes. `rules` are those that it was sharded with;
-    `notes` gets what had to be gathered, and why; `places` gets where every global value is.
+    The module must be sharded; the shardings of arguments and results stay as attributes. Values in
+    between have their propagated sharding, that of their operands, or one by a policy for the whole
+    program, whichever sends fewer bytes. `rules` are those of the propagation; `notes` collects
+    gathers with their reasons; `places` collects the local piece of every global value.
     """
     name, mesh = the_mesh(module)
     if notes is None and places is None and is_of_one(module):
@@ -54,7 +54,7 @@ def partition(
 
 
 def localized(module: Module, program: ModuleState) -> Module:
-    """The module with every function on local types."""
+    """The module with all functions on local types."""
     name, mesh = program.mesh_name, program.mesh
     alone, apart = ModuleState(module, Mesh(), name), run_apart(module)
     made = {
@@ -63,7 +63,7 @@ def localized(module: Module, program: ModuleState) -> Module:
         if n in apart or n in program.roots
     }
     made |= program.added
-    # In the order of the module; those that were made on the way come last.
+    # In module order; functions created along the way come last.
     functions = {n: made[n] for n in module.functions if n in made} | made
     tables = {n: table for n, table in module.tables.items() if n != SHARDINGS}
     attrs = with_devices(module.attrs, mesh.size)
@@ -71,7 +71,7 @@ def localized(module: Module, program: ModuleState) -> Module:
 
 
 def run_apart(module: Module) -> set[str]:
-    """The functions that are programs of one device already: those that are run side by side."""
+    """The functions that are local programs already: those of interpreter.run_parallel."""
     found: set[str] = set()
     ahead = [name for node in module.nodes() for name in _programs(node)]
     while ahead:
@@ -90,7 +90,7 @@ def _programs(node: Node) -> list[str]:
 
 
 def the_mesh(module: Module) -> tuple[str, Mesh]:
-    """The mesh that the program runs on: the one mesh with axes, or one of a single device."""
+    """The mesh of the program: the only mesh with axes, or one of a single device."""
     found = {name: mesh for name, mesh in module.meshes.items() if mesh.axes}
     if not found:
         return "mesh", Mesh()

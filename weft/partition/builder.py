@@ -1,4 +1,4 @@
-"""Building a local program: nodes in order, small values they need, and moves between splits."""
+"""The builder of a local program: nodes, small constants, and reshards."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Builder:
     mesh: Mesh
     mesh_name: str
     nodes: list[Node] = field(default_factory=list)
-    loc: Location = UNKNOWN  # of the op that is being partitioned
+    loc: Location = UNKNOWN  # the location of the op that is being partitioned
     outer: Builder | None = None
 
     def emit(self, op: Op, *operands: Value, regions: tuple[Region, ...] = ()) -> Value:
@@ -42,7 +42,7 @@ class Builder:
         return node.results[0]
 
     def add(self, node: Node) -> tuple[Value, ...]:
-        """Append a node that is made already."""
+        """Append an existing node."""
         self.nodes.append(node)
         return node.results
 
@@ -53,12 +53,12 @@ class Builder:
         return self.emit(Constant(Dense(array)))
 
     def splat(self, number: object, type: TensorType) -> Value:
-        """A tensor whose elements are all alike."""
+        """A splat constant."""
         scalar = np.asarray(number).astype(type.dtype.numpy).reshape(())
         return self.emit(Constant(Dense(scalar, type)))
 
     def index(self, axes: Axes) -> Value:
-        """Where the device stands along axes, as an i32 scalar."""
+        """The device's index along axes, as an i32 scalar."""
         return self.emit(AxisIndex(MeshAxes(self.mesh_name, axes)))
 
     def scaled(self, value: Value, factor: int) -> Value:
@@ -68,21 +68,21 @@ class Builder:
         return self.emit(Multiply(), value, self.constant(np.asarray(factor, np.int32)))
 
     def counted(self, type: TensorType, dim: int, start: Value | None) -> Value:
-        """start + the index along one dim, at every element of that shape, in i32 (or the like)."""
+        """An iota along one dim, plus a start, of that shape, in i32 (or the like)."""
         made = self.emit(Iota(dim, type))
         if start is None:
             return made
         return self.emit(Add(), made, self.spread(start, type))
 
     def spread(self, scalar: Value, type: TensorType) -> Value:
-        """A scalar at every element of a shape."""
+        """A scalar broadcast to a shape."""
         if not type.shape:
             return scalar
         assert isinstance(scalar.type, TensorType)
         return self.emit(BroadcastInDim((), type.with_dtype(scalar.type.dtype)), scalar)
 
     def masked(self, placed: Piece, dims: Sequence[int], fill: object) -> Value:
-        """A local value with the padding of these dims replaced by a number."""
+        """A local value with the padding of these dims masked by a number."""
         value = placed.value
         local = local_type(placed.type, placed.split, self.mesh)
         for dim in dims:
@@ -95,27 +95,27 @@ class Builder:
         return value
 
     def inside(self, local: TensorType, dim: int, axes: Axes, size: int) -> Value:
-        """Whether each element of a piece lies within the tensor along a dim, as booleans."""
+        """The mask of elements that are not padding along a dim."""
         counting = local.with_dtype(I32)
         start = self.scaled(self.index(axes), local.sizes[dim])
         at = self.counted(counting, dim, start)
         return self.emit(Compare("LT", "SIGNED"), at, self.splat(size, counting))
 
     def only_first(self, value: Value, axes: Axes, fill: object) -> Value:
-        """The value on the device that stands first along axes, a number on the others."""
+        """The value on the first device along axes, a number on the others."""
         assert isinstance(value.type, TensorType)
         zero = self.constant(np.asarray(0, np.int32))
         first = self.emit(Compare("EQ", "SIGNED"), self.index(axes), zero)
         return self.emit(Select(), first, value, self.splat(fill, value.type))
 
-    # Moves
+    # Reshards
 
     def groups(self, axes: Axes) -> MeshAxes:
-        """The devices that differ along axes only."""
+        """The groups along axes."""
         return MeshAxes(self.mesh_name, merged(axes, self.mesh))
 
     def reshard(self, placed: Piece, split: DimAxes, unreduced: Axes = ()) -> Piece:
-        """The value in another split, unreduced over these axes at the most."""
+        """The value resharded to another split, unreduced over at most these axes."""
         before = placed.partial.axes if placed.partial else ()
         made = plan(placed.type, placed.split, before, split, unreduced, self.mesh)
         value = placed.value
@@ -128,7 +128,7 @@ class Builder:
     def step(self, step: ReshardStep, value: Value, type: TensorType, combine: Combine) -> Value:
         """One collective of a reshard."""
         after = local_type(type, step.split, self.mesh)
-        if not all(after.shape):  # nothing moves where there are no elements
+        if not all(after.shape):  # no data movement without elements
             return self.splat(0, after)
         groups = self.groups(step.axes)
         match step.kind:
@@ -163,7 +163,7 @@ class Builder:
         return self.cut(self.emit(op, value), after)
 
     def cut(self, value: Value, type: TensorType) -> Value:
-        """The beginning of a value: padding at the end of its dims goes."""
+        """A value without the padding at the end of its dims."""
         if value.type is type:
             return value
         return self.emit(Slice((0,) * type.rank, type.sizes, (1,) * type.rank), value)
@@ -190,23 +190,23 @@ class Builder:
         return self.emit(AllSlice(sharding_of(pieces, self.mesh_name), after), padded)
 
     def permute(self, value: Value, before: DimAxes, after: DimAxes) -> Value:
-        """The pieces of one split where another one has them."""
+        """A permute from the device order of one split to that of another."""
         axes, sources = moves(before, after, self.mesh)
         return self.emit(PermuteAlongAxes(MeshAxes(self.mesh_name, axes), sources), value)
 
     def shift(self, value: Value, axes: Axes, by: int) -> Value:
-        """The value of the device that stands `by` further along axes; zeros beyond the end."""
+        """The value of the device `by` further along axes; zeros beyond the end."""
         count = total_size(axes, self.mesh)
         sources = tuple(n + by if 0 <= n + by < count else -1 for n in range(count))
         return self.permute_along(value, axes, sources)
 
     def permute_along(self, value: Value, axes: Axes, sources: tuple[int, ...]) -> Value:
-        """The value of the device at sources[n] for the one at n along axes; zeros for -1."""
+        """A permute: device n along axes gets the value of device sources[n]; zeros for -1."""
         return self.emit(PermuteAlongAxes(MeshAxes(self.mesh_name, axes), sources), value)
 
 
 def moves(before: DimAxes, after: DimAxes, mesh: Mesh) -> tuple[Axes, tuple[int, ...]]:
-    """Who sends to whom, along which axes, for pieces to get from one split to another."""
+    """The axes and source-target pairs that permute pieces from one split to another."""
     old = [axis for axes in before for axis in axes]
     new = [axis for axes in after for axis in axes]
     everything = [*old, *[a for a in new if a not in old]]

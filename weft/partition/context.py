@@ -16,7 +16,7 @@ from weft.partition.program import Called, GlobalValue, ModuleState, Recipe
 
 
 class Context(Protocol):
-    """One function: its global values and where they are, and the local nodes built so far."""
+    """One function: the pieces of its global values, and the local nodes built so far."""
 
     program: ModuleState
     mesh: Mesh
@@ -24,29 +24,29 @@ class Context(Protocol):
     old: Function
     entries: dict[Value, GlobalValue]
     builder: Builder
-    manual: frozenset[str]  # the axes of the manual computations around
-    loose: set[Value]  # slices that may be left to those that read them
-    waiting: set[Value]  # those that are
+    manual: frozenset[str]  # manual axes of the enclosing computations
+    loose: set[Value]  # slices that may be fused into the concatenations that read them
+    waiting: set[Value]  # slices that are
 
     def define(
         self, value: Value, placed: Piece, asked: DimAxes | None, again: Node | None = None
     ) -> None:
-        """Say where a global value is."""
+        """Set the piece of a global value."""
 
     def wanted(self, value: Value) -> DimAxes | None:
-        """The split that propagation gave a value; None where it gave none."""
+        """The propagated split of a value, or None."""
 
     def first(self, value: Value) -> Piece:
-        """A value as it was made."""
+        """The piece of a value as first computed."""
 
     def asked(self, value: Value) -> DimAxes:
-        """How a value is to be split, or else how it is."""
+        """The requested split of a value, or else its current one."""
 
     def fetch(self, value: Value, split: DimAxes, unreduced: Axes = ()) -> Piece:
-        """A value in that split, from the cheapest place it is in; made once."""
+        """A value in that split, resharded from its cheapest version; cached."""
 
     def fetch_as(self, value: Value, sharding: Sharding | None) -> Piece:
-        """A value as a sharding says, unreduced axes included."""
+        """A value in a sharding, unreduced axes included."""
 
     def compute(self, node: Node) -> None:
         """Partition a node by its factors."""
@@ -64,22 +64,22 @@ class Context(Protocol):
         results: Sequence[DimAxes | None],
         unreduced: Sequence[Axes] = (),
     ) -> Region:
-        """A region with arguments and results of these splits, on local types."""
+        """A region on local types, with arguments and results of these splits."""
 
     def regions(self, node: Node) -> tuple[Region, ...]:
-        """The regions of a node that run on scalars: as they are, on local values from outside."""
+        """The scalar regions of a node, with free variables replaced by local values."""
 
     def inner(self, function: Function) -> Context:
-        """A context of its own for another function."""
+        """A new context for another function."""
 
     def called(self, name: str, given: list[Piece]) -> Called:
-        """A function for arguments that are split so; made once for all calls alike."""
+        """The specialization of a function for these argument splits; cached."""
 
     def inline_manual(self, node: Node, op: ManualComputation) -> None:
-        """The body of a manual computation, on the pieces that its shardings make."""
+        """Inline the body of a manual computation on local shards."""
 
     def recipe(self, node: Node) -> Recipe:
-        """How a node is computed."""
+        """The recipe of a node: its factor axes and local op."""
 
     def given_rule(self, node: Node) -> Rule | None:
-        """The rule that a user gives a custom call or composite; what it reduces is summed."""
+        """The user's rule of a custom call or composite; its reductions are sums."""

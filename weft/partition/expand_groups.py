@@ -1,4 +1,4 @@
-"""Expand groups: mesh axes become lists of devices, and ops of ours plain StableHLO."""
+"""Expansion to plain StableHLO: mesh axes become lists of devices, Weft's ops decompose."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OURS = "weft."
 
 
 def expand_groups(module: Module) -> Module:
-    """The local program as every StableHLO tool reads it, for the size of mesh that it has."""
+    """The local program in plain StableHLO, for its mesh size."""
     expander = _Expander(module)
     functions = {name: expander.function(f) for name, f in module.functions.items()}
     made = replace(module, functions=functions, meshes={})
@@ -22,14 +22,14 @@ def expand_groups(module: Module) -> Module:
 
 
 class _Expander:
-    """Rebuilds the functions of a module, values by what they have become."""
+    """Rebuilds the functions of a module, with a map from old to new values."""
 
     def __init__(self, module: Module) -> None:
         self.meshes = module.meshes
         self.became: dict[Value, Value] = {}
 
     def function(self, function: Function) -> Function:
-        """A function without attributes that only Weft knows."""
+        """A function without Weft's own attributes."""
         return replace(
             function,
             body=self.region(function.body),
@@ -49,7 +49,7 @@ class _Expander:
         return Region(region.args, out, results, region.loc, region.arg_locs)
 
     def copy(self, node: Node, out: list[Node]) -> Node:
-        """The node, its groups as lists."""
+        """The node with its groups as lists."""
         op: Any = node.op
         if isinstance(groups := getattr(op, "replica_groups", None), MeshAxes):
             op = op.replace(replica_groups=groups.lists(self.meshes))
@@ -61,7 +61,7 @@ class _Expander:
         return made
 
     def inline(self, node: Node, out: list[Node]) -> None:
-        """What an op of ours stands for, in its place and at its location."""
+        """Inline the decomposition of an op of Weft's, at its location."""
         op: Any = node.op
         extra = {"regions": node.regions} if node.regions else {}
         body = op.decomposition(op.name, node.operand_types, self.meshes, **extra).body

@@ -1,4 +1,4 @@
-"""Localize: the functions of a global program, rebuilt op by op on local types."""
+"""The localizer: rebuilds the functions of a global program op by op on local types."""
 
 from __future__ import annotations
 
@@ -67,9 +67,11 @@ class Localizer:
         self.old = function
         self.entries: dict[Value, GlobalValue] = {}
         self.builder = Builder(self.mesh, self.mesh_name)
-        self.manual: frozenset[str] = frozenset()  # the axes of the manual computations around
-        self.loose: set[Value] = set()  # slices that may be left to those that read them
-        self.waiting: set[Value] = set()  # those that are
+        self.manual: frozenset[str] = frozenset()  # manual axes of the enclosing computations
+        self.loose: set[Value] = (
+            set()
+        )  # slices that may be fused into the concatenations that read them
+        self.waiting: set[Value] = set()  # slices that are
 
     # Functions and regions
 
@@ -87,12 +89,12 @@ class Localizer:
         return self.finished(tuple(args), results)
 
     def where(self, value: Value, places: Mapping[Value, Location]) -> Location:
-        """Where a result of the function comes from: its node, its argument, or the function."""
+        """The location of a result: of its node, its argument, or the function."""
         own = value.node.loc if value.node else places.get(value, UNKNOWN)
         return next((loc for loc in (own, self.old.body.loc, self.old.loc) if loc.known), own)
 
     def finished(self, args: tuple[Value, ...], results: list[Piece]) -> Function:
-        """The function with what was emitted for it."""
+        """The function from the emitted nodes."""
         old = self.old
         values = tuple(p.value for p in results)
         body = Region(args, self.builder.nodes, values, old.body.loc, old.body.arg_locs)
@@ -105,11 +107,11 @@ class Localizer:
         )
 
     def inner(self, function: Function) -> Localizer:
-        """A context of its own for another function."""
+        """A new context for another function."""
         return Localizer(self.program, function)
 
     def called(self, name: str, given: list[Piece]) -> Called:
-        """A function for arguments that are split so; made once for all calls alike."""
+        """The specialization of a function for these argument splits; cached."""
         known = self.program.called
         key = (name, self.manual, *[(p.split, p.partial) for p in given])
         if key not in known:
@@ -120,7 +122,7 @@ class Localizer:
         return known[key]
 
     def for_call(self, given: list[Piece]) -> Called:
-        """The function as it is called: results stay as they are made."""
+        """The function for calls: results keep the splits that they are computed in."""
         args = []
         for value, there in zip(self.old.body.args, given, strict=True):
             local = Value(there.value.type, None, value.index)
@@ -132,7 +134,7 @@ class Localizer:
         return Called(self.program.keep(made), tuple(results))
 
     def attributes(self, old: Sequence[Attrs], placed: list[Piece]) -> tuple[Attrs, ...]:
-        """What stands at the border: how each tensor is split, and its global type."""
+        """Attributes of arguments and results: shardings and global types."""
         made = []
         for given, one in zip(old or ((),) * len(placed), placed, strict=True):
             kept = [(name, text) for name, text in given if name != SHARDING]
@@ -160,7 +162,7 @@ class Localizer:
     def define(
         self, value: Value, placed: Piece, asked: DimAxes | None, again: Node | None = None
     ) -> None:
-        """Say where a global value is."""
+        """Set the piece of a global value."""
         self.entries[value] = GlobalValue(self.builder, asked, [placed], again=again)
         if self.program.places is not None and not self.manual:
             self.program.places.setdefault(value, []).append(placed)
@@ -182,7 +184,7 @@ class Localizer:
         results: Sequence[DimAxes | None],
         unreduced: Sequence[Axes] = (),
     ) -> Region:
-        """A region with arguments and results of these splits, on local types."""
+        """A region on local types, with arguments and results of these splits."""
         outer = self.builder
         self.builder = Builder(self.mesh, self.mesh_name, loc=outer.loc, outer=outer)
         args = [self.argument(v, s) for v, s in zip(region.args, shardings, strict=True)]
@@ -202,7 +204,7 @@ class Localizer:
     # Values
 
     def wanted(self, value: Value) -> DimAxes | None:
-        """The split that propagation gave a value; None where it gave none."""
+        """The propagated split of a value, or None."""
         if not isinstance(value.type, TensorType):
             return None
         wishes = self.program.policy.wishes
@@ -211,31 +213,33 @@ class Localizer:
         sharding = self.program.sharding(value)
         if sharding is None:
             return whole(value.type.rank) if value in self.program.propagated else None
-        if not sharding.dims:  # on one device, whatever the rank
+        if not sharding.dims:  # a maximal sharding has no dims
             return whole(value.type.rank)
-        found = self.program.shardings.get(id(sharding))  # the table keeps shardings alive
+        found = self.program.shardings.get(
+            id(sharding)
+        )  # ids are stable: the table keeps shardings alive
         if found is None:
             found = self.program.shardings[id(sharding)] = split_of(sharding, value.type.rank)
         return found
 
     def first(self, value: Value) -> Piece:
-        """A value as it was made."""
+        """The piece of a value as first computed."""
         return self.entries[value].versions[0]
 
     def asked(self, value: Value) -> DimAxes:
-        """How a value is to be split, or else how it is."""
+        """The requested split of a value, or else its current one."""
         entry = self.entries[value]
         return entry.versions[0].split if entry.asked is None else entry.asked
 
     def fetch_as(self, value: Value, sharding: Sharding | None) -> Piece:
-        """A value as a sharding says, unreduced axes included."""
+        """A value in a sharding, unreduced axes included."""
         if not isinstance(value.type, TensorType):
             return self.first(value)
         unreduced = sharding.unreduced if sharding else ()
         return self.fetch(value, split_of(sharding, value.type.rank), unreduced)
 
     def fetch(self, value: Value, split: DimAxes, unreduced: Axes = ()) -> Piece:
-        """A value in that split, from the cheapest place it is in; made once."""
+        """A value in that split, resharded from its cheapest version; cached."""
         entry = self.entries[value]
         placed = entry.versions[0]
         if placed.split is split and placed.partial is None and not unreduced:
@@ -263,7 +267,7 @@ class Localizer:
         return made
 
     def remade(self, entry: GlobalValue, split: DimAxes) -> Piece | None:
-        """A value computed once more, for other pieces, where that needs nothing to be sent."""
+        """A value recomputed in another split, if that needs no communication."""
         if entry.again is None:
             return None
         outer, self.builder = self.builder, entry.builder
@@ -273,22 +277,22 @@ class Localizer:
         return made
 
     def bytes(self, placed: Piece, split: DimAxes, unreduced: Axes) -> float:
-        """What it costs to have a value in another split."""
+        """The bytes sent to reshard a value."""
         still = still_unreduced(placed, unreduced)
         first = before_unreduced(placed, split, unreduced, self.mesh)
         return plan(placed.type, placed.split, unreduced_of(placed), first, still, self.mesh).bytes
 
     def regions(self, node: Node) -> tuple[Region, ...]:
-        """The regions of a node that run on scalars: as they are, on local values from outside."""
+        """The scalar regions of a node, with free variables replaced by local values."""
         return tuple([self.scalars(region) for region in node.regions])
 
     def scalars(self, region: Region) -> Region:
-        """A region on scalars; the values it sees from outside are whole on every device."""
+        """A scalar region; its free variables are replicated first."""
         outside = read_outside(region)
         return with_values(region, {v: self.fetch(v, whole(rank_of(v))).value for v in outside})
 
     def inline_manual(self, node: Node, op: ManualComputation) -> None:
-        """The body of a manual computation, on the pieces that its shardings make."""
+        """Inline the body of a manual computation on local shards."""
         (region,) = node.regions
         names = {axis.name for axis in op.manual_axes}
         for arg, operand, sharding in zip(region.args, node.operands, op.in_shardings, strict=True):
@@ -343,7 +347,7 @@ class Localizer:
             self.define(value, placed, wanted, again)
 
     def plain(self, node: Node, recipe: Recipe, op: Op, types: Types) -> None:
-        """The op itself on the pieces: what most nodes are, so it is short."""
+        """The op itself on local shards, the fast path of most nodes."""
         values = tuple(
             [self.fetch(v, s).value for v, s in zip(node.operands, recipe.operands, strict=True)]
         )
@@ -360,13 +364,13 @@ class Localizer:
                 places.setdefault(value, []).append(placed)
 
     def recipe(self, node: Node) -> Recipe:
-        """How a node is computed."""
+        """The recipe of a node: its factor axes and local op."""
         known_entries = self.entries
         entries = [known_entries[v] for v in node.operands]
         wanted = tuple([self.wanted(v) for v in node.results])
         given = self.given_rule(node)
         number = self.program.numbers.number
-        # An entry's state tells its type, too.
+        # An entry's state determines its type, too.
         key = (
             node.op,
             given,
@@ -400,7 +404,7 @@ class Localizer:
         return found
 
     def state(self, entry: GlobalValue) -> int:
-        """A number for how a value can be had and is asked for."""
+        """An interned number for the versions and the requested split of a value."""
         if entry.seen != len(entry.versions):
             number = self.program.numbers.number
             parts = [number(entry.asked), entry.again is not None]
@@ -413,7 +417,7 @@ class Localizer:
         return entry.state
 
     def finished_recipe(self, node: Node, question: Question, chosen: FactorAxes) -> Recipe:
-        """A recipe, with the op itself where pieces are computed by nothing else."""
+        """A recipe, with the local op if nothing else is needed."""
         recipe = make_recipe(question, chosen, self.program.numbers)
         moved = moved_bytes(question, recipe.operands, recipe.results)
         recipe = replace(recipe, moved=moved, is_remade=is_remade(node, question))
@@ -438,7 +442,7 @@ class Localizer:
         return replace(recipe, plain=(op, infer(op, given)), states=tuple(states))
 
     def noted(self, node: Node, recipe: Recipe) -> list[Note]:
-        """What an op gathers or repeats."""
+        """Add notes on the dims that an op gathers or replicates."""
         asked_of = [self.asked(v) for v in node.operands]
         wanted = [self.wanted(v) for v in node.results]
         free = free_factors(node, recipe.rule)
@@ -448,7 +452,7 @@ class Localizer:
         ]
 
     def given_rule(self, node: Node) -> Rule | None:
-        """The rule that a user gives a custom call or composite; what it reduces is summed."""
+        """The user's rule of a custom call or composite; its reductions are sums."""
         if self.program.rules is None or not isinstance(node.op, CustomCall | Composite):
             return None
         found = self.program.rules.find(node)
@@ -456,5 +460,5 @@ class Localizer:
 
 
 def rank_of(value: Value) -> int:
-    """The rank of a tensor, 0 for what is none."""
+    """The rank of a tensor, 0 for other values."""
     return value.type.rank if isinstance(value.type, TensorType) else 0

@@ -1,4 +1,4 @@
-"""What had to be gathered before an op could run, and why: nothing is replicated silently."""
+"""Notes on gathers and replication that an op needs, with reasons: none is silent."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from weft.partition.reshard import plan
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One dim of a tensor that is less split in an op than propagation split it."""
+    """One dim of a tensor that is less split in an op than after propagation."""
 
-    node: Node  # of the global program
+    node: Node  # the node of the global program
     what: Literal["operand", "result"]
     number: int  # of the operand or result
     dim: int
-    axes: Axes  # that split nothing of the tensor in the op
+    axes: Axes  # the axes that do not split the tensor in the op
     reason: str
-    bytes: float = 0.0  # sent by each device to have the operand so
+    bytes: float = 0.0  # bytes sent by each device for it
 
     def __str__(self) -> str:
         axes = ", ".join(str(a) for a in self.axes)
@@ -56,7 +56,7 @@ def repeated(
     made: Sequence[DimAxes],
     free: Collection[int],
 ) -> Iterator[Note]:
-    """A note for each dim of a result that every device computes whole, to keep a piece of it."""
+    """A note for each dim of a result that is computed replicated and then sliced."""
     for n, (before, after) in enumerate(zip(wanted, made, strict=True)):
         for dim, lost in _lost(before or (), after):
             factors = rule.results[n][dim]
@@ -66,7 +66,7 @@ def repeated(
 
 
 def _lost(before: DimAxes, after: DimAxes) -> Iterator[tuple[int, Axes]]:
-    """The axes of each dim that split no dim any more."""
+    """The axes of each dim that split no dim afterwards."""
     kept = [axis for axes in after for axis in axes]
     for dim, axes in enumerate(before):
         lost = tuple(a for a in axes if not any(overlaps(a, b) for b in kept))
@@ -75,7 +75,7 @@ def _lost(before: DimAxes, after: DimAxes) -> Iterator[tuple[int, Axes]]:
 
 
 def reason(factors: Sequence[RuleFactor]) -> str:
-    """Why a dim of these factors is gathered."""
+    """The reason that a dim of these factors is gathered."""
     if any(f.role == "whole" for f in factors):
         return "the op needs all of this dim at once"
     if any(f.role == "permutation" for f in factors):

@@ -1,4 +1,4 @@
-"""Programs of one device: they are local as they are written."""
+"""Programs on one device: already local."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHANGED = frozenset(STRUCTURE) - {*_AS_WRITTEN}
 
 
 def is_of_one(module: Module) -> bool:
-    """Whether nothing is to be split, and no op means something else on one device."""
+    """Whether a program has one device, and no op needs partitioning."""
     if any(mesh.axes for mesh in module.meshes.values()):
         return False
     if any(
@@ -34,7 +34,7 @@ def is_of_one(module: Module) -> bool:
 
 
 def _is_empty(type: Type) -> bool:
-    """Whether partitioning makes a constant of it: there is nothing to compute."""
+    """Whether a tensor has no elements, so that partitioning replaces it by a constant."""
     return isinstance(type, TensorType) and 0 in type.shape
 
 
@@ -43,7 +43,7 @@ def _borders(function: Function) -> tuple[Attrs, ...]:
 
 
 def of_one(module: Module, name: str) -> Module:
-    """The program of the one device: what stands at its borders says that all is whole."""
+    """The program of one device, with replicated shardings on arguments and results."""
     functions = {n: _bordered(f, name) for n, f in module.functions.items()}
     tables = {n: table for n, table in module.tables.items() if n != SHARDINGS}
     return replace(module, functions=functions, meshes={name: Mesh()}, tables=tables)

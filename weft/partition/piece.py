@@ -1,4 +1,4 @@
-"""Where a value of the global program is: a local value, and the axes that split each dim."""
+"""Pieces: a local value with the axes that split each dim of its global value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.mesh.algebra import Axes, DimAxes, total_size
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A partial reduction: the pieces along these axes are still to be combined."""
+    """A pending reduction: the values along these axes are still to be combined."""
 
     axes: Axes
     combine: Combine
@@ -22,24 +22,24 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A local value that stands for a piece of a global one.
+    """A local value that is a shard of a global one.
 
-    A dim that its pieces do not divide is padded at its end; what stands there is unspecified.
+    A dim of uneven shards is padded at its end; the padding is unspecified.
     """
 
     value: Value
-    type: TensorType  # the global one
+    type: TensorType  # the global type
     split: DimAxes
     partial: Partial | None = None
 
     def moved(self, value: Value, split: DimAxes, partial: Partial | None = None) -> Piece:
-        """The same global value in another place."""
+        """The same global value as another piece."""
         return replace(self, value=value, split=split, partial=partial)
 
 
 @lru_cache(maxsize=65536)
 def local_type(type: TensorType, split: DimAxes, mesh: Mesh) -> TensorType:
-    """The type of one piece."""
+    """The local type of a split."""
     if not any(split):
         return type
     return type.with_shape(
@@ -51,9 +51,9 @@ def local_type(type: TensorType, split: DimAxes, mesh: Mesh) -> TensorType:
 
 
 def split_of(sharding: Sharding | None, rank: int) -> DimAxes:
-    """The axes of each dim of a sharding; none where there is no sharding.
+    """The split of a sharding; unsplit without a sharding.
 
-    One that puts a value onto a single device has no dims: the value is whole.
+    A maximal sharding (one device) has no dims: the value is replicated.
     """
     if sharding is None or not sharding.dims:
         return ((),) * rank
@@ -61,7 +61,7 @@ def split_of(sharding: Sharding | None, rank: int) -> DimAxes:
 
 
 def partial_sum(unreduced: Axes) -> Partial | None:
-    """The partial sum that a sharding with unreduced axes says."""
+    """The pending sum of a sharding's unreduced axes."""
     return Partial(unreduced, "add") if unreduced else None
 
 
@@ -76,7 +76,7 @@ def free_part(split: DimAxes, manual: set[str]) -> DimAxes:
 
 
 def whole(rank: int) -> DimAxes:
-    """No dim split."""
+    """The unsplit split of a rank."""
     return ((),) * rank
 
 

@@ -1,4 +1,4 @@
-"""What is known of a whole program while its functions are partitioned."""
+"""The state of a whole program during partitioning."""
 
 from __future__ import annotations
 
@@ -51,45 +51,45 @@ class Numbers:
 
 
 class RuleFinder(Protocol):
-    """The rules that users give to custom calls and composites."""
+    """The user's rules of custom calls and composites."""
 
     def find(self, node: Node) -> Rule | None:
-        """The rule of a node, if a user gives it one."""
+        """The user's rule of a node, or None."""
         ...
 
 
 @dataclass(slots=True)
 class GlobalValue:
-    """A global value: where it is built, how propagation splits it, and every place it is in."""
+    """A global value: its defining builder, its propagated split, and all its versions."""
 
     builder: Builder
     asked: DimAxes | None
     versions: list[Piece]
-    state: int = 0  # the same for all that are split, unreduced and asked for alike
-    seen: int = 0  # how many versions there were when that was found out
-    again: Node | None = None  # that can be computed anew for any piece
+    state: int = 0  # interned versions and requested split
+    seen: int = 0  # the number of versions at that time
+    again: Node | None = None  # a node that can be recomputed in any split
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How an op on operands of some splits is computed: worked out once, used for all alike."""
+    """The plan of an op on operands of some splits: computed once for all equal nodes."""
 
     rule: Rule
     chosen: FactorAxes
     operands: tuple[DimAxes, ...]
     results: tuple[DimAxes, ...]
     partial: Partial | None
-    masks: tuple[tuple[int, tuple[int, ...]], ...]  # operands with dims whose padding would count
+    masks: tuple[tuple[int, tuple[int, ...]], ...]  # operand dims whose padding must be masked
     wanted: tuple[DimAxes | None, ...]  # of the results
-    plain: tuple[Op, Types] | None = None  # the local op and its types, if that is all there is
-    states: tuple[int, ...] = ()  # of the results, where it is plain
-    moved: float = 0.0  # bytes sent because tensors of the op are split differently
-    is_remade: bool = False  # whether any piece of the result can be computed anew
+    plain: tuple[Op, Types] | None = None  # the local op and its types, if nothing else is needed
+    states: tuple[int, ...] = ()  # splits of the results, if it is plain
+    moved: float = 0.0  # bytes sent because the op's tensors have conflicting splits
+    is_remade: bool = False  # whether the result can be recomputed in any split
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A function that is called, on local types, and how its results are split."""
+    """A called function on local types, and the splits of its results."""
 
     function: Function
     results: tuple[Piece, ...]
@@ -97,40 +97,40 @@ class Called:
 
 @dataclass
 class ModuleState:
-    """What is known of the whole module while its functions are partitioned."""
+    """The state of the whole module during partitioning."""
 
     module: Module
     mesh: Mesh
     mesh_name: str
-    rules: RuleFinder | None = None  # rules that users give
-    planned: float = 0.0  # bytes of all reshards, loops counted once
-    moved: float = 0.0  # bytes sent because tensors of an op are split differently
-    policy: Policy = field(default_factory=Policy)  # what counts when factors are split
-    notes: list[Note] | None = None  # what had to be gathered, if anyone asks
-    places: dict[Value, list[Piece]] | None = None  # where every value is, if anyone asks
+    rules: RuleFinder | None = None  # the user's rules
+    planned: float = 0.0  # bytes sent by all reshards, loops counted once
+    moved: float = 0.0  # bytes sent because an op's tensors have conflicting splits
+    policy: Policy = field(default_factory=Policy)  # the weights of costs when axes are chosen
+    notes: list[Note] | None = None  # notes on gathers, if requested
+    places: dict[Value, list[Piece]] | None = None  # the piece of every value, if requested
     recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
-    added: dict[str, Function] = field(default_factory=dict)  # functions made on the way
+    added: dict[str, Function] = field(default_factory=dict)  # functions created along the way
     called: dict[tuple[object, ...], Called] = field(default_factory=dict)
     numbers: Numbers = field(default_factory=Numbers)
     states: dict[tuple[int, ...], int] = field(default_factory=dict)
     shardings: dict[int, DimAxes] = field(default_factory=dict)  # by the identity of a sharding
-    stands_for: dict[Value, Value] = field(default_factory=dict)  # a value in the place of another
+    stands_for: dict[Value, Value] = field(default_factory=dict)  # replacements of values
 
     def sharding(self, value: Value) -> Sharding | None:
-        """The sharding that propagation gave a value."""
+        """The propagated sharding of a value."""
         if self.stands_for:
             value = self.stands_for.get(value, value)
         return self.table.get(value)
 
     @cached_property
     def table(self) -> Mapping[Value, Sharding]:
-        """What propagation gave each value."""
+        """The propagated sharding of each value."""
         found = self.module.tables.get(SHARDINGS, {})
         return {value: s for value, s in found.items() if isinstance(s, Sharding)}
 
     @property
     def splits(self) -> dict[Value, DimAxes]:
-        """The splits that propagation gave tensors."""
+        """The propagated splits of tensors."""
         return {
             value: split_of(sharding, value.type.rank)
             for value, sharding in self.table.items()
@@ -138,7 +138,7 @@ class ModuleState:
         }
 
     def add_function(self, function: Function) -> str:
-        """Keep a function that was made on the way, under a name of its own."""
+        """Add a function created along the way, under a fresh name."""
         taken = {**self.module.functions, **self.added}
         numbers = (f"{function.name}_{n}" for n in itertools.count())
         name = next(name for name in numbers if name not in taken)
@@ -146,7 +146,7 @@ class ModuleState:
         return name
 
     def keep(self, function: Function) -> Function:
-        """Keep a called function, under its own name if that is free."""
+        """Add a called function, under its own name if that is free."""
         if function.name in self.roots or function.name in self.added:
             return self.added[self.add_function(function)]
         self.added[function.name] = function
@@ -154,7 +154,7 @@ class ModuleState:
 
     @cached_property
     def propagated(self) -> frozenset[Value]:
-        """The values of functions that propagation went through: whole, where it says nothing."""
+        """The values of propagated functions, which are replicated without a sharding."""
         table = self.table
         found: set[Value] = set()
         for function in self.module.functions.values():
@@ -165,7 +165,7 @@ class ModuleState:
 
     @cached_property
     def roots(self) -> frozenset[str]:
-        """The functions that others may call by name: public ones, and those nobody calls here."""
+        """The entry functions: public ones, and those without callers."""
         called = {n.op.callee for n in self.module.nodes() if isinstance(n.op, Call)}
         return frozenset(
             name

@@ -1,4 +1,4 @@
-"""Values that any piece of can be computed anew: what they are made of is whole on every device."""
+"""Rematerialization in another split: of cheap nodes on replicated operands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MADE_OF_NOTHING = (Constant, ShardyConstant, Iota)
 
 
 def is_remade(node: Node, question: Question) -> bool:
-    """Whether an op can be computed for other pieces too: it is cheap and has all it reads."""
+    """Whether a node can be recomputed in any split: it is cheap and its operands replicated."""
     if isinstance(node.op, _MADE_OF_NOTHING):
         return True
     rule = question.rule
@@ -35,7 +35,7 @@ def is_remade(node: Node, question: Question) -> bool:
 
 
 def remade(context: Context, node: Node, split: DimAxes) -> Piece | None:
-    """The result of a node in that split, computed for it; None if pieces cannot be told apart."""
+    """The result of a node recomputed in that split; None if it cannot be split so."""
     (rule,) = own_rules(node, ())
     found = project(split, rule.results[0], rule, context.mesh)
     chosen = tuple([found.get(n, ()) for n in range(len(rule.factors))])

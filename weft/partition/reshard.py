@@ -1,8 +1,8 @@
-"""Reshard: the cheapest sequence of collectives from one split of a tensor to another.
+"""Reshard planning: the cheapest sequence of collectives from one split of a tensor to another.
 
-A split is a list of axis parts for each dim, major first. Slicing costs nothing; permutes,
-all-to-alls and gathers cost what they send. The cheapest way is searched among all of them
-(Dijkstra's algorithm; there are few distinct reshards in a program, and each is planned once).
+A split is a list of axis parts for each dim, major first. Slicing is free; permutes, all-to-alls
+and gathers cost the bytes that they send. The cheapest sequence is found by Dijkstra's algorithm
+(there are few distinct reshards in a program, and each is planned once).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from weft.partition.piece import local_type
 ReshardKind = Literal[
     "slice", "permute", "all_to_all", "all_gather", "all_reduce", "reduce_scatter"
 ]
-_STEP = 64.0  # bytes that one more collective counts as, so that of equal ways the shortest wins
-_LIMIT = 3000  # states looked at before the plain way is taken: gather all, then slice
+_STEP = 64.0  # the cost of one more collective in bytes, so that ties go to the shortest sequence
+_LIMIT = 3000  # states expanded before the fallback: gather all, then slice
 
 
 @dataclass(frozen=True, slots=True)
 class ReshardStep:
-    """One collective: what it does to which dims along which axes, and the split after it."""
+    """One collective: its kind, dims and axes, and the split after it."""
 
     kind: ReshardKind
     axes: Axes
     split: DimAxes  # after it
     unreduced: Axes  # after it
-    dim: int = 0  # that is sliced, gathered, scattered, or taken from
-    to: int = 0  # that an all_to_all gives to
+    dim: int = 0  # the dim that is sliced, gathered, scattered, or split by an all_to_all
+    to: int = 0  # the dim that an all_to_all concatenates
     before: DimAxes = ()  # for a permute
 
 
@@ -64,7 +64,7 @@ def plan(
     still_unreduced: Axes,
     mesh: Mesh,
 ) -> ReshardPlan:
-    """The cheapest way from one split to another; axes not unreduced any more are reduced."""
+    """The cheapest plan between splits; axes missing from `still_unreduced` are reduced."""
     start, target = _without_ones(start, mesh), _without_ones(target, mesh)
     unreduced = tuple(a for a in unreduced if size_of(a, mesh) > 1)
     still_unreduced = tuple(a for a in still_unreduced if size_of(a, mesh) > 1)
@@ -91,9 +91,9 @@ def _around_uneven(
     uneven: set[int],
     mesh: Mesh,
 ) -> ReshardPlan:
-    """Pieces that do not line up: those dims are made whole, and split again at the end."""
+    """A plan for misaligned dims: they are gathered, and split again at the end."""
     start, target = ends
-    # Until they are whole, other dims must not use their axes, nor those of dims that must wait.
+    # Until they are gathered, other dims must not use their axes, nor those of deferred dims.
     waiting: set[int] = set()
     for _ in start:
         held = {d: {a.name for a in start[d]} for d in uneven | waiting}
@@ -138,7 +138,7 @@ def _around_uneven(
 def _next_of(
     type: TensorType, split: DimAxes, target: DimAxes, dim: int, uneven: set[int], mesh: Mesh
 ) -> int | None:
-    """The dim that is to be split next by just the axes of another."""
+    """The next dim to split, by exactly the axes of another."""
     for to, wanted in enumerate(target):
         made = (*split[to], *split[dim])
         if to != dim and to not in uneven and wanted[: len(made)] == made:
@@ -176,7 +176,7 @@ class _Search:
         self.wanted = [set(axes) for axes in self.target.split]
 
     def run(self) -> ReshardPlan:
-        """The cheapest way."""
+        """The cheapest plan."""
         numbers = itertools.count()
         best: dict[_State, float] = {self.start: 0.0}
         came: dict[_State, tuple[_State, ReshardStep, float]] = {}
@@ -212,7 +212,7 @@ class _Search:
         return ReshardPlan(tuple(reversed(steps)), sent)
 
     def plain(self) -> ReshardPlan:
-        """Reduce, gather all, slice: always possible."""
+        """The fallback plan: reduce, gather all, slice; always valid."""
         steps: list[ReshardStep] = []
         state, sent = self.start, 0.0
         paid = tuple(a for a in state.unreduced if a not in self.target.unreduced)
@@ -236,7 +236,7 @@ class _Search:
         return _bytes(self.type, split, self.mesh)
 
     def moves(self, state: _State) -> Iterator[tuple[ReshardStep, float]]:
-        """Every sensible collective from here, with the bytes it sends."""
+        """The successors of a state: collectives, with the bytes they send."""
         used = {axis for axes in state.split for axis in axes} | set(state.unreduced)
         yield from self.reductions(state)
         yield from self.permutes(state)
@@ -252,7 +252,7 @@ class _Search:
     def removals(
         self, state: _State, dim: int, kept: Axes, taken: Axes
     ) -> Iterator[tuple[ReshardStep, float]]:
-        """The minor axes of a dim, gathered or given to another dim."""
+        """Gathers and all-to-alls of a dim's minor axes."""
         fewer = _with(state.split, dim, kept)
         share = 1 - 1 / total_size(taken, self.mesh)
         yield (
@@ -268,7 +268,7 @@ class _Search:
                     yield ReshardStep("all_to_all", taken, split, state.unreduced, dim, to), sent
 
     def permutes(self, state: _State) -> Iterator[tuple[ReshardStep, float]]:
-        """Pieces to other devices: as the target has them, or so that kept axes come first."""
+        """Permutes: to the target's device order, or to one with kept axes first."""
         free = set(state.unreduced)
         for split in {self.as_target(state.split), self.kept_first(state.split)}:
             if split is None or split == state.split:
@@ -278,7 +278,7 @@ class _Search:
                 yield step, self.bytes(split)
 
     def as_target(self, split: DimAxes) -> DimAxes | None:
-        """For each dim as many of the target's axes as make the same number of pieces."""
+        """For each dim the prefix of the target's axes with the same number of shards."""
         made = []
         for axes, wanted in zip(split, self.target.split, strict=True):
             pieces, count, taken = total_size(axes, self.mesh), 1, 0
@@ -298,7 +298,7 @@ class _Search:
         return tuple(made)
 
     def reductions(self, state: _State) -> Iterator[tuple[ReshardStep, float]]:
-        """Unreduced axes, reduced everywhere or scattered along a dim that wants the axis."""
+        """All-reduces of unreduced axes, or reduce-scatters along dims that the axes split."""
         paid = [a for a in state.unreduced if a not in self.target.unreduced]
         if not paid:
             return
@@ -323,7 +323,7 @@ class _Search:
         return tuple(a for a in paid if not any(a in wanted for wanted in self.wanted))
 
     def scattered(self, dim: int, axes: Axes, paid: list[Axis]) -> Iterator[Axes]:
-        """Runs of unreduced axes that the dim may be split by."""
+        """Runs of unreduced axes that may split the dim."""
         wanted = self.target.split[dim]
         if wanted[: len(axes)] == axes:
             run = tuple(itertools.takewhile(lambda a: a in paid, wanted[len(axes) :]))

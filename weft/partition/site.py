@@ -1,4 +1,4 @@
-"""One op while it is partitioned: its pieces of operands, and what is asked of its results."""
+"""One op being partitioned: its local operands, and the requested splits of its results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.partition.strategy.factors import FactorAxes
 
 @dataclass
 class NodeSite:
-    """A node, the axes chosen for its factors, and its operands as these ask for them."""
+    """A node, the axes of its factors, and its operands in the implied splits."""
 
     context: Context
     node: Node
@@ -33,7 +33,7 @@ class NodeSite:
 
     @property
     def builder(self) -> Builder:
-        """Where nodes are emitted."""
+        """The builder that nodes are emitted to."""
         return self.context.builder
 
     @property
@@ -53,14 +53,14 @@ class NodeSite:
         )
 
     def mask(self, n: int, dims: tuple[int, ...]) -> None:
-        """Replace the padding of an operand by what does not count in the reduction."""
+        """Mask the padding of an operand by the reduction's identity."""
         placed = self.operands[n]
         combine = next(f.combine for f in self.rule.factors if f.role == "reduction" and f.combine)
         value = self.builder.masked(placed, dims, identity(combine, placed.type.dtype))
         self.operands[n] = placed.moved(value, placed.split, placed.partial)
 
     def plain(self) -> tuple[Piece, ...]:
-        """The op itself on the pieces."""
+        """The op itself on local shards."""
         values = tuple(p.value for p in self.operands)
         types = tuple(v.type for v in values)
         op = self.node.op.local(types, self.local_types())
@@ -76,30 +76,30 @@ class NodeSite:
         return self.builder.add(made)
 
     def placed(self, *values: Value) -> tuple[Piece, ...]:
-        """Local results as the pieces that the choice of axes makes of the global ones."""
+        """Local results as pieces of the global ones, by the chosen axes."""
         return tuple(
             Piece(v, t, s, self.partial if isinstance(t, TensorType) else None)  # type: ignore[arg-type]
             for v, t, s in zip(values, self.node.types, self.splits, strict=True)
         )
 
     def zeros(self) -> tuple[Piece, ...]:
-        """Results that have no elements worth computing."""
+        """Zero results, for tensors without elements."""
         types = [tensor(t) for t in self.local_types()]
         return self.placed(*[self.builder.splat(0, t) for t in types])
 
     def start(self, axes: Axes, size: int) -> Value:
-        """Where the device's piece begins along a dim whose pieces have that size, in i32."""
+        """The offset of the device's shard along a dim of that shard size, in i32."""
         return self.builder.scaled(self.builder.index(axes), size)
 
 
 def tensor(type: Type) -> TensorType:
-    """A type that is known to be a tensor's."""
+    """The type, checked to be a tensor's."""
     assert isinstance(type, TensorType)
     return type
 
 
 def is_all(value: Value, number: object) -> bool:
-    """Whether every element of a value is known to be that number."""
+    """Whether a value is a splat of that number."""
     node = value.node
     while node is not None and isinstance(node.op, BroadcastInDim):
         node = node.operands[0].node

@@ -1,4 +1,4 @@
-"""Partial sums: how values become unreduced, and the linear ops that leave them so."""
+"""Partial sums: making values unreduced, and linear ops on unreduced values."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from weft.partition.context import Context
 from weft.partition.piece import Partial, Piece, local_type, split_of
 from weft.partition.strategy.factors import asked, project
 
-# The ops that are linear, and the operands that they are linear in together: all of them if none is
-# named. A product is linear in either one.
+# Linear ops, and the operands that they are jointly linear in: all of them if none is listed. A
+# product is linear in either one.
 _LINEAR: dict[type[Op], tuple[int, ...]] = {
     Add: (0, 1),
     BroadcastInDim: (0,),
@@ -51,9 +51,9 @@ def still_unreduced(placed: Piece, unreduced: Axes) -> Axes:
 
 
 def before_unreduced(placed: Piece, split: DimAxes, unreduced: Axes, mesh: Mesh) -> DimAxes:
-    """The split that a value is brought to before it is made unreduced over axes.
+    """The split of a value before it is made unreduced over axes.
 
-    Dims that are split by such axes stay so: their pieces are summands as they are.
+    Dims that are split by these axes stay so: their shards are summands already.
     """
     if placed.partial is not None or not unreduced:
         return split
@@ -66,9 +66,9 @@ def before_unreduced(placed: Piece, split: DimAxes, unreduced: Axes, mesh: Mesh)
 
 
 def made_unreduced(builder: Builder, placed: Piece, split: DimAxes, unreduced: Axes) -> Piece:
-    """The value unreduced over axes: one device along them has it, the others zeros.
+    """The value made unreduced over axes: one device along them has it, the others zeros.
 
-    Along axes that a dim is split by, each device has its piece, with zeros around it.
+    Along axes that split a dim, each device has its shard, padded with zeros.
     """
     if not unreduced or placed.partial is not None:
         return placed
@@ -84,7 +84,7 @@ def made_unreduced(builder: Builder, placed: Piece, split: DimAxes, unreduced: A
 
 
 def _amid_zeros(builder: Builder, piece: Value, dim: int, axes: Axes) -> Value:
-    """A dim as long as all pieces along axes, with the device's own in its place."""
+    """A dim of global size with the device's shard at its offset, zeros elsewhere."""
     assert isinstance(piece.type, TensorType)
     sizes = list(piece.type.sizes)
     start = builder.scaled(builder.index(axes), sizes[dim])
@@ -96,7 +96,7 @@ def _amid_zeros(builder: Builder, piece: Value, dim: int, axes: Axes) -> Value:
 
 
 def keeps_unreduced(context: Context, node: Node) -> bool:
-    """Whether a linear op of partial sums is to be one, too; it is then computed so."""
+    """Whether a linear op of partial sums stays a partial sum; if so, it is emitted."""
     if type(node.op) not in _LINEAR:
         return False
     (result,) = node.results
@@ -123,9 +123,9 @@ def keeps_unreduced(context: Context, node: Node) -> bool:
 
 
 def _carriers(op: Op, are_partial: list[bool]) -> list[bool] | None:
-    """The operands whose sum the result is; None if the op is not linear in the partial ones.
+    """The operands that the op is linear in; None if it is not linear in the partial ones.
 
-    One of them that is not a partial sum is counted once: one device has it, the others zeros.
+    One that is not a partial sum is counted once: one device has it, the others zeros.
     """
     together = _LINEAR[type(op)]
     carriers = [not together or n in together for n in range(len(are_partial))]
@@ -138,11 +138,11 @@ def _carriers(op: Op, are_partial: list[bool]) -> list[bool] | None:
 
 
 def _sources(node: Node, split: DimAxes, mesh: Mesh) -> list[DimAxes] | None:
-    """The splits of the operands that give the result this one without any exchange."""
+    """The operand splits that give the result this split without communication."""
     rule = rule_of(node.op, node.operand_types, node.bodies)
     found = project(split, rule.results[0], rule, mesh)
     chosen = tuple([found.get(n, ()) for n in range(len(rule.factors))])
-    # A dim that is cut, or that an operand lacks a piece of, is not computed piece by piece.
+    # A sliced dim, or one that an operand lacks, cannot be computed shard by shard.
     cut = [f.role != "pass" or f.aided for f in rule.factors]
     if any(axes and is_cut for axes, is_cut in zip(chosen, cut, strict=True)):
         return None

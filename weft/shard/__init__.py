@@ -1,4 +1,4 @@
-"""Shard: every value gets a sharding, from the few that are given."""
+"""Sharding propagation: from the annotated values to every value, with Shardy's semantics."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from weft.shard.rules import Rules
 
 @dataclass(frozen=True, slots=True)
 class Propagated:
-    """A module after propagation: the graph, and what each of its cells holds."""
+    """A module after propagation: the graph, and the sharding of each of its cells."""
 
     module: Module  # prepared: constants split, constraints applied
     graph: Graph
     shardings: list[Sharding | None]
     level: PropagationLevel = "user"
-    given: Module | None = None  # as it was before it was prepared
+    given: Module | None = None  # the user's module, before preparation
     pads: Pads = "none"
 
 
@@ -38,7 +38,7 @@ def propagate(
     *,
     pads: Pads = "none",
 ) -> Propagated:
-    """Propagate the shardings that a module is annotated with; users may bring rules."""
+    """Propagate the sharding annotations of a module; `rules` are the user's."""
     prepared = prepare(annotate_from_table(module))
     graph = build(prepared, rules)
     shardings = Propagation(graph, level).run()
@@ -58,9 +58,9 @@ def shard(
     """The module with a sharding for every value, in its side table `sharding`.
 
     A mesh (`weft.Mesh(data=2, model=4)`, or one of JAX's) sets the sizes of the module's axes.
-    Arguments and results are split by what divides them, as Shardy does it; with
-    `pads="named"` those whose shardings the program names have these, padded, and with "inferred"
-    all have what propagation gives them. `notes` gets what was left out.
+    Arguments and results get only axes that divide their dims, as in Shardy; with `pads="named"`
+    those with a sharding in the program keep it, padded, and with "inferred" all keep their
+    propagated sharding. Dropped axes are appended to `notes`.
     """
     if mesh is not None:
         module = with_mesh(module, as_mesh(mesh))

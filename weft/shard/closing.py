@@ -1,4 +1,4 @@
-"""Shardings as they end: closed, and at the borders of functions dividing their dims evenly."""
+"""Final shardings: closed, and even at the arguments and results of functions."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ GivenShardings = Sequence[Sharding | None]
 
 
 def closed(sharding: Sharding) -> Sharding:
-    """The same axes, nothing open, no priorities, no axes kept from use."""
+    """The same axes, closed, without priorities and replicated axes."""
     dims = tuple([DimSharding(d.axes) for d in sharding.dims])
     return Sharding(sharding.mesh, dims, (), sharding.unreduced)
 
 
 def unsplit(type: Type, mesh: str | Mesh, *, is_open: bool = False) -> Sharding:
-    """The sharding of a value that no axis splits."""
+    """The sharding of an unsplit value."""
     rank = type.rank if isinstance(type, TensorType) else 0
     return Sharding(mesh, (DimSharding((), is_open),) * rank)
 
 
 def filled(given: GivenShardings, types: Sequence[Type]) -> GivenShardings:
-    """If one has a sharding, the others are open ones on the same mesh."""
+    """Shardings for all results if one has a sharding: the others get open ones on its mesh."""
     first = next((s for s in given if s is not None), None)
     if first is None or None not in given:
         return given
@@ -36,7 +36,7 @@ def filled(given: GivenShardings, types: Sequence[Type]) -> GivenShardings:
 
 
 def splits_alike(sharding: Sharding | None, other: Sharding | None) -> bool:
-    """Whether both split a value in the same way; no sharding does not split."""
+    """Whether two shardings split a value in the same way; None does not split."""
     split = [s for s in (sharding, other) if s is not None and any(d.axes for d in s.dims)]
     if len(split) < 2:
         return not split
@@ -47,10 +47,10 @@ def splits_alike(sharding: Sharding | None, other: Sharding | None) -> bool:
 
 
 def evenly(sharding: Sharding, type: Type, mesh: Mesh) -> Sharding:
-    """Of every dim the major axes that divide its size."""
+    """The sharding with only the major axes of every dim that divide its size."""
     if not isinstance(type, TensorType) or not type.is_static:
         return sharding
-    if not mesh.axes:  # the tensor is whole, on one device
+    if not mesh.axes:  # a maximal sharding: the tensor is on one device
         return sharding
     pairs = list(zip(sharding.dims, type.sizes, strict=True))
     if all(size % total_size(dim.axes, mesh) == 0 for dim, size in pairs):
@@ -76,7 +76,7 @@ def _dividing(dim: DimSharding, size: int, mesh: Mesh) -> DimSharding:
 
 
 def without_sub_axes(sharding: Sharding) -> Sharding:
-    """Open dims are cut before the first axis that is only part of one."""
+    """The sharding with open dims cut before their first sub-axis."""
     if all(a.size is None for d in sharding.dims for a in d.axes):
         return sharding
     return replace(sharding, dims=tuple(_whole(d) if d.is_open else d for d in sharding.dims))

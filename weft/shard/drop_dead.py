@@ -1,4 +1,4 @@
-"""Drop nodes that nobody reads, as MLIR does between Shardy's passes."""
+"""Dead code elimination as in MLIR between Shardy's passes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FLOWING = (While, Case, OptimizationBarrier, Computation, Call)
 
 
 def drop_dead(module: Module, *, flowing: bool = False) -> Module:
-    """Remove what has no effect and no reader; calls stay, and control flow if `flowing`."""
+    """Remove nodes without effects and uses; calls stay, and control flow if `flowing`."""
     return without(module, dead_nodes(module, flowing=flowing))
 
 
 def dead_nodes(module: Module, *, flowing: bool = False) -> set[Node]:
-    """What `drop_dead` would remove."""
+    """The nodes that `drop_dead` removes."""
     dead: set[Node] = set()
     for function in module.functions.values():
         _mark(function.body, set(), flowing, dead)

@@ -1,4 +1,4 @@
-"""Take everything that speaks of shardings out of a module."""
+"""Removing all shardings from a module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.ops.shape import Constant
 
 
 def drop_shardings(module: Module) -> Module:
-    """The program without shardings, meshes and sdy ops; what it computes stays the same."""
+    """The program without shardings, meshes and sdy ops; its results stay the same."""
     with without_gc():
         return replace(
             module,
@@ -43,7 +43,7 @@ def _function(function: Function) -> Function:
 
 
 def _plain(attrs: Attrs) -> Attrs:
-    """The attributes that are not Shardy's."""
+    """The attributes without sdy ones."""
     return tuple([a for a in attrs if not a[0].startswith("sdy.")]) if attrs else attrs
 
 
@@ -80,7 +80,7 @@ class _Dropper:
             case Annotation():
                 self.become(node.results, self.read(node.operands))
                 return
-            case NamedComputation():  # its body takes its place
+            case NamedComputation():  # its body is inlined
                 (body,) = node.regions
                 self.become(body.args, self.read(node.operands))
                 self.nodes(body, out)
@@ -88,8 +88,8 @@ class _Dropper:
                 return
             case ManualComputation():
                 raise Unsupported(
-                    f"{op.name} cannot be dropped: its body works on the pieces that the axes "
-                    f"{', '.join(axis.name for axis in op.manual_axes)} make",
+                    f"{op.name} cannot be dropped: its body works on local shards along "
+                    f"{', '.join(axis.name for axis in op.manual_axes)}",
                     help="partition the program, or lower it without shard_map",
                     loc=node.loc,
                 )

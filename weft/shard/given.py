@@ -1,4 +1,4 @@
-"""The shardings that a program gives its values, before any are propagated."""
+"""The annotated shardings of a program, before propagation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.shard.closing import unsplit
 
 
 def given_results(node: Node, module: Module) -> ResultShardings:
-    """The shardings that a node's results have before propagation."""
+    """The annotated shardings of a node's results."""
     match node.op:
         case ShardingConstraint(sharding=given) | Reshard(sharding=given):
             return (given,)
@@ -36,7 +36,7 @@ def given_results(node: Node, module: Module) -> ResultShardings:
 
 
 def given_args(function: Function, module: Module, *, called: bool) -> ResultShardings:
-    """The shardings that a function's arguments have before propagation."""
+    """The annotated shardings of a function's arguments."""
     if not called:
         shown = function.arg_attrs or ((),) * len(function.body.args)
         return tuple(annotated(attrs) for attrs in shown)
@@ -46,7 +46,7 @@ def given_args(function: Function, module: Module, *, called: bool) -> ResultSha
 def _given(
     shown: tuple[Attrs, ...], values: tuple[Value, ...], meshes: Mapping[str, Mesh]
 ) -> ResultShardings:
-    """What a call takes from its function: all values have shardings if one is on a mesh."""
+    """Shardings that a call takes from its function: for all values if one is on a mesh."""
     if not any(shown):
         return (None,) * len(values)
     given = tuple(annotated(attrs) for attrs in shown)

@@ -1,4 +1,4 @@
-"""What propagation asks about a node: is it elementwise, a constant, a scalar's expansion?"""
+"""Classes of nodes in propagation: elementwise, constant expressions, broadcasts of scalars."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _ELEMENTWISE = (
     Reshard,
     ShardingConstraint,
 )
-# Pointwise ops that MLIR does not know to be so.
+# Pointwise ops without MLIR's Elementwise trait.
 _NOT_ELEMENTWISE = {"chlo.mulhi", "chlo.next_after", "chlo.polygamma", "chlo.zeta"}
 
-# Ops that Shardy has no rule for: no sharding passes through them. Besides these, all of CHLO.
+# Ops without a rule in Shardy: no sharding propagates through them. Besides these, all of CHLO.
 _NO_RULE = {
     "sdy.all_gather",
     "sdy.all_reduce",
@@ -69,12 +69,12 @@ def _always_elementwise(op: type[Op]) -> bool:
 
 @cache
 def stops_shardings(op: type[Op]) -> bool:
-    """Whether Shardy has no rule for an op, so that no sharding passes through it."""
+    """Whether Shardy has no rule for an op, so that no sharding propagates through it."""
     return op.name in _NO_RULE or op.name.startswith("chlo.")
 
 
 def is_elementwise(node: Node) -> bool:
-    """Whether a node treats every element alike; annotations count as such."""
+    """Whether a node is elementwise; annotations are."""
     if _always_elementwise(type(node.op)):
         return True
     if isinstance(node.op, BitcastConvert):
@@ -94,12 +94,12 @@ def _keeps_constants(op: type[Op]) -> bool:
 
 
 def is_scalar(value: Value) -> bool:
-    """Whether a value is a tensor without dims, which cannot be split."""
+    """Whether a value is a rank-0 tensor, which cannot be split."""
     return isinstance(value.type, TensorType) and not value.type.shape
 
 
 def keeps_constants(node: Node) -> bool:
-    """Whether a node is a constant if its operands are."""
+    """Whether a node is a constant expression if its operands are."""
     kind = type(node.op)
     if kind is ShardingConstraint:
         return False

@@ -1,4 +1,4 @@
-"""Manual computations: inside, the axes that the program splits by hand are not to be seen."""
+"""Manual computations: inside, manual axes are hidden from propagation."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from weft.shard.meshes import common_mesh, is_empty
 
 @dataclass(frozen=True, slots=True)
 class ManualFrame:
-    """The border of a manual computation that a value crosses, going in or coming out."""
+    """The border of a manual computation, for values that enter or leave it."""
 
     outer: Sharding
     manual: frozenset[str]
-    comes_out: bool  # the cell then holds the outer sharding, else the inner one
+    comes_out: bool  # whether the cell holds the outer sharding, not the inner one
 
     def before(self, held: Sharding) -> Sharding:
-        """What the other side of the border sees of the sharding that the cell holds."""
+        """The cell's sharding as seen from the other side of the border."""
         return erased(held, self.manual) if self.comes_out else self.extended(held)
 
     def after(self, made: Sharding) -> Sharding:
-        """What the cell is to hold, given what the other side has made of it."""
+        """The cell's new sharding, from the other side's."""
         return self.extended(made) if self.comes_out else erased(made, self.manual)
 
     def extended(self, inner: Sharding) -> Sharding:
-        """The inner axes behind the manual ones."""
+        """The outer sharding: inner axes after the manual ones."""
         dims = tuple(
             replace(free, axes=(*takewhile(self.is_manual, fixed.axes), *free.axes))
             for fixed, free in zip(self.outer.dims, inner.dims, strict=True)
@@ -42,12 +42,12 @@ class ManualFrame:
         return Sharding(inner.mesh, dims, self.outer.replicated, self.outer.unreduced)
 
     def is_manual(self, axis: Axis) -> bool:
-        """Whether the program itself splits along this axis."""
+        """Whether this axis is manual."""
         return axis.name in self.manual
 
 
 def erased(outer: Sharding, manual: frozenset[str]) -> Sharding:
-    """The sharding as the inside sees it: without the manual axes, which come first."""
+    """The inner sharding: without the manual axes, which come first."""
 
     def is_manual(axis: Axis) -> bool:
         return axis.name in manual
@@ -60,12 +60,12 @@ def erased(outer: Sharding, manual: frozenset[str]) -> Sharding:
 
 
 def manual_names(op: ManualComputation) -> frozenset[str]:
-    """The names of the axes that the program splits by hand."""
+    """The names of the manual axes."""
     return frozenset(axis.name for axis in op.manual_axes)
 
 
 def name_manual_axes(module: Module, surveys: Surveys) -> Module:
-    """Say of every operand and result that the manual axes it does not use replicate it."""
+    """Mark unused manual axes as replicated on every operand and result."""
     notable = [surveys[function.body].notable for function in module.functions.values()]
     if not any(isinstance(node.op, ManualComputation) for nodes in notable for node in nodes):
         return module

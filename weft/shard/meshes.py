@@ -1,4 +1,4 @@
-"""One name for every mesh, and shardings without axes that split nothing."""
+"""Mesh normalization: one name per distinct mesh, no axes of size 1 in shardings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.ops.survey import Surveys
 
 def lift_meshes(module: Module, surveys: Surveys) -> Module:
     """Give every mesh a name, and equal meshes the same one."""
-    names: dict[Mesh, str] = {}  # of every distinct mesh
+    names: dict[Mesh, str] = {}  # the name of every distinct mesh
     renamed: dict[str | Mesh, str] = {}
     for name, mesh in module.meshes.items():
         renamed[name] = names.setdefault(mesh, name)
@@ -51,7 +51,7 @@ def _unique(name: str, taken: Container[str], fresh: count[int]) -> str:
 
 
 def _renamed_groups(module: Module, renamed: Mapping[str | Mesh, str]) -> Module:
-    """Collectives name the meshes of their groups, too."""
+    """Rename the meshes in the groups of collectives."""
 
     def renew(node: Node) -> Node | None:
         groups = getattr(node.op, "replica_groups", None)
@@ -65,7 +65,7 @@ def _renamed_groups(module: Module, renamed: Mapping[str | Mesh, str]) -> Module
 
 
 def drop_size_one_axes(module: Module, surveys: Surveys) -> Module:
-    """Axes of a single device split nothing: leave them out of all shardings."""
+    """Remove axes of size 1 from all shardings."""
     if not any(size == 1 for mesh in module.meshes.values() for _, size in mesh.axes):
         return module
     return replace_shardings(
@@ -95,14 +95,14 @@ def _without_size_one(sharding: Sharding, mesh: Mesh) -> Sharding:
 
 
 def is_empty(mesh: Mesh) -> bool:
-    """Whether a mesh has neither axes nor a device, so that it goes with any other mesh."""
+    """Whether a mesh has neither axes nor a device, so that it is compatible with any mesh."""
     return not mesh.axes and not mesh.device_ids
 
 
 def common_mesh(
     shardings: Sequence[Sharding | None], meshes: Mapping[str, Mesh]
 ) -> str | Mesh | None:
-    """The mesh that all shardings are on, empty meshes aside; None if there are several or none."""
+    """The common mesh of all shardings, except empty meshes; None if there is not exactly one."""
     found: Sharding | None = None
     for sharding in shardings:
         if sharding is None or (found is not None and sharding.mesh == found.mesh):

@@ -1,4 +1,4 @@
-"""Notations of rules, Shardy's and that of JAX's custom_partitioning, and how they fit an op."""
+"""Notations of sharding rules, Shardy's and JAX's, and their application to an op."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _EXAMPLE = 'write it like "([i, k], [k, j])->([i, j]) reduction={k}" or "i k, k 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """The factors of each dim of an operand or result, after those that `...` stands for."""
+    """The factors of each dim of an operand or result, after those of `...`."""
 
     dims: tuple[tuple[str, ...], ...]
-    batch: str | None = None  # which `...`, if there is one
+    batch: str | None = None  # the number of its `...`, if any
 
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """A rule as it is written: factors by name, some sizes perhaps not yet known."""
+    """A parsed rule: factors by name, sizes optional."""
 
     text: str
     operands: tuple[Tensor, ...]
@@ -46,7 +46,7 @@ class Notation:
     sizes: Mapping[str, int] = field(default_factory=dict)
     roles: Mapping[str, Role] = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
-    order: tuple[str, ...] | None = None  # of the factors; None for that of appearance
+    order: tuple[str, ...] | None = None  # the order of factors; None for that of appearance
 
     def __post_init__(self) -> None:
         tensors = (*self.operands, *self.results)
@@ -61,7 +61,7 @@ class Notation:
                     self.refuse(f"{self.place(n)} has factor {name} twice")
 
     def refuse(self, reason: str, help: str = _EXAMPLE) -> None:
-        """Say what is wrong with the rule."""
+        """The error for an invalid rule."""
         raise WeftError(f"sharding rule {self.text}: {reason}", help=help)
 
     def place(self, n: int) -> str:
@@ -70,7 +70,7 @@ class Notation:
         return f"operand {n}" if n < count else f"result {n - count}"
 
     def fit(self, operands: Types, results: Types) -> Rule:
-        """The rule on operands and results of these types; refused if it does not fit them."""
+        """The rule for operands and results of these types, or an error if it does not fit."""
         for word, mine, theirs in (
             ("operand", self.operands, operands),
             ("result", self.results, results),
@@ -88,7 +88,7 @@ def _count(number: int, noun: str) -> str:
 
 
 class _Fitting:
-    """One notation on the shapes of one op."""
+    """The application of a notation to the shapes of one op."""
 
     def __init__(self, notation: Notation, types: Types) -> None:
         self.notation = notation
@@ -99,7 +99,7 @@ class _Fitting:
         self.sizes = dict(notation.sizes)
 
     def named(self, n: int, tensor: Tensor) -> tuple[tuple[str, ...], ...]:
-        """The factors of each dim; those of batch dims get names that nobody can write."""
+        """The factors of each dim; those of `...` get names that no user can write."""
         rank, given = len(self.shapes[n]), len(tensor.dims)
         if (tensor.batch is None and rank != given) or rank < given:
             self.notation.refuse(
@@ -133,7 +133,7 @@ class _Fitting:
         return RuleFactor(self.sizes[name], role, combine, name in self.notation.blocked)  # type: ignore[arg-type]
 
     def check_batches(self) -> None:
-        """Every `...` of one group must stand for as many dims."""
+        """Check that every `...` of one group has the same rank."""
         seen: dict[str, tuple[int, int]] = {}
         for n, tensor in enumerate((*self.notation.operands, *self.notation.results)):
             if tensor.batch is None:
@@ -148,7 +148,7 @@ class _Fitting:
                 )
 
     def find_sizes(self, names: list[str]) -> None:
-        """Sizes from the dims that are one factor, then from groups with one size left to find."""
+        """Infer sizes from single-factor dims, then from groups with one unknown size."""
         found = self.alone()
         for name, sizes in found.items():
             self.sizes[name] = self.one_size(name, sizes)
@@ -162,12 +162,12 @@ class _Fitting:
         for name in names:
             if name not in self.sizes:
                 self.notation.refuse(
-                    f"the size of factor {name} cannot be told from the shapes",
+                    f"the size of factor {name} does not follow from the shapes",
                     f"give it: {{{name}=...}} in Shardy's notation, or {name}=... as an argument",
                 )
 
     def alone(self) -> dict[str, dict[int, str]]:
-        """For each factor that is a dim by itself, its sizes, each with a place that has it."""
+        """For each factor that is a whole dim, its sizes, each with an operand or result."""
         found: dict[str, dict[int, str]] = {}
         for n, dims in enumerate(self.dims):
             for d, (dim, size) in enumerate(zip(dims, self.shapes[n], strict=True)):
@@ -177,10 +177,10 @@ class _Fitting:
         return found
 
     def one_size(self, name: str, sizes: dict[int, str]) -> int:
-        """The size of a factor that several dims have; the smallest where they may differ."""
+        """The size of a factor of several dims; the smallest where they may differ."""
         shown = ", ".join(f"{place} is {size}" for size, place in sizes.items())
         if (given := self.sizes.get(name)) is not None:
-            if given not in sizes and given != 1:  # Shardy's way to say: not to be split
+            if given not in sizes and given != 1:  # size 1 marks an unsplit factor in Shardy
                 self.notation.refuse(f"factor {name} has size {given}, but {shown}", "correct it")
             return given
         role = self.notation.roles.get(name, "pass")
@@ -194,7 +194,7 @@ class _Fitting:
         return min(sizes)
 
     def check_groups(self) -> None:
-        """The factors of a dim must make up its size."""
+        """Check that the factors of a dim multiply to its size."""
         for n, dims in enumerate(self.dims):
             for d, (dim, size) in enumerate(zip(dims, self.shapes[n], strict=True)):
                 if len(dim) < 2:
@@ -214,16 +214,16 @@ class _Fitting:
                     )
 
 
-# Reading
+# Parsing
 
 
 def parse_rule(text: str, operands: Types, results: Types, **options: int | Sequence[str]) -> Rule:
-    """The rule that a text in either notation gives an op on these types."""
+    """The rule of a text in either notation, for an op on these types."""
     return read_notation(text, **options).fit(operands, results)
 
 
 def read_notation(text: str, **options: int | Sequence[str]) -> Notation:
-    """A rule's text; roles and sizes may be given as JAX does it, in its notation only."""
+    """Parse a rule; roles and sizes as options are for JAX's notation only."""
     if wrapped := _WRAPPED.fullmatch(text.strip()):
         text = wrapped[1]
     text = " ".join(text.split())
@@ -240,7 +240,7 @@ def read_notation(text: str, **options: int | Sequence[str]) -> Notation:
 def _read_shardy(text: str) -> Notation:
     match = _SHARDY.fullmatch(text)
     if match is None:
-        raise WeftError(f"sharding rule {text}: it has another form", help=_EXAMPLE)
+        raise WeftError(f"sharding rule {text}: unknown notation", help=_EXAMPLE)
     operands = _shardy_tensors(text, match["operands"])
     results = _shardy_tensors(text, match["results"])
     rest = match["rest"].strip().removesuffix("custom").rstrip().removesuffix(",").strip()
@@ -285,7 +285,7 @@ def _shardy_dim(text: str, dim: str) -> tuple[str, ...]:
 
 
 def _shardy_index(name: str) -> int:
-    """Where Shardy has the factor of that name."""
+    """Shardy's index of a factor name."""
     return ord(name) - ord("i") if len(name) == 1 else 17 + int(name[2:])
 
 

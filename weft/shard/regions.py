@@ -1,4 +1,4 @@
-"""Regions that a rebuilt module can share with the one it was made of."""
+"""Regions that a rebuilt module shares with the original."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CONSTANTS = (Constant, ShardyConstant)
 
 
 def is_shared(op: Op, region: Region) -> bool:
-    """Whether a region is one node on its own arguments, as the bodies of most reductions are."""
+    """Whether a region is one node on its own arguments, as most combiners are."""
     if op.control or len(region.nodes) != 1:
         return False
     (node,) = region.nodes
@@ -22,5 +22,5 @@ def is_shared(op: Op, region: Region) -> bool:
 
 
 def are_shared(op: Op, regions: tuple[Region, ...]) -> bool:
-    """Whether all regions of an op are such."""
+    """Whether all regions of an op can be shared."""
     return all(is_shared(op, region) for region in regions)

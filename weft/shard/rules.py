@@ -1,4 +1,4 @@
-"""Rules that users give: for custom calls and composites by name, or on an op in the file.
+"""User-defined sharding rules: of custom calls and composites by name, or on an op in the text.
 
 A rule is a text in Shardy's notation, `([i, k], [k, j])->([i, j]) {i=8, j=4, k=16} reduction={k}`
 (sizes may be left out), or in that of JAX's custom_partitioning, `i k, k j -> i j`, or a function.
@@ -21,14 +21,14 @@ from weft.shard.notation import Notation, parse_rule, read_notation
 
 RuleFunction: TypeAlias = Callable[[Types, Types], "Rule | str | tuple[str, Mapping[str, Any]]"]
 GivenRule: TypeAlias = "str | tuple[str, Mapping[str, Any]] | RuleFunction"
-Types2: TypeAlias = tuple[Types, Types]  # of the operands and of the results
+Types2: TypeAlias = tuple[Types, Types]  # the types of operands and results
 
 _ATTRIBUTE = "sdy.sharding_rule"
 _FRONTEND = ("xla.sdy.sharding_rule", "xla.sdy.custom_sharding_rule")
 
 
 def as_rules(given: Rules | Mapping[str, GivenRule]) -> Rules:
-    """Rules that are a registry, or a dict: a text, (text, options) or a function for each name."""
+    """`Rules` from a registry or a dict: a text, (text, options) or a function for each name."""
     if isinstance(given, Rules):
         return given
     if not isinstance(given, Mapping):
@@ -58,11 +58,11 @@ class Rules:
         types: str | Types2 | None = None,
         **options: int | Sequence[str],
     ) -> Rules:
-        """Give the custom call or composite of that name a rule.
+        """Register the rule of a custom call or composite.
 
-        It is checked on `types`, `"(tensor<8x16xf32>) -> tensor<8xf32>"`; without them, when it is
-        first used. `options` are JAX's: `reduction_factors=`,
-        `need_replication_factors=`, `permutation_factors=`, and the sizes of factors.
+        It is checked on `types`, `"(tensor<8x16xf32>) -> tensor<8xf32>"`; without them, on first
+        use. `options` are JAX's: `reduction_factors=`, `need_replication_factors=`,
+        `permutation_factors=`, and the sizes of factors.
         """
         if callable(rule) and options:
             raise WeftError(
@@ -78,7 +78,7 @@ class Rules:
         return self
 
     def find(self, node: Node) -> Rule | None:
-        """The rule for a node: on it in the file, or given for its name, or None."""
+        """The rule of a node: its attribute, or the registered one of its name, or None."""
         text = attribute(node) if node.attrs else None
         name = text if text is not None else called_name(node)
         if name is None or (text is None and name not in self._given):
@@ -95,7 +95,7 @@ class Rules:
 
 
 def attribute(node: Node) -> str | None:
-    """The rule that a node carries in the file."""
+    """The rule in a node's attributes."""
     for name, text in node.attrs:
         if name == _ATTRIBUTE:
             return text
@@ -130,7 +130,7 @@ def _fitted(given: Notation | RuleFunction | str, operands: Types, results: Type
 
 
 def _checked(rule: Rule, operands: Types, results: Types) -> Rule:
-    """A rule that a function made, refused if it does not fit."""
+    """The rule returned by a user's function, after a check against the types."""
     parse_rule(str(rule), operands, results)
     return rule
 

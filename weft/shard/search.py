@@ -1,4 +1,4 @@
-"""The hook for an automatic search: shardings of the arguments are proposed, and scored."""
+"""The hook for automatic search over argument shardings: propose, propagate, score."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from weft.ir.types import TensorType
 from weft.mesh import as_sharding
 from weft.shard import shard
 
-# For arguments by number: weft.P, a sharding, or one of JAX's.
+# By argument number: weft.P, a Sharding, or one of JAX's.
 Proposal: TypeAlias = Mapping[int, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One proposal, and what came of it."""
+    """One proposal, the sharded module and its score."""
 
     arguments: Proposal
     module: Module  # sharded
@@ -33,7 +33,7 @@ Score: TypeAlias = Callable[[Module], float]
 def search(module: Module, propose: Propose, score: Score, *, func: str = "main") -> Trial:
     """Try proposals until there are no more, and return the one with the lowest score.
 
-    `propose` sees the module and all trials so far; of trials that score alike the first is best.
+    `propose` gets the module and all trials so far; ties go to the first.
     """
     function = module.function(func)
     history: list[Trial] = []
@@ -42,14 +42,14 @@ def search(module: Module, propose: Propose, score: Score, *, func: str = "main"
         history.append(Trial(dict(arguments), made, score(made)))
     if not history:
         raise WeftError(
-            "nothing was proposed to the search",
+            "the search had no proposal",
             help="let `propose` return shardings for some arguments before it returns None",
         )
     return min(history, key=lambda trial: trial.score)
 
 
 def with_arguments(module: Module, function: Function, arguments: Proposal) -> Module:
-    """The module with other shardings on some arguments of a function."""
+    """The module with these shardings on some arguments of a function."""
     meshes = [(name, mesh) for name, mesh in module.meshes.items() if mesh.axes]
     if not meshes:
         raise WeftError("the module has no mesh", help="add one: weft.shard(module, mesh)")

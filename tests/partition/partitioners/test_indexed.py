@@ -312,19 +312,19 @@ def test_random_numbers_are_the_same_on_every_device() -> None:
             '%0 = "stablehlo.all_gather"(%a) <{all_gather_dim = 0 : i64, '
             "replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> : (tensor<2xui32>) "
             "-> tensor<4xui32>",
-            "devices meet in it",
+            "a collective in a global program",
         ),
         (
             "%t = stablehlo.create_token : !stablehlo.token\n"
             '%0:2 = "stablehlo.infeed"(%t) : (!stablehlo.token) -> (tensor<ui32>, '
             "!stablehlo.token)",
-            "of that device alone",
+            "host transfers belong to one device",
         ),
         (
             "%t = stablehlo.create_token : !stablehlo.token\n"
             '%0 = "stablehlo.send"(%a, %t) <{channel_handle = #stablehlo.channel_handle<handle = 1,'
             " type = 1>}> : (tensor<2xui32>, !stablehlo.token) -> !stablehlo.token",
-            "messages between devices",
+            "point-to-point transfers",
         ),
     ],
 )

@@ -76,13 +76,15 @@ RulesOf = Callable[[Node, tuple[DimAxes, ...]], tuple[Rule, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Partitioner:
-    """How one kind of op is partitioned."""
+    """The partitioner of one kind of op."""
 
     free: Callable[[Node, Rule], frozenset[int]]  # the factors that may be split
     emit: Callable[[NodeSite], tuple[Piece, ...]]
-    rule: Callable[[Node], Rule] | None = None  # where partitioning sees other factors than Shardy
-    rules: RulesOf | None = None  # several ways to see it, of which the cheapest is taken
-    sent: Callable[[Node, Rule, FactorAxes, Mesh], float] | None = None  # bytes, by the op itself
+    rule: Callable[[Node], Rule] | None = None  # factors that differ from Shardy's
+    rules: RulesOf | None = None  # alternative rules, of which the cheapest is taken
+    sent: Callable[[Node, Rule, FactorAxes, Mesh], float] | None = (
+        None  # bytes sent by the op's own communication
+    )
 
 
 PARTITIONERS: dict[type[Op], Partitioner] = {

@@ -1,4 +1,4 @@
-"""Concatenations along a dim that is split: every device gets what falls into its piece."""
+"""Concatenation along a split dim: every device gets the parts of its own shard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.partition.strategy.factors import FactorAxes, asked
 
 
 def concatenate_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
-    """The joined dim is one factor; an operand that is whole along it may stay so."""
+    """The concatenated dim is one factor; an operand that is replicated along it may stay so."""
     op = node.op
     assert isinstance(op, Concatenate)
     types = [tensor(t) for t in node.operand_types]
@@ -34,7 +34,7 @@ def concatenate_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ..
 
 
 def _wanted(node: Node, count: int) -> Iterator[DimRanges]:
-    """For each operand the part of it that falls into each piece of the result."""
+    """For each operand its ranges in each shard of the result."""
     op = node.op
     assert isinstance(op, Concatenate)
     total = tensor(node.types[0]).sizes[op.dimension]
@@ -47,7 +47,7 @@ def _wanted(node: Node, count: int) -> Iterator[DimRanges]:
 
 
 def concatenate_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
-    """What devices send so that each gets what falls into its piece."""
+    """The bytes sent for the ranges of the result's shards."""
     op = node.op
     assert isinstance(op, Concatenate)
     splits = [asked(chosen, dims, rule, mesh) for dims in rule.operands]
@@ -65,7 +65,7 @@ def concatenate_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> 
 
 
 def concatenate(site: NodeSite) -> tuple[Piece, ...]:
-    """Parts of all operands in order, each over what stands behind the end of the one before."""
+    """The ranges of all operands in order, each overwriting the tail of the one before."""
     op = site.node.op
     assert isinstance(op, Concatenate)
     axes, dim = site.splits[0][op.dimension], op.dimension

@@ -1,4 +1,4 @@
-"""Constants and iotas: a piece is known from where the device stands."""
+"""Constants and iotas: local values from the device's index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.partition.site import NodeSite, tensor
 
 
 def iota(site: NodeSite) -> tuple[Piece, ...]:
-    """Counted from where the piece begins, in integers, however narrow the elements are."""
+    """An iota from the shard's offset, in integers wide enough for any element type."""
     op, (split,) = site.node.op, site.splits
     assert isinstance(op, Iota)
     local = tensor(site.local_types()[0])
@@ -32,7 +32,7 @@ def iota(site: NodeSite) -> tuple[Piece, ...]:
 
 
 def constant(site: NodeSite) -> tuple[Piece, ...]:
-    """One block where all are alike; else every device takes its piece of the whole."""
+    """A constant of one block if all shards are equal; else a slice of the global constant."""
     value: Dense = site.node.op.value  # type: ignore[attr-defined]
     (split,) = site.splits
     local = tensor(site.local_types()[0])
@@ -46,17 +46,17 @@ def constant(site: NodeSite) -> tuple[Piece, ...]:
     return (site.builder.reshard(placed, split),)
 
 
-# What was found for constants, as long as they live: they may be large.
+# Results by constant, weakly: constants may be large.
 _BLOCKS: WeakKeyDictionary[Dense, dict[tuple[DimAxes, Mesh], Dense | None]] = WeakKeyDictionary()
 
 
 def repeated_block(value: Dense, split: DimAxes, mesh: Mesh) -> Dense | None:
-    """The block that every device would take of a constant, if it is the same for all."""
+    """The shard of a constant, if it is the same on all devices."""
     known = _BLOCKS.setdefault(value, {})
     if (split, mesh) in known:
         return known[split, mesh]
     found = _repeated_block(value, split, mesh)
-    if found is not value:  # which would hold itself
+    if found is not value:  # a strong reference would keep the key alive
         known[split, mesh] = found
     return found
 

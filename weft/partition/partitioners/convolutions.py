@@ -1,4 +1,4 @@
-"""Convolutions along spatial dims that are split: devices get the edges that their windows see."""
+"""Convolution along split spatial dims, with halo exchange."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from weft.partition.strategy.factors import FactorAxes, asked
 
 
 def convolution_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
-    """A spatial dim of the input goes with the places of the window, or with the kernel.
+    """A spatial dim of the input is split with the window positions, or with the kernel.
 
-    With the places, neighbours exchange edges. With the kernel, devices also hold partial
-    sums of what their parts of the kernel make.
+    With the positions, neighbours exchange halos. With the kernel, devices also have partial sums
+    over their parts of the kernel.
     """
     op = node.op
     assert isinstance(op, Convolution)
@@ -69,7 +69,7 @@ def _at(dims: Dims, dim: int, factor: int) -> Dims:
 
 
 def _compact(rule: Rule) -> Rule:
-    """The rule without factors that no dim has; those that only fill a place stay whole."""
+    """The rule without unused factors; placeholder factors stay whole."""
     sides = (*rule.operands, *rule.results)
     used = sorted({f for dims in sides for factors in dims for f in factors})
     known = [rule.factors[f] for f in used]
@@ -80,7 +80,7 @@ def _compact(rule: Rule) -> Rule:
 
 
 def convolution_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
-    """What devices send of the input; a kernel whose size does not divide is not split."""
+    """The bytes of the input's halos; a kernel of uneven size is not split."""
     op, kernel = node.op, asked(chosen, rule.operands[1], rule, mesh)
     assert isinstance(op, Convolution) and kernel is not None
     sizes = tensor(node.operand_types[1]).sizes
@@ -93,7 +93,7 @@ def convolution_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> 
 def convolution_views(
     node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
-    """The input that a device's places of the window see, or that its part of the kernel sees."""
+    """The views of the input under a device's window positions, or under its part of the kernel."""
     op = node.op
     assert isinstance(op, Convolution)
     dims = op.dimension_numbers
@@ -117,7 +117,7 @@ def convolution_views(
 
 
 def _kernel_view(op: Convolution, node: Node, n: int, axes: Axes, mesh: Mesh) -> DeviceView:
-    """What a part of the kernel sees at all places of the window."""
+    """The view of the input under a part of the kernel at all window positions."""
     dims = op.dimension_numbers
     lhs, rhs = (tensor(t) for t in node.operand_types)
     window, places = op.window(rhs), op.out.sizes[dims.output_spatial_dimensions[n]]
@@ -134,7 +134,7 @@ def _kernel_view(op: Convolution, node: Node, n: int, axes: Axes, mesh: Mesh) ->
 
 
 def convolution(site: NodeSite) -> tuple[Piece, ...]:
-    """Each device convolves what its windows see."""
+    """A local convolution on the view."""
     op, (lhs, rhs) = site.node.op, site.operands
     assert isinstance(op, Convolution)
     if empty(site):

@@ -1,4 +1,4 @@
-"""Running folds, such as cumulative sums: pieces alone, then what came before them is added."""
+"""Prefix reductions, such as cumulative sums: local prefixes, then the offsets of shards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.partition.site import NodeSite, tensor
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A window that sees a dim from one end up to each of its elements."""
+    """A window that covers a dim from one end up to each element."""
 
     dim: int
     combine: Combine
@@ -33,7 +33,7 @@ class Running:
 
 
 def running(node: Node) -> Running | None:
-    """The one dim that a window runs along, if its fold is plain and begins with nothing."""
+    """The dim of a prefix reduction, if it has a plain combiner and starts from its identity."""
     op = node.op
     assert isinstance(op, ReduceWindow)
     combine, init = combine_of(node.bodies[0]), known_scalar(node.operands[-1])
@@ -57,7 +57,7 @@ def running(node: Node) -> Running | None:
 
 
 def run(site: NodeSite, found: Running) -> tuple[Piece, ...]:
-    """Each device folds its piece; the ends of all pieces before it are folded into that."""
+    """A local prefix reduction, combined with the totals of all earlier shards."""
     op, (operand, init) = site.node.op, site.operands
     assert isinstance(op, ReduceWindow)
     builder, dim = site.builder, found.dim
@@ -81,7 +81,7 @@ def run(site: NodeSite, found: Running) -> tuple[Piece, ...]:
 
 
 def _before(site: NodeSite, found: Running, end: Value, init: Value) -> Value:
-    """The ends of all pieces that come before a device's own, folded."""
+    """The combined totals of all shards before a device's own."""
     builder, dim = site.builder, found.dim
     axes = site.operands[0].split[dim]
     given = tensor(end.type)

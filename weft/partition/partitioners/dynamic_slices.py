@@ -1,4 +1,4 @@
-"""Dynamic slices and updates along dims that are split: devices do what falls on their pieces."""
+"""Dynamic slices and updates along split dims: each device handles its own shard."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _SCALAR = TensorType((), I32)
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Where a slice and a device's piece may meet along a dim: as many elements on every device."""
+    """The overlap of a slice with a device's shard along a dim, of one size on all devices."""
 
     count: int
-    at: Value  # where they begin in the piece
-    shift: Value  # where they begin in the slice; less than 0 or too much if they do not meet
+    at: Value  # its offset in the shard
+    shift: Value  # its offset in the slice; out of range without an overlap
 
 
 def slice_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
-    """A dim that is cut may stay split: devices give what they hold of the slice, or zeros."""
+    """A sliced dim may stay split: devices contribute their part of the slice, or zeros."""
     op = node.op
     assert isinstance(op, DynamicSlice)
     operand, out = tensor(node.operand_types[0]), tensor(node.types[0])
@@ -48,7 +48,7 @@ def slice_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
 
 
 def dynamic_slice(site: NodeSite) -> tuple[Piece, ...]:
-    """Each device gives what it holds of the slice: a partial sum of it."""
+    """Each device's part of the slice, a partial sum."""
     op, (operand, *given) = site.node.op, site.operands
     assert isinstance(op, DynamicSlice)
     if not tensor(site.local_types()[0]).size:
@@ -74,7 +74,7 @@ def dynamic_slice(site: NodeSite) -> tuple[Piece, ...]:
 
 
 def update_slice(site: NodeSite) -> tuple[Piece, ...]:
-    """Each device writes what falls on its piece, and what stood there where nothing does."""
+    """Each device writes the part of the update that hits its shard."""
     operand, update, *given = site.operands
     starts, new, builder = [p.value for p in given], update.value, site.builder
     sizes = update.type.sizes
@@ -101,13 +101,13 @@ def update_slice(site: NodeSite) -> tuple[Piece, ...]:
 
 
 def _cut(operand: Piece, sizes: tuple[int, ...]) -> list[int]:
-    """The dims that are split and not taken whole."""
+    """The dims that are split and sliced."""
     pairs = zip(operand.split, sizes, operand.type.sizes, strict=True)
     return [d for d, (axes, size, room) in enumerate(pairs) if axes and size != room]
 
 
 def _clamped(builder: Builder, start: Value, high: int) -> Value:
-    """A start index in i32, moved so that the slice lies inside."""
+    """A start index in i32, clamped to the operand."""
     given = tensor(start.type)
     most = 2 ** (given.dtype.bits - (given.dtype.kind == "int")) - 1
     low = builder.splat(0, given)
@@ -132,7 +132,7 @@ def _overlap(site: NodeSite, operand: Piece, dim: int, start: Value, size: int) 
 
 
 def _in_slice(builder: Builder, value: Value, dim: int, overlap: Overlap, size: int) -> Value:
-    """The slice with elements of a piece in their places, and zeros elsewhere."""
+    """The slice with a shard's elements at their positions, and zeros elsewhere."""
     given = tensor(value.type)
     if size == 1:
         mask = inside(builder, given, dim, overlap.shift, 0, 1)
@@ -146,14 +146,14 @@ def _in_slice(builder: Builder, value: Value, dim: int, overlap: Overlap, size: 
 
 
 def _nothing(dtype: DType) -> object:
-    """What adds nothing: of floats the negative zero, which leaves zeros their sign."""
+    """The identity of addition: -0.0 for floats, which keeps the sign of zeros."""
     if dtype.is_complex:
         return complex(-0.0, -0.0)
     return -0.0 if dtype.is_float else 0
 
 
 def _from_slice(builder: Builder, value: Value, dim: int, overlap: Overlap) -> Value:
-    """The elements of a slice that may fall on a piece."""
+    """The elements of an update that may hit a shard."""
     given = tensor(value.type)
     count, size = overlap.count, given.sizes[dim]
     if size == 1:

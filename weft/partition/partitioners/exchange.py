@@ -1,9 +1,9 @@
-"""Exchange: who sends what to whom, so that every device gets a range of a dim that is split.
+"""Planning of range exchanges: every device gets a range of a split dim.
 
-A dim of some size lies in equal pieces on the devices along axes (padded at its end). The device at
-index t wants the elements from starts[t] on, `width` of them, of which it needs those in needs[t].
-Pieces overlap with what others want: each overlap is an edge of a graph from owners to takers.
-Edges that share no owner and no taker go in one permute, cut to the longest overlap among them.
+A dim is in equal shards on the devices along axes (padded at its end). The device at index t wants
+the `width` elements from starts[t] on, of which it needs those in needs[t]. Each overlap of a shard
+with a wanted range is an edge of a bipartite graph from owners to takers. Edges that share no owner
+and no taker (a matching) go in one permute, cut to the longest overlap among them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
-STEP = 64.0  # bytes that one more collective counts as
-_FAR = 32  # pieces that a device may take parts of; what needs more is gathered
+STEP = 64.0  # the cost of one more collective in bytes
+_FAR = 32  # the most shards that a device reads from; beyond it the dim is gathered
 
 DeviceTable = tuple[
     int | None, ...
@@ -23,52 +23,52 @@ DeviceTable = tuple[
 
 @dataclass(frozen=True, slots=True)
 class DimRanges:
-    """The elements of a dim that each device wants: all as many, from a start of their own."""
+    """The ranges of a dim that devices want: of one width, from a start per device."""
 
     starts: tuple[int, ...]
     width: int
-    needs: tuple[tuple[int, int], ...]  # begin and end of what it really uses, within the dim
+    needs: tuple[tuple[int, int], ...]  # bounds of the needed part, within the dim
 
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """Equally long parts of pieces, cut out on every device and put in place on others."""
+    """Parts of shards of one length, sliced on their owners and written on their takers."""
 
     sources: (
         tuple[int, ...] | None
     )  # for each taker the owner, or -1; None where all take their own
-    cut: DeviceTable  # for each owner where in its piece the part begins
+    cut: DeviceTable  # for each owner the part's offset in its shard
     length: int
-    at: DeviceTable  # for each taker where it goes, counted from where its range begins
+    at: DeviceTable  # for each taker the part's offset in its range
 
     @property
     def moves(self) -> int:
-        """How many devices send to another one."""
+        """The number of devices that send."""
         return sum(s not in (-1, t) for t, s in enumerate(self.sources or ()))
 
 
 @dataclass(frozen=True, slots=True)
 class PieceExchange:
-    """The slabs that make up every device's range; with none of them, the whole dim is gathered."""
+    """The slabs of every device's range; without slabs the whole dim is gathered."""
 
     slabs: tuple[Slab, ...]
     is_gather: bool
-    bytes: float  # that a device sends, on average
+    bytes: float  # bytes sent per device, on average
 
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
     owner: int
     taker: int
-    begin: int  # in the owner's piece
+    begin: int  # offset in the owner's shard
     end: int
-    base: int  # where the piece begins, counted from where the taker's range begins
+    base: int  # the shard's offset in the taker's range
 
 
 def ranges(
     starts: Iterable[int], width: int, size: int, stops: Sequence[int] = (), low: int = 0
 ) -> DimRanges:
-    """The ranges of that width; what lies beyond the dim or a device's stop is not needed."""
+    """The ranges of that width; elements beyond the dim or a device's stop are not needed."""
     starts = tuple(starts)
     ends = stops or [s + width for s in starts]
     needs = []
@@ -80,7 +80,7 @@ def ranges(
 
 @lru_cache(maxsize=16384)
 def exchange(piece: int, wanted: DimRanges, row: float) -> PieceExchange:
-    """The cheapest exchange between pieces of that length, whose elements have `row` bytes."""
+    """The cheapest exchange for shards of that length, with `row` bytes per element."""
     count = len(wanted.starts)
     gather = PieceExchange((), True, piece * (count - 1) * row)
     far = max((_span(need, piece) for need in wanted.needs), default=0)
@@ -97,7 +97,7 @@ def exchange(piece: int, wanted: DimRanges, row: float) -> PieceExchange:
 
 
 def own(wanted: DimRanges, size: int) -> Slab:
-    """The ranges where every device holds the whole dim: nothing is sent."""
+    """The exchange for a replicated dim: nothing is sent."""
     length = max(end - begin for begin, end in wanted.needs)
     cut = [min(b, size - length) if b < e else None for b, e in wanted.needs]
     at = [None if c is None else c - s for c, s in zip(cut, wanted.starts, strict=True)]
@@ -137,7 +137,7 @@ def _steps(slabs: Sequence[Slab]) -> int:
 
 
 def _uniform(edges: list[_Edge], starts: tuple[int, ...], piece: int) -> tuple[Slab, ...] | None:
-    """A slab for each place that a piece has in the ranges, if these places do not overlap."""
+    """A slab for each offset of a shard in the ranges, if these do not overlap."""
     count = len(starts)
     places = sorted({edge.base for edge in edges})
     if any(b - a < piece for a, b in pairwise(places)):
@@ -151,14 +151,14 @@ def _uniform(edges: list[_Edge], starts: tuple[int, ...], piece: int) -> tuple[S
         slab = _slab(group, count, [begin] * len(group), end - begin)
         if slab.sources is None:
             if any(t * piece - s != base for t, s in enumerate(starts)):
-                return None  # a device's own piece would stand where it does not belong
+                return None  # a device's own shard would be written at a wrong offset
             slab = replace(slab, at=(base + begin,) * count)
         slabs.append(slab)
     return tuple(slabs)
 
 
 def _coloured(edges: list[_Edge], count: int, piece: int) -> tuple[Slab, ...]:
-    """Own parts first; then every edge in the first permute where owner and taker are free."""
+    """Greedy edge colouring: own parts first, then each edge in the first free permute."""
     groups: list[list[_Edge]] = [[e for e in edges if e.owner == e.taker]]
     busy: list[tuple[set[int], set[int]]] = [(set(), set())]
     for edge in edges:

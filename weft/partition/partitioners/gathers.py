@@ -1,7 +1,7 @@
-"""Gathers: windows are read where they lie; a split dim that indices point into is masked.
+"""Gathers: an indexed split dim is read by masked local look-ups.
 
-Along such a dim every device looks up what falls into its own piece and gives zeros for the rest,
-so the results add up: they are partial sums over the axes that split the dim.
+Along such a dim every device looks up the indices in its own shard and gives zeros for the rest, so
+the results are partial sums over the axes that split the dim.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.partition.strategy.factors import plain_factors
 
 
 def gather_factors(node: Node, rule: Rule) -> frozenset[int]:
-    """Batches and windows; and what indices point into, where zeros can be added to elements."""
+    """Batch and window dims; and indexed dims, if the element type has an additive identity."""
     op = node.op
     assert isinstance(op, Gather)
     pointed = gather_windows(op.dimension_numbers).start_map
@@ -39,16 +39,16 @@ def gather_factors(node: Node, rule: Rule) -> frozenset[int]:
 
 
 def has_zero(dtype: DType) -> bool:
-    """Whether an element type has a number that adding changes nothing."""
+    """Whether an element type has an additive identity."""
     return dtype.name != "f8E8M0FNU"
 
 
 def gather(site: NodeSite) -> tuple[Piece, ...]:
-    """The windows of each piece; zeros for those that begin in another one."""
+    """The windows in each shard; zeros for those of other shards."""
     op, (operand, indices) = site.node.op, site.operands
     assert isinstance(op, Gather)
     made = op.local((operand.value.type, indices.value.type), site.local_types())
-    if indices.value.type is not indices.type:  # padding follows no order
+    if indices.value.type is not indices.type:  # padding may break the sortedness of indices
         made = made.replace(indices_are_sorted=False)
     axes = unreduced_axes(site.rule, site.chosen)
     if not axes:
@@ -70,21 +70,21 @@ def gather(site: NodeSite) -> tuple[Piece, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """Indices into a piece, and which of them fall into it."""
+    """Local indices into a shard, and the mask of those inside it."""
 
     site: NodeSite
     windows: Windows
     sizes: tuple[int, ...]
 
     def run(self) -> tuple[Value, Value]:
-        """Indices counted from where the piece begins, and whether they lie inside."""
+        """Indices relative to the shard's offset, and whether they are inside."""
         operand, indices = self.site.operands
         builder, vector = self.site.builder, self.windows.vector
         dtype = counting(operand.type.sizes)
         made, inside = [], None
         pairs = zip(self.windows.start_map, parts(builder, indices.value, vector), strict=True)
         for dim, part in pairs:
-            # Out-of-bounds indices count as the nearest place in the whole tensor.
+            # Out-of-bounds indices are clamped to the global tensor, as in StableHLO.
             part = clamped(builder, part, 0, operand.type.sizes[dim] - self.sizes[dim])
             part = converted(builder, part, dtype)
             if self.is_cut(dim):
@@ -95,7 +95,7 @@ class _Lookup:
         return joined(builder, made, vector), inside
 
     def is_cut(self, dim: int) -> bool:
-        """Whether a dim is split that indices point into."""
+        """Whether an indexed dim is split."""
         (factor,) = self.site.rule.operands[0][dim]
         return self.site.rule.factors[factor].role == "reduction" and bool(self.axes(dim))
 
@@ -104,7 +104,7 @@ class _Lookup:
         return self.site.operands[0].split[dim]
 
     def cut(self, dim: int, part: Value) -> tuple[Value, Value]:
-        """Indices into a dim counted from where the piece begins, and which fall into it."""
+        """Indices into a dim relative to the shard's offset, and the mask of those inside."""
         builder, axes = self.site.builder, self.axes(dim)
         room = self.site.operands[0].type.sizes[dim]
         piece = -(-room // total_size(axes, self.site.mesh))

@@ -1,4 +1,4 @@
-"""Halo: a range of a dim that is split, fetched from the devices that hold its parts."""
+"""Halo exchange: a range of a split dim, fetched from the devices that hold its parts."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _SCALAR = TensorType((), I32)
 
 @dataclass(frozen=True, slots=True)
 class HaloPart:
-    """A local value, and where along a dim it goes on each device."""
+    """A local value, and its offset along a dim on each device."""
 
     value: Value
     at: DeviceTable
-    is_zero_elsewhere: bool  # on devices where it goes nowhere
+    is_zero_elsewhere: bool  # for devices that do not use it
 
     @property
     def begin(self) -> int | None:
-        """Where it goes, if that is the same everywhere."""
+        """Its offset, if it is the same on all devices."""
         return constant(self.at) if self.is_zero_elsewhere or None not in self.at else None
 
 
@@ -52,9 +52,9 @@ def fetch(
     *,
     is_split: bool = True,
 ) -> Value:
-    """Every device's range of a dim that lies in pieces along axes, or whole on each of them.
+    """Every device's range of a dim that is split along axes, or replicated.
 
-    What a device does not need of it is unspecified; what no device holds is zero.
+    Unneeded elements are unspecified; elements beyond the dim are zero.
     """
     made = resized(_tensor(value), dim, wanted.width)
     parts = []
@@ -72,7 +72,7 @@ def parts_of(
     *,
     is_split: bool = True,
 ) -> list[HaloPart]:
-    """What makes up every device's range of a dim, in pieces or whole on every device."""
+    """The parts of every device's range of a dim, split or replicated."""
     given = _tensor(value)
     if not given.size or not any(b < e for b, e in wanted.needs):
         return []
@@ -85,7 +85,7 @@ def parts_of(
 
 
 def exchanged(type: TensorType, dim: int, wanted: DimRanges) -> PieceExchange:
-    """How ranges of a dim are had from pieces of that type."""
+    """The exchange that gives ranges of a dim from shards of that type."""
     if not type.size:
         return PieceExchange((), False, 0.0)
     return exchange(type.sizes[dim], wanted, row_bytes(type, dim))
@@ -110,7 +110,7 @@ def _tensor(value: Value) -> TensorType:
 
 
 def _sent(builder: Builder, value: Value, dim: int, axes: Axes, slab: Slab) -> HaloPart:
-    """The part of a piece that a slab names, on the device that takes it."""
+    """A slab's part of a shard, on the taking device."""
     part = cut(builder, value, dim, axes, slab.cut, slab.length)
     if slab.sources is not None:
         part = builder.permute_along(part, axes, slab.sources)
@@ -120,7 +120,7 @@ def _sent(builder: Builder, value: Value, dim: int, axes: Axes, slab: Slab) -> H
 def cut(
     builder: Builder, value: Value, dim: int, axes: Axes, starts: DeviceTable, length: int
 ) -> Value:
-    """As many elements of a dim, from a start of each device's own."""
+    """`length` elements of a dim, from a start per device."""
     given = _tensor(value)
     if length == given.sizes[dim]:
         return value
@@ -147,7 +147,7 @@ def between(builder: Builder, value: Value, dim: int, begin: int, end: int) -> V
 def joined(
     builder: Builder, parts: Sequence[HaloPart], dim: int, axes: Axes, made: TensorType
 ) -> Value:
-    """A value of that type with parts in their places, later ones over earlier ones."""
+    """A value of that type with parts at their offsets, later ones overwriting earlier ones."""
     at = 0
     run: list[Value] = []
     for part in sorted(parts, key=lambda part: part.begin or 0):
@@ -168,7 +168,7 @@ def _room(builder: Builder, made: TensorType, dim: int, size: int) -> list[Value
 def _placed(
     builder: Builder, parts: Sequence[HaloPart], dim: int, axes: Axes, made: TensorType
 ) -> Value:
-    """Parts written into zeros that have room on both sides, and behind for what goes nowhere."""
+    """Parts written into zeros with margins on both sides; unused parts land in the margin."""
     lengths = [_tensor(part.value).sizes[dim] for part in parts]
     known = list(zip(parts, lengths, strict=True))
     low = min(0, *(a for part in parts for a in part.at if a is not None))
@@ -184,24 +184,24 @@ def _placed(
 
 
 def _gathered(builder: Builder, value: Value, dim: int, axes: Axes) -> Value:
-    """All pieces one behind the other, where the exchange would send more than that."""
+    """All shards concatenated, if the exchange would send more."""
     given = _tensor(value)
     full = resized(given, dim, given.sizes[dim] * total_size(axes, builder.mesh))
     op = AllGather(dim, builder.groups(axes), (full,), CHANNEL, use_global_device_ids=True)
     return builder.emit(op, value)
 
 
-# Numbers that each device has of its own
+# Per-device numbers
 
 
 def constant(numbers: DeviceTable) -> int | None:
-    """The number, if it is the same for all devices that need one."""
+    """The common number of all devices that need one, or None."""
     found = {n for n in numbers if n is not None}
     return found.pop() if len(found) == 1 else None
 
 
 def table(builder: Builder, numbers: DeviceTable, axes: Axes) -> Value:
-    """The number of a device, by its index along axes, as an i32 scalar."""
+    """The number of the running device, by its index along axes, as an i32 scalar."""
     line = _line(numbers)
     if line is None:
         some = next(n for n in numbers if n is not None)
@@ -219,7 +219,7 @@ def table(builder: Builder, numbers: DeviceTable, axes: Axes) -> Value:
 
 @lru_cache(maxsize=4096)
 def _line(numbers: DeviceTable) -> tuple[int, int] | None:
-    """Slope and first number, if all numbers lie on a line."""
+    """Slope and intercept, if the numbers are affine in the index."""
     known = [(t, n) for t, n in enumerate(numbers) if n is not None]
     (t0, n0), (t1, n1) = known[0], known[-1]
     slope = (n1 - n0) // (t1 - t0) if t1 > t0 else 0
@@ -231,7 +231,7 @@ def _line(numbers: DeviceTable) -> tuple[int, int] | None:
 def inside(
     builder: Builder, type: TensorType, dim: int, start: Value, low: int | None, high: int | None
 ) -> Value:
-    """Where low <= start + the index along a dim < high, as booleans of a tensor's shape."""
+    """The mask of low <= start + index along a dim < high, of a tensor's shape."""
     line = TensorType((type.sizes[dim],), I32)
     at = builder.counted(line, 0, start)
     checks = []
@@ -244,6 +244,6 @@ def inside(
 
 
 def starts_at(builder: Builder, rank: int, dim: int, start: Value) -> list[Value]:
-    """Start indices that are zero but for one dim."""
+    """Start indices that are zero except in one dim."""
     zero = builder.constant(np.asarray(0, np.int32)) if rank > 1 else start
     return [start if d == dim else zero for d in range(rank)]

@@ -1,4 +1,4 @@
-"""Indices of gathers and scatters on a piece: counted from where the piece begins."""
+"""Indices of gathers and scatters relative to a shard's offset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.partition.site import tensor
 
 
 def parts(builder: Builder, indices: Value, vector: int) -> list[Value]:
-    """The elements of the index vectors, each alone, its dim kept."""
+    """The components of the index vectors, each with the vector dim kept."""
     type = tensor(indices.type)
     if vector == type.rank or type.sizes[vector] == 1:
         return [indices]
@@ -28,12 +28,12 @@ def parts(builder: Builder, indices: Value, vector: int) -> list[Value]:
 
 
 def joined(builder: Builder, made: Sequence[Value], vector: int) -> Value:
-    """Index vectors from their elements."""
+    """Index vectors from their components."""
     return made[0] if len(made) == 1 else builder.emit(Concatenate(vector), *made)
 
 
 def without_vector(builder: Builder, part: Value, vector: int) -> Value:
-    """One element of the index vectors, its dim gone."""
+    """One component of the index vectors, without the vector dim."""
     type = tensor(part.type)
     if vector == type.rank:
         return part
@@ -42,7 +42,7 @@ def without_vector(builder: Builder, part: Value, vector: int) -> Value:
 
 
 def counting(sizes: Sequence[int], bits: int = 32) -> DType:
-    """A signed type for places in dims of these sizes, and for numbers of that many bits."""
+    """A signed type for positions in dims of these sizes, and for numbers of that many bits."""
     return I32 if max(sizes, default=0) < 2**30 and bits < 64 else I64
 
 
@@ -53,7 +53,7 @@ def converted(builder: Builder, value: Value, dtype: DType) -> Value:
 
 
 def clamped(builder: Builder, part: Value, first: int, last: int) -> Value:
-    """Indices moved into first .. last, as far as their type can hold these."""
+    """Indices clamped to first .. last, as far as their type can represent these."""
     type = tensor(part.type)
     is_signed = type.dtype.kind == "int"
     greatest = (1 << (type.dtype.bits - is_signed)) - 1
@@ -64,7 +64,7 @@ def clamped(builder: Builder, part: Value, first: int, last: int) -> Value:
 
 
 def shifted(builder: Builder, part: Value, start: Value) -> Value:
-    """Indices counted from a scalar."""
+    """Indices minus a scalar offset."""
     type = tensor(part.type)
     begin = builder.spread(converted(builder, start, type.dtype), type)
     return builder.emit(Subtract(), part, begin)

@@ -1,7 +1,7 @@
-"""Concatenated slices, such as a roll: every device gets what it needs of the sources themselves.
+"""Concatenated slices, such as a roll: every device gets ranges of the sources directly.
 
-A slice that only concatenations along its dim read is not partitioned on its own, for its pieces
-would lie elsewhere than those of its source; what reads it takes a range of the source.
+A slice that only concatenations along its dim read is not partitioned on its own, since its shards
+would be on other devices than those of its source; the concatenation takes a range of the source.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from weft.partition.structural.stand_in import stand_in
 
 @op("weft.join")
 class Join(Op):
-    """Ranges of operands along a dim, one behind the other."""
+    """Ranges of operands along a dim, concatenated."""
 
     dimension: int
     sources: tuple[int, ...]  # for each range the operand
@@ -69,7 +69,7 @@ class Join(Op):
         return Work(bytes=2 * moved(*results))
 
     def wanted(self, count: int) -> Iterator[tuple[int, int, DimRanges]]:
-        """For each range its operand, where it ends in the result, and each device's part of it."""
+        """For each range its operand, its end in the result, and each device's part of it."""
         spans = list(zip(self.sources, self.starts, self.limits, strict=True))
         piece, end = -(-sum(b - a for _, a, b in spans) // count), 0
         for n, start, limit in spans:
@@ -78,7 +78,7 @@ class Join(Op):
             yield n, end, ranges(firsts, piece, limit, low=start)
 
 
-# Which slices wait
+# Deferred slices
 
 
 def loose_slices(region: Region) -> set[Value]:
@@ -108,7 +108,7 @@ def _read(region: Region) -> Iterator[Value]:
 
 
 def cut_dim(node: Node) -> int | None:
-    """The one dim that a slice cuts, element after element."""
+    """The only sliced dim of a slice, if its stride is 1."""
     if not isinstance(node.op, Slice) or any(stride != 1 for stride in node.op.strides):
         return None
     given, made = tensor(node.operand_types[0]), tensor(node.types[0])
@@ -117,7 +117,7 @@ def cut_dim(node: Node) -> int | None:
 
 
 def wait(context: Context, node: Node) -> None:
-    """A slice: left to those that read it, if they may and its dim is split."""
+    """A slice: deferred to the concatenations that read it, if its dim is split."""
     (value,), (source,) = node.results, node.operands
     dim = cut_dim(node) if value in context.loose else None
     if dim is not None and context.asked(source)[dim]:
@@ -127,7 +127,7 @@ def wait(context: Context, node: Node) -> None:
 
 
 def concatenation(context: Context, node: Node) -> None:
-    """A concatenation: of ranges, where slices wait for it."""
+    """A concatenation, of ranges if its operands are deferred slices."""
     op = node.op
     assert isinstance(op, Concatenate)
     if not any(v in context.waiting for v in node.operands):
@@ -149,11 +149,11 @@ def concatenation(context: Context, node: Node) -> None:
     stand_in(context, node, [made], made.results)
 
 
-# How they are joined
+# Concatenation
 
 
 def join_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
-    """An operand that is whole along the dim may stay so."""
+    """An operand that is replicated along the dim may stay so."""
     op = node.op
     assert isinstance(op, Join)
     is_split = tuple(bool(split[op.dimension]) for split in splits)
@@ -161,7 +161,7 @@ def join_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
 
 
 def join_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
-    """What devices send so that each gets what falls into its piece."""
+    """The bytes sent for the ranges of the result's shards."""
     op = node.op
     assert isinstance(op, Join)
     splits = [asked(chosen, dims, rule, mesh) for dims in rule.operands]
@@ -178,7 +178,7 @@ def join_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
 
 
 def join(site: NodeSite) -> tuple[Piece, ...]:
-    """Each device gets its part of every range, and takes each element from the right one."""
+    """Each device fetches its part of every range, and selects each element's range."""
     op, builder = site.node.op, site.builder
     assert isinstance(op, Join)
     dim, axes = op.dimension, site.splits[0][op.dimension]
@@ -203,7 +203,7 @@ def join(site: NodeSite) -> tuple[Piece, ...]:
 
 
 def _joined(site: NodeSite, op: Join) -> Value:
-    """The ranges as they are, where the dim is whole."""
+    """The concatenation of ranges along an unsplit dim."""
     parts = [
         between(site.builder, site.operands[n].value, op.dimension, a, b)
         for n, a, b in zip(op.sources, op.starts, op.limits, strict=True)

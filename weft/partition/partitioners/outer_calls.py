@@ -1,4 +1,4 @@
-"""Custom calls and matrices: which factors are truly independent, whatever Shardy's rules say."""
+"""Custom calls and linear algebra: the truly independent factors, fewer than in Shardy's rules."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from weft.ops.custom_calls.custom import CustomCall
 from weft.partition.site import tensor
 from weft.partition.strategy.factors import plain_factors
 
-# Shardy lets shardings pass through the matrices of these, but what they compute needs all of them.
+# Shardy propagates through the matrix dims of these, but the computation needs whole matrices.
 _MATRICES = """
     Cholesky CompactWyHelper Eigh InvertDiagBlocksLowerTriangular InvertDiagBlocksUpperTriangular
 """.split()
 
 
 def call_factors(node: Node, rule: Rule) -> frozenset[int]:
-    """What the rule of the call lets pass; of calls on matrices, batches only."""
+    """The pass factors of the call's rule; of calls on matrices, batch dims only."""
     found = plain_factors(node, rule)
     op = node.op
     assert isinstance(op, CustomCall)
@@ -26,7 +26,7 @@ def call_factors(node: Node, rule: Rule) -> frozenset[int]:
 
 
 def solve_factors(node: Node, rule: Rule) -> frozenset[int]:
-    """Batches, and the right-hand sides of a triangular system, each of which is solved alone."""
+    """Batch dims, and the independent right-hand sides of a triangular system."""
     matrix = {f for factors in rule.operands[0] for f in factors}
     alone = {f for factors in rule.operands[1] for f in factors} - matrix
     return plain_factors(node, rule) | alone

@@ -27,13 +27,13 @@ from weft.partition.structural.regions import copied_region
 
 
 def folded_factors(node: Node, rule: Rule) -> frozenset[int]:
-    """Every factor but those that must be whole: what is reduced may be split, whatever by."""
+    """All factors but whole ones: reduced dims may be split for any combiner."""
     folded = {n for n, f in enumerate(rule.factors) if f.role == "reduction" and f.size > 1}
     return plain_factors(node, rule) | folded
 
 
 def stacked(builder: Builder, value: Value, axes: Axes, dim: int) -> Value:
-    """The values of all devices along axes, joined along a dim."""
+    """The values of all devices along axes, concatenated along a dim."""
     type = tensor(value.type)
     count = total_size(axes, builder.mesh)
     sizes = tuple(s * count if d == dim else s for d, s in enumerate(type.sizes))
@@ -44,12 +44,12 @@ def stacked(builder: Builder, value: Value, axes: Axes, dim: int) -> Value:
     return builder.emit(op, value)
 
 
-# Any region: body and initial values must form a monoid (StableHLO, reduce), so an initial value
-# may be folded in more than once, and may stand in the place of padding.
+# Arbitrary regions: body and initial values form a monoid (StableHLO, reduce), so the initial value
+# is the identity: it may be combined more than once, and may replace padding.
 
 
 def fold_partials(site: NodeSite) -> tuple[Piece, ...]:
-    """Each device folds its piece, then all devices fold what all of them have."""
+    """A local reduction, then a reduction of all devices' partial results on every device."""
     op, count = site.node.op, len(site.node.operands) // 2
     assert isinstance(op, Reduce)
     builder, axes = site.builder, unreduced_axes(site.rule, site.chosen)
@@ -69,7 +69,7 @@ def fold_partials(site: NodeSite) -> tuple[Piece, ...]:
 
 
 def _nothing(site: NodeSite, n: int, init: Value) -> Value:
-    """What folding changes nothing: known for plain ops, else the initial value itself."""
+    """The identity of the reduction: of a plain op, else the initial value."""
     body = site.node.bodies[0]
     type = tensor(body.results[n])
     combine = combine_of(Body((), (type,), body.combiners[n : n + 1]))
@@ -92,11 +92,11 @@ def _without_padding(site: NodeSite, n: int, op: Reduce, nothing: Value) -> Valu
     return value
 
 
-# The largest
+# Top-k
 
 
 def top_k_rule(node: Node) -> Rule:
-    """Batches pass; the dim that is searched is reduced to the k largest."""
+    """Batch dims pass; the searched dim is reduced to the k largest."""
     op, operand = node.op, tensor(node.operands[0].type)
     assert isinstance(op, TopK)
     builder = RuleBuilder((operand,), node.types)
@@ -107,12 +107,12 @@ def top_k_rule(node: Node) -> Rule:
 
 
 def top_k_factors(node: Node, rule: Rule) -> frozenset[int]:
-    """The searched dim may be split where something is looked for."""
+    """The searched dim may be split if k is positive."""
     return folded_factors(node, rule) if node.op.k else plain_factors(node, rule)  # type: ignore[attr-defined]
 
 
 def top_k(site: NodeSite) -> tuple[Piece, ...]:
-    """The largest of each piece, and of those the largest; of equals the first one wins."""
+    """The top k of each shard, then the top k of those; ties go to the first."""
     op, (operand,) = site.node.op, site.operands
     assert isinstance(op, TopK)
     axes = unreduced_axes(site.rule, site.chosen)
@@ -130,7 +130,7 @@ def top_k(site: NodeSite) -> tuple[Piece, ...]:
 
 
 def _least(type: TensorType) -> object:
-    """What comes last in the order of top_k; padding lies behind all that equals it."""
+    """The last element in the order of top_k; padding comes after all equal elements."""
     if type.dtype.is_float:
         lowest = np.copysign(np.asarray(np.nan), -1).astype(type.dtype.numpy)
         if np.isnan(lowest.astype(np.float64)):
@@ -139,7 +139,7 @@ def _least(type: TensorType) -> object:
 
 
 def _taken_along(builder: Builder, values: Value, at: Value) -> Value:
-    """The elements of the last dim at these places."""
+    """The elements of the last dim at these indices."""
     type, places = tensor(values.type), tensor(at.type)
     batch, last = tuple(range(type.rank - 1)), type.rank - 1
     if not all(places.sizes):

@@ -1,4 +1,4 @@
-"""Select-and-scatter along dims that are split: devices see all windows that touch their pieces."""
+"""Select-and-scatter along split dims: devices compute all windows that overlap their shards."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from weft.partition.site import NodeSite, tensor
 
 @dataclass(frozen=True, slots=True)
 class Touching:
-    """The windows that touch each device's piece of a dim, and the elements that these see."""
+    """The windows that overlap each device's shard of a dim, and the elements under them."""
 
     windows: tuple[int, ...]  # the first one of each device
     last: tuple[int, ...]  # the last one
-    count: int  # of windows that every device does, some beyond its last one
-    starts: tuple[int, ...]  # the first element that each device sees
+    count: int  # windows per device, some of them beyond its last one
+    starts: tuple[int, ...]  # the first element of each device's view
     stops: tuple[int, ...]
     width: int
 
 
 def touching(window: WindowDims, dim: int, size: int, count: int) -> Touching:
-    """As many windows for every device, and all elements of its piece among what they see."""
+    """An equal number of windows for every device, whose view covers its shard."""
     piece, own, stride = -(-size // count), window.sizes[dim], window.strides[dim]
     low = window.padding[dim][0]
     first = tuple(-((own - 1 - low - t * piece) // stride) for t in range(count))
     if any(n * stride - low > t * piece for t, n in enumerate(first)):
-        first = tuple(n - 1 for n in first)  # else a piece would begin before its first window
+        first = tuple(n - 1 for n in first)  # else a shard would begin before its first window
     starts = tuple(n * stride - low for n in first)
     last = tuple((t * piece + piece - 1 + low) // stride for t in range(count))
     stops = tuple(n * stride - low + own for n in last)
@@ -58,13 +58,13 @@ def pool_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
 
 
 def pool_factors(node: Node, rule: Rule) -> frozenset[int]:
-    """Dims where windows lie apart only if what lies outside of the tensor can be told apart."""
+    """The splittable factors; dims with padding only if padding is never selected."""
     can_fill = outside(node.regions[0]) is not None and combine_of(node.bodies[1]) is not None
     return frozenset(n for n, f in enumerate(rule.factors) if f.role == "pass" or can_fill)
 
 
 def outside(select: Region) -> Combine | None:
-    """The op whose identity element is never selected, if the region plainly compares."""
+    """The op whose identity is never selected, if the region is a plain comparison."""
     match select.nodes:
         case [Node(op=Compare(comparison_direction=way), operands=operands)] if (
             operands == select.args and select.results == select.nodes[0].results
@@ -76,7 +76,7 @@ def outside(select: Region) -> Combine | None:
 def pool_views(
     node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
-    """The elements that touching windows see, and their elements of the source."""
+    """The views of operand and source under overlapping windows."""
     op = node.op
     assert isinstance(op, SelectAndScatter)
     given, source = tensor(node.operand_types[0]), tensor(node.operand_types[1])
@@ -96,7 +96,7 @@ def pool_views(
 
 
 def select_and_scatter(site: NodeSite) -> tuple[Piece, ...]:
-    """Each device does all windows that touch its piece, and keeps what falls on it."""
+    """Each device computes all windows that overlap its shard, and keeps its own elements."""
     op = site.node.op
     assert isinstance(op, SelectAndScatter)
     if empty(site):
@@ -123,7 +123,7 @@ def select_and_scatter(site: NodeSite) -> tuple[Piece, ...]:
 
 
 def _fills(site: NodeSite) -> tuple[PaddingScalar, PaddingScalar]:
-    """What is never selected, and what adds nothing."""
+    """The fill values: one that is never selected, and the identity of the scatter."""
     taken, source = tensor(site.node.operand_types[0]), tensor(site.node.operand_types[1])
     selects, combine = outside(site.node.regions[0]), combine_of(site.node.bodies[1])
     assert selects is not None and combine is not None

@@ -1,7 +1,7 @@
-"""The ragged dot: every device counts how much of each group lies in its piece.
+"""The ragged dot: every device computes the group sizes within its shard.
 
-Rows (or sums) that come in groups may be split, for groups become shorter on a piece. Groups may be
-split too: a device skips what comes before its own groups with one group more, of zeros.
+Ragged rows (or contracting dims) may be split, since groups get shorter on a shard. Groups may be
+split too: an extra group of zeros skips the rows before a device's own groups.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft.partition.structural.stand_in import adding
 
 
 def ragged_rule(node: Node) -> Rule:
-    """The op's own rule, but what comes in groups, and the groups, may be split."""
+    """The op's own rule, with the ragged dim and the groups splittable."""
     op = node.op
     assert isinstance(op, RaggedDot)
     rule = op.rule(*(tensor(v.type) for v in node.operands))
@@ -47,7 +47,7 @@ def ragged_rule(node: Node) -> Rule:
 
 
 def ragged_dot(site: NodeSite) -> tuple[Piece, ...]:
-    """The dot of a piece, with the groups as they are there."""
+    """The dot of a shard, with local group sizes."""
     op = site.node.op
     assert isinstance(op, RaggedDot)
     dims = op.ragged_dot_dimension_numbers
@@ -68,7 +68,7 @@ def ragged_dot(site: NodeSite) -> tuple[Piece, ...]:
     (placed,) = _dot(site, op, (lhs, rhs, counted.narrow(sizes)), more=dims.mode != "free")
     if dims.mode == "contracting":
         return (placed,)
-    # What comes before the own groups is not theirs; times zeros it need not be zero.
+    # Rows before the own groups are masked: times zeros, NaN and infinity would stay NaN.
     value = counted.only_after(placed.value, before)
     return (placed.moved(value, placed.split, placed.partial),)
 
@@ -76,7 +76,7 @@ def ragged_dot(site: NodeSite) -> tuple[Piece, ...]:
 def _dot(
     site: NodeSite, op: RaggedDot, values: tuple[Value, Value, Value], more: bool = False
 ) -> tuple[Piece, ...]:
-    """The op on local values; with one group more, its result is dropped."""
+    """The op on local values; the result of an extra group is dropped."""
     out = tensor(site.local_types()[0])
     if not more:
         return site.placed(*site.add(op.replace(out=out), values))
@@ -87,7 +87,7 @@ def _dot(
 
 
 def _first(builder: Builder, values: Value) -> Value:
-    """The first element along the last dim, which is kept."""
+    """The first element along the last dim, with the dim kept."""
     type = tensor(values.type)
     ends = (*type.sizes[:-1], 1)
     return builder.emit(Slice((0,) * type.rank, ends, (1,) * type.rank), values)
@@ -104,15 +104,15 @@ def _after_zeros(builder: Builder, value: Value, dim: int) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Where groups begin and end on a piece."""
+    """The bounds of groups on a shard."""
 
     site: NodeSite
     dims: RaggedDims
-    rows: Axes  # that split what comes in groups
-    groups: Axes  # that split the groups
+    rows: Axes  # axes of the ragged dim
+    groups: Axes  # axes of the groups
 
     def ranges(self) -> tuple[Value, Value]:
-        """Where each of the device's groups ends and begins in its piece."""
+        """The ends and starts of the device's groups in its shard."""
         builder, site = self.site.builder, self.site
         split = (*site.operands[2].split[:-1], ())
         given = site.operand(2, split)
@@ -133,16 +133,16 @@ class _Groups:
         return found[0], found[1]
 
     def within(self, places: Value, piece: int) -> Value:
-        """Places moved into the piece."""
+        """Positions clamped to the shard."""
         builder, scalar = self.site.builder, tensor(places.type).with_shape(())
         return builder.emit(Clamp(), builder.splat(0, scalar), places, builder.splat(piece, scalar))
 
     def narrow(self, sizes: Value) -> Value:
-        """Sizes in the type that they were given in."""
+        """Sizes in their original type."""
         return converted(self.site.builder, sizes, self.site.operands[2].type.dtype)
 
     def only_after(self, value: Value, before: Value) -> Value:
-        """The rows from a place on; zeros before it."""
+        """The rows from a position on; zeros before it."""
         builder, out = self.site.builder, tensor(value.type)
         row = len(self.dims.prefix(self.site.operands[0].type.rank))
         place = tensor(before.type)
@@ -156,7 +156,7 @@ class _Groups:
 
 
 def _running_sums(builder: Builder, sizes: Value) -> Value:
-    """For every place along the last dim the sum up to it."""
+    """Prefix sums along the last dim."""
     type: TensorType = tensor(sizes.type)
     square = type.with_shape((*type.sizes, type.sizes[-1]))
     last = type.rank

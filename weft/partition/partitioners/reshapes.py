@@ -1,8 +1,8 @@
-"""Reshapes: pieces that line up stay where they are, others exchange what overlaps.
+"""Reshapes: aligned shards stay in place, others are exchanged between neighbours.
 
-A reshape falls into segments, runs of dims that hold the same elements on both sides. Where a
-segment is split along its first dim on both sides, every device holds a range of its elements in
-row-major order, and wants another one, which overlaps with those of a few neighbours.
+A reshape consists of segments, runs of dims with the same elements on both sides. If a segment is
+split along its first dim on both sides, every device holds a range of its elements in row-major
+order, and wants another range, which overlaps with those of a few neighbours.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
 from weft.partition.strategy.factors import FactorAxes, asked
 
-_MANY = 3  # segments of which each is tried both ways
+_MANY = 3  # the most segments that are tried both ways
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Dims of both sides that hold the same elements, without those of size 1."""
+    """Dims of both sides with the same elements, without those of size 1."""
 
     source: tuple[int, ...]
     target: tuple[int, ...]
@@ -61,7 +61,7 @@ def segments(source: Sequence[int], target: Sequence[int]) -> list[Segment]:
 
 
 def reshape_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
-    """Shardy's rule; and others by which the first dims of segments go together, as they come."""
+    """Shardy's rule, and alternatives with one factor for the first dims of some segments."""
     operand, out = tensor(node.operands[0].type), tensor(node.types[0])
     own = node.op.rule(operand)
     if not operand.size or not any(splits[0]):
@@ -81,7 +81,7 @@ def reshape_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
 
 
 def _rule(operand: TensorType, out: TensorType, runs: list[Segment], ragged: set[int]) -> Rule:
-    """Factors as Shardy has them, but one for the first dims of each of these segments."""
+    """Shardy's factors, but one factor for the first dims of each of these segments."""
     builder = RuleBuilder((operand,), (out,))
     for n, run in enumerate(runs):
         if n in ragged:
@@ -101,7 +101,7 @@ def _rule(operand: TensorType, out: TensorType, runs: list[Segment], ragged: set
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A segment whose pieces do not line up: the axes that split it, and what devices want."""
+    """A misaligned segment: its axes, and the ranges that devices want."""
 
     segment: Segment
     axes: Axes
@@ -111,7 +111,7 @@ class Range:
 def uneven(
     operand: TensorType, out: TensorType, splits: tuple[DimAxes, DimAxes], mesh: Mesh
 ) -> Iterator[Range]:
-    """The segments whose pieces are other ranges of elements in the operand than in the result."""
+    """The misaligned segments: their shards differ between operand and result."""
     before, after = local_type(operand, splits[0], mesh), local_type(out, splits[1], mesh)
     for run in segments(operand.sizes, out.sizes):
         axes = splits[0][run.source[0]]
@@ -138,7 +138,7 @@ def reshape_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> floa
 
 
 def flattened(type: TensorType, run: Segment) -> tuple[TensorType, int]:
-    """The type with the dims of a segment as one, and that one."""
+    """The type with the dims of a segment flattened, and the flattened dim."""
     first, last = run.source[0], run.source[-1]
     sizes = type.sizes
     joined = math.prod(sizes[first : last + 1])
@@ -146,12 +146,12 @@ def flattened(type: TensorType, run: Segment) -> tuple[TensorType, int]:
 
 
 def reshape(site: NodeSite) -> tuple[Piece, ...]:
-    """The piece in its new shape, after what does not line up has been exchanged."""
+    """The shard in its new shape, after the exchange of misaligned segments."""
     (operand,), (out,) = site.operands, site.node.types
     value, builder = operand.value, site.builder
     if not operand.type.size:
         return site.plain()
-    # From the last one on, so that dims of those before keep their numbers.
+    # From the last one on, so that earlier dim numbers stay valid.
     found = list(uneven(operand.type, tensor(out), (operand.split, site.splits[0]), site.mesh))
     for each in reversed(found):
         flat, dim = flattened(tensor(value.type), each.segment)

@@ -1,9 +1,8 @@
-"""Scatters: updates fall on the piece that holds their place, or each device adds up its own.
+"""Scatters: updates are applied by the owner of their element, or combined as partial results.
 
-Where the input is split along a dim that indices point into, every device takes the updates that
-fall on its piece; the others lie out of bounds, and are dropped. Where the updates are split, every
-device scatters its own: the first into the input, the others into what changes nothing, and the
-results are still to be combined.
+If the input is split along an indexed dim, every device applies the updates in its shard; the
+others are out of bounds, and dropped. If the updates are split, every device scatters its own: the
+first one into the input, the others into the identity, and the results are partial.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from weft.partition.strategy.choose import unreduced_axes
 
 
 def scatter_factors(node: Node, rule: Rule) -> frozenset[int]:
-    """Batches, windows that are as wide as the input, updates, and places that windows lack."""
+    """Batch dims, full window dims, updates, and inserted window dims."""
     op = node.op
     assert isinstance(op, Scatter)
     updates = {f for factors in rule.operands[-1] for f in factors}
@@ -36,7 +35,7 @@ def scatter_factors(node: Node, rule: Rule) -> frozenset[int]:
 
 
 def scatter(site: NodeSite) -> tuple[Piece, ...]:
-    """The updates of each device, scattered into its piece of the input."""
+    """Each device's updates, scattered into its shard of the input."""
     op, count = site.node.op, len(site.node.operands) // 2
     assert isinstance(op, Scatter)
     if op.windows.start_map:
@@ -51,21 +50,21 @@ def scatter(site: NodeSite) -> tuple[Piece, ...]:
             if not is_all(site.node.operands[n], nothing):
                 first = site.builder.only_first(held.value, axes, nothing)
                 site.operands[n] = held.moved(first, held.split)
-            if not op.windows.start_map:  # nothing that could point out of bounds
+            if not op.windows.start_map:  # no indices that could be out of bounds
                 counted = op.windows.batch(update.type.rank)
                 value = site.builder.masked(update, counted, nothing)
                 site.operands[count + 1 + n] = update.moved(value, update.split)
     given = tuple(p.value for p in site.operands)
     made = op.local(tuple(v.type for v in given), site.local_types())
     if site.operands[count].value.type is not site.node.operands[count].type:
-        made = made.replace(indices_are_sorted=False)  # what is out of bounds follows no order
+        made = made.replace(indices_are_sorted=False)  # out-of-bounds indices break the sortedness
     results = site.add(made, given, site.context.regions(site.node))
     rows = zip(results, site.node.types, site.splits, strict=True)
     return tuple(Piece(v, tensor(t), s, partial) for v, t, s in rows)
 
 
 def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
-    """The indices counted from where the piece of the input begins; padding is out of bounds."""
+    """The indices relative to the input shard's offset; those of padding are out of bounds."""
     windows, held = op.windows, site.operands[0]
     builder = site.builder
     cut = [d for d in windows.start_map if held.split[d]]
@@ -78,7 +77,7 @@ def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
     for dim, part in zip(
         windows.start_map, parts(builder, indices.value, windows.vector), strict=True
     ):
-        # Windows that lie outside altogether may as well lie just outside.
+        # Windows that are entirely outside are clamped to just outside, against overflow.
         width = site.operands[-1].type.sizes[wide[dim]] if dim in wide else 1
         part = clamped(builder, part, -width, held.type.sizes[dim])
         part = converted(builder, part, dtype)
@@ -91,7 +90,7 @@ def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
 
 
 def _padded_rows(site: NodeSite, indices: Piece) -> list[int]:
-    """The dims of the indices that count updates and are padded, unless the updates are masked."""
+    """The padded update dims of the indices, unless the updates are masked."""
     if site.partial is not None:
         return []
     rows = site.rule.operands[len(site.node.operands) // 2]
@@ -104,7 +103,7 @@ def _padded_rows(site: NodeSite, indices: Piece) -> list[int]:
 
 
 def _dropped(site: NodeSite, indices: Piece, value: Value, padded: list[int]) -> Value:
-    """Indices of padding replaced by one at which all of a window is out of bounds."""
+    """Indices of padding replaced by one that puts the whole window out of bounds."""
     local: TensorType = local_type(indices.type, indices.split, site.mesh)
     for dim in padded:
         inside = site.builder.inside(local, dim, indices.split[dim], indices.type.sizes[dim])

@@ -1,4 +1,4 @@
-"""Slices, paddings and reversals along dims that are split: neighbours send what is missing."""
+"""Slices, paddings and reversals along split dims, with halo exchange."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.partition.site import NodeSite, tensor
 def slice_views(
     node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
-    """The elements between the first and the last that a device keeps."""
+    """The range from the first to the last element of a device's result shard."""
     op = node.op
     assert isinstance(op, Slice)
     given, made = tensor(node.operand_types[0]), tensor(node.types[0])
@@ -37,7 +37,7 @@ def slice_views(
 
 
 def cut(site: NodeSite) -> tuple[Piece, ...]:
-    """Each device gets the part it keeps a piece of, and slices it."""
+    """Each device fetches the range of its result shard, and slices it."""
     if empty(site):
         return site.zeros()
     op, (operand,) = site.node.op, site.operands
@@ -58,7 +58,7 @@ def cut(site: NodeSite) -> tuple[Piece, ...]:
 def pad_views(
     node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
-    """The elements that fall into a device's piece of the padded tensor."""
+    """The elements in a device's shard of the padded tensor."""
     op = node.op
     assert isinstance(op, Pad)
     given, made = tensor(node.operand_types[0]), tensor(node.types[0])
@@ -81,7 +81,7 @@ def pad_views(
 
 
 def pad(site: NodeSite) -> tuple[Piece, ...]:
-    """Each device gets the elements that fall into its piece, with the padding around them."""
+    """Each device fetches the elements of its result shard, and pads them."""
     if empty(site):
         return site.zeros()
     op, (operand, value) = site.node.op, site.operands
@@ -105,7 +105,7 @@ def pad(site: NodeSite) -> tuple[Piece, ...]:
 def reverse_views(
     node: Node, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...], mesh: Mesh
 ) -> Views:
-    """The elements at the other end."""
+    """The mirrored range."""
     op = node.op
     assert isinstance(op, Reverse)
     given = tensor(node.operand_types[0])
@@ -122,7 +122,7 @@ def reverse_views(
 
 
 def reverse(site: NodeSite) -> tuple[Piece, ...]:
-    """Each device gets the range at the other end, and turns it around."""
+    """Each device fetches the mirrored range, and reverses it."""
     if empty(site):
         return site.zeros()
     (operand,) = site.operands

@@ -1,4 +1,4 @@
-"""Spread: what devices see of a dim whose elements stand apart, with room before and behind."""
+"""Views of dilated and padded dims: the positions that each device reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.partition.partitioners.halo import cut, exchanged, fetch, inside, tabl
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A dim whose element k stands at low + k * step."""
+    """A dilated dim: element k is at position low + k * step."""
 
     size: int
     low: int = 0
@@ -29,10 +29,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """The places that each device sees, as many each, from a start of its own up to a stop."""
+    """The positions that each device reads: of one count, from a start per device up to a stop."""
 
     dim: int
-    axes: Axes  # along which the dim lies in pieces
+    axes: Axes  # the axes that split the dim
     spread: Spread
     starts: tuple[int, ...]
     width: int
@@ -40,49 +40,49 @@ class DeviceView:
 
     @property
     def firsts(self) -> tuple[int, ...]:
-        """The first element that each device sees."""
+        """The first element in each device's view."""
         return tuple(-((self.spread.low - s) // self.spread.step) for s in self.starts)
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The element behind the last one that each device uses."""
+        """The end of the elements that each device uses."""
         return tuple(-((self.spread.low - s) // self.spread.step) for s in self.stops)
 
     @property
     def phases(self) -> tuple[int, ...]:
-        """How far behind its start each device sees its first element."""
+        """The offset of each device's first element from its start."""
         low, step = self.spread.low, self.spread.step
         pairs = zip(self.firsts, self.starts, strict=True)
         return tuple(low + k * step - s for k, s in pairs)
 
     @property
     def count(self) -> int:
-        """How many elements a device sees at most."""
+        """The most elements in a device's view."""
         known = set(self.phases)
         phase = known.pop() if len(known) == 1 else 0
         return max(1, (self.width - 1 - phase) // self.spread.step + 1)
 
     @property
     def wanted(self) -> DimRanges:
-        """The elements that each device sees."""
+        """The element ranges of the views."""
         return ranges(self.firsts, self.count, self.spread.size, self.ends)
 
 
 @dataclass(frozen=True, slots=True)
 class PaddingScalar:
-    """The scalar that stands where there is no element."""
+    """The padding scalar of a dilated or padded dim."""
 
     value: Value | None  # None for zero
     is_zero: bool
 
     def scalar(self, builder: Builder, type: TensorType) -> Value:
-        """It, for tensors of that type."""
+        """The scalar, for tensors of that type."""
         if self.value is None:
             return builder.splat(0, type.with_shape(()))
         return self.value
 
     def tensor(self, builder: Builder, type: TensorType) -> Value:
-        """A tensor full of it."""
+        """A splat of the scalar."""
         if self.value is None:
             return builder.splat(0, type)
         return builder.spread(self.value, type)
@@ -93,7 +93,7 @@ ZERO = PaddingScalar(None, True)
 
 @dataclass(frozen=True, slots=True)
 class SpreadValue:
-    """A local value that, spread out and padded so, is what its device sees."""
+    """A local value with the dilation and padding that give its device's view."""
 
     value: Value
     low: int = 0
@@ -102,12 +102,12 @@ class SpreadValue:
 
 
 def sent_for(view: DeviceView, type: TensorType) -> float:
-    """The bytes that a device sends so that all see what they want of pieces of that type."""
+    """The bytes that a device sends for the views of shards of that type."""
     return exchanged(type, view.dim, view.wanted).bytes
 
 
 def see(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -> SpreadValue:
-    """What each device sees, with the fill where there is no element."""
+    """Each device's view, with the padding scalar between and around elements."""
     got = fetch(builder, value, view.dim, view.axes, view.wanted)
     given = value.type
     assert isinstance(given, TensorType)
@@ -124,9 +124,9 @@ def see(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -
 def _filled(
     builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar, held: int
 ) -> Value:
-    """The fill where a device sees what is not an element of the dim.
+    """The view with positions beyond the dim filled.
 
-    `held` elements are held by devices, padding included; beyond them there are zeros.
+    `held` elements are in shards, padding included; beyond them there are zeros.
     """
     size, count = view.spread.size, view.count
     ends = zip(view.firsts, view.ends, strict=True)
@@ -145,7 +145,7 @@ def _filled(
 
 
 def _unrolled(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -> Value:
-    """The places themselves, where every device sees its first element at another one."""
+    """The view materialized, if the phase differs by device."""
     given = value.type
     assert isinstance(given, TensorType)
     step, none = view.spread.step, [0] * given.rank
@@ -159,7 +159,7 @@ def _unrolled(builder: Builder, value: Value, view: DeviceView, fill: PaddingSca
 
 
 def scalar_fill(value: Value, local: Value) -> PaddingScalar:
-    """A scalar operand as a fill: zero, in all its bits, if the global program says so."""
+    """A scalar operand as the padding scalar; None for zero bits known in the global program."""
     known = known_scalar(value)
     if known is None:
         return PaddingScalar(local, False)
@@ -168,7 +168,7 @@ def scalar_fill(value: Value, local: Value) -> PaddingScalar:
 
 
 def known_scalar(value: Value) -> Array | None:
-    """The scalar that a value of the global program is, if that is known."""
+    """The constant scalar of a value of the global program, if known."""
     match value.node:
         case Node(op=Constant(value=known) | ShardyConstant(value=known)):
             return known.elements

@@ -1,4 +1,4 @@
-"""Views: what an op whose factors are shifted needs of its operands, and what that sends."""
+"""Views: the operand ranges of ops with shifted factors, and the bytes that they send."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BytesSent: TypeAlias = Callable[[Node, Rule, FactorAxes, Mesh], float]
 
 
 def sent_by(seeing: Seeing) -> BytesSent:
-    """What an op with these views sends if its factors are split so."""
+    """A function for the bytes that an op with these views sends."""
 
     def sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
         operands = [asked(chosen, dims, rule, mesh) for dims in rule.operands]
@@ -37,7 +37,7 @@ def sent_by(seeing: Seeing) -> BytesSent:
 
 
 def shifted_factors(node: Node, rule: Rule) -> frozenset[int]:
-    """All factors but those that must stay whole."""
+    """All factors but whole ones."""
     return frozenset(n for n, f in enumerate(rule.factors) if f.role != "whole")
 
 

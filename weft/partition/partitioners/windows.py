@@ -1,4 +1,4 @@
-"""Windows that slide along dims that are split: devices get the edges that their windows see."""
+"""Sliding windows along split dims, with halo exchange."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.partition.strategy.factors import FactorAxes, asked
 def window_view(
     window: WindowDims, n: int, dim: int, axes: Axes, sizes: tuple[int, int], mesh: Mesh
 ) -> DeviceView:
-    """What a device's places of a window see: n is the window's dim, dim that of the tensor."""
+    """The view under a device's window positions: n is the window's dim, dim the tensor's."""
     size, places = sizes
     count = total_size(axes, mesh)
     piece, stride = -(-places // count), window.strides[n]
@@ -50,7 +50,7 @@ def window_views(
 
 
 def window_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
-    """What devices send so that their windows see everything."""
+    """The bytes of the halos of all windows."""
     found = running(node)
     (made, *_) = [asked(chosen, dims, rule, mesh) for dims in rule.results]
     if found is None or made is None or not made[found.dim]:
@@ -60,7 +60,7 @@ def window_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float
 
 
 def reduce_window(site: NodeSite) -> tuple[Piece, ...]:
-    """Each device folds what its windows see."""
+    """A local reduction over the windows of the view."""
     op = site.node.op
     assert isinstance(op, ReduceWindow)
     if empty(site):

@@ -1,1 +1,1 @@
-"""Strategy: which axes split the factors of each op, and policies for whole programs."""
+"""Strategy: the choice of axes for the factors of each op, and policies for whole programs."""

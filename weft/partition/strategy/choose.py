@@ -1,4 +1,4 @@
-"""Choosing the axes that split each factor of an op, by the bytes that are sent for it."""
+"""The choice of axes for each factor of an op, by the bytes sent."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from weft.mesh.algebra import Axes, DimAxes, overlaps, total_size
 from weft.partition.reshard import plan
 from weft.partition.strategy.factors import FactorAxes, asked, project
 
-# What one more point of an op's loop nest counts as, in bytes: computing is cheap, not free.
+# The cost of one point of an op's loop nest, in bytes: computing is cheap, not free.
 _POINT = 1e-5
 
-# What a byte counts as that is sent to leave every device with all of a tensor, if that is avoided.
+# The weight of a byte sent for full replication of a tensor, if that is to be avoided.
 _SHYNESS = 20.0
 
-Version = tuple[DimAxes, Axes]  # how a value is split, and the axes it is unreduced over
+Version = tuple[DimAxes, Axes]  # a split and unreduced axes
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An op, what its operands are like, and what its results should be like."""
+    """An op with the available versions of its operands and the wanted splits of its results."""
 
     rule: Rule
     operands: tuple[Type, ...]
     results: tuple[Type, ...]
-    given: tuple[tuple[Version, ...], ...]  # for each operand the ways it can be had
-    asked: tuple[DimAxes, ...]  # for each operand the split that propagation gave it
-    wanted: tuple[DimAxes | None, ...]  # for each result; None where anything goes
+    given: tuple[tuple[Version, ...], ...]  # for each operand its available versions
+    asked: tuple[DimAxes, ...]  # for each operand its propagated split
+    wanted: tuple[DimAxes | None, ...]  # for each result; None for any split
     free: frozenset[int]  # the factors that may be split
     mesh: Mesh
-    sent: Callable[[FactorAxes], float] | None = None  # by the op itself, if its factors do
-    heed: float = 1.0  # how much of what it costs to split a result as wanted counts
-    is_shy: bool = False  # whether a tensor that all devices have a piece of is better not gathered
+    sent: Callable[[FactorAxes], float] | None = None  # bytes sent by the op's own partitioner
+    heed: float = 1.0  # the weight of the cost of the wanted result splits
+    is_shy: bool = False  # whether full gathers of sharded tensors are penalized
 
 
 def cheapest(questions: Sequence[Question]) -> tuple[Question, FactorAxes]:
-    """Of several rules for one op the one that sends the least, and the axes of its factors."""
+    """Of several rules for one op the cheapest, and the axes of its factors."""
     if len(questions) == 1:
         return questions[0], choose(questions[0])
     answers = []
@@ -55,7 +55,7 @@ def cheapest(questions: Sequence[Question]) -> tuple[Question, FactorAxes]:
 
 
 def choose(question: Question) -> FactorAxes:
-    """The axes of each factor: what all agree on, or else the cheapest that was found."""
+    """The axes of each factor: those that all tensors agree on, or else the cheapest found."""
     sources = list(_sources(question))
     first = _merged(question, sources)
     if _agreed(question, first, sources):
@@ -71,7 +71,7 @@ def choose(question: Question) -> FactorAxes:
 
 
 def _sources(question: Question) -> Iterator[dict[int, Axes]]:
-    """What each tensor suggests, the largest first."""
+    """The factor axes of each tensor, the largest tensor first."""
     rule = question.rule
     sides = [
         *zip(question.operands, question.asked, rule.operands, strict=True),
@@ -92,7 +92,7 @@ def _elements(type: Type) -> int:
 
 
 def _merged(question: Question, sources: Sequence[dict[int, Axes]]) -> FactorAxes:
-    """Every factor as the first source has it, unless an axis is taken."""
+    """Every factor with the axes of the first source that has some, without conflicts."""
     chosen: dict[int, Axes] = {}
     parts = question.rule.parts
     for source in sources:
@@ -108,7 +108,7 @@ def _taken(axes: Axes, others: Collection[Axes]) -> bool:
 
 
 def _agreed(question: Question, chosen: FactorAxes, sources: list[dict[int, Axes]]) -> bool:
-    """Whether no tensor needs to be moved for this choice, nor might better be."""
+    """Whether this choice needs no reshard, and no other choice can be better."""
     rule = question.rule
     if any(axes and _is_masked(f) for f, axes in zip(rule.factors, chosen, strict=True)):
         return False
@@ -137,7 +137,7 @@ def _options(question: Question, sources: list[dict[int, Axes]]) -> list[list[Ax
 
 
 def _loose(question: Question) -> list[Axes]:
-    """Axes of dims that may have to be whole: other dims might take them instead."""
+    """Axes of dims that may have to be gathered: other dims could use them instead."""
     rule = question.rule
     found: list[Axes] = []
     for split, dims in zip(
@@ -163,14 +163,14 @@ def _add_loose(question: Question, axes: Axes, options: list[list[Axes]]) -> Non
 
 
 def _is_masked(factor: RuleFactor) -> bool:
-    """Whether splitting a factor makes results that must be put together, though none need be."""
+    """Whether splitting a factor gives masked partial results, an avoidable cost."""
     return factor.role == "reduction" and factor.combine is None
 
 
 def _improved(
     question: Question, best: FactorAxes, least: float, options: list[list[Axes]]
 ) -> FactorAxes:
-    """Change one factor at a time, others giving way, as long as that is cheaper."""
+    """Local search: change one factor at a time, dropping conflicting axes, while it is cheaper."""
     parts = question.rule.parts
     for _ in range(3):
         before = least
@@ -195,7 +195,7 @@ def _improved(
 
 
 def _cost(question: Question, chosen: FactorAxes) -> float:
-    """The bytes sent if the factors are split so, and the computing, in bytes."""
+    """The cost of a choice: bytes sent, and computation in bytes."""
     rule, mesh = question.rule, question.mesh
     cost = _computing(question, chosen)
     sides = zip(question.operands, question.given, rule.operands, strict=True)
@@ -221,7 +221,7 @@ def _cost(question: Question, chosen: FactorAxes) -> float:
 
 
 def _counted(question: Question, sent: float, start: DimAxes, to: DimAxes) -> float:
-    """What the bytes count as that are sent for a tensor: more if they are better not sent."""
+    """The weighted cost of the bytes sent for a tensor: more for penalized gathers."""
     everyone = question.mesh.size
     is_full = not any(to) and total_size(_all(start), question.mesh) == everyone
     return sent * _SHYNESS if question.is_shy and is_full else sent
@@ -237,14 +237,14 @@ def _computing(question: Question, chosen: FactorAxes) -> float:
 
 
 def _points(question: Question) -> int:
-    """How often an op computes something: where indices say what is read, once an element."""
+    """The number of points that an op computes; for indexed ops, one per element."""
     if question.rule.is_aided:
         return max((_elements(t) for t in (*question.operands, *question.results)), default=0)
     return question.rule.points
 
 
 def unreduced_axes(rule: Rule, chosen: FactorAxes) -> Axes:
-    """The axes that a reduction is split by, over which the results are unreduced."""
+    """The axes of split reductions, over which the results are unreduced."""
     pairs = zip(rule.factors, chosen, strict=True)
     return tuple(a for factor, axes in pairs if factor.role == "reduction" for a in axes)
 
@@ -252,7 +252,7 @@ def unreduced_axes(rule: Rule, chosen: FactorAxes) -> Axes:
 def moved_bytes(
     question: Question, operands: tuple[DimAxes, ...], results: tuple[DimAxes, ...]
 ) -> float:
-    """What is sent because operands or results are asked to be split otherwise."""
+    """The bytes of the reshards of operands and results."""
     pairs = [
         *zip(question.operands, question.asked, operands, strict=True),
         *zip(question.results, results, question.wanted, strict=True),

@@ -1,6 +1,6 @@
-"""Dims that are one and the same thing throughout a program, such as the batch of all activations.
+"""Classes of corresponding dims across a program, such as the batch dim of all activations.
 
-Two dims belong together if a factor of some op runs along both.
+Two dims are equivalent if a factor of some op runs along both.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ ValueDim = tuple[Value, int]
 
 @dataclass
 class DimClasses:
-    """Sets of dims, each with one of them to stand for it."""
+    """A union-find structure over dims."""
 
     parents: dict[ValueDim, ValueDim] = field(default_factory=dict)
 
     def find(self, dim: ValueDim) -> ValueDim:
-        """The dim that stands for the class of a dim."""
+        """The representative of a dim's class."""
         parents = self.parents
         root = dim
         while (above := parents.get(root, root)) != root:
@@ -35,26 +35,26 @@ class DimClasses:
         return root
 
     def join(self, dims: Sequence[ValueDim]) -> None:
-        """Say that dims belong together."""
+        """Merge the classes of dims."""
         if len(dims) > 1:
             first = self.find(dims[0])
             for other in dims[1:]:
                 self.parents[self.find(other)] = first
 
     def same(self, *values: Value) -> None:
-        """Say that values are alike in all their dims."""
+        """Merge the classes of values dim by dim."""
         tensors = [v for v in values if isinstance(v.type, TensorType)]
         for dim in range(min((rank_of(v) for v in tensors), default=0)):
             self.join([(v, dim) for v in tensors])
 
 
 def rank_of(value: Value) -> int:
-    """The rank of a tensor, 0 for what is none."""
+    """The rank of a tensor, 0 for other values."""
     return value.type.rank if isinstance(value.type, TensorType) else 0
 
 
 def dim_classes(module: Module) -> DimClasses:
-    """The dims of all values of a module, put together by the ops."""
+    """The classes of dims of all values of a module."""
     classes = DimClasses()
     for node in module.nodes():
         _join(classes, module, node)
@@ -80,7 +80,7 @@ def _join(classes: DimClasses, module: Module, node: Node) -> None:
             _pairwise(classes, node.operands, region.args)
             _pairwise(classes, node.results, region.results)
         case ManualComputation():
-            pass  # its body has dims of its own
+            pass  # its body has separate dims
         case _:
             for dims in _met(node):
                 classes.join(dims)
@@ -92,7 +92,7 @@ def _pairwise(classes: DimClasses, some: Sequence[Value], others: Sequence[Value
 
 
 def _met(node: Node) -> Iterator[list[ValueDim]]:
-    """For each factor of an op the dims that it is the major one of."""
+    """For each factor of an op the dims whose major factor it is."""
     if not all(isinstance(t, TensorType) for t in (*node.operand_types, *node.types)):
         return
     if any(not t.is_static for t in (*node.operand_types, *node.types)):  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Between dims and factors: the axes that split each factor, and what they ask of tensors."""
+"""Projection between splits of dims and axes of factors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FactorAxes = tuple[Axes, ...]  # for each factor of a rule the axes that split i
 
 
 def project(split: DimAxes, dims: Dims, rule: Rule, mesh: Mesh) -> dict[int, Axes]:
-    """The axes of each factor of a tensor, as far as its dims can be taken apart."""
+    """The axes of each factor of a tensor, as far as its dims decompose."""
     found: dict[int, Axes] = {}
     for axes, factors in zip(split, dims, strict=True):
         if len(factors) == 1:
@@ -38,11 +38,11 @@ def _take_apart(
         if taken:
             found[factor] = merged(taken, mesh)
         if room > 1:
-            return  # a factor that is split in part ends what the dim can be split by
+            return  # after a partly split factor no more minor one can be split
 
 
 def asked(chosen: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> DimAxes | None:
-    """The split that a tensor must have; None if its dims cannot be split so."""
+    """The split of a tensor by the chosen factor axes; None if impossible."""
     made: list[Axes] = []
     for factors in dims:
         if len(factors) == 1:

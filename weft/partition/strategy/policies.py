@@ -1,8 +1,8 @@
-"""Policies for a whole program: what counts when factors are split, op by op.
+"""Policies for a whole program: the weights of the per-op choices.
 
-An op sees its operands and what propagation says of its results, no further. Where many disagree,
-another policy may send less: for instance, to split the batch of all activations by an axis, and
-to gather weights that are split by it too.
+The choice of an op is local: it sees its operands and the propagated shardings of its results. With
+many conflicts another policy may send less: for instance, to split the batch dim of all activations
+by an axis, and to gather weights that are split by it (as FSDP does).
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from weft.partition.strategy.dim_classes import DimClasses, ValueDim, dim_classe
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What counts, besides the bytes that an op's operands need."""
+    """The weights of costs besides the reshards of an op's operands."""
 
-    heed: float = 1.1  # how much, that results are split as propagation says, or wishes
-    wishes: Mapping[Value, DimAxes] = field(default_factory=dict)  # in the place of propagation's
-    is_shy: bool = False  # of gathers that leave every device with all of a tensor
+    heed: float = 1.1  # weight of propagated (or wished) result splits
+    wishes: Mapping[Value, DimAxes] = field(
+        default_factory=dict
+    )  # splits that override the propagated ones
+    is_shy: bool = False  # whether full gathers are penalized
 
 
 def wishes(
     module: Module, given: Mapping[Value, DimAxes], mesh: Mesh
 ) -> Iterator[Mapping[Value, DimAxes]]:
-    """Splits in which one class of dims comes first and all others give way.
+    """Splits that prioritize one class of dims over all others.
 
-    The class is the one with the most elements among those that arguments are split along. It is
-    split as the arguments are, then by all other axes too. `given` is what propagation found.
+    The class is that with the most elements among the split dims of arguments. It is split by the
+    arguments' axes, then also by all other axes. `given` has the propagated splits.
     """
     classes = dim_classes(module)
     axes = _given_axes(module, classes, given)
@@ -54,7 +56,7 @@ def wishes(
 def _given_axes(
     module: Module, classes: DimClasses, given: Mapping[Value, DimAxes]
 ) -> dict[ValueDim, list[Axes]]:
-    """The classes that arguments are split along, and by which axes."""
+    """The classes of split dims of arguments, with their axes."""
     found: dict[ValueDim, list[Axes]] = {}
     for function in module.functions.values():
         for value in function.body.args:
@@ -65,7 +67,7 @@ def _given_axes(
 
 
 def _wider(found: list[Axes], mesh: Mesh) -> Iterator[Axes]:
-    """The most axes that were found, and those with all others of the mesh."""
+    """The longest list of axes found, and that list with all other axes of the mesh."""
     most = max(found, key=lambda axes: total_size(axes, mesh))
     yield most
     every = [Axis(name) for name, size in mesh.axes if size > 1]
@@ -81,7 +83,7 @@ def _meets(axis: Axis, axes: Axes) -> bool:
 def _wished(
     dims: Sequence[ValueDim], axes: Axes, given: Mapping[Value, DimAxes], mesh: Mesh
 ) -> Iterator[tuple[Value, DimAxes]]:
-    """Values with a dim of the class: the first such dim is split by the axes, others are not."""
+    """Splits of the values with a dim of the class: its first such dim has the axes."""
     done: set[Value] = set()
     for value, dim in dims:
         type = value.type

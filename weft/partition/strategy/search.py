@@ -1,4 +1,4 @@
-"""Search: a module is partitioned by several policies, and the one that sends least is taken."""
+"""Policy search: a module is partitioned by several policies, and the cheapest is kept."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from weft.ir.module import Module
 from weft.partition.program import ModuleState
 from weft.partition.strategy.policies import Policy, wishes
 
-# How much else it may count that values are split as propagation says: each is tried.
+# The weights of propagated result splits to try.
 _HEEDS = (0.5, 0.0)
-_LITTLE = 0.01  # of all that is sent: to send less of it another try is not worth its time
-_NEAR = 1.05  # times the least that is sent so far: worth another try
-_LARGE = 6000  # nodes: on such a module fewer policies are tried
-_WISHED = 1.1  # times the bytes that a policy with wishes sends must be less than others send
-# Times the bytes that may be sent where nothing is gathered in full: by the way, or to that end.
+_LITTLE = 0.01  # the share of avoidable bytes below which no further policy is tried
+_NEAR = 1.05  # a try within this factor of the best is refined
+_LARGE = 6000  # nodes; larger modules get fewer tries
+_WISHED = 1.1  # a policy with wishes must send less than this share of the others' bytes
+# Factors on the bytes for plans without full gathers: incidental ones, and policies for it.
 _AVOIDED = 3.0
 _AVOIDED_SHYLY = 1.25
 
 
 @dataclass(frozen=True)
 class Try:
-    """A module as one policy partitions it."""
+    """The outcome of one policy."""
 
     local: Module
     program: ModuleState
@@ -37,18 +37,18 @@ class Try:
 
     @cached_property
     def full_gathers(self) -> int:
-        """How many gathers give every device all of a tensor."""
+        """The number of full gathers."""
         return full_gathers(self.local)
 
     @property
     def count(self) -> float:
-        """What the bytes count as: to leave what propagation says must pay."""
+        """The weighted bytes: a deviation from propagation must pay off."""
         return self.sent * (_WISHED if self.program.policy.wishes else 1.0)
 
 
 @dataclass
 class Search:
-    """Policies that were tried, and what came of them."""
+    """The policies tried so far, with their outcomes."""
 
     start: Callable[[Policy], ModuleState]
     localize: Callable[[ModuleState], Module]
@@ -62,7 +62,7 @@ class Search:
         return made
 
     def best(self) -> Try:
-        """The best of all that were worth trying."""
+        """Try policies, and return the best outcome."""
         first = self.run(Policy())
         if not self.is_worth_more(first):
             return first
@@ -82,15 +82,15 @@ class Search:
         return self.chosen()
 
     def is_worth_more(self, made: Try) -> bool:
-        """Whether so much is sent for splits that disagree that another try may pay."""
+        """Whether conflicting splits cost enough to justify another try."""
         return made.program.moved > _LITTLE * self.tried[0].program.planned
 
     def least(self) -> Try:
-        """The one that sends the least."""
+        """The outcome that sends the least."""
         return min(self.tried, key=lambda made: made.count)
 
     def chosen(self) -> Try:
-        """The one that sends the least, or little more and gathers nothing in full."""
+        """The outcome that sends the least, or slightly more without full gathers."""
         least = self.least()
         spare = [made for made in self.tried if not made.full_gathers]
         if any(made.count <= _more(made.program.policy) * least.count for made in spare):
@@ -103,6 +103,6 @@ def _more(policy: Policy) -> float:
 
 
 def sent_by(module: Module) -> float:
-    """The bytes that a device sends in all functions that a host may call."""
+    """The bytes that a device sends, over all entry functions."""
     public = [name for name, f in module.functions.items() if f.visibility != "private"]
     return sum(distinct_sent(module, name) for name in public or module.functions)

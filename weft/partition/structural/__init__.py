@@ -1,1 +1,1 @@
-"""Structural ops: control flow, calls and composites, and ops that others stand in for."""
+"""Structural ops: control flow, calls and composites, and ops rewritten into others."""

@@ -1,4 +1,4 @@
-"""Batch normalization over split batches: its sums are taken over all devices."""
+"""Batch normalization over split batches, with global sums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.partition.structural.stand_in import GlobalNodes, adding, stand_in
 
 
 def training(context: Context, node: Node) -> None:
-    """The op itself where only features are split, else what it stands for."""
+    """The op itself if only features are split, else its decomposition."""
     op = node.op
     assert isinstance(op, BatchNormTraining)
     if not _is_spread(context, node.operands[:1], op.feature_index):
@@ -40,7 +40,7 @@ def training(context: Context, node: Node) -> None:
 
 
 def gradient(context: Context, node: Node) -> None:
-    """The op itself where only features are split, else what it stands for."""
+    """The op itself if only features are split, else its decomposition."""
     op = node.op
     assert isinstance(op, BatchNormGrad)
     full = (node.operands[0], node.operands[4])
@@ -65,14 +65,14 @@ def gradient(context: Context, node: Node) -> None:
 
 
 def _is_spread(context: Context, values: tuple[Value, ...], feature: int) -> bool:
-    """Whether dims are split that are summed over."""
+    """Whether reduced dims are split."""
     return any(
         axes for value in values for dim, axes in enumerate(context.asked(value)) if dim != feature
     )
 
 
 class _Sums(GlobalNodes):
-    """The parts of a batch normalization, in a type that is wide enough to sum in."""
+    """The parts of a batch normalization, in the accumulation type."""
 
     def __init__(self, node: Node, feature: int) -> None:
         super().__init__(node.loc)
@@ -110,7 +110,7 @@ class _Sums(GlobalNodes):
         return self.add(Divide(), total, self.count(tensor(total.type)))
 
     def count(self, type: TensorType) -> Value:
-        """How many elements a feature has."""
+        """The number of elements per feature."""
         return self.splat(math.prod(self.full.sizes[d] for d in self.others), type)
 
     def raised(self, variance: Value, epsilon: float) -> Value:
@@ -120,6 +120,6 @@ class _Sums(GlobalNodes):
         return self.add(Sqrt(), self.raised(variance, epsilon))
 
     def each(self, op: Op, full: Value, flat: Value) -> Value:
-        """An op on the elements of a tensor and the values of their features."""
+        """An elementwise op of a tensor and a broadcast per-feature vector."""
         spread = self.add(BroadcastInDim((self.feature,), tensor(full.type)), flat)
         return self.add(op, full, spread)

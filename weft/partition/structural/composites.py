@@ -1,8 +1,8 @@
-"""Composites, tuples and futures: what they stand for is partitioned in their place.
+"""Composites, tuples and futures.
 
-A composite of whole values stays as it is. One that a user's rule splits becomes the composite of a
-piece, as long as its decomposition on pieces needs no other device. Any other is replaced by its
-decomposition: on pieces its name would promise something else.
+A composite on replicated values is kept. One with a user's rule becomes a composite on local
+shards, if its decomposition on shards needs no communication. Any other is replaced by its
+decomposition: on shards its name would mean something else.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ANNOTATIONS = ("Sharding", "xla.sdy.FuncResultSharding", "xla.sdy.PropagationBa
 
 
 def composite(context: Context, node: Node) -> None:
-    """A composite: whole, of pieces, or what it stands for."""
+    """A composite: replicated, on local shards, or decomposed."""
     op = node.op
     assert isinstance(op, Composite)
     function = context.program.module.functions.get(op.decomposition)
@@ -46,14 +46,14 @@ def composite(context: Context, node: Node) -> None:
 
 
 def _whole_values(context: Context, node: Node) -> bool:
-    """Whether no operand of a node is split, nor any result asked to be."""
+    """Whether no operand is split, and no result is requested split."""
     splits = [context.asked(v) for v in node.operands]
     wanted = [context.wanted(v) for v in node.results]
     return not any(axes for split in (*splits, *wanted) for axes in split or ())
 
 
 def keep_whole(context: Context, node: Node) -> None:
-    """The node itself, on whole values."""
+    """The node itself, on replicated values."""
     operands = tuple(context.fetch(v, whole(_rank(v.type))).value for v in node.operands)
     made = Node(node.op, operands, node.types, node.regions, node.attrs, node.loc)
     for old, new in zip(node.results, context.builder.add(made), strict=True):
@@ -62,7 +62,7 @@ def keep_whole(context: Context, node: Node) -> None:
 
 
 def _of_pieces(context: Context, node: Node, function: Function) -> bool:
-    """Whether the composite could be made one of pieces, by the rule that a user gives."""
+    """Whether the composite was emitted on local shards, by the user's rule."""
     recipe = context.recipe(node)
     if recipe.partial is not None:
         return False
@@ -85,7 +85,7 @@ def _of_pieces(context: Context, node: Node, function: Function) -> bool:
 
 
 def _local_function(context: Context, function: Function, recipe: Recipe) -> Function:
-    """The decomposition on pieces."""
+    """The decomposition on local shards."""
     args = tuple(Value(a.type, None, a.index) for a in function.body.args)
     nodes, results = copied(function.body, args)
     copy = replace(function, body=Region(args, nodes, results), arg_attrs=(), res_attrs=())
@@ -99,7 +99,7 @@ def _local_function(context: Context, function: Function, recipe: Recipe) -> Fun
 
 
 def custom_call(context: Context, node: Node) -> None:
-    """A call of something outside; annotations are the value itself."""
+    """A custom call; annotations are the identity."""
     op = node.op
     assert isinstance(op, CustomCall)
     if op.call_target_name in _ANNOTATIONS and len(node.operands) == len(node.results) == 1:
@@ -108,7 +108,8 @@ def custom_call(context: Context, node: Node) -> None:
         context.entries[node.results[0]] = type(entry)(entry.builder, asked, entry.versions)
         return
     if op.call_target_name in (INSPECT, CONTROL_DEP):
-        return  # who asked is told by then; an order of two values is a hint for another scheduler
+        # inspect_array_sharding has reported by now; control_dep is a hint for XLA's scheduler
+        return
     if op.call_target_name == HOST_CALL_ON_PIECES:
         _call_on_pieces(context, node)
         return
@@ -116,17 +117,17 @@ def custom_call(context: Context, node: Node) -> None:
 
 
 def _call_on_pieces(context: Context, node: Node) -> None:
-    """A call of Python by every device, with the pieces of values that it has."""
+    """A callback on every device with its local shards."""
     given = [context.fetch(value, context.asked(value)).value for value in node.operands]
     made = Node(node.op, tuple(given), node.types, (), node.attrs, node.loc)
     context.builder.nodes.append(made)
     for value, local in zip(node.results, made.results, strict=True):
-        assert isinstance(value.type, TokenType), "what is called on pieces gives no values"
+        assert isinstance(value.type, TokenType), "a callback on shards has no results"
         context.define(value, Piece(local, value.type, ()), None)  # type: ignore[arg-type]
 
 
 def tuple_made(context: Context, node: Node) -> None:
-    """A tuple of whole values, unless it is only taken apart again."""
+    """A tuple of replicated values, unless all its uses are get_tuple_element."""
     (result,) = node.results
     body = context.old.body
     readers = [n for n in walk(body) if result in n.operands]
@@ -137,7 +138,7 @@ def tuple_made(context: Context, node: Node) -> None:
 
 
 def tuple_element(context: Context, node: Node) -> None:
-    """What was put into a tuple, as it was."""
+    """The original element of a tuple."""
     op, made = node.op, node.operands[0].node
     assert isinstance(op, GetTupleElement)
     if made is not None and isinstance(made.op, Tuple):
@@ -147,7 +148,7 @@ def tuple_element(context: Context, node: Node) -> None:
 
 
 def async_start(context: Context, node: Node) -> None:
-    """What it does, at once: when it runs is decided after partitioning."""
+    """The op itself, synchronously: scheduling comes after partitioning."""
     (region,) = node.regions
     for arg, operand in zip(region.args, node.operands, strict=True):
         context.entries[arg] = context.entries[operand]
@@ -156,7 +157,7 @@ def async_start(context: Context, node: Node) -> None:
 
 
 def async_done(context: Context, node: Node) -> None:
-    """The values that the start has made."""
+    """The results of the start."""
     start = node.operands[0].node
     if start is None or not isinstance(start.op, AsyncStart):
         raise Unsupported(

@@ -1,4 +1,4 @@
-"""Values that a loop only reads: split for what its body takes of them, before it begins."""
+"""Loop-invariant carried values: resharded before the loop for the slices its body takes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from weft.partition.reshard import plan
 
 
 def better_splits(context: Context, node: Node, splits: Sequence[DimAxes]) -> dict[int, DimAxes]:
-    """Other splits for carried values that never change, where a loop then sends less.
+    """Better splits for invariant carried values, where the loop then sends less.
 
-    A slice along a split dim, such as the weights of a layer, is sent in every round; all slices
-    at once, before the loop, take half of that or less.
+    A slice along a split dim, such as the weights of a layer, is sent in every iteration; one
+    reshard of all slices before the loop sends half of that or less.
     """
     rounds, body = trips(node), node.regions[1]
     found: dict[int, DimAxes] = {}
@@ -36,7 +36,7 @@ def better_splits(context: Context, node: Node, splits: Sequence[DimAxes]) -> di
 
 
 def _slices(context: Context, region: Region, value: Value) -> Iterator[Node | None]:
-    """The slices that are all that reads a value, through calls too; None for anything else."""
+    """The slices that are the only uses of a value, through calls too; None if there are others."""
     for node in region.nodes:
         for number, operand in enumerate(node.operands):
             if operand is not value:
@@ -64,7 +64,7 @@ def _seen(node: Node) -> Iterator[tuple[Value, ...]]:
 
 
 def _uncut(context: Context, cut: Node | None, split: DimAxes) -> DimAxes | None:
-    """The split that a slice is wanted in, as one of what it is cut from."""
+    """The wanted split of a slice, as a split of its source."""
     if cut is None:
         return None
     given, made = cut.operands[0].type, cut.results[0].type

@@ -1,4 +1,4 @@
-"""Ops whose meaning hangs on the device that runs them: made the same everywhere, or refused."""
+"""Device-dependent ops: made uniform, or refused."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from weft.partition.piece import Partial, Piece, whole
 _MANUAL = "put it into a manual computation (jax.shard_map), where devices are those of the mesh"
 
 
-def refused(why: str, help: str) -> Callable[[Context, Node], None]:  # the word of WeftError
-    """An op that no partitioned program can have."""
+def refused(why: str, help: str) -> Callable[[Context, Node], None]:  # as in WeftError
+    """The handler of an op that is not supported in a global program."""
 
     def partition(context: Context, node: Node) -> None:
         if context.mesh.size > 1:
@@ -43,7 +43,7 @@ def refused(why: str, help: str) -> Callable[[Context, Node], None]:  # the word
 
 
 def manual_only(why: str) -> Callable[[Context, Node], None]:
-    """An op that means something only where the user writes one device's program."""
+    """The handler of an op that is valid only in manual computations."""
 
     def partition(context: Context, node: Node) -> None:
         if not context.manual and context.mesh.size > 1:
@@ -53,14 +53,14 @@ def manual_only(why: str) -> Callable[[Context, Node], None]:
     return partition
 
 
-def meeting(context: Context, node: Node) -> None:
-    """Devices meet: in a program of all devices together, a device can only meet itself."""
+def collective(context: Context, node: Node) -> None:
+    """A collective in a global program, valid only on groups of one device."""
     if context.manual or context.mesh.size == 1:
         context.compute(node)
         return
     if not is_alone(node.op, context.program.module.meshes) or node.types != node.operand_types:
         raise Unsupported(
-            f"{node.op.name}: devices meet in it, but the program is that of all devices together",
+            f"{node.op.name}: a collective in a global program",
             help=_MANUAL,
         )
     for result, operand in zip(node.results, node.operands, strict=True):
@@ -68,14 +68,14 @@ def meeting(context: Context, node: Node) -> None:
 
 
 def is_alone(op: Any, meshes: Mapping[str, Mesh]) -> bool:
-    """Whether the only device of a program meets itself."""
+    """Whether all groups are of one device, in a program of one device."""
     if isinstance(op, CollectivePermute):
         return op.source_target_pairs == ((0, 0),)
     return not isinstance(op.replica_groups, MeshAxes) and op.groups(1, 1, meshes) == ((0,),)
 
 
 def random_numbers(context: Context, node: Node) -> None:
-    """Numbers without a state: the first device draws them, for all that run one program."""
+    """Stateless random numbers: the first device draws them for all devices."""
     axes = tuple(
         Axis(name) for name, size in context.mesh.axes if size > 1 and name not in context.manual
     )
@@ -93,7 +93,7 @@ def random_numbers(context: Context, node: Node) -> None:
 
 
 def dimension_size(context: Context, node: Node) -> None:
-    """The size of a dim of the whole tensor, which is known where it is static."""
+    """The global size of a dim, a constant if static."""
     op, type = node.op, node.operands[0].type
     assert isinstance(op, GetDimensionSize) and isinstance(type, TensorType)
     if not isinstance(type.shape[op.dimension], int):
@@ -111,12 +111,12 @@ def _rank(type: object) -> int:
 
 
 _FEED = refused(
-    "what the host feeds a device, or is given by one, is of that device alone",
+    "host transfers belong to one device",
     "pass values as arguments and return results",
 )
 _MESSAGE = refused(
-    "messages between devices have no meaning in a program of all devices",
-    "put it into a program of one device, or let shardings say what moves",
+    "point-to-point transfers have no meaning in a global program",
+    "put it into a manual computation, or use shardings",
 )
 OUTSIDE: dict[type[Op], Callable[[Context, Node], None]] = {
     Infeed: _FEED,
@@ -124,12 +124,12 @@ OUTSIDE: dict[type[Op], Callable[[Context, Node], None]] = {
     Send: _MESSAGE,
     Recv: _MESSAGE,
     PartitionId: manual_only("there is one number for each device, but one value for all"),
-    AllGather: meeting,
-    AllReduce: meeting,
-    AllToAll: meeting,
-    ReduceScatter: meeting,
-    CollectiveBroadcast: meeting,
-    CollectivePermute: meeting,
+    AllGather: collective,
+    AllReduce: collective,
+    AllToAll: collective,
+    ReduceScatter: collective,
+    CollectiveBroadcast: collective,
+    CollectivePermute: collective,
     Rng: random_numbers,
     GetDimensionSize: dimension_size,
 }

@@ -36,7 +36,7 @@ def _copy(node: Node, became: dict[Value, Value]) -> Node:
 
 
 def read_outside(region: Region) -> list[Value]:
-    """The values from outside that a region reads."""
+    """The free variables of a region."""
     own = set(region.args) | {v for n in walk(region) for v in n.results}
     own |= {v for n in walk(region) for inner in n.regions for v in inner.args}
     read = [v for n in walk(region) for v in n.operands] + list(region.results)
@@ -44,7 +44,7 @@ def read_outside(region: Region) -> list[Value]:
 
 
 def with_values(region: Region, became: dict[Value, Value]) -> Region:
-    """A region that reads other values in the place of some; its constants are plain ones."""
+    """A region with some values replaced, and sdy constants as plain ones."""
     if not became and not any(isinstance(n.op, ShardyConstant) for n in walk(region)):
         return region
     nodes = []

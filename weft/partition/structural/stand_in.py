@@ -1,4 +1,4 @@
-"""Ops that are partitioned as others: simpler ones stand in their place."""
+"""Ops that are rewritten into simpler ones before partitioning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.partition.context import Context
 
 
 class GlobalNodes:
-    """Nodes of the global program, in order, at one place in the user's."""
+    """Nodes of the global program, in order, at one location."""
 
     def __init__(self, loc: Location) -> None:
         self.nodes: list[Node] = []
@@ -38,7 +38,7 @@ class GlobalNodes:
 
 
 def adding(type: TensorType, loc: Location) -> Region:
-    """The region that adds two elements of a type."""
+    """The region that adds two scalars of a type."""
     region = combiner("add", type)
     for node in region.nodes:
         node.loc = loc
@@ -46,7 +46,7 @@ def adding(type: TensorType, loc: Location) -> Region:
 
 
 def stand_in(context: Context, node: Node, nodes: list[Node], results: tuple[Value, ...]) -> None:
-    """Partition nodes whose results are those of another, and split as those are."""
+    """Partition nodes that replace another one, with its result shardings."""
     context.program.stands_for.update(zip(results, node.results, strict=True))
     for each in nodes:
         context.builder.loc = each.loc
@@ -56,7 +56,7 @@ def stand_in(context: Context, node: Node, nodes: list[Node], results: tuple[Val
 
 
 def one_op(make: Callable[[Node], Op | None], count: int = 1) -> Callable[[Context, Node], None]:
-    """Another op on the first operands stands in, where one can be made."""
+    """A handler that replaces an op by another on its first operands, if possible."""
 
     def partition(context: Context, node: Node) -> None:
         is_static = all(isinstance(t, TensorType) and t.is_static for t in node.types)
@@ -71,7 +71,7 @@ def one_op(make: Callable[[Node], Op | None], count: int = 1) -> Callable[[Conte
 
 
 def known_numbers(value: Value) -> tuple[int, ...] | None:
-    """The integers that a constant holds, in row-major order; None if it is none."""
+    """The integers of a constant, in row-major order; None for other values."""
     held = getattr(value.node.op, "value", None) if value.node is not None else None
     return None if held is None else tuple(int(n) for n in held.array.reshape(-1))
 
@@ -113,7 +113,7 @@ def _conv(node: Node) -> Op | None:
 
 
 def _gather(node: Node) -> Op | None:
-    """The sizes of the windows are those of the result, and 1 in dims that it lacks."""
+    """A static gather: window sizes are those of the result, and 1 in dims that it lacks."""
     op, operand, out = node.op, node.operands[0].type, _out(node)
     assert isinstance(op, DynamicGather) and isinstance(operand, TensorType)
     windows = gather_windows(op.dimension_numbers)

@@ -1,4 +1,4 @@
-"""Ops that hold the program together: control flow, calls, annotations, manual computations."""
+"""Control flow, calls, annotations and manual computations."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from weft.partition.structural.stand_in import STAND_INS
 
 
 def alias(context: Context, node: Node) -> None:
-    """An annotation: the value itself, from here on to be split as it says."""
+    """An annotation: the identity, with a requested split."""
     (operand,), (result,) = node.operands, node.results
     entry = context.entries[operand]
-    asked = context.wanted(result) or said(node.op, result)
+    asked = context.wanted(result) or annotated_split(node.op, result)
     context.entries[result] = type(entry)(entry.builder, asked, entry.versions, again=entry.again)
 
 
-def said(op: Op, result: Value) -> DimAxes | None:
-    """The split that an annotation itself names."""
+def annotated_split(op: Op, result: Value) -> DimAxes | None:
+    """The split in an annotation."""
     sharding = getattr(op, "sharding", None) or getattr(op, "out_sharding", None)
     if not isinstance(sharding, Sharding) or not isinstance(result.type, TensorType):
         return None
@@ -44,11 +44,11 @@ def said(op: Op, result: Value) -> DimAxes | None:
 
 
 def drop(context: Context, node: Node) -> None:
-    """Nothing is left of it."""
+    """Drop the node."""
 
 
 def while_loop(context: Context, node: Node) -> None:
-    """Carried values keep one split and their unreduced axes; the condition is whole everywhere."""
+    """Carried values keep one split and their unreduced axes; the predicate is replicated."""
     shardings = [context.program.sharding(v) for v in node.results]
     splits = [splits_of(v, s) for v, s in zip(node.results, shardings, strict=True)]
     better = loops.better_splits(context, node, splits)
@@ -66,12 +66,12 @@ def while_loop(context: Context, node: Node) -> None:
 
 
 def splits_of(value: Value, sharding: Sharding | None) -> DimAxes:
-    """The split of a value at a border, whole where nothing is said."""
+    """The split of a sharding, unsplit without one."""
     return split_of(sharding, value.type.rank) if isinstance(value.type, TensorType) else ()
 
 
 def branch(context: Context, node: Node) -> None:
-    """Every branch gives results of the same splits; the predicate is whole on every device."""
+    """All branches return results of the same splits; the predicate is replicated."""
     (chosen,) = node.operands
     operand = context.fetch(chosen, ()).value
     splits = [splits_of(v, context.program.sharding(v)) for v in node.results]
@@ -101,7 +101,7 @@ def finish(
 
 
 def call(context: Context, node: Node) -> None:
-    """A call of a function, which is partitioned for arguments that are split as these are."""
+    """A call of the function's specialization for these argument splits."""
     assert isinstance(node.op, Call)
     given = [context.first(v) for v in node.operands]
     made = context.called(node.op.callee, given)
@@ -116,14 +116,14 @@ def call(context: Context, node: Node) -> None:
 
 
 def manual(context: Context, node: Node) -> None:
-    """A manual computation: its body is local already, and becomes part of the program."""
+    """A manual computation: its body is local already, and is inlined."""
     op = node.op
     assert isinstance(op, ManualComputation)
     context.inline_manual(node, op)
 
 
 def named(context: Context, node: Node) -> None:
-    """A named computation becomes part of the program."""
+    """A named computation, inlined."""
     (region,) = node.regions
     for arg, operand in zip(region.args, node.operands, strict=True):
         context.entries[arg] = context.entries[operand]

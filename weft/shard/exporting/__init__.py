@@ -1,1 +1,1 @@
-"""Exporting: the module that propagation leaves, with a sharding for every value."""
+"""Export: the module after propagation, with a sharding for every value."""

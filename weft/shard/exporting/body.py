@@ -1,8 +1,8 @@
-"""One function as it ends: every node anew, its shardings closed and noted in a table.
+"""Export of one function: nodes are rebuilt, with closed shardings in a side table.
 
-On the way constants and broadcasts of scalars that agree become one again, constraints become
-reshards, sharding groups go, calls name the function that fits them, and a value is resharded where
-Shardy does it.
+Along the way equal constants and broadcasts of scalars are merged again, constraints become
+reshards, sharding groups are dropped, calls get the specialized function of their shardings, and
+values are resharded where Shardy does it.
 """
 
 from __future__ import annotations
@@ -45,51 +45,51 @@ NodeHandler = Callable[[Node, list[Node]], object]
 
 @dataclass(slots=True)
 class Ending:
-    """What the bodies of all functions share."""
+    """The state shared by the export of all functions."""
 
     meshes: Mapping[str, Mesh]
     plan: CallPlan
-    raw: list[Sharding | None]  # what each cell holds
-    closed: list[Sharding | None]  # the same, closed
-    same: dict[int, int]  # the identity of the first of equal shardings, by identity
+    raw: list[Sharding | None]  # the final sharding of each cell
+    closed: list[Sharding | None]  # the closed form
+    same: dict[int, int]  # from a sharding's id to that of the first equal one
     arguments: dict[FlatCall, list[Sharding | None]] = field(default_factory=dict)
     table: dict[Value, Sharding] = field(default_factory=dict)
     memo: dict[object, Sharding | None] = field(default_factory=dict)  # of dots
     constants: dict[Constant, ShardyConstant] = field(default_factory=dict)
     ends: dict[tuple[int, Type, bool], tuple[Sharding, Sharding]] = field(default_factory=dict)
-    may_be_dead: bool = False  # whether something was left that nobody may read
-    pad_calls: bool = False  # whether calls take and give what does not divide, too
+    may_be_dead: bool = False  # whether dead nodes may be left
+    pad_calls: bool = False  # whether calls may have uneven shardings
 
     def mesh(self, sharding: Sharding) -> Mesh:
         """The mesh of a sharding."""
         return sharding.resolve(self.meshes)
 
     def constant(self, op: Constant) -> ShardyConstant:
-        """Shardy's own form of a constant, which passes do not merge."""
+        """An sdy.constant, which passes do not merge."""
         found = self.constants.get(op)
         if found is None:
             found = self.constants[op] = ShardyConstant(op.value)
         return found
 
     def divided(self, sharding: Sharding, type: Type, *, whole: bool = False) -> Sharding:
-        """Closed, and dividing its dims evenly; open dims by whole axes only, if that is asked."""
+        """The closed and even sharding; with `whole`, open dims have whole axes only."""
         key = (id(sharding), type, whole)
         held = self.ends.get(key)
         if held is None:
             made = evenly(sharding, type, self.mesh(sharding))
             made = closed(without_sub_axes(made) if whole else made)
-            held = self.ends[key] = (sharding, made)  # the first must live as long as its id
+            held = self.ends[key] = (sharding, made)  # kept alive, since its id is the key
         return held[1]
 
     def passed(self, sharding: Sharding, type: Type) -> Sharding:
-        """What a call takes or gives: closed, and dividing its dims evenly unless these pad."""
+        """The sharding of a call's argument or result: closed, and even unless padded."""
         return closed(sharding) if self.pad_calls else self.divided(sharding, type)
 
 
 class Rebuilder:
     """Rebuilds one function."""
 
-    puts: ClassVar[bool] = False  # whether more than calls puts nodes after others
+    puts: ClassVar[bool] = False  # whether other nodes than calls insert nodes after values
 
     def __init__(
         self, ending: Ending, cells: dict[Value, int], sites: dict[Node, FlatCall]
@@ -101,7 +101,7 @@ class Rebuilder:
         self.closed = ending.closed
         self.became: dict[Value, Value] = {}
         self.merged: dict[object, Value] = {}  # constants of the current region
-        self.after: dict[Node, list[Node]] = {}  # nodes to put right after another
+        self.after: dict[Node, list[Node]] = {}  # nodes to insert right after another
         self.starts: dict[Value, list[Node]] = {}  # the same, for the arguments of a region
         self.handlers: dict[type[Op], NodeHandler] = {
             ShardingGroup: self.drop,
@@ -124,7 +124,7 @@ class Rebuilder:
     # Regions
 
     def finish(self, region: Region, targets: list[Sharding | None]) -> None:
-        """What is left to be done to the results of the function: here nothing."""
+        """A hook for the results of the function; nothing here."""
 
     def region(self, region: Region, given: list[Sharding | None] | None = None) -> Region:
         """The region with new arguments, which have these shardings, and new nodes."""
@@ -159,7 +159,7 @@ class Rebuilder:
             if len(results) != 1 or node.attrs or (regions and not are_shared(op, regions)):
                 self.plain(node, out)
                 continue
-            # The same as `plain`, for the many nodes that have nothing special about them.
+            # The fast path of `plain`, inlined for the many ordinary nodes.
             value = results[0]
             operands = tuple([became.get(v, v) for v in node.operands])
             made = Node(op, operands, (value.type,), regions, (), node.loc)
@@ -170,7 +170,7 @@ class Rebuilder:
                 table[new] = sharding
 
     def place(self, out: list[Node]) -> list[Node]:
-        """The nodes of a region with those that were put right after others."""
+        """The nodes of a region with the inserted ones."""
         placed: list[Node] = []
         for node in out:
             placed.append(node)
@@ -179,7 +179,7 @@ class Rebuilder:
         return placed
 
     def put_after(self, value: Value, nodes: list[Node]) -> None:
-        """Put nodes right after a value, before what was put there earlier."""
+        """Insert nodes right after a value, before those inserted earlier."""
         held = self.starts[value] if value.node is None else self.after.setdefault(value.node, [])
         if value.node is None:
             held[:0] = nodes
@@ -193,7 +193,7 @@ class Rebuilder:
         return tuple([became.get(v, v) for v in node.operands])
 
     def raw(self, values: tuple[Value, ...]) -> list[Sharding | None]:
-        """What the cells of values hold; nothing for values inside the body of a reduction."""
+        """The propagated shardings of values; None inside the body of a reduction."""
         raw, cells = self.ending.raw, self.cells
         return [raw[cells[v]] if v in cells else None for v in values]
 
@@ -209,7 +209,7 @@ class Rebuilder:
         return made
 
     def ended(self, node: Node) -> list[Sharding | None]:
-        """The closed shardings of a node's results: all of them have one, or none."""
+        """The closed shardings of a node's results: for all of them, or none."""
         if len(node.results) == 1:
             cell = self.cells.get(node.results[0])
             return [None if cell is None else self.closed[cell]]
@@ -217,7 +217,7 @@ class Rebuilder:
         return [closed(s) if s is not None else None for s in given]
 
     def plain(self, node: Node, out: list[Node], op: Op | None = None) -> Node:
-        """A node that only gets other operands, and perhaps becomes another op."""
+        """A node on its new operands, optionally as another op."""
         if len(node.results) == 1 and not node.regions:
             return self.single(node, op or node.op, out)
         made = self.emit(node, op or node.op, self.read(node), out)
@@ -227,7 +227,7 @@ class Rebuilder:
         return made
 
     def single(self, node: Node, op: Op, out: list[Node]) -> Node:
-        """The same, for one result and no regions."""
+        """`plain` for one result and no regions."""
         value = node.results[0]
         attrs = unsharded(node.attrs)
         made = Node(op, self.read(node), (value.type,), (), attrs, node.loc)
@@ -239,16 +239,16 @@ class Rebuilder:
         return made
 
     def drop(self, _: Node, __: list[Node]) -> None:
-        """A sharding group says nothing any more."""
+        """Drop a sharding group."""
         self.ending.may_be_dead = True
 
     def constant(self, node: Node, out: list[Node]) -> None:
-        """A constant of that value and sharding, the first one of the region."""
+        """A constant, merged with an equal one of the same sharding in the region."""
         op = node.op
         self.merge(self.ending.constant(op) if isinstance(op, Constant) else op, None, node, out)
 
     def broadcast(self, node: Node, out: list[Node]) -> None:
-        """The broadcast of a scalar, merged like a constant; others as they are."""
+        """The broadcast of a scalar, merged like a constant; other broadcasts are plain."""
         if not is_scalar(node.operands[0]):
             self.plain(node, out)
             return
@@ -267,9 +267,9 @@ class Rebuilder:
         self.became[value] = first
 
     def constraint(self, node: Node, out: list[Node]) -> None:
-        """A constraint becomes a reshard to what its sharding has grown to.
+        """Turn a constraint into a reshard to its propagated sharding.
 
-        In the body of a reduction, where nothing is split, it says nothing.
+        In the body of a reduction, where nothing is split, it is dropped.
         """
         (sharding,) = self.raw(node.results)
         if sharding is None:
@@ -289,16 +289,16 @@ class Rebuilder:
         return made
 
     def toward(self, value: Value, sharding: Sharding, loc: Location) -> list[Node]:
-        """The nodes that bring a value into a sharding."""
+        """The nodes that reshard a value."""
         return [self.resharded(value, sharding, loc)]
 
     def carried(self, node: Node, out: list[Node]) -> None:
-        """Control flow, which nobody may read any more when edges are gone."""
+        """Control flow, which may be dead once its edges are gone."""
         self.ending.may_be_dead = True
         self.plain(node, out)
 
     def manual(self, node: Node, out: list[Node]) -> None:
-        """A manual computation: its own axes are seen from outside only."""
+        """A manual computation: its manual axes are visible only outside."""
         op = node.op
         assert isinstance(op, ManualComputation)
         self.ending.may_be_dead = True
@@ -332,7 +332,7 @@ class Rebuilder:
     # Calls
 
     def call(self, node: Node, out: list[Node]) -> None:
-        """A call of the function that fits; its operands and results are resharded if need be."""
+        """A call of the specialized function; operands and results are resharded if needed."""
         ending = self.ending
         chosen = ending.plan.chosen[self.sites[node]]
         operands = self.arguments(node, chosen)
@@ -370,7 +370,7 @@ class Rebuilder:
         operands = self.read(node)
         given = [self.table.get(v) for v in operands]
         targets = self.ending.arguments[chosen]
-        if None in targets:  # then none of the arguments has a sharding
+        if None in targets:  # no argument has a sharding
             known = next((s for s in given if s is not None), None)
             if known is None:
                 return operands
@@ -390,7 +390,7 @@ class Rebuilder:
     # Dots and concatenations
 
     def dot(self, node: Node, out: list[Node]) -> None:
-        """A dot, resharded where its result is split by the axes it reduces over."""
+        """A dot, resharded if its result is split by the axes that it reduces over."""
         made = self.plain(node, out)
         (value,) = made.results
         own = self.table.get(value)
@@ -417,7 +417,7 @@ class Rebuilder:
         return dot_result(rule_of(made.op, made.operand_types), given, types, name, mesh)
 
     def common_mesh(self, given: list[Sharding | None]) -> tuple[str | Mesh, Mesh] | None:
-        """The one mesh of some shardings, if it is one and has axes."""
+        """The common mesh of some shardings, if it has axes."""
         names = dict.fromkeys(s.mesh for s in given if s is not None)
         if len(names) != 1:
             return None
@@ -426,13 +426,13 @@ class Rebuilder:
         return (known.mesh, mesh) if mesh.axes else None
 
     def behind_barrier(self, value: Value) -> Sharding | None:
-        """The sharding of a value; of what has passed a propagation barrier, that before it."""
+        """The sharding of a value, looking through propagation barriers."""
         while value.node is not None and isinstance(value.node.op, PropagationBarrier):
             (value,) = value.node.operands
         return self.table.get(value)
 
     def concatenate(self, node: Node, out: list[Node]) -> None:
-        """A concatenation, whose operands and result are made to agree."""
+        """A concatenation with its operands and result resharded to a common sharding."""
         own = self.closed[self.cells[node.results[0]]] if node.results[0] in self.cells else None
         given = [*[self.table.get(self.became.get(v, v)) for v in node.operands], own]
         found = self.common_mesh(given)
@@ -465,10 +465,10 @@ class Rebuilder:
     # Unreduced values
 
     def settled(self, value: Value, target: Sharding | None, loc: Location) -> NodesAndValue:
-        """What has to be done to a value before it is read as a target says: here nothing."""
+        """A hook for values read with a target sharding; nothing here."""
         return [], value
 
 
 def unsharded(attrs: Attrs) -> Attrs:
-    """The attributes without the sharding, which is in the table."""
+    """The attributes without the sharding, which is in the side table."""
     return tuple([a for a in attrs if a[0] != SHARDING]) if attrs else attrs

@@ -1,4 +1,4 @@
-"""Arguments and results of a program: what is named for them, and what is inferred of them."""
+"""Arguments and results of a program: their annotated and inferred shardings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from weft.ops.control import Call
 from weft.ops.distributed.sharding import Reshard, ShardingConstraint
 from weft.shard.propagation.graph import Instance
 
-# Which arguments and results are padded where sizes do not divide: those whose shardings are named,
-# all, or none, as in Shardy. The others are split less.
+# The arguments and results that may have uneven, padded shards: those with annotations, all, or
+# none, as in Shardy. The others lose axes.
 Pads = Literal["none", "named", "inferred"]
 
 
@@ -29,7 +29,7 @@ class Shrunk:
     size: int
     inferred: Axes
     kept: Axes
-    pieces: int  # that the inferred axes would make
+    pieces: int  # by the inferred axes
     loc: Location
 
     def __str__(self) -> str:
@@ -48,21 +48,21 @@ class SignatureValue:
 
     what: str  # "argument 0 (x)"
     value: Value
-    named: Sharding | None  # by an annotation, or a constraint of the value itself
+    named: Sharding | None  # by an annotation, or a constraint on the value
     loc: Location
 
     def named_at_least(self, made: Sharding, reached: Sharding) -> Sharding:
-        """The sharding with all axes that are named, where propagation has them."""
+        """The sharding with all annotated axes that propagation kept."""
         if self.named is None or self.named.mesh != reached.mesh:
             return made
         dims = zip(made.dims, self.named.dims, reached.dims, strict=True)
         return replace(made, dims=tuple([_at_least(*each) for each in dims]))
 
     def shrunk(self, reached: Sharding, made: Sharding, mesh: Mesh) -> Iterator[Shrunk]:
-        """The dims that lost axes which do not divide them."""
+        """The dims that lost axes because of uneven sizes."""
         type = self.value.type
         if not isinstance(type, TensorType) or not type.is_static or not mesh.axes:
-            return  # or all of it is on one device
+            return  # or a maximal sharding
         dims = zip(type.sizes, reached.dims, made.dims, strict=True)
         for n, (size, before, after) in enumerate(dims):
             pieces = total_size(before.axes, mesh)
@@ -78,7 +78,7 @@ def borders_of(root: Instance, initial: Sequence[Sharding | None]) -> dict[int, 
 
 
 def argument_borders(root: Instance, initial: Sequence[Sharding | None]) -> list[SignatureValue]:
-    """The arguments of a program; `initial` is what cells hold before propagation."""
+    """The arguments of a program; `initial` has the shardings before propagation."""
     body = root.function.body
     named = [initial[root.cells[v]] for v in body.args]
     labels = [
@@ -105,12 +105,12 @@ def result_borders(root: Instance, initial: Sequence[Sharding | None]) -> list[S
 
 
 def _first_reader(value: Value, nodes: Sequence[Node], default: Location) -> Location:
-    """The line where an argument is first read."""
+    """The line of an argument's first use."""
     return next((n.loc for n in nodes if value in n.operands and n.loc.line), default)
 
 
 def _constraint(instance: Instance, value: Value) -> Sharding | None:
-    """The sharding of the constraint that makes a value, in a function that is called, too."""
+    """The sharding of the constraint that defines a value, also in a called function."""
     node = value.node
     if node is None:
         return None
@@ -123,7 +123,7 @@ def _constraint(instance: Instance, value: Value) -> Sharding | None:
 
 
 def _joined(own: Sharding | None, other: Sharding | None) -> Sharding | None:
-    """What the first names, and where it names nothing the second."""
+    """The first sharding, with its unsplit dims from the second."""
     if own is None or other is None or own.mesh != other.mesh:
         return other if own is None else own
     pairs = zip(own.dims, other.dims, strict=True)

@@ -1,8 +1,8 @@
-"""Which functions there are in the end: one for each way in which the arguments and results of a
-function are split, named and ordered as Shardy does it.
+"""Specialized functions: one for each distinct sharding of a function's arguments and results,
+named and ordered as in Shardy.
 
-Shardy flattens all calls, propagates, and makes a function of every call again, inner calls first;
-then calls of one function whose shardings agree share the first of these.
+Shardy flattens all calls, propagates, and outlines a function per call again, inner calls first;
+then calls of one function with equal shardings share the first of these.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ CallKey = tuple[object, ...]
 class FlatCall:
     """One call of the flattened program."""
 
-    origin: str  # the name of what is called
-    instance: Instance  # whose cells hold the values of the body
+    origin: str  # the callee's original name
+    instance: Instance  # the instance with the cells of the body
     body: Region
     args: GivenShardings
     results: GivenShardings
@@ -39,17 +39,17 @@ class FlatCall:
 
 @dataclass(slots=True)
 class CallPlan:
-    """The calls of every root, and the functions that they end as."""
+    """The calls of every root, and their specialized functions."""
 
     roots: list[dict[Node, FlatCall]] = field(default_factory=list)
     functions: list[FlatCall] = field(default_factory=list)
     chosen: dict[FlatCall, FlatCall] = field(
         default_factory=dict
-    )  # the site whose function is called
+    )  # from a call to the one whose function it shares
 
 
 def plan_calls(graph: Graph, shardings: list[Sharding | None], names: Iterable[str]) -> CallPlan:
-    """Name every call of the flattened program, and let those that agree share a function."""
+    """Name every call of the flattened program; calls with equal shardings share a function."""
     collector = _Collector(shardings, set(names))
     plan = CallPlan([collector.sites(r, r.function.body) for r in graph.roots])
     known: dict[CallKey, FlatCall] = {}
@@ -74,7 +74,7 @@ def _key(site: FlatCall) -> CallKey:
 
 
 class _Collector:
-    """Walks the flattened program, inner calls first, and names what it meets."""
+    """Walks the flattened program, inner calls first, and names the calls."""
 
     def __init__(self, shardings: list[Sharding | None], names: set[str]) -> None:
         self.shardings = shardings
@@ -84,7 +84,7 @@ class _Collector:
         self.calls: dict[Region, list[Node]] = {}
 
     def sites(self, instance: Instance, body: Region) -> dict[Node, FlatCall]:
-        """The calls that stand in a body, themselves and those inside them named."""
+        """The calls in a body, named, with their own calls."""
         return {node: self.site(instance, node) for node in self.calls_in(body)}
 
     def site(self, instance: Instance, node: Node) -> FlatCall:
@@ -114,7 +114,7 @@ class _Collector:
         return site
 
     def returned(self, site: FlatCall, value: Value) -> Sharding | None:
-        """The sharding of a returned value, as an op with several results would write it."""
+        """The sharding of a returned value, as one of several results."""
         found = self.shardings[site.instance.cells[value]]
         if found is not None:
             return found
@@ -122,13 +122,13 @@ class _Collector:
             return site.args[value.index] if value in site.body.args else None
         if len(value.node.results) == 1 or value.node.regions:
             return None
-        if isinstance(value.node.op, OptimizationBarrier):  # each result has an edge of its own
+        if isinstance(value.node.op, OptimizationBarrier):  # each result has its own edge
             return None
         given = [self.shardings[site.instance.cells[v]] for v in value.node.results]
         return filled(given, value.node.types)[value.index]
 
     def unique(self, name: str) -> str:
-        """The name, with a number behind it if it is taken."""
+        """The name, with a number appended if it is taken."""
         chosen = name
         while chosen in self.taken:
             chosen = f"{name}_{self.counter}"
@@ -137,7 +137,7 @@ class _Collector:
         return chosen
 
     def calls_in(self, body: Region) -> list[Node]:
-        """The calls in a body, in program order; those inside a named computation are its own."""
+        """The calls in a body, in program order; without those inside a named computation."""
         found = self.calls.get(body)
         if found is None:
             found = self.calls[body] = []

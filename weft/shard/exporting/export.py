@@ -1,4 +1,4 @@
-"""Export: a module after propagation becomes a module with a sharding for every value."""
+"""The exporter: from the propagated graph to a module with a sharding for every value."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ def export(
     pads: Pads = "none",
     notes: list[Shrunk] | None = None,
 ) -> Module:
-    """The module as Shardy exports it, shardings in the side table (those of results in text).
+    """The module in Shardy's exported form, with shardings in the side table (of results: in text).
 
-    Where `pads` is not "none", arguments and results keep the axes that are named for them, or all
-    that are inferred, and calls what propagation gave them, also where sizes do not divide;
-    `notes` gets what is less split than inferred.
+    Unless `pads` is "none", arguments and results keep their annotated or all inferred axes, and
+    calls their propagated ones, even if uneven; dropped axes are appended to `notes`.
     """
     with without_gc():
         exporter = _Exporter(module, graph, shardings, pads)
@@ -54,14 +53,14 @@ class _Exporter:
         self, module: Module, graph: Graph, shardings: list[Sharding | None], pads: Pads
     ) -> None:
         self.old = module
-        self.roots = graph.roots[::-1]  # Shardy ends with the first function
+        self.roots = graph.roots[::-1]  # in Shardy's order, the first function last
         self.initial = graph.initial
         self.pads = pads
         self.notes: list[Shrunk] = []
         graph = replace(graph, roots=self.roots)
         names = [*[r.function.name for r in self.roots], *module.meshes]
         plan = plan_calls(graph, shardings, names)
-        known = {id(s): s for s in shardings}  # few, and identity is quick to ask for
+        known = {id(s): s for s in shardings}  # interned: identity is fast to compare
         first: dict[Sharding | None, Sharding | None] = {}
         same = {key: id(first.setdefault(s, s)) for key, s in known.items()}
         ends = {key: None if s is None else closed(s) for key, s in known.items()}
@@ -90,14 +89,14 @@ class _Exporter:
         return drop_dead(made) if ending.may_be_dead else made
 
     def ends(self, given: GivenShardings, values: tuple[Value, ...]) -> list[Sharding | None]:
-        """Shardings at the border of a function that others call."""
+        """The shardings of a called function's arguments or results."""
         pairs = zip(given, values, strict=True)
         return [None if s is None else self.ending.passed(s, v.type) for s, v in pairs]
 
     def borders(
         self, borders: list[SignatureValue], reached: GivenShardings, *, whole: bool
     ) -> list[Sharding | None]:
-        """Shardings at the border of the program: closed, and dividing evenly if inferred."""
+        """The shardings of the program's arguments or results: closed, and even if inferred."""
         found: list[Sharding | None] = []
         for border, sharding in zip(borders, reached, strict=True):
             if sharding is None:
@@ -113,7 +112,7 @@ class _Exporter:
         return found
 
     def root(self, instance: Instance, sites: dict[Node, FlatCall]) -> Function:
-        """A function that nobody calls."""
+        """A function without callers."""
         function = instance.function
         raw, cells = self.ending.raw, instance.cells
         is_main = function is self.main
@@ -133,7 +132,7 @@ class _Exporter:
         )
 
     def called(self, site: FlatCall) -> Function:
-        """A function that others call."""
+        """A called function."""
         given = self.ends(site.results, site.body.results)
         args = self.ending.arguments[site]
         body = self.built(site.instance, site.inner, site.body, args, given)

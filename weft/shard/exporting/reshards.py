@@ -1,8 +1,8 @@
-"""Where Shardy itself reshards at the end of propagation: dots and concatenations.
+"""Explicit reshards that Shardy inserts after propagation: at dots and concatenations.
 
-A dot whose result is split along the axes that it reduces over, and its operands otherwise, gives
-the result that its operands suggest, which is then resharded. The operands and the result of a
-concatenation are made to agree.
+A dot whose result is split by the axes that it reduces over, and its operands differently, gets
+the result sharding that its operands imply, and a reshard after it. The operands and the result of
+a concatenation get one common sharding.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PRECEDENCE = {"pass": 3, "reduction": 2, "permutation": 1, "whole": 0}
 def dot_result(
     rule: Rule, given: GivenShardings, types: Types, name: str | Mesh, mesh: Mesh
 ) -> Sharding | None:
-    """What a dot gives before it is resharded to its own sharding; None if it is not."""
+    """The sharding of a dot's result before a reshard; None if it needs none."""
     sizes = factor_sizes(rule)
     dims = rule.operands + rule.results
     lhs, rhs, out = (project(s, d, sizes, mesh) for s, d in zip(given, dims, strict=True))
@@ -46,7 +46,7 @@ def dot_result(
 def _contradicted(
     rule: Rule, lhs: TensorFactors, rhs: TensorFactors, out: TensorFactors, elements: list[int]
 ) -> tuple[int, Axes] | None:
-    """The one factor that the operands split, and the result by the axes of the reduction."""
+    """The factor that the operands split one way, and the result by the reduction's axes."""
     found: tuple[int, Axes] | None = None
     reduced: Axes = ()
     seen: list[Axis] = []
@@ -79,7 +79,7 @@ def _elements(type: object) -> int:
     return type.size if isinstance(type, TensorType) and type.is_static else 0
 
 
-# Operands and results that have to agree
+# Common shardings
 
 
 def agreeing(
@@ -90,7 +90,7 @@ def agreeing(
     name: str | Mesh,
     mesh: Mesh,
 ) -> tuple[Sharding | None, ...]:
-    """The sharding that each operand and result has to take; None where it holds it already."""
+    """The new sharding of each operand and result; None where it has it already."""
     sizes = factor_sizes(rule)
     dims = rule.operands + rule.results
     tensors = [project(s, d, sizes, mesh) for s, d in zip(given, dims, strict=True)]
@@ -110,7 +110,7 @@ def agreeing(
 def _common_axes(
     rule: Rule, tensors: list[TensorFactors], elements: list[int], mesh: Mesh
 ) -> list[Axes]:
-    """The axes of each factor in all tensors; those of whole factors go to others if they fit."""
+    """The common axes of each factor; those of whole factors are moved to others if they fit."""
     common = _by_majority(rule, tensors, elements, mesh)
     shared = [t for t in tensors if t.factors]
     for factor, described in enumerate(rule.factors):
@@ -122,7 +122,7 @@ def _common_axes(
 
 
 class _Candidate:
-    """A factor and a list of axes for it, and what speaks for it."""
+    """A factor with candidate axes, and its scores."""
 
     __slots__ = ("axes", "factor", "largest", "pieces", "role", "total")
 
@@ -130,8 +130,8 @@ class _Candidate:
         self.factor = factor
         self.axes = axes
         self.role = role
-        self.total = 0  # elements of the tensors that are split in this way
-        self.largest = 0  # elements of the largest piece of a tensor with this factor
+        self.total = 0  # total elements of the tensors that are split this way
+        self.largest = 0  # elements of the largest shard of a tensor with this factor
         self.pieces = total_size(axes, mesh)
 
     def rank(self) -> tuple[object, ...]:
@@ -142,7 +142,7 @@ class _Candidate:
 def _by_majority(
     rule: Rule, tensors: list[TensorFactors], elements: list[int], mesh: Mesh
 ) -> list[Axes]:
-    """Greedily the best candidate, those that contradict it cut or dropped."""
+    """Pick the best candidate greedily; contradicting ones are cut or dropped."""
     chosen: list[Axes] = [()] * len(rule.factors)
     candidates = _candidates(rule, tensors, elements, mesh)
     while candidates:
@@ -157,7 +157,7 @@ def _by_majority(
 def _candidates(
     rule: Rule, tensors: list[TensorFactors], elements: list[int], mesh: Mesh
 ) -> list[_Candidate]:
-    """Every beginning of the axes that a factor has in some tensor."""
+    """Every prefix of the axes of a factor in some tensor."""
     found: dict[tuple[int, Axes], _Candidate] = {}
     for tensor in tensors:
         for factor, entry in tensor.factors.items():
@@ -177,7 +177,7 @@ def _candidates(
 def _still_open(
     candidate: _Candidate, factor: int, axes: Axes, chosen: list[Axes], mesh: Mesh
 ) -> bool:
-    """Whether a candidate still adds something, cut where it overlaps the chosen axes."""
+    """The rest of a candidate after a choice, cut where it overlaps the chosen axes."""
     if candidate.factor == factor:
         if not is_strict_prefix(axes, candidate.axes):
             return False
@@ -223,7 +223,7 @@ def _update_largest(
 def _distribute(
     axes: Axes, rule: Rule, tensors: list[TensorFactors], common: list[Axes], mesh: Mesh
 ) -> None:
-    """Append axes to the factors that all tensors have, as far as they divide them."""
+    """Append axes to the factors that all tensors have, as far as they divide evenly."""
     waiting = list(axes)
     for factor, described in enumerate(rule.factors):
         if described.role != "pass" or not all(factor in t.factors for t in tensors):

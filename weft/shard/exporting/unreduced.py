@@ -1,4 +1,4 @@
-"""Unreduced values: where they are reduced, and how a value becomes one."""
+"""Unreduced values: reductions before uses, and conversions to unreduced."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from weft.shard.propagation.projection import factor_sizes, project
 
 ShardyCollective = ShardyAllReduce | ShardyAllGather | ReplicatedToUnreduced | ShardedToUnreduced
 
-NodesAndValue = tuple[list[Node], Value]  # the nodes to put before a reader, and what it reads then
+NodesAndValue = tuple[list[Node], Value]  # the nodes to insert before a use, and the new operand
 
 
 @dataclass(slots=True)
 class Unreduced:
-    """Makes the collectives that a value needs before it is read, and notes their shardings."""
+    """Builds the collectives that a value needs before a use, and records their shardings."""
 
     meshes: Mapping[str, Mesh]
     table: dict[Value, Sharding]
 
     def settle(self, value: Value, target: Sharding | None, loc: Location) -> NodesAndValue:
-        """Reduce a value over the axes that it is unreduced over and its reader is not."""
+        """Reduce a value over the unreduced axes that the target lacks."""
         source = self.table.get(value)
         if source is None or not source.unreduced:
             return [], value
@@ -46,7 +46,7 @@ class Unreduced:
         return self.all_reduce(value, axes, replace(source, unreduced=kept))
 
     def all_reduce(self, value: Value, axes: Axes, out: Sharding) -> NodesAndValue:
-        """A reduction over axes; of a value that was just made unreduced, what undoes that."""
+        """An all_reduce over axes; it cancels against a conversion to unreduced."""
         loc = value.node.loc if value.node else UNKNOWN
         if value.node is not None:
             before = value.node.operands
@@ -58,7 +58,7 @@ class Unreduced:
         return self.made(ShardyAllReduce(_list(axes), out), value, loc)
 
     def made(self, op: ShardyCollective, value: Value, loc: Location) -> NodesAndValue:
-        """One collective, its sharding noted."""
+        """One collective, with its sharding recorded."""
         node = Node(op, (value,), (value.type,), loc=loc)
         self.table[node.results[0]] = op.out_sharding
         return [node], node.results[0]
@@ -71,7 +71,7 @@ class Unreduced:
         )
 
     def unreduce(self, value: Value, target: Sharding | None, loc: Location) -> NodesAndValue:
-        """Make a value unreduced over the axes that its reader expects."""
+        """Make a value unreduced over the axes of the target."""
         source = self.table.get(value)
         if source is None or target is None or not target.unreduced:
             return [], value
@@ -117,7 +117,7 @@ class Unreduced:
 
 
 def _keep(given: DimSharding, wanted: DimSharding, unreduced: Axes, mesh: Mesh) -> DimSharding:
-    """A dim as it is, if it loses axes to the unreduced ones; else as it is wanted."""
+    """The current dim sharding if it loses axes to the unreduced ones, else the wanted one."""
     if is_list_prefix(wanted.axes, given.axes):
         lost = difference(given.axes, wanted.axes, mesh)
         if not difference(lost, unreduced, mesh):

@@ -1,4 +1,4 @@
-"""One function as it ends, where values may be unreduced."""
+"""Export of one function with unreduced values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.shard.exporting.unreduced import NodesAndValue, Unreduced
 
 
 class UnreducedRebuilder(Rebuilder):
-    """Rebuilds one function, and reduces a value where its reader takes no unreduced one."""
+    """Rebuilds one function, and reduces values before uses that do not accept unreduced ones."""
 
     puts: ClassVar[bool] = True
 
@@ -70,7 +70,7 @@ class UnreducedRebuilder(Rebuilder):
         return tuple(read)
 
     def source(self, value: Value, target: Sharding | None, loc: Location) -> Value:
-        """What control flow carries, as its other end has it."""
+        """A carried value with the unreduced axes of its target."""
         nodes, made = self.settled(value, target, loc)
         if nodes:
             self.put_after(value, nodes)
@@ -119,10 +119,10 @@ class UnreducedRebuilder(Rebuilder):
             self.returned(region, targets, node.loc)
 
     def returned(self, region: Region, targets: list[Sharding | None], loc: Location) -> None:
-        """Settle what a region returns, right after it is made."""
+        """Reduce the values that a region returns, right after their definitions."""
         results = []
         start = self.starts[region.args[0]] if region.args else []
-        placed = len(start)  # they stand in the region already
+        placed = len(start)  # already in the region
         for value, target in zip(region.results, targets, strict=True):
             results.append(self.source(value, target, loc))
         if self.after:
@@ -131,7 +131,7 @@ class UnreducedRebuilder(Rebuilder):
         region.results = tuple(results)
 
     def finish(self, region: Region, targets: list[Sharding | None]) -> None:
-        """Settle what a function returns, at its end."""
+        """Reduce the values that a function returns, at its end."""
         results = []
         for value, target in zip(region.results, targets, strict=True):
             nodes, made = self.settled(value, target, region.loc)

@@ -1,1 +1,1 @@
-"""Preparation: a module as propagation wants it, by Shardy's import passes."""
+"""Preparation of a module for propagation: Shardy's import passes."""

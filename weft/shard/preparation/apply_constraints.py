@@ -1,4 +1,4 @@
-"""Sharding constraints and manual computations say something about what they read, too."""
+"""Applying sharding constraints and manual computations to their operands."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from weft.shard.preparation.edits import Edits, Use, ValueUser
 
 
 def apply_constraints(edits: Edits, nodes: list[Node]) -> None:
-    """Give the sharding of a constraint to its operand, if nothing else is said of that.
+    """Copy the sharding of a constraint to its operand, if that has none.
 
-    `nodes` are the constraints and manual computations of the function, inner before outer.
-    An operand that an edge holds keeps its freedom: all others then read the constraint instead.
+    `nodes` are the constraints and manual computations of the function, inner before outer. An
+    operand with a data flow edge stays open: its other uses are redirected to the constraint.
     """
     for node in nodes:
         if isinstance(node.op, ShardingConstraint):
@@ -35,7 +35,7 @@ def apply_constraints(edits: Edits, nodes: list[Node]) -> None:
 
 
 def constrain_operand(edits: Edits, value: Value, sharding: Sharding, node: Node) -> None:
-    """As if a constraint stood before this operand of a manual computation."""
+    """Treat the in_sharding of a manual computation as a constraint on its operand."""
     if not should_apply(edits, value, sharding):
         return
     if edits.edge_of(value) is None:
@@ -48,20 +48,20 @@ def constrain_operand(edits: Edits, value: Value, sharding: Sharding, node: Node
 
 
 def pass_unreduced(edits: Edits, value: Value, sharding: Sharding) -> None:
-    """An edge is free in everything but the axes that its value is unreduced over."""
+    """Copy unreduced axes to an edge, which is otherwise open."""
     if sharding.unreduced:
         opened = unsplit(value.type, sharding.mesh, is_open=True)
         edits.give(value, replace(opened, unreduced=sharding.unreduced))
 
 
 def take_all(edits: Edits, value: Value, node: Node) -> None:
-    """Everybody but the node itself reads the node instead of the value."""
+    """Redirect all uses of a value but the node's own to the node."""
     uses = [use for use in edits.watched[value] if use[0] is not node]
     edits.take_over(value, node.results[0], uses)
 
 
 def should_apply(edits: Edits, value: Value, sharding: Sharding) -> bool:
-    """Whether a closed sharding is all that is said of a value."""
+    """Whether a closed sharding is the only annotation of a value."""
     if not edits.can_be_split(value) or edits.sharding(value) is not None:
         return False
     if any(dim.is_open for dim in sharding.dims):
@@ -80,7 +80,7 @@ def _differs(use: Use, sharding: Sharding) -> bool:
 
 
 def pass_over_chain(edits: Edits, head: Node) -> None:
-    """Those who read the operand of a chain of constraints behind it read its end instead."""
+    """Redirect uses of a constraint chain's operand that come after the chain to its end."""
     tail = end_of_chain(edits, head)
     if tail is None:
         return
@@ -98,7 +98,7 @@ def pass_over_chain(edits: Edits, head: Node) -> None:
 
 
 def end_of_chain(edits: Edits, head: Node) -> Node | None:
-    """The last of several constraints in a row, if nobody else reads what stands between."""
+    """The last of a chain of constraints, if the values in between have no other uses."""
     value = edits.operand(head)
     if value.node is not None and isinstance(value.node.op, ShardingConstraint):
         return None
@@ -125,7 +125,7 @@ def _only_reader(edits: Edits, node: Node) -> Node | None:
 
 
 def is_constraint(reader: ValueUser) -> bool:
-    """Whether a reader says how its operand is to be split."""
+    """Whether a user annotates the sharding of its operand."""
     return isinstance(reader, Node) and isinstance(
         reader.op, ShardingConstraint | ManualComputation
     )

@@ -1,8 +1,8 @@
-"""Changes to a function that pass over its readers: who reads a value, and in which order.
+"""Edits of a function with MLIR's use lists: the users of a value, in MLIR's order.
 
-Shardy tells the readers of a value in the order in which MLIR lists them: the latest first. Passes
-that take a reader over to another value change that order, and with it, at times, the outcome; so
-the lists are kept here as MLIR would keep them.
+Shardy notifies the users of a value in the order of MLIR's use list, the latest use first. Passes
+that redirect a use to another value change that order, and sometimes the outcome of propagation; so
+the use lists are kept here as MLIR would keep them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from weft.shard.closing import filled
 from weft.shard.given import given_args, given_results
 from weft.shard.manual import erased, manual_names
 
-ValueUser: TypeAlias = Node | Region  # a region reads what it returns
+ValueUser: TypeAlias = Node | Region  # a region uses the values that it returns
 Use: TypeAlias = tuple[ValueUser, int]
 
-CARRIES: tuple[type[Op], ...] = (  # results of these are edges: one sharding for all they connect
+CARRIES: tuple[
+    type[Op], ...
+] = (  # results of these are data flow edges: one sharding for all connected values
     While,
     Case,
     OptimizationBarrier,
@@ -36,19 +38,19 @@ CARRIES: tuple[type[Op], ...] = (  # results of these are edges: one sharding fo
 
 @dataclass
 class Edits:
-    """What is to change in one function."""
+    """The pending edits of one function."""
 
     module: Module
     function: Function
     called: bool
-    watched: dict[Value, list[Use]]  # the readers of some values, as MLIR lists them
+    watched: dict[Value, list[Use]]  # use lists of some values, in MLIR's order
     places: dict[ValueUser, tuple[Region, int]] = field(default_factory=dict)
     holders: dict[Value, Node | None] = field(default_factory=dict)  # of arguments of regions
     given: dict[Value, Sharding] = field(default_factory=dict)
     operands: dict[ValueUser, list[Value]] = field(default_factory=dict)
     behind: dict[Value | Node | Region, list[Node]] = field(default_factory=dict)
     moved: set[Node] = field(default_factory=set)
-    took: dict[Value, None] = field(default_factory=dict)  # values that took readers over
+    took: dict[Value, None] = field(default_factory=dict)  # values that uses were redirected to
 
     def __post_init__(self) -> None:
         for value in self.function.body.args:
@@ -75,23 +77,23 @@ class Edits:
                 self.places[reader] = (region, position)
 
     def _listed(self, value: Value, uses: list[Use]) -> list[Use]:
-        """Uses in program order, as MLIR lists them once edges are made and calls imported."""
+        """Uses in program order, sorted as MLIR's use list after edges and calls are imported."""
         if value.node is not None and isinstance(value.node.op, Call):
             return uses[::-1]
         return uses if self.owns_edge(value) else uses[::-1]
 
-    # Questions
+    # Queries
 
     def readers(self, value: Value) -> Iterable[ValueUser]:
-        """Who reads a value now."""
+        """The current users of a value."""
         return [reader for reader, _ in self.watched[value]]
 
     def operand(self, node: Node, index: int = 0) -> Value:
-        """What a node reads now."""
+        """The current operand of a node."""
         return self.operands.get(node, node.operands)[index]
 
     def owns_edge(self, value: Value) -> bool:
-        """Whether an edge stands right behind a value."""
+        """Whether a value has a data flow edge right after it."""
         if not isinstance(value.type, TensorType):
             return False
         if value.node is not None:
@@ -102,7 +104,7 @@ class Edits:
         return isinstance(holder.op, NamedComputation | ManualComputation)
 
     def edge_of(self, value: Value) -> Value | None:
-        """The value whose edge holds the sharding of this one, if an edge does."""
+        """The owner of the edge that holds this value's sharding, if any."""
         if self.owns_edge(value):
             return value
         holder = self.holders.get(value) if value.node is None else None
@@ -111,13 +113,13 @@ class Edits:
         return None
 
     def can_be_split(self, value: Value) -> bool:
-        """Whether a sharding can be put on a value; not on the arguments of a reducer, say."""
+        """Whether a value can have a sharding, unlike the arguments of a reducer."""
         if value.node is not None or self.edge_of(value) is not None:
             return True
         return self.holders[value] is None
 
     def sharding(self, value: Value) -> Sharding | None:
-        """The sharding that a value has so far."""
+        """The current sharding of a value."""
         value = self.edge_of(value) or value
         if value in self.given:
             return self.given[value]
@@ -129,13 +131,13 @@ class Edits:
         if isinstance(holder.op, ManualComputation):
             return erased(holder.op.in_shardings[value.index], manual_names(holder.op))
         if not isinstance(holder.op, NamedComputation):
-            return None  # an argument of a reducer, say
+            return None  # such as an argument of a reducer
         return holder.op.in_shardings[value.index] if holder.op.in_shardings else None
 
-    # Changes
+    # Edits
 
     def give(self, value: Value, sharding: Sharding) -> None:
-        """Put a sharding on a value; the other results of its node then have open ones."""
+        """Set the sharding of a value; the other results of its node get open ones."""
         value = self.edge_of(value) or value
         node = value.node
         if node is not None and len(node.results) > 1 and not self.owns_edge(value):
@@ -147,7 +149,7 @@ class Edits:
         self.given[value] = sharding
 
     def put_behind(self, value: Value, node: Node) -> None:
-        """Place a node right behind the definition of a value."""
+        """Place a node right after the definition of a value."""
         place: Value | Node | Region
         if self.owns_edge(value):
             place = value
@@ -160,18 +162,18 @@ class Edits:
         self.behind.setdefault(place, []).insert(0, node)
 
     def move_behind(self, value: Value, node: Node) -> None:
-        """Move a node there."""
+        """Move a node right after the definition of a value."""
         self.moved.add(node)
         self.put_behind(value, node)
 
     def insert_behind(self, value: Value, node: Node) -> None:
-        """Place a new node there, which reads the value."""
+        """Insert a new node right after the definition of a value that it reads."""
         self.put_behind(value, node)
         self.watched.setdefault(node.results[0], [])
         self.watched[value].insert(0, (node, 0))
 
     def take_over(self, value: Value, by: Value, uses: Iterable[Use]) -> None:
-        """Let these readers of a value read another one."""
+        """Redirect these uses of a value to another one."""
         taken = dict.fromkeys(uses)
         for reader, index in taken:
             before = reader.operands if isinstance(reader, Node) else reader.results
@@ -183,16 +185,16 @@ class Edits:
 
 @dataclass
 class Edited:
-    """A function after its edits, and what a graph of it has to know."""
+    """A function after its edits, with the facts that the graph needs."""
 
     function: Function
-    given: dict[Value, Sharding]  # shardings that values start with
-    behind: dict[Value, tuple[Node, ...]]  # nodes between the edge of a value and the next one
-    orders: dict[Value, tuple[Use, ...]]  # readers as MLIR lists them, where that is unusual
+    given: dict[Value, Sharding]  # initial shardings of values
+    behind: dict[Value, tuple[Node, ...]]  # nodes between a value's edge and the next node
+    orders: dict[Value, tuple[Use, ...]]  # use lists, where they differ from program order
 
 
 def edited(edits: Edits) -> Edited:
-    """Make the changes."""
+    """Apply the edits."""
     if not (edits.operands or edits.behind or edits.moved):
         return Edited(edits.function, edits.given, {}, {})
     made = _Rebuilt(edits)

@@ -1,4 +1,4 @@
-"""Shardings in a module's side table as annotations again, so that it can be sharded once more."""
+"""From the side table of shardings back to annotations, for a second propagation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.shard.closing import filled
 
 
 def annotate_from_table(module: Module) -> Module:
-    """Write the side table of shardings as attributes, where `shard` has left one."""
+    """Write the side table of shardings, if any, as attributes."""
     table = module.tables.get(SHARDINGS)
     if not table:
         return module

@@ -1,4 +1,4 @@
-"""Sharding groups: values that are to have one sharding."""
+"""Sharding groups: values with one common sharding."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from weft.shard.preparation.edits import Edits
 
 @dataclass
 class MergedGroup:
-    """A group, others that share a value with it merged into it."""
+    """A group, merged with those that share a value with it."""
 
     ids: list[int] = field(default_factory=list)
     members: dict[Value, tuple[Node, Edits]] = field(default_factory=dict)  # in program order
 
     @property
     def id(self) -> int:
-        """The number that stands for the group: the lowest of those merged."""
+        """The group's id: the lowest of the merged ones."""
         return min(self.ids)
 
 
 def unite_groups(found: Iterable[tuple[Node, Node | None, Edits]]) -> list[MergedGroup]:
-    """The groups of a program, from its group ops, each with the manual computation around it."""
+    """The merged groups of a program's group ops, each with its enclosing manual computation."""
     groups: dict[int, MergedGroup] = {}
     places: dict[int, tuple[Node | None, Value]] = {}
     owner: dict[Value, MergedGroup] = {}
@@ -75,10 +75,10 @@ def _shape(value: Value) -> list[Dim]:
 
 
 def start_groups(groups: Iterable[MergedGroup]) -> list[MergedGroup]:
-    """Give the members of each group the sharding that one of them has; the groups in conflict.
+    """Give the members of each group the sharding that one of them has; returns conflicting groups.
 
-    Where two members have different shardings, every member gets an open constraint behind it, and
-    the group is of these.
+    If two members have different shardings, every member gets an open constraint after it, and the
+    group consists of these.
     """
     conflicts = []
     for group in groups:
@@ -102,5 +102,5 @@ def start_groups(groups: Iterable[MergedGroup]) -> list[MergedGroup]:
 
 
 def _is_open(sharding: Sharding) -> bool:
-    """Whether a sharding says nothing of any dim."""
+    """Whether a sharding is open in all dims."""
     return all(dim.is_open and not dim.axes for dim in sharding.dims)

@@ -1,4 +1,4 @@
-"""Put functions where the bodies of reductions call them: in there, nothing is split."""
+"""Inlining of calls in the bodies of reductions, where nothing is split."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _calls_inside(node: Node) -> bool:
 
 
 def _copied(region: Region, became: dict[Value, Value], module: Module) -> Region:
-    """A copy of a region, with the nodes of functions in the place of their calls."""
+    """A copy of a region with its calls inlined."""
     args = tuple([Value(v.type, None, v.index) for v in region.args])
     became.update(zip(region.args, args, strict=True))
     nodes: list[Node] = []

@@ -1,4 +1,4 @@
-"""Prepare a module for propagation, as Shardy's import passes do."""
+"""Shardy's import passes, in their order: the outcome of propagation depends on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.shard.preparation.split_constants import split_constants
 
 @dataclass
 class Prepared:
-    """A module that is ready for propagation, and what a graph of it has to know."""
+    """A module ready for propagation, with the facts that the graph needs."""
 
     module: Module
     surveys: Surveys
@@ -31,12 +31,14 @@ class Prepared:
     given: dict[Value, Sharding] = field(default_factory=dict)  # by constraints and groups
     behind: dict[Value, tuple[Node, ...]] = field(default_factory=dict)
     orders: dict[Value, tuple[Use, ...]] = field(default_factory=dict)
-    groups: dict[int, int] = field(default_factory=dict)  # the group that one is merged into
+    groups: dict[int, int] = field(
+        default_factory=dict
+    )  # from a group to the one it is merged into
     conflicts: list[MergedGroup] = field(default_factory=list)  # groups whose members disagree
 
     @property
     def roots(self) -> int:
-        """How many functions nobody calls."""
+        """The number of functions without callers."""
         return sum(name not in self.called for name in self.module.functions)
 
 
@@ -53,7 +55,7 @@ def prepare(module: Module) -> Prepared:
 
 
 def without_unused(module: Module, surveys: Surveys) -> Module:
-    """The module without private functions that nobody names."""
+    """The module without unused private functions."""
     if all(f.visibility != "private" for f in module.functions.values()):
         return module
     kept: dict[str, None] = {}
@@ -69,7 +71,7 @@ def without_unused(module: Module, surveys: Surveys) -> Module:
 
 
 def _named(nodes: list[Node]) -> list[str]:
-    """The functions that nodes name."""
+    """The functions named by nodes."""
     found: list[str] = []
     for node in nodes:
         if field := NAMING.get(type(node.op)):
@@ -84,7 +86,7 @@ def _flat(names: tuple[str | tuple[str, ...], ...]) -> Iterator[str]:
 
 
 def check_calls(module: Module, surveys: Surveys) -> frozenset[str]:
-    """The functions that are called; refused if one calls itself."""
+    """The called functions; recursion is an error."""
     calls = {
         name: [n.op.callee for n in surveys[f.body].notable if isinstance(n.op, Call)]
         for name, f in module.functions.items()
@@ -140,7 +142,7 @@ def _constrained(module: Module, surveys: Surveys) -> Prepared:
 
 
 def _speaking(region: Region) -> list[Node]:
-    """The nodes that say something of what they read, those inside others before them."""
+    """The nodes that annotate their operands, inner before outer."""
     found: list[Node] = []
     for node in region.nodes:
         for inner in node.regions:
@@ -160,7 +162,7 @@ def _edits(module: Module, name: str, called: bool, nodes: list[Node]) -> Edits:
 def _group_ops(
     module: Module, called: Container[str], all_edits: Mapping[str, Edits]
 ) -> Iterator[tuple[Node, Node | None, Edits]]:
-    """Every group op with the manual computation around it, calls followed as if inlined."""
+    """Every group op with its enclosing manual computation, calls followed as if inlined."""
 
     def inside(
         name: str, region: Region, around: Node | None

@@ -1,4 +1,4 @@
-"""Give every consumer constants of its own, so that one use does not constrain another."""
+"""Splitting of constants: a copy per use, so that one use does not constrain another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.shard.regions import is_shared
 
 
 def split_constants(module: Module, surveys: Surveys) -> Module:
-    """Copy every constant expression, and every broadcast of a scalar, once per consumer."""
+    """Copy every constant expression, and every broadcast of a scalar, once per use."""
     keeping = _keeping(module)
     functions: dict[str, Function] = {}
     for name, function in module.functions.items():
@@ -30,7 +30,7 @@ def split_constants(module: Module, surveys: Surveys) -> Module:
 def _is_split(
     region: Region, counts: dict[Value, int], keeping: set[str], constants: set[Node | None]
 ) -> bool:
-    """Whether nothing is to be copied: every constant has one reader, as in JAX's programs."""
+    """Whether nothing needs copies: every constant has one use, as in JAX's programs."""
     for node in region.nodes:
         given, kind = node.operands, type(node.op)
         reads_constant = not given or given[0].node in constants
@@ -49,19 +49,19 @@ def _is_split(
 
 
 def _is_constant(node: Node, constants: set[Node | None], keeping: set[str]) -> bool:
-    """A constant expression, or a call that makes constants of constants."""
+    """Whether a node is a constant expression, or a call of a function of such."""
     if type(node.op) is Call:
         return node.op.callee in keeping and all(v.node in constants for v in node.operands)
     return is_constant_expression(node, constants)
 
 
 def _keeping(module: Module) -> set[str]:
-    """The functions that make constants of constants."""
+    """The functions that consist of constant expressions of their arguments."""
     known: dict[str, bool] = {}
 
     def keeps(name: str) -> bool:
         if name not in known:
-            known[name] = False  # a function that calls itself does not
+            known[name] = False  # a recursive function does not
             function = module.functions.get(name)
             known[name] = (
                 function is not None
@@ -87,22 +87,24 @@ def _function(function: Function, keeping: set[str]) -> Function:
     return replace(function, body=body)
 
 
-# The nodes of a region; lists for those of which it is decided in the end whether they stay.
+# The nodes of a region; lists are placeholders for originals, which stay only if used.
 NodePlaces = list[Node | list[Node]]
 
 
 class _Splitter:
-    """Rebuilds one function: copies stand right before the node that they copy."""
+    """Rebuilds one function: copies come right before the original."""
 
     def __init__(self, keeping: set[str]) -> None:
         self.keeping = keeping  # functions
-        self.became: dict[Value, Value] = {}  # of what is not copied
-        self.constants: set[Node | None] = set()  # the expansions of scalars are not among them
-        self.copies: dict[Node | None, list[Node]] = {}  # of constants and of expansions
-        self.originals: dict[Node | None, Node] = {}  # those that somebody reads
+        self.became: dict[Value, Value] = {}  # new values of nodes that are not copied
+        self.constants: set[Node | None] = set()  # without broadcasts of scalars
+        self.copies: dict[
+            Node | None, list[Node]
+        ] = {}  # originals: constants and broadcasts of scalars
+        self.originals: dict[Node | None, Node] = {}  # used originals
         self.ops: dict[Op, Op] = {}  # constants that passes do not merge
-        self.groups: dict[Node, list[Node]] = {}  # sharding groups of what a node makes
-        self.grouped: list[tuple[Node, list[Node]]] = []  # groups of originals, and their places
+        self.groups: dict[Node, list[Node]] = {}  # sharding groups of a node's results
+        self.grouped: list[tuple[Node, list[Node]]] = []  # groups of originals, and their positions
         self.regions: list[tuple[Region, NodePlaces]] = []
 
     def find_groups(self, region: Region) -> None:
@@ -114,7 +116,7 @@ class _Splitter:
                 self.find_groups(inner)
 
     def region(self, region: Region) -> Region:
-        """The region, whose nodes are put in place when it is known which originals stay."""
+        """The region; its nodes are assembled once the used originals are known."""
         places: NodePlaces = []
         self.became.update(zip(region.args, region.args, strict=True))
         self.nodes(region, places)
@@ -154,7 +156,7 @@ class _Splitter:
     # Originals
 
     def original(self, node: Node, places: NodePlaces) -> bool:
-        """Set aside a constant expression, or a group of one; False if it is neither."""
+        """Defer a constant expression, or a group of one; False if it is neither."""
         if type(node.op) is ShardingGroup:
             if node.operands[0].node not in self.copies:
                 return False
@@ -169,7 +171,7 @@ class _Splitter:
         return True
 
     def renewed(self, node: Node, operands: tuple[Value, ...]) -> Node:
-        """A constant or an expansion on other operands."""
+        """A constant expression on new operands."""
         op = self.ops.get(node.op)
         if op is None:
             given = node.op
@@ -178,7 +180,7 @@ class _Splitter:
         return Node(op, operands, node.types, (), node.attrs, node.loc)
 
     def shared(self, value: Value) -> Value:
-        """What the original makes; or the value itself if it is not copied."""
+        """The original's result; the value itself if it is not copied."""
         node = value.node
         if node is None or node not in self.copies:
             return self.became.get(value, value)
@@ -188,13 +190,13 @@ class _Splitter:
             made = self.originals[node] = self.renewed(node, operands)
         result = made.results[value.index]
         if is_scalar(value):
-            self.became[value] = result  # for all who read it later
+            self.became[value] = result  # shared by all later uses
         return result
 
-    # Readers
+    # Uses
 
     def taken(self, value: Value) -> Value:
-        """What a reader gets of a value that is copied."""
+        """The copy of a value for one use."""
         node = value.node
         if node is None or node not in self.copies:
             return value
@@ -202,7 +204,7 @@ class _Splitter:
             return self.shared(value)
         if self.groups or len(node.operands) > 1 or len(node.results) != 1:
             return self.copy(value, {})
-        # The same as `copy`, for a constant and for the broadcast of a scalar.
+        # The fast path of `copy`, for a constant and for the broadcast of a scalar.
         for operand in node.operands:
             if not is_scalar(operand):
                 return self.copy(value, {})
@@ -211,7 +213,7 @@ class _Splitter:
         return made.results[0]
 
     def copy(self, value: Value, done: dict[Value, Value]) -> Value:
-        """A copy of the whole expression behind a value; scalars are shared."""
+        """A copy of the whole expression of a value; scalars are shared."""
         if is_scalar(value) or value.node is None:
             return self.shared(value)
         if value in done:
@@ -226,10 +228,10 @@ class _Splitter:
             copies.append(Node(group.op, read, (), (), group.attrs, group.loc))
         return done[value]
 
-    # In the end
+    # Assembly
 
     def place(self) -> None:
-        """Put the originals that somebody reads behind their copies, and all nodes in place."""
+        """Put used originals after their copies, and assemble all nodes."""
         for node, made in self.originals.items():
             self.copies[node].append(made)
         for group, place in self.grouped:

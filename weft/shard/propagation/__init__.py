@@ -1,1 +1,1 @@
-"""Propagation: the graph of a module, and the spread of shardings along it."""
+"""Propagation: the graph of a module, and the fixed point of shardings on it."""

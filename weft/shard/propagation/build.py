@@ -1,4 +1,4 @@
-"""Build the graph of a prepared module."""
+"""The builder of a prepared module's propagation graph."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from weft.shard.rules import Rules
 
 
 def build(prepared: Prepared, rules: Rules | None = None) -> Graph:
-    """The graph of every function that nobody calls."""
+    """The graph of all functions without callers."""
     graph = Graph(prepared.module, rules=rules or Rules())
     functions = prepared.module.functions
     counts = {name: prepared.surveys[f.body].counts for name, f in functions.items()}
@@ -39,29 +39,29 @@ def build(prepared: Prepared, rules: Rules | None = None) -> Graph:
         graph.unread = True
         graph.dead = dead_nodes(prepared.module, flowing=True)
     shared = _Shared(graph, prepared, counts, Flows(graph.rules))
-    # Shardy takes the last function first.
+    # Shardy visits the last function first.
     for function in reversed([*functions.values()]):
         if function.name not in prepared.called:
             graph.roots.insert(0, _Builder(shared, function).root())
-    for told, maker in zip(graph.told, graph.makers, strict=True):
+    for listeners, maker in zip(graph.listeners, graph.makers, strict=True):
         if maker >= 0:
-            told.append(maker)  # the last of the list is the first to be told
+            listeners.append(maker)  # the last of the list is notified first
     return graph
 
 
 @dataclass(slots=True)
 class _Shared:
-    """What the builders of all instances share."""
+    """The state shared by the builders of all instances."""
 
     graph: Graph
     prepared: Prepared
-    counts: dict[str, dict[Value, int]]  # for each function, how often each value is read
+    counts: dict[str, dict[Value, int]]  # use counts of each function's values
     flows: Flows
-    pending: list[int] = field(default_factory=list)  # the visits of edges, once they are made
+    pending: list[int] = field(default_factory=list)  # the visits of edges, once built
 
 
 class _Builder:
-    """Builds the part of the graph that belongs to one instance of a function."""
+    """Builds the part of the graph of one instance of a function."""
 
     def __init__(self, shared: _Shared, function: Function) -> None:
         self.shared = shared
@@ -72,21 +72,21 @@ class _Builder:
         self.cells = self.instance.cells
         self.counts = shared.counts[function.name]
         self.doomed = Doomed(self.counts)
-        # The visits that read a value whose cell is an edge's or is shared with other values; those
-        # that read any other value are told of its cell as they come.
+        # The visits that use a value whose cell belongs to an edge or to several values; users of
+        # other values are added to the cell directly.
         self.readers: dict[Value, list[int]] = {}
         self.carried: set[Value] = set()  # values that edges read
-        self.slots: dict[Value, dict[Use, int]] = {}  # where orders are given
+        self.slots: dict[Value, dict[Use, int]] = {}  # use lists with an explicit order
         self.edges: list[tuple[int, int | None, Value, tuple[Value, ...]]] = []
         self.visits: list[int] = []  # of nodes with a rule
-        self.placed: set[Node] = set()  # visited before their turn
+        self.placed: set[Node] = set()  # visits out of program order
         self.loop_args: set[Value] = set()
-        self.copies: list[Value] = []  # other names of values, whose readers wait for their turn
+        self.copies: list[Value] = []  # aliases of values, whose users are not notified at once
         self.members: list[tuple[Value, GroupMember]] = []  # of sharding groups
         self.grouped: set[Value] = set()
 
     def root(self) -> Instance:
-        """The instance of a function that nobody calls."""
+        """The instance of a function without callers."""
         function = self.instance.function
         given = given_args(function, self.graph.module, called=False)
         for value, sharding in zip(function.body.args, given, strict=True):
@@ -94,7 +94,7 @@ class _Builder:
         self.region(function.body)
         self.instance.results = tuple(self.cells[v] for v in function.body.results)
         shown = function.res_attrs or ((),) * len(function.body.results)
-        # Shardy looks at the result attributes of one function only.
+        # Shardy uses the result attributes of one function only.
         is_main = function.name == "main" or self.prepared.roots == 1
         made = []
         for value, attrs in zip(function.body.results, shown, strict=True):
@@ -104,7 +104,7 @@ class _Builder:
                 flow = self.flows.edge(value.type)
                 self.graph.results.append(Visit(flow, (self.cells[value], cell)))
         self.instance.result_cells = tuple(made)
-        self.tell()
+        self.set_listeners()
         return self.instance
 
     def cell(self, value: Value, sharding: Sharding | None, maker: int = -1) -> int:
@@ -115,26 +115,27 @@ class _Builder:
         return made
 
     def region(self, region: Region) -> None:
-        """Build what belongs to the nodes of a region."""
+        """Build the visits of a region's nodes."""
         graph, prepared, handlers = self.graph, self.prepared, _HANDLERS
         if graph.dead or prepared.given or prepared.orders or prepared.behind:
             for node in region.nodes:
                 self.node(node)
             return
         kind_of, cells, readers, counts = self.flows.kind, self.cells, self.readers, self.counts
-        types, initial, told, makers = graph.types, graph.initial, graph.told, graph.makers
+        types, initial, makers = graph.types, graph.initial, graph.makers
+        listeners = graph.listeners
         visits, twice = graph.visits, graph.twice
         for node in region.nodes:
             results = node.results
             if type(node.op) in handlers or node.attrs or len(results) != 1:
                 self.node(node)
                 continue
-            # The same as `plain`, for the many nodes that have nothing special about them.
+            # The fast path of `plain`, inlined for the many ordinary nodes.
             value = results[0]
             made = cells[value] = len(types)
             types.append(value.type)
             initial.append(None)
-            told.append([])
+            listeners.append([])
             kind = kind_of(node)
             if kind is None:
                 makers.append(-1)
@@ -155,14 +156,14 @@ class _Builder:
                 if value in readers:
                     readers[value].append(index)
                 else:
-                    told[cell].append(index)
+                    listeners[cell].append(index)
             if len(operands) > 1 and len({*operands}) < len(operands):
                 twice.add(index)
 
     def node(self, node: Node) -> None:
-        """Build what belongs to a node; the dead are met before what they hold."""
+        """Build the visits of a node; dead nodes come before their regions."""
         if node in self.graph.dead:
-            self.doom(node)
+            self.mark_dead(node)
         elif node not in self.placed:
             _HANDLERS.get(type(node.op), _Builder.plain)(self, node)
 
@@ -189,19 +190,19 @@ class _Builder:
             self.keep(node, operands, [index] * len(operands))
 
     def readers_of(self, value: Value) -> list[int]:
-        """The visits that read a value, as far as they are known."""
+        """The visits built so far that use a value."""
         found = self.readers.get(value)
-        return self.graph.told[self.cells[value]] if found is None else found
+        return self.graph.listeners[self.cells[value]] if found is None else found
 
     def flow(self, node: Node, kind: FlowClass) -> Flow:
-        """How shardings flow through a node, which may depend on who else reads its operands."""
+        """The flow of a node, which may depend on the other uses of its operands."""
         for n in kind.tensors:
             if self.counts[node.operands[n]] != 1:
                 return kind.shared
         return kind.alone
 
     def results(self, node: Node, maker: int = -1) -> list[int]:
-        """Cells for the results of a node; several of them have shardings together."""
+        """Cells for the results of a node; several results get shardings together."""
         given: Sequence[Sharding | None] = (None,) * len(node.results)
         if node.attrs or isinstance(node.op, ShardingConstraint | Reshard):
             given = given_results(node, self.graph.module)
@@ -210,8 +211,8 @@ class _Builder:
             self.graph.siblings.update(dict.fromkeys(made, tuple(made)))
         return made
 
-    def doom(self, node: Node) -> None:
-        """Note a node that will be erased when its turn comes, whether it spreads or not."""
+    def mark_dead(self, node: Node) -> None:
+        """Record a dead node, which MLIR's driver erases when it visits it."""
         index = len(self.graph.visits)
         if isinstance(node.op, If):
             self.add(Visit(NOTHING, (), node))
@@ -227,28 +228,28 @@ class _Builder:
 
     # Edges
 
-    def to_come(self, edges: int) -> list[int]:
-        """Numbers for edges whose visits are made after the regions that feed them."""
+    def reserve_edges(self, edges: int) -> list[int]:
+        """Reserve numbers for edges whose visits are built after the regions that feed them."""
         pending = self.shared.pending
         begin = len(pending)
         pending.extend([-1] * edges)
         return [-1 - n for n in range(begin, len(pending))]
 
-    def came(self, number: int, index: int | None) -> None:
-        """Say which visit an edge has become; those of values that cannot be split have none."""
+    def set_edge(self, number: int, index: int | None) -> None:
+        """Set the visit of a reserved edge; edges of values without shardings have none."""
         self.shared.pending[-1 - number] = -1 if index is None else index
 
-    def read(self, reader: ValueUser, values: tuple[Value, ...], told: Sequence[int]) -> None:
-        """Remember who is to be told of changes of these values."""
+    def read(self, reader: ValueUser, values: tuple[Value, ...], listeners: Sequence[int]) -> None:
+        """Add a user to be notified of changes of these values."""
         self.carried.update(values)
-        for value, visit in zip(values, told, strict=True):
+        for value, visit in zip(values, listeners, strict=True):
             self.readers_of(value).append(visit)
         if self.prepared.orders:
-            self.keep(reader, values, told)
+            self.keep(reader, values, listeners)
 
-    def keep(self, reader: ValueUser, values: tuple[Value, ...], told: Sequence[int]) -> None:
-        """Remember which of the readers is which, where they are told in an order of their own."""
-        for n, (value, visit) in enumerate(zip(values, told, strict=True)):
+    def keep(self, reader: ValueUser, values: tuple[Value, ...], listeners: Sequence[int]) -> None:
+        """Record a user's position, for values with an explicit notification order."""
+        for n, (value, visit) in enumerate(zip(values, listeners, strict=True)):
             if value in self.prepared.orders:
                 self.slots.setdefault(value, {})[reader, n] = visit
 
@@ -260,7 +261,7 @@ class _Builder:
         others: tuple[Value, ...] = (),
         frame: ManualFrame | None = None,
     ) -> int | None:
-        """A visit between the sources of a carried value and the value, which others share."""
+        """The visit of a data flow edge, between its sources and its owner and targets."""
         cell = self.cells[owner]
         index = None
         self.readers[owner] = []
@@ -282,7 +283,7 @@ class _Builder:
             self.cells.update(zip(inner.args, made, strict=True))
             self.loop_args.update(inner.args)
             self.readers.update({v: [] for v in inner.args})
-        slots = self.to_come(len(made))
+        slots = self.reserve_edges(len(made))
         self.read(node, node.operands, slots)
         self.region(condition)
         self.region(body)
@@ -290,21 +291,21 @@ class _Builder:
         for n, result in enumerate(node.results):
             sources = (self.cells[node.operands[n]], self.cells[body.results[n]])
             others = (condition.args[n], body.args[n])
-            self.came(slots[n], self.edge(result, sources, node, others))
+            self.set_edge(slots[n], self.edge(result, sources, node, others))
 
     def branches(self, node: Node) -> None:
         for value, given in zip(node.results, shardings_of(node), strict=True):
             self.cell(value, given)
-        slots = self.to_come(len(node.results))
+        slots = self.reserve_edges(len(node.results))
         for inner in node.regions:
             self.region(inner)
             self.read(inner, inner.results, slots)
         for n, value in enumerate(node.results):
             sources = tuple(self.cells[r.results[n]] for r in node.regions)
-            self.came(slots[n], self.edge(value, sources, node))
+            self.set_edge(slots[n], self.edge(value, sources, node))
 
     def either(self, node: Node) -> None:
-        """Nothing flows through a stablehlo.if, in Shardy neither."""
+        """Nothing propagates through a stablehlo.if, as in Shardy."""
         for inner in node.regions:
             self.region(inner)
         self.results(node)
@@ -317,11 +318,11 @@ class _Builder:
         self.either(node)
 
     def barrier(self, node: Node) -> None:
-        slots = self.to_come(len(node.results))
+        slots = self.reserve_edges(len(node.results))
         self.read(node, node.operands, slots)
         for n, (value, given) in enumerate(zip(node.results, shardings_of(node), strict=True)):
             self.cell(value, given)
-            self.came(slots[n], self.edge(value, (self.cells[node.operands[n]],), node))
+            self.set_edge(slots[n], self.edge(value, (self.cells[node.operands[n]],), node))
 
     def call(self, node: Node) -> None:
         assert isinstance(node.op, Call)
@@ -331,7 +332,7 @@ class _Builder:
         self.enter(node, inner, given_args(function, self.graph.module, called=True))
         inner.instance.results = tuple(inner.cells[v] for v in function.body.results)
         self.leave(node, inner, given_results(node, self.graph.module))
-        inner.tell()
+        inner.set_listeners()
 
     def named(self, node: Node) -> None:
         assert isinstance(node.op, NamedComputation)
@@ -357,13 +358,13 @@ class _Builder:
         body = node.regions[0] if inner is self else inner.instance.function.body
         for value, sharding in zip(body.args, given, strict=True):
             inner.cell(value, sharding)
-        # Shardy does not tell these edges when an operand changes: they wait for their turn.
+        # Shardy does not notify these edges when an operand changes: they run in program order.
         for n, (value, operand) in enumerate(zip(body.args, node.operands, strict=True)):
             frame = frames[n] if frames else None
             cell = self.cells[operand]
             index = inner.edge(value, (cell,), node, frame=frame)
             if index is not None:
-                self.graph.untold.setdefault(cell, []).append(index)
+                self.graph.deferred.setdefault(cell, []).append(index)
         inner.region(body)
 
     def leave(
@@ -375,51 +376,51 @@ class _Builder:
     ) -> None:
         """Edges from the results of the body of a computation to its own."""
         body = node.regions[0] if inner is self else inner.instance.function.body
-        slots = self.to_come(len(node.results))
+        slots = self.reserve_edges(len(node.results))
         inner.read(body, body.results, slots)
         for n, (value, sharding) in enumerate(zip(node.results, given, strict=True)):
             self.cell(value, sharding)
             frame = frames[n] if frames else None
             source = inner.cells[body.results[n]]
-            self.came(slots[n], self.edge(value, (source,), node, frame=frame))
+            self.set_edge(slots[n], self.edge(value, (source,), node, frame=frame))
 
     def group(self, node: Node) -> None:
-        """Note that a value belongs to a sharding group."""
+        """Add a value to its sharding group."""
         assert isinstance(node.op, ShardingGroup)
         (value,) = node.operands
         if value in self.grouped:
             return
         self.grouped.add(value)
-        # A loop's argument follows its group, but what changes in the loop is the edge.
+        # A loop's argument follows its group, but in the loop the edge's cell changes.
         member = GroupMember(self.cells[value], value not in self.loop_args)
         self.members.append((value, member))
         number = self.prepared.groups[node.op.group_id]
         self.graph.groups.setdefault(number, []).append(member)
 
-    # Who is told
+    # Notification order
 
-    def tell(self) -> None:
-        """Say whom a change of each cell is told to, in the order in which Shardy does."""
+    def set_listeners(self) -> None:
+        """Set the visits to notify of each cell's changes, in Shardy's order."""
         if self.doomed.nodes:
             self.complete_doomed()
-        told = self.graph.told
+        listeners = self.graph.listeners
         for value in self.copies:
-            untold = self.graph.untold.setdefault(self.cells[value], [])
-            untold.extend(self.listed(value))
+            deferred = self.graph.deferred.setdefault(self.cells[value], [])
+            deferred.extend(self.listed(value))
         for value in (*self.carried, *self.slots):
             if value not in self.readers:
-                told[self.cells[value]] = self.listed(value)[::-1]
+                listeners[self.cells[value]] = self.listed(value)[::-1]
         for cell, index, owner, others in self.edges:
-            heard = [visit for value in others for visit in self.listed(value)]
+            notified = [visit for value in others for visit in self.listed(value)]
             if index is not None:
-                heard.append(index)
-            told[cell] = [*heard, *self.listed(owner, is_edge=True)][::-1]
+                notified.append(index)
+            listeners[cell] = [*notified, *self.listed(owner, is_edge=True)][::-1]
         for value, member in self.members:
             if not member.leads:
-                member.told.extend(self.listed(value))
+                member.listeners.extend(self.listed(value))
 
     def listed(self, value: Value, *, is_edge: bool = False) -> list[int]:
-        """The visits that read a value, as MLIR lists its uses."""
+        """The visits that use a value, in the order of MLIR's use list."""
         order = self.prepared.orders.get(value)
         if order is not None:
             slots = self.slots.get(value, {})
@@ -430,13 +431,13 @@ class _Builder:
         return self.made(found)
 
     def made(self, found: list[int]) -> list[int]:
-        """The visits themselves; edges of values that cannot be split have none."""
+        """The visits of these numbers; edges of values without shardings have none."""
         pending = self.shared.pending
         visits = [v if v >= 0 else pending[-1 - v] for v in found]
         return [v for v in visits if v >= 0]
 
     def complete_doomed(self) -> None:
-        """Say who else reads what the doomed nodes read."""
+        """Complete the use counts of the doomed nodes' operands."""
         doomed = self.doomed
         self.graph.doomed.append(doomed)
         nodes = {index: self.graph.visits[index].node for index in self.visits}

@@ -1,4 +1,4 @@
-"""In which direction shardings may spread through a node, round by round (Shardy's op priority)."""
+"""Allowed propagation directions of a node, round by round (Shardy's op priority)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from weft.ops.shape import BroadcastInDim, Reshape, Transpose
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
 from weft.shard.propagation.factors import BACKWARD, BOTH, FORWARD, NONE
 
-ROUNDS = 5  # of op priority
+ROUNDS = 5  # rounds of op priority
 DirectionTable = tuple[tuple[int, ...], ...]  # for each round, for each factor
 
 _BARRIER = {0: NONE, 1: FORWARD, 2: BACKWARD, 3: BOTH}
 
 
 def directions(node: Node, rule: Rule, elementwise: bool) -> tuple[DirectionTable, DirectionTable]:
-    """The directions for every round: where the node alone reads its operands, and elsewhere."""
+    """The directions in every round: if the node is the only user of its operands, and if not."""
     if isinstance(node.op, PropagationBarrier):
         allowed = _BARRIER[node.op.allowed_direction]
         table = ((allowed,) * len(rule.factors),) * ROUNDS
@@ -30,7 +30,7 @@ def directions(node: Node, rule: Rule, elementwise: bool) -> tuple[DirectionTabl
 
 
 def _second_round(node: Node, elementwise: bool) -> int:
-    """Elementwise ops and those that only move elements pass shardings on."""
+    """Whether a node propagates from the second round on: elementwise or data movement."""
     if elementwise or isinstance(node.op, Reshape | Transpose):
         return BOTH
     if isinstance(node.op, DynamicSlice | DynamicUpdateSlice):
@@ -42,7 +42,7 @@ def _second_round(node: Node, elementwise: bool) -> int:
 def _table(
     passes: tuple[bool | None, ...], first: int, second: int, broadcast: bool
 ) -> DirectionTable:
-    """The table of a rule, of whose factors it is known whether they pass (None: are blocked)."""
+    """The table of a rule, by whether each factor passes (None: blocked)."""
     third = BACKWARD if broadcast else BOTH
     rounds: list[tuple[int, ...]] = []
     for n in range(ROUNDS):
@@ -59,7 +59,7 @@ def _table(
 
 
 def finds_unread(region: Region, counts: dict[Value, int]) -> bool:
-    """Whether some node makes only values that nobody reads."""
+    """Whether some node's results are all unused."""
     for node in region.nodes:
         for value in node.results:
             if value in counts:

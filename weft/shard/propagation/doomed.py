@@ -1,6 +1,6 @@
-"""Nodes that nobody reads: MLIR's driver erases each when it meets it, and not before.
+"""Dead nodes: MLIR's greedy driver erases each when it visits it, and not before.
 
-Until then they count as readers of what they read, and a chain of them even spreads shardings.
+Until then they count as uses of their operands, and a chain of them even propagates shardings.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from weft.shard.propagation.flow import Flow
 
 @dataclass
 class Doomed:
-    """The doomed nodes of one instance of a function, and who else reads what they read."""
+    """The dead nodes of one instance of a function, and the use counts of their operands."""
 
-    counts: dict[Value, int]  # how often each value is read
-    nodes: dict[int, Node] = field(default_factory=dict)  # the doomed, by visit
-    inside: dict[int, range] = field(default_factory=dict)  # visits of the regions of one
-    makers: dict[Value, int] = field(default_factory=dict)  # the visit behind a value
+    counts: dict[Value, int]  # use counts
+    nodes: dict[int, Node] = field(default_factory=dict)  # dead nodes, by visit
+    inside: dict[int, range] = field(default_factory=dict)  # visits in the regions of a dead node
+    makers: dict[Value, int] = field(default_factory=dict)  # the visit that defines a value
     readers: dict[Value, set[ValueUser]] = field(default_factory=dict)
-    # Visits that may spread in the first round once they are the only readers of these values.
+    # Visits that may propagate in the first round once they are the only users of these values.
     waiting: dict[Node, tuple[int, tuple[Value, ...], Flow]] = field(default_factory=dict)
 
     def start(self) -> Doomed:
-        """A copy to be used up."""
+        """A mutable copy for one run."""
         readers = {value: set(found) for value, found in self.readers.items()}
         nodes, counts, waiting = dict(self.nodes), dict(self.counts), dict(self.waiting)
         return replace(self, nodes=nodes, counts=counts, readers=readers, waiting=waiting)
 
     def is_dead(self, visit: int) -> bool:
-        """Whether a visit's node has no readers left."""
+        """Whether a visit's node has no uses left."""
         return not any(self.counts.get(value) for value in self.nodes[visit].results)
 
     def erase(self, visit: int, push: Callable[[int], None]) -> Iterator[tuple[int, Flow]]:
-        """Erase a node; those that made what it read are pushed, those set free are given back."""
+        """Erase a node; pushes the definitions of its operands, and returns the visits set free."""
         touched: dict[Value, None] = {}
         for reader, values in reads(self.nodes.pop(visit)):
             for value in values:
@@ -57,14 +57,14 @@ class Doomed:
 
 
 def reads(node: Node) -> Iterator[tuple[ValueUser, tuple[Value, ...]]]:
-    """What a node reads, and what the nodes and returns inside its regions do."""
+    """The values that a node and its regions use."""
     yield node, node.operands
     for region in node.regions:
         yield from reads_inside(region)
 
 
 def reads_inside(region: Region) -> Iterator[tuple[ValueUser, tuple[Value, ...]]]:
-    """What the nodes of a region and its return read."""
+    """The values that a region's nodes and its terminator use."""
     for node in region.nodes:
         yield from reads(node)
     yield region, region.results
@@ -73,7 +73,7 @@ def reads_inside(region: Region) -> Iterator[tuple[ValueUser, tuple[Value, ...]]
 def without_dead(
     module: Module, dead: set[Node]
 ) -> tuple[Module, dict[Value, Value], dict[Node, Node]]:
-    """The module without its dead nodes, and what the values and nodes of the others became."""
+    """The module without its dead nodes, and the maps from old to new values and nodes."""
     rebuild = Rebuild(module, (), dead)
     made = rebuild.module()
     nodes: dict[Node, Node] = {}

@@ -1,4 +1,4 @@
-"""How axes spread along the factors of one op: the basic and the aggressive strategy of Shardy."""
+"""Propagation of axes along the factors of one op: Shardy's basic and aggressive strategies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Strategy = Literal["basic", "aggressive"]
 
 @dataclass(slots=True)
 class Projection:
-    """The factors of every operand and result of one op, as they are being split."""
+    """The factor shardings of every operand and result of one op."""
 
     rule: Rule
     mesh: Mesh
@@ -71,7 +71,7 @@ def spread(
     for n, (tensor, old) in enumerate(zip(tensors, shardings, strict=True)):
         new = assemble(tensor, dims[n], sizes, name, mesh) if changed[n] else None
         if new is not None and (new == old or (old is None and not _has_axes(new))):
-            new = None  # a strided view would be needed
+            new = None  # a non-contiguous (strided) shard
         made.append(new)
     return tuple(made)
 
@@ -80,11 +80,11 @@ def _has_axes(sharding: Sharding) -> bool:
     return bool(sharding.replicated or sharding.unreduced or any(d.axes for d in sharding.dims))
 
 
-# Which axes all tensors agree on
+# Compatible axes
 
 
 def compatible_major_axes(projection: Projection, factor: int, direction: int) -> Axes:
-    """The longest list of axes along a factor that no tensor contradicts, conflicts aside."""
+    """The longest list of axes along a factor that is compatible with all tensors."""
     if direction == NONE:
         return ()
     first, second = projection.operands, projection.results
@@ -94,9 +94,9 @@ def compatible_major_axes(projection: Projection, factor: int, direction: int) -
     can_expand = True
     for tensor in first:
         entry = tensor.factors.get(factor)
-        if entry is not None and entry.axes:  # one without axes contradicts nothing
+        if entry is not None and entry.axes:  # a tensor without axes is compatible
             axes, can_expand = _agree(axes, entry.axes, can_expand)
-    # In one direction, the tensors behind may contradict but not add.
+    # In one direction, the target tensors may contradict but not contribute.
     can_expand = can_expand and direction == BOTH
     for tensor in second:
         entry = tensor.factors.get(factor)
@@ -106,7 +106,7 @@ def compatible_major_axes(projection: Projection, factor: int, direction: int) -
 
 
 def _agree(old: Axes, new: Axes, can_expand: bool) -> tuple[Axes, bool]:
-    """What two lists of axes have in common from the major side, and whether it may still grow."""
+    """The common prefix of two lists of axes, and whether it may still grow."""
     if old == new:
         return old, can_expand
     if not old:
@@ -149,7 +149,7 @@ def without_conflict_across(
 def without_conflict_within(
     axis: Axis, tensor: TensorFactors, entry: FactorSharding, done: int, size: int, mesh: Mesh
 ) -> Axis | None:
-    """The major part of an axis that the factor of this tensor can take, `done` pieces made."""
+    """The major part of an axis that fits this tensor's factor after `done` shards."""
     current: Axis | None = axis
     if tensor.replicated or tensor.unreduced:
         current = prefix_without(axis, tensor.replicated + tensor.unreduced)
@@ -173,7 +173,7 @@ def without_conflict_within(
 
 
 def truncate(axes: Axes, remove: Callable[[Axis, int], Axis | None], mesh: Mesh) -> Axes:
-    """Cut a list of axes at the first that conflicts, keeping the part of it that does not."""
+    """Cut a list of axes at the first conflict, keeping its compatible major part."""
     done = 1
     for n, axis in enumerate(axes):
         kept = remove(axis, done)
@@ -190,7 +190,7 @@ def truncate(axes: Axes, remove: Callable[[Axis, int], Axis | None], mesh: Mesh)
 
 
 def _basic(projection: Projection, directions: Sequence[int]) -> list[bool]:
-    """Each factor by itself, with axes that suit every tensor."""
+    """Each factor separately, with axes that are compatible with every tensor."""
     tensors = projection.tensors
     changed = [False] * len(tensors)
     for factor, described in enumerate(projection.rule.factors):
@@ -218,7 +218,7 @@ def _basic(projection: Projection, directions: Sequence[int]) -> list[bool]:
 
 
 def _aggressive(projection: Projection, directions: Sequence[int], elementwise: bool) -> list[bool]:
-    """All factors at once; each tensor takes what it can, the larger sources first."""
+    """All factors at once; each tensor takes the axes that fit, larger sources first."""
     tensors = projection.tensors
     changed = [False] * len(tensors)
     split = [f for tensor in tensors for f, entry in tensor.factors.items() if entry.axes]
@@ -246,7 +246,7 @@ def _aggressive(projection: Projection, directions: Sequence[int], elementwise: 
 
 
 def _can_grow(tensors: list[TensorFactors], wanted: dict[int, Axes]) -> bool:
-    """Whether what is wanted, of which a tensor takes a beginning, continues what one has."""
+    """Whether the wanted axes, or a prefix of them, extend some tensor's axes."""
     for factor, axes in wanted.items():
         for tensor in tensors:
             entry = tensor.factors.get(factor)
@@ -258,7 +258,7 @@ def _can_grow(tensors: list[TensorFactors], wanted: dict[int, Axes]) -> bool:
 def _order_of_preference(
     projection: Projection, wanted: dict[int, Axes], elementwise: bool
 ) -> list[int]:
-    """Factors by larger source tensor, then (elementwise) more pieces, then source, then index."""
+    """Factors by larger source tensor, then (elementwise) more shards, then source, then index."""
     if len(wanted) == 1:
         return list(wanted)
     sizes = factor_sizes(projection.rule)
@@ -276,7 +276,7 @@ def _order_of_preference(
 
 
 def _propagated(projection: Projection, tensor: TensorFactors, factor: int, wanted: Axes) -> Axes:
-    """The axes that a tensor can take along a factor; nothing if it would not get more."""
+    """The axes that a tensor can take along a factor; empty if it gains none."""
     entry = tensor.factors.get(factor)
     if entry is None or not is_strict_prefix(entry.axes, wanted):
         return ()
@@ -295,7 +295,7 @@ def _propagated(projection: Projection, tensor: TensorFactors, factor: int, want
 
 
 def _no_further_than_results(projection: Projection, factor: int, axes: Axes) -> Axes:
-    """An elementwise op's operand is not split where its results are not."""
+    """Limit an elementwise op's operand to axes that its results have."""
     for result in projection.results:
         entry = result.factors.get(factor)
         if entry is not None and is_strict_prefix(entry.axes, axes):
@@ -304,7 +304,7 @@ def _no_further_than_results(projection: Projection, factor: int, axes: Axes) ->
 
 
 def _expand(tensor: TensorFactors, factor: int, axes: Axes) -> bool:
-    """Split a factor of a tensor by more axes, if these continue the ones it has."""
+    """Set the axes of a tensor's factor, if they extend its current ones."""
     entry = tensor.factors.get(factor)
     if entry is None or not is_strict_prefix(entry.axes, axes):
         return False

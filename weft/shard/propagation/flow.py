@@ -1,4 +1,4 @@
-"""How shardings flow through nodes: what those of one op on operands of the same types share."""
+"""Flows: the propagation behaviour shared by nodes of one op and types."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from weft.shard.rules import Rules
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow:
-    """How shardings spread through a visit."""
+    """The propagation behaviour of a visit."""
 
     rule: Rule
     directions: DirectionTable  # for each round, for each factor
     elementwise: bool = False
-    frame: ManualFrame | None = None  # around a manual computation
+    frame: ManualFrame | None = None  # the border of a manual computation
 
 
 NOTHING = Flow(Rule((), (), ()), ((),) * ROUNDS)
 
 
 class FlowClass(NamedTuple):
-    """What is the same for all nodes of one op on operands of the same types."""
+    """The flow of all nodes of one op and operand types."""
 
-    tensors: tuple[int, ...]  # operands on whose other readers it depends how shardings flow
-    alone: Flow  # where the node alone reads these
-    shared: Flow  # and elsewhere
-    idle: bool  # whether shardings have nowhere to flow
+    tensors: tuple[int, ...]  # operands whose other uses determine the directions
+    alone: Flow  # if the node is their only user
+    shared: Flow  # if not
+    idle: bool  # whether nothing can propagate
 
 
 @dataclass(slots=True)
 class Flows:
-    """The flows of a program, each worked out once."""
+    """The flows of a program, each computed once."""
 
-    rules: Rules  # of users, for their ops
+    rules: Rules  # the user's rules
     kinds: dict[object, FlowClass | None] = field(default_factory=dict)
     edges: dict[object, Flow] = field(default_factory=dict)
 
     def kind(self, node: Node) -> FlowClass | None:
-        """What there is to know of a node; None if no sharding passes through it."""
+        """The flow class of a node; None if no sharding propagates through it."""
         operands = node.operands
         if len(operands) == 1:
             key: object = (node.op, operands[0].type)
@@ -80,7 +80,7 @@ class Flows:
         return FlowClass(tensors, *flows, _is_idle(rule))
 
     def edge(self, type: TensorType, sources: int = 1, frame: ManualFrame | None = None) -> Flow:
-        """Every dim from each source to the one result, in any direction."""
+        """The flow of an edge: every dim between each source and the result, in both directions."""
         key = (type, sources, frame)
         if key not in self.edges:
             dims = tuple((n,) for n in range(type.rank))
@@ -90,6 +90,6 @@ class Flows:
 
 
 def _is_idle(rule: Rule) -> bool:
-    """Whether no two dims have a factor in common, as in the broadcast of a scalar."""
+    """Whether no two dims share a factor, as in the broadcast of a scalar."""
     found = [f for dims in rule.operands + rule.results for factors in dims for f in factors]
     return len(found) == len(set(found))

@@ -1,7 +1,7 @@
-"""The graph that shardings flow along: cells that hold them, and visits that spread them.
+"""The propagation graph: cells hold shardings, and visits propagate between cells.
 
-Calls are followed as if inlined, each with cells of its own. What control flow carries (a loop's
-values, a branch's results, a call's arguments) shares one cell, an edge, fed by its sources.
+Calls are followed as if inlined, each with its own cells. Values carried by control flow (of a
+loop, a branch, a call) share one cell, a data flow edge, fed by its sources.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from weft.shard.rules import Rules
 
 
 class Visit(NamedTuple):
-    """One node, or one edge, through which shardings may spread."""
+    """One node, or one data flow edge, through which shardings propagate."""
 
     flow: Flow
-    cells: tuple[int, ...]  # of the operands, then of the results
+    cells: tuple[int, ...]  # cells of the operands, then of the results
     node: Node | None = None
 
     @property
@@ -34,12 +34,12 @@ class Visit(NamedTuple):
 
     @property
     def directions(self) -> DirectionTable:
-        """In which direction shardings may spread: for each round, for each factor."""
+        """The allowed directions: for each round, for each factor."""
         return self.flow.directions
 
     @property
     def elementwise(self) -> bool:
-        """Whether the node treats every element alike."""
+        """Whether the node is elementwise."""
         return self.flow.elementwise
 
     @property
@@ -50,7 +50,7 @@ class Visit(NamedTuple):
 
 @dataclass(slots=True)
 class Instance:
-    """One call of a function, or the function itself where nobody calls it."""
+    """One call of a function, or a function without callers."""
 
     function: Function
     cells: dict[Value, int] = field(default_factory=dict)
@@ -64,43 +64,47 @@ class GroupMember:
     """A value of a sharding group."""
 
     cell: int
-    leads: bool  # whether the others follow when it changes
-    told: list[int] = field(default_factory=list)  # visits to run when another changes it
+    leads: bool  # whether its changes are copied to the other members
+    listeners: list[int] = field(
+        default_factory=list
+    )  # visits to notify when another member changes it
 
 
 @dataclass
 class Graph:
-    """Cells, visits, and who is told when a cell changes."""
+    """Cells, visits, and the visits to notify of each cell's changes."""
 
     module: Module
-    types: list[Type] = field(default_factory=list)  # of each cell
+    types: list[Type] = field(default_factory=list)  # the type of each cell
     initial: list[Sharding | None] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
-    # Visits to run when a cell changes, the last one first: readers come in as they are met.
-    told: list[list[int]] = field(default_factory=list)
-    makers: list[int] = field(default_factory=list)  # the visit that makes a cell's value, or -1
-    twice: set[int] = field(default_factory=set)  # visits that hold a cell more than once
-    untold: dict[int, list[int]] = field(default_factory=dict)  # visits that wait for their turn
+    # Visits to notify of a cell's change, the last one first: users are appended in program order.
+    listeners: list[list[int]] = field(default_factory=list)
+    makers: list[int] = field(default_factory=list)  # the visit that defines a cell's value, or -1
+    twice: set[int] = field(default_factory=set)  # visits with a repeated cell
+    deferred: dict[int, list[int]] = field(default_factory=dict)  # woken in program order only
     groups: dict[int, list[GroupMember]] = field(default_factory=dict)
-    siblings: dict[int, tuple[int, ...]] = field(default_factory=dict)  # results of one node
+    siblings: dict[int, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # the cells of one node's results
     roots: list[Instance] = field(default_factory=list)
     results: list[Visit] = field(default_factory=list)  # returned values to result attributes
-    unread: bool = False  # whether nobody reads what some node makes
-    dead: set[Node] = field(default_factory=set)  # nodes that do not outlive the first round
+    unread: bool = False  # whether some node's results are all unused
+    dead: set[Node] = field(default_factory=set)  # dead nodes, erased in the first round
     doomed: list[Doomed] = field(default_factory=list)
-    rules: Rules = field(default_factory=Rules)  # of users, for their ops
+    rules: Rules = field(default_factory=Rules)  # the user's rules
 
     def cell(self, type: Type, sharding: Sharding | None = None, maker: int = -1) -> int:
         """A new cell."""
         self.types.append(type)
         self.initial.append(sharding)
-        self.told.append([])
+        self.listeners.append([])
         self.makers.append(maker)
         return len(self.types) - 1
 
 
 def bury(graph: Graph) -> None:
-    """Forget the dead nodes, once shardings are propagated."""
+    """Remove the dead nodes after propagation."""
     if not graph.dead:
         return
     graph.module, values, nodes = without_dead(graph.module, graph.dead)

@@ -12,10 +12,10 @@ from weft.mesh.algebra import extend_merged, merged, take_common, total_size
 
 
 class FactorSharding(NamedTuple):
-    """How one factor is split in one tensor."""
+    """The sharding of one factor in one tensor."""
 
     axes: tuple[Axis, ...] = ()
-    overflow: tuple[Axis, ...] = ()  # axes of the dim that do not fit into this factor
+    overflow: tuple[Axis, ...] = ()  # overflow: axes of the dim that do not fit into this factor
     is_closed: bool = False
     is_minor_most: bool = False
 
@@ -26,7 +26,7 @@ _UNSPLIT = tuple(tuple(FactorSharding((), (), c, m) for m in (False, True)) for 
 
 @dataclass(slots=True)
 class TensorFactors:
-    """How the factors of one tensor are split, and the axes that must not split it."""
+    """The factor shardings of one tensor, and its replicated axes."""
 
     factors: dict[int, FactorSharding]
     replicated: tuple[Axis, ...] = ()
@@ -36,7 +36,7 @@ class TensorFactors:
 def project(
     sharding: Sharding | None, dims: Dims, sizes: tuple[int, ...], mesh: Mesh
 ) -> TensorFactors:
-    """The sharding of a tensor as axes of its factors; axes are cut where a factor is full."""
+    """Project a tensor's sharding to its factors; axes are cut where a factor is full."""
     found = TensorFactors(_open_factors(dims).copy())
     if sharding is None:
         return found
@@ -53,7 +53,7 @@ def project(
 
 @lru_cache(maxsize=4096)
 def _open_factors(dims: Dims) -> dict[int, FactorSharding]:
-    """The factors of a tensor that nothing is known of."""
+    """The factors of a tensor without a sharding."""
     return {f: _UNSPLIT[False][f == factors[-1]] for factors in dims for f in factors}
 
 
@@ -78,7 +78,7 @@ def _split(
         if room > 1 and rest:
             overflow = merged(rest, mesh)
             found.factors[factor] = FactorSharding(tuple(taken), overflow, is_closed, False)
-            # What comes after an overflow cannot be split; only the next one is looked at.
+            # Factors after an overflow cannot be split; Shardy checks only the next one.
             following, *others = factors[n + 1 :]
             found.factors[following] = _UNSPLIT[True][following == factors[-1]]
             for other in others:
@@ -100,14 +100,14 @@ def assemble(
         axes: list[Axis] = []
         closed = False
         for factor in factors:
-            entry = tensor.factors[factor]  # nothing behind an overflow is looked at
+            entry = tensor.factors[factor]  # factors after an overflow are ignored
             closed |= entry.is_closed
             extend_merged(axes, entry.axes, mesh)
             if entry.overflow:
                 extend_merged(axes, entry.overflow, mesh)
                 break
             if not entry.is_minor_most and total_size(entry.axes, mesh) < sizes[factor]:
-                break  # splitting a more minor factor would need a strided view
+                break  # splitting a more minor factor would give strided shards
         made.append(DimSharding(tuple(axes), not closed))
     return Sharding(name, tuple(made), tensor.replicated, tensor.unreduced)
 

@@ -1,4 +1,4 @@
-"""Propagation: shardings spread from where they are given until nothing changes."""
+"""The propagation loop: visits until a fixed point, as in MLIR's greedy driver."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from weft.shard.propagation.flow import Flow
 from weft.shard.propagation.graph import Graph, Visit
 
 PropagationLevel = Literal["basic", "aggressive", "op", "user"]
-# What is known of a visit: its cells hold nothing; it may change something; it changes nothing.
+# States of a visit: no cell has a sharding; it may change something; it changes nothing.
 ASLEEP, DIRTY, CLEAN = 0, 1, 2
 
 
 class Change(NamedTuple):
-    """What a visit changed (none where a priority comes in): a cell, from a sharding to another."""
+    """A change of a cell from one sharding to another, by a visit (None: by a priority)."""
 
     cell: int
     old: int  # numbers of shardings
@@ -39,29 +39,29 @@ class Change(NamedTuple):
 
 
 class VisitOutcome(NamedTuple):
-    """What a visit changes: which of its cells, to the sharding of which number."""
+    """The changes of a visit: cells, and the numbers of their new shardings."""
 
     changes: tuple[tuple[int, int], ...]
-    restless: bool  # whether it would change its own result again: it is visited in the next round
+    restless: bool  # not idempotent: it would change its own result again, in the next sweep
 
 
-Memo = dict[tuple[int, ...], VisitOutcome | None]  # by the numbers that the cells of a visit hold
+Memo = dict[tuple[int, ...], VisitOutcome | None]  # by the sharding numbers of a visit's cells
 
 
 @dataclass
 class Propagation:
-    """One propagation over a graph: what every cell holds, by number of its sharding."""
+    """One propagation over a graph; cells hold shardings by interned number."""
 
     graph: Graph
     level: PropagationLevel = "user"
     known: list[Sharding | None] = field(default_factory=lambda: [None])
     numbers: dict[Sharding, int] = field(default_factory=dict)
     held: list[int] = field(default_factory=list)
-    history: list[Change] | None = None  # every change in order, where somebody wants to know
+    history: list[Change] | None = None  # the log of all changes, if requested
     now: tuple[int | None, int] = (None, 0)  # round and priority
 
     def run(self) -> list[Sharding | None]:
-        """Propagate, and return what every cell holds in the end."""
+        """Propagate, and return the final sharding of every cell."""
         self.start()
         waiting = self.hide_lower_priorities() if self.level == "user" else []
         self.wake()
@@ -76,18 +76,18 @@ class Propagation:
         return [self.known[n] for n in self.held]
 
     def start(self) -> None:
-        """Number what cells hold and what visits do."""
+        """Intern the shardings of cells and the flows of visits."""
         graph = self.graph
         self.held = [0 if s is None else self.number(s) for s in graph.initial]
         self.groups = {m.cell: group for group in graph.groups.values() for m in group if m.leads}
-        # Cells of whose changes more has to be done: all of them where a history is kept.
-        self.unusual: Container[int] = {*self.groups, *graph.untold, *graph.siblings}
+        # Cells whose changes need the slow path: all of them if a log is kept.
+        self.unusual: Container[int] = {*self.groups, *graph.deferred, *graph.siblings}
         if self.history is not None:
             self.unusual = range(len(self.held))
-        self.unsettled: list[int] = []  # visits that are restless
+        self.unsettled: list[int] = []  # visits that are not idempotent
         self.doomed = {index: d for d in map(Doomed.start, graph.doomed) for index in d.nodes}
         self.erased: set[int] = set()
-        # A visit of one cell has nowhere to spread to: it need not even look.
+        # A visit of one cell cannot propagate: it is skipped.
         self.reads = [itemgetter(*c) if len(c := v.cells) > 1 else _nothing for v in graph.visits]
         self.memos: dict[object, Memo] = {}
         self.flows = list(dict.fromkeys([v.flow for v in graph.visits]))
@@ -95,21 +95,21 @@ class Propagation:
             self.flows.extend(flow for _, _, flow in doomed.waiting.values())
         self.flow_numbers = {flow: n for n, flow in enumerate(self.flows)}
         self.flow_of = array("q", [self.flow_numbers[v.flow] for v in graph.visits])
-        self.rules: dict[Rule, int] = {}  # equal ones of several ops have one number
-        self.rule_numbers: dict[int, int] = {}  # the same, by identity
-        self.rows: list[tuple[int, ...]] = []  # the directions that are allowed now, by flow
-        self.allowed: list[Memo] = []  # what is known of them, by flow
+        self.rules: dict[Rule, int] = {}  # interned by equality
+        self.rule_numbers: dict[int, int] = {}  # the same by identity, a faster look-up
+        self.rows: list[tuple[int, ...]] = []  # the directions of the current round, by flow
+        self.allowed: list[Memo] = []  # memoized outcomes, by flow
 
     def wake(self) -> None:
-        """Let those look first whose cells hold something."""
+        """Wake the visits whose cells have a sharding."""
         self.state = bytearray(len(self.graph.visits))
         for cell, number in enumerate(self.held):
             if number:
-                for index in (*self.graph.told[cell], *self.graph.untold.get(cell, ())):
+                for index in (*self.graph.listeners[cell], *self.graph.deferred.get(cell, ())):
                     self.state[index] = DIRTY
 
     def number(self, sharding: Sharding | None) -> int:
-        """The number that stands for a sharding; 0 for none."""
+        """The interned number of a sharding; 0 for none."""
         if sharding is None:
             return 0
         found = self.numbers.get(sharding)
@@ -124,9 +124,9 @@ class Propagation:
     # User priorities
 
     def hide_lower_priorities(self) -> list[tuple[int, list[tuple[int, Sharding]]]]:
-        """Leave only priority 0 visible; what is to be revealed later, priority by priority."""
+        """Hide all but priority 0; returns the hidden shardings, by priority."""
         later: dict[int, list[tuple[int, Sharding]]] = {}
-        first = [0] * len(self.known)  # what is left of each sharding
+        first = [0] * len(self.known)  # the visible part of each sharding
         for number, sharding in enumerate(list(self.known)):
             if sharding is not None:
                 first[number] = self.number(_first_priority(sharding, self.mesh(sharding)))
@@ -151,11 +151,11 @@ class Propagation:
             self.round(n)
 
     def round(self, n: int | None) -> None:
-        """Visit until nothing changes, with what this round allows.
+        """Visit until a fixed point, with the directions of this round.
 
-        As in MLIR's greedy driver, visits are taken in program order, and one that is told of a
-        change after its turn is taken again at once, the last told first. Visits that could not
-        change anything are passed over.
+        As in MLIR's greedy driver, visits run in program order, and one that is notified of a
+        change after it has run goes onto a stack and runs again at once. Visits that cannot change
+        anything are skipped.
         """
         self.results()
         self.allow(ROUNDS - 1 if n is None else n)
@@ -167,9 +167,9 @@ class Propagation:
         self.results()
 
     def allow(self, n: int) -> None:
-        """Let visits spread as the n-th round allows it, and wake those that may do it otherwise.
+        """Set the directions of the n-th round, and wake the visits whose directions changed.
 
-        Those whose cells hold nothing stay asleep, and where nothing may spread none is awake.
+        Visits without shardings, or without allowed directions, stay asleep.
         """
         rows = [flow.directions[n] for flow in self.flows]
         changed = np.array([a != b for a, b in zip(rows, self.rows or rows, strict=True)], bool)
@@ -182,13 +182,13 @@ class Propagation:
         self.allowed = [self.memo(flow, row) for flow, row in zip(self.flows, rows, strict=True)]
 
     def sweep(self) -> None:
-        """Take every visit in turn that may change something.
+        """Run every awake visit, in program order.
 
-        Most of the time goes by here: what has to be done for most visits is written out in place.
+        The hot loop of propagation: the common path is inlined.
         """
         graph, state, held, unusual = self.graph, self.state, self.held, self.unusual
         reads, memos, flow_of = self.reads, self.allowed, self.flow_of
-        visits, told, doomed, erased = graph.visits, graph.told, self.doomed, self.erased
+        visits, listeners, doomed, erased = graph.visits, graph.listeners, self.doomed, self.erased
         again: list[int] = []
         queued = bytearray(len(state))
         turn = index = state.find(DIRTY)
@@ -211,11 +211,11 @@ class Propagation:
                 for position, number in changes:
                     cell = visit.cells[position]
                     if cell in unusual:
-                        heard = self.put(cell, number, visit)
+                        notified = self.put(cell, number, visit)
                     else:
                         held[cell] = number
-                        heard = told[cell]
-                    for other in reversed(heard):
+                        notified = listeners[cell]
+                    for other in reversed(notified):
                         if other != index:
                             state[other] = DIRTY
                             if other <= turn and not queued[other]:
@@ -230,7 +230,7 @@ class Propagation:
                 turn = index = state.find(DIRTY, turn + 1)
 
     def is_gone(self, index: int, turn: int, queued: bytearray, again: list[int]) -> bool:
-        """Whether a node is erased; one that nobody reads any more is erased now."""
+        """Whether a node is erased; one without uses is erased now."""
         if index in self.erased:
             return True
         doomed = self.doomed.get(index)
@@ -254,33 +254,33 @@ class Propagation:
     # Changes
 
     def put(self, cell: int, number: int, visit: Visit | None) -> list[int]:
-        """Let a cell and its group hold another sharding; who is to be told of it, last first."""
-        told = self.graph.told
+        """Set the sharding of a cell and its group; returns the visits to notify, last first."""
+        listeners = self.graph.listeners
         self.hold(cell, number, visit)
         if cell not in self.groups:
-            return told[cell]
-        heard = told[cell][::-1]
+            return listeners[cell]
+        notified = listeners[cell][::-1]
         for member in self.groups[cell]:
             if member.leads and member.cell == cell:
                 continue
             self.hold(member.cell, number, visit)
-            heard.extend(reversed(told[member.cell]) if member.leads else member.told)
-            for other in told[member.cell]:
+            notified.extend(reversed(listeners[member.cell]) if member.leads else member.listeners)
+            for other in listeners[member.cell]:
                 self.state[other] = self.state[other] or CLEAN
-        return heard[::-1]
+        return notified[::-1]
 
     def hold(self, cell: int, number: int, visit: Visit | None) -> None:
-        """Let a cell hold another sharding; the other results of its node are then open ones."""
+        """Set the sharding of a cell; the other results of its node get open ones."""
         if self.history is not None and number != self.held[cell]:
             self.history.append(Change(cell, self.held[cell], number, visit, *self.now))
         self.held[cell] = number
-        for other in self.graph.untold.get(cell, ()):
+        for other in self.graph.deferred.get(cell, ()):
             self.state[other] = DIRTY
         if cell in self.graph.siblings:
             self.open_siblings(cell, number)
 
     def open_siblings(self, cell: int, number: int) -> None:
-        """The results of a node have shardings together: the others are open at first."""
+        """Give the other results of a node open shardings: results have shardings together."""
         made = self.known[number]
         assert made is not None
         for other in self.graph.siblings[cell]:
@@ -289,11 +289,11 @@ class Propagation:
                 self.set(other, self.number(opened))
 
     def results(self) -> None:
-        """Between returned values and the result attributes; tells nobody."""
+        """Propagate between returned values and result attributes, without notification."""
         held = self.held
         for visit in self.graph.results:
             now = tuple([held[cell] for cell in visit.cells])
-            if now[0] == now[1]:  # nothing can be added to what is the same
+            if now[0] == now[1]:  # equal shardings add nothing
                 continue
             row = visit.directions[-1]
             outcome = self.outcome(visit.flow, row, self.memo(visit.flow, row), now)
@@ -304,15 +304,15 @@ class Propagation:
                     self.set(member.cell, number, visit)
 
     def set(self, cell: int, number: int, visit: Visit | None = None) -> None:
-        """Let a cell hold another sharding, and let all who see it look again in their turn."""
+        """Set the sharding of a cell, and wake its users, to run in program order."""
         self.hold(cell, number, visit)
-        for other in self.graph.told[cell]:
+        for other in self.graph.listeners[cell]:
             self.state[other] = DIRTY
 
     # One visit
 
     def memo(self, flow: Flow, row: tuple[int, ...]) -> Memo:
-        """What is known of a flow where these directions are allowed."""
+        """The memoized outcomes of a flow with these directions."""
         rule = self.rule_numbers.get(id(flow.rule))
         if rule is None:
             rule = self.rules.setdefault(flow.rule, len(self.rules))
@@ -323,7 +323,7 @@ class Propagation:
     def outcome(
         self, flow: Flow, row: tuple[int, ...], memo: Memo, now: tuple[int, ...]
     ) -> VisitOutcome | None:
-        """What a visit makes of these numbers, worked out once."""
+        """The outcome of a visit for these sharding numbers, memoized."""
         if now in memo:
             return memo[now]
         made = self.spread(flow, row, now)
@@ -338,7 +338,7 @@ class Propagation:
         return memo[now]
 
     def spread(self, flow: Flow, row: tuple[int, ...], now: tuple[int, ...]) -> tuple[int, ...]:
-        """The new numbers of a visit's cells, 0 where nothing changes."""
+        """The new sharding numbers of a visit's cells, 0 for no change."""
         shardings = [self.known[number] for number in now]
         frame = flow.frame
         if frame is not None and (last := shardings[-1]) is not None:
@@ -347,7 +347,7 @@ class Propagation:
         if name is None or not any(row):
             return ()
         mesh = name if isinstance(name, Mesh) else self.graph.module.meshes[name]
-        if not mesh.axes:  # everything is on one device
+        if not mesh.axes:  # maximal shardings: one device
             return ()
         strategy: Strategy = "basic" if self.level == "basic" else "aggressive"
         made = spread(flow.rule, shardings, row, strategy, flow.elementwise, name, mesh)
@@ -361,7 +361,7 @@ def _nothing(_: object) -> tuple[int, ...]:
 
 
 def _first_priority(sharding: Sharding, mesh: Mesh) -> Sharding:
-    """Dims of a later priority are closed and empty, and their axes kept from use."""
+    """The sharding with dims of later priorities closed and empty, and their axes replicated."""
     replicated = list(sharding.replicated)
     dims = []
     for dim in sharding.dims:
