@@ -77,21 +77,21 @@ def test_the_users_folder_comes_first(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "problem", "help"),
     [
-        (("[device]", "[device"), "is no TOML", "correct the file"),
+        (("[device]", "[device"), "is not TOML", "correct the file"),
         (('["40GiB", "measured", "a slice of one"]', '"40GiB"'), "device.memory", "guessed"),
         (('"measured", "a slice', '"rumoured", "a slice'), "device.memory", "measured, published"),
         (("memory =", "memori ="), "device.memori: unknown key", "did you mean memory?"),
-        (("40GiB", "lots"), "device.memory: 'lots' is no number", "3.0e12"),
+        (("40GiB", "lots"), "device.memory: 'lots' is not a number", "3.0e12"),
         (("[300e12,", "[-1,"), "rates.bf16: -1 is not positive", "above 0"),
         (("bf16 =", "bf17 ="), "rates.bf17: unknown key", "did you mean bf16?"),
         (('"h100"', '"h1000"'), "unknown machine 'h1000'", "did you mean h100?"),
         (('based_on = "h100"\n', ""), "bandwidth is missing", "vector"),
-        (('"ours"', "7"), "about: 7 is no text", "in quotes"),
-        (('about = "ours"', 'kind = "abacus"'), "'abacus' is no kind", "cpu, gpu"),
-        (("[[caches]]", "[caches]"), "caches: it is no list", "[[caches]]"),
+        (('"ours"', "7"), "about: 7 is not a text", "in quotes"),
+        (('about = "ours"', 'kind = "abacus"'), "unknown kind 'abacus'", "cpu, gpu"),
+        (("[[caches]]", "[caches]"), "caches: not a list", "[[caches]]"),
         (('size = ["50MiB", "published"]\n', ""), "caches.0: size is missing", "give size"),
         (('[rates]', '[efficiency]\nmemory = [[[2, 1], [1, 1]], "measured"]\n[rates]'),
-         "efficiency.memory: it is no curve", "[[1e6, 0.2]"),
+         "efficiency.memory: not a curve", "[[1e6, 0.2]"),
         (("[rates]", '[[links]]\nlatency = [0, "guessed"]\n[rates]'), "bandwidth is", "launch"),
     ],
 )  # fmt: skip
@@ -112,7 +112,7 @@ def test_a_circle_of_files_is_an_error(write, tmp_path):
 
 
 def test_a_missing_file_is_an_error():
-    with pytest.raises(WeftError, match="there is no machine file nowhere.toml"):
+    with pytest.raises(WeftError, match="no machine file nowhere.toml"):
         machine("nowhere.toml")
 
 

@@ -1,8 +1,8 @@
-"""Machines as TOML files: every number with where it comes from.
+"""Machines as TOML files: every number with its provenance.
 
 A number is written `[value, provenance]` or `[value, provenance, note]`, the provenance being
 `measured`, `published` or `guessed`; its value may have a unit: `["79GiB", "published"]`.
-`based_on = "h100"` takes all that a file does not say from another machine.
+`based_on = "h100"` takes missing values from another machine.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_machine(path: Path, base: Callable[[str], Machine]) -> Machine:
     try:
         content = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
-        raise WeftError(f"{path} is no TOML: {error}", help="correct the file there") from None
+        raise WeftError(f"{path} is not TOML: {error}", help="correct the file there") from None
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise WeftError(f"cannot read {path}: {why}", help="name a machine's TOML file") from None
@@ -72,7 +72,7 @@ class _Reader:
             values = self.inherited(base(self.text(content["based_on"], "based_on"))) | values
         if values.get("kind", "gpu") not in _KINDS:
             raise self.error(
-                "kind", f"{values['kind']!r} is no kind", f"one of {', '.join(_KINDS)}"
+                "kind", f"unknown kind {values['kind']!r}", f"one of {', '.join(_KINDS)}"
             )
         if "overlaps" in content:
             values["overlaps"] = bool(content["overlaps"])
@@ -86,7 +86,7 @@ class _Reader:
         return Machine(**values)
 
     def inherited(self, base: Machine) -> dict[str, Any]:
-        """What the other machine says, its figures included."""
+        """The values of the base machine, its figures included."""
         self.figures = {figure.key: figure for figure in base.figures}
         return {f.name: getattr(base, f.name) for f in fields(base) if f.name != "name"}
 
@@ -124,12 +124,14 @@ class _Reader:
         if devices is not None and (not isinstance(devices, int) or devices < 1):
             raise self.error(
                 f"{where}.devices",
-                f"{devices!r} is no number of devices",
+                f"{devices!r} is not a number of devices",
                 "leave it out for any number",
             )
         torus = tuple(table.get("torus", ()))
         if not all(isinstance(side, int) and side > 0 for side in torus):
-            raise self.error(f"{where}.torus", f"{torus!r} are no sides", "write [16, 16]")
+            raise self.error(
+                f"{where}.torus", f"{torus!r} is not a list of sides", "write [16, 16]"
+            )
         name = self.text(table.get("name", where), f"{where}.name")
         return Links(name, devices, torus=torus, wraps=bool(table.get("wraps", True)), **values)
 
@@ -148,7 +150,7 @@ class _Reader:
             isinstance(p, list) and len(p) == 2 for p in points
         )
         if not pairs or [p[0] for p in points] != sorted(p[0] for p in points):
-            raise self.error(key, "it is no curve", 'write [[[1e6, 0.2], [1e9, 1.0]], "measured"]')
+            raise self.error(key, "not a curve", 'write [[[1e6, 0.2], [1e9, 1.0]], "measured"]')
         self.figures[key] = Figure(key, provenance, note)
         return tuple((float(size), float(share)) for size, share in points)
 
@@ -171,7 +173,9 @@ class _Reader:
             try:
                 number = units[name](value) if isinstance(value, str) else float(value)
             except (WeftError, TypeError, ValueError) as error:
-                raise self.error(key, f"{value!r} is no number: {error}", "write 3.0e12") from None
+                raise self.error(
+                    key, f"{value!r} is not a number: {error}", "write 3.0e12"
+                ) from None
             if number < 0 or (number == 0 and units[name] is not seconds_of):
                 raise self.error(key, f"{value!r} is not positive", "write a number above 0")
             found[name] = int(number) if name == "memory" else number
@@ -183,26 +187,26 @@ class _Reader:
         if not isinstance(entry, list) or len(entry) not in (2, 3) or entry[1] not in PROVENANCES:
             raise self.error(
                 key,
-                f"{entry!r} does not say where the number comes from",
+                f"{entry!r} lacks the provenance of the number",
                 f'write [3.0e12, "measured"]; known: {", ".join(PROVENANCES)}',
             )
         return entry[0], entry[1], self.text(entry[2], key) if len(entry) == 3 else ""
 
     def text(self, value: Any, key: str) -> str:
         if not isinstance(value, str):
-            raise self.error(key, f"{value!r} is no text", "write it in quotes")
+            raise self.error(key, f"{value!r} is not a text", "write it in quotes")
         return value
 
     def section(self, content: Table, name: str) -> Table:
         found = content.get(name, {})
         if not isinstance(found, dict):
-            raise self.error(name, "it is no section", f"write [{name}] and its keys below it")
+            raise self.error(name, "not a section", f"write [{name}] and its keys below it")
         return found
 
     def array(self, content: Table, name: str) -> list[tuple[int, Table]]:
         found = content[name]
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-            raise self.error(name, "it is no list of sections", f"write [[{name}]] before each")
+            raise self.error(name, "not a list of sections", f"write [[{name}]] before each")
         return [*enumerate(found)]
 
     def known(self, section: Table, names: Collection[str], where: str) -> None:

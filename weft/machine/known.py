@@ -20,7 +20,7 @@ _TIMES = re.compile(r"(\d+)\s*x\s*(.+)", re.S)
 
 
 class _Shipped(Mapping[str, Machine]):
-    """The machines that Weft brings along, read when they are asked for."""
+    """The machines of the package, read on first use."""
 
     def __getitem__(self, name: str) -> Machine:
         if name not in _names(SHIPPED):
@@ -102,7 +102,7 @@ def _of_path(path: Path) -> Machine:
             raise WeftError(f"{path} has {len(files)} machine files", help=f"name one: {names}")
         path = files[0]
     if not path.is_file():
-        raise WeftError(f"there is no machine file {path}", help="name a TOML file, or a machine")
+        raise WeftError(f"no machine file {path}", help="name a TOML file, or a machine")
     return _read(path, path.stat().st_mtime_ns)
 
 

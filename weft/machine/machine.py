@@ -43,7 +43,7 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Where a number of a machine comes from."""
+    """The provenance of a number of a machine."""
 
     key: str  # such as `rates.bf16`
     provenance: Provenance
@@ -144,7 +144,7 @@ class Machine:
 
 
 def share_at(curve: Curve, amount: float) -> float:
-    """The share of a rate that is reached, between the points of a curve; 1 where there is none."""
+    """The share of a rate that is reached, between the points of a curve; 1 without a curve."""
     if not curve:
         return 1.0
     sizes, shares = zip(*curve, strict=True)

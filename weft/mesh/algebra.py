@@ -63,6 +63,8 @@ def _can_coexist(axis: Axis, other: Axis) -> bool:
     """Whether some factorization of the axis has both sub-axes as unions of its parts."""
     if axis.name != other.name or axis.size is None or other.size is None:
         return True
+    # The four ends must form a divisor chain; disjoint ones need only that the second starts at a
+    # multiple of the first's end.
     low, high = sorted((axis.before, other.before))
     near, far = sorted((axis.before * axis.size, other.before * other.size))
     if near > high:

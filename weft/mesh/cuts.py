@@ -31,6 +31,8 @@ def aligned(splits: Iterable[DimAxes], unreduced: Iterable[Axes], mesh: Mesh) ->
         for axis in axes:
             end = axis.before * size_of(axis, mesh)
             cuts.setdefault(axis.name, set()).update((axis.before, end))
+    # Shards of two splits of one dim align where the products of their axes agree: an axis that
+    # spans such a product of the other split is cut there.
     for dims in zip(*splits, strict=True):
         products = {product for axes in dims for product, _ in _products(axes, mesh)}
         for axes in dims:

@@ -29,21 +29,21 @@ Level: TypeAlias = Literal[0, 1, 2]
 
 # Every pass with the level that enables it, in running order; dead code is removed after each.
 STEPS: tuple[tuple[Pass, Level], ...] = (
-    (inline_calls, 1),
+    (inline_calls, 1),  # first: the others do not look across calls
     (cse, 1),
     (simplify, 1),
     (canonicalize_collectives, 1),
-    (hoist_gather, 2),
+    (hoist_gather, 2),  # after canonicalization, which may remove or shrink a gather
     (cse, 1),
     (drop_dead, 1),
-    (collective_matmul, 2),
+    (collective_matmul, 2),  # before combining, which would merge a product's gather with others
     (cse, 2),
     (combine_collectives, 1),
     (sink_masks, 1),
-    (rematerialize_gather, 2),
+    (rematerialize_gather, 2),  # late: the passes before it change live ranges
     (split_async, 2),
     (assign_streams, 2),
-    (schedule, 2),
+    (schedule, 2),  # last: it fixes the order of nodes
 )
 # All passes that can be run by name; simplify folds constants itself at every level.
 PASSES: tuple[Pass, ...] = tuple(dict.fromkeys((fold_constants, *(run for run, _ in STEPS))))

@@ -177,7 +177,7 @@ class _Search:
 
     def run(self) -> ReshardPlan:
         """The cheapest plan."""
-        numbers = itertools.count()
+        numbers = itertools.count()  # breaks ties in the heap: states have no order
         best: dict[_State, float] = {self.start: 0.0}
         came: dict[_State, tuple[_State, ReshardStep, float]] = {}
         queue: list[tuple[float, int, _State]] = [(0.0, next(numbers), self.start)]
@@ -246,6 +246,7 @@ class _Search:
                 if axis not in used and size % size_of(axis, self.mesh) == 0:
                     split = _with(state.split, dim, (*axes, axis))
                     yield ReshardStep("slice", (axis,), split, state.unreduced, dim), 0.0
+            # Only minor axes come off: without a major one the shards would not be contiguous.
             for count in range(1, len(axes) + 1):
                 yield from self.removals(state, dim, axes[:-count], axes[-count:])
 
@@ -259,6 +260,7 @@ class _Search:
             ReshardStep("all_gather", taken, fewer, state.unreduced, dim),
             self.bytes(fewer) * share,
         )
+        # A gather sends parts of its result, an all_to_all of its (smaller) operand.
         sent = self.bytes(state.split) * share
         for to, wanted in enumerate(self.wanted):
             if to != dim and wanted.issuperset(taken):
@@ -307,6 +309,7 @@ class _Search:
             if some:
                 left = tuple(a for a in state.unreduced if a not in some)
                 share = 1 - 1 / total_size(some, self.mesh)
+                # Twice: a ring all_reduce is a reduce_scatter and an all_gather.
                 yield ReshardStep("all_reduce", some, state.split, left), 2 * size * share
         for dim, axes in enumerate(state.split):
             for some in self.scattered(dim, axes, paid):

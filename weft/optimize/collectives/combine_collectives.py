@@ -223,6 +223,8 @@ class _Combining:
         found.members.append(node)
         found.bytes += size
         found.ops += count
+        # `found` now depends on the sets that its new member depends on, transitively. Closed sets
+        # get no more members, so their masks need no update.
         for other in open_sets.values():
             if other is not found and mask & (other.bit | other.after):
                 other.after |= found.bit | found.after

@@ -110,6 +110,7 @@ class _Ordering:
                 self.fetch(index)
                 if not self.placed[index]:  # it may have been scheduled to fill a wait
                     self.place(index)
+        # Dones without a use in the region, such as those of returned values, come last.
         for done in self.flights.done_of.values():
             self.finish(done)
 

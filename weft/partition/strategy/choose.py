@@ -60,6 +60,8 @@ def choose(question: Question) -> FactorAxes:
     first = _merged(question, sources)
     if _agreed(question, first, sources):
         return first
+    # A search from several seeds: each tensor's own axes, all of them with another one first, and
+    # no axes at all. One seed may end in a local minimum.
     options = _options(question, sources)
     seeds = [first, *[_merged(question, [s]) for s in sources], _merged(question, [])]
     for n in range(1, len(sources)):
@@ -172,7 +174,7 @@ def _improved(
 ) -> FactorAxes:
     """Local search: change one factor at a time, dropping conflicting axes, while it is cheaper."""
     parts = question.rule.parts
-    for _ in range(3):
+    for _ in range(3):  # bounded, for compile time
         before = least
         for factor, choices in enumerate(options):
             for axes in choices:

@@ -45,6 +45,10 @@ class Prepared:
 def prepare(module: Module) -> Prepared:
     """Name the meshes, split constants, apply constraints, and start the sharding groups."""
     with without_gc():
+        # The order of Shardy's import pipeline. Bodies are inlined first, since a function that
+        # only a reducer calls is unused afterwards; size-1 axes are looked up in lifted meshes;
+        # constants are split before constraints are applied, so that a constraint on one use of a
+        # constant does not reach its other uses.
         surveys = Surveys()
         check_calls(module, surveys)
         module = inline_bodies(module, surveys)

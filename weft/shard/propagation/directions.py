@@ -43,6 +43,9 @@ def _table(
     passes: tuple[bool | None, ...], first: int, second: int, broadcast: bool
 ) -> DirectionTable:
     """The table of a rule, by whether each factor passes (None: blocked)."""
+    # Shardy's order: data movement whose operand has no other use, then all data movement, then
+    # the pass-through factors of every op, then all factors. A broadcast goes only backward until
+    # the last round.
     third = BACKWARD if broadcast else BOTH
     rounds: list[tuple[int, ...]] = []
     for n in range(ROUNDS):

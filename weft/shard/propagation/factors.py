@@ -228,6 +228,7 @@ def _aggressive(projection: Projection, directions: Sequence[int], elementwise: 
             wanted[factor] = axes
     if not _can_grow(tensors, wanted):
         return changed
+    # Results before operands: an elementwise op's operands must not get axes that its results lack.
     order = _order_of_preference(projection, wanted, elementwise)
     first_result = len(projection.operands)
     for n, tensor in enumerate(projection.results, first_result):

@@ -191,6 +191,7 @@ class Propagation:
         visits, listeners, doomed, erased = graph.visits, graph.listeners, self.doomed, self.erased
         again: list[int] = []
         queued = bytearray(len(state))
+        # `find` on a bytearray scans for the next dirty visit without a Python loop.
         turn = index = state.find(DIRTY)
         while turn >= 0:
             state[index] = CLEAN
@@ -218,6 +219,8 @@ class Propagation:
                     for other in reversed(notified):
                         if other != index:
                             state[other] = DIRTY
+                            # Those after `turn` are reached by the scan; earlier ones are
+                            # stacked, as MLIR's worklist would.
                             if other <= turn and not queued[other]:
                                 queued[other] = 1
                                 again.append(other)

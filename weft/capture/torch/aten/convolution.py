@@ -123,7 +123,7 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> LoweredResults:
-    """The gradients of input, kernel and bias, those that are asked for."""
+    """The requested gradients, of input, kernel and bias."""
     if transposed:
         raise b.refuse("the gradient of a transposed convolution", "freeze it, or upsample")
     count = len(shape_of(x)) - 2
