@@ -217,6 +217,7 @@ def three_fry_bits(
         return joined(*three_fry(key, counter + blocks)), counter + np.uint64(blocks.size)
     sizes = shape or (1,)
     even = [dim for dim, size in enumerate(sizes) if size % 2 == 0]
+    # As XLA splits the counters: other dims would give other numbers.
     dim = even[0] if even else sizes.index(max(sizes))
     half = (*sizes[:dim], -(-sizes[dim] // 2), *sizes[dim + 1 :])
     blocks = np.arange(math.prod(half), dtype=np.uint64).reshape(half)
@@ -250,6 +251,7 @@ def philox_bits(key: Longs, counter: Longs, out: TensorType) -> tuple[RandomWord
     blocks = np.arange(-(-words // 4), dtype=np.uint64)
     high = counter[1:] if counter.size > 1 else key
     low = counter[:1] + blocks
+    # The counter has 128 bits: a wrapped low half carries.
     carried = high + (low < counter[:1])
     made = np.stack(philox(key, low, carried), 1).reshape(-1)[:words]
     end = counter[:1] + np.uint64(blocks.size)

@@ -112,6 +112,7 @@ class Analysis:
             return DigitChange(varied=self._place(op) | axis_bits.skew)
         if isinstance(op, Computation) or (isinstance(op, CustomCall) and called_by_each(op)):
             return DigitChange(varied=axis_bits.everything)
+        # An effect may read state, such as a random generator's, which advances per execution.
         return NONE if op.pure else DigitChange(varied=axis_bits.skew)
 
     def _place(self, op: DeviceId) -> int:
@@ -143,9 +144,11 @@ class Analysis:
             touched.append(along)
         if not meets:
             return NONE
+        # A difference along part of a group reaches the whole group, and its skew likewise.
         spread = (*touched, *[along << axis_bits.width for along in touched])
         if isinstance(op, AllReduce | AllGather | CollectiveBroadcast):
             return DigitChange(equal=covered | covered << axis_bits.width, spread=spread)
+        # A permutation of equal values is equal, but zeros on devices without a source differ.
         if isinstance(op, PermuteAlongAxes | CollectivePermute) and not self._holes(op):
             return DigitChange(spread=spread)
         return DigitChange(varied=sum(touched))

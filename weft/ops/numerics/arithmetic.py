@@ -45,6 +45,7 @@ def _round_to_odd(x: Array) -> Array:
 
     Every inexact result has an odd last bit (Boldo and Melquiond, 2008).
     """
+    # Truncate: step back where rounding went away from zero; then set the last bit if inexact.
     near = x.astype(np.float32)
     bits = near.view(np.uint32) - (np.abs(near) > np.abs(x))
     return np.asarray(bits | (near != x)).astype(np.uint32).view(np.float32)
@@ -88,6 +89,7 @@ def _bits(x: Array) -> Array:
 def divide_integers(lhs: Array, rhs: Array) -> Array:
     """The quotient, truncated; x / 0 has all bits set, and the least number / -1 wraps."""
     divisor = _safe(rhs)
+    # numpy rounds down; the quotient of different signs is one too low unless exact.
     quotient = np.floor_divide(lhs, divisor)
     inexact = lhs - quotient * divisor != 0
     truncated = quotient + (inexact & ((lhs < 0) != (divisor < 0)))
@@ -113,6 +115,8 @@ def power_integers(lhs: Array, rhs: Array) -> Array:
     """lhs to the power of rhs, wrapping around; a negative power is the truncated inverse."""
     odd = (rhs & 1).astype(bool)
     inverse = np.where(lhs == 1, 1, np.where(_is_minus_one(lhs), np.where(odd, -1, 1), 0))
+    # Square and multiply: products wrap around as StableHLO's do, unlike numpy's power of
+    # negatives.
     base, exponent = lhs.copy(), np.where(rhs < 0, 0, rhs).astype(rhs.dtype)
     result = np.ones_like(lhs)
     while np.any(exponent):
@@ -124,6 +128,7 @@ def power_integers(lhs: Array, rhs: Array) -> Array:
 def shift_left(lhs: Array, rhs: Array, width: int) -> Array:
     """A left shift; 0 if the amount is the width or more."""
     amount = _bits(rhs)
+    # C leaves shifts by the width or more undefined: shift by less, and select.
     shifted = _bits(lhs) << np.minimum(amount, width - 1)
     return np.where(amount < width, shifted, 0).astype(shifted.dtype).view(lhs.dtype)
 
@@ -258,6 +263,8 @@ def reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
     rounded = _round_mantissa(x, dtype.mantissa - mantissa_bits)
     wide = to_double(rounded)
     if exponent_bits < dtype.bits - 1 - dtype.mantissa:
+        # Beyond the largest exponent is infinity; below the smallest normal number, 4 / limit, is
+        # zero: subnormals are flushed.
         limit = 2.0 ** (2 ** (exponent_bits - 1))
         wide = np.where(np.abs(wide) >= limit, np.copysign(np.inf, wide), wide)
         wide = np.where(np.abs(wide) < 4 / limit, np.copysign(0.0, wide), wide)
@@ -271,6 +278,8 @@ def _round_mantissa(x: Array, dropped: int) -> Array:
     if dropped <= 0:
         return x
     one = np.array(1, bits.dtype)
+    # Half a unit less one, plus the last kept bit: ties go to even, and a carry into the exponent
+    # is the right rounding.
     odd = (bits >> one * dropped) & one
     bits = bits + ((one << one * (dropped - 1)) - one + odd)
     return np.asarray(bits >> one * dropped << one * dropped).view(x.dtype)
@@ -306,6 +315,7 @@ def convert(x: Array, dtype: DType) -> Array:
 def _exact_double(x: Array) -> Array:
     """Numbers as f64; integers that are too wide are rounded to odd, so that no tie arises."""
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
+        # 64 bits less the 53 of a mantissa: the dropped 11 bits become a sticky last bit.
         folded = (x >> 11 << 11) | np.where(x & 0x7FF, 1 << 11, 0).astype(x.dtype)
         limit = np.array(1 << 53, x.dtype)
         long = (x > limit) | (x < -limit) if x.dtype.kind == "i" else x > limit
@@ -320,6 +330,7 @@ def _saturate(x: Array, dtype: DType) -> Array:
     high = (1 << (dtype.bits - signed)) - 1
     held = np.dtype(np.int64 if signed else np.uint64)
     whole = np.trunc(to_double(x))
+    # high + 1 is a power of two, exact in f64; high itself may not be.
     inside = (whole >= float(low)) & (whole < float(high + 1))
     number = np.where(inside, whole, 0).astype(held)
     number = np.where(whole >= float(high + 1), held.type(high), number)

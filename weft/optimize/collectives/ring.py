@@ -134,6 +134,7 @@ def gathered_product(
     own = ring.own_index()
     result = None if place.result is None else ring.zeros(op.out)
     for step in range(ring.count):
+        # The send comes before the product that hides it; the last step needs no send.
         following = ring.moved(piece, 1) if step < ring.count - 1 else piece
         index = ring.index_on(own, step)
         cut = other if place.other is None else ring.piece(other, index, place.other, size)
@@ -162,6 +163,7 @@ def scattered_product(ring: Ring, dot: Node, scatter: Node, lhs: Value, rhs: Val
     total: Value | None = None
     for step in range(ring.count):
         arriving = None if total is None else ring.moved(total, -1)
+        # Backward, so that after the last step every device has the total of its own shard.
         index = ring.index_on(own, ring.count - 1 - step)
         sides = [
             value if at is None else ring.piece(value, index, at, size)

@@ -72,6 +72,7 @@ def slice_of_gather(node: Node, facts: Facts) -> Rewritten:
     if not _only_this(inner.results[0], node, facts):
         return None
     facts.dropped(inner)
+    # Slices of other dims commute with the gather, on which they then act first.
     if not rest and disjoint(_flat(others), gathered):
         return (maker.gather(maker.slice(x, others), dim, gathered),)
     moved = [d for d, axes in enumerate(others) if axes]
@@ -104,6 +105,7 @@ def slice_of_reduce(node: Node, facts: Facts) -> Rewritten:
         return None
     facts.dropped(inner)
     value = maker.slice(inner.operands[0], first)
+    # The scatter over most devices first: it leaves the least for the others to send.
     for dim, axes in sorted(
         enumerate(scattered), key=lambda item: -total_size(item[1], maker.mesh)
     ):

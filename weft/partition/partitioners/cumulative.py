@@ -62,6 +62,7 @@ def run(site: NodeSite, found: Running) -> tuple[Piece, ...]:
     assert isinstance(op, ReduceWindow)
     builder, dim = site.builder, found.dim
     nothing = identity(found.combine, operand.type.dtype)
+    # Padding must not count in the totals of shards.
     value = builder.masked(operand, (dim,), nothing)
     made = tensor(value.type)
     piece = made.sizes[dim]
@@ -76,6 +77,7 @@ def run(site: NodeSite, found: Running) -> tuple[Piece, ...]:
     kept = tuple(d for d in range(made.rank) if d != dim)
     spread = builder.emit(BroadcastInDim(kept, made), before)
     combined = COMBINERS[found.combine]
+    # In program order of the elements: the combiner need not commute.
     pair = (folded, spread) if found.is_backward else (spread, folded)
     return site.placed(builder.emit(combined, *pair))
 
@@ -87,6 +89,8 @@ def _before(site: NodeSite, found: Running, end: Value, init: Value) -> Value:
     given = tensor(end.type)
     full = resized(given, dim, total_size(axes, site.mesh))
     op = AllGather(dim, builder.groups(axes), (full,), CHANNEL, use_global_device_ids=True)
+    # The totals are tiny, so all of them are gathered and masked, rather than passed along a chain
+    # of as many steps as there are devices.
     ends = builder.emit(op, end)
     at = builder.counted(full.with_dtype(INDEX.dtype), dim, None)
     own = builder.spread(builder.index(axes), full)

@@ -87,6 +87,8 @@ def exchange(piece: int, wanted: DimRanges, row: float) -> PieceExchange:
     if far > _FAR:
         return gather
     edges = [edge for taker in range(count) for edge in _edges(taker, piece, wanted)]
+    # Equal offsets on all devices need no table of starts, so they come first; else edges are
+    # coloured in two orders, of which the cheaper is taken.
     slabs = _uniform(edges, wanted.starts, piece)
     if slabs is None:
         options = [_coloured(e, count, piece) for e in (edges, _longest_first(edges))]
@@ -99,6 +101,7 @@ def exchange(piece: int, wanted: DimRanges, row: float) -> PieceExchange:
 def own(wanted: DimRanges, size: int) -> Slab:
     """The exchange for a replicated dim: nothing is sent."""
     length = max(end - begin for begin, end in wanted.needs)
+    # Moved down at the end of the dim: a slice is clamped there, which would shift its elements.
     cut = [min(b, size - length) if b < e else None for b, e in wanted.needs]
     at = [None if c is None else c - s for c, s in zip(cut, wanted.starts, strict=True)]
     return Slab(None, tuple(cut), length, tuple(at))
@@ -177,6 +180,8 @@ def _coloured(edges: list[_Edge], count: int, piece: int) -> tuple[Slab, ...]:
     slabs = []
     for group in groups:
         if group:
+            # All parts of a permute have one static length; shorter ones take more of their
+            # owner's shard than needed, moved down so that the slice stays inside of it.
             length = max(e.end - e.begin for e in group)
             begins = [min(e.begin, piece - length) for e in group]
             slabs.append(_slab(group, count, begins, length))

@@ -71,7 +71,7 @@ def spread(
     for n, (tensor, old) in enumerate(zip(tensors, shardings, strict=True)):
         new = assemble(tensor, dims[n], sizes, name, mesh) if changed[n] else None
         if new is not None and (new == old or (old is None and not _has_axes(new))):
-            new = None  # a non-contiguous (strided) shard
+            new = None  # the new axes would give strided shards, and were not assembled
         made.append(new)
     return tuple(made)
 
@@ -115,6 +115,8 @@ def _agree(old: Axes, new: Axes, can_expand: bool) -> tuple[Axes, bool]:
     for n, (before, after) in enumerate(zip(old, new, strict=False)):
         if before == after:
             agreed.append(after)
+        # One axis is the major part of the other: the longer one continues it, unless the shorter
+        # list goes on with another axis, which contradicts.
         elif is_prefix(after, before):
             if n + 1 < len(new):
                 return (*agreed, after), False
@@ -158,6 +160,7 @@ def without_conflict_within(
     if entry.axes and any(contains(held, current) for held in entry.axes):
         return current
     if not entry.is_closed and not entry.overflow:
+        # Only the minor-most factor of a dim may be split unevenly: padding goes to the dim's end.
         if entry.is_minor_most:
             return current
         if size % done == 0:
