@@ -63,6 +63,7 @@ def gather(site: NodeSite) -> tuple[Piece, ...]:
         mask = site.builder.emit(
             BroadcastInDim(batch, out.with_dtype(tensor(inside.type).dtype)), inside
         )
+    # A select, not a product with the mask: NaN and infinity times 0 are NaN.
     kept = site.builder.emit(Select(), mask, found, site.builder.splat(0, out))
     partial = Partial(axes, in_dtype("add", out.dtype))
     return (Piece(kept, tensor(site.node.types[0]), site.splits[0], partial),)

@@ -173,6 +173,8 @@ def _placed(
     known = list(zip(parts, lengths, strict=True))
     low = min(0, *(a for part in parts for a in part.at if a is not None))
     high = max(made.sizes[dim], *(a + n for p, n in known for a in p.at if a is not None))
+    # The margins keep every write inside the buffer: dynamic_update_slice clamps starts, which
+    # would shift a part that sticks out over others.
     lost = max((n for part, n in known if None in part.at), default=0)
     buffer = builder.splat(0, resized(made, dim, high - low + lost))
     for part in parts:
@@ -202,6 +204,7 @@ def constant(numbers: DeviceTable) -> int | None:
 
 def table(builder: Builder, numbers: DeviceTable, axes: Axes) -> Value:
     """The number of the running device, by its index along axes, as an i32 scalar."""
+    # Affine numbers are computed from the index; others need a constant that grows with the mesh.
     line = _line(numbers)
     if line is None:
         some = next(n for n in numbers if n is not None)

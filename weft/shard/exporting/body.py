@@ -180,6 +180,8 @@ class Rebuilder:
 
     def put_after(self, value: Value, nodes: list[Node]) -> None:
         """Insert nodes right after a value, before those inserted earlier."""
+        # MLIR inserts right after the definition, so later insertions come first. `after` is kept
+        # in reverse, since appending is cheaper.
         held = self.starts[value] if value.node is None else self.after.setdefault(value.node, [])
         if value.node is None:
             held[:0] = nodes
@@ -399,6 +401,7 @@ class Rebuilder:
         lhs, rhs = [self.table.get(v) for v in made.operands]
         if lhs is None or rhs is None:
             return
+        # By id: the table keeps shardings alive, and hashing one walks all its axes.
         key = (made.op, made.operand_types, id(lhs), id(rhs), id(own))
         memo = self.ending.memo
         if key not in memo:

@@ -60,7 +60,7 @@ class _Exporter:
         graph = replace(graph, roots=self.roots)
         names = [*[r.function.name for r in self.roots], *module.meshes]
         plan = plan_calls(graph, shardings, names)
-        known = {id(s): s for s in shardings}  # interned: identity is fast to compare
+        known = {id(s): s for s in shardings}  # few; identity is fast to compare
         first: dict[Sharding | None, Sharding | None] = {}
         same = {key: id(first.setdefault(s, s)) for key, s in known.items()}
         ends = {key: None if s is None else closed(s) for key, s in known.items()}

@@ -170,7 +170,7 @@ class Edits:
         """Insert a new node right after the definition of a value that it reads."""
         self.put_behind(value, node)
         self.watched.setdefault(node.results[0], [])
-        self.watched[value].insert(0, (node, 0))
+        self.watched[value].insert(0, (node, 0))  # MLIR prepends new uses
 
     def take_over(self, value: Value, by: Value, uses: Iterable[Use]) -> None:
         """Redirect these uses of a value to another one."""
@@ -178,6 +178,7 @@ class Edits:
         for reader, index in taken:
             before = reader.operands if isinstance(reader, Node) else reader.results
             self.operands.setdefault(reader, list(before))[index] = by
+        # Each use is prepended in turn, so they end up reversed.
         self.watched[by] = [*reversed(taken), *self.watched[by]]
         self.watched[value] = [u for u in self.watched[value] if u not in taken]
         self.took[by] = None
