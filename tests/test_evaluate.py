@@ -46,8 +46,8 @@ def test_any_function_can_be_run():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ((X,), "takes 2 arguments, 1 given"),
-        ((X, N, N), "takes 2 arguments, 3 given"),
+        ((X,), "takes 2 arguments, not 1"),
+        ((X, N, N), "takes 2 arguments, not 3"),
         ((X.astype(np.float64), N), "argument 0 holds float64"),
         ((np.zeros(3, np.float32), N), r"argument 0 has the shape \(3,\)"),
         ((X, X), "argument 1 holds float32"),

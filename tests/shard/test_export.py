@@ -173,6 +173,6 @@ def test_manual_computations_are_not_dropped():
     with pytest.raises(WeftError) as caught:
         drop_shardings(program)
     assert caught.value.message == (
-        "sdy.manual_computation cannot be dropped: its body works on local shards along x, z make"
+        "sdy.manual_computation cannot be dropped: its body works on local shards along x, z"
     )
     assert caught.value.help == "partition the program, or lower it without shard_map"
