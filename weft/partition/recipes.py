@@ -1,4 +1,4 @@
-"""Recipes of nodes: the rules they may be split by, and the pieces that chosen axes ask for."""
+"""Recipes of nodes: the rules that may split them, and the splits of their operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitioners of ops with a scheme of their own: the factors they allow, and a piece of each."""
+"""Partitioners of op families: the factors that may be split, and the local computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions: folds of pieces, and folds of the partial results where no collective knows how."""
+"""Reductions: local ones, and reductions of partial results without a matching collective."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def asked(chosen: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> DimAxes | N
 
 
 def plain_factors(node: Node, rule: Rule) -> frozenset[int]:
-    """The factors whose pieces are independent, or plainly combined."""
+    """The factors with independent shards, or with a plain combiner."""
     made = {f for dims in rule.results for factors in dims for f in factors}
     return frozenset(
         n
