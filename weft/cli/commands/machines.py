@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from weft.cli.parser import Subparsers, command
-from weft.cli.screen import print_json, print_labelled, print_table, print_text
+from weft.cli.screen import plural, print_json, print_labelled, print_table, print_text
 from weft.columns import Column
 from weft.ir.types import DTYPES
 from weft.machine import (
@@ -71,7 +71,7 @@ def show(one: Machine, *, as_json: bool) -> None:
         print_json(machine_json(one))
         return
     print_text(f"{one.name}: {one.about}")
-    count = "any number of devices" if one.devices is None else f"{one.devices:,} devices"
+    count = "any number of devices" if one.devices is None else plural(one.devices, "device")
     domain = f"in domains of {one.fast_devices}" if one.fast_devices else "in one domain"
     print_text(f"{count}, {domain}\n")
     columns = (
