@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, composite
 
-from tests.ops.examples_sharding import shardings
+from tests.ops.examples.sharding import shardings
 from weft.capture import parse
 from weft.errors import WeftError
 from weft.evaluate import evaluate

@@ -11,7 +11,7 @@ from tests.ops.example import Example
 from weft.ir.op import Op
 from weft.ops import FAMILIES, OPS
 
-FILES = tuple(f"tests.ops.examples_{family.__name__.rpartition('.')[2]}" for family in FAMILIES)
+FILES = tuple(f"tests.ops.examples.{family.__name__.rpartition('.')[2]}" for family in FAMILIES)
 
 # Ops that are checked elsewhere, and why no example of them can be drawn.
 EXEMPT = {

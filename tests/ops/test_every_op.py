@@ -33,7 +33,7 @@ from weft.ops import OPS
 def test_has_examples(op: type[Op]):
     assert op in EXAMPLES or op.name in EXEMPT, (
         f"{op.name} has no examples: add a strategy for {op.__name__} to EXAMPLES in "
-        f"tests/ops/examples_{op.__module__.rpartition('.')[2]}.py"
+        f"tests/ops/examples/{op.__module__.rpartition('.')[2]}.py"
     )
 
 

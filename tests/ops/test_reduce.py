@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.ops.example import Example, binary_region
-from tests.ops.examples_reduce import fold_region
+from tests.ops.examples.reduce import fold_region
 from tests.ops.program import region, run, scalar
 from weft.capture import parse
 from weft.errors import WeftError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.ops.example import Example
-from tests.ops.examples_scatter import update_region
+from tests.ops.examples.scatter import update_region
 from weft.errors import WeftError
 from weft.evaluate import evaluate
 from weft.ir.module import Region, Value, apply

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ops.example import Example
-from tests.ops.examples_sort import comparator
+from tests.ops.examples.sort import comparator
 from weft.errors import WeftError
 from weft.evaluate import evaluate
 from weft.ir.module import Region, Value, apply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.emit.llvm.products import product
+from tests.emit.llvm.product.products import product
 from tests.kernels.attention_cases import Sizes, backward, forward
 from tests.kernels.chains import CHAINS
 from weft.cli.commands.op_examples import example, texts

@@ -12,7 +12,7 @@ import pytest
 
 from tests.emit.llvm.arm_linking import Object, link
 from tests.emit.llvm.corpus import corpus
-from tests.emit.llvm.products import product
+from tests.emit.llvm.product.products import product
 from tests.kernels.chains import CHAINS
 from tests.tolerance import assert_close
 from weft.emit.llvm.emitted import symbol

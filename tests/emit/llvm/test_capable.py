@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from tests.emit.llvm.corpus import corpus
-from tests.emit.llvm.lone_nodes import combiner, lone_kernel
-from tests.emit.llvm.test_pointwise import instances, types_of
+from tests.emit.llvm.math.test_pointwise import instances, types_of
+from tests.emit.llvm.single.lone_nodes import combiner, lone_kernel
 from tests.kernels import attention_cases
 from tests.kernels.building import Building
 from tests.ops.catalogue import EXAMPLES

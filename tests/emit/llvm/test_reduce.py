@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emit.llvm.lone_nodes import check_alone, combiner, constant, scalar_region
+from tests.emit.llvm.single.lone_nodes import check_alone, combiner, constant, scalar_region
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.types import F32, I32, Array, TensorType
 from weft.ops.elementwise.pointwise import Add, And, Compare, Maximum, Or, Select

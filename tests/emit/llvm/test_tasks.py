@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.emit.llvm.lone_nodes import combiner, lone_kernel, node_of
-from tests.emit.llvm.test_sort import ordering
+from tests.emit.llvm.single.lone_nodes import combiner, lone_kernel, node_of
+from tests.emit.llvm.single.test_sort import ordering
 from tests.kernels.attention_cases import Sizes, backward, forward
 from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.emitted import Emitted

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 import weft
 from tests.kernels.interpret_attention import interpret_attention
 from tests.ops.example import Example
-from tests.ops.examples_attention import EXAMPLES
+from tests.ops.examples.attention import EXAMPLES
 from tests.tile.attention.programs import FORWARD, OTHERS, WITH_GRADIENTS, squares
 from tests.tolerance import assert_close
 from weft.evaluate import evaluate

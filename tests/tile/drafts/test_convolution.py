@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.emit.llvm.lone_nodes import stacked
+from tests.emit.llvm.single.lone_nodes import stacked
 from tests.ops.example import Example
-from tests.ops.examples_convolution import EXAMPLES
+from tests.ops.examples.convolution import EXAMPLES
 from tests.tolerance import assert_close
 from weft.emit.llvm.emit import emit
 from weft.emit.llvm.jit.engine import load

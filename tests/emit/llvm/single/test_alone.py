@@ -1,0 +1,50 @@
+"""Every op that stands alone gives, on stacks of any variation, what its reference gives."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.emit.llvm.single.lone_nodes import check_alone
+from tests.ops.catalogue import EXAMPLES
+from tests.tolerance import assert_close
+from weft.emit.llvm.single.emit import EMIT, emit_single_node
+from weft.errors import Unsupported
+from weft.ir.op import Op
+from weft.ir.types import TensorType
+from weft.kernels.single_node import SingleNode
+from weft.ops.linalg import Cholesky, Fft
+
+SIZES = ((), (2,), (2, 3))
+
+
+@pytest.mark.parametrize("op", EMIT, ids=lambda op: op.name)
+@settings(suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_it_gives_what_the_reference_gives(op: type[Op], data: st.DataObject):
+    sample = data.draw(EXAMPLES[op])
+    if op is Cholesky:
+        assume(sample.arrays[0].dtype.kind != "c")
+    sizes = data.draw(st.sampled_from(SIZES))
+    most = (1 << len(sizes)) - 1
+    masks = [data.draw(st.integers(0, most)) for _ in sample.arrays]
+    types = [t for t in (*sample.types, *sample.node().types) if isinstance(t, TensorType)]
+    length = max([1, *(t.size for t in types)])
+    check_alone(
+        sample.op,
+        *[np.asarray(a) for a in sample.arrays],
+        regions=sample.regions,
+        sizes=sizes,
+        masks=masks,
+        compare=partial(assert_close, length=length),
+    )
+
+
+def test_what_is_not_emitted_is_refused():
+    kernel = SingleNode("fft", Fft("FFT", (4,)), (), 0)
+    with pytest.raises(Unsupported, match="fft has no kernel in the llvm target"):
+        emit_single_node(kernel)
