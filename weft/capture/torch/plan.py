@@ -13,9 +13,11 @@ from weft.errors import WeftError
 
 
 def planned(plan: object, leaves: Sequence[Leaf]) -> list[Spelled]:
-    """The sharding of each leaf by the first pattern that its name matches."""
+    """The sharding of each leaf: by the first pattern that matches its name, or by a function."""
     if plan is None:
         return [None] * len(leaves)
+    if callable(plan):
+        return [plan(leaf.name, leaf.shape) for leaf in leaves]
     if not isinstance(plan, Mapping):
         raise WeftError(
             f"plan={plan!r} is not a plan",

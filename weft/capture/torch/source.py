@@ -17,6 +17,7 @@ from weft.capture.torch.export import export
 from weft.capture.torch.functions import as_module, modules_of
 from weft.capture.torch.graph import SEED, GraphConstant, Imported, import_graph
 from weft.capture.torch.plan import input_shardings, output_shardings, planned
+from weft.capture.torch.ready_plans import ready_plan
 from weft.errors import WeftError
 from weft.ir.types import I64, TensorType, dtype_of
 
@@ -159,7 +160,14 @@ class TorchProgram:
     def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> list[Spelled]:
         """The shardings of the arguments that are named: by `in_shardings`, else by the plan."""
         state = len(set(given.places.values()))
-        inside = planned(self.options.plan, arguments)
+        options, plan = self.options, self.options.plan
+        if plan is None and options.mesh is not None and options.in_shardings is None:
+            plan = "auto" if self.module is not None else None
+        if isinstance(plan, str):
+            mesh, known = options.our_mesh, arguments[:state]
+            inside = ready_plan(plan, self.module, known, arguments[state:], mesh)
+        else:
+            inside = planned(plan, arguments)
         spelled = input_shardings(self.options.in_shardings, given, arguments[state:])
         pairs = zip(spelled, inside[state:], strict=True)
         return [*inside[:state], *[by_name if s is None else s for s, by_name in pairs]]

@@ -1,0 +1,134 @@
+"""Ready-made plans: shardings by names, shapes, a model's own tp_plan, and the axes of a mesh."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+import weft
+from tests.capture.torch.models import torch
+from weft import Mesh, P
+from weft.capture.captured import Leaf
+from weft.capture.torch.ready_plans import ready_plan
+from weft.errors import WeftError
+
+nn = torch.nn
+
+
+class Block(nn.Module):
+    """Attention's and an MLP's layers, by the names that people give them."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(32, width)
+        self.q_proj, self.o_proj = nn.Linear(width, width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        x = x + self.o_proj(torch.tanh(self.q_proj(x)))
+        return self.norm(x + self.down(torch.relu(self.up(x))))
+
+
+class Planned(Block):
+    """A model that says itself how it is split, as Hugging Face's do."""
+
+    tp_plan = {"embed": "embedding_rowwise", "up": "colwise", "down": "rowwise"}
+
+
+def planned(name: str, mesh: Mesh, model: nn.Module | None = None) -> dict[str, object]:
+    model = model or Block()
+    state = [Leaf(n, tuple(p.shape), None) for n, p in model.named_parameters()]
+    given = [Leaf("tokens", (8, 5), None), Leaf("scale", (), None), Leaf("odd", (3,), None)]
+    shardings = ready_plan(name, model, state, given, mesh)
+    return dict(zip([leaf.name for leaf in (*state, *given)], shardings, strict=True))
+
+
+def test_tensor_parallelism_by_names_and_shapes() -> None:
+    made = planned("auto", Mesh(data=2, model=4))
+    assert made["q_proj.weight"] == made["up.weight"] == P(("model",), None, priorities=[0, 0])
+    assert made["o_proj.weight"] == made["down.weight"] == P(None, ("model",), priorities=[0, 0])
+    assert made["up.bias"] == P(("model",), priorities=[0])
+    assert made["down.bias"] == made["norm.weight"] == P(None, priorities=[0])
+    assert made["embed.weight"] == P(("model",), None, priorities=[0, 0])
+    assert made["tokens"] == P(("data",)) and made["scale"] is None and made["odd"] is None
+
+
+def test_a_models_own_plan_is_followed() -> None:
+    made = planned("tp", Mesh(tp=4), Planned())
+    assert made["up.weight"] == P(("tp",), None, priorities=[0, 0])
+    assert made["down.weight"] == P(None, ("tp",), priorities=[0, 0])
+    assert made["q_proj.weight"] == P(None, None, priorities=[0, 0])
+    assert made["tokens"] is None
+
+
+def test_fsdp_shards_largest_dims_that_divide() -> None:
+    made = planned("fsdp", Mesh(data=4))
+    assert made["up.weight"] == P(("data",), None, priorities=[1, 0])
+    assert made["down.weight"] == P(None, ("data",), priorities=[0, 1])
+    assert made["norm.bias"] == P(("data",), priorities=[1])
+    both = planned("fsdp+tp", Mesh(fsdp=2, tp=4))
+    assert both["up.weight"] == P(("tp",), ("fsdp",), priorities=[0, 1])
+    odd = planned("fsdp", Mesh(data=3))
+    assert all(sharding == P(*[None] * len(sharding.dims), priorities=[0] * len(sharding.dims))
+               for name, sharding in odd.items() if "." in name)  # fmt: skip
+
+
+def test_a_mesh_alone_shards_a_model() -> None:
+    """Partial sums of the two pairs of layers and of the vocabulary are sent, and no weights."""
+    torch.manual_seed(0)
+    model, tokens = Block().eval(), torch.randint(0, 32, (4, 6))
+    compiled = weft.compile(model, tokens, mesh=Mesh(data=2, tp=4))
+    torch.testing.assert_close(compiled(tokens), model(tokens).detach())
+    sent = [(row.name, row.over) for row in compiled.collectives() for _ in range(row.count)]
+    assert 0 < len(sent) <= 4 and {over for _, over in sent} == {"tp"}
+    assert "stablehlo.all_gather" not in dict(sent)
+    quarter = {a.name: a.local.sizes for a in compiled.signature.arguments}
+    assert quarter["up.weight"] == (8, 8) and quarter["tokens"] == (2, 6)
+
+
+def test_training_with_fsdp_is_eagers() -> None:
+    torch.manual_seed(0)
+    model, tokens = Block(), torch.randint(0, 32, (4, 6))
+    eager = copy.deepcopy(model)
+    ours, theirs = (torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (model, eager))
+    target = torch.randn(4, 6, 8)
+    loss = nn.functional.mse_loss
+    step = weft.train_step(model, loss, ours, mesh=Mesh(fsdp=2, tp=2), plan="fsdp+tp")
+    for _ in range(2):
+        made = step(tokens, target)
+        theirs.zero_grad()
+        expected = loss(eager(tokens), target)
+        expected.backward()
+        theirs.step()
+        torch.testing.assert_close(made, expected.detach(), rtol=1e-4, atol=1e-5)
+    local = {a.name: a.local.sizes for a in step.signature.arguments}
+    assert local["up.weight"] == local["up.weight.exp_avg"] == (16, 4)
+
+
+def test_a_function_is_a_plan() -> None:
+    model, tokens = Block().eval(), torch.randint(0, 32, (4, 6))
+    compiled = weft.compile(
+        model,
+        tokens,
+        mesh=Mesh(x=2),
+        plan=lambda name, shape: P("x") if shape and shape[0] % 2 == 0 else None,
+    )
+    torch.testing.assert_close(compiled(tokens), model(tokens).detach())
+
+
+@pytest.mark.parametrize(
+    ("plan", "mesh", "match"),
+    [
+        ("zero", Mesh(data=2), "plan='zero' is not a plan"),
+        ("tp", Mesh(data=2), "no axis for tp in the mesh, which has data"),
+        ("fsdp", Mesh(model=2), "no axis for fsdp"),
+        ("auto", None, "needs a mesh"),
+        (3, Mesh(data=2), "plan=3 is not a plan"),
+    ],
+)
+def test_refusals(plan: object, mesh: Mesh | None, match: str) -> None:
+    with pytest.raises(WeftError, match=match):
+        weft.compile(Block(), torch.zeros(2, 2, dtype=torch.int64), mesh=mesh, plan=plan)

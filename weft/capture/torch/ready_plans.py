@@ -1,0 +1,194 @@
+"""Ready-made plans: shardings of a module's parameters and batch by name, shape and mesh axis.
+
+`tp` follows a Hugging Face model's own `tp_plan`, or the names and shapes of its layers: Megatron's
+columns, then rows. `fsdp` shards every parameter along its largest dim. Axes are found by name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.capture.captured import Leaf
+from weft.capture.shardings import Spelled
+from weft.errors import WeftError
+from weft.mesh import Mesh, P
+
+DATA = ("data", "dp", "fsdp")
+TENSOR = ("tp", "model")
+EXPERT = ("ep", "expert")
+PLANS = ("auto", "tp", "fsdp", "fsdp+tp")
+
+# Styles of a tp_plan by the dim of a Linear's weight (out, in) that they split.
+_COLUMNS = {"colwise", "colwise_rep", "colwise_gather_output", "packed_colwise"}
+_ROWS = {"rowwise", "rowwise_rep", "rowwise_split_input", "packed_rowwise"}
+_VOCABULARY = {"embedding_rowwise": 0, "embedding_colwise": 1}
+
+# Names of layers that open and close a block, where their shapes do not tell.
+_OPENS = re.compile(
+    r"(^|[._])(q|k|v|qkv|query|key|value|in_proj|c_attn|gate|up|fc1|w1|w3|wi)($|[._])"
+)
+_CLOSES = re.compile(r"(^|[._])(o|out|out_proj|c_proj|proj|dense|down|fc2|w2|wo)($|[._])")
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The mesh axes of each role, with their sizes."""
+
+    data: tuple[str, ...]
+    tensor: tuple[str, ...]
+    expert: tuple[str, ...]
+    sizes: Mapping[str, int]
+
+    def divide(self, size: int, axes: Sequence[str]) -> bool:
+        """Whether a size can be split evenly along axes."""
+        count = math.prod([self.sizes[axis] for axis in axes])
+        return count > 1 and size % count == 0
+
+
+def ready_plan(
+    name: str, module: Any, state: Sequence[Leaf], inputs: Sequence[Leaf], mesh: Mesh | None
+) -> list[Spelled]:
+    """The shardings of a module's state and inputs by the name of a plan."""
+    if name not in PLANS:
+        raise WeftError(
+            f"plan={name!r} is not a plan",
+            help=f"ready-made plans are {', '.join(PLANS)}; or give a dict of name patterns",
+        )
+    if mesh is None:
+        raise WeftError(f"plan={name!r} needs a mesh", help="give mesh=weft.Mesh(data=2, tp=4)")
+    axes = _axes(mesh)
+    parts = _parts(name, axes)
+    trained = None if module is None else {n for n, _ in module.named_parameters()}
+    styles = _styles(module)
+    made: list[Spelled] = []
+    for leaf in state:
+        is_parameter = trained is None or leaf.name in trained
+        made.append(_of_parameter(leaf, parts, axes, styles, module) if is_parameter else None)
+    return [*made, *[_of_input(leaf, axes) for leaf in inputs]]
+
+
+def _axes(mesh: Mesh) -> Axes:
+    sizes = dict(mesh.axes)
+    data, tensor, expert = (
+        tuple([axis for axis in sizes if axis in role]) for role in (DATA, TENSOR, EXPERT)
+    )
+    return Axes(data, tensor, expert, sizes)
+
+
+def _parts(name: str, axes: Axes) -> set[str]:
+    """What a plan does with parameters; `auto` does what the axes are named for."""
+    if name == "auto":
+        return {part for part, is_there in (("tp", bool(axes.tensor or axes.expert)),
+                                            ("fsdp", "fsdp" in axes.data)) if is_there}  # fmt: skip
+    parts = set(name.split("+"))
+    for part, found, names in (("tp", axes.tensor, TENSOR), ("fsdp", axes.data, DATA)):
+        if part in parts and not found:
+            has = ", ".join(axes.sizes) or "no axis"
+            raise WeftError(
+                f"plan={name!r} finds no axis for {part} in the mesh, which has {has}",
+                help=f"name one of its axes {' or '.join(names)}",
+            )
+    return parts
+
+
+def _of_parameter(
+    leaf: Leaf, parts: set[str], axes: Axes, styles: Mapping[re.Pattern[str], str], module: Any
+) -> Spelled:
+    """The dims of a parameter that are split, tensor parallelism before FSDP."""
+    split: dict[int, tuple[str, ...]] = {}
+    # The batch spreads over the activations first: then weights are gathered where they are used.
+    priorities = [0] * len(leaf.shape)
+    if "tp" in parts:
+        for dim, along in _tensor_dims(leaf, styles, axes, module):
+            if axes.divide(leaf.shape[dim], along):
+                split[dim] = along
+    if "fsdp" in parts:
+        along = axes.data if "fsdp" not in axes.data or len(axes.data) == 1 else ("fsdp",)
+        free = [d for d in range(len(leaf.shape))
+                if d not in split and axes.divide(leaf.shape[d], along)]  # fmt: skip
+        if free:
+            sharded = max(free, key=lambda d: leaf.shape[d])
+            split[sharded] = along
+            priorities[sharded] = 1
+    return P(*[split.get(dim) for dim in range(len(leaf.shape))], priorities=priorities)
+
+
+def _tensor_dims(
+    leaf: Leaf, styles: Mapping[re.Pattern[str], str], axes: Axes, module: Any
+) -> list[tuple[int, tuple[str, ...]]]:
+    """Where tensor or expert parallelism splits a parameter."""
+    path, _, kind = leaf.name.rpartition(".")
+    style = next(
+        (s for p, s in styles.items() if p.fullmatch(leaf.name) or p.fullmatch(path)), None
+    )
+    rank = len(leaf.shape)
+    if rank == 3 and axes.expert and (style is not None or "expert" in leaf.name):
+        return [(0, axes.expert)]
+    if not axes.tensor:
+        return []
+    dim: int | None
+    if styles:
+        dim = _dim_of_style(style, rank, kind)
+    else:
+        dim = _dim_by_shape(leaf, path, kind)
+    if dim is not None and _is_transposed(module, path):
+        dim = 1 - dim if rank == 2 else (None if dim == 1 else dim)
+    return [] if dim is None else [(dim, axes.tensor)]
+
+
+def _dim_of_style(style: str | None, rank: int, kind: str) -> int | None:
+    """The dim that a style of a tp_plan splits; experts have theirs in front."""
+    if style in _COLUMNS:
+        return rank - 2 if rank > 1 else 0
+    if style in _ROWS:
+        return rank - 1 if rank > 1 else None
+    return _VOCABULARY.get(style or "") if rank == 2 else None
+
+
+def _dim_by_shape(leaf: Leaf, path: str, kind: str) -> int | None:
+    """Columns of layers that widen or open a block, rows of those that narrow or close one."""
+    if "embed" in path or "wte" in path or "lm_head" in path:
+        return 0 if len(leaf.shape) == 2 and leaf.shape[0] > leaf.shape[1] else None
+    last = path.rpartition(".")[2]
+    if len(leaf.shape) == 2:
+        out, into = leaf.shape
+        if out > into:
+            return 0
+        if out < into:
+            return 1
+        return 0 if _OPENS.search(last) else 1 if _CLOSES.search(last) else None
+    if len(leaf.shape) == 1 and kind == "bias" and _OPENS.search(last):
+        return 0
+    return None
+
+
+def _is_transposed(module: Any, path: str) -> bool:
+    """Whether a layer keeps its weight as (in, out), as GPT-2's do."""
+    if module is None:
+        return False
+    try:
+        return type(module.get_submodule(path)).__name__ == "Conv1D"
+    except AttributeError:
+        return False
+
+
+def _styles(module: Any) -> dict[re.Pattern[str], str]:
+    """A model's tp_plan and ep_plan by patterns of names; `*` stands for a layer's number."""
+    made: dict[re.Pattern[str], str] = {}
+    for word in ("ep_plan", "tp_plan"):
+        held = getattr(module, word, None) or getattr(module, f"_{word}", None)
+        for pattern, style in held.items() if isinstance(held, Mapping) else ():
+            words = [re.escape(each) for each in str(pattern).split("*")]
+            made.setdefault(re.compile(r"\d+".join(words)), str(style))
+    return made
+
+
+def _of_input(leaf: Leaf, axes: Axes) -> Spelled:
+    """The batch is split along the data axes, if it can be."""
+    if leaf.shape and axes.data and axes.divide(leaf.shape[0], axes.data):
+        return P(axes.data)
+    return None
