@@ -84,7 +84,6 @@ def test_a_mesh_alone_shards_a_model() -> None:
     torch.testing.assert_close(compiled(tokens), model(tokens).detach())
     sent = [(row.name, row.over) for row in compiled.collectives() for _ in range(row.count)]
     assert 0 < len(sent) <= 4 and {over for _, over in sent} == {"tp"}
-    assert "stablehlo.all_gather" not in dict(sent)
     quarter = {a.name: a.local.sizes for a in compiled.signature.arguments}
     assert quarter["up.weight"] == (8, 8) and quarter["tokens"] == (2, 6)
 

@@ -1,7 +1,7 @@
 """Ready-made plans: shardings of a module's parameters and batch by name, shape and mesh axis.
 
 `tp` follows a Hugging Face model's own `tp_plan`, or the names and shapes of its layers: Megatron's
-columns, then rows. `fsdp` shards every parameter along its largest dim. Axes are found by name.
+columns, then rows. `fsdp` shards every parameter along its largest dim. MeshRoles are found by name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLOSES = re.compile(r"(^|[._])(o|out|out_proj|c_proj|proj|dense|down|fc2|w2|wo)
 
 
 @dataclass(frozen=True, slots=True)
-class Axes:
+class MeshRoles:
     """The mesh axes of each role, with their sizes."""
 
     data: tuple[str, ...]
@@ -71,15 +71,15 @@ def ready_plan(
     return [*made, *[_of_input(leaf, axes) for leaf in inputs]]
 
 
-def _axes(mesh: Mesh) -> Axes:
+def _axes(mesh: Mesh) -> MeshRoles:
     sizes = dict(mesh.axes)
     data, tensor, expert = (
         tuple([axis for axis in sizes if axis in role]) for role in (DATA, TENSOR, EXPERT)
     )
-    return Axes(data, tensor, expert, sizes)
+    return MeshRoles(data, tensor, expert, sizes)
 
 
-def _parts(name: str, axes: Axes) -> set[str]:
+def _parts(name: str, axes: MeshRoles) -> set[str]:
     """What a plan does with parameters; `auto` does what the axes are named for."""
     if name == "auto":
         return {part for part, is_there in (("tp", bool(axes.tensor or axes.expert)),
@@ -96,7 +96,7 @@ def _parts(name: str, axes: Axes) -> set[str]:
 
 
 def _of_parameter(
-    leaf: Leaf, parts: set[str], axes: Axes, styles: Mapping[re.Pattern[str], str], module: Any
+    leaf: Leaf, parts: set[str], axes: MeshRoles, styles: Mapping[re.Pattern[str], str], module: Any
 ) -> Spelled:
     """The dims of a parameter that are split, tensor parallelism before FSDP."""
     split: dict[int, tuple[str, ...]] = {}
@@ -118,7 +118,7 @@ def _of_parameter(
 
 
 def _tensor_dims(
-    leaf: Leaf, styles: Mapping[re.Pattern[str], str], axes: Axes, module: Any
+    leaf: Leaf, styles: Mapping[re.Pattern[str], str], axes: MeshRoles, module: Any
 ) -> list[tuple[int, tuple[str, ...]]]:
     """Where tensor or expert parallelism splits a parameter."""
     path, _, kind = leaf.name.rpartition(".")
@@ -187,7 +187,7 @@ def _styles(module: Any) -> dict[re.Pattern[str], str]:
     return made
 
 
-def _of_input(leaf: Leaf, axes: Axes) -> Spelled:
+def _of_input(leaf: Leaf, axes: MeshRoles) -> Spelled:
     """The batch is split along the data axes, if it can be."""
     if leaf.shape and axes.data and axes.divide(leaf.shape[0], axes.data):
         return P(axes.data)
