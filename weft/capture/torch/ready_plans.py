@@ -1,7 +1,7 @@
 """Ready-made plans: shardings of a module's parameters and batch by name, shape and mesh axis.
 
 `tp` follows a Hugging Face model's own `tp_plan`, or the names and shapes of its layers: Megatron's
-columns, then rows. `fsdp` shards every parameter along its largest dim. MeshRoles are found by name.
+columns, then rows. `fsdp` shards every parameter along its largest dim. Axes are found by name.
 """
 
 from __future__ import annotations
