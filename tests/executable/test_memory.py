@@ -145,19 +145,19 @@ def test_an_argument_that_is_returned_takes_no_more():
 
 LOOP = """
 module {
-  func.func @main(%x: tensor<4096xf32>, %n: tensor<i32>) -> tensor<4096xf32> {
-    %y = stablehlo.sine %x : tensor<4096xf32>
+  func.func @main(%x: tensor<131072xf32>, %n: tensor<i32>) -> tensor<131072xf32> {
+    %y = stablehlo.sine %x : tensor<131072xf32>
     %out:2 = "stablehlo.while"(%n, %y) ({
-    ^bb0(%i: tensor<i32>, %z: tensor<4096xf32>):
+    ^bb0(%i: tensor<i32>, %z: tensor<131072xf32>):
       %end = stablehlo.constant dense<10> : tensor<i32>
       %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
       stablehlo.return %more : tensor<i1>
     }, {
-    ^bb0(%i: tensor<i32>, %z: tensor<4096xf32>):
+    ^bb0(%i: tensor<i32>, %z: tensor<131072xf32>):
       BODY
-      stablehlo.return %i, %w : tensor<i32>, tensor<4096xf32>
-    }) : (tensor<i32>, tensor<4096xf32>) -> (tensor<i32>, tensor<4096xf32>)
-    return %out#1 : tensor<4096xf32>
+      stablehlo.return %i, %w : tensor<i32>, tensor<131072xf32>
+    }) : (tensor<i32>, tensor<131072xf32>) -> (tensor<i32>, tensor<131072xf32>)
+    return %out#1 : tensor<131072xf32>
   }
 }
 """
@@ -167,16 +167,16 @@ module {
     ("body", "tensors"),
     [
         # the argument, what the loop begins with, and the result, which is written over itself
-        ("%w = stablehlo.add %z, %z : tensor<4096xf32>", 3),
+        ("%w = stablehlo.add %z, %z : tensor<131072xf32>", 3),
         # reversed, it cannot be in its own place
-        ("%w = stablehlo.reverse %z, dims = [0] : tensor<4096xf32>", 4),
+        ("%w = stablehlo.reverse %z, dims = [0] : tensor<131072xf32>", 4),
         # what the body reads from outside is not its own to overwrite
-        ("%w = stablehlo.add %x, %z : tensor<4096xf32>", 3),
+        ("%w = stablehlo.add %x, %z : tensor<131072xf32>", 3),
     ],
 )
 def test_loops_carry_in_place(body: str, tensors: int):
     use = check(tiled(parse(LOOP.replace("BODY", body))))
-    assert round(use.peak / 16384) == tensors
+    assert round(use.peak / 524288) == tensors
 
 
 def test_a_call_needs_what_the_function_needs():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.ir.types import F32, F64
+from weft.kernels.in_place import overwritten
 from weft.kernels.kernel import (
     Affine,
     Apply,
@@ -19,7 +20,6 @@ from weft.kernels.kernel import (
     Store,
 )
 from weft.ops.elementwise.pointwise import Add, Multiply
-from weft.tile.memory.in_place import overwritten
 
 HERE = Affine((4, 1))
 ROW = Affine((1, 0))

@@ -49,6 +49,7 @@ TRUSTED = ("emitted", "code")  # native code, read for trusted files only
 # Features that the first readers lack, by name.
 FEATURES: dict[str, str] = {
     "asynchronous": "collectives that begin at one place and are waited for at another",
+    "flows": "kernels that are loops and branches of others",
 }
 
 Source: TypeAlias = str | os.PathLike[str] | bytes

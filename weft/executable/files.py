@@ -9,12 +9,13 @@ from dataclasses import replace
 from weft.errors import Unsupported, WeftError
 from weft.executable.container import TARGET, Container, Section, write_container
 from weft.executable.executable import Executable
-from weft.executable.items import Host, Start, all_items, with_kernels
+from weft.executable.items import Host, Launch, Start, all_items, with_kernels
 from weft.executable.read import read_tiled
 from weft.executable.signature import Signature
 from weft.executable.verify import verify_tiled
 from weft.ir.module import walk
 from weft.ir.write import node_text
+from weft.kernels.flow import Flow
 from weft.kernels.group import Launch as Kernel
 from weft.kernels.kernel import Kernel as Loops
 from weft.ops.custom_calls.callbacks import calls_python
@@ -37,8 +38,13 @@ def save(
 
 def features(made: Executable) -> tuple[str, ...]:
     """The format features that a reader of the program must support."""
-    starts = any(isinstance(item, Start) for item in all_items(made.tiled.block))
-    return ("asynchronous",) if starts else ()
+    items = [*all_items(made.tiled.block)]
+    launched = [item.kernel for item in items if isinstance(item, Launch)]
+    found = {
+        "asynchronous": any(isinstance(item, Start) for item in items),
+        "flows": any(isinstance(kernel, Flow) for kernel in launched),
+    }
+    return tuple([name for name, used in found.items() if used])
 
 
 def sections(made: Executable, signature: Signature) -> list[Section]:

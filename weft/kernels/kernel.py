@@ -199,7 +199,7 @@ class Schedule:
     Every schedule guarantees: a point reads an element before it overwrites it; a task stores
     values that depend on a reduction along its own factors only after it has read all inputs of
     that reduction; the steps after a contraction run once at every point. In-place results rely on
-    this (`weft/tile/memory/in_place.py`).
+    this (`weft/kernels/in_place.py`).
     """
 
     kind: str = ""

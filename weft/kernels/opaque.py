@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weft.kernels.tokens import wrong
 
-_HEAD = re.compile(r"kernel ([A-Za-z_]\w*)\((.*)\)( rounded)?", re.ASCII)
+_HEAD = re.compile(r"kernel ([A-Za-z_]\w*)\((.*)\)( rounded)?(?: steps (\d+))?", re.ASCII)
 _OPERAND = re.compile(r"(in|out)\d+: ", re.ASCII)
 
 
@@ -23,10 +23,11 @@ _READ, _WRITTEN = Side(False), Side(True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opaque:
-    """A precompiled kernel as the runtime sees it: its name, and which operands it writes."""
+    """A precompiled kernel as the runtime sees it: name, operands it writes, estimated work."""
 
     name: str
     operands: tuple[Side, ...]
+    arithmetic: int = 0  # about how many steps a flow takes
 
 
 def opaque_kernel(line: str) -> Opaque:
@@ -35,4 +36,5 @@ def opaque_kernel(line: str) -> Opaque:
     if head is None:
         raise wrong(f"{line[:60]!r} is not the first line of a kernel")
     words = _OPERAND.findall(head[2])
-    return Opaque(head[1], tuple([_WRITTEN if word == "out" else _READ for word in words]))
+    sides = tuple([_WRITTEN if word == "out" else _READ for word in words])
+    return Opaque(head[1], sides, int(head[4] or 0))

@@ -20,6 +20,7 @@ from weft.kernels.attention import (
     Attention,
 )
 from weft.kernels.attention_text import LabelledAccess, attention_of, attention_words
+from weft.kernels.flow_text import read_flow
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
     Affine,
@@ -118,6 +119,11 @@ class _Reader:
         name = line.name()
         operands = line.listed("(", ")", lambda: self.operand(line))
         excess = not line.taken("rounded")
+        if line.taken("steps"):
+            steps = line.integer()
+            line.finish()
+            made = read_flow(name, operands, excess, self.lines[1:], parse_kernel)
+            return replace(made, arithmetic=steps)
         line.finish()
         self.operands = tuple(operands)
         line = self.next()

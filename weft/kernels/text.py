@@ -23,6 +23,8 @@ from weft.ir.op import Op, infer
 from weft.ir.rule import Combine
 from weft.ir.types import DType, TensorType
 from weft.kernels.attention import Access, Attention
+from weft.kernels.flow import Flow
+from weft.kernels.flow_text import flow_lines
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
     Affine,
@@ -71,6 +73,9 @@ def kernel_text(kernel: Launch) -> str:
     strict = not (isinstance(kernel, Attention) or kernel.excess_precision)
     lines = [f"kernel {kernel.name}({operands}){' rounded' if strict else ''}"]
     match kernel:
+        case Flow():
+            lines[0] += f" steps {kernel.arithmetic}"
+            lines += flow_lines(kernel, kernel_text)
         case SingleNode():
             lines += _alone(kernel)
         case Attention():

@@ -18,6 +18,8 @@ from weft.ir.module import Region, Value
 from weft.ir.read import check_types
 from weft.ir.types import BOOL, DType, TensorType
 from weft.kernels.attention import Access, Attention
+from weft.kernels.flow import Flow
+from weft.kernels.flow_verify import verify_flow
 from weft.kernels.group import Launch
 from weft.kernels.interpret import held as held_in
 from weft.kernels.kernel import (
@@ -86,6 +88,10 @@ def _verify(kernel: Launch) -> None:
             _verify_single_node(kernel)
         case Attention():
             _verify_attention(kernel)
+        case Flow():
+            for inner in kernel.kernels:
+                _verify(inner)
+            verify_flow(kernel, _require)
 
 
 def _options(options: Sequence[tuple[str, int]]) -> None:

@@ -11,10 +11,12 @@ from weft.ir.op import Op
 from weft.ir.types import DType, TensorType
 from weft.ir.work import Work
 from weft.kernels.attention import Attention
+from weft.kernels.flow import Flow, Part, Repeat, Run
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
     Apply,
     Contract,
+    Fill,
     Kernel,
     Load,
     Pick,
@@ -24,6 +26,10 @@ from weft.kernels.kernel import (
     args_of,
 )
 from weft.kernels.single_node import SingleNode
+from weft.ops.elementwise.pointwise import Compare
+
+_CALL = 16  # steps that a sine, a root or the like takes
+_ROUNDS, _MOST_ROUNDS = 1000, 1 << 20  # of a loop of which it is not known; a number that counts
 
 
 def work_of(kernel: Launch) -> Work:
@@ -36,6 +42,8 @@ def work_of(kernel: Launch) -> Work:
         return _single_node_work(kernel)
     if isinstance(kernel, Attention):
         return _attention_work(kernel)
+    if isinstance(kernel, Flow):
+        return _flow_work(kernel.body).times(math.prod(kernel.devices))
     total = Work(bytes=bytes_moved(kernel))
     for n in range(len(kernel.steps)):
         total += _step_work(kernel, n)
@@ -76,6 +84,37 @@ def _attention_work(kernel: Attention) -> Work:
     return Work(kernel.flops + 4 * kernel.points, kernel.points, moved)
 
 
+def _flow_work(part: Part) -> Work:
+    """The work of all statements, of loops in all rounds, of branches in all parts."""
+    total = Work()
+    for statement in part.statements:
+        if isinstance(statement, Run):
+            total += work_of(statement.kernel)
+            continue
+        trips = rounds_of(statement) if isinstance(statement, Repeat) else 1
+        for inner in statement.parts:
+            total += _flow_work(inner).times(trips)
+    return total
+
+
+def flow_steps(flow: Flow) -> int:
+    """About how many steps of arithmetic a flow takes."""
+    work = _flow_work(flow.body).times(math.prod(flow.devices))
+    return work.flops + work.bytes // 8 + _CALL * work.transcendentals
+
+
+def rounds_of(loop: Repeat) -> int:
+    """How often a loop runs at most, if it counts up to a number; else a guess."""
+    for statement in loop.test.statements:
+        if isinstance(statement, Run) and isinstance(kernel := statement.kernel, Kernel):
+            fills = [step for step in kernel.steps if isinstance(step, Fill)]
+            limit = max([int(f.value.real) for f in fills if f.dtype.is_integer], default=0)
+            ops = [step.op for step in kernel.steps if isinstance(step, Apply)]
+            if 0 < limit <= _MOST_ROUNDS and any(isinstance(op, Compare) for op in ops):
+                return limit
+    return _ROUNDS
+
+
 def _region_work(region: Region) -> Work:
     total = Work()
     for node in region.nodes:
@@ -89,7 +128,7 @@ def product_flops(kernel: Launch) -> Mapping[DType, int]:
     found: dict[DType, int] = {}
     if isinstance(kernel, Attention):
         return {kernel.operands[kernel.q.operand].dtype: kernel.flops}
-    if isinstance(kernel, SingleNode):
+    if isinstance(kernel, SingleNode | Flow):
         return found
     for step in kernel.steps:
         if isinstance(step, Contract):

@@ -177,13 +177,20 @@ def is_native(code: Code) -> bool:
     return not others
 
 
+QUICK = 1 << 21  # arithmetic operations; fewer take one thread less time than that, too
 BRIEF = 1 << 25  # bytes; streaming fewer takes less time than waking a thread
 
 
 def is_brief(code: Code, nbytes: int) -> bool:
-    """Whether a program is straight-line kernels over little memory."""
-    few = nbytes <= BRIEF and len(code.units) <= 1
-    return few and all(isinstance(unit, Call) for unit in code.units)
+    """Whether a program is a short sequence of kernels over little memory."""
+    if nbytes > BRIEF or len(code.units) > 1:
+        return False
+    return all(isinstance(unit, Call) and _arithmetic(unit) <= QUICK for unit in code.units)
+
+
+def _arithmetic(call: Call) -> int:
+    """The estimated operations of a call's flows; other kernels are bounded by their memory."""
+    return sum([getattr(launch.kernel, "arithmetic", 0) for launch in call.launches])
 
 
 def loaded_kernels(calls: Calls) -> list[tuple[Launch, Any]]:

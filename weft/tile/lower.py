@@ -53,6 +53,7 @@ from weft.tile.deferred import (
     uses_of,
 )
 from weft.tile.divergent import divergent_branch, divergent_loop
+from weft.tile.each_device import diverges, each_device
 from weft.tile.fusion.groups import group
 from weft.tile.scope import Scope
 from weft.tile.stacked_nodes import awaited_in, stacked_node_at, waited_once
@@ -179,16 +180,10 @@ class Lowering:
                 self.inline(node.regions[0], scope, site, scope, items)
             case AsyncStart():
                 self.start(site, scope, items)
-            case While():
-                carried, predicate = scope.loop(node)
-                if predicate:
-                    items.append(divergent_loop(self, site, scope, predicate))
-                else:
-                    items.append(loop(self, site, scope, carried))
-            case If() | Case() if union(site.given[0]):
-                items.append(divergent_branch(self, site, scope))
-            case If() | Case():
-                items.append(branch(self, site, scope))
+            case While() | If() | Case():
+                made = self.control(site, scope)
+                alone = each_device(self, site, scope) if diverges(made) else None
+                items.append(made if alone is None else alone)
             case AsyncDone() if node.operands[0] in self.begun:
                 start = self.begun[node.operands[0]]
                 outs = self.results(node, site.made, scope)
@@ -208,6 +203,17 @@ class Lowering:
                 pass
             case _:
                 self.host_node(site, scope, items)
+
+    def control(self, site: Site, scope: Scope) -> Item:
+        """A loop or a branch, which all devices take together or not."""
+        if isinstance(site.op, While):
+            carried, predicate = scope.loop(site.node)
+            if predicate:
+                return divergent_loop(self, site, scope, predicate)
+            return loop(self, site, scope, carried)
+        if union(site.given[0]):
+            return divergent_branch(self, site, scope)
+        return branch(self, site, scope)
 
     def move(self, how: Any, site: Site, scope: Scope, items: list[Item], index: int = 0) -> None:
         """Append a move; constant if all of its parts are."""

@@ -12,6 +12,7 @@ from weft.ir.module import Module
 from weft.ir.names import DONATED
 from weft.mesh import Axis
 from weft.target import Target
+from weft.tile.flows import with_flows
 from weft.tile.lower import HostKernels, Lowering
 from weft.tile.memory.plan import plan
 from weft.tile.scope import Scope
@@ -55,6 +56,8 @@ def tile(
     inputs = tuple([lowering.new(v, m, scope) for v, m in zip(body.args, masks, strict=True)])
     scope.slots.update(zip(body.args, inputs, strict=True))
     block = lowering.region(body, scope)
+    if lowering.target is not None:
+        block = with_flows(block, lowering.stacks, lowering.target)
     tiled = Tiled(
         module,
         function,

@@ -33,6 +33,7 @@ class Emitted:
     scratch: int = 0  # bytes of scratch a thread, aligned to 64
     shared: int = 0  # bytes of workspace shared by all tasks, aligned to 64
     brief: bool = False  # short-running: compile time matters more than code quality
+    optimized: bool = False  # a flow: LLVM's whole pipeline merges its kernels into their caller
 
 
 def symbol(function: str, text: str) -> str:

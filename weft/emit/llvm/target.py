@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from weft.emit.llvm.capable import can, takes
 from weft.emit.llvm.emitted import encode
+from weft.emit.llvm.flow.interrupts import interruptions
 from weft.emit.llvm.jit.engine import LoadedKernel, load
 from weft.emit.llvm.jit.machine_code import assembly
 from weft.emit.llvm.jit.packed import packed, text_identity
@@ -101,7 +102,10 @@ class LLVM(Target):
 
     def load(self, kernels: Sequence[Launch]) -> Sequence[LoadedKernel]:
         """Load kernels."""
-        return load([emitted(kernel) for kernel in kernels])
+        texts = [emitted(kernel) for kernel in kernels]
+        if any(made.optimized for made in texts):
+            interruptions()  # defines what their loops call
+        return load(texts)
 
     def commands(self) -> CommandList:
         """An empty launch queue."""

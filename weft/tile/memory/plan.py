@@ -12,7 +12,7 @@ from weft.executable.live_ranges import SlotLiveRanges
 from weft.executable.memory import outside_arena, results_over_arguments
 from weft.executable.plan import MemoryBytes, Plan, RotatingBuffer
 from weft.ir.types import TensorType, Type
-from weft.tile.memory.in_place import Pairs, overwritten
+from weft.kernels.in_place import Pairs, overwritten
 from weft.tile.memory.reuse import (
     PlannedRotation,
     owned,

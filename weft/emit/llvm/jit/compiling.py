@@ -41,16 +41,16 @@ def _effort(source: SourceText) -> int:
     return len(source.text) // (3 if source.brief else 1)
 
 
-_IDLE: dict[tuple[Processor, bool], list[Compiler]] = {}
+_IDLE: dict[tuple[Processor, bool, bool], list[Compiler]] = {}
 
 
 def _object(source: SourceText, processor: Processor) -> bytes:
     """Compile a text with an idle compiler."""
-    idle = _IDLE.setdefault((processor, source.brief), [])
+    idle = _IDLE.setdefault((processor, source.brief, source.optimized), [])
     try:
         compiler = idle.pop()
     except IndexError:
-        compiler = Compiler(processor, brief=source.brief)
+        compiler = Compiler(processor, brief=source.brief, optimized=source.optimized)
     made = compiler.object(source.text)
     idle.append(compiler)
     return made

@@ -47,6 +47,7 @@ class LoadedKernel:
     scratch: int
     shared: int
     code: Linked | None = field(repr=False, compare=False)
+    asks: bool = False  # whether a signal may end it
 
 
 _LOCK = threading.RLock()
@@ -74,7 +75,11 @@ def objects_of(emitted: Sequence[Emitted]) -> list[bytes]:
 
 def _sources(emitted: Sequence[Emitted]) -> dict[str, SourceText]:
     """The distinct texts; a kernel without outputs has none."""
-    return {e.text: SourceText(e.phases[0].function, e.text, e.brief) for e in emitted if e.phases}
+    return {
+        e.text: SourceText(e.phases[0].function, e.text, e.brief, e.optimized)
+        for e in emitted
+        if e.phases
+    }
 
 
 def _loaded(emitted: Emitted, linked: Linked | None) -> LoadedKernel:
@@ -85,7 +90,7 @@ def _loaded(emitted: Emitted, linked: Linked | None) -> LoadedKernel:
         LoadedPhase(address, phase.tasks, phase.chunk)
         for address, phase in zip(linked.addresses(names), emitted.phases, strict=True)
     )
-    return LoadedKernel(phases, emitted.scratch, emitted.shared, linked)
+    return LoadedKernel(phases, emitted.scratch, emitted.shared, linked, emitted.optimized)
 
 
 def _before_fork() -> None:

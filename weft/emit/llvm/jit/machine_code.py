@@ -32,7 +32,9 @@ def optimized(text: str, processor: Processor | None = None) -> str:
 class Compiler:
     """An LLVM pipeline for a processor. Compilers run in parallel, each in its own thread."""
 
-    def __init__(self, processor: Processor, *, brief: bool = False) -> None:
+    def __init__(
+        self, processor: Processor, *, brief: bool = False, optimized: bool = False
+    ) -> None:
         llvm = binding()
         self._machine = target_machine(processor, 0 if brief else 2)
         self._processor = processor
@@ -41,8 +43,9 @@ class Compiler:
         self._layout = str(self._machine.target_data)
         # Kernels are emitted vectorized and blocked: LLVM's default passes make none of them faster
         # (measured on whole steps), and take as long as code generation.
-        options = llvm.create_pipeline_tuning_options(speed_level=1)
+        options = llvm.create_pipeline_tuning_options(speed_level=2 if optimized else 1)
         self._builder = llvm.create_pass_builder(self._machine, options)
+        self._optimized = optimized
         self._passes = llvm.create_new_module_pass_manager()
         self._passes.add_always_inliner_pass()
         self._passes.add_sroa_pass()
@@ -83,7 +86,9 @@ class Compiler:
             ) from error
         module.triple = self._machine.triple
         module.data_layout = self._layout
-        self._run_passes(self._passes, module, self._builder)
+        # LLVM's own list of passes is used up by a module.
+        passes = self._builder.getModulePassManager() if self._optimized else self._passes
+        self._run_passes(passes, module, self._builder)
         return module
 
     def _emitted(self, module: Any, *, to_object: bool) -> bytes:

@@ -15,6 +15,7 @@ Progress = Callable[[int, int], None]
 # Part of every object's cache key, besides text and processor: incremented with each change of the
 # supplied functions or of the compilation pipeline.
 PIPELINE = "bodies 2, always inline, sroa, code 2"
+OPTIMIZED = "bodies 2, speed 2, code 2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class SourceText:
     name: str
     text: str
     brief: bool = False
+    optimized: bool = False
 
 
 def object_key(source: SourceText, processor: Processor) -> Key:
@@ -37,9 +39,15 @@ def object_key(source: SourceText, processor: Processor) -> Key:
             ("cpu", processor.cpu),
             ("features", processor.features),
             ("LLVM version", llvm_version()),
-            ("passes", f"{PIPELINE}, brief" if source.brief else PIPELINE),
+            ("passes", _passes(source)),
         ),
     )
+
+
+def _passes(source: SourceText) -> str:
+    if source.optimized:
+        return OPTIMIZED
+    return f"{PIPELINE}, brief" if source.brief else PIPELINE
 
 
 def objects(

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.array.stacked import Stacked
+from weft.emit.llvm.flow.interrupts import interruptions
 from weft.emit.llvm.jit.engine import LoadedKernel
 from weft.emit.llvm.pool.call import StackPlan, StacksCall
 from weft.emit.llvm.pool.pool import Pool, address, aligned, functions, lone_pool, the_pool
@@ -30,6 +31,7 @@ class CommandList:
         self._shared_slots: list[int] = []
         self._shared = 0
         self._keep: list[LoadedKernel] = []
+        self._asks = False  # whether signals may end a kernel
         self._sealed: npt.NDArray[np.uint64] | None = None
         self._pointers = np.zeros(0, np.uint64)
         self._at = 0  # where the sealed rows are
@@ -46,6 +48,7 @@ class CommandList:
                 assert phase.chunk > 0, "a chunk has tasks"
                 self._add(phase.address, at, phase.tasks, phase.chunk, loaded.scratch)
         self._keep.append(loaded)
+        self._asks |= loaded.asks
         return at
 
     def copy(self, to: int, source: int, nbytes: int) -> int:
@@ -70,6 +73,8 @@ class CommandList:
             self._pool.run_shared(self._at, self._shared, self._place)
         else:
             self._pool.run(self._at)
+        if self._asks:
+            interruptions().raise_up()
 
     def on_stacks(
         self, given: Sequence[Said], made: Sequence[Said]
@@ -104,6 +109,13 @@ class CommandList:
             needs = (self._shared, self._place)
             return pool.call(said_at, id(given), id(made), *needs) == 0
 
+        def run_asking(given: tuple[Stacked | None, ...], made: tuple[Stacked, ...]) -> bool:
+            ran = run_shared(given, made) if self._shared else run(given, made)
+            interruptions().raise_up()
+            return ran
+
+        if self._asks:
+            return run_asking
         return run_shared if self._shared else run
 
     def unattended(self, keep: object) -> Unattended:
@@ -129,7 +141,10 @@ class CommandList:
             work._place(shared_at)
 
         loop = (self._at, work._at, verdict, moves, limit)
-        return self._pool.repeat(loop, max(self._shared, work._shared), place)
+        rounds = self._pool.repeat(loop, max(self._shared, work._shared), place)
+        if self._asks or work._asks:
+            interruptions().raise_up()
+        return rounds
 
     def _add(self, function: int, operands: int, tasks: int, chunk: int, scratch: int) -> None:
         self._rows.append(

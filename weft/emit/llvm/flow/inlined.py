@@ -1,0 +1,76 @@
+"""The texts of a flow's kernels as functions of one module."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.emit.llvm.emitted import Emitted
+
+_DEFINED = re.compile(r"^(?:define [^@]*@([\w.]+)\(|@([\w.]+) = )", re.MULTILINE)
+_SAYS_HOW = re.compile(r"\b(noinline|alwaysinline)\b")
+_NAMES = re.compile(r"@([\w.]+)")
+INLINE, INLINE_ALL = 12_000, 120_000  # characters of a kernel that is inlined, and of all of them
+ALIGNED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A kernel as a flow calls it: its functions with their tasks, and the memory they need."""
+
+    phases: tuple[tuple[str, int], ...]
+    scratch: int
+    shared: int
+
+
+class Inlined:
+    """The functions of kernels under names of their own, and what they declare."""
+
+    def __init__(self, kernels: Sequence[tuple[Any, Emitted]]) -> None:
+        self.of: dict[Any, Called] = {}
+        self.declared: dict[str, None] = {}
+        self.functions: list[str] = []
+        self.scratch = 0
+        room = INLINE_ALL
+        for n, (kernel, made) in enumerate(kernels):
+            names = {a or b: f"k{n}.{a or b}" for a, b in _DEFINED.findall(made.text)}
+            inline = len(made.text) <= min(INLINE, room)
+            room -= len(made.text) if inline else 0
+            self._add(_renamed(made.text, names), inline)
+            phases = tuple([(names[p.function], p.tasks) for p in made.phases if p.tasks])
+            self.of[kernel] = Called(phases, made.scratch, made.shared)
+            self.scratch = max(self.scratch, _aligned(made.scratch) + _aligned(made.shared))
+
+    def _add(self, text: str, inline: bool) -> None:
+        how = "alwaysinline" if inline else "noinline"
+        for lines in _pieces(text):
+            if lines[0].startswith("define"):
+                head = re.sub(r"^define (internal )?", "define internal ", lines[0])
+                if not _SAYS_HOW.search(head):
+                    head = f"{head.removesuffix('{')}{how} {{"
+                self.functions += [head, *lines[1:]]
+            else:
+                self.declared.update(dict.fromkeys(lines))
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    return _NAMES.sub(lambda found: f"@{names.get(found[1], found[1])}", text)
+
+
+def _pieces(text: str) -> Iterator[list[str]]:
+    """Functions, and lines outside of them."""
+    function: list[str] = []
+    for line in text.splitlines():
+        if function or line.startswith("define"):
+            function.append(line)
+            if line == "}":
+                yield function
+                function = []
+        elif line.strip():
+            yield [line]
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNED) * ALIGNED

@@ -1,0 +1,83 @@
+"""What is copied, and what changes places, when a round of a loop ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from weft.kernels.flow_buffers import Buffer
+
+Move: TypeAlias = tuple[Buffer, Buffer]  # from, to
+Exchange: TypeAlias = list[Buffer]  # each becomes what the next was, the last what the first was
+
+FEW = 128  # bytes that are copied rather than that their buffers change places
+
+
+def exchanges(moves: Sequence[Move], span: tuple[int, int]) -> tuple[list[Move], list[Exchange]]:
+    """Moves at the end of a loop's round: those that are copies, and what changes places instead.
+
+    Buffers may do so if what is in the source is not needed any more.
+    """
+    left = [(source, target) for source, target in moves if source is not target]
+    sources = Counter([id(source) for source, _ in left])
+    targets = {id(target) for _, target in left}
+    begin, end = span
+
+    def may_turn(source: Buffer, target: Buffer) -> bool:
+        large = source.nbytes == target.nbytes > FEW and not source.is_input
+        outside = any(life.begin <= begin and life.end >= end for life in source.lives)
+        return large and sources[id(source)] == 1 and (id(source) in targets or not outside)
+
+    turned = {id(target): (source, target) for source, target in left if may_turn(source, target)}
+    # A chain that ends at a buffer which is copied into cannot turn: it is needed as it was.
+    copied = {id(target) for _, target in left} - turned.keys()
+    changed = True
+    while changed:
+        stuck = [at for at, (source, _) in turned.items() if id(source) in copied]
+        changed = bool(stuck)
+        for at in stuck:
+            del turned[at]
+            copied.add(at)
+    copies = [move for move in left if id(move[1]) not in turned]
+    return copies, list(_chains(turned))
+
+
+def _chains(turned: dict[int, Move]) -> Iterator[Exchange]:
+    """Moves that follow each other, as buffers: each is moved to from the next."""
+    read = {id(source) for source, _ in turned.values()}
+    starts = [target for at, (_, target) in turned.items() if at not in read]
+    done: set[int] = set()
+    for first in [*starts, *[target for _, target in turned.values()]]:
+        if id(first) in done:
+            continue
+        chain, at = [first], first
+        done.add(id(first))
+        while id(at) in turned:
+            at = turned[id(at)][0]
+            if at is first:
+                break
+            done.add(id(at))
+            chain.append(at)
+        yield chain
+
+
+def in_sequence(moves: Sequence[Move]) -> Iterator[tuple[Buffer | None, Buffer | None]]:
+    """Copies that together do what all moves at once would.
+
+    Without a target, the source is kept aside; without a source, what was kept aside is copied.
+    """
+    left: list[tuple[Buffer | None, Buffer]] = [
+        (source, target) for source, target in moves if source is not target
+    ]
+    while left:
+        needed = Counter([id(source) for source, _ in left if source is not None])
+        free = next((n for n, (_, target) in enumerate(left) if not needed[id(target)]), None)
+        if free is not None:
+            yield left.pop(free)
+            continue
+        # All that is left goes round in circles.
+        source, target = left[0]
+        assert source is not None, "one is kept aside at a time"
+        yield source, None
+        left[0] = (None, target)

@@ -1,0 +1,222 @@
+"""Which values of a flow share a buffer, so that little of what loops carry is copied.
+
+Values that one becomes another without a change (what a loop is given, carries and gives; what a
+part of a branch ends with) share a buffer where their lives allow it, and so do what a kernel reads
+and what it may write over it. Positions count statements; a life is from a position to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from weft.kernels.flow import Choice, Flow, Part, Repeat, Run
+from weft.kernels.in_place import overwritten
+
+
+@dataclass(slots=True)
+class Life:
+    """When a value is needed: from where it is made to where it is read last."""
+
+    begin: int
+    end: int
+
+
+@dataclass(slots=True, eq=False)
+class Buffer:
+    """Memory of some values; an input's is only read."""
+
+    values: list[int]
+    nbytes: int
+    operand: int | None = None
+    is_input: bool = False
+    lives: list[Life] = field(default_factory=list)
+
+
+class Buffers:
+    """The buffers of a flow's values."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.lives = Lives(flow)
+        self.of: list[Buffer] = [self._alone(n) for n in range(len(flow.values))]
+        self._join_handed(flow.body)
+        for output, result in zip(flow.outputs, flow.body.results, strict=True):
+            self._try(result, output)
+        self._join_moves(flow.body)
+        for when, run in self.lives.runs.items():
+            self._join_in_place(run, when)
+
+    @property
+    def all(self) -> list[Buffer]:
+        """Every buffer once, in the order of their first values."""
+        return list({id(buffer): buffer for buffer in self.of}.values())
+
+    @property
+    def own_bytes(self) -> int:
+        """The bytes of the buffers that are no operands."""
+        return sum([buffer.nbytes for buffer in self.all if buffer.operand is None])
+
+    def _alone(self, value: int) -> Buffer:
+        operand, flow = self.flow.values[value], self.flow
+        own = value if value < len(flow.operands) else None
+        is_input = own is not None and not operand.output
+        return Buffer([value], operand.nbytes, own, is_input, [self.lives.of[value]])
+
+    # Values that are one without a copy
+
+    def _join_handed(self, part: Part) -> None:
+        """What a loop hands on unchanged stays where it is."""
+        for statement in part.statements:
+            if isinstance(statement, Run):
+                continue
+            if isinstance(statement, Repeat):
+                for n, carried in enumerate(statement.carried):
+                    if statement.body.results[n] == carried:
+                        self._unite(self.of[statement.given[n]], self.of[carried])
+                        self._unite(self.of[carried], self.of[statement.made[n]])
+            for inner in statement.parts:
+                self._join_handed(inner)
+
+    # Values that are copied where they are not one
+
+    def _join_moves(self, part: Part) -> None:
+        for statement in part.statements:
+            if isinstance(statement, Run):
+                continue
+            for inner in statement.parts:
+                self._join_moves(inner)
+            for source, target in moves_of(statement):
+                self._try(source, target)
+
+    def _try(self, source: int, target: int) -> None:
+        """Let two values share a buffer if they are never needed at once."""
+        one, other = self.of[source], self.of[target]
+        if one is other or self._refuses(one, other):
+            return
+        if not any(_meet(a, b) for a in one.lives for b in other.lives):
+            self._unite(one, other)
+
+    def _join_in_place(self, run: Run, when: int) -> None:
+        """Let what a kernel makes lie where an operand lay that is read no more."""
+        for given, made in overwritten(run.kernel):
+            one, other = self.of[run.values[given]], self.of[run.values[made]]
+            if one is other or self._refuses(one, other):
+                continue
+            over = {run.values[g] for g, m in overwritten(run.kernel) if m == made}
+            read = {value for value in run.read if self.of[value] in (one, other)}
+            others = [v for v in run.made if v != run.values[made]]
+            if not read <= over or any(self.of[v] in (one, other) for v in others):
+                continue
+            pairs = [(a, b) for a in one.lives for b in other.lives]
+            if not any(_meet(a, b) and not _touch(a, b, when) for a, b in pairs):
+                self._unite(one, other)
+
+    def _refuses(self, one: Buffer, other: Buffer) -> bool:
+        """Whether buffers cannot be one, whatever their lives are."""
+        if one.nbytes != other.nbytes:
+            return True
+        if one.operand is not None and other.operand is not None:
+            return True
+        return one.is_input or other.is_input
+
+    def _unite(self, one: Buffer, other: Buffer) -> None:
+        if one is other:
+            return
+        if other.operand is not None:
+            one, other = other, one
+        one.values += other.values
+        one.lives += other.lives
+        for value in other.values:
+            self.of[value] = one
+
+
+def moves_of(statement: Repeat | Choice) -> Iterator[tuple[int, int]]:
+    """What becomes what in a loop or a branch."""
+    if isinstance(statement, Choice):
+        for part in statement.parts:
+            yield from zip(part.results, statement.made, strict=True)
+        return
+    yield from zip(statement.body.results, statement.carried, strict=True)
+    yield from zip(statement.carried, statement.made, strict=True)
+    yield from zip(statement.given, statement.carried, strict=True)
+
+
+def _meet(one: Life, other: Life) -> bool:
+    return one.begin <= other.end and other.begin <= one.end
+
+
+def _touch(one: Life, other: Life, when: int) -> bool:
+    """Whether one life ends when the other begins, at a kernel."""
+    return (one.end == other.begin == when) or (other.end == one.begin == when)
+
+
+# Lives
+
+
+class Lives:
+    """When each value is needed. A statement at a position reads at twice it, and what loops and
+    branches hand on is there right after that.
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        self.runs: dict[int, Run] = {}  # by when they run
+        self.spans: dict[int, tuple[int, int]] = {}  # when loops begin and end, by their identity
+        self._begin: dict[int, int] = {}
+        self._inside: dict[int, tuple[int, ...]] = {}  # the loops that a value is made in
+        self._loops: list[tuple[int, int]] = []
+        self._reads: list[tuple[int, int, tuple[int, ...]]] = []
+        self._make([n for n, operand in enumerate(flow.operands) if not operand.output], -1, ())
+        last = self._part(flow.body, 0, ())
+        self._read(flow.body.results, last, ())
+        self._make(flow.outputs, last + 1, ())
+        end: dict[int, int] = dict(self._begin)
+        for value, when, loops in self._reads:
+            # A loop reads what comes from outside of it again in every round.
+            around = [loop for loop in loops if loop not in self._inside[value]]
+            end[value] = max(end[value], self._loops[around[0]][1] if around else when)
+        self.of = {value: Life(begin, end[value]) for value, begin in self._begin.items()}
+
+    def _make(self, values: Iterable[int], when: int, loops: tuple[int, ...]) -> None:
+        for value in values:
+            self._begin[value], self._inside[value] = when, loops
+
+    def _read(self, values: Iterable[int], when: int, loops: tuple[int, ...]) -> None:
+        self._reads += [(value, when, loops) for value in values]
+
+    def _part(self, part: Part, now: int, loops: tuple[int, ...]) -> int:
+        for statement in part.statements:
+            match statement:
+                case Run():
+                    self.runs[now] = statement
+                    self._read(statement.read, now, loops)
+                    self._make(statement.made, now, loops)
+                case Repeat():
+                    now = self._repeat(statement, now, loops)
+                case Choice():
+                    now = self._choice(statement, now, loops)
+            now += 2
+        return now
+
+    def _repeat(self, loop: Repeat, begin: int, loops: tuple[int, ...]) -> int:
+        number = len(self._loops)
+        self._loops.append((begin, begin))
+        inner = (*loops, number)
+        self._read(loop.given, begin, loops)
+        self._make(loop.carried, begin + 1, inner)
+        tested = self._part(loop.test, begin + 2, inner)
+        self._read(loop.test.results, tested, inner)
+        self._read(loop.carried, tested, inner)  # what the loop gives, if this is the end of it
+        end = self._part(loop.body, tested + 2, inner)
+        self._read(loop.body.results, end, inner)
+        self._make(loop.made, end + 1, loops)
+        self._loops[number] = self.spans[id(loop)] = (begin, end)
+        return end
+
+    def _choice(self, choice: Choice, now: int, loops: tuple[int, ...]) -> int:
+        self._read((choice.chooser,), now, loops)
+        for part in choice.parts:
+            now = self._part(part, now + 2, loops)
+            self._read(part.results, now, loops)
+        self._make(choice.made, now + 1, loops)
+        return now

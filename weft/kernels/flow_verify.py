@@ -1,0 +1,116 @@
+"""What a flow has to be so that its kernels find the buffers that they expect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.ir.types import BOOL
+from weft.kernels.flow import Choice, Flow, Part, Repeat, Run, Statement
+from weft.kernels.kernel import Operand
+
+Require = Callable[[object, str], None]
+MOST_VALUES = 1 << 14
+
+
+def verify_flow(flow: Flow, require: Require) -> None:
+    """Refuse a flow that is not one; the kernels inside are verified by themselves."""
+    _Flow(flow, require).run()
+
+
+class _Flow:
+    def __init__(self, flow: Flow, require: Require) -> None:
+        self.flow, self.require = flow, require
+        self.sizes = [operand.nbytes for operand in flow.values]
+        self.made: set[int] = set()  # anywhere: a value is made once
+
+    def run(self) -> None:
+        flow = self.flow
+        self.require(len(flow.values) <= MOST_VALUES, "it has too many values")
+        lead = flow.devices
+        for operand in flow.operands:
+            sizes = operand.shape[: len(lead)]
+            whole = len(sizes) == len(lead) and sizes == lead
+            shared = len(sizes) == len(lead) and not operand.output
+            shared = shared and all(s in (1, d) for s, d in zip(sizes, lead, strict=True))
+            self.require(whole or shared, "an operand has other devices")
+        inner = range(len(flow.operands), len(flow.values))
+        self.require(all(not flow.values[n].output for n in inner), "a value is no operand")
+        known = {n for n, operand in enumerate(flow.operands) if not operand.output}
+        self.part(flow.body, known)
+        self.alike(flow.body.results, flow.outputs, "what it gives")
+
+    def part(self, part: Part, known: set[int]) -> None:
+        """A part that begins with values that are there; they stay as they are."""
+        known = {*known}
+        for statement in part.statements:
+            self.statement(statement, known)
+        self.read(part.results, known)
+
+    def statement(self, statement: Statement, known: set[int]) -> None:
+        match statement:
+            case Run():
+                self.kernel(statement, known)
+            case Repeat():
+                self.loop(statement, known)
+            case Choice():
+                self.branch(statement, known)
+
+    def kernel(self, run: Run, known: set[int]) -> None:
+        name, operands = run.kernel.name, run.kernel.operands
+        self.require(len(run.values) == len(operands), f"{name} has other operands")
+        self.in_range(run.values)
+        for value, operand in zip(run.values, operands, strict=True):
+            fits = self.sizes[value] == operand.nbytes
+            self.require(fits, f"{name} takes a value of {operand.nbytes} bytes")
+        self.read(run.read, known)
+        self.make(run.made, known)
+
+    def loop(self, loop: Repeat, known: set[int]) -> None:
+        self.read(loop.given, known)
+        self.alike(loop.given, loop.carried, "what a loop is given")
+        self.alike(loop.carried, loop.made, "what a loop gives")
+        inside = {*known}
+        self.make(loop.carried, inside)
+        self.part(loop.test, inside)
+        self.part(loop.body, inside)
+        self.alike(loop.body.results, loop.carried, "what a round gives")
+        self.require(len(loop.test.results) == 1, "a test gives one value")
+        verdict = self.flow.values[loop.test.results[0]]
+        self.require(verdict.dtype is BOOL and verdict.size, "a test gives true or false")
+        self.make(loop.made, known)
+
+    def branch(self, choice: Choice, known: set[int]) -> None:
+        self.read((choice.chooser,), known)
+        chooser = self.flow.values[choice.chooser]
+        self.require(chooser.size, "a branch is chosen by a value")
+        self.require(_chooses(choice, chooser), "a branch is chosen by a predicate or an index")
+        for part in choice.parts:
+            self.part(part, known)
+            self.alike(part.results, choice.made, "what a part gives")
+        self.make(choice.made, known)
+
+    def in_range(self, values: Sequence[int]) -> None:
+        count = len(self.sizes)
+        self.require(all(0 <= value < count for value in values), "there is no such value")
+
+    def read(self, values: Sequence[int], known: set[int]) -> None:
+        self.require(known.issuperset(values), "a value is read before it is made")
+
+    def make(self, values: Sequence[int], known: set[int]) -> None:
+        self.in_range(values)
+        first = len(self.flow.operands)
+        new = all(value >= first and value not in self.made for value in values)
+        self.require(new and len({*values}) == len(values), "a value is made twice")
+        self.made.update(values)
+        known.update(values)
+
+    def alike(self, given: Sequence[int], made: Sequence[int], what: str) -> None:
+        self.in_range((*given, *made))
+        same = [self.sizes[n] for n in given] == [self.sizes[n] for n in made]
+        self.require(same, f"{what} is not of the size that is expected")
+
+
+def _chooses(choice: Choice, chooser: Operand) -> bool:
+    if choice.way == "if":
+        return chooser.dtype is BOOL and len(choice.parts) == 2
+    return chooser.dtype.is_integer and bool(choice.parts)

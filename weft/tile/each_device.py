@@ -1,0 +1,105 @@
+"""Control flow that every device goes through by itself, as a flow of one device.
+
+Where a predicate varies, devices go different ways. If they neither meet there nor depend on who
+they are, what one of them does is a flow on its own pieces, and a launch runs it for each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from weft.executable.items import (
+    Branch,
+    DivergentBranch,
+    DivergentLoop,
+    Item,
+    Launch,
+    Loop,
+    Site,
+    all_items,
+    blocks_of,
+)
+from weft.ir.module import Module, Node, Region
+from weft.ir.purity import called
+from weft.ir.reading import captured
+from weft.ops.control import While
+from weft.ops.distributed.local import AllSlice, AxisIndex
+from weft.tile.flows import flow_of, launch_of
+from weft.tile.scope import Scope
+from weft.tile.uniform import branch, loop
+
+if TYPE_CHECKING:
+    from weft.tile.lower import Lowering
+
+
+def diverges(item: Item) -> bool:
+    """Whether devices go different ways in an item."""
+    inside = [inner for block in blocks_of(item) for inner in all_items(block)]
+    return any(isinstance(one, DivergentLoop | DivergentBranch) for one in (item, *inside))
+
+
+def each_device(lowering: Lowering, site: Site, scope: Scope) -> Launch | None:
+    """Control flow as a launch that runs it for each device; None if no flow is made of it."""
+    node, target, outer = site.node, lowering.target, scope.layout
+    if target is None or outer.has_rows or _meets(node, scope.module):
+        return None
+    lone = replace(outer, absent=tuple(range(len(outer.atoms.sizes))))
+    inner = scope.parted(lone)
+    wholes: dict[int, int] = {}  # by slot of a piece, the slot of all of them
+    for value in dict.fromkeys((*node.operands, *captured(node))):
+        slot = lowering.new(value, 0, inner)
+        wholes[slot], inner.slots[value] = scope.slots[value], slot
+    nothing = (0,) * len(node.operands)
+    alone = replace(site, layout=lone, given=nothing, made=(0,) * len(node.results), summed=())
+    item: Loop | Branch
+    if isinstance(node.op, While):
+        item = loop(lowering, alone, inner, nothing)
+    else:
+        item = branch(lowering, alone, inner)
+    found = flow_of(item, lowering.stacks, target)
+    if found is None:
+        return None
+    flow, pieces = found
+    ins = tuple([wholes[slot] for slot in pieces])
+    shapes = [lowering.stacks[slot] for slot in ins]
+    made = [outer.shape(mask) for mask in site.made if isinstance(mask, int)]
+    if any(stack is None or stack.shape is None for stack in shapes) or not made:
+        return None
+    leading = [*made, *(stack.shape[: outer.lead] for stack in shapes if stack and stack.shape)]
+    lead = tuple([max(sizes) for sizes in zip(*leading, strict=True)])
+    if any(shape != lead for shape in made):
+        return None  # devices that share a result would write it at the same time
+    outs = lowering.results(node, site.made, scope)
+    operands = []
+    for slot, operand in zip((*ins, *outs), flow.operands, strict=True):
+        stack = lowering.stacks[slot]
+        assert stack is not None and stack.shape is not None, "operands have shapes"
+        operands.append(replace(operand, shape=stack.shape))
+    steps = math.prod(lead) * flow.arithmetic
+    whole = replace(flow, operands=tuple(operands), devices=lead, arithmetic=steps)
+    return launch_of(whole, ins, outs, item)
+
+
+def _meets(node: Node, module: Module) -> bool:
+    """Whether devices meet in a node, or ask who they are."""
+    return any(
+        one.op.collective or isinstance(one.op, AllSlice | AxisIndex)
+        for one in _inside(node, module)
+    )
+
+
+def _inside(node: Node, module: Module) -> Iterator[Node]:
+    """The nodes in a node's regions and in the functions that are called there."""
+    regions: list[Region] = [*node.regions]
+    seen: set[str] = set()
+    while regions:
+        for inner in regions.pop().nodes:
+            yield inner
+            regions += inner.regions
+            name = called(inner.op)
+            if name is not None and name not in seen:
+                seen.add(name)
+                regions.append(module.function(name).body)

@@ -1,0 +1,238 @@
+"""Loops and branches whose items are all small kernels become launches of one kernel: a flow.
+
+One thread runs a flow from its beginning to its end, so a kernel that several threads would share
+keeps the loop around it out of one; inner loops and branches may still be flows then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from weft.executable.items import (
+    Block,
+    Branch,
+    Host,
+    Item,
+    Launch,
+    Loop,
+    Move,
+    Slot,
+    Slots,
+    Stack,
+    blocks_of,
+)
+from weft.ir.types import TensorType
+from weft.kernels.flow import Choice, Flow, Part, Repeat, Run, Statement
+from weft.kernels.flow_buffers import Buffers
+from weft.kernels.group import Group
+from weft.kernels.kernel import Affine, Factor, Kernel, Load, Operand, Store
+from weft.kernels.single_node import SingleNode
+from weft.kernels.work import flow_steps, work_of
+from weft.ops.shape import BitcastConvert, Reshape
+from weft.target import Target
+
+SMALL = 1 << 18  # operations or bytes of a kernel that one thread runs as soon as several would
+MOST_BYTES = 1 << 18  # of a flow's own buffers: they are in a thread's scratch, not in the plan
+Stacks = Sequence[Stack | None]
+
+
+def with_flows(block: Block, stacks: Stacks, target: Target) -> Block:
+    """The same block with flows in place of control flow, as far as the target takes them."""
+    return Block(tuple([_item(item, stacks, target) for item in block.items]), block.results)
+
+
+def flow_of(item: Loop | Branch, stacks: Stacks, target: Target) -> tuple[Flow, Slots] | None:
+    """An item as a flow, and the slots that it reads; None if it is none that the target takes."""
+    try:
+        flow, ins = _Flowing(stacks, target).flow(item)
+    except _Refused:
+        return None
+    if Buffers(flow).own_bytes > MOST_BYTES or target.takes(flow) is not None:
+        return None
+    return flow, ins
+
+
+def launch_of(flow: Flow, ins: Slots, outs: Slots, item: Loop | Branch) -> Launch:
+    """The launch of a flow in place of an item."""
+    node = item.node
+    group = None if node is None else Group((node,), flow, (), node.results)
+    return Launch(flow, ins, outs, item.loc, group)
+
+
+def _item(item: Item, stacks: Stacks, target: Target) -> Item:
+    if not isinstance(item, Loop | Branch):
+        return item
+    if (found := flow_of(item, stacks, target)) is not None:
+        return launch_of(*found, item.outs, item)
+    inner = tuple([with_flows(block, stacks, target) for block in item.blocks])
+    if isinstance(item, Branch):
+        return replace(item, blocks=inner)
+    return replace(item, test=inner[0], body=inner[1])
+
+
+class _Refused(Exception):
+    """Something is no part of a flow."""
+
+
+class _Flowing:
+    """An item as a flow; slots become values."""
+
+    def __init__(self, stacks: Stacks, target: Target) -> None:
+        self.stacks, self.target = stacks, target
+        self.values: dict[Slot, int] = {}
+        self.operands: list[Operand] = []
+        self.inner: list[Operand] = []
+
+    def flow(self, item: Loop | Branch) -> tuple[Flow, Slots]:
+        """The flow, and the slots that it reads."""
+        ins = tuple(dict.fromkeys(_outside(item)))
+        for slot in ins:
+            self.values[slot] = len(self.operands)
+            self.operands.append(self.operand(slot))
+        self.operands += [replace(self.operand(slot), output=True) for slot in item.outs]
+        statements = [*self.item(item)]
+        body = Part(tuple(statements), tuple([self.values[slot] for slot in item.outs]))
+        exact = not self.target.options.excess_precision
+        word = "while" if isinstance(item, Loop) else item.way
+        facts = (self.operands, self.inner, body)
+        name = f"{word}_{hashlib.sha256(repr(facts).encode()).hexdigest()[:8]}"
+        made = Flow(name, tuple(self.operands), tuple(self.inner), body, not exact)
+        return replace(made, arithmetic=flow_steps(made)), ins
+
+    def operand(self, slot: Slot) -> Operand:
+        """The buffer of a slot."""
+        stack = self.stacks[slot]
+        if stack is None or stack.shape is None or not isinstance(stack.type, TensorType):
+            raise _Refused
+        return Operand(stack.type.dtype, stack.shape)
+
+    def new(self, operand: Operand) -> int:
+        """A value that a statement makes."""
+        self.inner.append(operand)
+        return len(self.operands) + len(self.inner) - 1
+
+    def made(self, slots: Sequence[Slot]) -> tuple[int, ...]:
+        """Values for slots that an item makes."""
+        for slot in slots:
+            self.values[slot] = self.new(self.operand(slot))
+        return tuple([self.values[slot] for slot in slots])
+
+    def part(self, block: Block) -> Part:
+        """A block."""
+        statements = [made for item in block.items for made in self.item(item)]
+        return Part(tuple(statements), tuple([self.values[slot] for slot in block.results]))
+
+    def item(self, item: Item) -> Iterator[Statement]:
+        """The statements of an item."""
+        match item:
+            case Launch(kernel=kernel) if not isinstance(kernel, Flow) and is_small(kernel):
+                self.made(item.outs)
+                yield Run(kernel, tuple([self.values[slot] for slot in item.operands]))
+            case Move(how="same"):
+                listed = zip(item.ins, item.outs, strict=True)
+                self.values.update({out: self.values[slot] for slot, out in listed})
+            case Host() if is_view(item, self.stacks):
+                self.values[item.outs[0]] = self.values[item.ins[0]]
+            case Loop() if not item.layout.has_rows:
+                yield from self.loop(item)
+            case Branch() if not item.layout.has_rows:
+                yield from self.branch(item)
+            case _:
+                raise _Refused
+
+    def loop(self, loop: Loop) -> Iterator[Statement]:
+        given: list[int] = []
+        for slot, where in zip(loop.ins, loop.carried, strict=True):
+            yield from self.widened(self.values[slot], self.operand(where), given)
+        carried = self.made(loop.carried)
+        test, body = self.part(loop.test), self.part(loop.body)
+        more: list[Statement] = []
+        results: list[int] = []
+        for value, slot in zip(body.results, loop.carried, strict=True):
+            more += self.widened(value, self.operand(slot), results)
+        body = Part((*body.statements, *more), tuple(results))
+        yield Repeat(tuple(given), carried, test, body, self.made(loop.outs))
+
+    def branch(self, branch: Branch) -> Iterator[Statement]:
+        chooser = self.values[branch.ins[0]]
+        parts = []
+        for block in branch.blocks:
+            part = self.part(block)
+            more: list[Statement] = []
+            results: list[int] = []
+            for value, slot in zip(part.results, branch.outs, strict=True):
+                more += self.widened(value, self.operand(slot), results)
+            parts.append(Part((*part.statements, *more), tuple(results)))
+        yield Choice(branch.way, chooser, tuple(parts), self.made(branch.outs))
+
+    def widened(self, value: int, wanted: Operand, found: list[int]) -> Iterator[Statement]:
+        """A value spelled out along more leading dims, where it has to be."""
+        given = (*self.operands, *self.inner)[value]
+        wanted = replace(wanted, output=False)
+        if given.shape == wanted.shape:
+            found.append(value)
+            return
+        made = self.new(wanted)
+        found.append(made)
+        yield Run(_spread(replace(given, output=False), wanted, self.target), (value, made))
+
+
+def _outside(item: Item) -> Iterator[Slot]:
+    """The slots that an item reads and that nothing inside of it makes."""
+    made: set[Slot] = set()
+
+    def look(item: Item) -> Iterator[Slot]:
+        yield from [slot for slot in item.ins if slot not in made]
+        if isinstance(item, Loop):
+            made.update(item.carried)
+        for block in blocks_of(item):
+            for inner in block.items:
+                yield from look(inner)
+                made.update(inner.outs)
+            yield from [slot for slot in block.results if slot not in made]
+
+    return look(item)
+
+
+def is_view(item: Host, stacks: Stacks) -> bool:
+    """Whether a node of the host gives its operand as it lies in memory."""
+    if not isinstance(item.node.op, Reshape | BitcastConvert) or len(item.ins) != 1:
+        return False
+    given, made = stacks[item.ins[0]], stacks[item.outs[0]]
+    shapes = [stack.shape for stack in (given, made) if stack is not None]
+    if len(shapes) < 2 or None in shapes:
+        return False
+    return given is not None and made is not None and given.nbytes == made.nbytes
+
+
+def is_small(kernel: object) -> bool:
+    """Whether one thread runs a kernel as soon as several would."""
+    if isinstance(kernel, SingleNode) and kernel.in_place:
+        written = [o.nbytes for o in kernel.inputs[len(kernel.outputs) :]]
+        return sum(written) <= SMALL
+    work = work_of(kernel)  # type: ignore[arg-type]
+    return work.flops + work.bytes + 16 * work.transcendentals <= SMALL
+
+
+def _spread(given: Operand, wanted: Operand, target: Target) -> Kernel:
+    """The kernel that repeats a value along dims of size 1."""
+    sizes = [(n, size) for n, size in enumerate(wanted.shape) if size != 1]
+    factors = tuple([Factor(f"i{n}", size) for n, size in sizes])
+    loads = [_stride(given.shape, n) if given.shape[n] != 1 else 0 for n, _ in sizes]
+    stores = [_stride(wanted.shape, n) for n, _ in sizes]
+    load = Load(0, Affine(tuple(loads)), given.dtype)
+    store = Store(1, Affine(tuple(stores)), 0)
+    operands = (given, replace(wanted, output=True))
+    digest = hashlib.sha256(repr((given, wanted)).encode()).hexdigest()[:8]
+    kernel = Kernel(f"spread_{digest}", factors, operands, (load, store))
+    exact = not target.options.excess_precision
+    return replace(kernel, schedule=target.schedule(kernel), excess_precision=not exact)
+
+
+def _stride(shape: Sequence[int], dim: int) -> int:
+    made = 1
+    for size in shape[dim + 1 :]:
+        made *= size
+    return made
