@@ -29,7 +29,7 @@ from weft.kernels.single_node import SingleNode
 from weft.ops.elementwise.pointwise import Compare
 
 _CALL = 16  # steps that a sine, a root or the like takes
-_ROUNDS, _MOST_ROUNDS = 1000, 1 << 20  # of a loop of which it is not known; a number that counts
+_ROUNDS, _MOST_ROUNDS = 100, 1 << 20  # of a loop of which it is not known; a number that counts
 
 
 def work_of(kernel: Launch) -> Work:
@@ -43,7 +43,7 @@ def work_of(kernel: Launch) -> Work:
     if isinstance(kernel, Attention):
         return _attention_work(kernel)
     if isinstance(kernel, Flow):
-        return _flow_work(kernel.body).times(math.prod(kernel.devices))
+        return Work(flops=kernel.arithmetic, bytes=sum(o.nbytes for o in kernel.operands))
     total = Work(bytes=bytes_moved(kernel))
     for n in range(len(kernel.steps)):
         total += _step_work(kernel, n)
@@ -84,31 +84,32 @@ def _attention_work(kernel: Attention) -> Work:
     return Work(kernel.flops + 4 * kernel.points, kernel.points, moved)
 
 
-def _flow_work(part: Part) -> Work:
+def _flow_work(part: Part, known: Mapping[int, int]) -> Work:
     """The work of all statements, of loops in all rounds, of branches in all parts."""
     total = Work()
     for statement in part.statements:
         if isinstance(statement, Run):
             total += work_of(statement.kernel)
             continue
-        trips = rounds_of(statement) if isinstance(statement, Repeat) else 1
+        trips = rounds_of(statement, known) if isinstance(statement, Repeat) else 1
         for inner in statement.parts:
-            total += _flow_work(inner).times(trips)
+            total += _flow_work(inner, known).times(trips)
     return total
 
 
-def flow_steps(flow: Flow) -> int:
-    """About how many steps of arithmetic a flow takes."""
-    work = _flow_work(flow.body).times(math.prod(flow.devices))
+def flow_steps(flow: Flow, known: Mapping[int, int]) -> int:
+    """About how many operations a flow takes, given the integers that some values hold."""
+    work = _flow_work(flow.body, known).times(math.prod(flow.devices))
     return work.flops + work.bytes // 8 + _CALL * work.transcendentals
 
 
-def rounds_of(loop: Repeat) -> int:
+def rounds_of(loop: Repeat, known: Mapping[int, int]) -> int:
     """How often a loop runs at most, if it counts up to a number; else a guess."""
     for statement in loop.test.statements:
         if isinstance(statement, Run) and isinstance(kernel := statement.kernel, Kernel):
             fills = [step for step in kernel.steps if isinstance(step, Fill)]
-            limit = max([int(f.value.real) for f in fills if f.dtype.is_integer], default=0)
+            limits = [int(f.value.real) for f in fills if f.dtype.is_integer]
+            limit = max([*limits, *[known.get(value, 0) for value in statement.read]], default=0)
             ops = [step.op for step in kernel.steps if isinstance(step, Apply)]
             if 0 < limit <= _MOST_ROUNDS and any(isinstance(op, Compare) for op in ops):
                 return limit

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weft.executable.items import (
+    Block,
     Branch,
     DivergentBranch,
     DivergentLoop,
@@ -27,7 +28,7 @@ from weft.ir.purity import called
 from weft.ir.reading import captured
 from weft.ops.control import While
 from weft.ops.distributed.local import AllSlice, AxisIndex
-from weft.tile.flows import flow_of, launch_of
+from weft.tile.flows import Known, flow_of, launch_of
 from weft.tile.scope import Scope
 from weft.tile.uniform import branch, loop
 
@@ -59,7 +60,8 @@ def each_device(lowering: Lowering, site: Site, scope: Scope) -> Launch | None:
         item = loop(lowering, alone, inner, nothing)
     else:
         item = branch(lowering, alone, inner)
-    found = flow_of(item, lowering.stacks, target)
+    constants = {slot: lowering.constants.get(whole) for slot, whole in wholes.items()}
+    found = flow_of(item, lowering.stacks, Known(Block((item,), ()), constants), target)
     if found is None:
         return None
     flow, pieces = found

@@ -7,8 +7,10 @@ keeps the loop around it out of one; inner loops and branches may still be flows
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from weft.executable.items import (
     Block,
@@ -21,13 +23,24 @@ from weft.executable.items import (
     Slot,
     Slots,
     Stack,
+    all_items,
     blocks_of,
 )
 from weft.ir.types import TensorType
 from weft.kernels.flow import Choice, Flow, Part, Repeat, Run, Statement
 from weft.kernels.flow_buffers import Buffers
 from weft.kernels.group import Group
-from weft.kernels.kernel import Affine, Factor, Kernel, Load, Operand, Store
+from weft.kernels.kernel import (
+    Affine,
+    Apply,
+    Factor,
+    Fill,
+    Kernel,
+    Load,
+    Operand,
+    Step,
+    Store,
+)
 from weft.kernels.single_node import SingleNode
 from weft.kernels.work import flow_steps, work_of
 from weft.ops.shape import BitcastConvert, Reshape
@@ -35,18 +48,38 @@ from weft.target import Target
 
 SMALL = 1 << 18  # operations or bytes of a kernel that one thread runs as soon as several would
 MOST_BYTES = 1 << 18  # of a flow's own buffers: they are in a thread's scratch, not in the plan
+COPIED = 1 << 14  # bytes of a view that are copied sooner than Python would show it
 Stacks = Sequence[Stack | None]
+Constants = Mapping[Slot, object]
 
 
-def with_flows(block: Block, stacks: Stacks, target: Target) -> Block:
-    """The same block with flows in place of control flow, as far as the target takes them."""
-    return Block(tuple([_item(item, stacks, target) for item in block.items]), block.results)
+def with_flows(block: Block, stacks: Stacks, constants: Constants, target: Target) -> Block:
+    """The same block with flows in place of control flow, as far as the target takes them.
+
+    Where nothing but launches is left then, small views are copied by launches, too: the whole
+    block is one native call.
+    """
+    known = Known(block, constants)
+    made = _with_flows(block, stacks, known, target)
+    views = [i for i in made.items if isinstance(i, Host) and _is_small_view(i, stacks)]
+    launches = [item for item in made.items if isinstance(item, Launch)]
+    if not views or len(views) + len(launches) < len(made.items):
+        return made
+    items = [_copied(i, stacks, target) if isinstance(i, Host) else i for i in made.items]
+    return Block(tuple(items), made.results)
 
 
-def flow_of(item: Loop | Branch, stacks: Stacks, target: Target) -> tuple[Flow, Slots] | None:
+def _with_flows(block: Block, stacks: Stacks, known: Known, target: Target) -> Block:
+    items = [_item(item, stacks, known, target) for item in block.items]
+    return Block(tuple(items), block.results)
+
+
+def flow_of(
+    item: Loop | Branch, stacks: Stacks, known: Known, target: Target
+) -> tuple[Flow, Slots] | None:
     """An item as a flow, and the slots that it reads; None if it is none that the target takes."""
     try:
-        flow, ins = _Flowing(stacks, target).flow(item)
+        flow, ins = _Flowing(stacks, known, target).flow(item)
     except _Refused:
         return None
     if Buffers(flow).own_bytes > MOST_BYTES or target.takes(flow) is not None:
@@ -61,15 +94,30 @@ def launch_of(flow: Flow, ins: Slots, outs: Slots, item: Loop | Branch) -> Launc
     return Launch(flow, ins, outs, item.loc, group)
 
 
-def _item(item: Item, stacks: Stacks, target: Target) -> Item:
+def _item(item: Item, stacks: Stacks, known: Known, target: Target) -> Item:
     if not isinstance(item, Loop | Branch):
         return item
-    if (found := flow_of(item, stacks, target)) is not None:
+    if (found := flow_of(item, stacks, known, target)) is not None:
         return launch_of(*found, item.outs, item)
-    inner = tuple([with_flows(block, stacks, target) for block in item.blocks])
+    inner = tuple([_with_flows(block, stacks, known, target) for block in item.blocks])
     if isinstance(item, Branch):
         return replace(item, blocks=inner)
     return replace(item, test=inner[0], body=inner[1])
+
+
+class Known:
+    """Scalars that are known before the program runs, by slot: loops may count up to them."""
+
+    def __init__(self, block: Block, constants: Constants) -> None:
+        self.of: dict[Slot, int] = {}
+        for slot, value in constants.items():
+            if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iu":
+                self.of[slot] = int(value.reshape(-1)[0])
+        for item in all_items(block):
+            if isinstance(item, Launch) and isinstance(item.kernel, Kernel):
+                match item.kernel.steps:
+                    case (Fill(value=int() as value), Store()) if not item.ins:
+                        self.of[item.outs[0]] = int(value)
 
 
 class _Refused(Exception):
@@ -79,8 +127,8 @@ class _Refused(Exception):
 class _Flowing:
     """An item as a flow; slots become values."""
 
-    def __init__(self, stacks: Stacks, target: Target) -> None:
-        self.stacks, self.target = stacks, target
+    def __init__(self, stacks: Stacks, known: Known, target: Target) -> None:
+        self.stacks, self.known, self.target = stacks, known, target
         self.values: dict[Slot, int] = {}
         self.operands: list[Operand] = []
         self.inner: list[Operand] = []
@@ -99,14 +147,12 @@ class _Flowing:
         facts = (self.operands, self.inner, body)
         name = f"{word}_{hashlib.sha256(repr(facts).encode()).hexdigest()[:8]}"
         made = Flow(name, tuple(self.operands), tuple(self.inner), body, not exact)
-        return replace(made, arithmetic=flow_steps(made)), ins
+        limits = {self.values[s]: n for s, n in self.known.of.items() if s in self.values}
+        return replace(made, arithmetic=flow_steps(made, limits)), ins
 
     def operand(self, slot: Slot) -> Operand:
         """The buffer of a slot."""
-        stack = self.stacks[slot]
-        if stack is None or stack.shape is None or not isinstance(stack.type, TensorType):
-            raise _Refused
-        return Operand(stack.type.dtype, stack.shape)
+        return _operand(self.stacks[slot])
 
     def new(self, operand: Operand) -> int:
         """A value that a statement makes."""
@@ -216,6 +262,38 @@ def is_small(kernel: object) -> bool:
     return work.flops + work.bytes + 16 * work.transcendentals <= SMALL
 
 
+def _is_small_view(item: Host, stacks: Stacks) -> bool:
+    stack = stacks[item.outs[0]] if item.outs else None
+    return is_view(item, stacks) and stack is not None and 0 < stack.nbytes <= COPIED
+
+
+def _copied(item: Host, stacks: Stacks, target: Target) -> Launch:
+    """The launch that copies what a view would show."""
+    given, made = (_operand(stacks[slot]) for slot in (item.ins[0], item.outs[0]))
+    steps: list[Step] = [Load(0, Affine((1,)), given.dtype)]
+    if made.dtype is not given.dtype:
+        steps.append(Apply(item.node.op, (0,), made.dtype))
+    steps.append(Store(1, Affine((1,)), len(steps) - 1))
+    digest = hashlib.sha256(repr((given, made)).encode()).hexdigest()[:8]
+    operands = (given, replace(made, output=True))
+    kernel = Kernel(f"view_{digest}", (Factor("i0", made.size),), operands, tuple(steps))
+    kernel = _scheduled(kernel, target)
+    group = Group((item.node,), kernel, item.node.operands, item.node.results)
+    return Launch(kernel, item.ins, item.outs, item.loc, group)
+
+
+def _operand(stack: Stack | None) -> Operand:
+    """The buffer of a stack."""
+    if stack is None or stack.shape is None or not isinstance(stack.type, TensorType):
+        raise _Refused
+    return Operand(stack.type.dtype, stack.shape)
+
+
+def _scheduled(kernel: Kernel, target: Target) -> Kernel:
+    exact = not target.options.excess_precision
+    return replace(kernel, schedule=target.schedule(kernel), excess_precision=not exact)
+
+
 def _spread(given: Operand, wanted: Operand, target: Target) -> Kernel:
     """The kernel that repeats a value along dims of size 1."""
     sizes = [(n, size) for n, size in enumerate(wanted.shape) if size != 1]
@@ -227,8 +305,7 @@ def _spread(given: Operand, wanted: Operand, target: Target) -> Kernel:
     operands = (given, replace(wanted, output=True))
     digest = hashlib.sha256(repr((given, wanted)).encode()).hexdigest()[:8]
     kernel = Kernel(f"spread_{digest}", factors, operands, (load, store))
-    exact = not target.options.excess_precision
-    return replace(kernel, schedule=target.schedule(kernel), excess_precision=not exact)
+    return _scheduled(kernel, target)
 
 
 def _stride(shape: Sequence[int], dim: int) -> int:

@@ -57,7 +57,7 @@ def tile(
     scope.slots.update(zip(body.args, inputs, strict=True))
     block = lowering.region(body, scope)
     if lowering.target is not None:
-        block = with_flows(block, lowering.stacks, lowering.target)
+        block = with_flows(block, lowering.stacks, lowering.constants, lowering.target)
     tiled = Tiled(
         module,
         function,
