@@ -23,7 +23,7 @@ from weft.capture import parse
 from weft.emit.llvm.target import LLVM
 from weft.errors import WeftError
 from weft.executable.items import Branch, DivergentBranch, DivergentLoop, Launch, Loop, all_items
-from weft.kernels.flow import Flow, Part, Repeat, Run, statements_in
+from weft.kernels.flow import ControlFlow, FlowBlock, FlowLoop, KernelRun, statements_in
 from weft.kernels.flow_buffers import Buffers
 from weft.kernels.read import parse_kernel
 from weft.kernels.text import kernel_text
@@ -40,7 +40,7 @@ class Apart(LLVM):
 
     def takes(self, kernel: Any) -> str | None:
         """Refuse flows."""
-        return "flows are left apart" if isinstance(kernel, Flow) else super().takes(kernel)
+        return "flows are left apart" if isinstance(kernel, ControlFlow) else super().takes(kernel)
 
 
 # Compiling takes long: what fails is shown as it was drawn.
@@ -150,9 +150,9 @@ def arguments(dtype: str, size: int, seed: int) -> list[Any]:
     return [np.int32(random.integers(0, 4)), x, y]
 
 
-def flows(program: Any) -> list[Flow]:
+def flows(program: Any) -> list[ControlFlow]:
     items = [i for i in all_items(program.tiled.block) if isinstance(i, Launch)]
-    return [item.kernel for item in items if isinstance(item.kernel, Flow)]
+    return [item.kernel for item in items if isinstance(item.kernel, ControlFlow)]
 
 
 def assert_is_native(program: Any) -> None:
@@ -373,13 +373,13 @@ def test_a_large_kernel_stays_apart():
 # Flows that are none
 
 
-def a_flow() -> Flow:
+def a_flow() -> ControlFlow:
     (flow,) = flows(weft.compile(newton, np.float32([2, 3])).program.local)
     return flow
 
 
-def changed(flow: Flow, **parts: Any) -> Flow:
-    (loop,) = [s for s in flow.body.statements if isinstance(s, Repeat)]
+def changed(flow: ControlFlow, **parts: Any) -> ControlFlow:
+    (loop,) = [s for s in flow.body.statements if isinstance(s, FlowLoop)]
     made = replace(loop, **parts)
     listed = tuple([made if s is loop else s for s in flow.body.statements])
     return replace(flow, body=replace(flow.body, statements=listed))
@@ -388,7 +388,7 @@ def changed(flow: Flow, **parts: Any) -> Flow:
 @pytest.mark.parametrize(
     "change, why",
     [
-        (lambda f: replace(f, body=Part((), f.body.results)), "read before it is made"),
+        (lambda f: replace(f, body=FlowBlock((), f.body.results)), "read before it is made"),
         (lambda f: replace(f, body=replace(f.body, results=())), "not of the size"),
         (lambda f: replace(f, body=replace(f.body, results=(999,))), "before it is made"),
         (lambda f: changed(f, made=f.body.statements[-1].carried), "made twice"),
@@ -432,4 +432,4 @@ def test_what_loops_carry_is_not_copied():
     buffers = Buffers(flow)
     large = {id(buffers.of[n]) for n, v in enumerate(flow.values) if v.shape == (1, 4, 50)}
     assert len(large) == 2  # what is given, and what is made
-    assert [s for s in statements_in(flow.body) if isinstance(s, Run)]
+    assert [s for s in statements_in(flow.body) if isinstance(s, KernelRun)]

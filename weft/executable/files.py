@@ -15,7 +15,7 @@ from weft.executable.signature import Signature
 from weft.executable.verify import verify_tiled
 from weft.ir.module import walk
 from weft.ir.write import node_text
-from weft.kernels.flow import Flow
+from weft.kernels.flow import ControlFlow
 from weft.kernels.group import Launch as Kernel
 from weft.kernels.kernel import Kernel as Loops
 from weft.ops.custom_calls.callbacks import calls_python
@@ -42,7 +42,7 @@ def features(made: Executable) -> tuple[str, ...]:
     launched = [item.kernel for item in items if isinstance(item, Launch)]
     found = {
         "asynchronous": any(isinstance(item, Start) for item in items),
-        "flows": any(isinstance(kernel, Flow) for kernel in launched),
+        "flows": any(isinstance(kernel, ControlFlow) for kernel in launched),
     }
     return tuple([name for name, used in found.items() if used])
 

@@ -16,11 +16,11 @@ from weft.kernels.kernel import Kernel, Operand
 from weft.kernels.single_node import SingleNode
 
 PlainKernel: TypeAlias = Kernel | SingleNode | Attention
-Way: TypeAlias = Literal["if", "case"]
+BranchKind: TypeAlias = Literal["if", "case"]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class KernelRun:
     """A kernel on values, one for each of its operands."""
 
     kernel: PlainKernel
@@ -40,7 +40,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FlowBlock:
     """Statements that run one after another, and the values that they end with."""
 
     statements: tuple[Statement, ...]
@@ -48,7 +48,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class FlowLoop:
     """A loop: as long as the first element of the test's result is not 0, the body runs.
 
     `carried` are the values when a round begins, at first those that are `given`, then the results
@@ -57,40 +57,40 @@ class Repeat:
 
     given: tuple[int, ...]
     carried: tuple[int, ...]
-    test: Part
-    body: Part
+    test: FlowBlock
+    body: FlowBlock
     made: tuple[int, ...]
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[FlowBlock, ...]:
         """The test and the body."""
         return (self.test, self.body)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FlowBranch:
     """A branch: the first of two parts if a value is not 0, or the part of a number.
 
     The last part is for numbers that none has.
     """
 
-    way: Way
+    way: BranchKind
     chooser: int
-    parts: tuple[Part, ...]
+    parts: tuple[FlowBlock, ...]
     made: tuple[int, ...]
 
 
-Statement: TypeAlias = Run | Repeat | Choice
+Statement: TypeAlias = KernelRun | FlowLoop | FlowBranch
 
 
 @dataclass(frozen=True, eq=False)
-class Flow:
+class ControlFlow:
     """One launch of control flow; the results of its body are what its output operands get."""
 
     name: str
     operands: tuple[Operand, ...]
     inner: tuple[Operand, ...]  # the values that statements make
-    body: Part
+    body: FlowBlock
     excess_precision: bool = True  # of the kernels inside
     # The sizes of leading dims: every device along them goes through the body on its own pieces.
     devices: tuple[int, ...] = ()
@@ -106,7 +106,9 @@ class Flow:
         return hash(self._identity)
 
     def __eq__(self, other: object) -> bool:
-        return self._identity == other._identity if isinstance(other, Flow) else NotImplemented
+        return (
+            self._identity == other._identity if isinstance(other, ControlFlow) else NotImplemented
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -126,14 +128,14 @@ class Flow:
     @cached_property
     def kernels(self) -> tuple[PlainKernel, ...]:
         """The kernels inside, each once."""
-        runs = [s for s in statements_in(self.body) if isinstance(s, Run)]
+        runs = [s for s in statements_in(self.body) if isinstance(s, KernelRun)]
         return tuple(dict.fromkeys([run.kernel for run in runs]))
 
 
-def statements_in(part: Part) -> Iterator[Statement]:
+def statements_in(part: FlowBlock) -> Iterator[Statement]:
     """Every statement, inner ones after what encloses them."""
     for statement in part.statements:
         yield statement
-        if not isinstance(statement, Run):
+        if not isinstance(statement, KernelRun):
             for inner in statement.parts:
                 yield from statements_in(inner)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from weft.kernels.flow import Choice, Flow, Part, Repeat, Run
+from weft.kernels.flow import ControlFlow, FlowBlock, FlowBranch, FlowLoop, KernelRun
 from weft.kernels.in_place import overwritten
 
 
@@ -36,7 +36,7 @@ class Buffer:
 class Buffers:
     """The buffers of a flow's values."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: ControlFlow) -> None:
         self.flow = flow
         self.lives = Lives(flow)
         self.of: list[Buffer] = [self._alone(n) for n in range(len(flow.values))]
@@ -65,12 +65,12 @@ class Buffers:
 
     # Values that are one without a copy
 
-    def _join_handed(self, part: Part) -> None:
+    def _join_handed(self, part: FlowBlock) -> None:
         """What a loop hands on unchanged stays where it is."""
         for statement in part.statements:
-            if isinstance(statement, Run):
+            if isinstance(statement, KernelRun):
                 continue
-            if isinstance(statement, Repeat):
+            if isinstance(statement, FlowLoop):
                 for n, carried in enumerate(statement.carried):
                     if statement.body.results[n] == carried:
                         self._unite(self.of[statement.given[n]], self.of[carried])
@@ -80,9 +80,9 @@ class Buffers:
 
     # Values that are copied where they are not one
 
-    def _join_moves(self, part: Part) -> None:
+    def _join_moves(self, part: FlowBlock) -> None:
         for statement in part.statements:
-            if isinstance(statement, Run):
+            if isinstance(statement, KernelRun):
                 continue
             for inner in statement.parts:
                 self._join_moves(inner)
@@ -97,7 +97,7 @@ class Buffers:
         if not any(_meet(a, b) for a in one.lives for b in other.lives):
             self._unite(one, other)
 
-    def _join_in_place(self, run: Run, when: int) -> None:
+    def _join_in_place(self, run: KernelRun, when: int) -> None:
         """Let what a kernel makes lie where an operand lay that is read no more."""
         for given, made in overwritten(run.kernel):
             one, other = self.of[run.values[given]], self.of[run.values[made]]
@@ -131,9 +131,9 @@ class Buffers:
             self.of[value] = one
 
 
-def moves_of(statement: Repeat | Choice) -> Iterator[tuple[int, int]]:
+def moves_of(statement: FlowLoop | FlowBranch) -> Iterator[tuple[int, int]]:
     """What becomes what in a loop or a branch."""
-    if isinstance(statement, Choice):
+    if isinstance(statement, FlowBranch):
         for part in statement.parts:
             yield from zip(part.results, statement.made, strict=True)
         return
@@ -159,8 +159,8 @@ class Lives:
     branches hand on is there right after that.
     """
 
-    def __init__(self, flow: Flow) -> None:
-        self.runs: dict[int, Run] = {}  # by when they run
+    def __init__(self, flow: ControlFlow) -> None:
+        self.runs: dict[int, KernelRun] = {}  # by when they run
         self.spans: dict[int, tuple[int, int]] = {}  # when loops begin and end, by their identity
         self._begin: dict[int, int] = {}
         self._inside: dict[int, tuple[int, ...]] = {}  # the loops that a value is made in
@@ -184,21 +184,21 @@ class Lives:
     def _read(self, values: Iterable[int], when: int, loops: tuple[int, ...]) -> None:
         self._reads += [(value, when, loops) for value in values]
 
-    def _part(self, part: Part, now: int, loops: tuple[int, ...]) -> int:
+    def _part(self, part: FlowBlock, now: int, loops: tuple[int, ...]) -> int:
         for statement in part.statements:
             match statement:
-                case Run():
+                case KernelRun():
                     self.runs[now] = statement
                     self._read(statement.read, now, loops)
                     self._make(statement.made, now, loops)
-                case Repeat():
+                case FlowLoop():
                     now = self._repeat(statement, now, loops)
-                case Choice():
+                case FlowBranch():
                     now = self._choice(statement, now, loops)
             now += 2
         return now
 
-    def _repeat(self, loop: Repeat, begin: int, loops: tuple[int, ...]) -> int:
+    def _repeat(self, loop: FlowLoop, begin: int, loops: tuple[int, ...]) -> int:
         number = len(self._loops)
         self._loops.append((begin, begin))
         inner = (*loops, number)
@@ -213,7 +213,7 @@ class Lives:
         self._loops[number] = self.spans[id(loop)] = (begin, end)
         return end
 
-    def _choice(self, choice: Choice, now: int, loops: tuple[int, ...]) -> int:
+    def _choice(self, choice: FlowBranch, now: int, loops: tuple[int, ...]) -> int:
         self._read((choice.chooser,), now, loops)
         for part in choice.parts:
             now = self._part(part, now + 2, loops)

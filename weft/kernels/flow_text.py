@@ -23,7 +23,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, cast
 
-from weft.kernels.flow import Choice, Flow, Part, PlainKernel, Repeat, Run, Statement
+from weft.kernels.flow import (
+    ControlFlow,
+    FlowBlock,
+    FlowBranch,
+    FlowLoop,
+    KernelRun,
+    PlainKernel,
+    Statement,
+)
 from weft.kernels.kernel import Operand
 from weft.kernels.tokens import Line, wrong
 
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
 _DEEPEST = 200  # loops and branches inside of each other
 
 
-def flow_lines(flow: Flow, kernel_text: Callable[[PlainKernel], str]) -> Iterator[str]:
+def flow_lines(flow: ControlFlow, kernel_text: Callable[[PlainKernel], str]) -> Iterator[str]:
     """What stands below the first line of a flow."""
     names = _names(flow.operands)
     first = len(names)
@@ -47,22 +55,22 @@ def flow_lines(flow: Flow, kernel_text: Callable[[PlainKernel], str]) -> Iterato
     def listed(values: Sequence[int]) -> str:
         return ", ".join([names[value] for value in values])
 
-    def part(part: Part, indent: str) -> Iterator[str]:
+    def part(part: FlowBlock, indent: str) -> Iterator[str]:
         for statement in part.statements:
             yield from [indent + line for line in lines(statement)]
         yield f"{indent}yield {listed(part.results)}".rstrip()
 
     def lines(statement: Statement) -> Iterator[str]:
         match statement:
-            case Run(kernel=kernel, values=values):
+            case KernelRun(kernel=kernel, values=values):
                 yield f"run {numbers[kernel]} {kernel.name}({listed(values)})"
-            case Repeat():
+            case FlowLoop():
                 flows = f"{listed(statement.carried)} from {listed(statement.given)}"
                 yield f"loop {flows} to {listed(statement.made)}"
                 for word, inner in zip(("test", "body"), statement.parts, strict=True):
                     yield f"  {word}"
                     yield from part(inner, "    ")
-            case Choice(way=way, chooser=chooser):
+            case FlowBranch(way=way, chooser=chooser):
                 yield f"branch {way} {names[chooser]} to {listed(statement.made)}".rstrip()
                 for inner in statement.parts:
                     yield "  part"
@@ -79,14 +87,14 @@ def read_flow(
     excess: bool,
     lines: Sequence[str],
     parse: Callable[[str], Launch],
-) -> Flow:
+) -> ControlFlow:
     """The flow whose lines these are, beginning with that of what its statements make."""
     body = [n for n, line in enumerate(lines) if line.startswith("  kernel ")]
     ends = [*body[1:], len(lines)]
     kernels: list[PlainKernel] = []
     for begin, end in zip(body, ends, strict=True):
         inner = parse("\n".join([line[2:] for line in lines[begin:end]]))
-        if isinstance(inner, Flow):
+        if isinstance(inner, ControlFlow):
             raise wrong("a flow has no flows inside")
         kernels.append(inner)
     own = lines[: body[0]] if body else lines
@@ -103,7 +111,7 @@ class _FlowReader:
         self.number = 0
         self.depth = 0
 
-    def flow(self, name: str, excess: bool) -> Flow:
+    def flow(self, name: str, excess: bool) -> ControlFlow:
         line = self.next()
         devices: tuple[int, ...] = ()
         if line.taken("each"):
@@ -122,7 +130,7 @@ class _FlowReader:
         body = self.part()
         if self.number < len(self.lines):
             raise wrong("a flow ends with what it yields")
-        return Flow(name, self.operands, tuple(self.inner), body, excess, devices)
+        return ControlFlow(name, self.operands, tuple(self.inner), body, excess, devices)
 
     def next(self) -> Line:
         """The next line."""
@@ -149,7 +157,7 @@ class _FlowReader:
             line.taken(",")
         return tuple(found)
 
-    def part(self) -> Part:
+    def part(self) -> FlowBlock:
         self.depth += 1
         if self.depth > _DEEPEST:
             raise wrong("loops and branches are nested too deeply")
@@ -161,7 +169,7 @@ class _FlowReader:
                 results = self.all(line)
                 line.finish()
                 self.depth -= 1
-                return Part(tuple(statements), results)
+                return FlowBlock(tuple(statements), results)
             statements.append(self.statement(word, line))
 
     def statement(self, word: str, line: Line) -> Statement:
@@ -176,7 +184,7 @@ class _FlowReader:
                 made = self.all(line)
                 line.finish()
                 test, body = self.titled("test"), self.titled("body")
-                return Repeat(given, carried, test, body, made)
+                return FlowLoop(given, carried, test, body, made)
             case "branch":
                 way = line.name()
                 if way not in ("if", "case"):
@@ -185,13 +193,13 @@ class _FlowReader:
                 line.expect("to")
                 made = self.all(line)
                 line.finish()
-                parts: list[Part] = []
+                parts: list[FlowBlock] = []
                 while self.begins("part"):
                     parts.append(self.titled("part"))
-                return Choice(cast("Literal['if', 'case']", way), chooser, tuple(parts), made)
+                return FlowBranch(cast("Literal['if', 'case']", way), chooser, tuple(parts), made)
         raise wrong(f"there is no statement {word!r}")
 
-    def run(self, line: Line) -> Run:
+    def run(self, line: Line) -> KernelRun:
         number = line.integer()
         if not 0 <= number < len(self.kernels):
             raise wrong(f"there is no kernel {number}")
@@ -202,9 +210,9 @@ class _FlowReader:
         values = self.all(line)
         line.expect(")")
         line.finish()
-        return Run(kernel, values)
+        return KernelRun(kernel, values)
 
-    def titled(self, word: str) -> Part:
+    def titled(self, word: str) -> FlowBlock:
         line = self.next()
         line.expect(word)
         line.finish()

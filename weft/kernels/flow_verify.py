@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.ir.types import BOOL
-from weft.kernels.flow import Choice, Flow, Part, Repeat, Run, Statement
+from weft.kernels.flow import ControlFlow, FlowBlock, FlowBranch, FlowLoop, KernelRun, Statement
 from weft.kernels.kernel import Operand
 
 Require = Callable[[object, str], None]
 MOST_VALUES = 1 << 14
 
 
-def verify_flow(flow: Flow, require: Require) -> None:
+def verify_flow(flow: ControlFlow, require: Require) -> None:
     """Refuse a flow that is not one; the kernels inside are verified by themselves."""
     _Flow(flow, require).run()
 
 
 class _Flow:
-    def __init__(self, flow: Flow, require: Require) -> None:
+    def __init__(self, flow: ControlFlow, require: Require) -> None:
         self.flow, self.require = flow, require
         self.sizes = [operand.nbytes for operand in flow.values]
         self.made: set[int] = set()  # anywhere: a value is made once
@@ -39,7 +39,7 @@ class _Flow:
         self.part(flow.body, known)
         self.alike(flow.body.results, flow.outputs, "what it gives")
 
-    def part(self, part: Part, known: set[int]) -> None:
+    def part(self, part: FlowBlock, known: set[int]) -> None:
         """A part that begins with values that are there; they stay as they are."""
         known = {*known}
         for statement in part.statements:
@@ -48,14 +48,14 @@ class _Flow:
 
     def statement(self, statement: Statement, known: set[int]) -> None:
         match statement:
-            case Run():
+            case KernelRun():
                 self.kernel(statement, known)
-            case Repeat():
+            case FlowLoop():
                 self.loop(statement, known)
-            case Choice():
+            case FlowBranch():
                 self.branch(statement, known)
 
-    def kernel(self, run: Run, known: set[int]) -> None:
+    def kernel(self, run: KernelRun, known: set[int]) -> None:
         name, operands = run.kernel.name, run.kernel.operands
         self.require(len(run.values) == len(operands), f"{name} has other operands")
         self.in_range(run.values)
@@ -65,7 +65,7 @@ class _Flow:
         self.read(run.read, known)
         self.make(run.made, known)
 
-    def loop(self, loop: Repeat, known: set[int]) -> None:
+    def loop(self, loop: FlowLoop, known: set[int]) -> None:
         self.read(loop.given, known)
         self.alike(loop.given, loop.carried, "what a loop is given")
         self.alike(loop.carried, loop.made, "what a loop gives")
@@ -79,7 +79,7 @@ class _Flow:
         self.require(verdict.dtype is BOOL and verdict.size, "a test gives true or false")
         self.make(loop.made, known)
 
-    def branch(self, choice: Choice, known: set[int]) -> None:
+    def branch(self, choice: FlowBranch, known: set[int]) -> None:
         self.read((choice.chooser,), known)
         chooser = self.flow.values[choice.chooser]
         self.require(chooser.size, "a branch is chosen by a value")
@@ -110,7 +110,7 @@ class _Flow:
         self.require(same, f"{what} is not of the size that is expected")
 
 
-def _chooses(choice: Choice, chooser: Operand) -> bool:
+def _chooses(choice: FlowBranch, chooser: Operand) -> bool:
     if choice.way == "if":
         return chooser.dtype is BOOL and len(choice.parts) == 2
     return chooser.dtype.is_integer and bool(choice.parts)

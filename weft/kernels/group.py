@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from weft.ir.module import Node, Value
 from weft.kernels.attention import Attention
-from weft.kernels.flow import Flow
+from weft.kernels.flow import ControlFlow
 from weft.kernels.kernel import Kernel
 from weft.kernels.single_node import SingleNode
 
-Launch: TypeAlias = Kernel | SingleNode | Attention | Flow
+Launch: TypeAlias = Kernel | SingleNode | Attention | ControlFlow
 
 
 @dataclass(frozen=True, slots=True)

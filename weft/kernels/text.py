@@ -23,7 +23,7 @@ from weft.ir.op import Op, infer
 from weft.ir.rule import Combine
 from weft.ir.types import DType, TensorType
 from weft.kernels.attention import Access, Attention
-from weft.kernels.flow import Flow
+from weft.kernels.flow import ControlFlow
 from weft.kernels.flow_text import flow_lines
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
@@ -73,7 +73,7 @@ def kernel_text(kernel: Launch) -> str:
     strict = not (isinstance(kernel, Attention) or kernel.excess_precision)
     lines = [f"kernel {kernel.name}({operands}){' rounded' if strict else ''}"]
     match kernel:
-        case Flow():
+        case ControlFlow():
             lines[0] += f" steps {kernel.arithmetic}"
             lines += flow_lines(kernel, kernel_text)
         case SingleNode():

@@ -18,7 +18,7 @@ from weft.ir.module import Region, Value
 from weft.ir.read import check_types
 from weft.ir.types import BOOL, DType, TensorType
 from weft.kernels.attention import Access, Attention
-from weft.kernels.flow import Flow
+from weft.kernels.flow import ControlFlow
 from weft.kernels.flow_verify import verify_flow
 from weft.kernels.group import Launch
 from weft.kernels.interpret import held as held_in
@@ -88,7 +88,7 @@ def _verify(kernel: Launch) -> None:
             _verify_single_node(kernel)
         case Attention():
             _verify_attention(kernel)
-        case Flow():
+        case ControlFlow():
             for inner in kernel.kernels:
                 _verify(inner)
             verify_flow(kernel, _require)

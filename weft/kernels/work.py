@@ -11,7 +11,7 @@ from weft.ir.op import Op
 from weft.ir.types import DType, TensorType
 from weft.ir.work import Work
 from weft.kernels.attention import Attention
-from weft.kernels.flow import Flow, Part, Repeat, Run
+from weft.kernels.flow import ControlFlow, FlowBlock, FlowLoop, KernelRun
 from weft.kernels.group import Launch
 from weft.kernels.kernel import (
     Apply,
@@ -42,7 +42,7 @@ def work_of(kernel: Launch) -> Work:
         return _single_node_work(kernel)
     if isinstance(kernel, Attention):
         return _attention_work(kernel)
-    if isinstance(kernel, Flow):
+    if isinstance(kernel, ControlFlow):
         return Work(flops=kernel.arithmetic, bytes=sum(o.nbytes for o in kernel.operands))
     total = Work(bytes=bytes_moved(kernel))
     for n in range(len(kernel.steps)):
@@ -84,29 +84,29 @@ def _attention_work(kernel: Attention) -> Work:
     return Work(kernel.flops + 4 * kernel.points, kernel.points, moved)
 
 
-def _flow_work(part: Part, known: Mapping[int, int]) -> Work:
+def _flow_work(part: FlowBlock, known: Mapping[int, int]) -> Work:
     """The work of all statements, of loops in all rounds, of branches in all parts."""
     total = Work()
     for statement in part.statements:
-        if isinstance(statement, Run):
+        if isinstance(statement, KernelRun):
             total += work_of(statement.kernel)
             continue
-        trips = rounds_of(statement, known) if isinstance(statement, Repeat) else 1
+        trips = rounds_of(statement, known) if isinstance(statement, FlowLoop) else 1
         for inner in statement.parts:
             total += _flow_work(inner, known).times(trips)
     return total
 
 
-def flow_steps(flow: Flow, known: Mapping[int, int]) -> int:
+def flow_steps(flow: ControlFlow, known: Mapping[int, int]) -> int:
     """About how many operations a flow takes, given the integers that some values hold."""
     work = _flow_work(flow.body, known).times(math.prod(flow.devices))
     return work.flops + work.bytes // 8 + _CALL * work.transcendentals
 
 
-def rounds_of(loop: Repeat, known: Mapping[int, int]) -> int:
+def rounds_of(loop: FlowLoop, known: Mapping[int, int]) -> int:
     """How often a loop runs at most, if it counts up to a number; else a guess."""
     for statement in loop.test.statements:
-        if isinstance(statement, Run) and isinstance(kernel := statement.kernel, Kernel):
+        if isinstance(statement, KernelRun) and isinstance(kernel := statement.kernel, Kernel):
             fills = [step for step in kernel.steps if isinstance(step, Fill)]
             limits = [int(f.value.real) for f in fills if f.dtype.is_integer]
             limit = max([*limits, *[known.get(value, 0) for value in statement.read]], default=0)
@@ -129,7 +129,7 @@ def product_flops(kernel: Launch) -> Mapping[DType, int]:
     found: dict[DType, int] = {}
     if isinstance(kernel, Attention):
         return {kernel.operands[kernel.q.operand].dtype: kernel.flops}
-    if isinstance(kernel, SingleNode | Flow):
+    if isinstance(kernel, SingleNode | ControlFlow):
         return found
     for step in kernel.steps:
         if isinstance(step, Contract):

@@ -28,7 +28,7 @@ from weft.ir.purity import called
 from weft.ir.reading import captured
 from weft.ops.control import While
 from weft.ops.distributed.local import AllSlice, AxisIndex
-from weft.tile.flows import Known, flow_of, launch_of
+from weft.tile.flows import KnownScalars, flow_of, launch_of
 from weft.tile.scope import Scope
 from weft.tile.uniform import branch, loop
 
@@ -61,7 +61,7 @@ def each_device(lowering: Lowering, site: Site, scope: Scope) -> Launch | None:
     else:
         item = branch(lowering, alone, inner)
     constants = {slot: lowering.constants.get(whole) for slot, whole in wholes.items()}
-    found = flow_of(item, lowering.stacks, Known(Block((item,), ()), constants), target)
+    found = flow_of(item, lowering.stacks, KnownScalars(Block((item,), ()), constants), target)
     if found is None:
         return None
     flow, pieces = found

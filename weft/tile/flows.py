@@ -27,7 +27,7 @@ from weft.executable.items import (
     blocks_of,
 )
 from weft.ir.types import TensorType
-from weft.kernels.flow import Choice, Flow, Part, Repeat, Run, Statement
+from weft.kernels.flow import ControlFlow, FlowBlock, FlowBranch, FlowLoop, KernelRun, Statement
 from weft.kernels.flow_buffers import Buffers
 from weft.kernels.group import Group
 from weft.kernels.kernel import (
@@ -49,17 +49,17 @@ from weft.target import Target
 SMALL = 1 << 18  # operations or bytes of a kernel that one thread runs as soon as several would
 MOST_BYTES = 1 << 18  # of a flow's own buffers: they are in a thread's scratch, not in the plan
 COPIED = 1 << 14  # bytes of a view that are copied sooner than Python would show it
-Stacks = Sequence[Stack | None]
-Constants = Mapping[Slot, object]
+StackList = Sequence[Stack | None]
+KnownConstants = Mapping[Slot, object]
 
 
-def with_flows(block: Block, stacks: Stacks, constants: Constants, target: Target) -> Block:
+def with_flows(block: Block, stacks: StackList, constants: KnownConstants, target: Target) -> Block:
     """The same block with flows in place of control flow, as far as the target takes them.
 
     Where nothing but launches is left then, small views are copied by launches, too: the whole
     block is one native call.
     """
-    known = Known(block, constants)
+    known = KnownScalars(block, constants)
     made = _with_flows(block, stacks, known, target)
     views = [i for i in made.items if isinstance(i, Host) and _is_small_view(i, stacks)]
     launches = [item for item in made.items if isinstance(item, Launch)]
@@ -69,14 +69,14 @@ def with_flows(block: Block, stacks: Stacks, constants: Constants, target: Targe
     return Block(tuple(items), made.results)
 
 
-def _with_flows(block: Block, stacks: Stacks, known: Known, target: Target) -> Block:
+def _with_flows(block: Block, stacks: StackList, known: KnownScalars, target: Target) -> Block:
     items = [_item(item, stacks, known, target) for item in block.items]
     return Block(tuple(items), block.results)
 
 
 def flow_of(
-    item: Loop | Branch, stacks: Stacks, known: Known, target: Target
-) -> tuple[Flow, Slots] | None:
+    item: Loop | Branch, stacks: StackList, known: KnownScalars, target: Target
+) -> tuple[ControlFlow, Slots] | None:
     """An item as a flow, and the slots that it reads; None if it is none that the target takes."""
     try:
         flow, ins = _Flowing(stacks, known, target).flow(item)
@@ -87,14 +87,14 @@ def flow_of(
     return flow, ins
 
 
-def launch_of(flow: Flow, ins: Slots, outs: Slots, item: Loop | Branch) -> Launch:
+def launch_of(flow: ControlFlow, ins: Slots, outs: Slots, item: Loop | Branch) -> Launch:
     """The launch of a flow in place of an item."""
     node = item.node
     group = None if node is None else Group((node,), flow, (), node.results)
     return Launch(flow, ins, outs, item.loc, group)
 
 
-def _item(item: Item, stacks: Stacks, known: Known, target: Target) -> Item:
+def _item(item: Item, stacks: StackList, known: KnownScalars, target: Target) -> Item:
     if not isinstance(item, Loop | Branch):
         return item
     if (found := flow_of(item, stacks, known, target)) is not None:
@@ -105,10 +105,10 @@ def _item(item: Item, stacks: Stacks, known: Known, target: Target) -> Item:
     return replace(item, test=inner[0], body=inner[1])
 
 
-class Known:
+class KnownScalars:
     """Scalars that are known before the program runs, by slot: loops may count up to them."""
 
-    def __init__(self, block: Block, constants: Constants) -> None:
+    def __init__(self, block: Block, constants: KnownConstants) -> None:
         self.of: dict[Slot, int] = {}
         for slot, value in constants.items():
             if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iu":
@@ -127,13 +127,13 @@ class _Refused(Exception):
 class _Flowing:
     """An item as a flow; slots become values."""
 
-    def __init__(self, stacks: Stacks, known: Known, target: Target) -> None:
+    def __init__(self, stacks: StackList, known: KnownScalars, target: Target) -> None:
         self.stacks, self.known, self.target = stacks, known, target
         self.values: dict[Slot, int] = {}
         self.operands: list[Operand] = []
         self.inner: list[Operand] = []
 
-    def flow(self, item: Loop | Branch) -> tuple[Flow, Slots]:
+    def flow(self, item: Loop | Branch) -> tuple[ControlFlow, Slots]:
         """The flow, and the slots that it reads."""
         ins = tuple(dict.fromkeys(_outside(item)))
         for slot in ins:
@@ -141,12 +141,12 @@ class _Flowing:
             self.operands.append(self.operand(slot))
         self.operands += [replace(self.operand(slot), output=True) for slot in item.outs]
         statements = [*self.item(item)]
-        body = Part(tuple(statements), tuple([self.values[slot] for slot in item.outs]))
+        body = FlowBlock(tuple(statements), tuple([self.values[slot] for slot in item.outs]))
         exact = not self.target.options.excess_precision
         word = "while" if isinstance(item, Loop) else item.way
         facts = (self.operands, self.inner, body)
         name = f"{word}_{hashlib.sha256(repr(facts).encode()).hexdigest()[:8]}"
-        made = Flow(name, tuple(self.operands), tuple(self.inner), body, not exact)
+        made = ControlFlow(name, tuple(self.operands), tuple(self.inner), body, not exact)
         limits = {self.values[s]: n for s, n in self.known.of.items() if s in self.values}
         return replace(made, arithmetic=flow_steps(made, limits)), ins
 
@@ -165,17 +165,17 @@ class _Flowing:
             self.values[slot] = self.new(self.operand(slot))
         return tuple([self.values[slot] for slot in slots])
 
-    def part(self, block: Block) -> Part:
+    def part(self, block: Block) -> FlowBlock:
         """A block."""
         statements = [made for item in block.items for made in self.item(item)]
-        return Part(tuple(statements), tuple([self.values[slot] for slot in block.results]))
+        return FlowBlock(tuple(statements), tuple([self.values[slot] for slot in block.results]))
 
     def item(self, item: Item) -> Iterator[Statement]:
         """The statements of an item."""
         match item:
-            case Launch(kernel=kernel) if not isinstance(kernel, Flow) and is_small(kernel):
+            case Launch(kernel=kernel) if not isinstance(kernel, ControlFlow) and is_small(kernel):
                 self.made(item.outs)
-                yield Run(kernel, tuple([self.values[slot] for slot in item.operands]))
+                yield KernelRun(kernel, tuple([self.values[slot] for slot in item.operands]))
             case Move(how="same"):
                 listed = zip(item.ins, item.outs, strict=True)
                 self.values.update({out: self.values[slot] for slot, out in listed})
@@ -198,8 +198,8 @@ class _Flowing:
         results: list[int] = []
         for value, slot in zip(body.results, loop.carried, strict=True):
             more += self.widened(value, self.operand(slot), results)
-        body = Part((*body.statements, *more), tuple(results))
-        yield Repeat(tuple(given), carried, test, body, self.made(loop.outs))
+        body = FlowBlock((*body.statements, *more), tuple(results))
+        yield FlowLoop(tuple(given), carried, test, body, self.made(loop.outs))
 
     def branch(self, branch: Branch) -> Iterator[Statement]:
         chooser = self.values[branch.ins[0]]
@@ -210,8 +210,8 @@ class _Flowing:
             results: list[int] = []
             for value, slot in zip(part.results, branch.outs, strict=True):
                 more += self.widened(value, self.operand(slot), results)
-            parts.append(Part((*part.statements, *more), tuple(results)))
-        yield Choice(branch.way, chooser, tuple(parts), self.made(branch.outs))
+            parts.append(FlowBlock((*part.statements, *more), tuple(results)))
+        yield FlowBranch(branch.way, chooser, tuple(parts), self.made(branch.outs))
 
     def widened(self, value: int, wanted: Operand, found: list[int]) -> Iterator[Statement]:
         """A value spelled out along more leading dims, where it has to be."""
@@ -222,7 +222,7 @@ class _Flowing:
             return
         made = self.new(wanted)
         found.append(made)
-        yield Run(_spread(replace(given, output=False), wanted, self.target), (value, made))
+        yield KernelRun(_spread(replace(given, output=False), wanted, self.target), (value, made))
 
 
 def _outside(item: Item) -> Iterator[Slot]:
@@ -242,7 +242,7 @@ def _outside(item: Item) -> Iterator[Slot]:
     return look(item)
 
 
-def is_view(item: Host, stacks: Stacks) -> bool:
+def is_view(item: Host, stacks: StackList) -> bool:
     """Whether a node of the host gives its operand as it lies in memory."""
     if not isinstance(item.node.op, Reshape | BitcastConvert) or len(item.ins) != 1:
         return False
@@ -262,12 +262,12 @@ def is_small(kernel: object) -> bool:
     return work.flops + work.bytes + 16 * work.transcendentals <= SMALL
 
 
-def _is_small_view(item: Host, stacks: Stacks) -> bool:
+def _is_small_view(item: Host, stacks: StackList) -> bool:
     stack = stacks[item.outs[0]] if item.outs else None
     return is_view(item, stacks) and stack is not None and 0 < stack.nbytes <= COPIED
 
 
-def _copied(item: Host, stacks: Stacks, target: Target) -> Launch:
+def _copied(item: Host, stacks: StackList, target: Target) -> Launch:
     """The launch that copies what a view would show."""
     given, made = (_operand(stacks[slot]) for slot in (item.ins[0], item.outs[0]))
     steps: list[Step] = [Load(0, Affine((1,)), given.dtype)]

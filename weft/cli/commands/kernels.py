@@ -23,7 +23,7 @@ from weft.errors import WeftError
 from weft.ir.module import Node
 from weft.ir.work import Work
 from weft.kernels.attention import Attention
-from weft.kernels.flow import Flow
+from weft.kernels.flow import ControlFlow
 from weft.kernels.group import Launch
 from weft.kernels.single_node import SingleNode
 from weft.kernels.text import kernel_text
@@ -209,7 +209,7 @@ def loops(kernel: Launch) -> str:
     match kernel:
         case Attention(outer=outer, queries=queries, keys=keys, depth=depth):
             return "x".join(map(str, (*outer, queries, keys))) + f" over {depth}"
-        case Flow():
+        case ControlFlow():
             return f"{len(kernel.kernels)} kernels"
         case SingleNode():
             return "x".join(map(str, kernel.outputs[0].shape)) or "1"

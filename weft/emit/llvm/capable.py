@@ -10,7 +10,7 @@ from weft.emit.llvm.table import TABLE
 from weft.ir.op import Op
 from weft.ir.types import F32, DType
 from weft.kernels.attention import Attention
-from weft.kernels.flow import Flow
+from weft.kernels.flow import ControlFlow
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Apply, Kernel, Pick, Reduce, Step, Store, held_in, is_rounded
 from weft.kernels.single_node import SingleNode
@@ -44,7 +44,7 @@ def _can(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | Non
 
 def takes(kernel: Launch) -> str | None:
     """Why a whole kernel cannot be emitted, or None if it can."""
-    if isinstance(kernel, Flow):
+    if isinstance(kernel, ControlFlow):
         return next((why for inner in kernel.kernels if (why := takes(inner))), None)
     if isinstance(kernel, SingleNode):
         return refuses_single_node(kernel)

@@ -18,7 +18,7 @@ from weft.emit.llvm.jit.processor import Processor, host
 from weft.emit.llvm.single.emit import emit_single_node
 from weft.errors import WeftError
 from weft.kernels.attention import Attention
-from weft.kernels.flow import Flow
+from weft.kernels.flow import ControlFlow
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel
 from weft.kernels.single_node import SingleNode
@@ -84,7 +84,7 @@ def _make_room(characters: int) -> None:
 
 def _is_brief(kernel: Launch) -> bool:
     """Whether a kernel is so short-running that unoptimized code will do."""
-    if isinstance(kernel, Flow):
+    if isinstance(kernel, ControlFlow):
         return False
     points = math.prod([f.size for f in kernel.factors]) if isinstance(kernel, Kernel) else 0
     return points <= FEW_POINTS and sum([o.nbytes for o in kernel.operands]) <= FEW_BYTES
@@ -99,5 +99,5 @@ def emitted_for(kernel: Launch, processor: Processor) -> Emitted:
             return emit_single_node(kernel)
         case Attention():
             return emit_attention(kernel, processor)
-        case Flow():
+        case ControlFlow():
             return emit_flow(kernel, lambda inner: emitted_for(inner, processor))

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.flow.inlined import Inlined
-from weft.emit.llvm.flow.moves import Exchange, Move, exchanges, in_sequence
+from weft.emit.llvm.flow.moves import BufferExchange, BufferMove, exchanges, in_sequence
 from weft.emit.llvm.flow.ticks import Ticks, round_work
 from weft.emit.llvm.writer.code import Writer
-from weft.kernels.flow import Choice, Flow, Part, Repeat, Run
+from weft.kernels.flow import ControlFlow, FlowBlock, FlowBranch, FlowLoop, KernelRun
 from weft.kernels.flow_buffers import Buffer, Buffers
 from weft.kernels.kernel import Operand
 
@@ -24,13 +24,13 @@ ON_STACK, STACK = 1 << 11, 1 << 15  # bytes of a buffer, and of all of them
 ALIGNED = 64
 
 
-def emit_flow(flow: Flow, emit: Callable[..., Emitted]) -> Emitted:
+def emit_flow(flow: ControlFlow, emit: Callable[..., Emitted]) -> Emitted:
     """A flow as LLVM text; `emit` gives the text of the kernels inside."""
     return _Flow(flow, emit).emitted()
 
 
 class _Flow:
-    def __init__(self, flow: Flow, emit: Callable[..., Emitted]) -> None:
+    def __init__(self, flow: ControlFlow, emit: Callable[..., Emitted]) -> None:
         one = f"{flow.name}_one" if flow.devices else flow.name
         self.flow, self.code = flow, Writer(one, PARAMS, internal=bool(flow.devices))
         self.inlined = Inlined([(kernel, emit(kernel)) for kernel in flow.kernels])
@@ -81,7 +81,7 @@ class _Flow:
                 buffer.operand = None
         return set().union(*found)
 
-    def _back(self, loop: Repeat) -> tuple[list[Move], list[Exchange]]:
+    def _back(self, loop: FlowLoop) -> tuple[list[BufferMove], list[BufferExchange]]:
         """The copies and the exchanges at the end of a round."""
         of = self.buffers.of
         pairs = zip(loop.body.results, loop.carried, strict=True)
@@ -148,17 +148,17 @@ class _Flow:
 
     # Statements
 
-    def part(self, part: Part) -> None:
+    def part(self, part: FlowBlock) -> None:
         for statement in part.statements:
             match statement:
-                case Run():
+                case KernelRun():
                     self.run(statement)
-                case Repeat():
+                case FlowLoop():
                     self.repeat(statement)
-                case Choice():
+                case FlowBranch():
                     self.choice(statement)
 
-    def run(self, run: Run) -> None:
+    def run(self, run: KernelRun) -> None:
         """Call a kernel on a table of pointers."""
         code, called = self.code, self.inlined.of[run.kernel]
         if not called.phases:
@@ -189,7 +189,7 @@ class _Flow:
         aligned = -(-after // ALIGNED) * ALIGNED
         return lambda: self.code.let(f"getelementptr i8, ptr %inner, i64 {aligned}")
 
-    def repeat(self, loop: Repeat) -> None:
+    def repeat(self, loop: FlowLoop) -> None:
         code = self.code
         of = self.buffers.of
         self.moves([(of[a], of[b]) for a, b in zip(loop.given, loop.carried, strict=True)])
@@ -212,7 +212,7 @@ class _Flow:
         code.start(done)
         self.moves([(of[a], of[b]) for a, b in zip(loop.carried, loop.made, strict=True)])
 
-    def choice(self, choice: Choice) -> None:
+    def choice(self, choice: FlowBranch) -> None:
         code, of = self.code, self.buffers.of
         labels = [code.fresh("part") for _ in choice.parts]
         after = code.fresh("after")
@@ -225,7 +225,7 @@ class _Flow:
             code.do(f"br label %{after}")
         code.start(after)
 
-    def _dispatch(self, choice: Choice, operand: Operand, labels: Sequence[str]) -> None:
+    def _dispatch(self, choice: FlowBranch, operand: Operand, labels: Sequence[str]) -> None:
         code = self.code
         type = f"i{8 * operand.dtype.numpy.itemsize}"
         chosen = code.let(f"load {type}, ptr {self.at(choice.chooser)}, align 1")
@@ -238,7 +238,7 @@ class _Flow:
 
     # Moves
 
-    def moves(self, moves: Sequence[Move]) -> None:
+    def moves(self, moves: Sequence[BufferMove]) -> None:
         """Copy buffers to others, all at once."""
         aside = ""
         for source, target in in_sequence(moves):
@@ -257,14 +257,14 @@ class _Flow:
             given = f"ptr align 1 {to}, ptr align 1 {source}, i64 {nbytes}, i1 false"
             self.code.do(f"call void @llvm.memcpy.p0.p0.i64({given})")
 
-    def exchange(self, exchange: Exchange) -> None:
+    def exchange(self, exchange: BufferExchange) -> None:
         """Let buffers change places: each becomes what the next one was, the last the first."""
         held = [self.at_buffer(buffer) for buffer in exchange]
         for buffer, pointer in zip(exchange, [*held[1:], held[0]], strict=True):
             self.code.do(f"store ptr {pointer}, ptr {self.places[buffer]}, align 8")
 
 
-def _each(flow: Flow, one: str) -> Writer:
+def _each(flow: ControlFlow, one: str) -> Writer:
     """The function that runs another one for devices, each on its pieces of the operands."""
     code = Writer(flow.name, PARAMS)
     table = code.let(f"alloca [{len(flow.operands)} x ptr], align 16")
@@ -288,15 +288,15 @@ def _each(flow: Flow, one: str) -> Writer:
     return code
 
 
-def _loops(part: Part) -> list[Repeat]:
-    found: list[Repeat] = []
+def _loops(part: FlowBlock) -> list[FlowLoop]:
+    found: list[FlowLoop] = []
     for statement in part.statements:
-        if isinstance(statement, Repeat):
+        if isinstance(statement, FlowLoop):
             found.append(statement)
-        if not isinstance(statement, Run):
+        if not isinstance(statement, KernelRun):
             found += [loop for inner in statement.parts for loop in _loops(inner)]
     return found
 
 
-def _has_loop(part: Part) -> bool:
+def _has_loop(part: FlowBlock) -> bool:
     return bool(_loops(part))

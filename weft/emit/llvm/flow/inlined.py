@@ -17,7 +17,7 @@ ALIGNED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class InlinedKernel:
     """A kernel as a flow calls it: its functions with their tasks, and the memory they need."""
 
     phases: tuple[tuple[str, int], ...]
@@ -29,7 +29,7 @@ class Inlined:
     """The functions of kernels under names of their own, and what they declare."""
 
     def __init__(self, kernels: Sequence[tuple[Any, Emitted]]) -> None:
-        self.of: dict[Any, Called] = {}
+        self.of: dict[Any, InlinedKernel] = {}
         self.declared: dict[str, None] = {}
         self.functions: list[str] = []
         self.scratch = 0
@@ -40,7 +40,7 @@ class Inlined:
             room -= len(made.text) if inline else 0
             self._add(_renamed(made.text, names), inline)
             phases = tuple([(names[p.function], p.tasks) for p in made.phases if p.tasks])
-            self.of[kernel] = Called(phases, made.scratch, made.shared)
+            self.of[kernel] = InlinedKernel(phases, made.scratch, made.shared)
             self.scratch = max(self.scratch, _aligned(made.scratch) + _aligned(made.shared))
 
     def _add(self, text: str, inline: bool) -> None:

@@ -8,13 +8,17 @@ from typing import TypeAlias
 
 from weft.kernels.flow_buffers import Buffer
 
-Move: TypeAlias = tuple[Buffer, Buffer]  # from, to
-Exchange: TypeAlias = list[Buffer]  # each becomes what the next was, the last what the first was
+BufferMove: TypeAlias = tuple[Buffer, Buffer]  # from, to
+BufferExchange: TypeAlias = list[
+    Buffer
+]  # each becomes what the next was, the last what the first was
 
 FEW = 128  # bytes that are copied rather than that their buffers change places
 
 
-def exchanges(moves: Sequence[Move], span: tuple[int, int]) -> tuple[list[Move], list[Exchange]]:
+def exchanges(
+    moves: Sequence[BufferMove], span: tuple[int, int]
+) -> tuple[list[BufferMove], list[BufferExchange]]:
     """Moves at the end of a loop's round: those that are copies, and what changes places instead.
 
     Buffers may do so if what is in the source is not needed any more.
@@ -43,7 +47,7 @@ def exchanges(moves: Sequence[Move], span: tuple[int, int]) -> tuple[list[Move],
     return copies, list(_chains(turned))
 
 
-def _chains(turned: dict[int, Move]) -> Iterator[Exchange]:
+def _chains(turned: dict[int, BufferMove]) -> Iterator[BufferExchange]:
     """Moves that follow each other, as buffers: each is moved to from the next."""
     read = {id(source) for source, _ in turned.values()}
     starts = [target for at, (_, target) in turned.items() if at not in read]
@@ -62,7 +66,7 @@ def _chains(turned: dict[int, Move]) -> Iterator[Exchange]:
         yield chain
 
 
-def in_sequence(moves: Sequence[Move]) -> Iterator[tuple[Buffer | None, Buffer | None]]:
+def in_sequence(moves: Sequence[BufferMove]) -> Iterator[tuple[Buffer | None, Buffer | None]]:
     """Copies that together do what all moves at once would.
 
     Without a target, the source is kept aside; without a source, what was kept aside is copied.

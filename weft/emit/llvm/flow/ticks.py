@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.emit.llvm.flow.interrupts import GOES_ON
 from weft.emit.llvm.writer.code import Writer
-from weft.kernels.flow import Repeat, Run
+from weft.kernels.flow import FlowLoop, KernelRun
 from weft.kernels.work import work_of
 
 BUDGET = 1 << 17  # about as many nanoseconds pass between two looks at the clock
@@ -40,9 +40,9 @@ class Ticks:
         code.start(on)
 
 
-def round_work(loop: Repeat) -> int:
+def round_work(loop: FlowLoop) -> int:
     """About how many nanoseconds a round takes, without those of inner loops."""
-    kernels = [s.kernel for part in loop.parts for s in part.statements if isinstance(s, Run)]
+    kernels = [s.kernel for part in loop.parts for s in part.statements if isinstance(s, KernelRun)]
     works = [work_of(kernel) for kernel in kernels]
     spent = sum((w.flops + w.bytes) // 8 + w.transcendentals for w in works)
     return min(2 + len(works) + spent, BUDGET)
