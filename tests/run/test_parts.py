@@ -13,12 +13,12 @@ from weft.run.parts import measured_parts, parts_of
 from weft.targets import target_named
 
 LOOP = """
-func.func @main(%x: tensor<64xf32>) -> (tensor<64xf32>, tensor<64xcomplex<f32>>) {
-  %c = stablehlo.complex %x, %x : tensor<64xcomplex<f32>>
-  %f = stablehlo.fft %c, type = FFT, length = [64]
-     : (tensor<64xcomplex<f32>>) -> tensor<64xcomplex<f32>>
+func.func @main(%x: tensor<65536xf32>) -> (tensor<65536xf32>, tensor<65536xcomplex<f32>>) {
+  %c = stablehlo.complex %x, %x : tensor<65536xcomplex<f32>>
+  %f = stablehlo.fft %c, type = FFT, length = [65536]
+     : (tensor<65536xcomplex<f32>>) -> tensor<65536xcomplex<f32>>
   %zero = stablehlo.constant dense<0> : tensor<i32>
-  %i, %y = stablehlo.while(%a = %zero, %b = %x) : tensor<i32>, tensor<64xf32>
+  %i, %y = stablehlo.while(%a = %zero, %b = %x) : tensor<i32>, tensor<65536xf32>
    cond {
     %five = stablehlo.constant dense<5> : tensor<i32>
     %t = stablehlo.compare LT, %a, %five : (tensor<i32>, tensor<i32>) -> tensor<i1>
@@ -26,14 +26,14 @@ func.func @main(%x: tensor<64xf32>) -> (tensor<64xf32>, tensor<64xcomplex<f32>>)
   } do {
     %one = stablehlo.constant dense<1> : tensor<i32>
     %n = stablehlo.add %a, %one : tensor<i32>
-    %s = stablehlo.tanh %b : tensor<64xf32>
-    %z = stablehlo.add %s, %b : tensor<64xf32>
-    stablehlo.return %n, %z : tensor<i32>, tensor<64xf32>
+    %s = stablehlo.tanh %b : tensor<65536xf32>
+    %z = stablehlo.add %s, %b : tensor<65536xf32>
+    stablehlo.return %n, %z : tensor<i32>, tensor<65536xf32>
   }
-  return %y, %f : tensor<64xf32>, tensor<64xcomplex<f32>>
+  return %y, %f : tensor<65536xf32>, tensor<65536xcomplex<f32>>
 }
 """
-GIVEN = [np.linspace(-1, 1, 64, dtype="f")]
+GIVEN = [np.linspace(-1, 1, 65536, dtype="f")]
 
 WANTS_NODES = True  # which only a program has that was compiled here
 

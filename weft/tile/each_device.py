@@ -65,7 +65,7 @@ def each_device(lowering: Lowering, site: Site, scope: Scope) -> Launch | None:
     if found is None:
         return None
     flow, pieces = found
-    ins = tuple([wholes[slot] for slot in pieces])
+    ins = tuple([wholes.get(slot, slot) for slot in pieces])  # constants are as they are
     shapes = [lowering.stacks[slot] for slot in ins]
     made = [outer.shape(mask) for mask in site.made if isinstance(mask, int)]
     if any(stack is None or stack.shape is None for stack in shapes) or not made:
