@@ -44,7 +44,7 @@ def diverges(item: Item) -> bool:
 
 def each_device(lowering: Lowering, site: Site, scope: Scope) -> Launch | None:
     """Control flow as a launch that runs it for each device; None if no flow is made of it."""
-    node, target, outer = site.node, lowering.target, scope.layout
+    node, target, outer = site.node, lowering.target, scope.stack_dims
     if target is None or outer.has_rows or _meets(node, scope.module):
         return None
     lone = replace(outer, absent=tuple(range(len(outer.atoms.sizes))))
@@ -54,7 +54,7 @@ def each_device(lowering: Lowering, site: Site, scope: Scope) -> Launch | None:
         slot = lowering.new(value, 0, inner)
         wholes[slot], inner.slots[value] = scope.slots[value], slot
     nothing = (0,) * len(node.operands)
-    alone = replace(site, layout=lone, given=nothing, made=(0,) * len(node.results), summed=())
+    alone = replace(site, stack_dims=lone, given=nothing, made=(0,) * len(node.results), summed=())
     item: Loop | Branch
     if isinstance(node.op, While):
         item = loop(lowering, alone, inner, nothing)

@@ -181,9 +181,9 @@ class _Flowing:
                 self.values.update({out: self.values[slot] for slot, out in listed})
             case Host() if is_view(item, self.stacks):
                 self.values[item.outs[0]] = self.values[item.ins[0]]
-            case Loop() if not item.layout.has_rows:
+            case Loop() if not item.stack_dims.has_rows:
                 yield from self.loop(item)
-            case Branch() if not item.layout.has_rows:
+            case Branch() if not item.stack_dims.has_rows:
                 yield from self.branch(item)
             case _:
                 raise _Refused
