@@ -1,4 +1,4 @@
-"""Building LLVM text: typed values, fields of records, blocks and branches, atomic instructions."""
+"""Typed LLVM builder: values, fields of records, blocks, calls and atomic instructions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def memory_type(kind: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A value: its type, its name or number, and whether it is a number that fits any width."""
+    """An operand: its type, its text, and whether it is a literal without a fixed width."""
 
     type: Any
     text: str
@@ -59,7 +59,7 @@ NULL = Typed(Pointer, "null")
 
 
 def constant(number: int, kind: Any = int) -> Typed:
-    """A number; of 64 bits, it takes the width of what it meets."""
+    """An integer constant; one of 64 bits adapts to the other operand's width."""
     width = bits(kind)
     if width > 1:
         number = (number + (1 << width - 1)) % (1 << width) - (1 << width - 1)
@@ -67,7 +67,7 @@ def constant(number: int, kind: Any = int) -> Typed:
 
 
 class NativeModule:
-    """A text that grows: declarations, constants and functions."""
+    """A module under construction: declarations, constants and functions."""
 
     def __init__(self, triple: str) -> None:
         self.architecture = triple.partition("-")[0]
@@ -80,7 +80,7 @@ class NativeModule:
         self.head[line] = None
 
     def string(self, data: bytes) -> Typed:
-        """Bytes that stay; where they are."""
+        """A pointer to constant bytes."""
         name = self._strings.setdefault(data, f"@bytes.{len(self._strings)}")
         text = "".join([f"\\{byte:02x}" for byte in data])
         self.declare(f'{name} = internal constant [{len(data)} x i8] c"{text}"')
@@ -92,9 +92,9 @@ class NativeModule:
 
 
 class FunctionBuilder:
-    """One function: instructions go to the block that is open.
+    """One function: instructions are appended to the open block.
 
-    Variables are memory on the stack; LLVM makes registers of them.
+    Variables are stack slots, which LLVM promotes to registers.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class FunctionBuilder:
         return Typed(kind, name)
 
     def do(self, text: str) -> None:
-        """An instruction; what comes after a block has ended is never reached, and left out."""
+        """An instruction; unreachable ones, after the end of a block, are dropped."""
         if self.is_open:
             self._lines.append(f"  {text}")
 
@@ -223,11 +223,11 @@ class FunctionBuilder:
         self.store(field.type, value, self.field(record, field), order)
 
     def swap(self, record: Typed, field: Member[Any], value: Typed, order: MemoryOrder) -> Typed:
-        """Store into a field at once; what was there."""
+        """Atomic exchange; the old value."""
         return self._change("xchg", record, field, value, order)
 
     def add(self, record: Typed, field: Member[Any], count: Typed, order: MemoryOrder) -> Typed:
-        """Add to a field at once; what was there."""
+        """Atomic add; the old value."""
         return self._change("add", record, field, count, order)
 
     def _change(
@@ -240,7 +240,7 @@ class FunctionBuilder:
     def replace(
         self, record: Typed, field: Member[Any], old: Typed, new: Typed, *orders: MemoryOrder
     ) -> Typed:
-        """Store into a field if what is there is `old`; whether it was."""
+        """Compare and exchange; whether it succeeded."""
         old, new, at = fitted(old, field.type), fitted(new, field.type), self.field(record, field)
         pair = self.let(Pointer, f"cmpxchg {at}, {old}, {new} {' '.join(orders)}")
         return self.let(bool, f"extractvalue {{ {llvm_type(field.type)}, i1 }} {pair.text}, 1")
@@ -300,7 +300,7 @@ class FunctionBuilder:
         return self._call(result, f" @{name}", [arg.type for arg in args], args)
 
     def pause(self) -> None:
-        """What a processor does in a loop that waits for another."""
+        """The spin-loop hint of the architecture, if it has one."""
         name, given = PAUSES.get(self.module.architecture, ("", ""))
         if name:
             self.module.declare(f"declare void @{name}({given.partition(' ')[0]})")
@@ -314,9 +314,9 @@ class FunctionBuilder:
         return f"{hint}{self._count}"
 
     def begin(self, label: str) -> None:
-        """Begin a block; the one before goes on into it if it has not ended.
+        """Begin a block; an open one falls through into it.
 
-        A block that nothing leads to stays closed, and what follows is left out.
+        A block without predecessors stays closed, and its instructions are dropped.
         """
         self.jump(label)
         if label in self._targets:
@@ -353,7 +353,7 @@ def _ordered(order: MemoryOrder | None, kind: Any) -> str:
 
 
 def fitted(value: Typed, kind: Any) -> Typed:
-    """A value where one of a type is wanted: numbers have its width, pointers are pointers."""
+    """Check an operand against the expected type; literals take its width."""
     have, want = bits(value.type), bits(kind)
     if value.literal and want > 1:
         return Typed(kind, value.text)

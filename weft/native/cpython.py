@@ -10,12 +10,14 @@ import ctypes
 import sys
 import warnings
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.native.memory import Items, Member, Offsets, Pointer, Struct, inline
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 TRIED = ((3, 11), (3, 12), (3, 13))  # CPython versions
 _NAMES = {"cpython": "CPython", "pypy": "PyPy"}

@@ -31,7 +31,7 @@ _MASK = (1 << 64) - 1
 
 
 class NativeFunction(Generic[P, R]):
-    """A function that runs in Python, and that native code has or calls."""
+    """A function that runs as Python and has, or is bound to, a native symbol."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class NativeFunction(Generic[P, R]):
         self.python: Callable[P, R] = python
         self.source: Callable[P, R] = python
         self.external, self.attribute = external, attribute
-        self.fixed = fixed  # parameters before those that may vary; -1: all are fixed
+        self.fixed = fixed  # fixed parameters of a variadic function; -1: not variadic
         self.name = name or python.__name__
         self.__doc__ = python.__doc__
 
@@ -62,7 +62,7 @@ class NativeFunction(Generic[P, R]):
 
     @functools.cached_property
     def pointer(self) -> Any:
-        """What C calls, and where that is: this function, in Python."""
+        """A C callback that runs this function as Python."""
         given, result = self.signature
         return function_type(Callable[[*given], result])(self._called)
 
@@ -94,7 +94,7 @@ def native(
     *, name: str = "", attribute: Literal["", "noinline", "alwaysinline"] = ""
 ) -> Callable[[Callable[P, R]], NativeFunction[P, R]]: ...
 def native(function: Any = None, /, *, name: str = "", attribute: str = "") -> Any:
-    """Mark a function as one that native code has, by this name or its own."""
+    """Mark a function as native; its symbol is `name`, by default its own."""
     if function is None:
         return functools.partial(NativeFunction, name=name, attribute=attribute)
     return NativeFunction(function)
@@ -107,14 +107,14 @@ def extern(
     *, name: str = "", fixed: int = -1
 ) -> Callable[[Callable[P, R]], NativeFunction[P, R]]: ...
 def extern(function: Any = None, /, *, name: str = "", fixed: int = -1) -> Any:
-    """Declare a function that C has; `fixed` parameters come before those that may vary."""
+    """Declare a C function; `fixed` is the number of fixed parameters of a variadic one."""
     if function is None:
         return functools.partial(_extern, name=name, fixed=fixed)
     return _extern(function)
 
 
 def _extern(function: Callable[P, R], name: str = "", fixed: int = -1) -> NativeFunction[P, R]:
-    """The function of C with a declaration's name and types."""
+    """Bind a declaration to the C function of its name."""
     declared = NativeFunction(function, name=name, external=True, fixed=fixed)
 
     def call(*args: Any) -> Any:
@@ -136,19 +136,19 @@ def _argument(given: Any) -> Any:
     return number(given) if isinstance(given, Pointer) else given
 
 
-# Operations that are no function: what each is in Python. Their names are what lowering knows.
+# Operations that lower to instructions, with their Python semantics.
 
 
 def fence(order: MemoryOrder) -> None:
-    """MemoryOrder all memory before with all memory behind."""
+    """Memory fence."""
 
 
 def relax() -> None:
-    """Let a thread that spins wait a little."""
+    """Spin-loop hint (x86 `pause`)."""
 
 
 def unreachable() -> None:
-    """Where no thread comes."""
+    """Unreachable code."""
     raise AssertionError("a function that does not return has returned")
 
 
@@ -168,17 +168,17 @@ def to_i32(number: int) -> int:
 
 
 def to_int(number: int) -> int:
-    """A number of fewer bits, or whether something holds, as one of 64."""
+    """Sign-extend an integer, or zero-extend a bool, to 64 bits."""
     return int(number)
 
 
 def wrapped(number: int) -> int:
-    """A number as 64 bits hold it."""
+    """Wrap around at 64 bits."""
     return ctypes.c_int64(number & _MASK).value
 
 
 def upper_bits(number: int, shift: int) -> int:
-    """The bits from `shift` on, as a number that is not negative."""
+    """Logical shift to the right."""
     return (number & _MASK) >> shift
 
 

@@ -1,44 +1,42 @@
-"""Lowering: LLVM text of native functions, from the syntax trees of their Python source."""
+"""Lowering of native functions: from syntax trees to LLVM text."""
 
 from __future__ import annotations
 
 import ast
-import functools
-import linecache
+import operator
 import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Never
 
-from weft.errors import WeftError
 from weft.native.builder import FunctionBuilder, NativeModule, Typed, constant, llvm_type
 from weft.native.function import OPERATIONS, NativeFunction
 from weft.native.memory import Items, Member, Pointer, Struct, bits, resolve, symbol
+from weft.native.source import closure_of, tree_of
 
-_COMPARISONS: dict[type[ast.cmpop], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-}
-_OPERATORS: dict[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-}
+_COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_COMPARISONS: dict[type[ast.cmpop], str] = dict(
+    zip(_COMPARED, "== != < <= > >=".split(), strict=True)
+)
+_COMPUTED = (
+    *(ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.BitXor),
+    *(ast.LShift, ast.RShift),
+)
+_OPERATORS: dict[type[ast.operator], str] = dict(
+    zip(_COMPUTED, "+ - * // % & | ^ << >>".split(), strict=True)
+)
+_FOLDED = "add sub mul floordiv mod and_ or_ xor lshift rshift".split()
+_FOLD = dict(zip(_COMPUTED, [getattr(operator, name) for name in _FOLDED], strict=True))
 _PURE = (
     *(ast.Name, ast.Constant, ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Load),
     *(ast.operator, ast.unaryop, ast.cmpop, ast.boolop),
 )
-_ATOMIC = {"load": 1, "store": 2, "swap": 2, "add": 2, "replace": 3}  # what is no memory order
+_ATOMIC = {
+    "load": 1,
+    "store": 2,
+    "swap": 2,
+    "add": 2,
+    "replace": 3,
+}  # operands before the memory orders
 
 
 def lower(
@@ -46,9 +44,9 @@ def lower(
     exported: Collection[NativeFunction[Any, Any]],
     constants: Mapping[str, int] | None = None,
 ) -> None:
-    """Add functions to a module, and all that they call.
+    """Add functions and their callees to a module.
 
-    `constants` are numbers that replace those that functions know by name: the target's.
+    `constants` override module constants by name, for a target.
     """
     waiting, found = [*exported], {*exported}
     while waiting:
@@ -60,28 +58,8 @@ def lower(
         waiting += fresh
 
 
-@functools.lru_cache(maxsize=32)
-def _functions(path: str) -> dict[int, ast.FunctionDef]:
-    """The functions of a file, by the line of their first decorator."""
-    tree = ast.parse("".join(linecache.getlines(path)))
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    return {min([n.lineno, *[d.lineno for d in n.decorator_list]]): n for n in found}
-
-
-def _tree(python: Any) -> tuple[ast.FunctionDef, str]:
-    """The syntax tree of a function, and the file it is from."""
-    code = python.__code__
-    found = _functions(code.co_filename).get(code.co_firstlineno)
-    if found is None:
-        raise WeftError(
-            f"the source of {python.__module__} is not there, of which native code is made",
-            help="install weft with its .py files",
-        )
-    return found, code.co_filename
-
-
 class _Lowered:
-    """One function on its way to text."""
+    """The lowering of one function."""
 
     def __init__(
         self,
@@ -90,8 +68,8 @@ class _Lowered:
         constants: Mapping[str, int],
         exported: bool,
     ) -> None:
-        self.tree, self.file = _tree(function.source)
-        self.names = _enclosed(function.source)
+        self.tree, self.file = tree_of(function.source)
+        self.names = closure_of(function.source)
         self.globals: dict[str, Any] = function.source.__globals__
         self.constants, self.module = constants, module
         given, result = function.signature
@@ -107,8 +85,8 @@ class _Lowered:
             doc=function.__doc__ or "",
         )
         self.variables: dict[str, tuple[Any, Typed]] = {}
-        self.values: dict[str, Typed] = {}  # parameters that nothing is assigned to
-        self.loops: list[tuple[str, str]] = []  # where each goes on, and where it ends
+        self.values: dict[str, Typed] = {}  # parameters that are never assigned
+        self.loops: list[tuple[str, str]] = []  # labels of `continue` and `break`
         self.called: dict[NativeFunction[Any, Any], None] = {}
         self.node: ast.AST = self.tree
 
@@ -131,7 +109,7 @@ class _Lowered:
             raise
 
     def refuse(self, problem: str) -> Never:
-        """Say what is wrong where."""
+        """Raise an error with the source line."""
         where = f"{self.file}:{getattr(self.node, 'lineno', 0)}"
         error = AssertionError(f"{where}: {self.tree.name}: {problem}")
         error.placed = True  # type: ignore[attr-defined]
@@ -264,7 +242,7 @@ class _Lowered:
         self.loops.pop()
 
     def condition(self, node: ast.expr, yes: str, no: str) -> None:
-        """Go on at one of two labels; what is not needed to know where is not computed."""
+        """Branch on a condition, with short-circuit evaluation."""
         match node:
             case ast.BoolOp(op=op, values=values) if not all(map(_is_pure, values[1:])):
                 for value in values[:-1]:
@@ -280,7 +258,7 @@ class _Lowered:
     # Expressions
 
     def constant(self, node: ast.expr) -> Any:
-        """What an expression is that has no variable in it: a number, a class, a field, ..."""
+        """The compile-time constant of an expression, a class or field among them; or None."""
         match node:
             case ast.Constant(value=int() | bytes() as value):
                 return value
@@ -303,11 +281,11 @@ class _Lowered:
             case ast.BinOp(left=left, op=op, right=right):
                 pair = self.constant(left), self.constant(right)
                 if isinstance(pair[0], int) and isinstance(pair[1], int):
-                    return _folded(_OPERATORS[type(op)], *pair)
+                    return _FOLD[type(op)](*pair)
         return None
 
     def value(self, node: ast.expr, kind: Any = None) -> Typed:
-        """The value of an expression; numbers take the width of a type that is known."""
+        """The value of an expression; literals take the width of the expected type."""
         known = self.constant(node)
         if known is not None:
             return self.known(known, kind)
@@ -348,7 +326,7 @@ class _Lowered:
                 self.refuse(f"{ast.unparse(node)} is not of the subset")
 
     def known(self, held: Any, kind: Any) -> Typed:
-        """A value that is known before the function runs."""
+        """The operand of a compile-time constant."""
         match held:
             case bool():
                 return constant(held, bool)
@@ -366,7 +344,7 @@ class _Lowered:
                 self.refuse(f"{held} is no value")
 
     def both(self, node: ast.BoolOp) -> Typed:
-        """And, or: a number of one bit where all may be computed, else by branches."""
+        """`and`, `or`: bitwise where the operands are pure, else by branches."""
         is_and = isinstance(node.op, ast.And)
         if all(map(_is_pure, node.values[1:])):
             made = self.b.truth(self.value(node.values[0]))
@@ -384,7 +362,7 @@ class _Lowered:
         return self.b.take(bool, place)
 
     def either(self, test: ast.expr, yes: ast.expr, no: ast.expr) -> Typed:
-        """One of two values; both are computed, so they may only read."""
+        """A select; both values are evaluated, so they must be free of effects."""
         condition = self.b.truth(self.value(test))
         return self.b.select(condition, self.value(yes), self.value(no))
 
@@ -417,7 +395,7 @@ class _Lowered:
         return [self.value(arg, kind) for arg, kind in zip(args, given, strict=True)]
 
     def method(self, owner: ast.expr, name: str, args: list[ast.expr]) -> Typed:
-        """What pointers can do, or a function that a field holds."""
+        """A method of a pointer, or an indirect call through a field."""
         base = self.value(owner)
         match name:
             case "plus":
@@ -438,7 +416,7 @@ class _Lowered:
         return self.b.call_at(function, given, result, self.arguments(args, tuple(given)))
 
     def atomic(self, field: Member[Any], name: str, args: list[ast.expr]) -> Typed:
-        """What a field can do to that of a record."""
+        """An atomic operation on a field, or its address."""
         record = self.value(args[0])
         if name == "of":
             return Typed(Pointer, self.b.field(record, field).text)
@@ -450,7 +428,7 @@ class _Lowered:
         return found if isinstance(found, Typed) else Typed(None, "")
 
     def operation(self, name: str, args: list[ast.expr]) -> Typed:
-        """What is an instruction, or an intrinsic of LLVM."""
+        """An operation that is an instruction or an LLVM intrinsic."""
         b = self.b
         if name == "fence":
             assert isinstance(args[0], ast.Constant), "a memory order is a literal"
@@ -490,18 +468,12 @@ class _Lowered:
 _BUILTIN = {"min": min, "max": max, "int": int, "bool": bool}
 
 
-def _enclosed(python: Any) -> dict[str, Any]:
-    """What a function that was made inside of another knows from there."""
-    cells = python.__closure__ or ()
-    return dict(zip(python.__code__.co_freevars, [c.cell_contents for c in cells], strict=True))
-
-
 def _stores(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Store)
 
 
 def _loaded(target: ast.expr) -> ast.expr:
-    """A place that is assigned to, as what is there."""
+    """An assignment target as an expression."""
     match target:
         case ast.Name(id=name):
             return ast.Name(name, ast.Load())
@@ -513,29 +485,10 @@ def _loaded(target: ast.expr) -> ast.expr:
 
 
 def _is_pure(node: ast.expr) -> bool:
-    """Whether an expression reads no memory and calls nothing: it may be computed in vain."""
+    """Whether an expression neither loads nor calls, so that speculating it is safe."""
     return all(isinstance(one, _PURE) for one in ast.walk(node))
 
 
 def _item(kind: Any) -> Any:
     assert typing.get_origin(kind) is Items, f"{kind} is no array"
     return typing.get_args(kind)[0]
-
-
-def _folded(op: str, left: int, right: int) -> int:
-    found: int = _FOLD[op](left, right)
-    return found
-
-
-_FOLD: dict[str, Callable[[int, int], int]] = {
-    "+": int.__add__,
-    "-": int.__sub__,
-    "*": int.__mul__,
-    "//": int.__floordiv__,
-    "%": int.__mod__,
-    "&": int.__and__,
-    "|": int.__or__,
-    "^": int.__xor__,
-    "<<": int.__lshift__,
-    ">>": int.__rshift__,
-}

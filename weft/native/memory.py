@@ -30,7 +30,7 @@ Offsets: TypeAlias = Mapping[str, tuple[int, int]]  # of fields: where each is, 
 LINE = 128  # bytes that processors move between caches at a time, at most
 _WORD = 8
 _SIZES = {"i8": 1, "bool": 1, "i32": 4}
-_ATOMIC = threading.RLock()  # Python's model of an atomic step
+_ATOMIC = threading.RLock()  # makes read-modify-write atomic among Python threads
 
 
 class Pointer:
@@ -109,7 +109,7 @@ class Member(Generic[T]):
 
     @property
     def type(self) -> Any:
-        """The type of its values; of what lies inside of the record, of a pointer to it."""
+        """The type of its values; of an inline field, the type of a pointer to it."""
         if isinstance(self._type, str):
             self._type = resolve(self._type, sys.modules[self.owner.__module__].__dict__)
         return self._type
@@ -136,26 +136,26 @@ class Member(Generic[T]):
         write(address(record) + self.offset, self.type, value)
 
     def of(self, record: Struct) -> Pointer:
-        """Where the field of a record lies."""
+        """A pointer to the field of a record."""
         return Pointer(address(record) + self.offset)
 
     def load(self, record: Struct, order: MemoryOrder) -> T:
-        """Load at once, in an order with other memory."""
+        """Atomic load."""
         return self.__get__(record, None)
 
     def store(self, record: Struct, value: T, order: MemoryOrder) -> None:
-        """Store at once."""
+        """Atomic store."""
         self.__set__(record, value)
 
     def swap(self, record: Struct, value: T, order: MemoryOrder) -> T:
-        """Store a value; what was there."""
+        """Atomic exchange; the old value."""
         with _ATOMIC:
             before = self.__get__(record, None)
             self.__set__(record, value)
             return before
 
     def add(self, record: Struct, count: int, order: MemoryOrder) -> T:
-        """Add to a number; what it was."""
+        """Atomic add; the old value."""
         with _ATOMIC:
             before: Any = self.__get__(record, None)
             write(address(record) + self.offset, self.type, before + count)
@@ -164,7 +164,7 @@ class Member(Generic[T]):
     def replace(
         self, record: Struct, old: T, new: T, order: MemoryOrder, otherwise: MemoryOrder
     ) -> bool:
-        """Store `new` if `old` is there; whether it was."""
+        """Compare and exchange; whether it succeeded."""
         with _ATOMIC:
             if self.__get__(record, None) != old:
                 return False
@@ -173,7 +173,7 @@ class Member(Generic[T]):
 
 
 class _Placed:
-    """How a field lies in its record, where that is not as its type says."""
+    """Placement of a field: inline storage, or the start of a cache line."""
 
     __slots__ = ("count", "kind", "line")
 
@@ -182,17 +182,17 @@ class _Placed:
 
 
 def inline(kind: Any = None, count: int = 1, *, line: bool = False) -> Any:
-    """A field that is memory inside of the record: of a record, or so many numbers or records.
+    """A field stored inline: a record, or an array of numbers or records.
 
-    With `line` it begins a cache line. Without a type that is all that is said.
+    `line` aligns it to a cache line, also without a type, for an ordinary field.
     """
     return _Placed(kind, count, line)
 
 
 class Struct(Pointer):
-    """Fields by name. `size` fixes the bytes of a record; `offsets` are those of another's.
+    """Fields by name. `size` fixes the size; `offsets` is the layout of a foreign structure.
 
-    `before` counts fields that lie before the address: a handle may point into a record.
+    `before` is the number of words before the address, for handles that point into a record.
     """
 
     __slots__ = ("_memory",)
@@ -224,7 +224,7 @@ class Struct(Pointer):
 
     @classmethod
     def new(cls, count: int = 1) -> Self:
-        """Zeroed records in memory that stays as long as the result: a native function's stack."""
+        """Zeroed records, owned by the result; on the stack in a native function."""
         memory = (ctypes.c_char * (cls.SIZE * count + LINE))()
         made = cls(-(-ctypes.addressof(memory) // LINE) * LINE)
         made._memory = memory
@@ -232,21 +232,21 @@ class Struct(Pointer):
 
     @classmethod
     def static(cls, symbol: str) -> Self:
-        """The record that a module has under a name; in Python it stays for ever."""
+        """A global of a module; in Python, memory that is never freed."""
         made = cls.new()
         made._symbol = symbol
         return made
 
     @classmethod
     def words(cls, **values: int) -> list[int]:
-        """A record as words, for memory that Python writes as a whole."""
+        """The words of a record with these fields, for tables that Python writes."""
         made = [0] * (cls.SIZE // _WORD)
         for name, value in values.items():
             made[cls.FIELDS[name].word] = value
         return made
 
     def nth(self, count: int) -> Self:
-        """The record so many further on, of records one after another."""
+        """The n-th record of an array that begins here."""
         return type(self)(self._address + count * self.SIZE)
 
 
@@ -338,7 +338,7 @@ class FunctionAt(Pointer):
 
 
 def number(value: Any) -> int:
-    """What a value is in memory: that of a pointer is its address."""
+    """A value as an integer: a pointer is its address."""
     if isinstance(value, Pointer):
         return address(value)
     if isinstance(value, int):

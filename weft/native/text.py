@@ -1,4 +1,4 @@
-"""Texts of native code, remembered: lowering takes longer than all else where objects are known."""
+"""LLVM texts of native code, cached on disk: lowering would dominate a warm start."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _HERE = Path(__file__).parent
 
 
 def remembered_text(
-    name: str, files: Sequence[Path], parts: Mapping[str, str], make: Callable[[], str]
+    name: str, folders: Sequence[Path], parts: Mapping[str, str], make: Callable[[], str]
 ) -> str:
-    """A text, made or remembered. It depends on the code of folders or files and on `parts`."""
-    said = [("files", files_digest([_HERE, *files])), *parts.items()]
+    """A text from the cache, or made. Its key is the source files of folders and `parts`."""
+    said = [("files", files_digest([_HERE, *folders])), *parts.items()]
     key = Key("native", name, tuple(said))
     known = the_store().get(key, counted=False)
     if known is None:
@@ -32,7 +32,7 @@ def lowered_text(
     exported: Sequence[NativeFunction[..., Any]],
     constants: Mapping[str, int] | None = None,
 ) -> str:
-    """The text of functions and of all that they call, for a target."""
+    """The text of functions and their callees, for a target."""
     from weft.native.builder import NativeModule  # what is remembered needs no compiler
     from weft.native.lower import lower
 

@@ -1,13 +1,12 @@
-"""A loop: commands that run again and again until a test says no.
+"""A native loop: launch queues of test and body, and rotating buffers of carried values.
 
-After every round, values that are carried change places. What says so is an array of numbers: how
-many values there are, and for each of them a `Rotation`, followed by
+The table of buffers is an array of words: the number of values, and for each a `Rotation`,
+followed by
 
-    now       for each level, where what is read there is: on level 1 what was on level 0 a round
-              before, and so on
-    places    where it is written to
-    counts    how many operands read it on each level, and how many write it
-    operands  where the pointers to these are, in the same order
+    now       the address read at each level: level 1 is level 0 of the previous round, and so on
+    places    the addresses written, in turn
+    counts    the number of operands that read each level, and of those that write
+    operands  the addresses of these operands' pointers, in the same order
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ RunFunction: TypeAlias = Callable[[Pointer, Pointer], i32]
 
 
 class Rotation(Struct):
-    """A value that changes places: for how many rounds it is read, and in how many places it is."""
+    """A carried value: the number of rounds it is read for, and its number of buffers."""
 
     levels: Member[int]
     buffers: Member[int]
-    next: Member[int]  # the place that the next round writes to, by number
+    next: Member[int]  # the buffer that the next round writes
 
 
 @native
@@ -61,7 +60,7 @@ def repeat(
 
 @native
 def move(at: Items[int]) -> Items[int]:
-    """Let one value change places; where what is said of the next one begins."""
+    """Rotate the buffers of one value; the table entry of the next one."""
     value = Rotation(at)
     levels = value.levels
     buffers = value.buffers

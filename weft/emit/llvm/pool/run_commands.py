@@ -1,8 +1,8 @@
-"""A loop over commands, and one command: to copy bytes.
+"""The loop over a launch queue, and a kernel that copies bytes.
 
-It takes time to wake a thread. So nobody is woken for less work than that, unless commands have
-followed each other closely for some time: threads that are awake then stay so. A run that took
-longer than the one before may have been held up, so it counts for twice that one at most.
+Waking a thread costs time. No thread is woken for less work than that, unless queues have run
+back to back for some time: threads that are awake then stay awake. A run may have been preempted,
+so it counts for at most twice the time of the previous one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from weft.emit.llvm.pool.threads import launch, now, scratch
 from weft.native.function import copy, native
 from weft.native.memory import Member, Pointer, Struct, i32
 
-WAKING = 60_000  # nanoseconds of work from which on it is worth to wake threads
+WAKING = 60_000  # nanoseconds of work from which waking threads pays off
 STREAK = 4 * WAKING  # the same of commands that follow each other closely, all together
 PAUSE = 40_000  # nanoseconds between these: less than a thread looks for work before it sleeps
 _LEAST = 1000  # nanoseconds that a run may count for

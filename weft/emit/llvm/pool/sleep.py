@@ -1,4 +1,4 @@
-"""How threads of the pool sleep and are woken: futexes, or condition variables."""
+"""Parking and waking threads of the pool: futexes, or condition variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.native.libc import (
 )
 from weft.native.memory import Member, Pointer, Struct, i32
 
-# For functions that run in Python; text is made for a target's.
+# Values for a run as Python; texts override them for their target.
 FUTEX = True  # whether the system has futexes
 SYSTEM_CALL = 202
 _WAIT, _WAKE = 128, 129  # of one process
@@ -63,7 +63,7 @@ def wake(pool: PoolState, at: Pointer, count: i32, condition: Pointer) -> None:
 
 @native
 def prepare(pool: PoolState) -> None:
-    """Make what threads sleep at."""
+    """Initialize the mutex and the condition variables."""
     if not FUTEX:
         pthread_mutex_init(pool.mutex, Pointer(0))
         pthread_cond_init(pool.started, Pointer(0))

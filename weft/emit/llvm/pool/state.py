@@ -1,6 +1,6 @@
-"""The memory of the thread pool, which its caller owns: the pool's state, and a record a thread.
+"""Shared state of the thread pool and its threads, in memory that the caller owns.
 
-What several threads write has a cache line of its own.
+Fields that several threads write have cache lines of their own.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ KernelFunction: TypeAlias = Callable[[Pointer, Pointer, int, int], None]
 
 
 class CommandRow(Struct, size=64):
-    """A command: a kernel's function and how often to call it."""
+    """A launch: a kernel function, its operands and tasks."""
 
     function: Member[KernelFunction]
     operands: Member[Pointer]
     tasks: Member[int]
-    chunk: Member[int]  # tasks that a thread takes at a time
+    chunk: Member[int]  # tasks that a thread claims at a time
     scratch: Member[int]  # bytes that a thread needs
 
 
 class CommandHead(Struct, size=64):
-    """The row before commands: how many follow, and what they took the last time."""
+    """The header of a launch queue: its length, and the time of its last run."""
 
     count: Member[int]
     took: Member[int]  # nanoseconds of their launches, all threads together
 
 
 class LaunchState(CommandRow):
-    """The command that runs on all threads."""
+    """The launch that runs on all threads."""
 
     chunks: Member[int]
 
@@ -43,30 +43,30 @@ class LaunchState(CommandRow):
 class ChunkRange(Struct, size=128):
     """Chunks of a launch, one after another: a thread begins with a range of its own."""
 
-    left: Member[int]  # that no thread has claimed; below 0 when late workers ask
+    left: Member[int]  # unclaimed chunks; late workers make it negative
     end: Member[int]  # the number after its last chunk
 
 
 class ThreadState(Struct, size=128):
-    """What a thread has: the caller's is the first."""
+    """Per-thread state; the caller's is the first."""
 
     pool: Member[PoolState]
     scratch: Member[Pointer]
     scratch_bytes: Member[int]
     handle: Member[Pointer]  # the system's
-    range: Member[int]  # the one that it begins with
+    range: Member[int]  # the range that it starts with
 
 
 class PoolState(Struct):
-    """What all threads share."""
+    """State that all threads share."""
 
     epoch: Member[i32] = inline(line=True)  # counts the launches; workers wait for it to change
     done: Member[i32] = inline(line=True)  # chunks that are finished
     launch: Member[LaunchState] = inline(LaunchState, line=True)
-    sleepers: Member[i32] = inline(line=True)  # workers that wait in the kernel of the system
-    waiting: Member[i32] = inline(line=True)  # whether the caller waits there
-    quit: Member[i32] = inline(line=True)  # whether workers shall end
-    spins: Member[int] = inline(line=True)  # rounds to spin before going to sleep
+    sleepers: Member[i32] = inline(line=True)  # parked workers
+    waiting: Member[i32] = inline(line=True)  # whether the caller is parked
+    quit: Member[i32] = inline(line=True)  # tells workers to exit
+    spins: Member[int] = inline(line=True)  # spin iterations before parking
     threads: Member[ThreadState]
     alone: Member[int]  # whether the caller's thread is the only one
     range_count: Member[int]

@@ -1,4 +1,4 @@
-"""The threads of the pool: workers that spin and sleep, and a launch on all of them.
+"""The threads of the pool: workers that spin and park, and launches on all of them.
 
 The chunks of a launch are cut into ranges. A thread begins with a range of its own, so that it
 finds in its caches what it wrote in the launch before, and helps with the others then. A chunk is
@@ -36,7 +36,7 @@ class TimeSpec(Struct):
 
 @native
 def now() -> int:
-    """Nanoseconds since some time."""
+    """A monotonic time in nanoseconds."""
     time = TimeSpec.new()
     clock_gettime(CLOCK, time)
     return time.seconds * _SECOND + time.nanoseconds
@@ -107,7 +107,7 @@ def work(pool: PoolState, thread: ThreadState) -> None:
 
 @native
 def worker(thread: ThreadState) -> Pointer:
-    """What a worker does all its life."""
+    """The main function of a worker."""
     pool = thread.pool
     spins = pool.spins
     last: i32 = 0
@@ -150,7 +150,7 @@ def start(pool: PoolState, threads: ThreadState, count: int) -> int:
 
 @native
 def stop(pool: PoolState, threads: ThreadState, count: int) -> None:
-    """End all workers and free what threads have."""
+    """Join all workers and free the scratch of all threads."""
     PoolState.quit.store(pool, 1, "seq_cst")
     PoolState.epoch.add(pool, 1, "seq_cst")
     wake(pool, PoolState.epoch.of(pool), _ALL, pool.started)
@@ -164,7 +164,7 @@ def stop(pool: PoolState, threads: ThreadState, count: int) -> None:
 def launch(
     pool: PoolState, thread: ThreadState, command: CommandRow, chunks: int, worth: bool
 ) -> None:
-    """One launch on all threads, the caller's among them; sleepers are woken if it is worth it."""
+    """One launch on all threads, the caller's included; parked ones are woken if `worth`."""
     copy(pool.launch, command, CommandRow.scratch.offset + CommandRow.scratch.size)
     pool.launch.chunks = chunks
     PoolState.done.store(pool, 0, "release")
@@ -184,7 +184,7 @@ def launch(
     wait(pool, to_i32(chunks))
 
 
-@native
+@native(attribute="alwaysinline")
 def wait(pool: PoolState, chunks: i32) -> None:
     """Wait until all chunks of the launch are done."""
     spins = pool.spins
@@ -204,6 +204,6 @@ def wait(pool: PoolState, chunks: i32) -> None:
 
 @native
 def spin(rounds: int) -> None:
-    """Spin, to measure how long a round takes."""
+    """Spin, to calibrate the spin count."""
     for _ in range(rounds):
         relax()
