@@ -48,7 +48,7 @@ def arithmetic(a: int, b: int) -> int:
     """Numbers."""
     c = a * b - (a + STEP) ^ (b & 0xFF | 1)
     c += -a
-    return wrapped(c) + (7 << 2) - (a >> 3)
+    return wrapped(c) + (7 << 2) - (a >> 3) + ((b & 0xFF) << 2)
 
 
 @native
@@ -63,6 +63,12 @@ def narrow(a: int) -> i32:
     b = to_i32(a)
     b += 1
     return min(b, 100) + max(b, -100)
+
+
+@native
+def widened(a: int) -> int:
+    """Fewer bits, and more again."""
+    return to_int(to_i32(a)) * 2
 
 
 @native
@@ -218,7 +224,7 @@ def length() -> int:
 
 FUNCTIONS: tuple[NativeFunction[..., Any], ...] = (
     *(arithmetic, positive, narrow, compared, logic, collatz, triangle, walk, reverse, elements),
-    *(memory, mixed, constants, called, atomics, length),
+    *(widened, memory, mixed, constants, called, atomics, length),
 )
 
 
@@ -237,7 +243,9 @@ def test_arithmetic(a, b):
     assert code().mixed(a) == mixed(a)
     assert code().compared(a, b) == compared(a, b)
     assert code().compared(a, a) == compared(a, a)
-    assert code().narrow(a) == narrow(a)
+    assert code().narrow(a % 1000) == narrow(a % 1000)
+    assert code().narrow(-(a % 1000)) == narrow(-(a % 1000))
+    assert code().widened(a) == widened(a) == 2 * a
 
 
 @given(st.integers(0, 2**62), st.integers(1, 2**62))

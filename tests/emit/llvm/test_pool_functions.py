@@ -21,7 +21,7 @@ from weft.emit.llvm.pool.call import UNFIT, StackPlan, StacksCall, call, place
 from weft.emit.llvm.pool.repeat import Rotation, move, repeat
 from weft.emit.llvm.pool.run_commands import CopyOperands, copy_bytes, run
 from weft.emit.llvm.pool.state import CommandHead, CommandRow, PoolState, ThreadState
-from weft.emit.llvm.pool.threads import drop, scratch, start, stop, worker
+from weft.emit.llvm.pool.threads import drop, scratch, start, stop, work, worker
 from weft.mesh.parts import Atoms
 from weft.native.cpython import PyTuple
 from weft.native.libc import pthread_create, pthread_join
@@ -30,7 +30,7 @@ from weft.native.memory import Items, Pointer, address, i8
 
 @functools.cache
 def code() -> Machine:
-    return machine(move, copy_bytes, place, call, run, start, stop, scratch, drop, repeat)
+    return machine(move, copy_bytes, place, call, run, start, stop, scratch, drop, repeat, work)
 
 
 # Values that change places
@@ -226,6 +226,23 @@ def test_every_chunk_runs_once(count, spins, rows):
         assert getattr(made.pool, name) == getattr(model.pool, name), name
 
 
+@pytest.mark.parametrize("own", [0, 1, 2])
+def test_a_thread_helps_with_all_ranges(own):
+    """It begins with its own range, and goes on with those before it, too."""
+    for function in (code().work, work):
+        made = Pooled(1, 0)
+        made.pool.range_count, made.threads.range = 3, own
+        launch, ranges = made.pool.launch, made.pool.ranges
+        head = made.commands([(64, 8, 0)])
+        ctypes.memmove(address(launch), address(head.nth(1)), CommandRow.SIZE)
+        launch.chunks = 8
+        for n, (left, end) in enumerate([(2, 2), (3, 5), (3, 8)]):
+            ranges.nth(n).left, ranges.nth(n).end = left, end
+        function(made.pool, made.threads)
+        assert (made.done == 1).all() and made.pool.done == 8
+        assert [ranges.nth(n).left for n in range(3)] == [0, 0, 0]
+
+
 def test_scratch_grows_and_may_lack():
     for functions in (code(), None):
         take, give = (functions.scratch, functions.drop) if functions else (scratch, drop)
@@ -256,8 +273,8 @@ def test_loops_end(rounds, limit, expected):
 
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_size_t] * 2, *[ctypes.c_int64] * 2)
         held = []
-        for work in (test, body):
-            made.kernel = kind(work)
+        for kernel in (test, body):
+            made.kernel = kind(kernel)
             held.append((made.commands([(1, 1, 0)]), made.rows, made.kernel))
         moves = (ctypes.c_int64 * 1)(0)
         given = Items[i8](ctypes.addressof(verdict)), Items[int](ctypes.addressof(moves))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.jax.native.native_sides import Side, family_of, machine_code
@@ -19,7 +19,7 @@ from weft.jax.native.arrivals import (
     place_in_table,
 )
 from weft.jax.native.calls import ExecuteArgs, ExecuteOptions
-from weft.jax.native.events import OnReadyArgs, on_ready, settle
+from weft.jax.native.events import CLOSED, OnReadyArgs, on_ready, settle
 from weft.jax.native.python_api import Py_AddPendingCall
 from weft.jax.native.records import (
     BUFFER,
@@ -273,6 +273,24 @@ def test_callbacks_are_called_once_under_threads(native):
         assert event.state == (FAILED if error else READY) and address(event.waiting) == 1
 
 
+def test_an_event_that_is_settled_meanwhile():
+    """Between the look at the list and the push onto it: the callback is called at once."""
+    side = Side(False, 4)
+    event = EventRecord(side.at(side.call("fresh", EVENT)))
+    event.live += 1
+    seen: list[int] = []
+    callback = function_type(ReadyCallback)(lambda e, g: seen.append(g))
+    real = malloc.python
+
+    def settle_first(nbytes: int) -> Pointer:
+        settle(event, READY, Pointer(0))
+        return real(nbytes)
+
+    with malloc.replaced(settle_first):
+        on_ready(waiting(event, callback, 5))
+    assert seen == [5] and address(event.waiting) == CLOSED
+
+
 # Arrays from the host
 
 
@@ -466,7 +484,13 @@ cases = st.fixed_dictionaries(
 )
 
 
+USUAL = {"devices": 1, "results": [0], "records": 9, "fails": False, "wrong": ""}
+
+
 @settings(max_examples=60)
+@example(USUAL | {"arguments": [(1, True, True, False, "")]})  # the result takes its memory
+@example(USUAL | {"arguments": [(1, True, True, True, "")]})  # which another library reads
+@example(USUAL | {"arguments": [(1, False, True, False, "")]})  # which is Python's
 @given(cases)
 def test_calls_without_python(case):
     calls = [Call(native, case) for native in (True, False)]
