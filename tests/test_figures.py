@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.figures import ROOT, import_graph, knots, shared_names, sources, type_names
+from tests.figures import (
+    DIALECT,
+    ROOT,
+    docstrings,
+    import_graph,
+    knots,
+    shared_names,
+    sources,
+    type_names,
+)
 
 FILES = sources(ROOT)
 # Names with two meanings. A name may leave this list, and none may come.
@@ -56,3 +65,9 @@ def test_import_knots_are_few():
 
 def test_a_knot_is_found():
     assert knots({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [{"b", "c"}]
+
+
+def test_docstrings_name_things():
+    texts = [(file, text) for file, source in FILES.items() for text in docstrings(source) if text]
+    found = [f"{file}: {text[:70]!r}" for file, text in texts if DIALECT.search(text)]
+    assert len(found) <= 66, "nouns in place of clauses:\n" + "\n".join(found)  # may only shrink

@@ -42,7 +42,8 @@ def test_each_level_adds_to_the_one_before():
 
 def test_every_pass_is_named_as_its_file_and_says_what_it_does():
     for run in PASSES:
-        assert run.__module__ == f"weft.optimize.{run.__name__}"
+        assert run.__module__.startswith("weft.optimize.")
+        assert run.__module__.rpartition(".")[2] == run.__name__
         assert run.__doc__
 
 
