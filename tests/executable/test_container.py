@@ -266,7 +266,7 @@ def adding(line: str) -> bytes:
     ("data", "message"),
     [
         (b"", "is empty"),
-        (b"PK\x03\x04" + WHOLE, "is no executable of Weft"),
+        (b"PK\x03\x04" + WHOLE, "is not a Weft executable"),
         (WHOLE.replace(b"\r\n", b"\n"), "the ends of its lines were changed"),
         (WHOLE[:4], "is cut off: it has 4 of 8 bytes"),
         (WHOLE[:40], "first line cannot be read"),

@@ -149,7 +149,7 @@ def test_the_example_is_read_back():
         ('[{"x"}, {}]', '[{"z"}, {}]', "no axis 'z'"),
         ('[{"x"}, {}]', '[{"x"}]', "for 1 dims, but the tensor has 2"),
         ('[{"x"}, {}]', '[{"x"}, {}] junk', "expected"),
-        ("layout [0]", "layout [1]", "has the layout [1], which is no order of 1 dims"),
+        ("layout [0]", "layout [1]", "has the layout [1], which is not a permutation of 1 dims"),
         ("layout [0]", "layout 0", "is damaged"),
         ("layout [0]", "lay [0]", "unknown 'lay [0]'"),
         ('"x"=2, "y"=2], device', '"x"=2, "y"=3], device', "6 devices, but 4 device ids"),

@@ -162,8 +162,8 @@ FACTORS = building().kernel().factors
 OPERANDS = building().kernel().operands
 NOWHERE = Affine((0, 0))
 HOSTILE = {
-    "is no name of a function": hostile(name='x"() { ret void } define void @"y'),
-    "' is no name of a function": hostile(name="x\n"),
+    "is not a valid function name": hostile(name='x"() { ret void } define void @"y'),
+    "' is not a valid function name": hostile(name="x\n"),
     "it has too many points": hostile(
         factors=(replace(FACTORS[0], size=1 << 61), replace(FACTORS[1], size=4))
     ),
@@ -179,8 +179,8 @@ HOSTILE = {
         operands=(OPERANDS[0], Operand(F32, (31,), output=True))
     ),
     "step 0: it reaches -1..30 of in0": step(0, at=Affine((8, 1), -1)),
-    "step 0: there is no operand 2": step(0, operand=2),
-    "step 0: there is no operand -1": step(0, operand=-1),
+    "step 0: unknown operand 2": step(0, operand=2),
+    "step 0: unknown operand -1": step(0, operand=-1),
     "step 0: out1 is not read": step(0, operand=1),
     "step 1: in0 is not written": step(1, operand=0),
     "step 0: in0 is f32, not f64": step(0, dtype=F64),
@@ -200,22 +200,20 @@ HOSTILE = {
     "step 3: it reaches -8..0 of in0": more(
         Fill(1, I32), Load(0, NOWHERE, F32, (), (Shift(2, 1, -8, clamped=False),))
     ),
-    "step 2: 2147483648 is no i32": more(Fill(1 << 31, I32)),
-    "step 2: 0.5 is no i32": more(Fill(0.5, I32)),
-    "step 2: 1j is no f32": more(Fill(1j, F32)),
+    "step 2: 2147483648 is not a valid i32": more(Fill(1 << 31, I32)),
+    "step 2: 0.5 is not a valid i32": more(Fill(0.5, I32)),
+    "step 2: 1j is not a valid f32": more(Fill(1j, F32)),
     "step 2: stablehlo.add gives f32, not f64": more(Apply(Add(), (0, 0), F64)),
     "step 2: stablehlo.add: takes 2 operands, 1 given": more(Apply(Add(), (0,), F32)),
     "step 2: stablehlo.and: ": more(Apply(And(), (0, 0), F32)),
-    "step 2: stablehlo.transpose is no op of single elements": more(
-        Apply(Transpose(()), (0,), F32)
-    ),
-    "step 2: there are no such factors": more(Reduce("add", 0, None, (2,), F32)),
+    "step 2: stablehlo.transpose is not elementwise": more(Apply(Transpose(()), (0,), F32)),
+    "step 2: unknown factors": more(Reduce("add", 0, None, (2,), F32)),
     "step 2: it combines twice along one factor": more(Reduce("add", 0, None, (1, 1), F32)),
     "step 2: what it begins with varies along what it combines": more(
         Reduce("add", 0, 0, (1,), F32)
     ),
     "step 2: step 0 is f32, not f64": more(Reduce("add", 0, None, (1,), F64)),
-    "step 2: there is no reduction 'sub'": more(Reduce("sub", 0, None, (1,), F32)),
+    "step 2: unknown reduction 'sub'": more(Reduce("sub", 0, None, (1,), F32)),
     "step 2: stablehlo.and": more(Reduce("and", 0, None, (1,), F32)),
     "step 2: a product of numbers of different kinds": more(Contract(0, 0, (1,), I32, I32)),
     "the schedule lists other factors": schedule(order=(0, 0)),
@@ -323,7 +321,7 @@ def access(name, **fields):
 ATTENTION = {
     "q reaches 3..652 of 643": access("q", outer=(330,)),
     "k reaches -1..": access("k", offset=-1),
-    "v is no operand": access("v", operand=99),
+    "v is not an operand": access("v", operand=99),
     "out is read elsewhere": access("out", operand=0),
     "mask is f32 where": lambda: attention(mask=Mask(replace(attention().q, row=0))),
     "q is i1 where": lambda: attention(q=replace(attention().mask.access, row=1, column=1)),
@@ -340,7 +338,7 @@ ATTENTION = {
     "a size is negative": lambda: attention(keys=-1),
     "a window is too large": lambda: attention(window=Window(left=1 << 63)),
     "an option is given twice": lambda: attention(options=(("keys", 16), ("keys", 32))),
-    "there is no row 'one'": lambda: attention(empty="one"),
+    "unknown result of an empty row: 'one'": lambda: attention(empty="one"),
     "two results are in one operand": lambda: attention(lse=replace(attention().out, column=0)),
 }
 

@@ -96,7 +96,7 @@ class DiskStore:
         """Report an invalid entry; the caller rebuilds and puts it again."""
         assert self.folder is not None, "an entry was found"
         path = self.folder / _place(key)
-        self._say("heal", f"weft found damage in its cache and makes it anew: {path}")
+        self._say("heal", f"weft found damage in its cache and rebuilds it: {path}")
         self.ledger.missed(key, "damaged")
 
     def put(self, key: Key, data: bytes) -> None:
@@ -118,7 +118,9 @@ class DiskStore:
         except OSError as error:
             self._unwritable = True
             reason = (
-                "it is no folder" if os.path.isfile(self.folder) else error.strerror or str(error)
+                "it is not a folder"
+                if os.path.isfile(self.folder)
+                else error.strerror or str(error)
             )
             self._say("write", f"weft remembers nothing in {self.folder}: {reason}")
 

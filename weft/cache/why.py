@@ -30,7 +30,7 @@ class Reason:
 def why(miss: Miss, page: Page, stored: Iterable[Stored]) -> Reason:
     """The reason for a miss, from the store's contents at that time."""
     if miss.cause == "damaged":
-        return Reason("the entry was there, but its checksum was wrong: it was made anew")
+        return Reason("the entry was there, but its checksum was wrong: it was rebuilt")
     if miss.cause == "unreadable":
         return Reason("the entry was there, but it could not be read")
     if miss.key.digest in page.evicted:

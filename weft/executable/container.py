@@ -61,7 +61,7 @@ _SECTION = re.compile(
     r"( tensor<.+>)?",
     re.A,
 )
-_ANEW = "it is damaged or was changed: copy it again, or save the program anew"
+_ANEW = "it is corrupt or was changed: copy it again, or save the program again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,7 +482,7 @@ def _damaged(where: str, what: str) -> WeftError:
 def _cut(where: str, wanted: int, size: int) -> WeftError:
     return WeftError(
         f"{where} is cut off: it has {size:,} of {wanted:,} bytes",
-        help="copy it again, whole, or save the program anew",
+        help="copy it again, whole, or save the program again",
     )
 
 
@@ -492,6 +492,6 @@ def _not_ours(where: str, begin: bytes) -> WeftError:
     if begin.startswith(MAGIC[:5]):
         return _damaged(where, "the ends of its lines were changed, as by a copy as text")
     return WeftError(
-        f"{where} is no executable of Weft" if begin else f"{where} is empty",
+        f"{where} is not a Weft executable" if begin else f"{where} is empty",
         help="name a file that compiled.save has written",
     )

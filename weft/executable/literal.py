@@ -101,7 +101,7 @@ class Tokens:
         here = self.text[start : start + 30].strip()
         return WeftError(
             f"expected {wanted} at column {start + 1}, found {here!r}",
-            help="the text is damaged or was edited: write it anew from the program",
+            help="the text is corrupt or was edited: write it again from the program",
         )
 
     def literal(self, depth: int = 0) -> Literal:

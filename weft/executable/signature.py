@@ -41,7 +41,7 @@ _NAMED = re.compile(rf"({_STRING.pattern})(:?) ?(.*)", re.S)
 _PART = re.compile(r"(\w+)(?: (.*))?", re.S)
 MOST_DIMS = 64  # dims of a numpy array
 _LONGEST = 2000  # characters of a type with that many dims
-_HELP = "save the program anew: compiled.save(path)"
+_HELP = "save the program again: compiled.save(path)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def _problem(spec: ValueSpec, meshes: Mapping[str, Mesh], mesh: Mesh) -> str | N
     """The inconsistency of an argument or result, or None."""
     rank = spec.type.rank
     if spec.layout is not None and sorted(spec.layout) != [*range(rank)]:
-        return f"has the layout {list(spec.layout)}, which is no order of {rank} dims"
+        return f"has the layout {list(spec.layout)}, which is not a permutation of {rank} dims"
     if spec.type.dtype is not spec.local.dtype:
         return f"is of {spec.type.dtype}, but on devices of {spec.local.dtype}"
     sharding, over = spec.sharding, mesh

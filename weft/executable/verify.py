@@ -109,7 +109,7 @@ class _Verifier:
 
     def reads(self, slots: Slots, known: set[Slot]) -> None:
         for slot in slots:
-            _require(slot in known, f"b{slot} is read where it is not made")
+            _require(slot in known, f"b{slot} is used where it is not defined")
 
     def item(self, item: Item, known: set[Slot], stack_dims: StackDims) -> None:
         match item:
@@ -145,7 +145,8 @@ class _Verifier:
             stack = self.stack(slot)
             same = isinstance(stack.type, TensorType) and stack.type.dtype == operand.dtype
             _require(
-                same and stack.shape == operand.shape, f"b{slot} is not what {kernel.name} takes"
+                same and stack.shape == operand.shape,
+                f"b{slot} does not match the operand of {kernel.name}",
             )
 
     def done(self, done: Done) -> None:
@@ -258,6 +259,6 @@ def _require(holds: bool, what: str) -> None:
 
 def _wrong(what: str) -> WeftError:
     return WeftError(
-        f"the program is not sound: {what}",
+        f"the program is invalid: {what}",
         help="the file is damaged, or was not made by weft; compile the program again",
     )

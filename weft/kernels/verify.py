@@ -74,7 +74,7 @@ def _require(condition: object, reason: str) -> None:
 
 
 def _verify(kernel: Launch) -> None:
-    _require(_NAME.fullmatch(kernel.name), f"{kernel.name[:60]!r} is no name of a function")
+    _require(_NAME.fullmatch(kernel.name), f"{kernel.name[:60]!r} is not a valid function name")
     _require(len(kernel.operands) <= MOST_OPERANDS, "it has too many operands")
     for n, operand in enumerate(kernel.operands):
         name = operand_name(n, operand)
@@ -141,13 +141,13 @@ class _Loops:
             case Load() | Store():
                 self.access(step)
             case Fill(value=value, dtype=dtype):
-                _require(_fits(value, dtype), f"{value!r} is no {dtype}")
+                _require(_fits(value, dtype), f"{value!r} is not a valid {dtype}")
             case Position(at=at, dtype=dtype):
                 self.affine(at)
                 _require(dtype is not BOOL, "a position is a number")
             case Apply(op=op, args=args, dtype=dtype):
                 plain = op.elementwise or isinstance(op, BitcastConvert)
-                _require(plain and args, f"{op.name} is no op of single elements")
+                _require(plain and args, f"{op.name} is not elementwise")
                 made = scalar_result(op, tuple([self.dtypes[a] for a in args]))
                 _require(made is dtype, f"{op.name} gives {made}, not {dtype}")
             case Choose(guards=guards, inside=inside, outside=outside, dtype=dtype):
@@ -159,10 +159,10 @@ class _Loops:
     def folded(self, step: Reduce | Pick | Contract) -> None:
         """Check a reduction, a pick or a contraction."""
         over, dtype = step.over, step.dtype
-        _require(all(0 <= f < len(self.sizes) for f in over), "there are no such factors")
+        _require(all(0 <= f < len(self.sizes) for f in over), "unknown factors")
         _require(len({*over}) == len(over), "it combines twice along one factor")
         if isinstance(step, Reduce):
-            _require(step.how in COMBINERS, f"there is no reduction {step.how!r}")
+            _require(step.how in COMBINERS, f"unknown reduction {step.how!r}")
             scalar_result(COMBINERS[step.how], (dtype, dtype))
             ordered = step.how in ("add", "mul") or not dtype.is_complex
             _require(ordered, "numbers without order")
@@ -172,7 +172,7 @@ class _Loops:
                 apart = self.kernel.spans[step.init].isdisjoint(over)
                 _require(apart, "what it begins with varies along what it combines")
         elif isinstance(step, Pick):
-            _require(step.how in ("max", "min"), f"there is no pick {step.how!r}")
+            _require(step.how in ("max", "min"), f"unknown pick {step.how!r}")
             self.alike(dtype, step.value)
             key = self.dtypes[step.key]
             _require(key is not None and not key.is_complex, "numbers without order")
@@ -189,7 +189,7 @@ class _Loops:
     def access(self, step: Load | Store) -> None:
         """Check that an access stays inside of its operand at every point."""
         kernel, shifts = self.kernel, step.shifts if isinstance(step, Load) else ()
-        _require(0 <= step.operand < len(kernel.operands), f"there is no operand {step.operand}")
+        _require(0 <= step.operand < len(kernel.operands), f"unknown operand {step.operand}")
         operand = kernel.operands[step.operand]
         name = operand_name(step.operand, operand)
         is_store = isinstance(step, Store)
@@ -410,7 +410,7 @@ def _verify_attention(kernel: Attention) -> None:
     every = [*kernel.outer, *sizes.values()]
     _require(all(size >= 0 for size in every), "a size is negative")
     _require(math.prod([size for size in every if size]) < MOST_POINTS, "it has too many points")
-    _require(kernel.empty in ("zero", "nan"), f"there is no row {kernel.empty!r}")
+    _require(kernel.empty in ("zero", "nan"), f"unknown result of an empty row: {kernel.empty!r}")
     window = kernel.window
     sides = [side for side in (window.left, window.right, window.shift) if side is not None]
     _require(all(abs(side) < 1 << 40 for side in sides), "a window is too large")
@@ -449,7 +449,7 @@ def _accesses(kernel: Attention) -> Iterator[tuple[str, Access, int, int, bool]]
 
 
 def _verify_access(kernel: Attention, name: str, access: Access, sizes: Sequence[int]) -> Operand:
-    _require(0 <= access.operand < len(kernel.operands), f"{name} is no operand")
+    _require(0 <= access.operand < len(kernel.operands), f"{name} is not an operand")
     operand = kernel.operands[access.operand]
     _require(len(access.outer) == len(kernel.outer), f"{name} has not a stride for each dim")
     at = Affine((*access.outer, access.row, access.column), access.offset)

@@ -74,7 +74,7 @@ def _chosen(measured: Measured | None, found: Candidates) -> Chosen:
     if measured.busy:
         return Chosen(AS_MODELLED, "the machine was too busy to measure")
     if not measured.seconds:
-        return Chosen(AS_MODELLED, "it is too large to be measured, or there is no other way")
+        return Chosen(AS_MODELLED, "it is too large to be measured, or has no other candidate")
     best = measured.best_of(lambda name: found.options(name) is not None) or AS_MODELLED
     took, model = (measured.seconds[name] for name in (best, AS_MODELLED))
     count = len(measured.seconds)

@@ -179,15 +179,15 @@ def attention_as(**options: int) -> Launch:
 
 
 SCHEDULES = {
-    "there is no schedule 'in_order'": loops_as("in_order"),
-    "there is no schedule ''": loops_as(""),
-    "there is no option 'vector'": loops_as("rows", vector=7),
+    "unknown schedule 'in_order'": loops_as("in_order"),
+    "unknown schedule ''": loops_as(""),
+    "unknown option 'vector'": loops_as("rows", vector=7),
     "option width cannot be 3": loops_as("columns", width=3),
     "option task cannot be 0": loops_as("rows", task=0),
     "a packed kernel has one Contract, this one has 0": loops_as("packed"),
-    "there is no option 'blas'": loops_as("packed", blas=0),
+    "unknown option 'blas'": loops_as("packed", blas=0),
     "option depth cannot be 0": loops_as("packed", depth=0),
-    "there is no option 'rows'": attention_as(rows=3),
+    "unknown option 'rows'": attention_as(rows=3),
     "option vectors cannot be 99": attention_as(vectors=99),
     "option keys cannot be 0": attention_as(keys=0),
 }

@@ -67,7 +67,7 @@ def refuses_schedule(kernel: Kernel | Attention) -> str | None:
         return refuses_options(kernel.options, _ATTENTION)
     schedule = kernel.schedule
     if schedule.kind not in OPTIONS:
-        return f"there is no schedule {schedule.kind[:40]!r}"
+        return f"unknown schedule {schedule.kind[:40]!r}"
     return refuses_options(schedule.options, OPTIONS[schedule.kind])
 
 
@@ -75,7 +75,7 @@ def refuses_options(options: Iterable[tuple[str, int]], known: ParameterRanges) 
     """Why options are invalid, or None if they are valid."""
     for name, value in options:
         if name not in known:
-            return f"there is no option {name[:40]!r}"
+            return f"unknown option {name[:40]!r}"
         if value not in known[name]:
             return f"option {name} cannot be {value}"
     return None

@@ -52,7 +52,7 @@ def _matches(option: str, pattern: str, name: str) -> bool:
     try:
         return bool(re.search(pattern, name))
     except re.error as error:
-        notify(f"{option}={pattern} is no regular expression: {error}")
+        notify(f"{option}={pattern} is not a regular expression: {error}")
         return False
 
 

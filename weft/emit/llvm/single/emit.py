@@ -64,7 +64,7 @@ REFUSES: dict[type[Op], Callable[[SingleNode], str | None]] = {
 def refuses_single_node(kernel: SingleNode) -> str | None:
     """Why a node's kernel is unsupported, or None if it is supported."""
     if type(kernel.op) not in EMIT:
-        return "it is no kernel by itself"
+        return "it has no single-node kernel"
     own = REFUSES.get(type(kernel.op))
     if own is not None and (reason := own(kernel)):
         return reason
