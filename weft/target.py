@@ -152,7 +152,7 @@ OnStacks: TypeAlias = Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]]
 class TakesStacks(Protocol):
     """A launch queue that reads operand addresses from stacks natively."""
 
-    def unattended(self, keep: object) -> Any:
+    def raw_launch(self, keep: object) -> Any:
         """Handles for native code to launch these kernels without Python; the caller owns them.
 
         The result is opaque to Weft, and keeps `keep` alive.

@@ -29,7 +29,7 @@ class Awaited:
     _claims = 0  # claims: consumers that keep the elements past deletion
     _claimed: Stacked | None = None  # the elements kept for claims
     _helper: Callable[[Any, bool], None] | None = None
-    _told: tuple[Callable[[], None], ...] = ()  # callbacks on completion
+    _callbacks: tuple[Callable[[], None], ...] = ()  # callbacks on completion
 
     def __init__(self, stacked: Stacked | None = None) -> None:
         self.held = stacked
@@ -48,33 +48,33 @@ class Awaited:
             elif self._claims:
                 self._claimed = stacked
         self._helper = None
-        self._tell()
+        self._complete()
 
     def fail(self, error: BaseException) -> None:
         """Complete with an error."""
         self._error = error
-        self._tell()
+        self._complete()
 
     def failed(self, error: BaseException) -> Self:
         """Complete with an error; returns the array."""
         self.fail(error)
         return self
 
-    def _tell(self) -> None:
+    def _complete(self) -> None:
         """Wake the waiters and run callbacks."""
         with _LOCK:
             before, self._ready = self._ready, True  # set before waking: waiters check it at once
             if self._waiting is not None and not before:
                 self._waiting.release()
-            told, self._told = self._told, ()
-        for callback in told:
+            callbacks, self._callbacks = self._callbacks, ()
+        for callback in callbacks:
             callback()
 
     def then(self, callback: Callable[[], None]) -> None:
         """Register a completion callback; called at once if complete."""
         with _LOCK:
             if not self._ready:
-                self._told = (*self._told, callback)
+                self._callbacks = (*self._callbacks, callback)
                 return
         callback()
 

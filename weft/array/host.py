@@ -49,12 +49,12 @@ class _Block(np.ndarray[Any, np.dtype[np.uint8]]):
 class _Shelf:
     """The cached blocks of one size."""
 
-    __slots__ = ("asked", "memory", "size", "waiting")
+    __slots__ = ("last_request", "memory", "size", "waiting")
 
     def __init__(self, memory: HostMemory, size: int) -> None:
         self.memory, self.size = memory, size
         self.waiting: list[_Pages] = []  # free blocks, most recently used last
-        self.asked = 0  # time of the last request
+        self.last_request = 0  # time of the last request
 
 
 class HostMemory:
@@ -76,7 +76,7 @@ class HostMemory:
     def __init__(self) -> None:
         self.shelves: dict[int, _Shelf] = {}  # shelves by size
         self.kept = self.used = self.most = 0  # live bytes and their peak
-        self.asked = 0  # counts requests
+        self.last_request = 0  # counts requests
         self.lock = threading.RLock()  # reentrant: a block may be freed during eviction
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
@@ -94,7 +94,7 @@ class HostMemory:
         self.used = used = self.used + size
         if used > self.most:
             self.most = used
-        self.asked = shelf.asked = self.asked + 1
+        self.last_request = shelf.last_request = self.last_request + 1
         return np.ndarray(shape, dtype, _Block((size,), _BYTE, raw))
 
     def free(self, block: _Pages) -> None:
@@ -139,7 +139,7 @@ class HostMemory:
     def let_go(self) -> None:
         """Release blocks that were not requested recently."""
         with self.lock:
-            for shelf in sorted(self.shelves.values(), key=attrgetter("asked")):
+            for shelf in sorted(self.shelves.values(), key=attrgetter("last_request")):
                 while self.kept > max(LEAST, self.most) and self._drop(shelf):
                     pass
 

@@ -64,7 +64,7 @@ class HostEvent(Awaited):
     def reach(self) -> Self:
         """Mark as reached."""
         self._helper = None
-        self._tell()
+        self._complete()
         return self
 
 

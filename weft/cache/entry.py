@@ -60,8 +60,10 @@ def record_of(content: bytes) -> Record | None:
 
 def _record(line: bytes) -> Record | None:
     try:
-        said = json.loads(line)
-        parts = tuple((str(name), str(value)) for name, value in said["parts"].items())
-        return Record(Key(str(said["kind"]), str(said["name"]), parts), float(said["made"]))
+        content = json.loads(line)
+        parts = tuple((str(name), str(value)) for name, value in content["parts"].items())
+        return Record(
+            Key(str(content["kind"]), str(content["name"]), parts), float(content["made"])
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -159,11 +159,13 @@ def _locked(handle: int) -> bool:
 def _read(folder: Path) -> Page:
     """The contents on disk; empty if missing or corrupt."""
     try:
-        said = json.loads((folder / "ledger.json").read_bytes())
-        missed = tuple(_miss(row) for row in said["missed"])
-        evicted = tuple(str(digest) for digest in said["evicted"])
-        counts = [Counter({str(k): int(n) for k, n in said[c].items()}) for c in ("hits", "misses")]
-        return Page(counts[0], counts[1], missed, evicted, float(said["cleared"]))
+        content = json.loads((folder / "ledger.json").read_bytes())
+        missed = tuple(_miss(row) for row in content["missed"])
+        evicted = tuple(str(digest) for digest in content["evicted"])
+        counts = [
+            Counter({str(k): int(n) for k, n in content[c].items()}) for c in ("hits", "misses")
+        ]
+        return Page(counts[0], counts[1], missed, evicted, float(content["cleared"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Page()
 
@@ -184,7 +186,7 @@ def _write(folder: Path, page: Page) -> None:
         }
         for miss in page.missed
     ]
-    said = {
+    content = {
         "hits": page.hits,
         "misses": page.misses,
         "missed": missed,
@@ -195,7 +197,7 @@ def _write(folder: Path, page: Page) -> None:
         handle, name = tempfile.mkstemp(prefix=".ledger", dir=folder)
         try:
             with os.fdopen(handle, "w") as file:
-                json.dump(said, file)
+                json.dump(content, file)
             os.replace(name, folder / "ledger.json")
         except OSError:  # disk full
             os.unlink(name)

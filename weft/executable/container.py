@@ -172,9 +172,9 @@ def _pieces(
 def _head(format: int, reader: int, lines: Sequence[str]) -> list[bytes | memoryview]:
     """The magic bytes, the first line and the table."""
     table = "".join([f"{line}\n" for line in lines]).encode("ascii")
-    told = f"format {format} reader {reader} header {len(table)}".encode()
-    digest = hashlib.sha256(told + b"\n" + table).hexdigest().encode()
-    head = MAGIC + told + b" sha256 " + digest + b"\n" + table
+    first_line = f"format {format} reader {reader} header {len(table)}".encode()
+    digest = hashlib.sha256(first_line + b"\n" + table).hexdigest().encode()
+    head = MAGIC + first_line + b" sha256 " + digest + b"\n" + table
     return [head, bytes(-len(head) % ALIGNED)]
 
 
@@ -406,8 +406,8 @@ def _table(where: str, data: bytes | mmap.mmap) -> tuple[int, int, list[str], in
             raise _cut(where, begin + length, len(data))
         raise _damaged(where, f"its table has {length:,} bytes, more than any has")
     table = data[begin : begin + length]
-    told = f"format {first[1]} reader {first[2]} header {rest[1]}\n".encode()
-    if hashlib.sha256(told + table).hexdigest() != rest[2]:
+    first_line = f"format {first[1]} reader {first[2]} header {rest[1]}\n".encode()
+    if hashlib.sha256(first_line + table).hexdigest() != rest[2]:
         raise _damaged(where, "its table does not match its checksum")
     if not 0 < reader <= format or not table.isascii():
         raise _damaged(where, f"it is of format {format} for readers from {reader}")

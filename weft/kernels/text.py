@@ -262,13 +262,13 @@ class _Steps:
         self, n: int, at: Affine, guards: Sequence[Guard], shifts: Sequence[Shift] = ()
     ) -> str:
         """An indexed operand with guards: `in0[i, j | 0 <= i < 5]`."""
-        told = f" | {self.guards(guards)}" if guards else ""
+        guard_text = f" | {self.guards(guards)}" if guards else ""
         name = operand_name(n, self.kernel.operands[n])
-        return place_text(name, self.kernel.operands[n], at, self.names, shifts, told)
+        return place_text(name, self.kernel.operands[n], at, self.names, shifts, guard_text)
 
     def guards(self, guards: Sequence[Guard]) -> str:
-        told = [f"{g.low} <= {affine_text(g.index, self.names)} < {g.high}" for g in guards]
-        return " and ".join(told) or "always"
+        guard_text = [f"{g.low} <= {affine_text(g.index, self.names)} < {g.high}" for g in guards]
+        return " and ".join(guard_text) or "always"
 
     def over(self, over: Sequence[int]) -> str:
         return " ".join([self.names[n] for n in over])
@@ -278,10 +278,10 @@ def op_text(op: Op) -> str:
     """An op with its attributes: `reduce_precision<exponent_bits = 5 : i32>`."""
     if isinstance(op, Convert) and not op.out.shape:
         return str(op.out.dtype)
-    told = [f"{name} = {value}" for name, value in op.attributes()]
+    guard_text = [f"{name} = {value}" for name, value in op.attributes()]
     if "out" in op.fields():
-        told.append(f"out = {op.out}")  # type: ignore[attr-defined]
-    return f"{_SHORT[type(op)]}<{', '.join(told)}>" if told else _SHORT[type(op)]
+        guard_text.append(f"out = {op.out}")  # type: ignore[attr-defined]
+    return f"{_SHORT[type(op)]}<{', '.join(guard_text)}>" if guard_text else _SHORT[type(op)]
 
 
 # Places
@@ -313,7 +313,7 @@ def place_text(
     at: Affine,
     names: Sequence[str],
     shifts: Sequence[Shift] = (),
-    told: str = "",
+    guard_text: str = "",
 ) -> str:
     """An index with one subscript for each dim, or flat if the strides do not decompose."""
     moved = [f"{'clip' if s.clamped else 'inside'}(%{s.index}, {s.limit})" for s in shifts]
@@ -330,12 +330,12 @@ def place_text(
     if any(len(home) != 1 for home in homes) or homes != sorted(homes):
         terms = [(count, term) for count, term in every[: len(names)] if count]
         terms += every[len(names) :]
-        return f"{name}.flat[{_sum(terms, at.offset)}{told}]"
+        return f"{name}.flat[{_sum(terms, at.offset)}{guard_text}]"
     subscripts = []
     for n in range(len(strides)):
         terms = [(part[n], term) for part, (_, term) in zip(parts, every, strict=True) if part[n]]
         subscripts.append(_sum(terms, offset[n]))
-    return f"{name}[{', '.join(subscripts)}{told}]"
+    return f"{name}[{', '.join(subscripts)}{guard_text}]"
 
 
 def _digits(number: int, strides: Sequence[int], dims: Sequence[int]) -> list[int]:

@@ -76,10 +76,10 @@ class Code:
                 for step in self.steps:
                     step(slots)
         except BaseException as error:
-            told = self.explained(error, self.units[self.steps.index(step)])  # type: ignore[arg-type]
-            if told is error:
+            explained = self.explained(error, self.units[self.steps.index(step)])  # type: ignore[arg-type]
+            if explained is error:
                 raise
-            raise told from None
+            raise explained from None
 
     def explained(self, error: BaseException, unit: Unit) -> BaseException:
         """The user-facing form of an error in a unit."""
@@ -100,10 +100,10 @@ class Code:
             stack, made = self.stacks[slot], slots[slot]
             if stack is None or stack.shape is None or made is None:
                 continue
-            told = f"{item_text(unit)} gave {made.shape} of {made.dtype}"
-            assert made.shape == stack.shape, f"{told}, expected {stack.shape}"
+            message = f"{item_text(unit)} gave {made.shape} of {made.dtype}"
+            assert made.shape == stack.shape, f"{message}, expected {stack.shape}"
             assert isinstance(stack.type, TensorType)
-            assert made.dtype == stack.type.dtype.numpy, f"{told}, expected {stack.type}"
+            assert made.dtype == stack.type.dtype.numpy, f"{message}, expected {stack.type}"
         if _CHECKS.watch is not None and unit.node is not None:
             _CHECKS.watch(unit.node, tuple([slots[slot] for slot in unit.outs]))
 
@@ -125,13 +125,13 @@ def shortage(
     most, item = max(sizes, key=lambda one: one[0], default=(0, None))
     from weft.machine import bytes_text
 
-    told = f"out of memory: {what} of {bytes_text(most if needed is None else needed)}"
+    message = f"out of memory: {what} of {bytes_text(most if needed is None else needed)}"
     advice = "use smaller sizes, donate arguments that are not needed again, or recompute values"
     if item is None:
-        return Unsupported(told, help=advice)
+        return Unsupported(message, help=advice)
     if needed is not None:
-        told += f"; the largest value, of {bytes_text(most)}, is of this line"
-    return Unsupported(told, help=advice, loc=item.loc, node=item_text(item))
+        message += f"; the largest value, of {bytes_text(most)}, is of this line"
+    return Unsupported(message, help=advice, loc=item.loc, node=item_text(item))
 
 
 def _every(units: Iterable[Unit]) -> Iterator[Item]:

@@ -69,11 +69,11 @@ class Direct:
         slots[self.call.table] = commands.on_stacks(self.given, self.written)
         return slots
 
-    def unattended(self, new: Callable[[], Slots]) -> Any:
+    def raw_launch(self, new: Callable[[], Slots]) -> Any:
         """Handles for native code to launch the kernels without Python, in a frame of its own."""
         slots = new()
         commands: TakesStacks = slots[self.call.commands]
-        return commands.unattended(slots)
+        return commands.raw_launch(slots)
 
     def __call__(
         self, stacks: tuple[Stacked | None, ...], new: Callable[[], Slots]
@@ -91,10 +91,10 @@ class Direct:
             made = self._taken_over(stacks) if self.over else self._taken()
             ran: bool = slots[self.call.table](stacks, made)
         except BaseException as error:
-            told = self.code.explained(error, self.code.units[0])
-            if told is error:
+            explained = self.code.explained(error, self.code.units[0])
+            if explained is error:
                 raise
-            raise told from None
+            raise explained from None
         self.frames.append(slots)
         if not ran:
             return self(self._fitted(stacks), new)

@@ -110,10 +110,10 @@ def native_rounds(
         given = [[s[slot] for slot in rotation.slots] for rotation in rotations]
         run: Callable[..., int] = s[one.commands].repeat
         rest = s[other.commands]
-        said, where = calls.memory.address(s[0]) + verdict, address_of(moves)
+        verdict_at, where = calls.memory.address(s[0]) + verdict, address_of(moves)
         count = last = AT_ONCE
         while last == AT_ONCE:
-            last = run(rest, said, where, AT_ONCE)
+            last = run(rest, verdict_at, where, AT_ONCE)
             count += last
         count -= AT_ONCE
         # levels that no iteration has written

@@ -72,8 +72,8 @@ def tune(
     else:
         return Measured(candidates[0], {}, tuple(candidates), busy=True)
     made = Measured(best, seconds, tuple(candidates))
-    told: Choice = {"best": best, "seconds": {**seconds}, "tried": [*candidates]}
-    remember(kind, machine, shape_class, told)
+    choice: Choice = {"best": best, "seconds": {**seconds}, "tried": [*candidates]}
+    remember(kind, machine, shape_class, choice)
     return made
 
 

@@ -33,7 +33,7 @@ from weft.jax.native.records import (
     STATIC,
     ArgumentPlan,
     BufferRecord,
-    CallRecipe,
+    CallDescriptor,
     DeviceRecord,
     EventRecord,
     ExecutableRecord,
@@ -365,7 +365,7 @@ def _same(array: Any, steps: tuple[int, ...]) -> bool:
 
 
 class Call:
-    """A recipe of a program that adds its arguments, and a call of it, on one side."""
+    """A call descriptor of a program that adds its arguments, and a call of it, on one side."""
 
     def __init__(self, native: bool, case: dict[str, Any]) -> None:
         devices, self.arguments, self.results = case["devices"], case["arguments"], case["results"]
@@ -375,9 +375,9 @@ class Call:
         self.operands = (ctypes.c_size_t * 16)()
         self.failing = case["fails"]
         self.fill(case)
-        made, recipe = self.recipe(case)
+        made, descriptor = self.descriptor(case)
         executable = ExecutableRecord(side.at(side.call("fresh", EXECUTABLE)))
-        executable.recipe = CallRecipe(ctypes.addressof(made))
+        executable.descriptor = CallDescriptor(ctypes.addressof(made))
         self.args = ExecuteArgs.new()
         self.args.executable = executable
         self.args.num_devices = devices + (case["wrong"] == "devices")
@@ -386,7 +386,7 @@ class Call:
         options = ExecuteOptions.new()
         options.num_non_donatable_input_indices = int(case["wrong"] == "options")
         self.args.options = options
-        self.kept += [made, recipe, options]
+        self.kept += [made, descriptor, options]
         self.args.argument_lists = Items[Any](self.lists(self.buffers))
         outputs = [[0] * max(1, len(self.results)) for _ in range(devices)]
         self.outputs = self.lists(outputs)
@@ -422,7 +422,7 @@ class Call:
             for row in self.buffers:
                 row[1] = row[0]
 
-    def recipe(self, case: dict[str, Any]) -> tuple[Any, Any]:
+    def descriptor(self, case: dict[str, Any]) -> tuple[Any, Any]:
         at = ctypes.addressof(self.operands)
         line = FamilyRecord.words(what=FAMILY, state=READY, nbytes=8, kind=5, native=1)
         templates = (ctypes.c_int64 * (len(line) * max(1, len(self.results))))(
@@ -431,7 +431,7 @@ class Call:
         kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_size_t, ctypes.c_size_t)
         self.kernel = kind(self.run)
         cells = len(self.results) * self.devices
-        said = CallRecipe.words(
+        said = CallDescriptor.words(
             run=ctypes.cast(self.kernel, ctypes.c_void_p).value or 0,
             devices=self.devices,
             arguments=len(self.arguments),
@@ -497,7 +497,7 @@ def test_calls_without_python(case):
     done = [call.side.call("execute", call.args) for call in calls]
     assert done[0] == done[1]
     seen = [[*call.side.words(), *call.events] for call in calls]
-    # Recipes and kernels are memory of either side, at an address that means nothing.
+    # Call descriptors and kernels are memory of either side, at an address that means nothing.
     assert seen[0] == seen[1]
     given = case["arguments"]
     donates = any(donated for _, _, donated, *_ in given)

@@ -131,11 +131,11 @@ class _Groups:
             _all_there(self.site.node, group, mine, self.peers)
             if self.peers is None:
                 continue
-            asked = group[:1] if self.first else group
+            senders = group[:1] if self.first else group
             for peer, theirs in self.peers.apart(group).items():
-                if found := [d for d in asked if d in mine]:
+                if found := [d for d in senders if d in mine]:
                     sent.setdefault(peer, {}).update(dict.fromkeys(found))
-                if found := [d for d in asked if d in theirs]:
+                if found := [d for d in senders if d in theirs]:
                     awaited.setdefault(peer, {}).update(dict.fromkeys(found))
         return _lists(sent), _lists(awaited)
 

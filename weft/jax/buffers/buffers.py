@@ -172,12 +172,12 @@ def _host_order(layout: int) -> tuple[int, ...] | None:
     """The dims from major to minor, or None for row-major."""
     if not layout:
         return None
-    asked: Any = api().structs["Buffer_MemoryLayout"].from_address(layout)
-    if asked.type != 0 or not asked.tiled.minor_to_major_size:
+    requested: Any = api().structs["Buffer_MemoryLayout"].from_address(layout)
+    if requested.type != 0 or not requested.tiled.minor_to_major_size:
         return None
-    if asked.tiled.num_tiles:
+    if requested.tiled.num_tiles:
         raise Refused(UNIMPLEMENTED, "layouts with tiles")
-    minor = sizes_at(asked.tiled.minor_to_major, asked.tiled.minor_to_major_size)
+    minor = sizes_at(requested.tiled.minor_to_major, requested.tiled.minor_to_major_size)
     order = tuple(reversed(minor))
     return None if order == tuple(range(len(order))) else order
 

@@ -257,7 +257,7 @@ def exchange_by_dlpack(handles: Handles) -> None:
     replace_in_jax("jax._src.dlpack:_jax", partial(_Exchange, handles=handles))
     if (jax.config.jax_platforms or "").split(",")[0] == PLATFORM:
         replace_in_jax("jax._src.dlpack:_DL_DEVICE_TO_PLATFORM", _with_host)
-    replace_in_jax("jax._src.array:ArrayImpl.__dlpack_device__", _told)
+    replace_in_jax("jax._src.array:ArrayImpl.__dlpack_device__", _dlpack_device)
 
 
 def _with_host(theirs: dict[Any, str]) -> dict[Any, str]:
@@ -267,7 +267,7 @@ def _with_host(theirs: dict[Any, str]) -> dict[Any, str]:
     return {**theirs, dlpack.DLDeviceType.kDLCPU: PLATFORM}
 
 
-def _told(theirs: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _dlpack_device(theirs: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The DLPack device of a JAX array, also on Weft's devices."""
     from jax._src import dlpack
 

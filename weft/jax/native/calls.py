@@ -1,11 +1,11 @@
-"""Calls in native code: a small program runs on small arrays, and Python hears nothing of it.
+"""Native calls: small programs on small arrays run without Python.
 
-What it takes to call Python is many times what such a program takes. So native code does the whole
-call where it knows enough: the executable has a recipe (see `weft.jax.programs.recipes`), and the
-families of all arguments say where their elements are and of which kind these are. Else Python is
-asked. Python's lock is held, as by whatever else takes or gives back records; a donated argument
-is marked as deleted before it is asked whether another library reads it, as a lender does these two
-things in the other order.
+Entering Python takes many times as long as such a program. So native code does the whole call where
+it can: the executable has a call descriptor (see `weft.jax.programs.call_descriptors`), and the
+families of all arguments have known addresses and kinds. Otherwise it falls back to Python. The GIL
+is held, as by all code that allocates or frees records. Memory order of donation: an argument is
+marked as deleted before its external references are checked; a lender does the two in the opposite
+order, so that one of them sees the other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft.jax.native.record_code import buffer_at, buffer_of, family_of
 from weft.jax.native.records import (
     ArgumentPlan,
     BufferRecord,
-    CallRecipe,
+    CallDescriptor,
     DeviceRecord,
     EventRecord,
     ExecutableRecord,
@@ -52,36 +52,36 @@ class ExecuteArgs(Struct, offsets=offsets_of(f"{SLOT}_Args")):
 
 
 @native(attribute="alwaysinline")
-def has_recipe(given: Pointer) -> bool:
+def has_descriptor(given: Pointer) -> bool:
     """Whether native code knows how to call the program."""
-    return ExecuteArgs(given).executable.recipe != CallRecipe(0)
+    return ExecuteArgs(given).executable.descriptor != CallDescriptor(0)
 
 
 @native(name=f"try_{SLOT}")
 def execute(given: Pointer) -> int:
-    """Run a program by its recipe."""
+    """Run a program by its call descriptor."""
     args = ExecuteArgs(given)
-    recipe = args.executable.recipe
+    descriptor = args.executable.descriptor
     lists = args.argument_lists
-    devices = recipe.devices
-    results = recipe.results
-    if not fits(args, recipe) or not sweep() or state.count < (devices + 1) * results:
+    devices = descriptor.devices
+    results = descriptor.results
+    if not fits(args, descriptor) or not sweep() or state.count < (devices + 1) * results:
         return 0
-    first = ArgumentPlan(recipe.nth(1))
-    plans = place_arguments(first, recipe.arguments, lists, devices)
+    first = ArgumentPlan(descriptor.nth(1))
+    plans = place_arguments(first, descriptor.arguments, lists, devices)
     if not plans:
         return 0
-    mark_donated(first, recipe.arguments, lists, devices, 1)
-    got = place_results(plans, results, recipe.blocks, lists)
+    mark_donated(first, descriptor.arguments, lists, devices, 1)
+    got = place_results(plans, results, descriptor.blocks, lists)
     if got != results:
-        free_blocks(plans, got, recipe.blocks, lists)
-        mark_donated(first, recipe.arguments, lists, devices, 0)
+        free_blocks(plans, got, descriptor.blocks, lists)
+        mark_donated(first, descriptor.arguments, lists, devices, 0)
         return 0
-    if recipe.run(recipe.pool, recipe.commands) != 0:
-        free_blocks(plans, results, recipe.blocks, lists)
+    if descriptor.run(descriptor.pool, descriptor.commands) != 0:
+        free_blocks(plans, results, descriptor.blocks, lists)
         return FAILED
-    move_blocks(plans, results, recipe.blocks, lists)
-    hand_out(recipe, args.output_lists)
+    move_blocks(plans, results, descriptor.blocks, lists)
+    hand_out(descriptor, args.output_lists)
     events = args.device_complete_events
     if events:
         for d in range(devices):
@@ -90,13 +90,13 @@ def execute(given: Pointer) -> int:
 
 
 @native
-def fits(args: ExecuteArgs, recipe: CallRecipe) -> bool:
-    """Whether a call is one that the recipe is for."""
-    if args.num_devices != recipe.devices or args.num_args != recipe.arguments:
+def fits(args: ExecuteArgs, descriptor: CallDescriptor) -> bool:
+    """Whether a call is one that the call descriptor is for."""
+    if args.num_devices != descriptor.devices or args.num_args != descriptor.arguments:
         return False
-    if args.execute_device and args.execute_device != recipe.on[0]:
+    if args.execute_device and args.execute_device != descriptor.on[0]:
         return False
-    return recipe.donates == 0 or args.options.num_non_donatable_input_indices == 0
+    return descriptor.donates == 0 or args.options.num_non_donatable_input_indices == 0
 
 
 @native(attribute="alwaysinline")
@@ -260,16 +260,16 @@ def move_blocks(
 
 
 @native
-def hand_out(recipe: CallRecipe, outputs: Items[Items[BufferRecord]]) -> None:
+def hand_out(descriptor: CallDescriptor, outputs: Items[Items[BufferRecord]]) -> None:
     """Families of the results, each with a buffer on every device."""
-    devices = recipe.devices
-    for n in range(recipe.results):
-        family = family_of(recipe.templates.nth(n), devices)
-        family.own = recipe.blocks[n]
-        family.data = address(recipe.blocks[n])
+    devices = descriptor.devices
+    for n in range(descriptor.results):
+        family = family_of(descriptor.templates.nth(n), devices)
+        family.own = descriptor.blocks[n]
+        family.data = address(descriptor.blocks[n])
         for d in range(devices):
-            device = recipe.on[d]
-            outputs[d][n] = buffer_of(family, d, device, recipe.inside[n * devices + d])
+            device = descriptor.on[d]
+            outputs[d][n] = buffer_of(family, d, device, descriptor.inside[n * devices + d])
 
 
-CALL = quickly(SLOT, has_recipe, execute)
+CALL = quickly(SLOT, has_descriptor, execute)

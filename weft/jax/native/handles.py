@@ -18,7 +18,7 @@ from weft.jax.native.functions import HELPERS, text
 from weft.jax.native.records import ERROR, READY, SIZE, STATIC, ErrorRecord, EventRecord, words
 from weft.jax.native.state import THUNKS, DoorState
 from weft.jax.patches.interrupts import Shield
-from weft.jax.programs.raised import told_of
+from weft.jax.programs.callback_errors import callback_error_message
 from weft.native.cpython import pointer_to
 
 CANCELLED, INVALID, EXHAUSTED, PRECONDITION, UNIMPLEMENTED, INTERNAL = 1, 3, 8, 9, 12, 13
@@ -211,7 +211,7 @@ def _told(error: BaseException) -> tuple[int, bytes]:
             code = INTERNAL
     message = str(error)
     if not isinstance(error, Refused | WeftError):
-        message = told_of(error)
+        message = callback_error_message(error)
     return code, message.encode("utf-8", "replace")
 
 

@@ -125,7 +125,7 @@ class ExecutableRecord(CountedRecord):
     kind_sizes: Member[Pointer]
     options: Member[Pointer]
     options_size: Member[int]
-    recipe: Member[CallRecipe]  # how it is called without Python, if it can be
+    descriptor: Member[CallDescriptor]  # how it is called without Python, if it can be
 
 
 class ClientRecord(HandleRecord):
@@ -177,20 +177,20 @@ class OperandPlan(Struct, size=24):
 
 
 class ArgumentPlan(OperandPlan):
-    """An argument of a recipe."""
+    """An argument of a call descriptor."""
 
     kind: Member[int]
     donated: Member[int]
 
 
 class ResultPlan(OperandPlan):
-    """A result of a recipe."""
+    """A result of a call descriptor."""
 
     nbytes: Member[int]
     over: Member[int]  # the argument whose memory it takes, or -1
 
 
-class CallRecipe(Struct):
+class CallDescriptor(Struct):
     """How native code calls a small program; plans of arguments and then of results follow."""
 
     run: Member[Callable[[Pointer, Pointer], i32]]  # the function that runs commands

@@ -37,7 +37,7 @@ _LITTLE = 1 << 20  # and bytes that they go through
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompileRequest:
     """JAX's compile request, besides the program."""
 
     replicas: int
@@ -52,7 +52,7 @@ class PjrtExecutable:
 
     code: bytes  # JAX's name, or the stored one
     options: bytes
-    asked: Asked
+    request: CompileRequest
     program: Program
     fingerprint: bytes  # of its source; also after deserialization
 
@@ -95,11 +95,11 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
     if format != "mlir":
         raise Refused(UNIMPLEMENTED, f"programs in the format {format!r}; StableHLO is read")
     notify_of_ignored_flags(len(the_client().devices))
-    asked = asked_in(options)
+    request = compile_request(options)
     begin = time.perf_counter()
     received = read_bytecode(code)
     _check_partitioner(received)
-    how = asked.options
+    how = request.options
     trace = Trace(TRACE.value(), received.name)
     trace.took("read", time.perf_counter() - begin)
     with span("compile", received.name or "main"):
@@ -119,10 +119,10 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
     if INSPECT.encode() in code:
         tell_shardings(program)
     if how.explain:
-        explain(program, asked.replicas * asked.partitions, also_nothing=how.explain_nothing)
+        explain(program, request.replicas * request.partitions, also_nothing=how.explain_nothing)
     # the source module is dropped
     last = Program({OPTIMIZED: program.module}, program.executable, program.local)
-    made = PjrtExecutable(code, options, asked, last, _fingerprint(code, options))
+    made = PjrtExecutable(code, options, request, last, _fingerprint(code, options))
     if how.dump is not None:
         dump(how.dump, made, received, program.stages)
     return made
@@ -139,9 +139,11 @@ def _fingerprint(code: bytes, options: bytes) -> bytes:
 def _check_partitioner(module: Module) -> None:
     """Raise for GSPMD shardings, which Weft would ignore; JAX has replaced them by Shardy."""
     for function in module.functions.values():
-        borders = [(attrs, function.loc) for attrs in (*function.arg_attrs, *function.res_attrs)]
+        signature_attrs = [
+            (attrs, function.loc) for attrs in (*function.arg_attrs, *function.res_attrs)
+        ]
         nodes = [(node.attrs, node.loc) for node in function.body.nodes if node.attrs]
-        for attrs, loc in (*borders, *nodes):
+        for attrs, loc in (*signature_attrs, *nodes):
             if any(name == "mhlo.sharding" and "devices=" in text for name, text in attrs):
                 raise Unsupported(
                     "shardings of GSPMD: Weft reads those of Shardy",
@@ -164,7 +166,7 @@ def _check_calls(program: Program) -> None:
             )
 
 
-def asked_in(options: bytes) -> Asked:
+def compile_request(options: bytes) -> CompileRequest:
     """Parse compile options."""
     from jaxlib import _jax
 
@@ -174,4 +176,4 @@ def asked_in(options: bytes) -> Asked:
     assigned = built.device_assignment
     devices = () if assigned is None else device_numbers(assigned.serialize())
     chosen = options_in(whole.env_option_overrides)
-    return Asked(built.num_replicas, built.num_partitions, devices, chosen)
+    return CompileRequest(built.num_replicas, built.num_partitions, devices, chosen)

@@ -61,8 +61,8 @@ def dump_in(options: Mapping[str, OptionValue]) -> Dump | None:
     folder = str(options.get(_TO, ""))
     if not folder:
         return None
-    asked = [name for name in _FORMATS if str(options.get(name)).lower() in ("true", "1")]
-    formats = tuple([_FORMATS[name] for name in asked])
+    requested = [name for name in _FORMATS if str(options.get(name)).lower() in ("true", "1")]
+    formats = tuple([_FORMATS[name] for name in requested])
     modules, stages = (str(options.get(name, "")) for name in (_MODULES, _STAGES))
     return Dump(folder, modules, stages, formats or ("text",))
 

@@ -17,8 +17,8 @@ from weft.errors import WeftError
 from weft.executable.items import piece_bytes
 from weft.ir.types import Array, TensorType
 from weft.jax.abi import api
-from weft.jax.buffers.borders import BufferFormat, borders, taken_over
 from weft.jax.buffers.client import Client, fill, the_client
+from weft.jax.buffers.formats import BufferFormat, buffer_formats, taken_over
 from weft.jax.buffers.values import NUMBERS, step_of, template
 from weft.jax.native.handles import INVALID, Handles, Refused
 from weft.jax.native.records import EXECUTABLE, PENDING, READY, ExecutableRecord
@@ -38,28 +38,28 @@ class Described:
     def __init__(self, executable: PjrtExecutable) -> None:
         self.executable, self.results = executable, executable.results
         self.held: list[Any] = []
-        self.asked: dict[str, Any] = {}
+        self.cached: dict[str, Any] = {}
         self.count = len(self.results)
         self.name = self.bytes(executable.name.encode())
         self.options = self.bytes(executable.options)
         self.types = self.words(ctypes.c_int32, [NUMBERS[dtype] for _, dtype in self.results])
         self.dims = self.words(ctypes.c_int64, [n for shape, _ in self.results for n in shape])
         self.ranks = self.words(_Pointer, [len(shape) for shape, _ in self.results])
-        self.inside, self.outside = borders(executable.local)
+        self.inside, self.outside = buffer_formats(executable.local)
         self.kinds_inside = self._kinds(self.inside)
         self.kinds, self.kind_sizes = self._kinds(self.outside)
 
     def _kinds(self, side: Sequence[BufferFormat]) -> tuple[int, int]:
         """The memory kinds of arguments or results: texts and lengths."""
-        kinds = [self.bytes(border.memory.encode()) for border in side]
+        kinds = [self.bytes(buffer_format.memory.encode()) for buffer_format in side]
         texts, sizes = [at for at, _ in kinds], [size for _, size in kinds]
         return self.words(_Pointer, texts), self.words(_Pointer, sizes)
 
     def remembered(self, name: str, make: Callable[[PjrtExecutable], Any]) -> Any:
         """A lazily computed, cached attribute."""
-        if name not in self.asked:
-            self.asked[name] = make(self.executable)
-        return self.asked[name]
+        if name not in self.cached:
+            self.cached[name] = make(self.executable)
+        return self.cached[name]
 
     def words(self, kind: Any, numbers: Sequence[int]) -> int:
         """The address of an array of numbers."""
@@ -77,28 +77,28 @@ class LoadedExecutable:
 
     let_go: Callable[[], None]  # reference count of the executable behind it
     calls = 0  # number of calls through Python
-    recipe: object = None  # its native call descriptor
+    descriptor: object = None  # its native call descriptor
 
     def __init__(self, described: Described, client: Client) -> None:
         self.described, executable, self.client = described, described.executable, client
         self.program, self.results = executable.local, described.results
-        asked = executable.asked
-        self.count = asked.replicas * asked.partitions
-        numbers = asked.devices or tuple(range(self.count))
+        request = executable.request
+        self.count = request.replicas * request.partitions
+        numbers = request.devices or tuple(range(self.count))
         if max(numbers) >= len(client.devices):
             raise Refused(
                 INVALID,
                 f"the program runs on device {max(numbers)}, but there are {len(client.devices)}",
             )
         self.devices = [client.devices[n] for n in numbers]
-        logical = [n for d in range(self.count) for n in divmod(d, asked.partitions)]
+        logical = [n for d in range(self.count) for n in divmod(d, request.partitions)]
         self.logical_ids = described.words(ctypes.c_int32, logical)
-        assigned = device_assignment(numbers, asked.replicas, asked.partitions)
+        assigned = device_assignment(numbers, request.replicas, request.partitions)
         self.assignment = described.bytes(assigned)
         self.on_at, self.inside_at = self.places(self.devices)
         self._elsewhere: dict[int, tuple[int, int]] = {}
-        self.orders = [border.order for border in described.inside]
-        self.result_orders = [border.order for border in described.outside]
+        self.orders = [buffer_format.order for buffer_format in described.inside]
+        self.result_orders = [buffer_format.order for buffer_format in described.outside]
         self.at_once = executable.runs_at_once()
         # Scratch lists of families, one for each argument and result.
         self.families_in = _Pointer * max(1, len(self.program.arg_types))
@@ -127,8 +127,8 @@ class LoadedExecutable:
         """The initial records of the results' families, contiguous."""
         pairs = zip(self.results, self.described.outside, strict=True)
         made = [
-            template(*result, state, border.minor_to_major, kinds.get(n))
-            for n, (result, border) in enumerate(pairs)
+            template(*result, state, buffer_format.minor_to_major, kinds.get(n))
+            for n, (result, buffer_format) in enumerate(pairs)
         ]
         return self.described.bytes(b"".join(made))[0]
 
@@ -136,7 +136,7 @@ class LoadedExecutable:
         """Result devices and memories, one row for each result."""
         known = self.client.devices
         on = self.described.words(_Pointer, [int(known.handles[d.id]) for d in devices])
-        kinds = [border.memory for border in self.described.outside]
+        kinds = [buffer_format.memory for buffer_format in self.described.outside]
         memories = [known.space(device, kind).handle for kind in kinds for device in devices]
         return on, self.described.words(_Pointer, memories)
 
@@ -239,8 +239,8 @@ def _handle(handles: Handles, described: Described, thing: Described | LoadedExe
     fill(
         ExecutableRecord,
         address,
-        replicas=executable.asked.replicas,
-        partitions=executable.asked.partitions,
+        replicas=executable.request.replicas,
+        partitions=executable.request.partitions,
         outputs=described.count,
         name=described.name[0],
         name_size=described.name[1],

@@ -19,9 +19,9 @@ from weft.jax.native.handles import INVALID, Handles, Refused
 from weft.jax.native.record_code import DELETED
 from weft.jax.native.records import BufferRecord, words
 from weft.jax.native.slots import SlotFunction
+from weft.jax.programs.call_descriptors import attach_call_descriptor
 from weft.jax.programs.executables import LoadedExecutable
 from weft.jax.programs.profiling import span
-from weft.jax.programs.recipes import give_recipe
 from weft.run.execute import Run, take_over
 
 _Pointer = ctypes.c_size_t
@@ -82,7 +82,7 @@ def _execute(handles: Handles, args: Any) -> None:
             events[n] = handles.ready if done is None else event_of(handles, done)
     loaded.calls += 1
     if loaded.calls == _OFTEN:
-        give_recipe(args.executable, loaded)
+        attach_call_descriptor(args.executable, loaded)
 
 
 def _arguments(
@@ -107,11 +107,11 @@ def _arguments(
 
 def _donated(loaded: LoadedExecutable, options: int) -> Sequence[int]:
     """The arguments that may be overwritten."""
-    asked: Any = api().structs["ExecuteOptions"].from_address(options)
-    count = asked.num_non_donatable_input_indices
+    options_at: Any = api().structs["ExecuteOptions"].from_address(options)
+    count = options_at.num_non_donatable_input_indices
     if not count:
         return loaded.donated
-    kept = set((ctypes.c_int64 * count).from_address(asked.non_donatable_input_indices))
+    kept = set((ctypes.c_int64 * count).from_address(options_at.non_donatable_input_indices))
     return [n for n in loaded.donated if n not in kept]
 
 

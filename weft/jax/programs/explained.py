@@ -12,10 +12,10 @@ from weft.pipeline import Program
 
 def explain(program: Program, devices: int, *, also_nothing: bool) -> None:
     """Print a program's collectives with source lines, or, if requested, that there are none."""
-    told = f"weft: {program.module.name or 'main'} on {devices} devices"
+    prefix = f"weft: {program.module.name or 'main'} on {devices} devices"
     rows = sent_by_line(program.module)
     if rows:
         sent = bytes_text(round(total_sent(rows)))
-        print(f"{told}: each sends {sent}\n{sent_text(rows)}", file=sys.stderr, flush=True)
+        print(f"{prefix}: each sends {sent}\n{sent_text(rows)}", file=sys.stderr, flush=True)
     elif also_nothing and devices > 1:
-        print(f"{told} sends nothing", file=sys.stderr, flush=True)
+        print(f"{prefix} sends nothing", file=sys.stderr, flush=True)

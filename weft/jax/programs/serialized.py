@@ -26,7 +26,7 @@ from weft.executable.files import program_sections, read
 from weft.ir.module import Module
 from weft.ir.read import read_module
 from weft.jax.patches.caching import NOT_STORED
-from weft.jax.programs.compiling import PjrtExecutable, asked_in
+from weft.jax.programs.compiling import PjrtExecutable, compile_request
 from weft.jax.programs.dumping import dump
 from weft.jax.programs.options import PjrtOptions
 from weft.jax.versions import makers
@@ -53,9 +53,9 @@ def serialized(executable: PjrtExecutable) -> bytes:
         MADE_BY: json.dumps(makers()).encode(),
         FINGERPRINT: executable.fingerprint,
     }
-    told = [Section("note", data, name) for name, data in notes.items()]
+    note_sections = [Section("note", data, name) for name, data in notes.items()]
     tiled = [] if executable.local.callbacks else program_sections(made)
-    return container_bytes([*told, *tiled])
+    return container_bytes([*note_sections, *tiled])
 
 
 def check_storable(executable: PjrtExecutable, functions: Mapping[int, int] | None) -> None:
@@ -81,14 +81,14 @@ def restored(
     container = _opened(data)
     _check_makers(json.loads(container.text("note", MADE_BY)))
     own, optimized = container.read("note", OPTIONS), container.read("note", MODULE)
-    asked = asked_in(options or own)
-    how, module = asked.options, _read(optimized)
+    request = compile_request(options or own)
+    how, module = request.options, _read(optimized)
     calls = any(calls_python(node.op) for node in module.nodes())
     if calls and functions is None:
         raise _unbound(module.name or "main")
     if calls:
         module = bind_functions(module, functions or {})
-    if not calls and _of_kernels(how) == _of_kernels(asked_in(own).options):
+    if not calls and _of_kernels(how) == _of_kernels(compile_request(own).options):
         program = _loaded(container, module, how)
     else:
         program = compile_module(
@@ -100,7 +100,7 @@ def restored(
             excess_precision=how.excess_precision,
         )
     stored = container.read("note", FINGERPRINT)
-    made = PjrtExecutable(optimized, options or own, asked, program, stored)
+    made = PjrtExecutable(optimized, options or own, request, program, stored)
     if how.dump is not None:
         dump(how.dump, made, None, program.stages)
     return made

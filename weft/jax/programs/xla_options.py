@@ -57,16 +57,16 @@ def notify_of_flags(honoured: Iterable[str], devices: int) -> None:
 
 def check_xla_options(given: Sequence[tuple[str, OptionValue]], own: Iterable[str]) -> None:
     """Raise for options that XLA rejects, with its message."""
-    told = _refusal(tuple([(name, value, type(value)) for name, value in given]))
-    if told is None:
+    message = _refusal(tuple([(name, value, type(value)) for name, value in given]))
+    if message is None:
         return
     hint = "give a value of the type that XLA's option has"
-    unknown = [name for name, _ in given if f"No such compile option: '{name}'" in told]
+    unknown = [name for name, _ in given if f"No such compile option: '{name}'" in message]
     if unknown:
         near = difflib.get_close_matches(unknown[0], [*own, *_xla_names()], n=2, cutoff=0.75)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         hint += f"Weft's are {', '.join(own)}; others are XLA's own"
-    raise WeftError(told, help=hint)
+    raise WeftError(message, help=hint)
 
 
 @cache
@@ -85,8 +85,8 @@ def _refusal(given: tuple[tuple[str, OptionValue, type], ...]) -> str | None:
     try:
         client.compile_and_load(_PROBE, _jax.DeviceList((client.local_devices()[0],)), options)
     except _jax.JaxRuntimeError as error:
-        told = str(error)
-        return None if f"'{_LAST[0]}'" in told else told.partition(": ")[2] or told
+        message = str(error)
+        return None if f"'{_LAST[0]}'" in message else message.partition(": ")[2] or message
     return None
 
 

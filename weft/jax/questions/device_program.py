@@ -117,8 +117,8 @@ def _attributes(executable: PjrtExecutable) -> list[tuple[str, str]]:
     whole = result_tiles(local)
     output = whole[0] if len(whole) == 1 else "{" + ", ".join(whole) + "}"
     found = [
-        (PARTITIONS, f"{executable.asked.partitions} : i32"),
-        (REPLICAS, f"{executable.asked.replicas} : i32"),
+        (PARTITIONS, f"{executable.request.partitions} : i32"),
+        (REPLICAS, f"{executable.request.replicas} : i32"),
     ]
     if whole:  # HLO has no form for an unsharded token
         found.append(("mhlo.spmd_output_sharding", STRING.write(output)))

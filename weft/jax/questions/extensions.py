@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.array.tiles import Tiles
-from weft.jax.buffers.borders import BufferFormat
+from weft.jax.buffers.formats import BufferFormat
 from weft.jax.buffers.values import layout_at
 from weft.jax.native.handles import Handles
 from weft.jax.native.slots import SlotFunction
@@ -41,7 +41,9 @@ def _output_layouts(handles: Handles, args: Any) -> None:
 
 
 def _layouts(described: Described, side: Sequence[BufferFormat]) -> int:
-    return described.words(_Pointer, [layout_at(border.minor_to_major) for border in side])
+    return described.words(
+        _Pointer, [layout_at(buffer_format.minor_to_major) for buffer_format in side]
+    )
 
 
 # Shardings

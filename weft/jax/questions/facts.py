@@ -31,7 +31,7 @@ def _optimized(handles: Handles, args: Any) -> None:
     program.format, program.format_size = _FORMAT[0]
     if program.code:
         ctypes.memmove(program.code, code, len(code))
-        described.asked.pop("text", None)  # freed at once: long, and rarely requested again
+        described.cached.pop("text", None)  # freed at once: long, and rarely requested again
     program.code_size = len(code)
 
 

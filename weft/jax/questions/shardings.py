@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.array.tiles import OTHER, REPLICATED, Tiles, tiles
-from weft.jax.buffers.borders import BufferFormat, borders
+from weft.jax.buffers.formats import BufferFormat, buffer_formats
 from weft.jax.questions.protos import field, packed
 from weft.mesh import Sharding
 from weft.run import LocalProgram
@@ -23,7 +23,7 @@ def result_tiles(program: LocalProgram) -> list[str]:
 
 def all_tiles(program: LocalProgram) -> tuple[list[Tiles], list[Tiles]]:
     """The shardings of the arguments, and those of the results."""
-    inside, outside = borders(program)
+    inside, outside = buffer_formats(program)
     return (
         _tiles(program, program.shardings, inside),
         _tiles(program, program.result_shardings, outside),
@@ -35,11 +35,11 @@ def _tiles(
 ) -> list[Tiles]:
     known: dict[tuple[Sharding | None, tuple[int, ...] | None], Tiles] = {}
     found: list[Tiles] = []
-    for sharding, border in zip(shardings, at, strict=True):
-        shown = border.told or sharding
-        key = shown, border.order
+    for sharding, buffer_format in zip(shardings, at, strict=True):
+        shown = buffer_format.shown_sharding or sharding
+        key = shown, buffer_format.order
         if key not in known:
-            known[key] = tiles(shown, program.mesh, border.order)
+            known[key] = tiles(shown, program.mesh, buffer_format.order)
         found.append(known[key])
     return found
 

@@ -240,7 +240,7 @@ def _forward_group(drawn: _Drawing, *, lse: bool) -> Group | None:
     outputs, values = [drawn.output(value)], [value]
     out = drawn.access(f.out, f.query, f.column)
     del drawn.inputs[value]
-    assert out is not None, "it was asked for before"
+    assert out is not None, "the forward kernel has an output"
     count = len(drawn.inputs)
     if f.lse is not None:
         at = drawn.access(f.lse, f.query, None)

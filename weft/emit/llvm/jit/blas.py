@@ -85,9 +85,9 @@ def _described(library: ctypes.CDLL, file: str) -> Blas | None:
         name = file
         if config is not None:
             config.restype = ctypes.c_char_p
-            told = config().decode()
-            name = " ".join(told.split()[:2])
-            bits = 64 if "USE64BITINT" in told else bits
+            config_text = config().decode()
+            name = " ".join(config_text.split()[:2])
+            bits = 64 if "USE64BITINT" in config_text else bits
         products = tuple([(kind, _address(library, name)) for kind, name in named.items()])
         return Blas(name, bits, products, _threads(library, before, after))
     return None

@@ -12,8 +12,8 @@ from weft.emit.llvm.flow.interrupts import interruptions
 from weft.emit.llvm.jit.engine import LoadedKernel
 from weft.emit.llvm.pool.call import StackPlan, StacksCall
 from weft.emit.llvm.pool.pool import Pool, address, aligned, functions, lone_pool, the_pool
+from weft.emit.llvm.pool.raw_launch import RawLaunch
 from weft.emit.llvm.pool.state import CommandHead, CommandRow
-from weft.emit.llvm.pool.unattended import Unattended
 from weft.native.cpython import pointer_to
 from weft.target import Said
 
@@ -118,14 +118,14 @@ class CommandList:
             return run_asking
         return run_shared if self._shared else run
 
-    def unattended(self, keep: object) -> Unattended:
+    def raw_launch(self, keep: object) -> RawLaunch:
         """What native code needs to run all commands by itself, from now on and nobody else."""
         self._seal()
         pool, shared = lone_pool(), aligned(self._shared)
         if self._shared:
             self._place(address(shared))
         pointers = int(self._pointers.ctypes.data)
-        return Unattended(pool.run_at, pool.state_at, self._at, pointers, (self, shared, keep))
+        return RawLaunch(pool.run_at, pool.state_at, self._at, pointers, (self, shared, keep))
 
     def repeat(self, work: CommandList, verdict: int, moves: int, limit: int) -> int:
         """Run this, a test, and then `work`, as long as the byte at `verdict` is not 0.

@@ -26,16 +26,16 @@ class ProductClass:
         """The cache key: `float 1x64x64x96, fma, left along depth, ...`."""
         s = self.shape
         sizes = f"{s.batch}x{s.rows}x{s.columns}x{s.depth}"
-        said = [f"{s.kind} {sizes}", s.multiply, f"left along {s.left_lines}"]
-        said.append(f"right along {s.right_lines}")
-        said += [f"each right {s.repeats} times"] if s.repeats > 1 else []
+        words = [f"{s.kind} {sizes}", s.multiply, f"left along {s.left_lines}"]
+        words.append(f"right along {s.right_lines}")
+        words += [f"each right {s.repeats} times"] if s.repeats > 1 else []
         for field in fields(ProductShape):
             value = getattr(s, field.name)
             if field.name.endswith(("_direct", "_stored", "_dense", "inner", "offset")) and value:
-                said.append(field.name if value is True else f"{field.name} {value}")
+                words.append(field.name if value is True else f"{field.name} {value}")
         for name in ("before", "after", "by_library"):
-            said += [name] if getattr(self, name) else []
-        return ", ".join(said)
+            words += [name] if getattr(self, name) else []
+        return ", ".join(words)
 
 
 def class_of(kernel: Kernel, chip: Chip) -> ProductClass:

@@ -65,16 +65,16 @@ class RegisterBlock:
     @property
     def name(self) -> str:
         """The name of the function."""
-        said = [self.kind, self.lines, self.multiply]
-        said += ["masked"] if self.masked else []
-        said += [f"{self.ahead}_ahead"] if self.ahead != "nothing" else []
-        said += [f"right_{self.stored}"] if self.stored else []
-        said += [f"left_{self.left_stored}"] if self.left_stored else []
-        said += ["adds"] if self.adds else []
-        said += [f"by{self.unroll}"] if self.unroll > 1 else []
-        said += ["begins"] if self.begins else []
-        said += ["inner"] if self.inner else []
-        return "_".join([f"block_{self.rows}x{self.vectors}x{self.width}", *said])
+        words = [self.kind, self.lines, self.multiply]
+        words += ["masked"] if self.masked else []
+        words += [f"{self.ahead}_ahead"] if self.ahead != "nothing" else []
+        words += [f"right_{self.stored}"] if self.stored else []
+        words += [f"left_{self.left_stored}"] if self.left_stored else []
+        words += ["adds"] if self.adds else []
+        words += [f"by{self.unroll}"] if self.unroll > 1 else []
+        words += ["begins"] if self.begins else []
+        words += ["inner"] if self.inner else []
+        return "_".join([f"block_{self.rows}x{self.vectors}x{self.width}", *words])
 
     @property
     def columns(self) -> int:
@@ -272,8 +272,8 @@ def _dot2(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
 
 def _assembled(v: Vectors, instruction: str, a: Vector, b: Vector, c: Vector) -> Vector:
     # As inline assembly: the intrinsics' types differ between LLVM versions.
-    said = f'asm "{instruction} $3, $2, $0", "=v,0,v,v"({c.typed}, {a.typed}, {b.typed})'
-    return Vector(v.code.let(f"call {c.type} {said}"), c.kind, c.width)
+    words = f'asm "{instruction} $3, $2, $0", "=v,0,v,v"({c.typed}, {a.typed}, {b.typed})'
+    return Vector(v.code.let(f"call {c.type} {words}"), c.kind, c.width)
 
 
 MULTIPLY: dict[MultiplyKind, Callable[[Vectors, Vector, Vector, Vector], Vector]] = {

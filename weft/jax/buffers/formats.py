@@ -24,7 +24,9 @@ class BufferFormat:
     order: tuple[int, ...] | None  # index in the stack of each partition's piece; None: identity
     memory: str  # memory kind
     minor_to_major: DimOrder
-    told: Sharding | None = None  # the sharding shown to JAX, if it differs from the program's
+    shown_sharding: Sharding | None = (
+        None  # the sharding shown to JAX, if it differs from the program's
+    )
 
     @property
     def is_row_major(self) -> bool:
@@ -32,27 +34,27 @@ class BufferFormat:
         return self.minor_to_major == row_major(len(self.minor_to_major))
 
 
-def borders(program: LocalProgram) -> tuple[list[BufferFormat], list[BufferFormat]]:
+def buffer_formats(program: LocalProgram) -> tuple[list[BufferFormat], list[BufferFormat]]:
     """The formats of the arguments and of the results."""
     function = program.function
     places: DimOrder = tuple(program.world.places().tolist())
     return (
-        _borders(function.arg_attrs, program.arg_types, places),
-        _borders(function.res_attrs, program.result_types, places),
+        _formats(function.arg_attrs, program.arg_types, places),
+        _formats(function.res_attrs, program.result_types, places),
     )
 
 
-def _borders(shown: Sequence[Attrs], types: Sequence[Type], places: DimOrder) -> list[BufferFormat]:
-    plain = [_border((), type, places) for type in types]
+def _formats(shown: Sequence[Attrs], types: Sequence[Type], places: DimOrder) -> list[BufferFormat]:
+    plain = [_format((), type, places) for type in types]
     if not any(shown):
         return plain
     return [
-        _border(attrs, type, places) if attrs else border
-        for attrs, type, border in zip(shown, types, plain, strict=True)
+        _format(attrs, type, places) if attrs else buffer_format
+        for attrs, type, buffer_format in zip(shown, types, plain, strict=True)
     ]
 
 
-def _border(attrs: Attrs, type: Type, places: DimOrder) -> BufferFormat:
+def _format(attrs: Attrs, type: Type, places: DimOrder) -> BufferFormat:
     found = dict(attrs)
     order: DimOrder | None = noted_order(attrs) or places
     if order == tuple(range(len(places))):

@@ -1,4 +1,4 @@
-"""Recipes: how native code calls a small program, worked out once (see `native.calls`)."""
+"""Call descriptors: precomputed native calls of small programs (see `native.calls`)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import ctypes
 from collections.abc import Iterator, Sequence
 
 from weft.array.host import SMALL
-from weft.emit.llvm.pool.unattended import Unattended
+from weft.emit.llvm.pool.raw_launch import RawLaunch
 from weft.jax.buffers.values import number_of, step_of, template
 from weft.jax.native.records import (
     READY,
     ArgumentPlan,
-    CallRecipe,
+    CallDescriptor,
     ExecutableRecord,
     ResultPlan,
     words,
@@ -20,54 +20,56 @@ from weft.jax.programs.executables import LoadedExecutable
 from weft.kernels.work import work_of
 from weft.run.direct import Direct
 
-_LITTLE = 1 << 18  # bytes: fewer are gone through before another thread would be awake
-_QUICK = 1 << 21  # steps of arithmetic: fewer take one thread no longer than that, too
-_CALL = 16  # steps that a sine, a root or the like takes
-_FEW = 64  # arguments: who donates some looks at all
+_LITTLE = 1 << 18  # bytes; fewer are streamed before another thread would wake up
+_QUICK = 1 << 21  # arithmetic ops; fewer take one thread no longer than that
+_CALL = 16  # arithmetic ops of a transcendental function
+_FEW = 64  # arguments; a donating call checks all of them
 
 
-def give_recipe(handle: int, loaded: LoadedExecutable) -> None:
-    """Have native code call a program from now on, if it can."""
+def attach_call_descriptor(handle: int, loaded: LoadedExecutable) -> None:
+    """Publish a call descriptor, if the program qualifies."""
     direct = loaded.program.direct
     if direct is None or not _is_small(loaded, direct) or not _is_plain(loaded, direct):
         return
-    unattended = direct.unattended(loaded.program.frame)
-    said = [*_said(loaded, direct, unattended)]
-    held = (ctypes.c_int64 * len(said))(*said)
-    loaded.recipe = (held, unattended)
-    words(handle)[ExecutableRecord.recipe.word] = ctypes.addressof(held)
+    raw_launch = direct.raw_launch(loaded.program.frame)
+    contents = [*_descriptor_words(loaded, direct, raw_launch)]
+    held = (ctypes.c_int64 * len(contents))(*contents)
+    loaded.descriptor = (held, raw_launch)
+    words(handle)[ExecutableRecord.descriptor.word] = ctypes.addressof(held)
 
 
 def _is_small(loaded: LoadedExecutable, direct: Direct) -> bool:
-    """Whether it ends before anything else could be done meanwhile."""
+    """Whether it finishes before overlapping work could start."""
     most = max([nbytes for _, nbytes, _ in direct.made], default=0)
     little = loaded.at_once and loaded.program.memory().peak <= _LITTLE
     return little and most < SMALL and len(direct.given) <= _FEW and _steps(direct) <= _QUICK
 
 
 def _steps(direct: Direct) -> int:
-    """How much arithmetic its kernels do: little memory may be gone through many times."""
+    """The arithmetic of its kernels: little memory may be read many times."""
     groups = [item.group for item in direct.call.launches]
     work = [work_of(group.kernel) for group in groups if group is not None and group.kernel]
     return sum(one.flops + _CALL * one.transcendentals for one in work)
 
 
 def _is_plain(loaded: LoadedExecutable, direct: Direct) -> bool:
-    """Whether results are what its kernels write, and pieces are in the order of the devices."""
+    """Whether results are exactly its kernels' outputs, with pieces in device order."""
     inside, outside = loaded.described.inside, loaded.described.outside
-    in_order = all(border.order is None for border in (*inside, *outside))
-    dense = all(border.is_row_major for border in outside)
+    in_order = all(buffer_format.order is None for buffer_format in (*inside, *outside))
+    dense = all(buffer_format.is_row_major for buffer_format in outside)
     fresh = direct.is_whole and not loaded.forwarded and all(own for *_, own in direct.made)
     steps = [step_of(kind) for kind, *_ in direct.made]
     return in_order and dense and fresh and None not in steps
 
 
-def _said(loaded: LoadedExecutable, direct: Direct, unattended: Unattended) -> Iterator[int]:
-    """The words of the recipe and of the plans that follow it."""
-    yield from CallRecipe.words(
-        run=unattended.run,
-        pool=unattended.state,
-        commands=unattended.commands,
+def _descriptor_words(
+    loaded: LoadedExecutable, direct: Direct, raw_launch: RawLaunch
+) -> Iterator[int]:
+    """The words of the call descriptor and of the plans that follow it."""
+    yield from CallDescriptor.words(
+        run=raw_launch.run,
+        pool=raw_launch.state,
+        commands=raw_launch.commands,
         devices=loaded.count,
         arguments=len(direct.given),
         results=len(direct.made),
@@ -80,19 +82,19 @@ def _said(loaded: LoadedExecutable, direct: Direct, unattended: Unattended) -> I
     for n, (kind, places) in enumerate(direct.given):
         donated = int(n in loaded.donated)
         yield from ArgumentPlan.words(count=len(places), kind=number_of(kind), donated=donated)
-        yield from _operands(unattended, places)
+        yield from _operands(raw_launch, places)
     for n, ((_, nbytes, _), (_, places)) in enumerate(
         zip(direct.made, direct.written, strict=True)
     ):
         over = direct.over.get(n, -1)
         over = over if over in loaded.donated else -1
         yield from ResultPlan.words(count=len(places), nbytes=nbytes, over=over)
-        yield from _operands(unattended, places)
+        yield from _operands(raw_launch, places)
 
 
-def _operands(unattended: Unattended, places: Sequence[int]) -> list[int]:
+def _operands(raw_launch: RawLaunch, places: Sequence[int]) -> list[int]:
     """Where the addresses of an argument or a result are to be."""
-    return [unattended.pointers + 8 * place for place in places]
+    return [raw_launch.pointers + 8 * place for place in places]
 
 
 def _templates(loaded: LoadedExecutable, direct: Direct) -> int:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 
-def told_of(error: BaseException) -> str:
+def callback_error_message(error: BaseException) -> str:
     """The exception, the user's stack frames, and the source line of the program."""
     first, *notes = traceback.format_exception_only(error)
     frames = traceback.extract_tb(error.__traceback__)
