@@ -134,17 +134,17 @@ class Repeats(Protocol):
     def repeat(self, work: Any, verdict: int, moves: int, limit: int) -> int:
         """Run this test, then `work`, while the byte at `verdict` is not 0; returns the iterations.
 
-        At `moves` are 64-bit integers that say what changes places after every round: how many
-        values do, and for each of them how many levels and buffers it has, the buffer that is
-        written next, where each level is now (it becomes what the one above was), the buffers, how
-        many operands read each level and how many write it, and where these operands' addresses
-        are. How many rounds there were; after `limit` of them it has not been tested again.
+        `moves` is the address of 64-bit integers that describe rotating buffers: their number, and
+        for each the numbers of levels and buffers, the index of the next output buffer, the address
+        of each level (an iteration replaces it by the one above), the buffers' addresses, the
+        numbers of operands that read each level and that write the output, and the addresses of
+        these operands' table entries. It stops after `limit` iterations without testing again.
         """
         ...
 
 
 # The kind required of a stack, and the index of its address in `pointers`.
-Said: TypeAlias = tuple[Kind, Sequence[int]]  # kind of a stack, and its index in `pointers`
+StackBinding: TypeAlias = tuple[Kind, Sequence[int]]  # kind of a stack, and its index in `pointers`
 OnStacks: TypeAlias = Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]], bool]
 
 
@@ -159,7 +159,7 @@ class TakesStacks(Protocol):
         """
         ...
 
-    def on_stacks(self, given: Sequence[Said], made: Sequence[Said]) -> OnStacks:
+    def on_stacks(self, given: Sequence[StackBinding], made: Sequence[StackBinding]) -> OnStacks:
         """A function that runs all kernels on input stacks and output stacks.
 
         It returns False, without running anything, if an input has an unexpected kind.

@@ -35,7 +35,8 @@ class _Pages(mmap):
 class _Block(np.ndarray[Any, np.dtype[np.uint8]]):
     """Bytes that return to their allocator when no array refers to them.
 
-    It is not an ndarray: numpy collapses chains of bases, so views would skip past the block.
+    Its base is an mmap and not an array: numpy collapses chains of array bases, so that views would
+    refer past the block.
     """
 
     __slots__ = ()
@@ -103,8 +104,9 @@ class HostMemory:
         shelf.waiting.append(block)
         self.used -= shelf.size
         self.kept += shelf.size
+        # Beyond both the peak and a floor only: a steady program never unmaps pages.
         if self.kept > self.most and self.kept > LEAST:
-            self.let_go()
+            self.evict()
 
     def view(
         self, buffer: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]
@@ -136,7 +138,7 @@ class HostMemory:
             made.shelf = self.shelves[size]
         return made
 
-    def let_go(self) -> None:
+    def evict(self) -> None:
         """Release blocks that were not requested recently."""
         with self.lock:
             for shelf in sorted(self.shelves.values(), key=attrgetter("last_request")):

@@ -81,6 +81,7 @@ class Direct:
         """Run on all devices; `new` allocates a frame."""
         if len(stacks) != len(self.given):
             raise self.arguments.miscounted(len(stacks))
+        # A call owns its frame: list.pop and append are atomic, so that threads never share one.
         try:
             slots = self.frames.pop()
         except IndexError:
@@ -96,6 +97,7 @@ class Direct:
                 raise
             raise explained from None
         self.frames.append(slots)
+        # An argument has another kind, and nothing has run: convert the layouts and retry.
         if not ran:
             return self(self._fitted(stacks), new)
         return made if self.is_whole else self._results(stacks, made, slots)

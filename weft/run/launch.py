@@ -162,7 +162,7 @@ class Calls:
 
         def step(s: Slots) -> None:
             for slot, donor, shape, dtype, nbytes, places in fresh:
-                if donor in s[1]:
+                if donor in s[1]:  # arguments that this run may overwrite
                     array = reshaped(s[donor], shape, dtype, memory)
                 else:
                     array = allocate(shape, dtype, nbytes)

@@ -60,19 +60,20 @@ class BufferRotation:
             return [memory.view(s[0], at, shape, dtype) for at in self.offsets]
         return [memory.allocate(shape, dtype, self.nbytes) for _ in range(self.count)]
 
-    def go_on(self, s: Slots, count: int) -> None:
+    def rotate(self, s: Slots, count: int) -> None:
         """Rotate: every level takes the value above it, and the output gets the freed buffer."""
         held = s[self.held]
+        # From the oldest level down: each value is passed on before it is replaced.
         for level in range(len(self.slots) - 1, 0, -1):
             buffer = s[self.slots[level]] = s[self.slots[level - 1]]
-            self._tell(s, level, self.memory.address(buffer))
+            self._set_address(s, level, self.memory.address(buffer))
         s[self.slots[0]], address = held[count % self.count]
-        self._tell(s, 0, address)
+        self._set_address(s, 0, address)
         s[self.result], address = held[(count + 1) % self.count]
         for table, place in self.written:
             s[table][place] = address
 
-    def _tell(self, s: Slots, level: int, address: int) -> None:
+    def _set_address(self, s: Slots, level: int, address: int) -> None:
         for table, place in self.read[level]:
             s[table][place] = address
 
@@ -83,7 +84,7 @@ class BufferRotation:
         for level, slot in enumerate(self.slots):
             if level < count:
                 s[slot] = held[(count - 1 - level) % self.count]
-            else:
+            else:  # still the initial value, whose buffer is not the loop's: copy it
                 self.memory.copy(given[level], held[level])
                 s[slot] = held[level]
         if not self.offsets:
@@ -111,6 +112,7 @@ def native_rounds(
         run: Callable[..., int] = s[one.commands].repeat
         rest = s[other.commands]
         verdict_at, where = calls.memory.address(s[0]) + verdict, address_of(moves)
+        # In chunks, so that Python handles interrupts between native calls.
         count = last = AT_ONCE
         while last == AT_ONCE:
             last = run(rest, verdict_at, where, AT_ONCE)
@@ -127,6 +129,7 @@ def native_rounds(
 
 def _moves(s: Slots, rotations: Sequence[BufferRotation]) -> list[int]:
     """The rotations, in the target's format."""
+    # The format of `Repeats.repeat` (weft/target.py).
     listed = [len(rotations)]
     for rotation in rotations:
         listed += [len(rotation.slots), rotation.count, 0]

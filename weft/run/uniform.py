@@ -83,7 +83,7 @@ def _rounds(
                 if settled is not None:
                     settled(s)
             for rotation in every_round if count else rotations:
-                rotation.go_on(s, count)
+                rotation.rotate(s, count)
             count += 1
 
     return rounds

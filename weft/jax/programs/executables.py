@@ -75,7 +75,7 @@ class Described:
 class LoadedExecutable:
     """An executable on devices, with everything precomputed that a call needs."""
 
-    let_go: Callable[[], None]  # reference count of the executable behind it
+    release_executable: Callable[[], None]  # drops its reference to the executable behind it
     calls = 0  # number of calls through Python
     descriptor: object = None  # its native call descriptor
 
@@ -148,7 +148,7 @@ class LoadedExecutable:
 
     def released(self) -> None:
         """Called when JAX releases it: releases the executable behind it."""
-        self.let_go()
+        self.release_executable()
 
     # Arguments
 
@@ -219,7 +219,7 @@ def load(handles: Handles, executable: PjrtExecutable) -> int:
     loaded = LoadedExecutable(described, the_client())
     behind = _handle(handles, described, described)
     address = _handle(handles, described, loaded)
-    loaded.let_go = partial(handles.native.destroy, behind)
+    loaded.release_executable = partial(handles.native.destroy, behind)
     fill(
         ExecutableRecord,
         address,

@@ -15,7 +15,7 @@ from weft.emit.llvm.pool.pool import Pool, address, aligned, functions, lone_poo
 from weft.emit.llvm.pool.raw_launch import RawLaunch
 from weft.emit.llvm.pool.state import CommandHead, CommandRow
 from weft.native.cpython import pointer_to
-from weft.target import Said
+from weft.target import StackBinding
 
 _CHUNK_TAKES = 3000  # nanoseconds at least, before it is known how many
 _COPIED_AT_ONCE = 1 << 18  # bytes of a copy that one task moves
@@ -77,7 +77,7 @@ class CommandList:
             interruptions().raise_up()
 
     def on_stacks(
-        self, given: Sequence[Said], made: Sequence[Said]
+        self, given: Sequence[StackBinding], made: Sequence[StackBinding]
     ) -> Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]], bool]:
         """What runs all commands on stacks, whose addresses go to their places in `pointers`.
 

@@ -145,6 +145,7 @@ class Radix:
         size = 4 * records.buckets * len(records.passes)
         code.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         code.do(f"call void @llvm.memset.p0.i64(ptr align 4 {self.counts}, i8 0, i64 {size}, i1 0)")
+        # One pass counts all digits: a histogram does not depend on the order of records.
         keys = self.current()[0]
         with code.loop(0, count) as loop:
             key = take(code, keys, loop.index, records.kinds[0])
@@ -159,8 +160,10 @@ class Radix:
         counts = address(code, self.counts, 4 * records.buckets * number, "i8")
         sources = self.current()
         digit = self._digit(take(code, sources[0], 0, records.kinds[0]), shift)
+        # A bucket that holds every record: the pass would move nothing.
         alike = code.let(f"zext i32 {take(code, counts, digit, 'i32')} to i64")
         with code.when(code.let(f"icmp ne i64 {alike}, {count}")):
+            # Exclusive prefix sum: each count becomes the first index of its bucket.
             with code.loop(0, records.buckets, carried=[("i32", "0")]) as loop:
                 own = take(code, counts, loop.index, "i32")
                 put(code, loop.carried[0], counts, loop.index, "i32")
@@ -215,6 +218,7 @@ class Radix:
         code = self.code
         with code.loop(*part, carried=[(ranks.type, ranks.text)]) as loop:
             other = v.splat(Vector(take(code, keys, loop.index, own.kind), own.kind))
+            # sext of i1 is -1 or 0: subtracting it counts
             before = v.cast("sext", v.compare(how, other, own), own.kind)
             loop.carry(v.sub(Vector(loop.carried[0], own.kind, v.width), before).text)
         return Vector(loop.carried[0], own.kind, v.width)

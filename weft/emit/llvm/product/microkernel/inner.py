@@ -41,7 +41,7 @@ def _zero(kind: str) -> str:
 
 
 def _lines(code: Writer, base: str, stride: str, count: int) -> list[str]:
-    """Line addresses, opaque to LLVM, whose strength reduction would add registers and spill."""
+    """Line addresses, opaque to LLVM, whose own address arithmetic costs more."""
     made = []
     for n in range(count):
         at = code.let(f"getelementptr i8, ptr {base}, i64 {times(code, stride, n)}")

@@ -97,6 +97,7 @@ def microkernel(block: RegisterBlock) -> Writer:
     code.header += " noinline nounwind"
     v = Vectors(code, block.width)
     mask = v.first("%lanes") if block.masked else None
+    # The output's lines are fetched for writing now, and arrive while the depth loop runs.
     for i in range(block.rows):
         for j in range(0, block.columns * block.element, 64):
             row = plus(code, times(code, "%out_stride", i), j)
@@ -148,6 +149,7 @@ def fetch(code: Writer, base: str, far: str, *, write: bool) -> None:
     """Prefetch a cache line: for writing soon, or into L2 for reading later."""
     at = code.let(f"getelementptr i8, ptr {base}, i64 {far}")
     code.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")
+    # read or write, locality (3: L1, 2: L2), data cache
     how = f"i32 {int(write)}, i32 {3 if write else 2}, i32 1"
     code.do(f"call void @llvm.prefetch.p0(ptr {at}, {how})")
 
@@ -158,13 +160,14 @@ def _indexed(block: RegisterBlock) -> bool:
 
 
 def _left_pointers(code: Writer, block: RegisterBlock) -> list[str]:
-    """Pointers to the left side, opaque to LLVM, whose strength reduction would spill."""
+    """Pointers to the left side, opaque to LLVM, whose own address arithmetic costs more."""
     if block.lines == "rows":
         return ["%left"]
     made = []
     for first in range(0, block.rows, 1 if _indexed(block) else _SHARE):
         far = code.let(f"mul i64 %left_stride, {first}")
         at = code.let(f"getelementptr i8, ptr %left, i64 {far}")
+        # an empty asm: LLVM cannot see how the pointers are related
         made.append(code.let(f'call ptr asm "", "=r,0"(ptr {at})'))
     return made
 
@@ -233,6 +236,7 @@ def _finish(v: Vectors, block: RegisterBlock, sums: tuple[str, ...], mask: Vecto
         for j in range(block.vectors):
             made = Vector(sums[i * block.vectors + j], block.kind, v.width)
             last = mask if j == block.vectors - 1 else None
+            # Masked by %more, too: uninitialized output must not be read as numbers.
             if there is not None:
                 read = there if last is None else v.binary("and", there, last)
                 made = v.add(
