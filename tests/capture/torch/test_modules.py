@@ -232,7 +232,7 @@ def test_wrong_plans_and_options_are_refused():
         weft.compile(model, x, mesh=mesh, plan={"frist.*": weft.P("data")})
     assert "first." in caught.value.help
     with pytest.raises(WeftError, match="is not a plan"):
-        weft.compile(model, x, mesh=mesh, plan="fsdp")
+        weft.compile(model, x, mesh=mesh, plan="zero")
     with pytest.raises(WeftError, match="entries for 1 arguments"):
         weft.compile(model, x, mesh=mesh, in_shardings=(None, None))
     with pytest.raises(WeftError, match="is a ndarray, neither"):

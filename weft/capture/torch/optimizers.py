@@ -114,6 +114,9 @@ def apply(
     parameter without a gradient is left out, as eager does.
     """
     twin = copy.copy(optimizer)
+    twin._accelerator_graph_capture_health_check = (
+        _nothing  # of CUDA graphs, which trace no tensors
+    )
     twin.state = defaultdict(dict)
     twin.param_groups = []
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -137,6 +140,10 @@ def apply(
             f"{type(optimizer).__name__} makes state in its first step: {', '.join(sorted(made))}",
             help="run one step eagerly before the compiled ones",
         )
+
+
+def _nothing() -> None:
+    pass
 
 
 def _stepped(twin: Any, name: str) -> None:
