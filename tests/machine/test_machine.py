@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -29,6 +30,18 @@ def test_every_machine_is_whole(name: str):
     numbers |= {f"links.{n}.bandwidth" for n in range(len(found.links))}
     assert numbers <= {f.key for f in found.figures}, "every number says where it comes from"
     assert found.links[-1].devices is None, "the outermost links join as many as there are"
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_rates_are_a_share_of_the_peak_in_their_notes(name: str):
+    """A rate near or above its peak was taken from a figure with sparsity, or is one."""
+    found = machine(name)
+    rates = {f"rates.{dtype}": rate for dtype, rate in found.rates}
+    rates |= {"device.vector": found.vector, "device.transcendental": found.transcendental}
+    peaks = {f.key: re.search(r"peak (?:about )?([\d.]+)", f.note) for f in found.figures}
+    for key, rate in rates.items():
+        if peak := peaks[key]:
+            assert 0.5 < rate / (float(peak[1]) * 1e12) < 0.95, key
 
 
 def test_the_figures_of_machines(golden: Callable[[Path, str], None]):
