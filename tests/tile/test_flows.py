@@ -335,6 +335,39 @@ def test_a_signal_ends_a_loop():
     np.testing.assert_allclose(finite(np.float32([2, 3])), np.sqrt(np.float32([2, 3])), 1e-6)
 
 
+def test_a_signals_handler_computes():
+    """A handler that runs programs inside of a loop leaves the loop's memory alone."""
+
+    def turns(most: Any, x: Any) -> Any:
+        def turn(c: Any) -> Any:
+            return c[0] + 1, jnp.roll(c[1], 1) * 0.5 + 1, jnp.flip(c[2]) - c[1]
+
+        return lax.while_loop(lambda c: c[0] < most, turn, (0, x, x))[1:]
+
+    x, ran = np.arange(1000, dtype=np.float32), 0
+    compiled = weft.compile(turns, np.int32(0), x)
+    other = weft.compile(lambda x: turns(np.int32(9), x + 3), x)
+    large = weft.compile(lambda a: jnp.sort(a @ a, axis=0), np.ones((200, 200), np.float32))
+
+    def handler(number: int, frame: Any) -> None:
+        nonlocal ran
+        other(x), large(np.ones((200, 200), np.float32))
+        ran += 1
+
+    most = np.int32(1_000_000)
+    want = [np.asarray(made) for made in compiled(most, x)]
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.06, 0.06)
+        got = [np.asarray(made) for made in compiled(most, x)]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert ran
+    for made, wanted in zip(got, want, strict=True):
+        np.testing.assert_array_equal(made, wanted)
+
+
 def test_threads_run_flows_at_once():
     """Each run has memory of its own."""
     compiled = weft.compile(newton, np.float32([2, 3]))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from weft.array.stream import around_calls
+from weft.emit.llvm.flow.interrupts import listen
 from weft.jax.buffers import buffers, events, transfers
 from weft.jax.patches.interrupts import Shield
 from weft.jax.programs import executables, executing
@@ -23,5 +24,6 @@ SLOTS = (
 
 
 def connect(shield: Shield) -> None:
-    """Allow a second signal through while a program calls a user's function."""
+    """Allow a second signal through while a program calls a user's function, any during loops."""
     around_calls(shield.lowered)
+    listen(shield.handle_in_loop)

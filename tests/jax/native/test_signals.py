@@ -79,6 +79,64 @@ assert np.array_equal(f(x), wanted)
 print("fine")
 """
 
+LOOPS = """
+import os, signal, threading, time
+import numpy as np
+import jax, jax.numpy as jnp
+
+class Mine(Exception):
+    pass
+def raises(number, frame):
+    raise Mine
+def press():
+    time.sleep(0.15)
+    os.kill(os.getpid(), signal.SIGINT)
+def ends(kind, *given):
+    threading.Thread(target=press).start() if kind is KeyboardInterrupt else None
+    signal.setitimer(signal.ITIMER_REAL, 0.15 if kind is Mine else 0)
+    begin = time.monotonic()
+    try:
+        loop(*given)
+    except kind as raised:
+        assert raised.__context__ is None  # no error of JAX before
+    else:
+        raise AssertionError("no interrupt")
+    assert time.monotonic() - begin < 20
+def turn(c):
+    return c[0] + 1, jnp.roll(c[1], 1) * 0.5 + 1, jnp.flip(c[2]) - c[1]
+def rounds(most, v):
+    return jax.lax.while_loop(lambda c: c[0] < most, turn, (0, v, v))[1:]
+
+signal.signal(signal.SIGALRM, raises)
+x, most = jnp.arange(1000.0), jnp.int32(2**31 - 1)
+few = [np.asarray(made) for made in jax.jit(rounds)(jnp.int32(7), x)]
+for donated in (), (1,):
+    for warm in 0, 4:  # in Python, and in native code
+        for kind in KeyboardInterrupt, Mine:
+            loop = jax.jit(lambda *given: rounds(*given), donate_argnums=donated)
+            for _ in range(warm):
+                loop(jnp.int32(7), x + 0)
+            given = x + 0
+            ends(kind, most, given)
+            assert given.is_deleted() == bool(donated)
+            assert donated or np.array_equal(given, x)
+            for made, want in zip(loop(jnp.int32(7), x + 0), few):
+                assert np.array_equal(made, want)
+
+split = jax.NamedSharding(jax.make_mesh((8,), ("d",)), jax.P("d"))
+loop = jax.jit(jax.shard_map(
+    lambda v: jax.lax.while_loop(lambda c: c[0] >= 0, lambda c: c * c, v),
+    mesh=split.mesh, in_specs=jax.P("d"), out_specs=jax.P("d"),
+))
+ends(Mine, jax.device_put(jnp.ones(16), split))
+print("fine")
+"""
+
+
+def test_signals_end_loops() -> None:
+    """Ctrl-C ends a loop that runs without Python; what was donated is deleted."""
+    assert run_on_weft(LOOPS, timeout=120) == "fine\n"
+
 
 def test_signals() -> None:
     assert run_on_weft("times = 60\n" + SCRIPT) == "fine\n"

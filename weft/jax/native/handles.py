@@ -17,7 +17,7 @@ from weft.jax.native.events import CLOSED
 from weft.jax.native.functions import HELPERS, text
 from weft.jax.native.records import ERROR, READY, SIZE, STATIC, ErrorRecord, EventRecord, words
 from weft.jax.native.state import THUNKS, DoorState
-from weft.jax.patches.interrupts import Shield
+from weft.jax.patches.interrupts import LoopEnded, Shield
 from weft.jax.programs.callback_errors import callback_error_message
 from weft.native.cpython import pointer_to
 
@@ -205,12 +205,12 @@ def _told(error: BaseException) -> tuple[int, bytes]:
             code = INVALID
         case MemoryError():
             code = EXHAUSTED
-        case KeyboardInterrupt():
+        case KeyboardInterrupt() | LoopEnded():
             code = CANCELLED
         case _:
             code = INTERNAL
     message = str(error)
-    if not isinstance(error, Refused | WeftError):
+    if not isinstance(error, Refused | WeftError | LoopEnded):
         message = callback_error_message(error)
     return code, message.encode("utf-8", "replace")
 

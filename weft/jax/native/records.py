@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from weft.jax.abi import api
 from weft.native.memory import Items, Member, Offsets, Pointer, Struct, i32, inline
+from weft.native.short_run import ShortRun
 
 SIZE = 192  # bytes
 MOST_DIMS = 7  # whose sizes have room in a family; more lie elsewhere
@@ -204,6 +205,7 @@ class CallDescriptor(Struct):
     inside: Member[Items[MemoryRecord]]
     blocks: Member[Items[Pointer]]  # room for the addresses of the results
     donates: Member[int]
+    short_run: Member[ShortRun]  # null if the program always ends soon
 
 
 def offsets_of(structure: str) -> Offsets:

@@ -4,7 +4,8 @@ Python runs signal handlers between any two bytecodes of the main thread, and th
 KeyboardInterrupt, or any other exception. Inside of Weft a signal is queued instead, and handled
 when control returns to the user's program. The main thread is there only briefly; while it waits
 for threads that compile or compute, it behaves as with JAX's own devices. A user callback may take
-long: a second signal is handled inside of it.
+long: a second signal is handled inside of it. A native loop may run on and on: it has signals
+handled now and then, and ends if a handler raises.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -25,12 +27,20 @@ from weft.patches import replace_in_jax
 _DEPTH, _REMEMBERED, _ACT = DoorState.depth.word, DoorState.remembered.word, DoorState.act.word
 _NAMES = "SIGINT SIGTERM SIGALRM SIGUSR1 SIGUSR2 SIGHUP SIGQUIT SIGVTALRM SIGPROF SIGCHLD".split()
 _WATCHED = tuple([int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name)])
+_NO_SIGNAL = 0  # the number that what a handler has raised is queued under
 SignalHandler = Callable[[int, FrameType | None], Any]
 
 # The C function behind `signal.signal`, without its slow enum lookup.
 _handler_of: Callable[[int], Any] = getattr(
     sys.modules.get("_signal"), "getsignal", signal.getsignal
 )
+
+
+class LoopEnded(Exception):
+    """The error of a program's results if a signal ended a native loop."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(f"the handler of a signal raised {type(raised).__name__} during a loop")
 
 
 class Deferred:
@@ -68,7 +78,7 @@ class Shield:
 
     def is_inside(self) -> bool:
         """Whether this is the main thread, which handles signals, inside of Weft."""
-        here = threading.current_thread() is threading.main_thread()
+        here = threading.get_ident() == threading.main_thread().ident
         return here and bool(self.state[_DEPTH])
 
     def takes(self, number: int, handler: SignalHandler) -> bool:
@@ -94,6 +104,24 @@ class Shield:
             assert handler is not None, "only the main thread takes it"
             handler(number, sys._getframe().f_back)
 
+    def handle_in_loop(self) -> None:
+        """Handle queued signals while a native loop runs; `LoopEnded` if a handler raises.
+
+        What it raises is queued in turn: the user gets it outside of Weft.
+        """
+        if not self.is_inside():
+            return
+        depth = self.state[_DEPTH]
+        try:
+            self.state[_DEPTH] = 0
+            self.act()
+        except BaseException as raised:  # noqa: BLE001  # raised again outside
+            self._waiting[_NO_SIGNAL] = partial(_raise, raised)
+            raise LoopEnded(raised) from None
+        finally:
+            self.state[_DEPTH] = depth
+            self.state[_REMEMBERED] = int(bool(self._waiting))
+
     @contextmanager
     def lowered(self) -> Iterator[None]:
         """Let a second signal through during a user callback."""
@@ -105,6 +133,10 @@ class Shield:
             yield
         finally:
             self._calling.pop()
+
+
+def _raise(raised: BaseException, number: int, frame: FrameType | None) -> None:
+    raise raised
 
 
 LONG = 3600.0  # seconds; longer than any compilation

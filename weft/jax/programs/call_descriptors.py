@@ -78,6 +78,7 @@ def _descriptor_words(
         inside=loaded.inside_at,
         blocks=loaded.described.words(ctypes.c_size_t, [0] * len(direct.made)),
         donates=int(bool(loaded.donated)),
+        short_run=raw_launch.short_run,
     )
     for n, (kind, places) in enumerate(direct.given):
         donated = int(n in loaded.donated)
@@ -87,7 +88,8 @@ def _descriptor_words(
         zip(direct.made, direct.written, strict=True)
     ):
         over = direct.over.get(n, -1)
-        over = over if over in loaded.donated else -1
+        # A run that is repeated needs its arguments as they were.
+        over = over if over in loaded.donated and not raw_launch.short_run else -1
         yield from ResultPlan.words(count=len(places), nbytes=nbytes, over=over)
         yield from _operands(raw_launch, places)
 

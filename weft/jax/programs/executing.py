@@ -19,6 +19,7 @@ from weft.jax.native.handles import INVALID, Handles, Refused
 from weft.jax.native.record_code import DELETED
 from weft.jax.native.records import BufferRecord, words
 from weft.jax.native.slots import SlotFunction
+from weft.jax.patches.interrupts import LoopEnded
 from weft.jax.programs.call_descriptors import attach_call_descriptor
 from weft.jax.programs.executables import LoadedExecutable
 from weft.jax.programs.profiling import span
@@ -156,7 +157,10 @@ def _run(
         if n not in donated:
             values[n] = _lent(values[n])
     if loaded.at_once and DEFAULT.is_idle:
-        made = _run_at_once(loaded, values, donated)
+        try:
+            made = _run_at_once(loaded, values, donated)
+        except LoopEnded as error:
+            return _failed(loaded, error)
         if made is not None:
             return made, None
     results = [PjrtArray(order=order) for order in loaded.result_orders]
@@ -171,6 +175,19 @@ def _run(
     if not queued:
         DEFAULT.enqueue(task)
     return results, task.done
+
+
+def _failed(loaded: LoadedExecutable, error: LoopEnded) -> tuple[list[PjrtArray], Awaited]:
+    """The results of an interrupted run, which carry its error.
+
+    The call itself succeeds: Python raises what the handler has raised at once after a call, but an
+    error of JAX would come first.
+    """
+    results = [PjrtArray(order=order) for order in loaded.result_orders]
+    done = Awaited()
+    for one in (*results, done):
+        one.fail(error)
+    return results, done
 
 
 def _run_at_once(

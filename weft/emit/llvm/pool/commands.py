@@ -69,11 +69,16 @@ class CommandList:
         """Run all commands, without the GIL."""
         if self._sealed is None:
             self._seal()
-        if self._shared:
+        if self._asks:
+            self._run_asking()
+        elif self._shared:
             self._pool.run_shared(self._at, self._shared, self._place)
         else:
             self._pool.run(self._at)
-        if self._asks:
+
+    def _run_asking(self) -> None:
+        with self._pool.lock:
+            self._pool.run_shared(self._at, self._shared, self._place)
             interruptions().raise_up()
 
     def on_stacks(
@@ -110,8 +115,9 @@ class CommandList:
             return pool.call(said_at, id(given), id(made), *needs) == 0
 
         def run_asking(given: tuple[Stacked | None, ...], made: tuple[Stacked, ...]) -> bool:
-            ran = run_shared(given, made) if self._shared else run(given, made)
-            interruptions().raise_up()
+            with pool.lock:
+                ran = run_shared(given, made) if self._shared else run(given, made)
+                interruptions().raise_up()
             return ran
 
         if self._asks:
@@ -125,7 +131,9 @@ class CommandList:
         if self._shared:
             self._place(address(shared))
         pointers = int(self._pointers.ctypes.data)
-        return RawLaunch(pool.run_at, pool.state_at, self._at, pointers, (self, shared, keep))
+        short_run = interruptions().short_run_at if self._asks else 0
+        held = (self, shared, keep)
+        return RawLaunch(pool.run_at, pool.state_at, self._at, pointers, held, short_run)
 
     def repeat(self, work: CommandList, verdict: int, moves: int, limit: int) -> int:
         """Run this, a test, and then `work`, as long as the byte at `verdict` is not 0.
@@ -141,9 +149,10 @@ class CommandList:
             work._place(shared_at)
 
         loop = (self._at, work._at, verdict, moves, limit)
-        rounds = self._pool.repeat(loop, max(self._shared, work._shared), place)
-        if self._asks or work._asks:
-            interruptions().raise_up()
+        with self._pool.lock:
+            rounds = self._pool.repeat(loop, max(self._shared, work._shared), place)
+            if self._asks or work._asks:
+                interruptions().raise_up()
         return rounds
 
     def _add(self, function: int, operands: int, tasks: int, chunk: int, scratch: int) -> None:

@@ -70,19 +70,19 @@ class Pool:
         self._wanted, self._futex = threads, futex
         self._state = self._threads = self._shared = aligned(0)
         self._state_at = self._threads_at = self._shared_at = 0
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()  # held while commands run
         self._count = 0  # threads that are there, the caller's among them; 0 before they start
         _POOLS.add(self)
 
     @property
     def threads(self) -> int:
         """How many threads run commands, the caller's among them."""
-        with self._lock:
+        with self.lock:
             return self._count or self._start()
 
     def run(self, commands: int) -> None:
         """Run the commands at an address."""
-        with self._lock:
+        with self.lock:
             if not self._count:
                 self._start()
             failed = self._run(self._state_at, commands)
@@ -91,11 +91,12 @@ class Pool:
 
     def run_shared(self, commands: int, nbytes: int, place: Callable[[int], None]) -> None:
         """The same of commands that need shared bytes; `place` is told where these are."""
-        with self._lock:
+        with self.lock:
             if not self._count:
                 self._start()
-            self._share(nbytes, place)
+            shared = self._share(nbytes, place)
             failed = self._run(self._state_at, commands)
+            del shared
         if failed:
             raise _no_memory()
 
@@ -107,7 +108,7 @@ class Pool:
     @property
     def state_at(self) -> int:
         """What that function is given first; whoever calls it sees that one runs at a time."""
-        with self._lock:
+        with self.lock:
             if not self._count:
                 self._start()
             return self._state_at
@@ -125,12 +126,12 @@ class Pool:
         Where they need shared bytes `place` is told where these are. Not 0 if the stacks are not
         what is said, and nothing has run.
         """
-        with self._lock:
+        with self.lock:
             if not self._count:
                 self._start()
-            if place is not None:
-                self._share(nbytes, place)
+            shared = None if place is None else self._share(nbytes, place)
             answer = self._call(self._state_at, said, given, made)
+            del shared
         if answer == NO_MEMORY:
             raise _no_memory()
         return answer
@@ -141,25 +142,27 @@ class Pool:
         `loop` has what the text of a loop takes: where test, work, verdict and moves are, and the
         most rounds.
         """
-        with self._lock:
+        with self.lock:
             if not self._count:
                 self._start()
-            if nbytes:
-                self._share(nbytes, place)
+            shared = self._share(nbytes, place) if nbytes else None
             rounds: int = functions(self._futex).repeat(self._state_at, *loop)
+            del shared
         if rounds < 0:
             raise _no_memory()
         return rounds
 
-    def _share(self, nbytes: int, place: Callable[[int], None]) -> None:
+    def _share(self, nbytes: int, place: Callable[[int], None]) -> npt.NDArray[np.uint8]:
+        """The shared bytes; a run holds them, since one that is nested may need more."""
         if nbytes > self._shared.nbytes:
             self._shared = aligned(nbytes)
             self._shared_at = address(self._shared)
         place(self._shared_at)
+        return self._shared
 
     def close(self) -> None:
         """End the threads and give their memory back; what runs later runs in its caller."""
-        with self._lock:
+        with self.lock:
             if self._count:
                 functions(self._futex).stop(self._state_at, self._threads_at, self._count)
             self._wanted = 1
@@ -170,7 +173,7 @@ class Pool:
 
     def forked(self) -> None:
         """In a forked child: begin anew at the next run, with what memory the threads had."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._count = 0
 
     def _start(self) -> int:

@@ -14,3 +14,4 @@ class RawLaunch:
     commands: int
     pointers: int  # address of the operand table
     keep: object  # keeps the code and its memory alive
+    short_run: int = 0  # address of the state of short runs, if loops may take too long for one

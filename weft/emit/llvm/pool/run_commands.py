@@ -3,12 +3,15 @@
 Waking a thread costs time. No thread is woken for less work than that, unless queues have run
 back to back for some time: threads that are awake then stay awake. A run may have been preempted,
 so it counts for at most twice the time of the previous one.
+
+A loop inside of a kernel has handlers of signals called, and these may run commands in their turn:
+such a run is nested. It leaves the threads and the scratch to the run around it.
 """
 
 from __future__ import annotations
 
-from weft.emit.llvm.pool.state import CommandHead, CommandRow, PoolState
-from weft.emit.llvm.pool.threads import launch, now, scratch
+from weft.emit.llvm.pool.state import CommandHead, CommandRow, PoolState, ThreadState
+from weft.emit.llvm.pool.threads import drop, launch, now, scratch
 from weft.native.function import copy, native
 from weft.native.memory import Member, Pointer, Struct, i32
 
@@ -30,6 +33,37 @@ class CopyOperands(Struct):
 @native
 def run(pool: PoolState, commands: CommandHead) -> i32:
     """Run commands one after another; 0, or 1 if there was no memory for scratch."""
+    if pool.running != 0:
+        return run_nested(pool, commands)
+    pool.running = 1
+    failed = run_outermost(pool, commands)
+    pool.running = 0
+    return failed
+
+
+@native(attribute="noinline")
+def run_nested(pool: PoolState, commands: CommandHead) -> i32:
+    """The same in this thread alone, with scratch of its own."""
+    before = PoolState.failed.load(pool, "seq_cst")
+    thread = ThreadState.new()
+    thread.pool = pool
+    thread.scratch = Pointer(0)
+    thread.scratch_bytes = 0
+    PoolState.failed.store(pool, 0, "seq_cst")
+    command = CommandRow(commands)
+    for _ in range(commands.count):
+        command = command.nth(1)
+        if command.scratch <= thread.scratch_bytes or scratch(thread, command.scratch):
+            command.function(command.operands, thread.scratch, 0, command.tasks)
+    drop(thread)
+    failed = PoolState.failed.load(pool, "seq_cst")
+    PoolState.failed.store(pool, before, "seq_cst")
+    return failed
+
+
+@native(attribute="alwaysinline")
+def run_outermost(pool: PoolState, commands: CommandHead) -> i32:
+    """The same with the threads and their scratch."""
     thread = pool.threads
     alone = pool.alone != 0
     PoolState.failed.store(pool, 0, "seq_cst")

@@ -69,6 +69,7 @@ class PoolState(Struct):
     spins: Member[int] = inline(line=True)  # spin iterations before parking
     threads: Member[ThreadState]
     alone: Member[int]  # whether the caller's thread is the only one
+    running: Member[int]  # whether the caller's thread runs commands
     range_count: Member[int]
     failed: Member[i32]  # whether a thread had no memory for its scratch
     mutex: Member[Items[int]] = inline(int, _LOCK_WORDS, line=True)  # where there are no futexes
