@@ -171,7 +171,7 @@ def test_streams():
 
 
 def test_a_machine_whose_links_work_beside_its_compute():
-    type = "tensor<16384x16384xbf16>"
+    type = "tensor<32768x32768xbf16>"
     text = f"""
     sdy.mesh @mesh = <["x"=8]>
     func.func @main(%a: {type} {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}},

@@ -139,11 +139,34 @@ func.func @main(%x: tensor<8xcomplex<f32>>) -> tensor<8xcomplex<f32>> {
     assert row["name"] is None and row["fused"] == ["fft"]
 
 
+_NEWTON = """
+func.func @main(%x: tensor<SIZExf32>) -> tensor<SIZExf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %four = stablehlo.constant dense<4> : tensor<i32>
+  %n, %root = stablehlo.while(%i = %zero, %y = %x) : tensor<i32>, tensor<SIZExf32>
+  cond {
+    %more = stablehlo.compare LT, %i, %four, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %next = stablehlo.add %i, %one : tensor<i32>
+    %0 = stablehlo.sine %y : tensor<SIZExf32>
+    stablehlo.return %next, %0 : tensor<i32>, tensor<SIZExf32>
+  }
+  return %root : tensor<SIZExf32>
+}
+"""
+
+
 def test_loops_run_their_kernels_again_and_again(tmp_path, capsys, monkeypatch):
+    """A loop of large kernels launches them in every round; one of small kernels is a launch."""
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "cache"))
-    example = Path(__file__).parents[2] / "examples" / "newton.mlir"
-    found = rows(str(example), capsys, "--measure")
-    assert max(row["launches"] for row in found) > 1
+    example = (Path(__file__).parents[2] / "examples" / "newton.mlir").read_text()
+    for size, more in ((1, False), (1 << 18, True)):
+        file = tmp_path / f"newton{size}.mlir"
+        file.write_text(_NEWTON.replace("SIZE", str(size)) if more else example)
+        found = rows(str(file), capsys, "--measure")
+        assert (max(row["launches"] for row in found) > 1) == more
 
 
 # What is listed, of groups made by hand

@@ -207,6 +207,45 @@ def test_buffers_that_change_places(size, body, kind):
         compare([(kind, count, body)], "float32", size, 1)
 
 
+def _twice(x):
+    """Carries one value under two names, one of which stays where it is."""
+
+    def body(_, held):
+        x, _, _ = held
+        y = jnp.sin(x) + 1
+        return y, y, y[::-1]
+
+    return lax.fori_loop(0, 3, body, (x, x * 2, x * 3))
+
+
+def _views(x):
+    """Carries what is a view of another shape, and of another type."""
+
+    def body(_, held):
+        x, flat, bits = held
+        word = lax.bitcast_convert_type(x * 1.5, jnp.uint32)
+        return jnp.cos(flat).reshape(x.shape), x.reshape(-1) + 1, bits ^ word
+
+    start = lax.bitcast_convert_type(x, jnp.uint32)
+    return lax.fori_loop(0, 4, body, (x, x.reshape(-1), start))
+
+
+@pytest.mark.parametrize("program", [_twice, _views])
+@pytest.mark.parametrize("size", [2, 64])
+def test_values_that_share_their_memory(program, size):
+    """Buffers of few bytes are copied at the end of a round, others change places."""
+    x = np.linspace(0, 1, size * 4, dtype=np.float32).reshape(4, size)
+    compiled = weft.compile(program, x, excess_precision=False)
+    assert "flow" in compiled.text("tiled")
+    plain = weft.compile(program, x, target="numpy")
+    for made, expected in zip(compiled(x), plain(x), strict=True):
+        made, expected = np.asarray(made), np.asarray(expected)
+        if made.dtype == np.float32:
+            np.testing.assert_allclose(made, expected, rtol=1e-5)
+        else:
+            assert np.mean(made == expected) > 0.5
+
+
 @settings(max_examples=6, **DRAWN)
 @given(NESTS, st.sampled_from([("a", "b"), ("a",), ("b",), ()]), st.integers(0, 5))
 def test_devices_go_different_ways(nests, axes, seed):

@@ -218,9 +218,11 @@ class _Flowing:
         """A value spelled out along more leading dims, where it has to be."""
         given = (*self.operands, *self.inner)[value]
         wanted = replace(wanted, output=False)
-        if given.shape == wanted.shape:
+        if given.nbytes == wanted.nbytes:  # a view may have another shape, or another type
             found.append(value)
             return
+        if len(given.shape) != len(wanted.shape) or given.dtype is not wanted.dtype:
+            raise _Refused
         made = self.new(wanted)
         found.append(made)
         yield KernelRun(_spread(replace(given, output=False), wanted, self.target), (value, made))
@@ -273,7 +275,7 @@ def _copied(item: Host, stacks: StackList, target: Target) -> Launch:
     given, made = (_operand(stacks[slot]) for slot in (item.ins[0], item.outs[0]))
     steps: list[Step] = [Load(0, Affine((1,)), given.dtype)]
     if made.dtype is not given.dtype:
-        steps.append(Apply(item.node.op, (0,), made.dtype))
+        steps.append(Apply(BitcastConvert(TensorType((), made.dtype)), (0,), made.dtype))
     steps.append(Store(1, Affine((1,)), len(steps) - 1))
     digest = hashlib.sha256(repr((given, made)).encode()).hexdigest()[:8]
     operands = (given, replace(made, output=True))

@@ -85,7 +85,7 @@ def compiled(size, dtype, **options):
     return f.lower(*types).compile(compiler_options=options)
 
 large = [
-    compiled(16384, jnp.bfloat16, weft_opt_level=2, **more)
+    compiled(32768, jnp.bfloat16, weft_opt_level=2, **more)
     for more in ({}, {"weft_machine": "h100"})
 ]
 gathered, ring = [made.as_text() for made in large]

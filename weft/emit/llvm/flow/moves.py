@@ -25,10 +25,14 @@ def exchanges(
     """
     left = [(source, target) for source, target in moves if source is not target]
     sources = Counter([id(source) for source, _ in left])
+    # What one buffer holds may be carried twice: under one name it stays where it is.
+    stays = {id(source) for source, target in moves if source is target}
     targets = {id(target) for _, target in left}
     begin, end = span
 
     def may_turn(source: Buffer, target: Buffer) -> bool:
+        if id(source) in stays:
+            return False
         large = source.nbytes == target.nbytes > FEW and not source.is_input
         outside = any(life.begin <= begin and life.end >= end for life in source.lives)
         return large and sources[id(source)] == 1 and (id(source) in targets or not outside)
