@@ -64,6 +64,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "emit": ("tests/run",),
     "errors": ("tests/test_bad_inputs.py", "tests/cli/test_cli.py"),
     "evaluate": ("tests/test_evaluate.py", "tests/ops"),
+    "forks": ("tests/jax/test_no_abort.py",),
     "ir": ("tests/test_round_trip.py", "tests/ops", "tests/optimize/test_passes.py"),
     "kernels": ("tests/tile", "tests/emit"),
     "loaded": ("tests/executable/test_saved.py",),
@@ -78,6 +79,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "target": ("tests/run", "tests/emit"),
     "tile": ("tests/run",),
     "traced": ("tests/test_trace.py",),
+    "training": ("tests/capture/torch/test_training.py",),
+    "dynamo": ("tests/capture/torch/test_dynamo.py",),
 }
 SWAPS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Add: ("+", "-"),

@@ -51,7 +51,7 @@ def anything(x, **given):
             "evaluate: str is not a module",
             "weft.parse",
         ),
-        (lambda: weft.compile(double, X, machine=3), "machine=3 is not a machine", "host, h100"),
+        (lambda: weft.compile(double, X, machine=3), "machine=3 is not a machine", "host, b200"),
         (lambda: weft.compile(ADD, static_argnums=0), "static_argnums of a module", "leave it out"),
         (lambda: weft.compile(ADD, X, X), "the program takes 1 arguments, not 2", "one array"),
         (lambda: weft.compile(ADD, in_sharding=P()), "no option 'in_sharding'", "in_shardings?"),

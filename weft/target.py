@@ -72,6 +72,7 @@ class Options:
     fold_sums: bool = True  # allow contractions that also sum over devices, with other rounding
     excess_precision: bool = True  # allow steps more precision than their types
     tune: Tune = "off"  # tune mode
+    flows: bool = True  # loops and branches of small kernels are one kernel
 
 
 Ways: TypeAlias = Mapping[str, Mapping[str, int]]  # schedule options by name

@@ -19,6 +19,7 @@ from weft.emit.llvm.texts import adopt, emitted, recall, remember
 from weft.emit.llvm.tuning.candidates import ProductCandidates
 from weft.ir.op import Op
 from weft.ir.types import DType
+from weft.kernels.flow import ControlFlow
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel, Schedule
 from weft.target import Limits, Target
@@ -55,6 +56,8 @@ class LLVM(Target):
 
     def takes(self, kernel: Launch) -> str | None:
         """Why a whole kernel cannot be emitted, or None if it can."""
+        if isinstance(kernel, ControlFlow) and not self.options.flows:
+            return "flows are off"
         return takes(kernel)
 
     def schedule(self, kernel: Kernel) -> Schedule:
