@@ -291,7 +291,9 @@ def bits(kind: Any) -> int:
 
 def resolve(text: str, names: dict[str, Any]) -> Any:
     """The type that an annotation means."""
-    return eval(text, names)  # the annotations are our own
+    holder = type("Holder", (), {"__annotations__": {"it": text}})
+    found = typing.get_type_hints(holder, names, include_extras=True)["it"]
+    return None if found is type(None) else found
 
 
 _NUMBERS: dict[int, Any] = {
