@@ -91,6 +91,14 @@ def test_any_attention(processor: Processor, data: st.DataObject):
     check(replace(kernel, options=tuple(chosen.items())), inputs(kernel), processor)
 
 
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_tile_that_ends_inside_of_a_register_block(processor: Processor):
+    kernel = forward(
+        Sizes((2, 2), (False, False), 97, 101, 1, 1), BF16, window=Window(None, 0), empty="zero"
+    )
+    check(replace(kernel, options=(("keys", 100),)), inputs(kernel), processor)
+
+
 @needs_vectors
 @pytest.mark.parametrize("depth", [64, 40])
 def test_keys_without_room_for_all(depth: int, monkeypatch: pytest.MonkeyPatch):

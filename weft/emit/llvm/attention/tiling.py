@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.writer.storage import register_kind
@@ -64,7 +64,9 @@ def tiling(kernel: Attention, processor: Processor) -> Tiling:
         keys = 32 if deep else 64
         keys *= 2 if kernel.keys <= 2 * keys else 1
     vectors, keys = chosen.get("vectors", vectors), chosen.get("keys", keys)
-    return Tiling(kind, lanes, 16 if many else 8, vectors, keys, processor.has("avx512dq"))
+    made = Tiling(kind, lanes, 16 if many else 8, vectors, keys, processor.has("avx512dq"))
+    # Scores of a register block are written whole: a tile holds a whole number of them.
+    return replace(made, keys=-(-keys // made.key_rows) * made.key_rows)
 
 
 @dataclass
