@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from weft.capture.torch.export import decompositions
@@ -56,8 +57,6 @@ def _matching(names: Sequence[str], graph: Any) -> tuple[str, ...]:
 
 def _used(plan: Any, names: Sequence[str]) -> Any:
     """The patterns of a plan that match here: a module may have several graphs."""
-    from fnmatch import fnmatchcase
-
     if not isinstance(plan, Mapping):
         return plan
     return {p: s for p, s in plan.items() if any(fnmatchcase(name, p) for name in names)}

@@ -212,7 +212,7 @@ def _twice(x):
 
     def body(_, held):
         x, _, _ = held
-        y = jnp.sin(x) + 1
+        y = x * 0.5 + 1
         return y, y, y[::-1]
 
     return lax.fori_loop(0, 3, body, (x, x * 2, x * 3))
@@ -223,8 +223,8 @@ def _views(x):
 
     def body(_, held):
         x, flat, bits = held
-        word = lax.bitcast_convert_type(x * 1.5, jnp.uint32)
-        return jnp.cos(flat).reshape(x.shape), x.reshape(-1) + 1, bits ^ word
+        word = lax.bitcast_convert_type(x * 2, jnp.uint32)
+        return (flat * 0.5).reshape(x.shape), x.reshape(-1) + 1, bits ^ word
 
     start = lax.bitcast_convert_type(x, jnp.uint32)
     return lax.fori_loop(0, 4, body, (x, x.reshape(-1), start))
@@ -239,11 +239,7 @@ def test_values_that_share_their_memory(program, size):
     assert "flow" in compiled.text("tiled")
     plain = weft.compile(program, x, target="numpy")
     for made, expected in zip(compiled(x), plain(x), strict=True):
-        made, expected = np.asarray(made), np.asarray(expected)
-        if made.dtype == np.float32:
-            np.testing.assert_allclose(made, expected, rtol=1e-5)
-        else:
-            assert np.mean(made == expected) > 0.5
+        np.testing.assert_array_equal(np.asarray(made), np.asarray(expected))
 
 
 @settings(max_examples=6, **DRAWN)

@@ -162,7 +162,7 @@ def test_forms_of_a_loss() -> None:
     )(x, labels)
     after = copy.deepcopy(net.state_dict())
     net.load_state_dict(before)
-    assert torch.equal(logits, net(x, labels)["logits"]) or logits.shape == (6, 2)
+    torch.testing.assert_close(logits, net(x, labels)["logits"].detach())
     again = weft.train_step(net, None, optim.SGD(net.parameters(), **given), target="numpy")(
         x=x, labels=labels
     )

@@ -132,7 +132,7 @@ def _tensor_dims(
         return []
     dim: int | None
     if styles:
-        dim = _dim_of_style(style, rank, kind)
+        dim = _dim_of_style(style, rank)
     else:
         dim = _dim_by_shape(leaf, path, kind)
     if dim is not None and _is_transposed(module, path):
@@ -140,7 +140,7 @@ def _tensor_dims(
     return [] if dim is None else [(dim, axes.tensor)]
 
 
-def _dim_of_style(style: str | None, rank: int, kind: str) -> int | None:
+def _dim_of_style(style: str | None, rank: int) -> int | None:
     """The dim that a style of a tp_plan splits; experts have theirs in front."""
     if style in _COLUMNS:
         return rank - 2 if rank > 1 else 0
