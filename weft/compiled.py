@@ -26,16 +26,18 @@ from weft.executable.process import Process
 from weft.executable.signature import Signature
 from weft.ir.module import Module
 from weft.knobs import Tune
-from weft.machine import MACHINES, Machine
+from weft.machine import HOST, MACHINES, Machine
 from weft.machine import machine as machine_named
 from weft.mesh import Axis
 from weft.mesh.spelling import as_axes
 from weft.optimize import Level, given_numbers
-from weft.pipeline import OPTIMIZED, Program, compile_module
+from weft.pipeline import OPTIMIZED, STAGES, Program, compile_module
+from weft.predict import Prediction, predict
 from weft.run import run
 from weft.run.execute import array_signature_of, at_once
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
+from weft.simulate import QUIET, Noise
 
 MOST_NOTES = 4  # the most values of one warning
 
@@ -239,6 +241,27 @@ class Compiled:
     def collectives(self) -> list[Sent]:
         """Bytes sent between devices, one row for each kind, axes, size and source line."""
         return sent_by_line(self.program.module)
+
+    def predict(
+        self, machine: Machine | str | None = None, *, level: Level = 2, noise: Noise = QUIET
+    ) -> Prediction:
+        """One step of the latest program on a machine, optimized for it: time, parts, memory.
+
+        The default is the machine that it was compiled for, or else this computer.
+        """
+        ready, chosen = self._latest, self._options
+        if machine is None:
+            machine = chosen.machine or HOST.name
+        return predict(
+            ready.program.stages[STAGES[0]],
+            machine_named(machine) if isinstance(machine, str) else machine,
+            level=level,
+            noise=noise,
+            name=self._source.name,
+            pads=chosen.pads,
+            rules=chosen.rules,
+            numbers=chosen.numbers,
+        )
 
     @property
     def _latest(self) -> Ready:

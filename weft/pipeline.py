@@ -95,11 +95,12 @@ def compile_module(
     trace: Trace | None = None,
     since: str | None = None,
     to: str = STAGES[-1],
+    fits: bool = True,
 ) -> Program:
     """Take a module through every stage, or up to `to`; only the last stage needs llvmlite.
 
     `since` is the stage whose output the module is, if it was read from text. `trace` overrides
-    WEFT_TRACE.
+    WEFT_TRACE. Without `fits` a program may need more memory than the machine has.
 
     With `fold_sums` a product that feeds an all_reduce also sums over devices, which rounds
     differently from summing on each device first. `tune` is the mode of tuning, by default
@@ -142,7 +143,7 @@ def compile_module(
         with trace.timed("tiled"):
             tiled = tile(made, host=host, target=chosen, fold=fold, stacked=stacked)
         trace.write_executable("tiled", tiled)
-        if machine is not None:
+        if machine is not None and fits:
             tiled.memory().fits(machine)
         if not runs:
             return Program(stages.modules, tiled, None, tuple(notes))

@@ -1,0 +1,54 @@
+"""Predictions: parts that add up, memory that does not fit, utilization, every door."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import weft
+from tests.simulate.programs import layers, loop
+from weft.machine import machine
+from weft.predict import predict
+
+
+def test_parts_add_up_and_the_rates_bound_the_step():
+    for module in (layers(3), loop(20)):
+        for name in ("8xh100", "tpu-v5p", "host"):
+            found = predict(module, machine(name))
+            assert math.isclose(sum(found.parts.values()), found.seconds, rel_tol=1e-6)
+            assert 0 < found.mfu <= 1 and found.fits
+            assert found.timeline.seconds == found.seconds
+
+
+def test_flops_are_those_of_a_device():
+    found = predict(layers(2), machine("8xh100"))
+    assert found.flops == 2 * 2 * 4096**3 / 8
+    assert found.devices == 8 and found.tokens is None
+
+
+def test_a_program_that_does_not_fit_is_predicted_and_said():
+    found = predict(layers(2), machine("8xh100").with_memory(1 << 20))
+    assert not found.fits and "it does not fit" in str(found)
+    assert found.as_json()["fits"] is False
+
+
+def test_the_program_is_optimized_for_the_machine():
+    slow = predict(layers(3), machine("8xh100"), level=1)
+    fast = predict(layers(3), machine("8xh100"))
+    assert fast.seconds <= slow.seconds
+    split = predict(layers(3, mesh="x=16"), machine("2x(8xh100)"))
+    assert any("infiniband" in e.track for e in split.timeline.collectives())
+
+
+def test_compiled_programs_predict_themselves():
+    compiled = weft.compile(layers(2, rows=64, width=64))
+    found = compiled.predict("8xh100")
+    assert found.machine.name == "8xh100" and found.seconds > 0
+    assert found.headline().startswith("main on 8xh100 (x=8): ")
+    assert compiled.predict().machine.kind == "cpu"
+
+
+def test_a_mesh_larger_than_the_machine_is_refused():
+    with pytest.raises(weft.WeftError, match="the mesh has 16 devices, but 8xh100 has 8"):
+        predict(layers(2, mesh="x=16"), machine("8xh100"))

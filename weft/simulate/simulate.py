@@ -1,0 +1,257 @@
+"""A tiled program on a machine: one device stands for all, and loops are simulated twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.cost import trips
+from weft.executable.executable import Executable
+from weft.executable.items import (
+    Block,
+    Branch,
+    Collective,
+    DivergentBranch,
+    DivergentLoop,
+    Done,
+    Host,
+    Item,
+    Launch,
+    Loop,
+    Move,
+    Slot,
+    Start,
+)
+from weft.executable.memory import live_ranges_of
+from weft.ir.location import Location
+from weft.machine import Machine
+from weft.simulate.network import Network, Transfer
+from weft.simulate.noise import QUIET, Noise
+from weft.simulate.seconds import CollectiveCost, ItemSeconds, LaunchCost
+from weft.timeline import EventKind, MemoryPoint, Timeline, TimelineEvent
+
+COMPUTE = "compute.0"
+COMMUNICATION = "communication.0"
+
+
+def simulate(executable: Executable, machine: Machine, *, noise: Noise = QUIET) -> Timeline:
+    """The predicted timeline of one device in one run of a program on a machine.
+
+    Kernels run in order on the compute stream. An asynchronous collective runs on its stream from
+    its start on, and its done waits for it; collectives that use one link at the same time share
+    its rate. All devices run the same program, so one is simulated, and `noise` adds what it
+    waits for the slowest device of each group.
+    """
+    running = _Running(executable, machine, noise)
+    running.block(executable.tiled.block)
+    seconds = running.finish()
+    return Timeline(
+        executable.tiled.function,
+        tuple(sorted(running.events, key=lambda event: event.start)),
+        seconds,
+        _memory(executable, running.times),
+    )
+
+
+class _Running:
+    """The state of a simulation: the clock of the compute stream, and transfers in flight."""
+
+    def __init__(self, executable: Executable, machine: Machine, noise: Noise) -> None:
+        self.machine = machine
+        self.costs = ItemSeconds(executable.tiled, machine)
+        self.network = Network()
+        self.noise = noise.draws()
+        self.devices = max((m.size for m in executable.tiled.module.meshes.values()), default=1)
+        self.at = 0.0
+        self.computed = 0.0  # seconds of computing since the last collective
+        self.times = dict[Item, float]()  # when each item first began
+        self.events: list[TimelineEvent] = []
+        self.flights: dict[Slot, tuple[Transfer, int]] = {}  # by handle, with its event's number
+        self.repeats = 1  # the rounds of enclosing loops that this one stands for
+
+    def block(self, block: Block) -> None:
+        """Run the items of a block."""
+        for item in block.items:
+            self.times.setdefault(item, self.at)
+            self.item(item)
+
+    def item(self, item: Item) -> None:
+        """Run one item."""
+        match item:
+            case Launch():
+                self.compute(launch_name(item), self.costs.launch(item), item.loc)
+            case Start():
+                self.start(item, item.stream or COMMUNICATION)
+            case Collective():
+                transfer, number = self.send(item, COMMUNICATION)
+                self.wait(transfer, number)
+            case Host():
+                cost = LaunchCost(self.costs.host(item), "memory")
+                self.compute(_short(item.node.op.name), cost, item.loc)
+            case Done():
+                flight = self.flights.pop(item.ins[0], None)
+                if flight is not None:
+                    self.wait(*flight)
+            case Loop() | DivergentLoop():
+                self.loop(item)
+            case Branch() | DivergentBranch():
+                self.branch(item)
+            case Move():
+                pass
+
+    def compute(self, name: str, cost: LaunchCost, loc: Location) -> None:
+        """Occupy the compute stream."""
+        if cost.seconds:
+            self.note(name, cost.kind, self.at, cost.seconds, loc, cost)
+            self.at += cost.seconds
+            self.computed += cost.seconds
+
+    def start(self, item: Start, stream: str) -> None:
+        """Start a collective beside the compute stream."""
+        self.flights[item.outs[0]] = self.send(item, stream)
+
+    def send(self, item: Collective, stream: str) -> tuple[Transfer, int]:
+        """Queue a collective; it begins when the last device of its group arrives."""
+        cost = self.costs.collective(item)
+        late = self.noise.delay(self.computed, cost.devices)
+        self.computed = 0.0
+        transfer = Transfer(stream, cost.link, self.at + late, cost.seconds)
+        self.network.add(transfer)
+        number = len(self.events)
+        self.events.append(_sent_event(item, stream, cost, self.at, self.repeats))
+        return transfer, number
+
+    def wait(self, transfer: Transfer, number: int) -> None:
+        """Wait for a transfer, and complete its event."""
+        end = self.network.wait(transfer)
+        exposed = max(0.0, end - self.at)
+        sent = self.events[number]
+        if exposed:
+            self.note(f"wait for {sent.name}", "wait", self.at, exposed, sent.loc)
+        self.events[number] = replace(
+            sent, start=transfer.begin, duration=end - transfer.begin, exposed=exposed
+        )
+        self.at += exposed
+
+    def loop(self, item: Loop | DivergentLoop) -> None:
+        """Run a loop: its first round, and a second one that stands for all others."""
+        count = trips(item.node) if item.node is not None else None
+        count = 1 if count is None else count
+        if count == 0:
+            self.block(item.test)
+            return
+        self.round(item)
+        if count > 1:
+            begun, outer = self.at, self.repeats
+            self.repeats = outer * (count - 1)
+            self.round(item)
+            self.repeats = outer
+            self.skip(item, (count - 2) * (self.at - begun), count - 2)
+        self.block(item.test)
+
+    def round(self, item: Loop | DivergentLoop) -> None:
+        """Run one round of a loop."""
+        self.block(item.test)
+        self.block(item.body)
+
+    def skip(self, item: Item, seconds: float, rounds: int) -> None:
+        """Go on by the rounds of a loop that are not simulated one by one."""
+        if rounds > 0 and seconds:
+            self.note(f"{rounds:,} more rounds", "loop", self.at, seconds, item.loc)
+            self.at += seconds
+            self.network.now = max(self.network.now, self.at)
+
+    def branch(self, item: Branch | DivergentBranch) -> None:
+        """Run the slowest block of a branch; a divergent one runs every block."""
+        if isinstance(item, DivergentBranch):
+            for block in item.blocks:
+                self.block(block)
+            return
+        slowest = max(item.blocks, key=self.rough)
+        self.block(slowest)
+
+    def rough(self, block: Block) -> float:
+        """The seconds of a block's items one after another."""
+        total = 0.0
+        for item in block.items:
+            match item:
+                case Launch():
+                    total += self.costs.launch(item).seconds
+                case Collective():
+                    total += self.costs.collective(item).seconds
+                case Host():
+                    total += self.costs.host(item)
+                case Loop() | DivergentLoop() | Branch() | DivergentBranch():
+                    total += sum(map(self.rough, item.blocks))
+        return total
+
+    def note(
+        self,
+        name: str,
+        kind: EventKind,
+        start: float,
+        seconds: float,
+        loc: Location,
+        cost: LaunchCost | None = None,
+    ) -> None:
+        """Record an event of the compute stream."""
+        flops, ideal = (cost.flops, cost.ideal) if cost is not None else (0.0, 0.0)
+        event = TimelineEvent(
+            name, kind, COMPUTE, start, seconds, loc, self.repeats, flops=flops, ideal=ideal
+        )
+        self.events.append(event)
+
+    def finish(self) -> float:
+        """The end of the step: of the compute stream, of transfers, and on the slowest device."""
+        late = self.noise.delay(self.computed, self.devices)
+        return max(self.at + late, self.network.drain())
+
+
+def launch_name(item: Launch) -> str:
+    """The ops that a launch computes, the heaviest first."""
+    if item.group is None:
+        return item.kernel.name
+    nodes = [n for n in item.group.nodes if n.op.name != "stablehlo.constant"]
+    names = [_short(node.op.name) for node in nodes]
+    heavy = [name for name in names if name in _HEAVY]
+    listed = [*dict.fromkeys([*heavy, *reversed(names)])]
+    more = f" + {len(nodes) - 1}" if len(nodes) > 1 else ""
+    return f"{listed[0]}{more}" if listed else item.kernel.name
+
+
+_HEAVY = frozenset(("dot_general", "convolution", "reduce", "attention", "ragged_dot"))
+
+
+def _short(name: str) -> str:
+    return name.partition(".")[2] or name
+
+
+def _sent_event(
+    item: Collective, stream: str, cost: CollectiveCost, at: float, times: int
+) -> TimelineEvent:
+    return TimelineEvent(
+        _short(item.node.op.name), "collective", f"{stream} ({cost.link})", at, cost.seconds,
+        item.loc, times, 0.0, cost.bytes, cost.over, cost.source,
+    )  # fmt: skip
+
+
+def _memory(executable: Executable, times: dict[Item, float]) -> tuple[MemoryPoint, ...]:
+    """The bytes of a device over time, where they change."""
+    use = executable.memory()
+    lives = live_ranges_of(executable.tiled, executable.plan)
+    changes: dict[int, int] = {}
+    for buffer in use.buffers:
+        changes[buffer.begin] = changes.get(buffer.begin, 0) + buffer.size
+        changes[buffer.end + 1] = changes.get(buffer.end + 1, 0) - buffer.size
+    begins = {start: times.get(item, 0.0) for item, start, _ in lives.items}
+    found: list[MemoryPoint] = []
+    held, now, rises = 0, 0.0, True
+    for position in sorted(changes):
+        if position > lives.clock:
+            break
+        now = max(now, begins.get(position, now))
+        held += changes[position]
+        if found and found[-1].seconds == now and rises == (changes[position] > 0):
+            found.pop()
+        found.append(MemoryPoint(now, held))
+        rises = changes[position] > 0
+    return tuple(found)

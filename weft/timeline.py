@@ -1,0 +1,137 @@
+"""Timelines: events on streams and links, and memory over time; predicted or measured."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from weft.ir.location import UNKNOWN, Location
+
+EventKind: TypeAlias = Literal["product", "attention", "memory", "collective", "wait", "loop"]
+# Kinds of events that occupy the compute units; a loop's event stands for rounds not drawn.
+COMPUTING: tuple[EventKind, ...] = ("product", "attention", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEvent:
+    """A kernel, a collective or a wait on one track, and how often it runs like this.
+
+    An event of a loop is drawn once, in a round like all that `times` counts. Of a collective,
+    `exposed` are the seconds that the compute stream waits for it, and `bytes` what a device sends.
+    """
+
+    name: str
+    kind: EventKind
+    track: str  # a stream, or a stream and the link that it uses
+    start: float
+    duration: float
+    loc: Location = UNKNOWN
+    times: int = 1
+    exposed: float = 0.0
+    bytes: float = 0.0
+    over: str = ""  # the axes of a collective, or its group size
+    source: str = ""  # where the duration comes from
+    flops: float = 0.0  # of products
+    ideal: float = 0.0  # seconds of these flops at the machine's full rate
+
+    @property
+    def end(self) -> float:
+        """The end of the event."""
+        return self.start + self.duration
+
+    @property
+    def total(self) -> float:
+        """The seconds of all its executions."""
+        return self.duration * self.times
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPoint:
+    """The bytes that one device holds from a point in time on."""
+
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The events of one device, in order of their start, and its memory over time."""
+
+    name: str
+    events: tuple[TimelineEvent, ...]
+    seconds: float
+    memory: tuple[MemoryPoint, ...] = ()
+
+    @property
+    def tracks(self) -> tuple[str, ...]:
+        """The names of streams and links, compute first."""
+        names = dict.fromkeys(event.track for event in self.events)
+        return tuple(sorted(names, key=lambda name: (not name.startswith("compute"), name)))
+
+    def collectives(self) -> tuple[TimelineEvent, ...]:
+        """The collectives."""
+        return tuple(event for event in self.events if event.kind == "collective")
+
+    def seconds_of(self, *kinds: EventKind) -> float:
+        """The seconds of all executions of events of some kinds."""
+        return sum(event.total for event in self.events if event.kind in kinds)
+
+    @property
+    def exposed(self) -> float:
+        """The seconds that compute waits for collectives."""
+        return sum(e.exposed * e.times for e in self.events if e.kind == "collective")
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that a device holds."""
+        return max((point.bytes for point in self.memory), default=0)
+
+    def as_chrome(self) -> dict[str, Any]:
+        """The timeline in the format of Chrome's trace viewer and of Perfetto."""
+        return {"traceEvents": [*self._chrome_events()], "displayTimeUnit": "ms"}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline as JSON, which ui.perfetto.dev and chrome://tracing open."""
+        Path(path).write_text(json.dumps(self.as_chrome()))
+
+    def _chrome_events(self) -> Iterator[dict[str, Any]]:
+        numbers = {track: number for number, track in enumerate(self.tracks, 1)}
+        yield _meta("process_name", 0, self.name or "weft")
+        for track, number in numbers.items():
+            yield _meta("thread_name", number, track)
+            yield _meta("thread_sort_index", number, number)
+        for event in self.events:
+            yield {
+                "ph": "X",
+                "pid": 0,
+                "tid": numbers[event.track],
+                "name": event.name,
+                "cat": event.kind,
+                "ts": 1e6 * event.start,
+                "dur": 1e6 * event.duration,
+                "args": _details(event),
+            }
+        for point in self.memory:
+            bytes_held = {"bytes": point.bytes}
+            yield {"ph": "C", "pid": 0, "name": "memory", "ts": 1e6 * point.seconds} | {
+                "args": bytes_held
+            }
+
+
+def _meta(name: str, track: int, value: str | int) -> dict[str, Any]:
+    key = "sort_index" if isinstance(value, int) else "name"
+    return {"ph": "M", "pid": 0, "tid": track, "name": name, "args": {key: value}}
+
+
+def _details(event: TimelineEvent) -> dict[str, Any]:
+    found: dict[str, Any] = {"line": event.loc.describe()} if event.loc.known else {}
+    if event.times != 1:
+        found["times"] = event.times
+    if event.kind == "collective":
+        found |= {"bytes": round(event.bytes), "over": event.over}
+        found |= {"exposed us": 1e6 * event.exposed, "source": event.source}
+    return found
