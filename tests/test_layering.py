@@ -27,6 +27,7 @@ CORE = {"numpy", "ml_dtypes"}
 OPTIONAL = {
     "jaxlib": {
         "capture/jax/calls.py",
+        "capture/jax/constrain.py",
         "capture/stablehlo/mlir_parser.py",
         "jax/buffers/client.py",
         "jax/patches/caching.py",
@@ -70,6 +71,7 @@ OPTIONAL = {
     "torch": {
         "array/exchange.py",
         "capture/torch/backward.py",
+        "capture/torch/constrain.py",
         "capture/torch/dtypes.py",
         "capture/torch/export.py",
         "capture/torch/functions.py",

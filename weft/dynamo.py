@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from weft.capture.torch.constrain import define_constraint
 from weft.capture.torch.export import decompositions
 from weft.capture.torch.graphs import FxGraph, input_names
 from weft.compiled import OPTIONS, compile  # noqa: A004  # the word users know
@@ -13,6 +14,7 @@ from weft.errors import WeftError
 
 # Options of weft.compile that have no meaning for a graph that Dynamo has captured.
 _NOT_HERE = {"in_shardings", "out_shardings", "donate_argnums", "static_argnums"}
+define_constraint()  # TorchDynamo traces calls of weft.constrain before it calls the backend
 BACKEND_OPTIONS = tuple([name for name in OPTIONS if name not in _NOT_HERE])
 
 

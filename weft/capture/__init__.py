@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.capture.captured import Captured, Leaf
-from weft.capture.jax.constrain import constrain
+from weft.capture.constrain import constrain
 from weft.capture.normalize import normalize
 from weft.capture.options import CallOptions, Positions, as_positions
 from weft.capture.shardings import Spelled

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from weft.capture.captured import Leaf
-from weft.errors import WeftError
+from weft.errors import WeftError, warn
 from weft.ir.attrs import Attrs
 from weft.ir.module import Module
 from weft.ir.names import DONOR, PARTITIONS, SHARDING
 from weft.ir.types import TensorType, Type, Types
-from weft.mesh import DimSharding, Mesh, Sharding, as_mesh, as_sharding
+from weft.mesh import DimSharding, Mesh, Sharding, as_mesh, as_sharding, as_spec
 from weft.mesh.spelling import held_mesh, is_same_mesh
 
 Spelled: TypeAlias = Any  # P, JAX's PartitionSpec or NamedSharding, None, or a pytree of these
@@ -56,6 +56,19 @@ def _sharding_of(
         error.args = (f"{word} {leaf.name}: {error.message}",)
         error.message = error.args[0]
         raise
+
+
+def check_without_mesh(spelled: Sequence[Spelled], leaves: Sequence[Leaf]) -> None:
+    """Refuse invalid constraints, and warn that others have no effect."""
+    for given, leaf in zip(spelled, leaves, strict=True):
+        if given is None:
+            continue
+        spec = as_spec(given, len(leaf.shape))
+        mesh = mesh_of(None, [given, leaf.sharding])
+        if mesh is not None:
+            spec.sharding(len(leaf.shape), mesh)  # raises for unknown axes
+        if any(dim.axes for dim in spec.dims) or spec.replicated or spec.unreduced:
+            warn(f"weft.constrain: {spec} has no effect here, where nothing is compiled for a mesh")
 
 
 def annotate(

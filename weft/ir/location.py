@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -87,6 +88,20 @@ def _frames(text: str) -> tuple[tuple[str, int, int], ...]:
 
 
 UNKNOWN = Location()
+
+
+_LIBRARIES = {"weft", "jax", "torch"}  # whose frames are not the user's
+
+
+def user_location() -> Location:
+    """The innermost line on the stack that is neither Weft's nor a framework's."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in _LIBRARIES:
+            return Location(f'"{escape(frame.f_code.co_filename)}":{frame.f_lineno}:0')
+        frame = frame.f_back
+    return UNKNOWN
 
 
 def fuse(*locations: Location) -> Location:

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from weft.capture.jax.constrain import constrain
+from weft.capture.jax.constrain import constrain_arrays
 from weft.capture.jax.trace import flatten
 from weft.capture.options import Positions
 from weft.capture.shardings import Spelled, mesh_of
-from weft.errors import Unsupported, WeftError
+from weft.errors import WeftError
 from weft.mesh import as_mesh
 
 
@@ -52,10 +52,7 @@ def inlined(
         auto = not theirs.empty and theirs.are_all_axes_auto
         if sharding is None or ours is None or not auto or as_mesh(theirs).axes != ours.axes:
             return values
-        try:
-            return constrain(values, sharding)
-        except Unsupported:  # parts of axes and priorities, which PartitionSpec lacks
-            return values
+        return constrain_arrays(values, sharding)
 
     @functools.wraps(fn)
     def traced(*args: Any, **kwargs: Any) -> Any:

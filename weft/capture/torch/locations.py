@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.ir.location import Location, escape
 
-_OWN = str(Path(__file__).parent)
+_OWN = str(Path(__file__).parents[2])  # the package
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 
 

@@ -12,6 +12,7 @@ from weft.array.exchange import to_numpy
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
 from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
+from weft.capture.torch.constrain import held_shardings, place_constraints
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import export
 from weft.capture.torch.functions import as_module, modules_of
@@ -146,11 +147,12 @@ class TorchProgram:
             arguments, inside = (*arguments, Leaf(SEED, (), I64.numpy)), [*inside, None]
         outside = [inside[n] for n in made.updated]
         outside += output_shardings(options.out_shardings, results[count:])
-        mesh = mesh_of(options.mesh, [*inside, *outside])
+        mesh = mesh_of(options.mesh, [*inside, *outside, *held_shardings(made.module)])
         taken = shardings_of("the sharding of", inside, arguments, mesh)
         returned = shardings_of("the sharding of", outside, results, mesh)
         takes = [*zip(arguments, taken, strict=True)]
         module = annotate(made.module, mesh, takes, [*zip(results, returned, strict=True)])
+        module = place_constraints(module, mesh)
         packing = Packing(tree, made.outputs, made.updated)
         return Captured(
             module, mesh, None, packing, arguments, results,

@@ -1,5 +1,6 @@
 """The lowerings of ATen's ops, by name of the overload: one file for each family."""
 
+from weft.capture.torch import constrain
 from weft.capture.torch.aten import (
     contract,
     convert,
@@ -29,6 +30,7 @@ FAMILIES = (
     convolution,
     pooling,
     random,
+    constrain,
 )
 LOWERINGS: dict[str, AtenLowering] = {
     name: lowering for family in FAMILIES for name, lowering in family.LOWERINGS.items()
