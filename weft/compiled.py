@@ -6,7 +6,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, update_wrapper
 from typing import Any
 
@@ -33,6 +33,7 @@ from weft.mesh.spelling import as_axes
 from weft.optimize import Level, given_numbers
 from weft.pipeline import OPTIMIZED, STAGES, Program, compile_module
 from weft.predict import Prediction, predict
+from weft.records import dataclass
 from weft.run import run
 from weft.run.execute import array_signature_of, at_once
 from weft.shard import Pads, Rules

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +28,7 @@ from weft.ir.types import Array
 from weft.ops.shape import Constant
 from weft.optimize.inline_calls import inline_calls
 from weft.pipeline import local_program
+from weft.records import dataclass
 from weft.run.parts import parts_of
 from weft.targets import target_named
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ from weft.ir.reading import deaths
 from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.write import node_text
 from weft.mesh import Mesh
+from weft.records import dataclass
 
 Operands: TypeAlias = tuple[Any, ...]  # arrays; None for a token; tuples for tuples and futures
 Rendezvous: TypeAlias = tuple[Node, Operands]  # a collective, and one device's operands

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, TypeVar, get_args
 
 from weft.errors import WeftError
+from weft.records import dataclass
 
 T = TypeVar("T")
 Tune = Literal["off", "remembered", "measure"]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 from weft.errors import WeftError
+from weft.records import dataclass
 
 Release = tuple[int, int]  # major and minor version of JAX
 

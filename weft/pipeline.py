@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from weft.capture import normalize
@@ -23,6 +23,7 @@ from weft.machine import Machine, bytes_text
 from weft.mesh import Axis, as_mesh
 from weft.optimize import Level, Ran, optimize
 from weft.partition import is_of_one, partition
+from weft.records import dataclass
 from weft.run import LocalProgram
 from weft.shard import Pads, Rules, Shrunk, shard
 from weft.target import Target

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.columns import Column, table_text
@@ -15,6 +14,7 @@ from weft.machine import Machine, bytes_text, seconds_text
 from weft.mesh import Mesh
 from weft.optimize import Level
 from weft.pipeline import Program, compile_module
+from weft.records import dataclass
 from weft.shard import Pads, Rules
 from weft.simulate import QUIET, Noise, simulate
 from weft.timeline import Timeline

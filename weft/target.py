@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
@@ -21,6 +21,7 @@ from weft.array.host import HOST_MEMORY
 from weft.array.memory import Memory, Stream
 from weft.array.stacked import Kind, Stacked
 from weft.knobs import Tune
+from weft.records import dataclass
 
 if TYPE_CHECKING:
     from weft.ir.op import Op

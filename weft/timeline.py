@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from weft.ir.location import UNKNOWN, Location
+from weft.records import dataclass
 
 EventKind: TypeAlias = Literal["product", "attention", "memory", "collective", "wait", "loop"]
 # Kinds of events that occupy the compute units; a loop's event stands for rounds not drawn.

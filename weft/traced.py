@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.cost.kernels import kernel_seconds
 from weft.cost.sent import total_sent
@@ -16,6 +15,7 @@ from weft.kernels.text import kernel_text
 from weft.kernels.work import work_of
 from weft.machine import HOST, bytes_text
 from weft.ops.shape import Constant
+from weft.records import dataclass
 from weft.run import LocalProgram
 from weft.run.bind import loaded_kernels
 from weft.run.parts import hosts_of

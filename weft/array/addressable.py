@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +13,7 @@ from weft.ir.types import Array
 from weft.mesh import Axis, Mesh
 from weft.mesh.parts import Atoms, DigitRun, apart, atoms_of, mesh_spans, span_of
 from weft.mesh.spelling import as_axes
+from weft.records import dataclass
 
 
 @dataclass(frozen=True)

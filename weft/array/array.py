@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from weft.ir.types import DType, dtype_of
 from weft.mesh import Mesh, Sharding
 from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
 from weft.mesh.pieces import counts, local_shape, piece_at
+from weft.records import dataclass
 
 Index = tuple[slice, ...]
 CPU = HOST_MEMORY.dlpack_device

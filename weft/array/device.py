@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.array.addressable import Addressable, addressable_along
 from weft.array.host import HOST_MEMORY
 from weft.array.memory import Memory
 from weft.errors import WeftError
 from weft.mesh import Axis, Mesh, as_mesh
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

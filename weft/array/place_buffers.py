@@ -5,10 +5,11 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from weft.records import dataclass
 
 ALIGNMENT = 64  # alignment in bytes
 _TIGHT = 1.01  # of the lower bound: a placement below it is good enough

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
 from weakref import ref
@@ -18,6 +17,7 @@ from weft.ir.types import Array
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.parts import Atoms, atoms_of, common, span_of
 from weft.mesh.pieces import local_shape
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from weft.array.array import atoms_for
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.parts import span_of
 from weft.mesh.pieces import counts
+from weft.records import dataclass
 
 REPLICATED, OTHER, UNREDUCED = 0, 3, 6  # HLO's OpSharding types
 _NAMES = {REPLICATED: "replicated", UNREDUCED: "unreduced"}

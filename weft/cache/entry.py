@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import dataclass
 from functools import cached_property
+
+from weft.records import dataclass
 
 _MAGIC = b"weft-cache-1"
 HEADER_LIMIT = 1 << 16  # bytes; upper bound of a header

@@ -11,12 +11,13 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from weft.cache.entry import Key
 from weft.forks import followed
+from weft.records import dataclass
 
 Cause = Literal["absent", "damaged", "unreadable"]
 

@@ -17,7 +17,6 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from weft.cache.entry import HEADER_LIMIT, Key, Record, decode, encode, record_o
 from weft.cache.ledger import Ledger
 from weft.errors import warn
 from weft.knobs import CACHE, cache_folder
+from weft.records import dataclass
 
 _SIZE = "size"
 LIMIT = 2 << 30  # bytes of all entries; above it the least recently used are evicted

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from weft.cache.ledger import Miss, Page
 from weft.cache.store import Stored
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from weft.executable.signature import Parameter
 from weft.ir.module import Module
 from weft.mesh import Mesh
 from weft.ops.custom_calls.callbacks import HostFunction
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

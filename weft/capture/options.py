@@ -6,12 +6,12 @@ import difflib
 import inspect
 import operator
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft.capture.shardings import Spelled
 from weft.errors import WeftError
 from weft.mesh import Mesh, as_mesh
+from weft.records import dataclass
 
 Positions: TypeAlias = int | Sequence[int] | None
 

@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from weft.array import put
 from weft.compiled import compile as compile_program
 from weft.machine import rate_text, seconds_text
+from weft.records import dataclass
 
 _DTYPES: dict[str, Any] = {
     "f64": np.float64,

@@ -13,7 +13,6 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,6 +29,7 @@ from weft.ir.location import Location, escape, fuse
 from weft.ir.module import Module
 from weft.ir.types import Array
 from weft.mesh import Mesh
+from weft.records import dataclass
 
 _SCRIPT = re.compile(r"(.+\.py)(?::(.*))?", re.S)
 SourceRange: TypeAlias = tuple[str, int, int]  # file, line, column

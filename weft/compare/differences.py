@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.types import Array, type_of
+from weft.records import dataclass
 
 _CANCELLED = 1e-2  # of the operands' magnitude: a smaller sum is mostly cancellation error
 # Tolerance relative to the largest element, by the bits of the (real) element type.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ from weft.kernels.group import Group
 from weft.ops.control import OptimizationBarrier
 from weft.ops.shape import Constant
 from weft.pipeline import local_program
+from weft.records import dataclass
 from weft.run import LocalProgram
 from weft.run.watched import Launched, run_watched
 from weft.target import Target

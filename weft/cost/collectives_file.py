@@ -6,7 +6,7 @@ import csv
 import difflib
 import io
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from weft.cost.travel import OP_NAMES, Reach, TrafficKind, travel_estimate
 from weft.errors import WeftError
 from weft.ir.types import DTYPES
 from weft.machine import MACHINES, Machine, machine
+from weft.records import dataclass
 
 COLUMNS = ("machine", "op", "dtype", "groups", "group_size", "pattern", "bytes")
 RATE = "bytes_per_second"

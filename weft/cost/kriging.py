@@ -9,10 +9,12 @@ for each device, which is where protocols switch. Outliers lose weight until the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
+
+from weft.records import dataclass
 
 Floats = npt.NDArray[np.float64]
 _NEIGHBOURS = 32  # rows that an estimate is made of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from weft.cost.estimate import Estimate
 from weft.cost.kriging import Fit, Likeness, TableRows, deviation, fit
 from weft.machine.known import SHIPPED
+from weft.records import dataclass
 
 TABLE = SHIPPED / "collectives.csv"
 OPS = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.cost.costs import KINDS, groups_of
 from weft.cost.totals import Totals
@@ -24,6 +24,7 @@ from weft.mesh.algebra import total_size
 from weft.mesh.axes import named
 from weft.ops.distributed.collective import AllGather, CollectiveBroadcast, CollectivePermute
 from weft.ops.distributed.local import PermuteAlongAxes
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

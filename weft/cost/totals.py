@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
 from weft.cost.trips import trips
@@ -11,6 +11,7 @@ from weft.ir.module import Module, Node, Region
 from weft.ir.op import Op
 from weft.ir.work import Work
 from weft.ops.control import Call, Case, Composite, If, While
+from weft.records import dataclass
 
 T = TypeVar("T")
 CONTROL: frozenset[type[Op]] = frozenset((While, If, Case, Call, Composite))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
@@ -17,6 +16,7 @@ from weft.errors import WeftError
 from weft.machine import Links, Machine, Provenance
 from weft.mesh import Axis, Groups, Mesh, MeshAxes
 from weft.mesh.algebra import size_of
+from weft.records import dataclass
 
 TrafficKind: TypeAlias = Literal["gather", "reduce", "scatter", "exchange", "permute"]
 Pattern: TypeAlias = Literal["one_way", "mutual", "ring"]

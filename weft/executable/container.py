@@ -24,7 +24,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,6 +34,7 @@ from weft.array.host import aligned_bytes
 from weft.errors import WeftError
 from weft.executable.signature import Signature, parse_signature, tensor_type
 from weft.ir.types import Array, DType, TensorType, type_of
+from weft.records import dataclass
 
 FORMAT = 1  # version written
 OLDEST_READER = 1  # oldest version that can read it

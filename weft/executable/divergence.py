@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.executable.stack_dims import StackDims
+from weft.records import dataclass
 from weft.varying.masks import Mask, bits
 
 

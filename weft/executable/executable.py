@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from weft.executable.items import Launch, Tiled, all_items
 from weft.executable.memory import MemoryUse, memory_use
 from weft.executable.plan import Plan
 from weft.executable.text import TiledText, emitted_text, tiled_text
 from weft.kernels.group import Launch as Kernel
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

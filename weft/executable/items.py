@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from weft.ir.types import TensorType, Type
 from weft.ir.write import node_text
+from weft.records import dataclass
 from weft.varying.masks import Mask, union
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from weft.executable.items import (
     Block,
@@ -18,6 +17,7 @@ from weft.executable.items import (
     Slots,
     blocks_of,
 )
+from weft.records import dataclass
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ from weft.executable.plan import Plan
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.types import Type
 from weft.machine import Machine, bytes_text
+from weft.records import dataclass
 
 Kind: TypeAlias = Literal["argument", "constant", "result", "temporary"]
 _SHOWN = 8  # values listed in errors and tables

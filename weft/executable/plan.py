@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.executable.items import Slot, Slots
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

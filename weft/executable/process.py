@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from weft.array.stream import DEFAULT, HostStream
 from weft.errors import WeftError
 from weft.ir.module import Node
 from weft.ir.types import Array
+from weft.records import dataclass
 
 Group: TypeAlias = tuple[int, ...]  # device numbers of a group
 Peer: TypeAlias = int  # a process, identified by its first device

@@ -20,7 +20,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ from weft.ir.scan import parse_type, split
 from weft.ir.types import TensorType
 from weft.mesh import Mesh, Sharding, as_sharding, parse_mesh, parse_sharding
 from weft.mesh.pieces import local_shape
+from weft.records import dataclass
 
 How = Literal["position", "keyword", "static"]
 DEVICE = "device"  # the default memory

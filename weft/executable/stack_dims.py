@@ -8,12 +8,12 @@ distributed over processes are absent, and their dims have size 1.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from weft.ops.distributed.collective import CollectivePermute
 from weft.ops.distributed.local import PermuteAlongAxes
+from weft.records import dataclass
 from weft.varying.masks import Mask, bits
 
 if TYPE_CHECKING:

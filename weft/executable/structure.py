@@ -11,7 +11,6 @@ import keyword
 import unicodedata
 from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any, Literal, TypeAlias
@@ -22,6 +21,7 @@ from weft.array import Array
 from weft.errors import WeftError
 from weft.executable.literal import MOST_DEPTH, Tokens, literal_text
 from weft.executable.literal import Literal as Key
+from weft.records import dataclass
 
 Kind = Literal["leaf", "None", "tuple", "list", "dict", "OrderedDict", "defaultdict", "namedtuple"]
 Path: TypeAlias = tuple[Any, ...]  # dict keys, sequence indices, fields as `.name`

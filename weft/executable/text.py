@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ from weft.ir.write import attributes_text, generic_function, generic_lines
 from weft.kernels.group import Launch as AnyKernel
 from weft.kernels.text import kernel_text
 from weft.ops.shape import Constant
+from weft.records import dataclass
 from weft.varying.masks import Mask, bits
 
 INLINE = 1 << 10  # bytes; a larger constant is a resource

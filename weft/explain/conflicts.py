@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from weft.ir.rule import Rule
@@ -20,6 +19,7 @@ from weft.mesh.algebra import (
     total_size,
 )
 from weft.ops.distributed.sharding import PropagationBarrier
+from weft.records import dataclass
 from weft.shard.meshes import common_mesh
 from weft.shard.propagation.factors import BOTH, Projection, compatible_major_axes
 from weft.shard.propagation.graph import Graph, Visit

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.module import Module, Node, Region, Value
+from weft.records import dataclass
 from weft.shard.kinds import is_constant_expression, is_scalar_expansion
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 
 from weft.ir.module import Node
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.algebra import contains, overlaps
+from weft.records import dataclass
 from weft.shard.propagation.graph import Graph, Visit
 from weft.shard.propagation.projection import factor_sizes, project
 from weft.shard.propagation.propagate import Change, Propagation, PropagationLevel

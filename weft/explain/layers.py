@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 
 from weft.explain.names import op_name
@@ -15,6 +15,7 @@ from weft.ir.location import Location
 from weft.ir.types import TensorType
 from weft.mesh import Sharding
 from weft.mesh.pieces import counts, local_shape
+from weft.records import dataclass
 
 _WRAPPED = re.compile(r"(\w+)\((.*)\)")
 _FORWARD = {"jit", "pjit", "jvp", "vmap", "remat", "checkpoint", "custom_jvp", "custom_vjp"}

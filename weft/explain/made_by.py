@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.ir.location import Location
 from weft.ir.module import Module, Node, Value
 from weft.ir.write import node_text
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

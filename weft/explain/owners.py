@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from weft.ir.location import Location
 from weft.ir.module import Function, Node, Region, Value, walk
@@ -16,6 +15,7 @@ from weft.ops.distributed.sharding import (
     ShardingConstraint,
     ShardingGroup,
 )
+from weft.records import dataclass
 from weft.shard.propagation.graph import Graph, Instance
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from weft.errors import WeftError
 from weft.explain.conflicts import Conflict, ConflictKind, Padding, axes_text, conflicts, paddings
@@ -15,6 +14,7 @@ from weft.ir.module import Value
 from weft.ir.types import TensorType, Type
 from weft.mesh import Sharding
 from weft.mesh.algebra import Axes, total_size
+from weft.records import dataclass
 from weft.shard import Propagated
 from weft.shard.closing import closed, evenly, without_sub_axes
 from weft.shard.exporting.borders import SignatureValue, borders_of

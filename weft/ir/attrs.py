@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -15,6 +15,7 @@ from weft.ir.dense import Dense, parse_dense, scalar_text
 from weft.ir.location import escape, unescape
 from weft.ir.scan import dictionary, integers, items, split
 from weft.ir.types import F32, I64, DType, TensorType, dtype
+from weft.records import dataclass
 
 Attrs = tuple[tuple[str, str], ...]  # attributes kept as MLIR text, by name
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import linecache
 import re
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
+
+from weft.records import dataclass
 
 _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?: to (?:(\d+))?:(\d+))?')
 _NAME = re.compile(r'"((?:[^"\\]|\\.)*)"\(?')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from weft.errors import WeftError
 from weft.ir.attrs import Attrs
@@ -12,6 +12,7 @@ from weft.ir.op import Body, Op, infer
 from weft.ir.types import TensorType, Type, Types
 from weft.ir.write import module_text
 from weft.mesh import Mesh
+from weft.records import dataclass
 
 
 class Value:

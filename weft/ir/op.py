@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol, TypeVar, cast, dataclass_transform, get_type_hints
 
@@ -14,6 +13,7 @@ from weft.ir.rule import Rule
 from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.work import Work
 from weft.mesh import Mesh
+from weft.records import dataclass
 
 OpClass = TypeVar("OpClass", bound="type[Op]")
 Steps = Generator[Any, Any, tuple[Any, ...]]  # a coroutine that yields at collectives

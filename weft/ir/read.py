@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from weft.errors import Unsupported, WeftError
 from weft.ir.attrs import STRING, Attrs
@@ -21,6 +20,7 @@ from weft.ir.op import Op, infer, read_op
 from weft.ir.scan import balanced, dictionary, items, parse_signature, parse_type, split
 from weft.ir.types import Type, Types
 from weft.mesh import Mesh, parse_mesh
+from weft.records import dataclass
 
 _OP = re.compile(r'\s*(?:(%[\w$.-]+)(?::\d+)? = )?"([^"]+)"\(([^)]*)\)(.*)')
 _BLOCK = re.compile(r"\s*\^\w+(?:\((.*)\))?:(?: *//.*)?")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from weft.ir.types import TensorType, Types
+from weft.records import dataclass
 
 Role = Literal["pass", "reduction", "whole", "permutation"]
 Combine = Literal["add", "mul", "max", "min", "and", "or", "xor"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from weft.errors import Unsupported, WeftError
 from weft.ir.intern import InternTable
+from weft.records import dataclass
 
 Array: TypeAlias = npt.NDArray[Any]
 DtypeKind = Literal["bool", "int", "uint", "float", "complex"]

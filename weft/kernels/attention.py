@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from weft.ir.types import F32, F64, DType
 from weft.kernels.kernel import Operand
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ one statement, and none is written again: where values share memory is for the t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from weft.kernels.attention import Attention
 from weft.kernels.kernel import Kernel, Operand
 from weft.kernels.single_node import SingleNode
+from weft.records import dataclass
 
 PlainKernel: TypeAlias = Kernel | SingleNode | Attention
 BranchKind: TypeAlias = Literal["if", "case"]

@@ -8,10 +8,11 @@ and what it may write over it. Positions count statements; a life is from a posi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.kernels.flow import ControlFlow, FlowBlock, FlowBranch, FlowLoop, KernelRun
 from weft.kernels.in_place import overwritten
+from weft.records import dataclass
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.ir.module import Node, Value
@@ -10,6 +9,7 @@ from weft.kernels.attention import Attention
 from weft.kernels.flow import ControlFlow
 from weft.kernels.kernel import Kernel
 from weft.kernels.single_node import SingleNode
+from weft.records import dataclass
 
 Launch: TypeAlias = Kernel | SingleNode | Attention | ControlFlow
 

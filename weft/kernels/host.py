@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from weft.executable.items import Site, Traits
+from weft.records import dataclass
 
 if TYPE_CHECKING:
     from weft.executable.process import Process

@@ -11,13 +11,13 @@ How the loops run (order, vectors, tasks, scratch) is the schedule's part, kept 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from weft.ir.op import Op
 from weft.ir.rule import Combine
 from weft.ir.types import F32, I32, DType
+from weft.records import dataclass
 
 LoopRole = Literal["parallel", "reduction"]
 

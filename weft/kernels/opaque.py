@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from weft.kernels.tokens import wrong
+from weft.records import dataclass
 
 _HEAD = re.compile(r"kernel ([A-Za-z_]\w*)\((.*)\)( rounded)?(?: steps (\d+))?", re.ASCII)
 _OPERAND = re.compile(r"(in|out)\d+: ", re.ASCII)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from weft.kernels.kernel import Contract, Kernel, Reduce, args_of
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

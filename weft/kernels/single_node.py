@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -18,6 +17,7 @@ from weft.kernels.stacked_node import StackedNode
 from weft.ops.scatter import Scatter
 from weft.ops.shape import Constant
 from weft.ops.slicing import DynamicUpdateSlice
+from weft.records import dataclass
 
 Scalar: TypeAlias = bool | int | float | complex
 

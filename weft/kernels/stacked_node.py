@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.ir.module import Node
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ import os
 import platform
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from weft.machine.known import MACHINES, machine
 from weft.machine.machine import Figure, Machine
+from weft.records import dataclass
 
 # What NVML calls a device, the most particular first, and the machine that it is one of.
 _NAMES = {

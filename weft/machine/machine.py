@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from weft.errors import WeftError
 from weft.ir.types import DType
+from weft.records import dataclass
 
 Provenance: TypeAlias = Literal["measured", "published", "guessed"]
 Curve: TypeAlias = tuple[tuple[float, float], ...]

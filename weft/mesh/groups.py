@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from weft.ir.dense import Dense, parse_dense
 from weft.mesh.axes import Axis, Mesh, named
+from weft.records import dataclass
 
 Lists: TypeAlias = tuple[tuple[int, ...], ...]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +18,7 @@ from weft.errors import WeftError
 from weft.ir.types import Array
 from weft.mesh.algebra import size_of
 from weft.mesh.axes import Axis, Mesh
+from weft.records import dataclass
 
 DigitRun = tuple[int, int]  # the stride and the size of a run of digits
 

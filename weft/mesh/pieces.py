@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.mesh.algebra import size_of, total_size
 from weft.mesh.axes import Axis, Mesh
 from weft.mesh.sharding import Sharding
+from weft.records import dataclass
 
 
 def counts(sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.native.function import NativeFunction
 from weft.native.memory import Member, MemoryOrder, Pointer, Struct, bits, size_of
+from weft.records import dataclass
 
 PAUSES = {
     "x86_64": ("llvm.x86.sse2.pause", ""),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.types import Array, DType, Shape, TensorType, Type, Types, dtype_of
 from weft.ir.work import Work, moved
 from weft.ops.combiners import in_dtype
+from weft.records import dataclass
 
 
 def precisions(dialect: str) -> Codec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Annotated
 
 import numpy as np
@@ -27,6 +27,7 @@ from weft.ops.contract import (
     expect_shape,
 )
 from weft.ops.window import PaddingPairs, WindowDims, make_window, pad
+from weft.records import dataclass
 
 _TEXT = re.compile(r"\[(.*)\]\s*x\s*\[(.*)\]\s*->\s*\[(.*)\]")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from weft.ir.types import Array, Dim, TensorType, Type, Types, dtype_of, type_of
 from weft.ir.work import Work
 from weft.ops.combiners import in_dtype
 from weft.ops.contract import dot_work, expect_shape, narrow, wide
+from weft.records import dataclass
 
 _TERM = re.compile(r"[A-Za-z]*(?:\.\.\.[A-Za-z]*)?")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -16,6 +15,7 @@ from weft.ir.rule import Role, Rule, RuleBuilder
 from weft.ir.types import Array, Dim, TensorType, Type, Types, type_of
 from weft.ir.work import Work, moved
 from weft.ops.slicing import check_inside, one_per_dim
+from weft.records import dataclass
 
 DimList = tuple[int, ...]
 

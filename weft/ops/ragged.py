@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ from weft.ops.contract import (
     expect_shape,
     precisions,
 )
+from weft.records import dataclass
 
 Mode = Literal["free", "contracting", "batch"]
 ChloPrecision = Annotated[tuple[str, ...], precisions("chlo")]

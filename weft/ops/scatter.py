@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -17,6 +17,7 @@ from weft.ir.work import Work, elements, moved
 from weft.ops.combiners import BY_OP, IDEMPOTENT
 from weft.ops.index import DimList, Windows, check_windows, window_factors, window_starts
 from weft.ops.reduce import in_types, promotable
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

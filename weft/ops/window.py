@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from weft.ops.reduce import (
     wide,
     with_init,
 )
+from weft.records import dataclass
 
 PaddingPairs = tuple[tuple[int, int], ...]
 

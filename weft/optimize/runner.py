@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ from weft.ir.module import Module
 from weft.ir.verify import verify
 from weft.machine import HOST, Machine
 from weft.optimize.collectives.combine_collectives import MOST_BYTES, MOST_OPS
+from weft.records import dataclass
 
 Pass: TypeAlias = Callable[..., Module]
 # The numeric options, and the minimum of each.

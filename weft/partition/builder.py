@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from weft.ops.shape import BroadcastInDim, Constant, Iota
 from weft.ops.slicing import Pad, Slice
 from weft.partition.piece import Partial, Piece, local_type, sharding_of
 from weft.partition.reshard import ReshardStep, plan
+from weft.records import dataclass
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from weft.ir.module import Node
@@ -12,6 +11,7 @@ from weft.ir.types import TensorType
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, overlaps
 from weft.partition.reshard import plan
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from weft.ir.module import Value
@@ -10,6 +10,7 @@ from weft.ir.rule import Combine
 from weft.ir.types import TensorType
 from weft.mesh import DimSharding, Mesh, Sharding
 from weft.mesh.algebra import Axes, DimAxes, total_size
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

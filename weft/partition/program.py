@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from weft.partition.notes import Note
 from weft.partition.piece import Partial, Piece, split_of
 from weft.partition.strategy.factors import FactorAxes
 from weft.partition.strategy.policies import Policy
+from weft.records import dataclass
 
 T = TypeVar("T", bound=Hashable)
 

@@ -11,7 +11,6 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -20,6 +19,7 @@ from weft.mesh import Axis, Mesh
 from weft.mesh.algebra import Axes, DimAxes, merged, size_of, total_size
 from weft.mesh.cuts import aligned, refined
 from weft.partition.piece import local_type
+from weft.records import dataclass
 
 ReshardKind = Literal[
     "slice", "permute", "all_to_all", "all_gather", "all_reduce", "reduce_scatter"

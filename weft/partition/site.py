@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op, infer
@@ -17,6 +17,7 @@ from weft.partition.builder import Builder
 from weft.partition.context import Context
 from weft.partition.piece import Partial, Piece, local_type
 from weft.partition.strategy.factors import FactorAxes
+from weft.records import dataclass
 
 
 @dataclass

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from weft.ir.types import TensorType
 from weft.mesh import Mesh, Sharding
 from weft.mesh.pieces import PieceBounds, copies, counts, local_shape, piece_at
+from weft.records import dataclass
 from weft.report.svg import INK, LINE, PAPER, QUIET, Svg, color, text_width
 
 _SIDE, _DEVICES = 16, 256  # the most devices that are drawn, along an axis and in all

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from weft.errors import Unsupported, WeftError
 from weft.executable.items import Item, Launch, Stack, Start, blocks_of, item_text
 from weft.ir.module import Node
 from weft.ir.types import TensorType
+from weft.records import dataclass
 
 Slots: TypeAlias = list[Any]  # arrays; None for tokens and dead slots; tuples of these
 Step: TypeAlias = Callable[[Slots], None]

@@ -6,13 +6,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from weft.array.stream import HostStream
 from weft.errors import WeftError
 from weft.executable.process import Exchange, Peer, Process, Values
 from weft.ir.module import Node
+from weft.records import dataclass
 
 T = TypeVar("T")
 MessageKey = tuple[Peer, Peer, int]  # sender, receiver, sequence number

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.array.stacked import Stacked
 from weft.executable.items import Done, Host, Launch, Move
 from weft.ir.module import Node
 from weft.kernels.group import Group
+from weft.records import dataclass
 from weft.run.bind import all_codes, loaded_kernels
 from weft.run.code import Slots, Step
 from weft.run.execute import run

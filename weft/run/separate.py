@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft.kernels.group import Group
+from weft.records import dataclass
 from weft.target import Addresses, Commands, OneByOne, Runtime
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +13,7 @@ from weft.errors import WeftError
 from weft.ir.types import Array
 from weft.kernels.group import Group
 from weft.kernels.kernel import Operand
+from weft.records import dataclass
 from weft.run.bind import loaded_kernels
 from weft.run.local import LocalProgram
 from weft.run.separate import SeparateKernel, SeparateTarget

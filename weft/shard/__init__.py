@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.ir.memory import without_gc
 from weft.ir.module import Module
 from weft.ir.on_mesh import with_mesh
 from weft.mesh import Sharding, as_mesh
+from weft.records import dataclass
 from weft.shard.drop_shardings import drop_shardings
 from weft.shard.exporting.borders import Pads, Shrunk
 from weft.shard.exporting.export import export

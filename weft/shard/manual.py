@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import dropwhile, takewhile
 
 from weft.errors import WeftError
@@ -14,6 +14,7 @@ from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.algebra import in_mesh_order
 from weft.ops.distributed.sharding import ManualComputation
 from weft.ops.survey import Surveys
+from weft.records import dataclass
 from weft.shard.meshes import common_mesh, is_empty
 
 

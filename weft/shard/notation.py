@@ -6,12 +6,13 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.errors import WeftError
 from weft.ir.rule import Dims, Role, Rule, RuleFactor
 from weft.ir.scan import split
 from weft.ir.types import TensorType, Types
+from weft.records import dataclass
 
 _WRAPPED = re.compile(r"#sdy\.op_sharding_rule<(.*)>", re.S)
 _SHARDY = re.compile(r"\((?P<operands>.*?)\)\s*->\s*\((?P<results>.*?)\)\s*(?P<rest>.*)", re.S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from weft.errors import WeftError
@@ -11,6 +11,7 @@ from weft.ir.module import Function, Module
 from weft.ir.names import SHARDING
 from weft.ir.types import TensorType
 from weft.mesh import as_sharding
+from weft.records import dataclass
 from weft.shard import shard
 
 # By argument number: weft.P, a Sharding, or one of JAX's.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from weft.records import dataclass
 
 _EPSILON = 1e-15
 

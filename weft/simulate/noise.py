@@ -7,10 +7,11 @@ a hundred thousand devices cost what eight cost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+
+from weft.records import dataclass
 
 _NORMAL = NormalDist()
 _TINY = 1e-12

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from weft.cost import KINDS, Costs
 from weft.cost.kernels import kernel_seconds
@@ -14,6 +13,7 @@ from weft.kernels.attention import Attention
 from weft.kernels.group import Launch as AnyKernel
 from weft.kernels.work import product_flops
 from weft.machine import Machine
+from weft.records import dataclass
 from weft.timeline import EventKind
 
 

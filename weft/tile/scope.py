@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.errors import Unsupported
 from weft.executable.stack_dims import StackDims, meeting_dims
 from weft.ir.module import Module, Node, Value
 from weft.ir.purity import called
+from weft.records import dataclass
 from weft.varying.analysis import FunctionFacts
 from weft.varying.masks import Mask, Masks, union
 from weft.varying.world import World

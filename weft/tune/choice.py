@@ -6,7 +6,7 @@ Each class of kernels is measured once on a machine, and cached on disk.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from weft.cache.choices import is_anything_remembered
@@ -14,6 +14,7 @@ from weft.cache.store import the_store
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel
 from weft.knobs import Tune
+from weft.records import dataclass
 from weft.target import AS_MODELLED, Candidates, Target
 from weft.tune.bench import Bench
 from weft.tune.measured import Measure, Measured, known, tune

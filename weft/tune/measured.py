@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.cache.choices import Choice, remember, remembered
+from weft.records import dataclass
 
 _HOPELESS = 2.0  # of the best time: a slower candidate is dropped after two rounds
 _CLEARLY = 0.97  # of the first candidate's time: the gain that a winner needs

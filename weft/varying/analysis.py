@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 
 from weft.errors import WeftError
@@ -36,6 +36,7 @@ from weft.ops.distributed.collective import (
 )
 from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes
 from weft.ops.distributed.sharding import Computation, NamedComputation
+from weft.records import dataclass
 from weft.varying.axis_bits import AxisBits
 from weft.varying.masks import Mask, Masks, alike, also, join, union
 from weft.varying.world import axes_of

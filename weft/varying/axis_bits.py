@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from weft.mesh import Axis, Mesh, MeshAxes
 from weft.mesh.algebra import Axes, cut
 from weft.mesh.axes import named
 from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
+from weft.records import dataclass
 from weft.varying.world import World
 
 

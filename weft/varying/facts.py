@@ -8,7 +8,7 @@ become uniform again along axes that are reduced or gathered over.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from weft.errors import WeftError
@@ -18,6 +18,7 @@ from weft.ir.purity import called
 from weft.ir.reading import captured
 from weft.mesh import Axis, MeshAxes
 from weft.mesh.axes import named
+from weft.records import dataclass
 from weft.varying.analysis import Analysis, FunctionFacts
 from weft.varying.axis_bits import AxisBits
 from weft.varying.masks import Mask, Masks, alike, join, union

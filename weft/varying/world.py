@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from weft.mesh.axes import named
 from weft.mesh.parts import Atoms, DigitRun, apart, atoms_of, mesh_spans, span_of
 from weft.ops.distributed.collective import CollectiveOp, CollectivePermute
 from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
+from weft.records import dataclass
 
 Moves = tuple[tuple[int, ...] | None, Array]
 

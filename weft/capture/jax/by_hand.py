@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from weft.capture.jax.calls import LoweringRule, rules_of
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

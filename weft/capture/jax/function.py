@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from weft.capture.captured import Captured
@@ -14,6 +14,7 @@ from weft.capture.jax.values import from_physical, is_changed, to_physical
 from weft.capture.options import CallOptions, check_apart
 from weft.capture.shardings import Spelled
 from weft.capture.signature import parameters_of
+from weft.records import dataclass
 
 
 def jax_function(program: object, options: CallOptions) -> JaxFunction | None:

@@ -6,7 +6,6 @@ import importlib.util
 import io
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from weft.capture.stablehlo.bytecode import read_bytecode
 from weft.errors import Unsupported, WeftError, missing_extra
 from weft.ir.module import Module
 from weft.ops.custom_calls.callbacks import host_functions
+from weft.records import dataclass
 
 PLATFORM = "weft"
 

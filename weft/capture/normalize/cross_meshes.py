@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Region, Value, apply
@@ -19,6 +19,7 @@ from weft.mesh import Axis, DimSharding, Mesh, Sharding, parse_sharding
 from weft.ops.control import Call
 from weft.ops.shape import BroadcastInDim, Reshape, Transpose
 from weft.ops.slicing import Slice
+from weft.records import dataclass
 
 _WHOLE = "main.whole"
 

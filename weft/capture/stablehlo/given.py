@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from weft.ir.module import Module
 from weft.ir.on_mesh import with_mesh
 from weft.ir.types import TensorType, Types
 from weft.ops.custom_calls.callbacks import host_functions
+from weft.records import dataclass
 
 
 def given_module(program: object, options: CallOptions) -> GivenModule | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,6 +23,7 @@ from weft.ops.elementwise.pointwise import Compare, Select
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape, Transpose
 from weft.ops.slicing import Concatenate, Pad, Slice
+from weft.records import dataclass
 
 LoweredResults: TypeAlias = "Value | tuple[Value | None, ...]"
 Sizes: TypeAlias = Sequence[int]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from weft.capture.torch.aten import LOWERINGS
 from weft.errors import Unsupported
 from weft.ir.location import UNKNOWN, Location, escape
+from weft.records import dataclass
 
 # PyTorch's decomposition returns a wrong logsumexp, and so wrong gradients.
 _WRONG = {"aten._scaled_dot_product_flash_attention_for_cpu.default"}

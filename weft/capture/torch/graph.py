@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.array.exchange import to_numpy
@@ -17,6 +16,7 @@ from weft.errors import Unsupported
 from weft.ir.location import Location, escape
 from weft.ir.module import Function, Module, Region, Value
 from weft.ir.types import TensorType
+from weft.records import dataclass
 
 # Assertions that hold by the captured types.
 _CHECKS = {"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.capture.captured import Captured
@@ -13,6 +12,7 @@ from weft.capture.torch.export import Exported, functional
 from weft.capture.torch.graph import import_graph
 from weft.capture.torch.source import Tensors, TorchProgram
 from weft.ir.types import TensorType, dtype_of
+from weft.records import dataclass
 
 _ATTRIBUTE = re.compile(r"\['([^']*)'\]|\.(\w+)")
 _HOLDERS = ("_modules", "_parameters", "_buffers")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.capture.captured import Leaf
 from weft.capture.shardings import Spelled
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
+from weft.records import dataclass
 
 DATA = ("data", "dp", "fsdp")
 TENSOR = ("tp", "model")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.array.exchange import to_numpy
@@ -21,6 +20,7 @@ from weft.capture.torch.plan import input_shardings, output_shardings, planned
 from weft.capture.torch.ready_plans import ready_plan
 from weft.errors import WeftError
 from weft.ir.types import I64, TensorType, dtype_of
+from weft.records import dataclass
 
 
 def torch_program(program: object, options: CallOptions) -> TorchProgram | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from weft.capture.captured import Captured, Leaf
@@ -24,6 +24,7 @@ from weft.capture.torch.optimizers import (
 from weft.capture.torch.source import Tensors, TorchProgram, leaf_of, parameters_of
 from weft.errors import WeftError
 from weft.ir.types import TensorType, dtype_of
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

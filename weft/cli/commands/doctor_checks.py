@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from weft.records import dataclass
 
 SECONDS = 120.0  # timeout of a check
 _GENERIC = """"builtin.module"() ({

@@ -6,7 +6,7 @@ import argparse
 import difflib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.commands.run import compiled_file, compiled_script
@@ -31,6 +31,7 @@ from weft.kernels.work import work_of
 from weft.knobs import TUNES
 from weft.machine import HOST, Machine, machine
 from weft.ops.shape import Constant
+from weft.records import dataclass
 from weft.run.parts import Part, measured_parts, parts_of
 from weft.target import Target
 from weft.tile.fusion.nodes import refusal

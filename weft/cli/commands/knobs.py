@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from weft.cli.parser import Subparsers, command
@@ -12,6 +11,7 @@ from weft.cli.screen import print_json, print_table
 from weft.columns import Column
 from weft.errors import WeftError
 from weft.knobs import CACHE, KNOBS, Knob, cache_folder
+from weft.records import dataclass
 
 _ENVIRONMENT, _DEFAULT = "environment", "default"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +43,7 @@ from weft.ir.types import Array, Type
 from weft.knobs import TUNES, cache_folder
 from weft.machine import bytes_text
 from weft.mesh import as_mesh
+from weft.records import dataclass
 
 _SMALL, _FEW = 64, 4  # the most elements of a result, and results, that are shown in full
 

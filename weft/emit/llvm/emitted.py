@@ -7,7 +7,9 @@ import hashlib
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
+
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,6 +34,7 @@ from weft.ops.distributed.collective import (
     ReduceScatter,
 )
 from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
+from weft.records import dataclass
 
 Step: TypeAlias = Callable[[Array], Array]
 Cut: TypeAlias = Callable[[Array, int], Array]  # the part of an array for the nth process

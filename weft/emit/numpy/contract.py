@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from weft.ir.types import Array, DType, TensorType
 from weft.kernels.host import HostKernel, Maker
 from weft.ops.contract import Dot, DotDims, DotGeneral, narrow
 from weft.ops.convolution import Convolution, windows
+from weft.records import dataclass
 from weft.varying.masks import bits
 
 ProductFunction = Callable[[Array, Array], Array]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,6 +19,7 @@ from weft.kernels.host import HostKernel, several
 from weft.mesh import Mesh
 from weft.ops.custom_calls.callbacks import called_by_each
 from weft.ops.custom_calls.custom import CustomCall
+from weft.records import dataclass
 
 _MEETING = "move the collective out of the reduction, sort or scatter"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -13,6 +12,7 @@ from weft.executable.process import Group, Meeting, Peer, Process, Transport
 from weft.mesh import Mesh
 from weft.mesh.parts import Atoms
 from weft.ops.distributed.collective import CollectivePermute
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

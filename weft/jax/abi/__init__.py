@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from weft.records import dataclass
 
 StructureType = type[ctypes.Structure]
 VERSION = ("pjrt_0_112.txt", "extensions_0_112.txt")  # the version of jaxlib 0.10

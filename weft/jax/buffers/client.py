@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +23,7 @@ from weft.jax.native.records import (
 )
 from weft.jax.native.slots import SlotFunction
 from weft.native.memory import Struct
+from weft.records import dataclass
 
 PLATFORM = "weft"
 KINDS = ("device", "pinned_host", "unpinned_host")  # memory kinds, the default first

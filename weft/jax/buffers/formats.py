@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.capture.normalize.cross_meshes import caller_sharding
 from weft.capture.normalize.join_meshes import noted_order
@@ -14,6 +13,7 @@ from weft.ir.names import ALIASED, MEMORY_KIND
 from weft.ir.types import TensorType, Type
 from weft.jax.buffers.client import KINDS
 from weft.mesh import Sharding
+from weft.records import dataclass
 from weft.run import LocalProgram
 
 

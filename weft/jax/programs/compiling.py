@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from weft.knobs import TRACE
 from weft.ops.custom_calls.callbacks import INSPECT
 from weft.ops.custom_calls.custom import CustomCall
 from weft.pipeline import OPTIMIZED, Program, compile_module
+from weft.records import dataclass
 from weft.run import LocalProgram
 from weft.trace import Trace
 

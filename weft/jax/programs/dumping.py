@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from weft.ir.module import Module
 from weft.jax.programs.notices import notify
 from weft.jax.programs.xla_options import OptionValue
 from weft.jax.questions.device_program import device_program
+from weft.records import dataclass
 from weft.traced import kernel_texts
 
 if TYPE_CHECKING:

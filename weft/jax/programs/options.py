@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from weft.errors import WeftError
@@ -19,6 +19,7 @@ from weft.knobs import EXPLAIN, TUNES, Tune
 from weft.machine import Machine, machine
 from weft.optimize import LEVELS, Level, given_numbers
 from weft.optimize.runner import LEAST
+from weft.records import dataclass
 from weft.targets import is_target, target_names
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ from weft.ops.custom_calls.declaration import (
     config_of,
     config_text,
 )
+from weft.records import dataclass
 
 HOST_CALL = "weft.host_call"
 HOST_CALL_ON_PIECES = "weft.host_call_on_pieces"  # each device calls with its local shards

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -13,6 +12,7 @@ from weft.ir.rule import Rule, RuleBuilder
 from weft.ir.scan import dictionary
 from weft.ir.types import TensorType, Types
 from weft.ir.work import Work, moved
+from weft.records import dataclass
 
 Config: TypeAlias = Mapping[str, int]  # the values of backend_config; booleans are 0 and 1
 CallResults: TypeAlias = tuple[Any, ...]

@@ -7,7 +7,6 @@ and returns the results of each. Groups are mesh axes if the program has them, e
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from weft.ir.types import UI32, Array, TensorType, Type, Types
 from weft.ir.work import Work, elements, moved
 from weft.mesh import Groups, Lists, Mesh, MeshAxes, parse_mesh_axes
 from weft.mesh.groups import cross_partition, cross_replica, cross_replica_and_partition
+from weft.records import dataclass
 
 DeviceValues = tuple[Array, ...]  # the operands, or the results, of one device of a group
 

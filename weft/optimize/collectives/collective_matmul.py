@@ -7,7 +7,6 @@ reduce_scatter(dot(x, w))    step t: the partial sum for the device t places on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from weft.cost import Costs
 from weft.ir.memory import without_gc
@@ -21,6 +20,7 @@ from weft.ops.distributed.local import INDEX
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Add
 from weft.optimize.collectives.ring import Ring, gathered_product, scattered_product
+from weft.records import dataclass
 
 _BESIDE = (Add, Convert)  # fixed overhead of a ring's step, in seconds; slices are read in place
 _MOST = 64  # the most steps, if the machine has no limit

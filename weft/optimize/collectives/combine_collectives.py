@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from heapq import heappop, heappush
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ from weft.ops.combiners import SHORT_NAMES, combiner
 from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.optimize.collectives.facts import combining
+from weft.records import dataclass
 
 MOST_BYTES = 30 * 1024 * 1024 + 7
 MOST_OPS = 2048

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.ir.dense import Dense
@@ -20,6 +18,7 @@ from weft.ops.distributed.local import CHANNEL, AllSlice
 from weft.ops.elementwise.pointwise import Multiply
 from weft.ops.shape import BroadcastInDim, Constant, Reshape
 from weft.optimize.collectives.facts import Facts, resized
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

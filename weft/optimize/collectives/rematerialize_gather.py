@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +17,7 @@ from weft.ops.distributed.collective import AllGather
 from weft.ops.elementwise.convert import Convert
 from weft.ops.shape import Reshape, Transpose
 from weft.ops.slicing import Slice
+from weft.records import dataclass
 
 # The number of a repeated gather, so that CSE does not merge it with another one.
 AGAIN = "weft.rematerialized"

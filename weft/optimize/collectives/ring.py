@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Add, Multiply, Remainder
 from weft.ops.shape import Constant
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

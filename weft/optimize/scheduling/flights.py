@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.array.place_buffers import aligned
 from weft.cost import Costs
 from weft.ir.module import Node
 from weft.ir.types import Type
 from weft.ops.control import AsyncDone, AsyncStart, stream_of
 from weft.optimize.scheduling.lifetimes import leaves, stored
+from weft.records import dataclass
 
 _MARGIN = 1.1  # safety factor on the predicted transfer time, for an earlier start
 

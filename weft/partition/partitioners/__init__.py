@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.ir.module import Node
 from weft.ir.op import Op
@@ -70,6 +69,7 @@ from weft.partition.partitioners.windows import reduce_window, window_sent
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite
 from weft.partition.strategy.factors import FactorAxes, every_factor, plain_factors
+from weft.records import dataclass
 
 RulesOf = Callable[[Node, tuple[DimAxes, ...]], tuple[Rule, ...]]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.ir.module import Node, Region, Value, apply
@@ -21,6 +19,7 @@ from weft.partition.partitioners.halo import between, resized
 from weft.partition.partitioners.spread import known_scalar
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

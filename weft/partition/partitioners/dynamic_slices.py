@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.ir.module import Node, Value
@@ -18,6 +16,7 @@ from weft.partition.builder import Builder
 from weft.partition.partitioners.halo import between, inside, resized, starts_at
 from weft.partition.piece import Partial, Piece
 from weft.partition.site import NodeSite, tensor
+from weft.records import dataclass
 
 _SCALAR = TensorType((), I32)
 

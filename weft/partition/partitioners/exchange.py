@@ -9,9 +9,11 @@ and no taker (a matching) go in one permute, cut to the longest overlap among th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
+
+from weft.records import dataclass
 
 STEP = 64.0  # the cost of one more collective in bytes
 _FAR = 32  # the most shards that a device reads from; beyond it the dim is gathered

@@ -6,8 +6,6 @@ the results are partial sums over the axes that split the dim.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.ir.module import Node, Value
 from weft.ir.rule import Rule
 from weft.ir.types import DType, TensorType
@@ -22,6 +20,7 @@ from weft.partition.piece import Partial, Piece
 from weft.partition.site import NodeSite, tensor
 from weft.partition.strategy.choose import unreduced_axes
 from weft.partition.strategy.factors import plain_factors
+from weft.records import dataclass
 
 
 def gather_factors(node: Node, rule: Rule) -> frozenset[int]:

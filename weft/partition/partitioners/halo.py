@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -25,6 +24,7 @@ from weft.partition.partitioners.exchange import (
     exchange,
     own,
 )
+from weft.records import dataclass
 
 _SCALAR = TensorType((), I32)
 

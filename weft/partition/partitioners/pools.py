@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.ir.module import Node, Region
 from weft.ir.rule import Combine, Rule, RuleBuilder
 from weft.mesh import Mesh
@@ -16,6 +14,7 @@ from weft.partition.partitioners.spread import DeviceView, PaddingScalar, Spread
 from weft.partition.partitioners.views import Views, empty
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

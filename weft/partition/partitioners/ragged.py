@@ -6,7 +6,7 @@ split too: an extra group of zeros skips the rows before a device's own groups.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from weft.partition.partitioners.indices import converted, counting, shifted
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
 from weft.partition.structural.stand_in import adding
+from weft.records import dataclass
 
 
 def ragged_rule(node: Node) -> Rule:

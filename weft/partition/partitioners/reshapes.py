@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from weft.ir.module import Node
 from weft.ir.rule import Rule, RuleBuilder
@@ -23,6 +22,7 @@ from weft.partition.partitioners.halo import exchanged, fetch
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
 from weft.partition.strategy.factors import FactorAxes, asked
+from weft.records import dataclass
 
 _MANY = 3  # the most segments that are tried both ways
 

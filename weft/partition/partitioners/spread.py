@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.ir.module import Node, Value
@@ -16,6 +14,7 @@ from weft.ops.slicing import Pad
 from weft.partition.builder import Builder
 from weft.partition.partitioners.exchange import DimRanges, ranges
 from weft.partition.partitioners.halo import cut, exchanged, fetch, inside, table
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

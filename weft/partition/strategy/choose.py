@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType, Type
@@ -12,6 +11,7 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, overlaps, total_size
 from weft.partition.reshard import plan
 from weft.partition.strategy.factors import FactorAxes, asked, project
+from weft.records import dataclass
 
 # The cost of one point of an op's loop nest, in bytes: computing is cheap, not free.
 _POINT = 1e-5

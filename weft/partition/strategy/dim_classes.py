@@ -6,7 +6,7 @@ Two dims are equivalent if a factor of some op runs along both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.module import Module, Node, Value
 from weft.ir.op import rule as rule_of
@@ -14,6 +14,7 @@ from weft.ir.rule import Dims, Rule
 from weft.ir.types import TensorType
 from weft.ops.control import Call, Case, If, While
 from weft.ops.distributed.sharding import ManualComputation, NamedComputation
+from weft.records import dataclass
 
 ValueDim = tuple[Value, int]
 

@@ -8,13 +8,14 @@ by an axis, and to gather weights that are split by it (as FSDP does).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.module import Module, Value
 from weft.ir.types import TensorType
 from weft.mesh import Axis, Mesh
 from weft.mesh.algebra import Axes, DimAxes, overlaps, total_size
 from weft.partition.strategy.dim_classes import DimClasses, ValueDim, dim_classes, rank_of
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

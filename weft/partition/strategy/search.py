@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from weft.cost.distinct import distinct_sent
@@ -11,6 +11,7 @@ from weft.cost.sent import full_gathers
 from weft.ir.module import Module
 from weft.partition.program import ModuleState
 from weft.partition.strategy.policies import Policy, wishes
+from weft.records import dataclass
 
 # The weights of propagated result splits to try.
 _HEEDS = (0.5, 0.0)

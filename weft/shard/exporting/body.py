@@ -8,7 +8,7 @@ values are resharded where Shardy does it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from weft.ir.attrs import Attrs
@@ -32,6 +32,7 @@ from weft.ops.distributed.sharding import (
 )
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Concatenate
+from weft.records import dataclass
 from weft.shard.closing import closed, evenly, filled, splits_alike, unsplit, without_sub_axes
 from weft.shard.exporting.calls import CallPlan, FlatCall
 from weft.shard.exporting.reshards import agreeing, dot_result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from weft.ir.location import Location
@@ -13,6 +13,7 @@ from weft.mesh import DimSharding, Mesh, Sharding
 from weft.mesh.algebra import Axes, is_list_prefix, total_size
 from weft.ops.control import Call
 from weft.ops.distributed.sharding import Reshard, ShardingConstraint
+from weft.records import dataclass
 from weft.shard.propagation.graph import Instance
 
 # The arguments and results that may have uneven, padded shards: those with annotations, all, or

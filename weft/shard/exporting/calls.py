@@ -8,7 +8,7 @@ then calls of one function with equal shardings share the first of these.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.attrs import Attrs
 from weft.ir.location import Location
@@ -16,6 +16,7 @@ from weft.ir.module import Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.control import Call, OptimizationBarrier
 from weft.ops.distributed.sharding import NamedComputation
+from weft.records import dataclass
 from weft.shard.closing import GivenShardings, filled
 from weft.shard.propagation.graph import Graph, Instance
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Value
@@ -17,6 +17,7 @@ from weft.ops.distributed.sharding import (
     ShardyAllGather,
     ShardyAllReduce,
 )
+from weft.records import dataclass
 from weft.shard.closing import GivenShardings
 from weft.shard.propagation.projection import factor_sizes, project
 

@@ -8,7 +8,7 @@ the use lists are kept here as MLIR would keep them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from weft.ir.module import Function, Module, Node, Region, Value
@@ -17,6 +17,7 @@ from weft.ir.types import TensorType
 from weft.mesh import Sharding
 from weft.ops.control import Call, Case, OptimizationBarrier, While
 from weft.ops.distributed.sharding import ManualComputation, NamedComputation
+from weft.records import dataclass
 from weft.shard.closing import filled
 from weft.shard.given import given_args, given_results
 from weft.shard.manual import erased, manual_names

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.errors import WeftError
 from weft.ir.module import Node, Value
 from weft.ir.types import Dim, TensorType
 from weft.mesh import DimSharding, Sharding
 from weft.ops.distributed.sharding import ShardingConstraint, ShardingGroup
+from weft.records import dataclass
 from weft.shard.preparation.edits import Edits
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.errors import WeftError
 from weft.ir.memory import without_gc
@@ -12,6 +12,7 @@ from weft.mesh import Sharding
 from weft.ops.control import Call
 from weft.ops.distributed.sharding import ManualComputation, ShardingConstraint, ShardingGroup
 from weft.ops.survey import NAMING, Surveys
+from weft.records import dataclass
 from weft.shard.manual import name_manual_axes
 from weft.shard.meshes import drop_size_one_axes, lift_meshes
 from weft.shard.preparation.apply_constraints import apply_constraints

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.ir.module import Function, Node, Region, Value
 from weft.ir.op import Op
@@ -18,6 +18,7 @@ from weft.ops.distributed.sharding import (
     ShardingConstraint,
     ShardingGroup,
 )
+from weft.records import dataclass
 from weft.shard.drop_dead import dead_nodes
 from weft.shard.given import given_args, given_results
 from weft.shard.manual import ManualFrame, erased, manual_names

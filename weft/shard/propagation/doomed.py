@@ -6,10 +6,11 @@ Until then they count as uses of their operands, and a chain of them even propag
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.rebuild import Rebuild
+from weft.records import dataclass
 from weft.shard.preparation.edits import ValueUser
 from weft.shard.propagation.flow import Flow
 

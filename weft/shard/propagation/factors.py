@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from weft.ir.rule import Rule
@@ -20,6 +19,7 @@ from weft.mesh.algebra import (
     size_of,
     total_size,
 )
+from weft.records import dataclass
 from weft.shard.propagation.projection import (
     FactorSharding,
     TensorFactors,

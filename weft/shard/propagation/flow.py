@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from weft.ir.module import Node
 from weft.ir.op import rule as rule_of
 from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType
+from weft.records import dataclass
 from weft.shard.kinds import is_elementwise, is_scalar, stops_shardings
 from weft.shard.manual import ManualFrame
 from weft.shard.propagation.directions import ROUNDS, DirectionTable, directions

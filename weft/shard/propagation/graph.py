@@ -6,13 +6,14 @@ loop, a branch, a call) share one cell, a data flow edge, fed by its sources.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from weft.ir.module import Function, Module, Node, Value
 from weft.ir.rule import Rule
 from weft.ir.types import Type
 from weft.mesh import Sharding
+from weft.records import dataclass
 from weft.shard.manual import ManualFrame
 from weft.shard.propagation.directions import DirectionTable
 from weft.shard.propagation.doomed import Doomed, without_dead

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from weft.ir.rule import Dims, Rule
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
 from weft.mesh.algebra import extend_merged, merged, take_common, total_size
+from weft.records import dataclass
 
 
 class FactorSharding(NamedTuple):

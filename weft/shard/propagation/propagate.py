@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Container
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
@@ -14,6 +14,7 @@ from weft.ir.rule import Rule
 from weft.mesh import Mesh, Sharding
 from weft.mesh.algebra import in_mesh_order
 from weft.mesh.sharding import DimSharding
+from weft.records import dataclass
 from weft.shard.closing import unsplit
 from weft.shard.meshes import common_mesh
 from weft.shard.propagation.directions import ROUNDS

@@ -9,7 +9,7 @@ a few rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from weft.ir.module import Node, Value
 from weft.ir.types import Array
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.elementwise.convert import Convert
+from weft.records import dataclass
 from weft.tile.attention.forward import Forward, ends, same_numbers
 from weft.tile.attention.probe import Probe, rows, softmax
 from weft.tile.attention.reading import Place, Reader, RegionNodes

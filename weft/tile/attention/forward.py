@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Literal
 
@@ -17,6 +17,7 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Select, Subtract
 from weft.ops.elementwise.transcendental import Exponential
 from weft.ops.shape import Constant, Reshape, Transpose
+from weft.records import dataclass
 from weft.tile.attention.probe import Probe, rows, softmax
 from weft.tile.attention.reading import Place, Reader, RegionNodes
 from weft.tile.attention.scores import Hidden, Scores, number, scores_of, source, unscaled

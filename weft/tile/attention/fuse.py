@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from weft.ir.module import Node, Value, tensor_of
 from weft.ir.types import F32, F64, TensorType
@@ -15,6 +15,7 @@ from weft.kernels.stacked_node import StackedNode
 from weft.ops.attention import Attention as Composite
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.elementwise.convert import Convert
+from weft.records import dataclass
 from weft.tile.attention.backward import Backward, RowOperand, Written, find_backward, recomputed
 from weft.tile.attention.composite import named_attention
 from weft.tile.attention.forward import Forward, find_forward

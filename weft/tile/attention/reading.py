@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from weft.ir.module import Node, Value, tensor_of
@@ -14,6 +13,7 @@ from weft.kernels.stacked_node import StackedNode
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.elementwise.transcendental import Exponential
 from weft.ops.reduce import Reduce
+from weft.records import dataclass
 from weft.tile.drafts.draft import Draft
 from weft.tile.drafts.index import ZERO, At, Expr, Split, factor, linear
 from weft.tile.drafts.products import dot_dims

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from weft.ir.module import tensor_of
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Add, Divide, Multiply, Negate, Select, Subtract
 from weft.ops.shape import Constant
+from weft.records import dataclass
 from weft.tile.attention.reading import Place, Reader
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from weft.ops.elementwise.pointwise import (
     Subtract,
 )
 from weft.ops.shape import Constant, Iota
+from weft.records import dataclass
 from weft.tile.attention.reading import Place, Reader
 from weft.tile.attention.scores import number
 from weft.tile.drafts.index import Expr, plus, times

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from weft.ir.types import DType, TensorType, tensor
 from weft.kernels.kernel import (
@@ -32,6 +32,7 @@ from weft.ops.convolution import Convolution
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Multiply
 from weft.ops.window import WindowDims
+from weft.records import dataclass
 from weft.target import Target
 
 FactorTerms = dict[int, int]  # an affine index: coefficients by factor; that of -1 is the offset

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.ir.module import Node, Value
 from weft.kernels.kernel import Affine, Guard, Step
+from weft.records import dataclass
 from weft.tile.drafts.index import At, Bound, Expr, Split, always, factor, factors_of, limits
 
 StepKey: TypeAlias = tuple[Value, At, tuple[Bound, ...]]

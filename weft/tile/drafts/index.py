@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from weft.records import dataclass
 
 # An offset, and the nonzero coefficients of factors, in the order of factor numbers.
 Expr: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
 
@@ -21,6 +20,7 @@ from weft.ops.index import Gather, gather_windows
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, DynamicSlice, Pad
+from weft.records import dataclass
 from weft.tile.drafts.draft import Definition, Draft, Terms
 from weft.tile.drafts.index import ZERO, At, Bound, Expr, factor, factors_of, plus, times
 from weft.tile.drafts.lookup import chosen, looked_up, position, same_as

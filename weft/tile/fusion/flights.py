@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.kernels.stacked_node import StackedNode
 from weft.ops.control import AsyncDone
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from weft.ir.module import Node, Value, tensor_of
@@ -23,6 +23,7 @@ from weft.ops.distributed.local import AxisIndex, PermuteAlongAxes
 from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant, Iota
 from weft.ops.slicing import Concatenate, Pad
+from weft.records import dataclass
 from weft.target import Target
 from weft.tile.drafts.draft import Draft
 from weft.tile.drafts.index import At, Bound, Split, covers, factors_of, limits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from weft.array.place_buffers import Span, most_alive, place
 from weft.executable.items import Host, Item, Launch, Loop, Slot, Stack, Tiled
@@ -13,6 +13,7 @@ from weft.executable.memory import outside_arena, results_over_arguments
 from weft.executable.plan import MemoryBytes, Plan, RotatingBuffer
 from weft.ir.types import TensorType, Type
 from weft.kernels.in_place import Pairs, overwritten
+from weft.records import dataclass
 from weft.tile.memory.reuse import (
     PlannedRotation,
     owned,

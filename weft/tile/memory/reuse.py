@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.executable.items import (
@@ -20,6 +19,7 @@ from weft.executable.items import (
     blocks_of,
 )
 from weft.executable.live_ranges import shares
+from weft.records import dataclass
 
 if TYPE_CHECKING:
     from weft.tile.memory.plan import Planner

@@ -10,7 +10,6 @@ queries, and a second phase sums them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from weft.emit.llvm.attention.gradients import (
     Products,
@@ -29,6 +28,7 @@ from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import BITS, Vectors
 from weft.kernels.attention import Access, Attention, Gradients
+from weft.records import dataclass
 
 ENOUGH = 16  # tasks that keep all threads busy
 FACTS = 3  # numbers kept for each query

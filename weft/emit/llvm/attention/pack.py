@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from weft.emit.llvm.attention.product import first_lanes
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import gather, load, memory_kind, to_memory
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
 from weft.ir.types import DType
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,11 @@ strides of the left side differ.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.storage import load, memory_kind
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DType
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.writer.storage import register_kind
 from weft.emit.llvm.writer.vector import BITS
 from weft.kernels.attention import Access, Attention
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

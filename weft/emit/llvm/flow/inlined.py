@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.emit.llvm.emitted import Emitted
+from weft.records import dataclass
 
 _DEFINED = re.compile(r"^(?:define [^@]*@([\w.]+)\(|@([\w.]+) = )", re.MULTILINE)
 _SAYS_HOW = re.compile(r"\b(noinline|alwaysinline)\b")

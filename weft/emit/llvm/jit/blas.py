@@ -6,13 +6,13 @@ import ctypes
 import functools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from weft.emit.llvm.jit.processor import binding
 from weft.ir.types import Array
+from weft.records import dataclass
 
 ROW_MAJOR, AS_IT_LIES, TURNED = 101, 111, 112  # CBLAS enums
 _LETTERS = {"float": "s", "double": "d"}

@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from weakref import WeakValueDictionary
 
 from weft.emit.llvm.emitted import Emitted, symbol
@@ -28,6 +28,7 @@ from weft.emit.llvm.jit.linking import Linked
 from weft.emit.llvm.jit.objects import Progress, SourceText, objects
 from weft.emit.llvm.jit.processor import llvm_lock
 from weft.forks import after_fork
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

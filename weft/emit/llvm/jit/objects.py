@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from weft.cache.entry import Key
 from weft.cache.store import DiskStore, the_store
 from weft.emit.llvm.jit.processor import Processor, host, llvm_version
+from weft.records import dataclass
 
 Progress = Callable[[int, int], None]
 

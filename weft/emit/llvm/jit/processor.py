@@ -6,12 +6,12 @@ import functools
 import importlib.util
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 from weft.emit.llvm.jit.caches import USUAL, cache_sizes
 from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
 from weft.errors import Unsupported, missing_extra
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.emit.llvm.loops.cost import step_cost
 from weft.emit.llvm.writer.storage import is_narrow, register_kind
 from weft.kernels.kernel import Fill, Kernel, Load, Pick, Position, Reduce, Step, Store, args_of
+from weft.records import dataclass
 
 KEEP = 6.0  # cost of a step from which its value is kept instead of recomputed
 BUSY = 20.0  # cost of a pass from which it hides memory latency

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from weft.emit.llvm.loops.cost import REGISTER_LANES, per_point, steps_cost
@@ -13,6 +13,7 @@ from weft.emit.llvm.writer.access import boundaries
 from weft.emit.llvm.writer.storage import register_kind
 from weft.emit.llvm.writer.vector import BITS
 from weft.kernels.kernel import Choose, Kernel, Load, Pick, Reduce, Store
+from weft.records import dataclass
 
 TASK = 1 << 14  # cost of a task, in vector instructions
 SPREAD = 8  # tasks that suffice for a machine's threads

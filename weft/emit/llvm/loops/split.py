@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.emit.llvm.loops.cost import steps_cost
 from weft.emit.llvm.loops.order import loop_order
@@ -25,6 +25,7 @@ from weft.kernels.kernel import (
     args_of,
 )
 from weft.kernels.rewriting import map_affines, renumbered
+from weft.records import dataclass
 
 PARTS = 64  # most parts of a loop
 LONG = 4  # a loop is split if one result costs more than a task divided by this

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.kernels.kernel import Kernel, Load, Pick, Reduce, Store
+from weft.records import dataclass
 
 TILE = 64  # indices of both factors
 LINES = 1024  # lines of a tile that holds all of them

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.emit.llvm.loops.plan import LoopPlan
 from weft.emit.llvm.loops.reduce import combined, position_kind
@@ -47,6 +46,7 @@ from weft.kernels.kernel import (
 )
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Divide, Maximum, Subtract
+from weft.records import dataclass
 
 FAR = 1 << 20  # bytes of an operand from which it is prefetched
 AHEAD = 1536  # prefetch distance in bytes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from weft.emit.llvm.math.libm_fallback import with_libm_fallback
 from weft.emit.llvm.math.polynomial import (
@@ -17,6 +16,7 @@ from weft.emit.llvm.math.polynomial import (
     with_sign,
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

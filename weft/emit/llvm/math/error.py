@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.emit.llvm.math.exponential import (
@@ -25,6 +24,7 @@ from weft.emit.llvm.math.polynomial import (
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ops.numerics import special_functions
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

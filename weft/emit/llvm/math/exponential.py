@@ -7,7 +7,6 @@ zeros and subnormals, has no branches, and is within 2 ulp in f32.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from weft.emit.llvm.jit.supplied import scale
 from weft.emit.llvm.math.polynomial import (
@@ -24,6 +23,7 @@ from weft.emit.llvm.math.polynomial import (
     with_sign,
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.emit.llvm.writer.storage import Held, wrap
@@ -11,6 +10,7 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.ir.types import DType
+from weft.records import dataclass
 
 Emitter: TypeAlias = Callable[[Vectors, Op, list[Held], Sequence[DType], DType], Held]
 OnVectors: TypeAlias = Callable[..., Vector]  # (v, *vectors) -> vector

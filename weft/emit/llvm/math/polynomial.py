@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.records import dataclass
 
 # A division that may be a reciprocal estimate with one Newton step: nearly as accurate, and several
 # times as fast. Only AVX-512 has good enough estimates.

@@ -6,8 +6,6 @@ would oversubscribe the cores. The epilogue is a second pass over the sums in me
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.blas import AS_IT_LIES, ROW_MAJOR, TURNED, Blas
 from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape, panels
@@ -20,6 +18,7 @@ from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.nest import divided, function, plus, pointers, smaller, times
 from weft.emit.llvm.writer.storage import memory_kind
 from weft.kernels.kernel import Affine, Load, Store
+from weft.records import dataclass
 
 _STEP = 16  # rows or columns that pieces are multiples of
 _MOST = 1 << 31  # bound of sizes and strides for 32-bit libraries

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
@@ -24,6 +23,7 @@ from weft.emit.llvm.product.values import ProductValues
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, pointers, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.records import dataclass
 
 FINISH = "finish"
 PARAMS = (

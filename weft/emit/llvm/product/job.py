@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
 from weft.emit.llvm.product.packing import pack
 from weft.emit.llvm.product.parts import ALIGNED
@@ -15,6 +13,7 @@ from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vectors
 from weft.ir.types import DType
 from weft.kernels.kernel import Affine, Load, Store
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

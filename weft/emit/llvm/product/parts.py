@@ -7,7 +7,7 @@ are deterministic, independent of the threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.emit.llvm.loops.simplify import without_dead
 from weft.emit.llvm.product.product import Product
@@ -25,6 +25,7 @@ from weft.kernels.kernel import (
 )
 from weft.kernels.rewriting import map_affines, renumbered
 from weft.kernels.roles import combined_along, derived
+from weft.records import dataclass
 
 ALIGNED = 64
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import divided, plus, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.kernel import Affine, Factor, Guard
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

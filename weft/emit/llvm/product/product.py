@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.ir.types import DType
 from weft.kernels.kernel import (
@@ -33,6 +33,7 @@ from weft.kernels.kernel import (
 )
 from weft.kernels.roles import cannot_reduce, derived, results_reduced, roles_of
 from weft.ops.elementwise.convert import Convert
+from weft.records import dataclass
 
 _WIDE = 32  # rows and columns from which the layout of results matters
 HELD = {"f32", "f64", "i32", "i64", "ui32", "ui64"}  # accumulator dtypes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from weft.emit.llvm.math.pointwise import apply, in_type
 from weft.emit.llvm.math.pointwise_convert import convert
@@ -26,6 +25,7 @@ from weft.kernels.kernel import (
     Step,
     Store,
 )
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.emit.llvm.single.region import dtype_of, evaluated, on_arrays
@@ -14,6 +12,7 @@ from weft.ir.module import Node, Region, Value
 from weft.ir.types import DType
 from weft.ops.elementwise.pointwise import Compare
 from weft.ops.shape import Constant
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.single.copies import copy_whole, run_copier
@@ -30,6 +29,7 @@ from weft.kernels.kernel import Operand
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.index import Gather, TorchIndexSelect, Windows, gather_windows
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
+from weft.records import dataclass
 
 # The dynamic offset: computed from the buffers and the offsets at a point.
 IndexShift = Callable[[Writer, list[str], list[str]], str]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.writer import storage
@@ -21,6 +20,7 @@ from weft.emit.llvm.writer.nest import (
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DTYPES, DType
 from weft.kernels.kernel import Operand
+from weft.records import dataclass
 
 _LANES = 16
 

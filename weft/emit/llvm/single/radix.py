@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.elements import address, put, take
 from weft.emit.llvm.writer.nest import larger, plus, smaller
 from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.records import dataclass
 
 FEW = 96  # records up to which ranks are counted
 _MANY = 1 << 16  # records up to which fewer passes with longer digits are used

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Protocol
 
 from weft.emit.llvm.emitted import Emitted, Phase
@@ -22,6 +21,7 @@ from weft.emit.llvm.writer.nest import (
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.random import RngBitGenerator
+from weft.records import dataclass
 
 _LANES = 16
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.single.copies import copy_whole
@@ -36,6 +35,7 @@ from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.index import Windows
 from weft.ops.scatter import Scatter
+from weft.records import dataclass
 
 _PIECE = 256  # elements of a window a task: every task reads all indices again
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.loops.folding import carried, grouped, read_inits, texts
@@ -31,6 +30,7 @@ from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.window import ReduceWindow, WindowDims
+from weft.records import dataclass
 
 
 def reduce_window(kernel: SingleNode) -> Emitted:

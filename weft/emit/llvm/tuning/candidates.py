@@ -6,7 +6,6 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, TypeAlias
 
@@ -18,6 +17,7 @@ from weft.emit.llvm.product.blocking.choice import choose_blocking
 from weft.emit.llvm.schedule import OPTIONS, refuses_options
 from weft.emit.llvm.tuning.product_class import ProductClass, class_of
 from weft.kernels.kernel import Kernel
+from weft.records import dataclass
 from weft.target import AS_MODELLED
 
 CandidateOptions: TypeAlias = "dict[str, int]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from weft.emit.llvm.product.blas import multiplies
 from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape
@@ -10,6 +10,7 @@ from weft.emit.llvm.product.emit import described
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.product.shape import bare_load, plain_store
 from weft.kernels.kernel import Kernel
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.nest import plus, times
@@ -11,6 +10,7 @@ from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DType
 from weft.kernels.kernel import Affine, Guard, Shift
+from weft.records import dataclass
 
 LINE = 64  # bytes of a cache line
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 
 from weft.emit.llvm.jit.supplied import bf16_bits
 from weft.emit.llvm.math.polynomial import at_most, bits_of, magnitude
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DType, finfo
+from weft.records import dataclass
 
 _HALF_BIAS, _HALF_MANTISSA = 15, 10
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from weft.emit.llvm.emitted import Phase
 from weft.emit.llvm.writer.code import Writer
+from weft.records import dataclass
 
 PARAMS = ("ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end")
 TASK = 1 << 15  # bytes that one task should move: about a microsecond of work

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from weft.emit.llvm.jit.caches import USUAL
@@ -15,6 +15,7 @@ from weft.emit.llvm.product.microkernel.microkernel import (
     SideLines,
 )
 from weft.ir.types import DType
+from weft.records import dataclass
 
 # read in place, or packed by tasks, or packed before them
 Packed = Literal["direct", "task", "shared"]

@@ -9,7 +9,6 @@ depth are run-time parameters: one function serves every contraction with a bloc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from weft.emit.llvm.writer import storage
@@ -17,6 +16,7 @@ from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, times
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
 from weft.ir.types import DType
+from weft.records import dataclass
 
 PARAMS = (
     "ptr noalias readonly %left",
