@@ -11,7 +11,7 @@ import pytest
 
 WEFT = Path(__file__).parent.parent / "weft"
 NOUNS = {*"ir ops mesh machine cost array cache kernels native varying executable".split()} | {
-    *"columns errors forks knobs patches timeline trace target tune".split()
+    *"columns errors forks knobs patches records timeline trace target tune".split()
 }
 VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from weft.ir.memory import without_gc
+
 if TYPE_CHECKING:
     from weft.array import Array, devices, put
     from weft.capture import constrain, parse
@@ -67,7 +69,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """An exported name, or a module of the package, at its first use."""
     if name in _HOMES:
-        found = getattr(importlib.import_module(_HOMES[name]), name)
+        with without_gc():  # modules stay
+            found = getattr(importlib.import_module(_HOMES[name]), name)
         if arrays := sys.modules.get("weft.array"):
             arrays.Array.computed_by(_compute)
         globals()[name] = found

@@ -18,6 +18,7 @@ from weft.errors import WeftError, warn
 from weft.executable import call
 from weft.executable.container import TARGET, Container, open_container
 from weft.executable.read import read_tiled
+from weft.ir.memory import without_gc
 from weft.run import LocalProgram, run
 from weft.targets import code_identity, target_named, unpacked
 
@@ -74,9 +75,13 @@ def load(
     source, the machine code or the emitted text in the file is used, if it is for this processor.
     For a program on devices of several processes, `process` has this one's index and the transport.
     """
-    container = open_container(path, trust=trust)
+    with without_gc():  # all that is read stays
+        return _loaded(open_container(path, trust=trust), process)
+
+
+def _loaded(container: Container, process: Process | None) -> Loaded:
     key = _key(container)
-    runtime = _remembered(container, key) or (_trusted(container) if trust else None)
+    runtime = _remembered(container, key) or (_trusted(container) if container.trusts else None)
     if runtime is None:
         return Loaded(container, _emitted(container, key, process))
     tiled, plan = read_tiled(container.text("tiled"), container.constants, opaque=True)

@@ -160,7 +160,11 @@ np.asarray(weft.load(sys.argv[1])(x, w))
 makers = ("capture", "optimize", "partition", "shard", "tile", "kernels.read", "kernels.verify")
 makers += ("emit.llvm.loops", "emit.llvm.product", "emit.llvm.target", "emit.llvm.jit.machine_code")
 print([m for m in sys.modules if m.startswith(tuple("weft." + name for name in makers))])
-print(len([m for m in sys.modules if m.startswith("weft")]))
+ours = [m for m in sys.modules if m.startswith("weft")]
+print(len(ours))
+made = [c for m in ours for c in vars(sys.modules[m]).values() if isinstance(c, type)]
+eager = {c for c in made if "__dataclass_params__" in vars(c) and c.__dataclass_params__.init}
+print(sorted(c.__name__ for c in eager if c.__module__.startswith("weft")))
 """
 
 
@@ -169,6 +173,7 @@ def test_a_program_that_was_loaded_before_imports_nothing_that_makes_kernels(pat
     line = [sys.executable, "-c", LEAN, str(path), str(path.with_suffix(".npz"))]
     for warm in (False, True):
         done = subprocess.run(line, capture_output=True, text=True, timeout=120)
-        makers, count = done.stdout.splitlines() or [done.stderr, "0"]
+        makers, count, eager = done.stdout.splitlines() or [done.stderr, "0", "[]"]
         assert (makers == "[]") is warm, makers
     assert int(count) < 150
+    assert eager == "[]", f"methods compiled at import: use weft.records for {eager}"

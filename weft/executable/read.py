@@ -57,12 +57,12 @@ from weft.kernels.opaque import opaque_kernel
 from weft.kernels.tokens import Line, wrong
 from weft.mesh import Mesh, parse_mesh
 from weft.mesh.parts import Atoms
+from weft.ops import ON_DEMAND
 from weft.ops.control import stream_of
 from weft.varying.masks import Mask
 from weft.varying.world import World
 
 if TYPE_CHECKING:
-    from weft.ir.op import Op
     from weft.kernels.group import Launch as AnyKernel
 
 CONSTANT = "stablehlo.constant"
@@ -371,7 +371,7 @@ class _Reader(IndentedLines):
         lines = self.deeper(depth)
         operands = ins[:-1] if rows else ins
         types = tuple([self.stack(slot).type for slot in operands])
-        *constants, node = read_node("\n".join(lines), types, _ops())
+        *constants, node = read_node("\n".join(lines), types, ON_DEMAND)
         if not all(n.op.name == CONSTANT for n in constants):
             raise wrong("a host item is one node, preceded by constants")
         node.loc = loc
@@ -492,10 +492,4 @@ class _Reader(IndentedLines):
 
 def _functions(lines: Sequence[str]) -> dict[str, Function]:
     text = "\n".join(['"builtin.module"() ({', *lines, "}) : () -> ()"])
-    return dict(read_module(text, _ops()).functions)
-
-
-def _ops() -> Mapping[str, type[Op]]:
-    from weft.ops import BY_NAME  # imported on demand: most programs have kernels only
-
-    return BY_NAME
+    return dict(read_module(text, ON_DEMAND).functions)

@@ -7,7 +7,6 @@ most lines cost a few string partitions and two dictionary look-ups.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 
@@ -395,6 +394,8 @@ def check_types(op: Op, operands: Types, results: Types, regions: tuple[Region, 
 
 def unknown_op(name: str, ops: Mapping[str, type[Op]]) -> WeftError:
     """An op that Weft does not know, with the nearest names that it does."""
+    import difflib  # imported here: a program that is fine needs no suggestions
+
     near = difflib.get_close_matches(name, ops, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "`weft ops` lists the known ones"
     return Unsupported(f"unknown op {name!r}", help=hint)

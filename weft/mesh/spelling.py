@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import EllipsisType
@@ -174,6 +173,8 @@ def _check_axes(spec: P, mesh: Mesh) -> None:
 
 
 def _known(axis: Axis, mesh: Mesh) -> str:
+    import difflib  # imported here: a spec that is fine needs no suggestions
+
     names = [name for name, _ in mesh.axes]
     near = difflib.get_close_matches(axis.name, names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""

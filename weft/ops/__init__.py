@@ -6,6 +6,8 @@ The tables of all ops are made when they are first asked for: what runs a progra
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +48,34 @@ _FAMILIES = (
     "custom_calls.custom",
     "custom_calls.checks",
 )
+
+
+class _OnDemand(Mapping[str, type[Op]]):
+    """Ops by name, of families that are imported one by one until a name is found."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, type[Op]] = {}
+        self.left = [f"{__name__}.{family}" for family in _FAMILIES]
+
+    def __getitem__(self, name: str) -> type[Op]:
+        while name not in self.known:
+            if not self.left:
+                raise KeyError(name)
+            # what is imported already costs nothing
+            family = next((f for f in self.left if f in sys.modules), self.left[0])
+            ops = importlib.import_module(family).OPS
+            self.known |= {op.name: op for op in ops}
+            self.left = [f for f in self.left if f != family]
+        return self.known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(__getattr__("BY_NAME"))
+
+    def __len__(self) -> int:
+        return len(__getattr__("BY_NAME"))
+
+
+ON_DEMAND: Mapping[str, type[Op]] = _OnDemand()
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from weft.emit.numpy import collective
 from weft.emit.numpy.by_group import by_group
 from weft.emit.numpy.peers import Peers, peers_of
-from weft.emit.numpy.pointwise import is_native, ufunc_of
+from weft.emit.numpy.ufuncs import is_native, ufunc_of
 from weft.executable.items import Site
 from weft.executable.process import Exchange, Process, Values
 from weft.executable.stack_dims import StackDims, meeting_dims

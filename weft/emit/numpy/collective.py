@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.emit.numpy.by_group import by_group, rows_of
 from weft.emit.numpy.one_by_one import OneDevice, finished
-from weft.emit.numpy.pointwise import is_native, ufunc_of
+from weft.emit.numpy.ufuncs import is_native, ufunc_of
 from weft.executable.items import Site
 from weft.executable.process import Process
 from weft.executable.stack_dims import group_dims, moves

@@ -18,7 +18,6 @@ from weft.ir.types import Array, TensorType
 from weft.kernels.host import HostKernel, several
 from weft.mesh import Mesh
 from weft.ops.custom_calls.callbacks import called_by_each
-from weft.ops.custom_calls.custom import CustomCall
 from weft.records import dataclass
 
 _MEETING = "move the collective out of the reduction, sort or scatter"
@@ -156,6 +155,8 @@ def plain_region(site: Site, index: int = 0) -> PlainRegion:
 
 def one_by_one(site: Site) -> HostKernel:
     """Run the reference for every distinct combination of operands, or for every device."""
+    from weft.ops.custom_calls.custom import CustomCall  # imported here: collectives need no LAPACK
+
     node, lead, outside = site.node, site.lead, captured(site.node)
     device = OneDevice(site.module, NOWHERE)
     calls_host = isinstance(node.op, CustomCall)

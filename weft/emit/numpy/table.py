@@ -9,7 +9,7 @@ from weft.emit.numpy.one_by_one import one_by_one
 from weft.errors import Unsupported
 from weft.executable.items import Site
 from weft.ir.op import Op
-from weft.kernels.host import Collectives, HostKernel, Maker
+from weft.kernels.host import HostKernel, Maker
 from weft.ops import OPS
 from weft.ops.control import (
     AfterAll,
@@ -57,13 +57,9 @@ REFUSED: dict[type[Op], str] = {
 }
 
 
-def kernel_of(
-    site: Site, collectives: Collectives | None = None, stream: str | None = None
-) -> HostKernel:
-    """The kernel of a node in its context; collectives default to lockstep."""
+def kernel_of(site: Site) -> HostKernel:
+    """The kernel of a node in its context, unless it is a collective."""
     op = type(site.op)
-    if op in collective.KERNELS:
-        return (collectives or collective.Lockstep()).kernel(site, stream)
     if op in REFUSED:
         raise Unsupported(f"{site.op.name} does not run in lockstep", help=REFUSED[op])
     return KERNELS.get(op, one_by_one)(site)

@@ -35,11 +35,18 @@ class Numpy:
             key = (node.op, node.operand_types, node.types, *rest)
         found = self._kernels.get(key)
         if found is None:
-            # imported late: many programs have no such node
-            from weft.emit.numpy.table import kernel_of
-
-            found = self._kernels[key] = kernel_of(site, self.collectives, stream)
+            found = self._kernels[key] = self._made(site, stream)
         return found
+
+    def _made(self, site: Site, stream: str | None) -> HostKernel:
+        # imported late: many programs have no such node, and most have collectives only
+        from weft.emit.numpy import collective
+
+        if type(site.op) in collective.KERNELS:
+            return (self.collectives or collective.Lockstep()).kernel(site, stream)
+        from weft.emit.numpy.table import kernel_of
+
+        return kernel_of(site)
 
     def traits(self, site: Site) -> Traits:
         """The properties that the memory planner reads."""
@@ -53,14 +60,14 @@ class Numpy:
 
     def adds(self, dtype: DType) -> bool:
         """Whether arrays of a type are added by one ufunc."""
-        from weft.emit.numpy.pointwise import ufunc_of
+        from weft.emit.numpy.ufuncs import ufunc_of
         from weft.ops.elementwise.pointwise import Add
 
         return ufunc_of(Add, dtype) is not None
 
     def repeats(self, op: Op, dtype: DType) -> bool:
         """Whether an op's function broadcasts operands by itself."""
-        from weft.emit.numpy.pointwise import is_native, ufunc_of
+        from weft.emit.numpy.ufuncs import is_native, ufunc_of
         from weft.ops.elementwise.pointwise import Compare
 
         if not is_native(dtype) or dtype.is_complex:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -298,16 +298,16 @@ def polygamma(n: Array, x: Array) -> Array:
 _TERMS = 12  # of the sum, and then of the Euler-Maclaurin formula
 
 
+@cache
 def _euler_maclaurin() -> tuple[float, ...]:
     """B(2k) / (2k)! for k = 1, 2, ..: every second coefficient of x / (exp(x) - 1)."""
+    from fractions import Fraction  # imported here: it imports decimal
+
     series = [Fraction(1)]
     for n in range(1, 2 * _TERMS + 1):
         terms = [c / math.factorial(n + 1 - k) for k, c in enumerate(series)]
         series.append(-sum(terms, Fraction(0)))
     return tuple(map(float, series[2::2]))
-
-
-_EULER_MACLAURIN = _euler_maclaurin()
 
 
 def zeta(x: Array, q: Array) -> Array:
@@ -334,7 +334,7 @@ def _zeta(x: Array, q: Array) -> Array:
     power = np.power(start, -x)
     terms += [start * power / (x - 1), power / 2]
     factor = x * power / start
-    for k, coefficient in enumerate(_EULER_MACLAURIN):
+    for k, coefficient in enumerate(_euler_maclaurin()):
         terms.append(coefficient * factor)
         factor = factor * ((x + 2 * k + 1) / start) * ((x + 2 * k + 2) / start)
     total = np.zeros(x.shape)
