@@ -49,7 +49,7 @@ test-all: $(VENV)/.dev
 	WEFT_EXAMPLES=200 $(BIN)/python -m pytest -q -n $(JOBS) -m "not gpu"
 
 test-versions:
-	@$(PYTHON) tests/versions.py --pythons $(PYTHONS) --jaxes $(JAXES) --jobs $(JOBS)
+	@$(PYTHON) tests/versions.py --pythons $(PYTHONS) --jaxes $(JAXES) --jobs $(JOBS) $(ARGS)
 
 test-jax: $(VENV)/.dev
 	@test -n "$(DIR)" || { echo "make test-jax DIR=a checkout of jax-ml/jax"; exit 2; }

@@ -20,6 +20,7 @@ import contextlib
 import difflib
 import importlib
 import io
+import itertools
 import math
 import multiprocessing
 import os
@@ -74,6 +75,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "tests/partition/partitioners/test_halo.py",
         "tests/array",
     ),
+    "native": ("tests/emit/llvm/test_pool_functions.py", "tests/jax/native/test_native_slots.py"),
     "ops": ("tests/partition/test_every_op.py", "tests/cost", "tests/optimize/test_passes.py"),
     "pipeline": ("tests/test_compile.py",),
     "target": ("tests/run", "tests/emit"),
@@ -271,17 +273,24 @@ def room_tests(root: Path, path: str) -> list[str]:
             files.setdefault(elsewhere.relative_to(root).as_posix(), text)
     order = list(files)
 
-    def unlikely(file: str) -> tuple[bool, bool, bool, bool, int]:
+    def unlikely(file: str) -> tuple[bool, bool, int, bool, bool, int]:
         stem, text = Path(file).stem, files[file]
         return (
             stem != f"test_{name}",
             dotted not in text,
+            -shared_folders(path, file),
             not stem.startswith(f"test_{folder}") and name not in text,
             not file.startswith(places[0]),
             order.index(file),
         )
 
     return sorted(files, key=unlikely)
+
+
+def shared_folders(path: str, test: str) -> int:
+    """How many folders below their roots a file of weft/ and one of tests/ have in common."""
+    pairs = zip(Path(path).parent.parts[1:], Path(test).parent.parts[1:], strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 class Watch:

@@ -93,6 +93,12 @@ def test_the_mirror_comes_first():
     )
 
 
+def test_the_nearest_folder_comes_before_the_others():
+    found = room_tests(ROOT, "weft/capture/torch/aten/pooling.py")
+    near = [file.startswith("tests/capture/torch/") for file in found]
+    assert near == sorted(near, reverse=True) and near[0] and not near[-1]
+
+
 def test_found_and_survived(tmp_path):
     (tmp_path / "weft" / "room").mkdir(parents=True)
     (tmp_path / "tests" / "room").mkdir(parents=True)

@@ -1,5 +1,7 @@
 """The door's tests and examples on every Python and JAX that Weft supports: `make test-versions`.
 
+By default these are the tests of what versions can break, a few minutes for each pair; with
+`--whole` (`make test-versions ARGS=--whole`), all tests of the doors.
 Each pair has an environment of its own, `.venv-<python>-jax<jax>`, which is made where it lacks and
 renewed when the project's requirements change. Any Python from 3.11 on runs this script.
 """
@@ -21,9 +23,23 @@ PYTHONS = ("3.11", "3.12", "3.13")
 JAXES = ("0.10", "0.11", "0.12")
 FIRST_PYTHON = {"0.11": (3, 12), "0.12": (3, 12)}  # of JAX: older ones cannot install it
 FREE = {"jax", "jaxlib", "numpy"}  # what constraints.txt pins for the main environment only
+# What versions differ in: the C API and the functions of JAX that are replaced, what it lowers to,
+# its pytrees and shardings; the layout of CPython's objects, its syntax trees and its dataclasses.
+JAX_TESTS = "door start versions examples exports guards explicit corners shardings shard_map"
 TESTS = (
-    *("tests/jax", "tests/capture", "tests/array", "tests/run/test_direct.py"),
+    *(f"tests/jax/test_{name}.py" for name in JAX_TESTS.split()),
+    *("tests/jax/test_custom_partitioning.py", "tests/jax/programs"),
+    *("tests/jax/buffers/test_arrays.py", "tests/jax/buffers/test_dlpack.py"),
+    *("tests/jax/native/test_native_slots.py", "tests/jax/native/test_quick_calls.py"),
+    *("tests/capture/test_jax.py", "tests/capture/test_sources.py", "tests/capture/test_doors.py"),
+    *("tests/capture/test_stablehlo.py", "tests/capture/test_device_order.py"),
+    *("tests/native", "tests/run/test_direct.py", "tests/array/test_exports.py"),
+    *("tests/test_compile_calls.py", "tests/test_records.py"),
+)
+WHOLE = (
+    *("tests/jax", "tests/capture", "tests/array", "tests/native", "tests/run/test_direct.py"),
     *("tests/test_compile.py", "tests/test_compile_calls.py", "tests/test_compile_effects.py"),
+    "tests/test_records.py",
 )
 EXAMPLES = ("examples/llama.py", "examples/forward.py")  # tests/jax runs those of examples/jax
 
@@ -135,8 +151,10 @@ def main() -> int:
     parser.add_argument("--pythons", nargs="+", default=PYTHONS)
     parser.add_argument("--jaxes", nargs="+", default=JAXES)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("tests", nargs="*", default=[*TESTS])
+    parser.add_argument("--whole", action="store_true", help="all tests of the doors to JAX")
+    parser.add_argument("tests", nargs="*", help="these tests, not those that versions differ in")
     given = parser.parse_args()
+    tests = given.tests or [*(WHOLE if given.whole else TESTS)]
     rows = []
     for version in given.pythons:
         for jax in given.jaxes:
@@ -144,7 +162,7 @@ def main() -> int:
             if tuple(map(int, version.split("."))) < first:
                 print(f"JAX {jax} is not for Python {version}: it begins at {first[0]}.{first[1]}")
                 continue
-            rows.append(tried(version, jax, given.jobs, given.tests))
+            rows.append(tried(version, jax, given.jobs, tests))
             print(f"  {rows[-1].result}", flush=True)
     print(table(rows))
     return 0 if rows and all(row.is_fine for row in rows) else 1
