@@ -80,10 +80,11 @@ class Ready:
         """Run the program on flattened arguments; returns flattened results."""
         arrays = self.arguments(values)
         results = run(self.program.local, *arrays, sync_every_op=self.sync_every_op)
-        made = [*map(self.source.to_user, results, self.captured.results)]
-        if self.captured.updated:
-            self.source.update(values, self.captured.updated, made)
-        return made
+        count = len(self.captured.updated)
+        if count:
+            self.source.update(values, self.captured.updated, results)
+        made = map(self.source.to_user, results[count:], self.captured.results[count:])
+        return [*results[:count], *made]
 
     def check_count(self, values: Sequence[Any]) -> None:
         """Refuse a wrong number of leaves."""

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.errors import WeftError, missing_extra
 from weft.ir.types import BF16, Array, dtype_of
+
+
+@dataclass(frozen=True, slots=True)
+class Writable:
+    """An array of the caller's that a program may overwrite: its memory is updated in place."""
+
+    array: Array
 
 
 def to_numpy(given: Any) -> Array:

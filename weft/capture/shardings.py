@@ -10,7 +10,7 @@ from weft.capture.captured import Leaf
 from weft.errors import WeftError, warn
 from weft.ir.attrs import Attrs
 from weft.ir.module import Module
-from weft.ir.names import DONOR, PARTITIONS, SHARDING
+from weft.ir.names import DONOR, PARTITIONS, SHARDING, UPDATED
 from weft.ir.types import TensorType, Type, Types
 from weft.mesh import DimSharding, Mesh, Sharding, as_mesh, as_sharding, as_spec
 from weft.mesh.spelling import held_mesh, is_same_mesh
@@ -127,7 +127,9 @@ def _merged(
 def _added(
     type: Type, leaf: Leaf, sharding: Sharding | None, meshes: _Meshes
 ) -> Iterator[tuple[str, str]]:
-    if leaf.donated:
+    if leaf.updated_by is not None:
+        yield UPDATED, f"{leaf.updated_by} : i32"
+    elif leaf.donated:
         yield DONOR, "true"
     if sharding is not None:
         assert isinstance(type, TensorType)

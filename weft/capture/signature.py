@@ -13,12 +13,21 @@ from weft.executable.literal import is_literal
 from weft.executable.signature import DEVICE, Parameter, Signature, ValueSpec, flat_signature
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function
-from weft.ir.names import ALIASED, DONOR, GLOBAL, LAYOUT, LOCAL_SHARDING, MEMORY_KIND, RESULT_INFO
+from weft.ir.names import (
+    DONATED,
+    DONOR,
+    GLOBAL,
+    LAYOUT,
+    LOCAL_SHARDING,
+    MEMORY_KIND,
+    RESULT_INFO,
+    UPDATED,
+)
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh, parse_sharding
 
-_KNOWN = {LOCAL_SHARDING, GLOBAL, MEMORY_KIND, LAYOUT, DONOR, RESULT_INFO}
+_KNOWN = {LOCAL_SHARDING, GLOBAL, MEMORY_KIND, LAYOUT, DONOR, UPDATED, RESULT_INFO}
 _DIMS = re.compile(r'"\{(\d*(?:,\d+)*)\}"')
 
 
@@ -90,7 +99,7 @@ def _spec(leaf: Leaf, local: Type, attrs: Attrs) -> ValueSpec:
         parse_sharding(found[LOCAL_SHARDING]) if LOCAL_SHARDING in found else None,
         _layout(found.get(LAYOUT, "")),
         found.get(MEMORY_KIND, DEVICE).strip('"'),
-        leaf.donated or DONOR in found or ALIASED in found,
+        leaf.donated or bool(DONATED & found.keys()),
         leaf.weak,
         _logical(leaf),
         tuple([pair for pair in attrs if pair[0] not in _KNOWN]),

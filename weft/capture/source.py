@@ -67,8 +67,8 @@ class Source(Protocol):
         """The last argument of a program that draws random numbers, anew for every run."""
         ...
 
-    def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
-        """Write the first results back into the arguments that the program updates in place."""
+    def update(self, values: Sequence[Any], updated: Sequence[int], results: Sequence[Any]) -> None:
+        """Write the first results into the arguments that the program updates in place."""
         ...
 
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -14,7 +14,8 @@ REPLICAS = "mhlo.num_replicas"
 # Donated arguments.
 DONOR = "jax.buffer_donor"  # the memory may be reused for any value
 ALIASED = "tf.aliasing_output"  # the memory is reused for the result of this number
-DONATED = frozenset({DONOR, ALIASED})
+UPDATED = "weft.updated"  # the memory is reused for the result of this number and for no other
+DONATED = frozenset({DONOR, ALIASED, UPDATED})
 
 # Calling convention of arguments and results.
 LAYOUT = "mhlo.layout_mode"

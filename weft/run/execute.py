@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.array.array import Array, ArraySpec, array_spec
 from weft.array.awaited import Awaited
-from weft.array.exchange import to_numpy
+from weft.array.exchange import Writable, to_numpy
 from weft.array.host import is_dense
 from weft.array.put import put, put_here
 from weft.array.stacked import Kind, Stacked, Way, kind_of, way_to_split
@@ -219,6 +219,10 @@ class ArraySignature:
         return same and pieces == type.sizes and _splits_alike(given.sharding, wanted)
 
     def _put(self, index: int, given: Any) -> Array:
+        if given.__class__ is Writable:
+            made = self._put(index, given.array)
+            made.stacked.owned = True
+            return made
         held = given if isinstance(given, Array) else to_numpy(given)
         before = self.split.get(index)
         if before is not None and not isinstance(held, Array):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from weft.array.exchange import to_numpy
+from weft.array.exchange import Writable, to_numpy, to_torch
+from weft.array.update import update
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
 from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
@@ -16,6 +18,7 @@ from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import export
 from weft.capture.torch.functions import as_module, modules_of
 from weft.capture.torch.graph import SEED, GraphConstant, Imported, import_graph
+from weft.capture.torch.overlaps import MemoryOverlaps
 from weft.capture.torch.plan import input_shardings, output_shardings, planned
 from weft.capture.torch.ready_plans import ready_plan
 from weft.errors import WeftError
@@ -61,6 +64,7 @@ class Tensors:
     kwargs: dict[str, Any]
     leaves: tuple[Any, ...]
     inputs: tuple[int | None, ...]  # the argument number of each leaf, None for static leaves
+    overlapping: frozenset[int] = frozenset()  # arguments that share memory with others
 
 
 class TorchProgram:
@@ -75,6 +79,7 @@ class TorchProgram:
                 help="leave them out: other arguments are static, and tensors are not donated",
             )
         self.function, self.module, self.options = function, module, options
+        self.memory = MemoryOverlaps()
 
     @property
     def name(self) -> str:
@@ -111,8 +116,11 @@ class TorchProgram:
                 inputs.append(None)
                 marks.append((type(leaf), _static(leaf)))
         cast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
-        key = (tree, tuple(marks), torch.get_default_dtype(), cast)
-        given = Tensors(tuple(values), places, args, kwargs, tuple(leaves), tuple(inputs))
+        overlapping = self.memory.overlaps(values)
+        key = (tree, tuple(marks), torch.get_default_dtype(), cast, overlapping)
+        given = Tensors(
+            tuple(values), places, args, kwargs, tuple(leaves), tuple(inputs), overlapping
+        )
         return key, given
 
     def glance(
@@ -143,6 +151,7 @@ class TorchProgram:
         names += [f"result {n}" for n in range(len(outputs))]
         results = tuple(map(_result, names, made.module.function("main").result_types))
         inside = self.shardings(arguments, given)
+        arguments = _donated(arguments, made.updated, given.overlapping)
         if made.is_seeded:
             arguments, inside = (*arguments, Leaf(SEED, (), I64.numpy)), [*inside, None]
         outside = [inside[n] for n in made.updated]
@@ -210,12 +219,15 @@ class TorchProgram:
 
     def to_program(self, value: Any, leaf: Leaf) -> Any:
         """The tensor's own memory, without a copy: a call returns only when the program is done."""
+        if leaf.donated:
+            return Writable(to_numpy(value))
         shared = to_numpy(value).view()
         shared.flags.writeable = False
         return shared
 
     def to_user(self, array: Any, leaf: Leaf) -> Any:
-        return array.to_torch()
+        """A tensor in memory of its own: no argument's, nor another result's."""
+        return array.to_torch() if array.stacked.owned else to_torch(array.numpy().copy())
 
     def is_converted(self, leaf: Leaf) -> bool:
         return True
@@ -226,13 +238,17 @@ class TorchProgram:
 
         return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64)
 
-    def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
-        """Write in-place updates back into the caller's tensors."""
+    def update(self, values: Sequence[Any], updated: Sequence[int], results: Sequence[Any]) -> None:
+        """Write new values into the caller's tensors, unless the program has done so itself."""
         import torch
 
-        with torch.no_grad():
-            for place, made in zip(updated, results, strict=False):
-                values[place].copy_(made)
+        changed = [values[place] for place in updated]
+        targets = [to_numpy(tensor) for tensor in changed]
+        update(targets, results[: len(changed)])
+        for tensor, target in zip(changed, targets, strict=True):
+            if tensor.device.type != "cpu":  # a copy in host memory was updated
+                tensor.detach().copy_(to_torch(target))
+        torch.autograd.graph.increment_version(changed)  # as in-place ops do
 
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return False
@@ -250,19 +266,11 @@ class Packing:
     updated: tuple[int, ...]
 
     def unflatten(self, results: list[Any]) -> Any:
-        """The result tree with tensors in it, of which no two share memory."""
-        made: list[Any] = []
-        seen: set[int] = set()
-        for leaf in self.leaves:
-            if isinstance(leaf, GraphConstant):
-                made.append(leaf.value)
-                continue
-            tensor = results[leaf]
-            if tensor.data_ptr() in seen:
-                tensor = tensor.clone()
-            seen.add(tensor.data_ptr())
-            made.append(tensor)
-        return self.tree.unflatten(made)
+        """The result tree with tensors in it."""
+        return self.tree.unflatten(
+            [each.value if isinstance(each, GraphConstant) else results[each]
+             for each in self.leaves]
+        )  # fmt: skip
 
 
 def state_of(module: Any, prefix: str, marks: list[object]) -> Iterator[tuple[str, Any]]:
@@ -286,6 +294,17 @@ def parameters_of(function: Any) -> list[str]:
         return [*inspect.signature(function).parameters]
     except (TypeError, ValueError):
         return []
+
+
+def _donated(
+    arguments: Sequence[Leaf], updated: Sequence[int], overlapping: Collection[int]
+) -> tuple[Leaf, ...]:
+    """The arguments, with those that the program may update in place marked."""
+    made = [*arguments]
+    for result, place in enumerate(updated):
+        if place not in overlapping:
+            made[place] = replace(made[place], donated=True, updated_by=result)
+    return tuple(made)
 
 
 def _static(leaf: Any) -> Hashable:

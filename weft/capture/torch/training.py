@@ -21,6 +21,7 @@ from weft.capture.torch.optimizers import (
     settings,
     state_tensors,
 )
+from weft.capture.torch.overlaps import MemoryOverlaps
 from weft.capture.torch.source import Tensors, TorchProgram, leaf_of, parameters_of
 from weft.errors import WeftError
 from weft.ir.types import TensorType, dtype_of
@@ -66,6 +67,7 @@ class TrainingStep(TorchProgram):
         super().__init__(step.module, step.module, options)
         check_optimizer(step.optimizer, [*step.module.parameters()])
         self.loss, self.optimizer, self.training = step.loss, step.optimizer, step.options
+        self.state_memory = MemoryOverlaps()
 
     @property
     def name(self) -> str:
@@ -78,17 +80,20 @@ class TrainingStep(TorchProgram):
         marks = tuple([(name, tensor.shape, tensor.dtype) for _, name, tensor in held])
         trained = tuple([p.requires_grad for p in self.module.parameters()])
         rates = learning_rates(self.optimizer)
+        values = (*batch.values, *[tensor for _, _, tensor in held], *rates)
+        overlapping = self.state_memory.overlaps(values)
         given = StepTensors(
-            values=(*batch.values, *[tensor for _, _, tensor in held], *rates),
+            values=values,
             places=batch.places,
             args=args,
             kwargs=kwargs,
             leaves=batch.leaves,
             inputs=batch.inputs,
+            overlapping=overlapping,
             state=tuple([(parameter, name) for parameter, name, _ in held]),
             batch_end=len(batch.values),
         )
-        return (key, marks, trained, settings(self.optimizer)), given
+        return (key, marks, trained, settings(self.optimizer), overlapping), given
 
     # Names and shardings
 
@@ -121,7 +126,7 @@ class TrainingStep(TorchProgram):
             made.append(made[places[id(parameter)]] if same else None)
         return [*made, *[None] * (len(arguments) - len(made))]
 
-    def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
+    def update(self, values: Sequence[Any], updated: Sequence[int], results: Sequence[Any]) -> None:
         super().update(values, updated, results)
         self.optimizer._opt_called = True  # which schedules of learning rates ask for
 

@@ -11,6 +11,7 @@ from weft.executable.items import Host, Item, Launch, Loop, Slot, Stack, Tiled
 from weft.executable.live_ranges import SlotLiveRanges
 from weft.executable.memory import outside_arena, results_over_arguments
 from weft.executable.plan import MemoryBytes, Plan, RotatingBuffer
+from weft.ir.names import UPDATED
 from weft.ir.types import TensorType, Type
 from weft.kernels.in_place import Pairs, overwritten
 from weft.records import dataclass
@@ -31,7 +32,7 @@ def plan(tiled: Tiled) -> Plan:
     planner = Planner(tiled)
     arena = planner.place()
     sizes = {tiled.inputs[n]: _argument_bytes(tiled, n) for n in tiled.donated}
-    taken = reuse_donated(planner, sizes)
+    taken = reuse_donated(planner, sizes, _updates(tiled))
     reused = tuple([n for n in tiled.donated if tiled.inputs[n] in taken])
     own = reuse_carried(planner)
     root = planner.lives.root
@@ -53,6 +54,16 @@ def plan(tiled: Tiled) -> Plan:
         reused,
     )
     return replace(made, memory=_memory(planner, made))
+
+
+def _updates(tiled: Tiled) -> dict[Slot, Slot]:
+    """The arguments that are updated in place, and their new values."""
+    found = {}
+    for n, attrs in enumerate(tiled.module.function(tiled.function).arg_attrs):
+        text = dict(attrs).get(UPDATED)
+        if text is not None:
+            found[tiled.inputs[n]] = tiled.block.results[int(text.partition(" ")[0])]
+    return found
 
 
 def _memory(planner: Planner, plan: Plan) -> MemoryBytes:

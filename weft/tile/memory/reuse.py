@@ -27,21 +27,31 @@ if TYPE_CHECKING:
 # Donation
 
 
-def reuse_donated(planner: Planner, sizes: Mapping[Slot, int]) -> set[Slot]:
+def reuse_donated(
+    planner: Planner, sizes: Mapping[Slot, int], updates: Mapping[Slot, Slot]
+) -> set[Slot]:
     """Let results overwrite donated arguments that are dead; returns which.
 
-    `sizes` has the slot and the bytes of each donated argument.
+    `sizes` has the slot and the bytes of each donated argument; `updates` those that only one
+    result may overwrite: the caller keeps their memory, and reads the new value there.
     """
-    return _Donation(planner, sizes).run()
+    return _Donation(planner, sizes, updates).run()
 
 
 class _Donation:
-    def __init__(self, planner: Planner, sizes: Mapping[Slot, int]) -> None:
+    def __init__(
+        self, planner: Planner, sizes: Mapping[Slot, int], updates: Mapping[Slot, Slot]
+    ) -> None:
         self.planner, self.lives, self.sizes = planner, planner.lives, sizes
+        self.only = {slot: self.lives.root(result) for slot, result in updates.items()}
         self.left = [slot for slot in sizes if self._is_free(slot)]
 
     def _is_free(self, slot: Slot) -> bool:
         return slot not in self.lives.escaping and not self.lives.is_shared(slot)
+
+    def _may_take(self, slot: Slot, donor: Slot) -> bool:
+        only = self.only.get(donor)
+        return only is None or only == self.lives.root(slot)
 
     def run(self) -> set[Slot]:
         free = set(self.left)
@@ -62,7 +72,7 @@ class _Donation:
             slot = item.ins[index] if index < len(item.ins) else -1
             if slot not in self.left or self.lives.end.get(slot) != stop:
                 continue
-            if self.planner.alone(item, index, in_place):
+            if self._may_take(out, slot) and self.planner.alone(item, index, in_place):
                 self.planner.over[out] = (index, False)
                 self.left.remove(slot)
                 return
@@ -82,7 +92,7 @@ class _Donation:
             wanted = planner.stack(slot).nbytes
             for donor in self.left:
                 done = donor in here or self.lives.end.get(donor, 0) < start
-                if done and self.sizes[donor] == wanted:
+                if done and self.sizes[donor] == wanted and self._may_take(slot, donor):
                     planner.donors[slot] = donor
                     self.left.remove(donor)
                     break

@@ -1,0 +1,44 @@
+"""In-place updates of callers' arrays by results of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.array.array import Array
+from weft.array.host import copied
+from weft.array.stacked import Stacked, way_to_split
+from weft.ir.types import Array as Numpy
+from weft.native.cpython import address_of
+
+
+def update(targets: Sequence[Numpy], results: Sequence[Array]) -> None:
+    """Write global values into arrays, piece by piece; nothing where the elements are there.
+
+    A result that is not in memory of its own may be in that of another target, so that all of
+    these are copied before the first target is written.
+    """
+    pairs = [_pieces(target, made) for target, made in zip(targets, results, strict=True)]
+    left = [(into, held.data if held.owned else copied(held.data))
+            for into, held in pairs if not _is_same(into, held.data)]  # fmt: skip
+    for into, data in left:
+        into[...] = data
+
+
+def _pieces(target: Numpy, made: Array) -> tuple[Numpy, Stacked]:
+    """The target as a stack of pieces, a view, and the pieces to be written."""
+    held = made.stacked
+    way = way_to_split(made.shape, made.sharding, made.mesh, held.atoms)
+    uneven = way is None or way.room != made.shape or bool(made.sharding.unreduced)
+    if way is None or uneven or not held.is_on_host or not made.is_fully_addressable:
+        return target, Stacked(made.numpy(), held.atoms)
+    into = way.split(target, held.atoms).data
+    whole = held.data[tuple([slice(size) for size in into.shape])]
+    return into, Stacked(whole, held.atoms, held.owned)
+
+
+def _is_same(one: Numpy, other: Numpy) -> bool:
+    """Whether two arrays of one shape are the same elements of one memory."""
+    if address_of(one) != address_of(other):
+        return False
+    strides = zip(one.shape, one.strides, other.strides, strict=True)
+    return all(size == 1 or left == right for size, left, right in strides)
