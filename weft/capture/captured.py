@@ -22,8 +22,8 @@ class Leaf:
     dtype: Any  # numpy's, or one of JAX's extended dtypes (random keys)
     weak: bool = False  # JAX's weak type, of a Python scalar
     donated: bool = False
-    updated_by: int | None = None  # the result that takes the memory of a donated argument
     sharding: object = None  # the sharding that the argument itself has, if any
+    updated_by: int | None = None  # the result that takes the memory of a donated argument
 
     @property
     def holds_keys(self) -> bool:

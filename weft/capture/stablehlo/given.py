@@ -129,7 +129,7 @@ class GivenModule:
     def seed(self) -> Any:
         raise AssertionError("the seeds of its random numbers are arguments of its own")
 
-    def update(self, values: Sequence[Any], updated: Sequence[int], results: list[Any]) -> None:
+    def update(self, values: Sequence[Any], updated: Sequence[int], results: Sequence[Any]) -> None:
         raise AssertionError("a module changes no argument in place")
 
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
