@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.errors import WeftError, missing_extra
 from weft.ir.types import BF16, Array, dtype_of
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

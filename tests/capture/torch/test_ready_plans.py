@@ -12,6 +12,10 @@ from weft import Mesh, P
 from weft.capture.captured import Leaf
 from weft.capture.torch.ready_plans import ready_plan
 from weft.errors import WeftError
+from weft.ops.control import OptimizationBarrier
+from weft.ops.distributed.collective import AllGather
+from weft.ops.elementwise.convert import Convert
+from weft.ops.shape import Reshape, Transpose
 
 nn = torch.nn
 
@@ -42,7 +46,7 @@ def planned(name: str, mesh: Mesh, model: nn.Module | None = None) -> dict[str, 
     model = model or Block()
     state = [Leaf(n, tuple(p.shape), None) for n, p in model.named_parameters()]
     given = [Leaf("tokens", (8, 5), None), Leaf("scale", (), None), Leaf("odd", (3,), None)]
-    shardings = ready_plan(name, model, state, given, mesh)
+    shardings = ready_plan(name, model, state, given, mesh).given
     return dict(zip([leaf.name for leaf in (*state, *given)], shardings, strict=True))
 
 
@@ -64,13 +68,15 @@ def test_a_models_own_plan_is_followed() -> None:
     assert made["tokens"] is None
 
 
-def test_fsdp_shards_largest_dims_that_divide() -> None:
+def test_fsdp_shards_the_first_dim_that_divides() -> None:
     made = planned("fsdp", Mesh(data=4))
     assert made["up.weight"] == P(("data",), None, priorities=[1, 0])
-    assert made["down.weight"] == P(None, ("data",), priorities=[0, 1])
+    assert made["down.weight"] == P(("data",), None, priorities=[1, 0])
     assert made["norm.bias"] == P(("data",), priorities=[1])
     both = planned("fsdp+tp", Mesh(fsdp=2, tp=4))
     assert both["up.weight"] == P(("tp",), ("fsdp",), priorities=[0, 1])
+    wide = planned("fsdp", Mesh(data=16))
+    assert wide["down.weight"] == P(None, ("data",), priorities=[0, 1])  # 8 rows
     odd = planned("fsdp", Mesh(data=3))
     assert all(sharding == P(*[None] * len(sharding.dims), priorities=[0] * len(sharding.dims))
                for name, sharding in odd.items() if "." in name)  # fmt: skip
@@ -105,6 +111,82 @@ def test_training_with_fsdp_is_eagers() -> None:
         torch.testing.assert_close(made, expected.detach(), rtol=1e-4, atol=1e-5)
     local = {a.name: a.local.sizes for a in step.signature.arguments}
     assert local["up.weight"] == local["up.weight.exp_avg"] == (16, 4)
+
+
+class Layers(nn.Module):
+    """Blocks between an embedding and logits, without biases."""
+
+    def __init__(self, count: int, width: int = 16) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(32, width)
+        self.layers = nn.ModuleList(Mlp(width) for _ in range(count))
+        self.head = nn.Linear(width, 32, bias=False)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+class Mlp(nn.Module):
+    """A residual block with a norm."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(width)
+        self.up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+def cross_entropy(logits, tokens):
+    return nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+def test_fsdp_sends_weights_and_gradients_alone(precision) -> None:
+    """One all_gather a parameter and use, one reduce_scatter a gradient, nothing of activations."""
+    model, tokens = Layers(4), torch.randint(0, 32, (8, 16))
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = weft.train_step(
+        model, cross_entropy, sgd, mesh=Mesh(fsdp=4), plan="fsdp", precision=precision
+    )
+    step.prepare(tokens, tokens)
+    nodes = step.program.module.function("main").body.nodes
+    gathers = [n for n in nodes if isinstance(n.op, AllGather)]
+    gathered = [v for n in gathers for v in n.results if v.type.dtype.is_float]
+    # Forward and backward each; the head's backward follows its forward, the embedding has none.
+    assert len(gathered) == 2 * 12 + 2
+    scattered = [n for n in nodes if "ReduceScatter" in type(n.op).__name__]
+    assert sum(len(n.operands) for n in scattered) == 14
+    reduced = [n for n in nodes if type(n.op).__name__ == "AllReduce"]
+    assert all(v.type.size == 1 for n in reduced for v in n.operands)  # the loss
+    layer = sum(p.numel() for p in model.layers[0].parameters())
+    assert most_gathered(nodes, {*gathered}) <= 2 * layer + model.head.weight.numel()
+    local = {a.name: a.local.sizes for a in step.signature.arguments}
+    assert local["layers.0.up.weight"] == (16, 16)
+
+
+def most_gathered(nodes, gathered) -> int:
+    """The most elements of gathered values that are alive at once; views keep them."""
+    views = (OptimizationBarrier, Transpose, Reshape, Convert)
+    owner = {value: value for value in gathered}
+    last: dict = {}
+    for place, node in enumerate(nodes):
+        for value in node.operands:
+            if value in owner:
+                last[owner[value]] = place
+                if isinstance(node.op, views):
+                    owner |= dict.fromkeys(node.results, owner[value])
+    alive, most = 0, 0
+    for place, node in enumerate(nodes):
+        alive += sum(v.type.size for v in node.results if v in gathered)
+        most = max(most, alive)
+        alive -= sum(v.type.size for v, end in last.items() if end == place)
+    return most
 
 
 def test_a_function_is_a_plan() -> None:

@@ -15,8 +15,11 @@ from torch.nn import functional as F  # noqa: E402
 
 import weft  # noqa: E402
 from weft import Mesh, P  # noqa: E402
+from weft.native.cpython import address_of  # noqa: E402
+from weft.run import run  # noqa: E402
 
 MESH = Mesh(data=2, model=4)
+MOMENTS = ("exp_avg", "exp_avg_sq")
 PLAN = {
     "up.*": P("model"),
     "norm.*": P("model"),
@@ -224,3 +227,51 @@ def test_backward_ops_have_lines() -> None:
     products = [line for line in text.splitlines() if "dot_general" in line]
     assert len(products) >= 5
     assert all("test_training.py" in line for line in products), products
+
+
+def test_state_is_donated_not_copied() -> None:
+    """New weights and moments are written into PyTorch's own memory, on a mesh, too."""
+    torch.manual_seed(0)
+    for mesh in (None, Mesh(data=4)):
+        net = nn.Linear(64, 64, bias=False)
+        adam = optim.Adam(net.parameters(), lr=0.1)
+        step = weft.train_step(net, F.mse_loss, adam, mesh=mesh, plan=mesh and "fsdp")
+        x = torch.randn(8, 64)
+        seen = net.weight.detach()  # another view of the memory, as an exponential average holds
+        before, version = seen.clone(), net.weight._version
+        step(x, x)
+        assert not torch.equal(seen, before) and net.weight._version > version
+        donated = {a.name for a in step.signature.arguments if a.donated}
+        assert {"weight", "weight.exp_avg", "weight.exp_avg_sq"} <= donated
+        state = 3 * 64 * 64 * 4 // (mesh.size if mesh else 1)
+        assert step.memory().aliased >= state
+        ready = next(iter(step._programs.values()))
+        values = step._source.flatten((x, x), {})[1].values
+        made = run(ready.program.local, *ready.arguments(values))
+        own = [t.data_ptr() for t in (net.weight, *[adam.state[net.weight][w] for w in MOMENTS])]
+        assert {address_of(a.stacked.data) for a in made} >= {*own}
+
+
+def test_tensors_that_share_memory_are_not_donated() -> None:
+    """One would be overwritten while the other is still read."""
+    both = torch.randn(6, 4)
+
+    class Views(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("one", both[:4])
+            self.register_buffer("other", both[2:])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.one += x
+            return self.one * 2
+
+    def eager(one: Any, x: Any) -> Any:
+        return (one + x) * 2
+
+    expected = eager(both[:4].clone(), torch.ones(4, 4))
+    compiled = weft.compile(Views(), target="numpy")
+    made = compiled(torch.ones(4, 4))
+    torch.testing.assert_close(made, expected)
+    torch.testing.assert_close(both[:4] * 2, expected)
+    assert not any(a.donated for a in compiled.signature.arguments)

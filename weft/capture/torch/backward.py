@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from weft.capture.torch.export import Exported, functional, replay
+from weft.capture.torch.phases import Phase, marked
 
 ForwardPass = Callable[[Sequence[Any]], Sequence[Any]]
 _KEPT = ("stack_trace", "nn_module_stack")  # what locations are made from
@@ -55,8 +56,18 @@ def traced_step(
         torch.nn.attention.sdpa_kernel(math),
         torch.fx.traceback.preserve_node_meta(),
     ):
-        graph = functional(make_fx(whole)(*fakes))
+        graph = _without_aliases(functional(make_fx(whole)(*fakes)))
     return Exported(graph, _specs(count, constants), constants, forward.call_spec.out_spec)
+
+
+def _without_aliases(graph: Any) -> Any:
+    """The graph without detached versions of its inputs, which would hide where they are used."""
+    aliases = ("aten.detach.default", "aten.alias.default")
+    for node in [*graph.nodes]:
+        if str(node.target) in aliases and node.args[0].op == "placeholder":
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+    return graph
 
 
 def _fake_mode(forward: Any) -> Any:
@@ -107,14 +118,15 @@ def _recording() -> Any:
                 if each is None or each in self.marked:
                     continue
                 self.marked.add(each)
-                each.register_prehook(lambda _: _place_ops(meta))
+                each.register_prehook(lambda _: place_ops(meta, "backward"))
                 left += [before for before, _ in each.next_functions]
 
     return Recording
 
 
-def _place_ops(meta: dict[str, Any]) -> None:
-    """Give the nodes that are traced from now on the place of another."""
+def place_ops(meta: dict[str, Any], phase: Phase) -> None:
+    """Give the nodes that are traced from now on a phase, and the place of another node."""
     import torch.fx.traceback as traceback
 
-    traceback.current_meta = {key: held for key, held in meta.items() if held is not None}
+    held = {key: each for key, each in meta.items() if each is not None}
+    traceback.current_meta = marked(held, phase)

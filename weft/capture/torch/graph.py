@@ -12,10 +12,14 @@ from weft.capture.torch.build import Build, LoweredResults
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported
 from weft.capture.torch.locations import location_of, module_path
+from weft.capture.torch.phases import layer_segments
 from weft.errors import Unsupported
 from weft.ir.location import Location, escape
 from weft.ir.module import Function, Module, Region, Value
 from weft.ir.types import TensorType
+from weft.mesh import Sharding
+from weft.ops.control import OptimizationBarrier
+from weft.ops.distributed.sharding import ShardingConstraint
 from weft.records import dataclass
 
 # Assertions that hold by the captured types.
@@ -48,14 +52,16 @@ def import_graph(
     arguments: Sequence[tuple[str, TensorType]],
     places: Mapping[str, int],
     inputs: Sequence[int | None],
+    gathers: Mapping[int, Sharding] | None = None,
 ) -> Imported:
     """The module of an exported program.
 
     `places` maps parameters and buffers to argument numbers; `inputs` has the argument number of
-    each leaf of the user's arguments, None for constants.
+    each leaf of the user's arguments, None for constants. `gathers` has the sharding that an
+    argument is gathered to wherever a layer uses it.
     """
     args = tuple([Value(type, None, n) for n, (_, type) in enumerate(arguments)])
-    importer = _Importer(program, args, places, inputs)
+    importer = _Importer(program, args, places, inputs, gathers or {})
     values, outputs = importer.run()
     names = [word for word, _ in arguments]
     if importer.build.seed_value is not None:
@@ -74,33 +80,43 @@ class _Importer:
         args: Sequence[Value],
         places: Mapping[str, int],
         inputs: Sequence[int | None],
+        gathers: Mapping[int, Sharding],
     ) -> None:
         self.program, self.args = program, args
-        self.places, self.inputs = places, inputs
+        self.places, self.inputs, self.gathers = places, inputs, gathers
         self.build = Build(seed_index=len(args))
         self.made: dict[Any, Any] = {}  # by node: a value, a tuple of them, or a number
         self.taken: dict[Any, int] = {}  # placeholders that are arguments
+        self.segments: dict[Any, int] = {}  # nodes that use gathered parameters
+        self.begun: dict[int, Value] = {}  # an operand of the first node of each stretch
+        self.whole: dict[tuple[int, int], Value] = {}  # gathered, by argument and stretch
         self.updated: dict[int, Value] = {}  # the new values of arguments that are updated in place
 
     def run(self) -> tuple[tuple[Value, ...], tuple[int | GraphConstant, ...]]:
         """Lower every node; returns the results, and the outputs among them."""
-        specs = iter(self.program.specs)
-        leaves = iter(self.inputs)
-        last = _last_op(self.program.graph)
+        graph, leaves = self.program.graph, iter(self.inputs)
+        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        for node, spec in zip(inputs, self.program.specs, strict=False):
+            made = self.made[node] = self.input(node, spec, leaves)
+            if isinstance(made, Value) and made.node is None:
+                self.taken[node] = made.index
+        gathered = {node for node, place in self.taken.items() if place in self.gathers}
+        self.segments = layer_segments(graph, gathered) if gathered else {}
+        last = _last_op(graph)
         past_ops = last is None  # after it only in-place updates follow
-        for node in self.program.graph.nodes:
+        for node in graph.nodes:
             past_ops = past_ops or node is last
             match node.op:
                 case "placeholder":
-                    made = self.made[node] = self.input(node, next(specs), leaves)
-                    if isinstance(made, Value) and made.node is None:
-                        self.taken[node] = made.index
+                    pass
                 case "get_attr":
                     self.made[node] = self.attribute(node)
                 case "call_function" if str(node.target) == _COPY:
                     self.update(node, seen_later=not past_ops)
                 case "call_function":
+                    sharded = self.gather_for(node)
                     self.made[node] = self.call(node)
+                    self.made.update(sharded)
                 case "output":
                     return self.results(self.value(node.args[0]))
                 case _:
@@ -118,6 +134,39 @@ class _Importer:
                 place = next(leaves)
                 return getattr(spec.arg, "value", None) if place is None else self.args[place]
         raise _refuse(node, f"is an input of the kind {spec.kind.name}")
+
+    def gather_for(self, node: Any) -> dict[Any, Value]:
+        """Replace the sharded parameters that a layer's node uses by gathered ones.
+
+        Returns what they were. Each stretch of a layer gathers its own, after the stretch before
+        it has begun: two layers at most are whole at a time, and one can be gathered ahead.
+        """
+        number = self.segments.get(node)
+        if number is None:
+            return {}
+        used = [each for each in dict.fromkeys(node.all_input_nodes)
+                if self.taken.get(each) in self.gathers]  # fmt: skip
+        if number not in self.begun:
+            others = [self.made.get(each) for each in node.all_input_nodes if each not in used]
+            first = next((value for value in others if isinstance(value, Value)), None)
+            if first is not None:
+                self.begun[number] = first
+        before = {each: self.made[each] for each in used}
+        self.build.loc = location_of(node)
+        self.made.update({each: self.gathered(self.taken[each], number) for each in used})
+        return before
+
+    def gathered(self, place: int, segment: int) -> Value:
+        """A parameter, gathered for a stretch of a layer's nodes."""
+        found = self.whole.get((place, segment))
+        if found is None:
+            value, begun = self.args[place], self.begun.get(segment - 1)
+            if begun is not None:  # which also keeps two gathers of one parameter apart
+                value = self.build.all(OptimizationBarrier(), value, begun)[0]
+            value = self.build.op(ShardingConstraint(self.gathers[place]), value)
+            found = self.build.op(OptimizationBarrier(), value)  # after which it is gathered
+            self.whole[place, segment] = found
+        return found
 
     def attribute(self, node: Any) -> Value:
         """A constant tensor created while tracing."""

@@ -9,9 +9,7 @@ from typing import Any
 from weft.capture.captured import Captured
 from weft.capture.options import CallOptions
 from weft.capture.torch.export import Exported, functional
-from weft.capture.torch.graph import import_graph
 from weft.capture.torch.source import Tensors, TorchProgram
-from weft.ir.types import TensorType, dtype_of
 from weft.records import dataclass
 
 _ATTRIBUTE = re.compile(r"\['([^']*)'\]|\.(\w+)")
@@ -54,12 +52,9 @@ class GraphProgram(TorchProgram):
         if not _is_static(graph):
             graph = _traced(self.graph.module, given.leaves)
             inputs = tuple([place for place in inputs if place is not None])
-        arguments = self.arguments(given)
-        typed = [(leaf.name, TensorType(leaf.shape, dtype_of(leaf.dtype))) for leaf in arguments]
         program = Exported(graph, _specs(len(inputs)), {}, None)
-        made = import_graph(program, self.name, typed, {}, inputs)
-        tree = tree_structure([0] * len(made.outputs))
-        return self.captured(made, tree, arguments, given)
+        tree = tree_structure([0] * len(graph.output_node().args[0]))
+        return self.imported(program, tree, given, {}, inputs)
 
 
 def _specs(count: int) -> list[Any]:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Any
 
 from weft.capture.captured import Leaf
 from weft.capture.shardings import Spelled
 from weft.errors import WeftError
+from weft.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedShardings:
+    """The sharding of each argument, and of those that layers use gathered, the latter's."""
+
+    given: list[Spelled]
+    gathered: Mapping[int, Spelled] = field(default_factory=dict)
 
 
 def planned(plan: object, leaves: Sequence[Leaf]) -> list[Spelled]:

@@ -1,18 +1,20 @@
 """Ready-made plans: shardings of a module's parameters and batch by name, shape and mesh axis.
 
 `tp` follows a Hugging Face model's own `tp_plan`, or the names and shapes of its layers: Megatron's
-columns, then rows. `fsdp` shards every parameter along its largest dim. Axes are found by name.
+columns, then rows. `fsdp` shards every parameter along one dim, and gathers it where it is used.
+Axes are found by name.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from weft.capture.captured import Leaf
 from weft.capture.shardings import Spelled
+from weft.capture.torch.plan import PlannedShardings
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
 from weft.records import dataclass
@@ -20,6 +22,7 @@ from weft.records import dataclass
 DATA = ("data", "dp", "fsdp")
 TENSOR = ("tp", "model")
 EXPERT = ("ep", "expert")
+AxesByDim: TypeAlias = dict[int, tuple[str, ...]]
 PLANS = ("auto", "tp", "fsdp", "fsdp+tp")
 
 # Styles of a tp_plan by the dim of a Linear's weight (out, in) that they split.
@@ -51,7 +54,7 @@ class MeshRoles:
 
 def ready_plan(
     name: str, module: Any, state: Sequence[Leaf], inputs: Sequence[Leaf], mesh: Mesh | None
-) -> list[Spelled]:
+) -> PlannedShardings:
     """The shardings of a module's state and inputs by the name of a plan."""
     if name not in PLANS:
         raise WeftError(
@@ -65,10 +68,17 @@ def ready_plan(
     trained = None if module is None else {n for n, _ in module.named_parameters()}
     styles = _styles(module)
     made: list[Spelled] = []
-    for leaf in state:
-        is_parameter = trained is None or leaf.name in trained
-        made.append(_of_parameter(leaf, parts, axes, styles, module) if is_parameter else None)
-    return [*made, *[_of_input(leaf, axes) for leaf in inputs]]
+    gathered: dict[int, Spelled] = {}
+    for n, leaf in enumerate(state):
+        if trained is not None and leaf.name not in trained:
+            made.append(None)
+            continue
+        split = _tensor_split(leaf, parts, axes, styles, module)
+        along = _fsdp_split(leaf, split, axes) if "fsdp" in parts else {}
+        made.append(_spelled(leaf, {**split, **along}, priority=along))
+        if along:
+            gathered[n] = _spelled(leaf, split)
+    return PlannedShardings([*made, *[_of_input(leaf, axes) for leaf in inputs]], gathered)
 
 
 def _axes(mesh: Mesh) -> MeshRoles:
@@ -95,26 +105,28 @@ def _parts(name: str, axes: MeshRoles) -> set[str]:
     return parts
 
 
-def _of_parameter(
+def _tensor_split(
     leaf: Leaf, parts: set[str], axes: MeshRoles, styles: Mapping[re.Pattern[str], str], module: Any
-) -> Spelled:
-    """The dims of a parameter that are split, tensor parallelism before FSDP."""
-    split: dict[int, tuple[str, ...]] = {}
+) -> AxesByDim:
+    """The dims of a parameter that tensor parallelism splits."""
+    if "tp" not in parts:
+        return {}
+    found = _tensor_dims(leaf, styles, axes, module)
+    return {dim: along for dim, along in found if axes.divide(leaf.shape[dim], along)}
+
+
+def _fsdp_split(leaf: Leaf, split: AxesByDim, axes: MeshRoles) -> AxesByDim:
+    """The dim that FSDP splits: the first one if it can, as its pieces lie in one stretch."""
+    along = axes.data if "fsdp" not in axes.data or len(axes.data) == 1 else ("fsdp",)
+    free = [d for d in range(len(leaf.shape))
+            if d not in split and axes.divide(leaf.shape[d], along)]  # fmt: skip
+    return {free[0]: along} if free else {}
+
+
+def _spelled(leaf: Leaf, split: AxesByDim, priority: Collection[int] = ()) -> Spelled:
     # The batch spreads over the activations first: then weights are gathered where they are used.
-    priorities = [0] * len(leaf.shape)
-    if "tp" in parts:
-        for dim, along in _tensor_dims(leaf, styles, axes, module):
-            if axes.divide(leaf.shape[dim], along):
-                split[dim] = along
-    if "fsdp" in parts:
-        along = axes.data if "fsdp" not in axes.data or len(axes.data) == 1 else ("fsdp",)
-        free = [d for d in range(len(leaf.shape))
-                if d not in split and axes.divide(leaf.shape[d], along)]  # fmt: skip
-        if free:
-            sharded = max(free, key=lambda d: leaf.shape[d])
-            split[sharded] = along
-            priorities[sharded] = 1
-    return P(*[split.get(dim) for dim in range(len(leaf.shape))], priorities=priorities)
+    dims = range(len(leaf.shape))
+    return P(*[split.get(dim) for dim in dims], priorities=[int(dim in priority) for dim in dims])
 
 
 def _tensor_dims(

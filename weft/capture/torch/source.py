@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +15,15 @@ from weft.capture.options import CallOptions
 from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
 from weft.capture.torch.constrain import held_shardings, place_constraints
 from weft.capture.torch.dtypes import dtype_of_torch
-from weft.capture.torch.export import export
+from weft.capture.torch.export import Exported, export
 from weft.capture.torch.functions import as_module, modules_of
 from weft.capture.torch.graph import SEED, GraphConstant, Imported, import_graph
 from weft.capture.torch.overlaps import MemoryOverlaps
-from weft.capture.torch.plan import input_shardings, output_shardings, planned
+from weft.capture.torch.plan import PlannedShardings, input_shardings, output_shardings, planned
 from weft.capture.torch.ready_plans import ready_plan
 from weft.errors import WeftError
 from weft.ir.types import I64, TensorType, dtype_of
+from weft.mesh import Sharding
 from weft.records import dataclass
 
 
@@ -136,13 +137,31 @@ class TorchProgram:
         program = export(as_module(self.function, self.module), given.args, given.kwargs)
         prefix = "" if self.module is self.function else "inner."
         places = {f"{prefix}{name}": place for name, place in given.places.items()}
+        return self.imported(program, program.outputs, given, places, given.inputs)
+
+    def imported(
+        self,
+        program: Exported,
+        tree: Any,
+        given: Tensors,
+        places: Mapping[str, int],
+        inputs: Sequence[int | None],
+    ) -> Captured:
+        """The program of a graph, with its shardings."""
         arguments = self.arguments(given)
+        plan = self.shardings(arguments, given)
         typed = [(leaf.name, TensorType(leaf.shape, dtype_of(leaf.dtype))) for leaf in arguments]
-        made = import_graph(program, self.name, typed, places, given.inputs)
-        return self.captured(made, program.outputs, arguments, given)
+        gathers = _gathers(plan, arguments, self.options.mesh)
+        made = import_graph(program, self.name, typed, places, inputs, gathers)
+        return self.captured(made, tree, arguments, given, plan.given)
 
     def captured(
-        self, made: Imported, tree: Any, arguments: tuple[Leaf, ...], given: Tensors
+        self,
+        made: Imported,
+        tree: Any,
+        arguments: tuple[Leaf, ...],
+        given: Tensors,
+        inside: list[Spelled],
     ) -> Captured:
         """The program with its shardings."""
         options, count = self.options, len(made.updated)
@@ -150,7 +169,6 @@ class TorchProgram:
         names = [f"new {arguments[n].name}" for n in made.updated]
         names += [f"result {n}" for n in range(len(outputs))]
         results = tuple(map(_result, names, made.module.function("main").result_types))
-        inside = self.shardings(arguments, given)
         arguments = _donated(arguments, made.updated, given.overlapping)
         if made.is_seeded:
             arguments, inside = (*arguments, Leaf(SEED, (), I64.numpy)), [*inside, None]
@@ -168,7 +186,7 @@ class TorchProgram:
             updated=made.updated, is_seeded=made.is_seeded,
         )  # fmt: skip
 
-    def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> list[Spelled]:
+    def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> PlannedShardings:
         """The shardings of the arguments that are named: by `in_shardings`, else by the plan."""
         state = len(set(given.places.values()))
         options, plan = self.options, self.options.plan
@@ -176,12 +194,13 @@ class TorchProgram:
             plan = "auto" if self.module is not None else None
         if isinstance(plan, str):
             mesh, known = options.our_mesh, arguments[:state]
-            inside = ready_plan(plan, self.module, known, arguments[state:], mesh)
+            made = ready_plan(plan, self.module, known, arguments[state:], mesh)
         else:
-            inside = planned(plan, arguments)
+            made = PlannedShardings(planned(plan, arguments))
         spelled = input_shardings(self.options.in_shardings, given, arguments[state:])
-        pairs = zip(spelled, inside[state:], strict=True)
-        return [*inside[:state], *[by_name if s is None else s for s, by_name in pairs]]
+        pairs = zip(spelled, made.given[state:], strict=True)
+        chosen = [by_name if s is None else s for s, by_name in pairs]
+        return PlannedShardings([*made.given[:state], *chosen], made.gathered)
 
     def arguments(self, given: Tensors) -> tuple[Leaf, ...]:
         """Every tensor by its name: that of a parameter or buffer, or its path in the arguments."""
@@ -294,6 +313,17 @@ def parameters_of(function: Any) -> list[str]:
         return [*inspect.signature(function).parameters]
     except (TypeError, ValueError):
         return []
+
+
+def _gathers(
+    plan: PlannedShardings, arguments: Sequence[Leaf], mesh: object
+) -> dict[int, Sharding]:
+    """The shardings to which arguments are gathered, by number."""
+    numbers = [*plan.gathered]
+    leaves = [arguments[n] for n in numbers]
+    ours = mesh_of(mesh, plan.given)
+    found = shardings_of("the sharding of", [*plan.gathered.values()], leaves, ours)
+    return {n: replace(s, mesh="mesh") for n, s in zip(numbers, found, strict=True) if s}
 
 
 def _donated(

@@ -8,10 +8,8 @@ from typing import Any
 
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
-from weft.capture.shardings import Spelled
-from weft.capture.torch.backward import ForwardPass, traced_step
+from weft.capture.torch.backward import ForwardPass, place_ops, traced_step
 from weft.capture.torch.export import exported
-from weft.capture.torch.graph import import_graph
 from weft.capture.torch.objective import objective, takes_module
 from weft.capture.torch.optimizers import (
     apply,
@@ -22,9 +20,9 @@ from weft.capture.torch.optimizers import (
     state_tensors,
 )
 from weft.capture.torch.overlaps import MemoryOverlaps
+from weft.capture.torch.plan import PlannedShardings
 from weft.capture.torch.source import Tensors, TorchProgram, leaf_of, parameters_of
 from weft.errors import WeftError
-from weft.ir.types import TensorType, dtype_of
 from weft.records import dataclass
 
 
@@ -115,16 +113,17 @@ class TrainingStep(TorchProgram):
         named = parameters_of(getattr(self.loss, "forward", self.loss))[1:]
         return named if takes_module(self.loss, count) else [*own[:1], *named]
 
-    def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> list[Spelled]:
+    def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> PlannedShardings:
         """State of a parameter's shape is split as the parameter is."""
         assert isinstance(given, StepTensors)
         end = given.batch_end
-        made = super().shardings(arguments[:end], given)
+        plan = super().shardings(arguments[:end], given)
+        made = plan.given
         places = {id(value): n for n, value in enumerate(given.values[:end])}
         for (parameter, _), leaf in zip(given.state, arguments[end:], strict=False):
             same = leaf.shape == tuple(parameter.shape)
             made.append(made[places[id(parameter)]] if same else None)
-        return [*made, *[None] * (len(arguments) - len(made))]
+        return PlannedShardings([*made, *[None] * (len(arguments) - len(made))], plan.gathered)
 
     def update(self, values: Sequence[Any], updated: Sequence[int], results: Sequence[Any]) -> None:
         super().update(values, updated, results)
@@ -141,10 +140,7 @@ class TrainingStep(TorchProgram):
             constants = _constants(forward, given.places)
             trace = _Trace(self, given, forward, constants)
             program = traced_step(forward, constants, given.values, trace.step)
-        arguments = self.arguments(given)
-        typed = [(leaf.name, TensorType(leaf.shape, dtype_of(leaf.dtype))) for leaf in arguments]
-        made = import_graph(program, self.name, typed, {}, range(len(typed)))
-        return self.captured(made, program.outputs, arguments, given)
+        return self.imported(program, program.outputs, given, {}, range(len(given.values)))
 
     def _part_of(self, args: Any, kwargs: Any) -> Any:
         """The first part of a batch, as it is exported for."""
@@ -182,6 +178,7 @@ class _Trace:
         training, given = self.source.training, self.given
         with torch.enable_grad():
             outputs, grads = self.gradients(values, run)
+        place_ops({}, "update")
         if training.clip is not None:
             grads = _clipped(grads, training.clip)
         tensors = [*values[given.batch_end :]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op
@@ -10,7 +11,7 @@ from weft.ir.types import TensorType
 from weft.mesh import Sharding
 from weft.mesh.algebra import Axes, DimAxes
 from weft.ops.batch_norm import BatchNormGrad, BatchNormTraining
-from weft.ops.control import Call, Case, If, While
+from weft.ops.control import Call, Case, If, OptimizationBarrier, While
 from weft.ops.distributed.sharding import (
     ANNOTATIONS,
     ManualComputation,
@@ -41,6 +42,20 @@ def annotated_split(op: Op, result: Value) -> DimAxes | None:
     if not isinstance(sharding, Sharding) or not isinstance(result.type, TensorType):
         return None
     return split_of(sharding, result.type.rank)
+
+
+def barrier(context: Context, node: Node) -> None:
+    """A barrier: reshards that the program asks for before it are done before it."""
+    pieces = []
+    for value in node.operands:
+        annotated = value.node is not None and isinstance(value.node.op, ANNOTATIONS)
+        placed = context.first(value)
+        pieces.append(context.fetch(value, context.asked(value)) if annotated else placed)
+    operands = tuple([piece.value for piece in pieces])
+    types = tuple([value.type for value in operands])
+    values = context.builder.add(Node(node.op, operands, types, (), node.attrs, node.loc))
+    for old, new, piece in zip(node.results, values, pieces, strict=True):
+        context.define(old, replace(piece, value=new), context.wanted(old))
 
 
 def drop(context: Context, node: Node) -> None:
@@ -134,6 +149,7 @@ def named(context: Context, node: Node) -> None:
 
 STRUCTURE: dict[type[Op], Callable[[Context, Node], None]] = {
     **dict.fromkeys(ANNOTATIONS, alias),
+    OptimizationBarrier: barrier,
     ShardingGroup: drop,
     While: while_loop,
     If: branch,

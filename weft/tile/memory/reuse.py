@@ -44,10 +44,20 @@ class _Donation:
     ) -> None:
         self.planner, self.lives, self.sizes = planner, planner.lives, sizes
         self.only = {slot: self.lives.root(result) for slot, result in updates.items()}
+        self.ends: dict[Slot, int] = {}
         self.left = [slot for slot in sizes if self._is_free(slot)]
 
     def _is_free(self, slot: Slot) -> bool:
-        return slot not in self.lives.escaping and not self.lives.is_shared(slot)
+        """Whether nothing outlives it: views of it end inside of the program, too."""
+        return not any(each in self.lives.escaping for each in self.lives.sharing(slot))
+
+    def _end(self, slot: Slot) -> int:
+        """The last position at which a slot, or a view of it, is read."""
+        found = self.ends.get(slot)
+        if found is None:
+            sharing = self.lives.sharing(slot)
+            found = self.ends[slot] = max([self.lives.end.get(each, 0) for each in sharing])
+        return found
 
     def _may_take(self, slot: Slot, donor: Slot) -> bool:
         only = self.only.get(donor)
@@ -70,7 +80,7 @@ class _Donation:
             return
         for index in in_place:
             slot = item.ins[index] if index < len(item.ins) else -1
-            if slot not in self.left or self.lives.end.get(slot) != stop:
+            if slot not in self.left or self._end(slot) != stop:
                 continue
             if self._may_take(out, slot) and self.planner.alone(item, index, in_place):
                 self.planner.over[out] = (index, False)
@@ -87,11 +97,11 @@ class _Donation:
             here = [
                 launch.ins[n]
                 for n in over
-                if self.lives.end.get(launch.ins[n]) == stop and planner.alone(launch, n, over)
+                if self._end(launch.ins[n]) == stop and planner.alone(launch, n, over)
             ]
             wanted = planner.stack(slot).nbytes
             for donor in self.left:
-                done = donor in here or self.lives.end.get(donor, 0) < start
+                done = donor in here or self._end(donor) < start
                 if done and self.sizes[donor] == wanted and self._may_take(slot, donor):
                     planner.donors[slot] = donor
                     self.left.remove(donor)
