@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from weft.capture.torch.export import Exported, functional, replay
-from weft.capture.torch.phases import Phase, marked
+from weft.capture.torch.phases import StepPhase, marked
 
 ForwardPass = Callable[[Sequence[Any]], Sequence[Any]]
 _KEPT = ("stack_trace", "nn_module_stack")  # what locations are made from
@@ -124,7 +124,7 @@ def _recording() -> Any:
     return Recording
 
 
-def place_ops(meta: dict[str, Any], phase: Phase) -> None:
+def place_ops(meta: dict[str, Any], phase: StepPhase) -> None:
     """Give the nodes that are traced from now on a phase, and the place of another node."""
     import torch.fx.traceback as traceback
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from weft.capture.torch.locations import module_path
 
-Phase = Literal["forward", "backward", "update"]
+StepPhase = Literal["forward", "backward", "update"]
 _KEY = "custom"
 _VIEWS = {
     f"aten.{name}"
@@ -24,14 +24,14 @@ _VIEWS = {
 _NUMBERED = re.compile(r"^(.*?\.)?\d+(?=\.|$)")
 
 
-def marked(meta: dict[str, Any], phase: Phase) -> dict[str, Any]:
+def marked(meta: dict[str, Any], phase: StepPhase) -> dict[str, Any]:
     """The metadata of a node, with its phase."""
     return {**meta, _KEY: {**(meta.get(_KEY) or {}), "weft": phase}}
 
 
-def phase_of(node: Any) -> Phase:
+def phase_of(node: Any) -> StepPhase:
     """The phase of a node; a graph without phases is a forward pass."""
-    found: Phase = (node.meta.get(_KEY) or {}).get("weft", "forward")
+    found: StepPhase = (node.meta.get(_KEY) or {}).get("weft", "forward")
     return found
 
 
