@@ -11,7 +11,7 @@ import pytest
 
 WEFT = Path(__file__).parent.parent / "weft"
 NOUNS = {*"ir ops mesh machine cost array cache kernels native varying executable".split()} | {
-    *"columns errors forks knobs patches records timeline trace target tune".split()
+    *"workers columns errors forks knobs patches records timeline trace target tune".split()
 }
 VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
@@ -85,6 +85,7 @@ OPTIONAL = {
         "capture/torch/training.py",
         "dynamo.py",
         "training.py",
+        "workers/gloo.py",
     },
     "llvmlite": {"emit/llvm/jit/machine_code.py", "emit/llvm/jit/processor.py"},
     "triton": set[str](),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weft.ir.memory import without_gc
 
 if TYPE_CHECKING:
-    from weft.array import Array, devices, put
+    from weft.array import Array, devices, put, put_local
     from weft.capture import constrain, parse
     from weft.compiled import Compiled, compile  # noqa: A004  # the usual name
     from weft.errors import Unsupported, WeftError
@@ -44,6 +44,7 @@ __all__ = [
     "load",
     "parse",
     "put",
+    "put_local",
     "train_step",
 ]
 
@@ -62,6 +63,7 @@ _HOMES = {
     "load": "weft.loaded",
     "parse": "weft.capture",
     "put": "weft.array",
+    "put_local": "weft.array",
     "train_step": "weft.training",
 }
 

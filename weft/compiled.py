@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, update_wrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft import __version__
 from weft.array import Array
@@ -39,6 +39,10 @@ from weft.run.execute import array_signature_of, at_once
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
 from weft.simulate import QUIET, Noise
+from weft.workers import cluster_holding
+
+if TYPE_CHECKING:
+    from weft.workers.cluster import Cluster
 
 MOST_NOTES = 4  # the most values of one warning
 
@@ -280,6 +284,7 @@ class Compiled:
             if ready is None:
                 captured = self._source.capture(given)
                 chosen = self._options
+                stacked, process, workers = self._placed(captured.module)
                 program = compile_module(
                     captured.module,
                     level=chosen.level,
@@ -291,15 +296,28 @@ class Compiled:
                     pads=chosen.pads,
                     rules=chosen.rules,
                     numbers=chosen.numbers,
-                    stacked=chosen.stacked,
-                    process=chosen.process,
+                    stacked=stacked,
+                    process=process,
                 )
                 _warn(program)
+                if workers is not None:
+                    workers.board.agree(self._source.name, program.digest())
                 captured = replace(captured, kept=())  # it is compiled
                 ready = Ready(self._source, captured, program, chosen.sync_every_op)
                 self._programs[key] = ready
             self._last = ready
             return ready
+
+    def _placed(
+        self, module: Module
+    ) -> tuple[tuple[Axis, ...] | None, Process | None, Cluster | None]:
+        """The devices of this process: as given, else a launched worker's share of the mesh."""
+        stacked, process = self._options.stacked, self._options.process
+        mesh = max(module.meshes.values(), key=lambda mesh: mesh.size, default=None)
+        if stacked is not None or process is not None or mesh is None:
+            return stacked, process, None
+        workers = cluster_holding(mesh)
+        return (None, None, None) if workers is None else (*workers.holding(mesh), workers)
 
 
 def compile(
@@ -342,7 +360,8 @@ def compile(
     names. The numbers of streams are those of level 2, and collectives are combined up to
     `combine_bytes` and `combine_ops`; 0 combines none. A `process` with only the devices along
     `stacked` axes of the mesh runs its part of the program on its own shards of arrays, and
-    communicates with the others through its transport.
+    communicates with the others through its transport; a process that a launcher started as one of
+    several workers knows both by itself.
     """
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     _check(fn, kwargs, modelled)

@@ -49,6 +49,12 @@ def _devices(text: str) -> int:
     return _count(text) or 0
 
 
+def _seconds(text: str) -> float:
+    if not 0 < float(text) < 1e9:
+        raise ValueError
+    return float(text)
+
+
 def _truth(text: str) -> bool:
     if text not in ("0", "1"):
         raise ValueError
@@ -91,7 +97,14 @@ TUNE: Knob[Tune] = Knob(
     "remembered",
 )
 
-KNOBS = (TRACE, CACHE, THREADS, DEVICES, EXPLAIN, TUNE)
+TIMEOUT = Knob(
+    "WEFT_TIMEOUT",
+    "how many seconds a worker waits for the others before it fails: more than 0; else 300",
+    _seconds,
+    300.0,
+)
+
+KNOBS = (TRACE, CACHE, THREADS, DEVICES, EXPLAIN, TUNE, TIMEOUT)
 
 
 def cache_folder() -> Path | None:

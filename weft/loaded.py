@@ -21,9 +21,11 @@ from weft.executable.read import read_tiled
 from weft.ir.memory import without_gc
 from weft.run import LocalProgram, run
 from weft.targets import code_identity, target_named, unpacked
+from weft.workers import cluster_holding
 
 if TYPE_CHECKING:
     from weft.executable.executable import Executable
+    from weft.executable.items import Tiled
     from weft.executable.memory import MemoryUse
     from weft.executable.process import Process
     from weft.executable.signature import Signature
@@ -85,7 +87,15 @@ def _loaded(container: Container, process: Process | None) -> Loaded:
     if runtime is None:
         return Loaded(container, _emitted(container, key, process))
     tiled, plan = read_tiled(container.text("tiled"), container.constants, opaque=True)
+    process = process or _worker(tiled)
     return Loaded(container, LocalProgram(tiled, plan, host_of(process), runtime=runtime))
+
+
+def _worker(tiled: Tiled) -> Process | None:
+    """This process of a program that spans several, if it was launched as a worker."""
+    mesh = tiled.world.mesh
+    workers = cluster_holding(mesh) if tiled.stack_dims.absent else None
+    return None if workers is None else workers.holding(mesh)[1]
 
 
 def _key(container: Container) -> Key | None:
@@ -128,6 +138,7 @@ def _emitted(container: Container, key: Key | None, process: Process | None) -> 
     """The program from kernels that this installation emits, and caches."""
     made = _verified(container)
     target, kernels = _target(made), made.kernels()
+    process = process or _worker(made.tiled)
     adopted = container.trusts and target is not None and _adopted(container, made, target)
     program = LocalProgram(made.tiled, made.plan, host_of(process), target)
     if key is not None and target is not None and not adopted:

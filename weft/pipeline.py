@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
@@ -58,6 +59,10 @@ class Program:
     def module(self) -> Module:
         """The optimized module."""
         return self.stages[OPTIMIZED]
+
+    def digest(self) -> str:
+        """The digest of the tiled program, by which processes see that theirs are the same."""
+        return hashlib.blake2b(self.text("tiled").encode(), digest_size=16).hexdigest()
 
     def stage(self, name: str) -> Module:
         """The module after a stage."""

@@ -121,3 +121,18 @@ def test_processes_in_different_collectives():
     ]
     with pytest.raises(WeftError, match=r"are in stablehlo\.\w+ of model.py:7"):
         processes[0].boxes.run([works[1], works[0]])
+
+
+@pytest.mark.parametrize("stacked", ["", "x"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i32", "f8E4M3FN"])
+@pytest.mark.parametrize("kind", ["all_reduce add", "all_reduce max", "all_reduce mul"])
+def test_large_sums_take_two_rounds(
+    kind: str, dtype: str, stacked: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Each process sums a piece for all: the same bits for fewer bytes."""
+    axes = (Axis("x"), Axis("y"))
+    case = Case(kind, Mesh(x=2, y=4), axes, axes, dtype=dtype, count=2, columns=17)
+    one = check(case, [Axis(n) for n in stacked])
+    monkeypatch.setattr("weft.emit.numpy.across.ROUND_BYTES", 1)
+    two = check(case, [Axis(n) for n in stacked])
+    assert two.sent * len(one.programs) == one.sent * 2, "twice the value, and not once to each"

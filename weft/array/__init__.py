@@ -2,8 +2,8 @@
 
 from weft.array.array import Array, Shard
 from weft.array.device import Device, devices
-from weft.array.put import put
+from weft.array.put import put, put_local
 from weft.array.stacked import Stacked
 from weft.mesh.parts import Atoms
 
-__all__ = ["Array", "Atoms", "Device", "Shard", "Stacked", "devices", "put"]
+__all__ = ["Array", "Atoms", "Device", "Shard", "Stacked", "devices", "put", "put_local"]

@@ -10,7 +10,9 @@ from weft.array.host import HOST_MEMORY
 from weft.array.memory import Memory
 from weft.errors import WeftError
 from weft.mesh import Axis, Mesh, as_mesh
+from weft.mesh.axes import inner_axes
 from weft.records import dataclass
+from weft.workers import member, workers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,16 @@ class Device:
 
 
 def devices(
-    given: object = 1, *, stacked: Iterable[Axis | str] | None = None
+    given: object = None, *, stacked: Iterable[Axis | str] | None = None
 ) -> tuple[Device, ...]:
     """The devices of a mesh, in its order; or a number of devices without a mesh.
 
-    A process holds those along `stacked` axes; by default one process holds all.
+    By default one of each worker. A process holds those along `stacked` axes; by default launched
+    workers share them evenly, and a process that was started alone holds all.
     """
+    if given is None:
+        me = member()
+        return (Device(0),) if me is None else tuple(Device(n, (), n) for n in range(me.size))
     if isinstance(given, int):
         if given < 1:
             raise WeftError(f"{given} devices", help="ask for at least one")
@@ -52,6 +58,8 @@ def devices(
         return tuple(Device(n) for n in range(given))
     mesh = as_mesh(given)
     mesh.check_listed()
+    if stacked is None and (me := workers_of(mesh)) is not None:
+        stacked = inner_axes(mesh, mesh.size // me.size)
     here = None if stacked is None else addressable_along(mesh, stacked)
     return tuple(device_at(mesh, place, here) for place in range(mesh.size))
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from weft.array.addressable import Addressable, addressable_along
 from weft.array.array import Array, atoms_for
+from weft.array.device import device_at
 from weft.array.exchange import to_numpy
 from weft.array.jax_types import make_known_to_jax
-from weft.array.stacked import split
+from weft.array.stacked import Stacked, split
 from weft.errors import WeftError
 from weft.ir.types import Array as Numpy
 from weft.ir.types import dtype_of
 from weft.mesh import Axis, Mesh, P, Sharding, as_mesh, as_sharding
+from weft.mesh.parts import span_of
+from weft.mesh.pieces import counts, piece_index
 from weft.mesh.spelling import held_mesh
+from weft.workers import cluster_holding
 
 if TYPE_CHECKING:
     from weft.executable.process import Process
@@ -33,7 +40,8 @@ def put(
     The elements are not copied unless a dim must be padded, so the caller must not mutate the array
     afterwards.
 
-    A `process` that has only the devices along `stacked` axes puts its own shards of the array.
+    A `process` that has only the devices along `stacked` axes puts its own shards of the array; a
+    launched worker knows its devices by itself.
     """
     if isinstance(array, Array):
         if sharding is None and mesh is None and stacked is None:
@@ -45,8 +53,67 @@ def put(
     ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
     ours.check_listed()
     given = as_sharding(P() if sharding is None else sharding, held.ndim, ours)
+    if stacked is None and (workers := cluster_holding(ours)) is not None:
+        stacked, process = workers.holding(ours)
     here = None if stacked is None else _here(ours, stacked, process)
     return put_here(held, given, ours, here)
+
+
+def put_local(array: Any, sharding: Any, mesh: Any = None) -> Array:
+    """A global array of which each worker gives its own rows, or another box of elements.
+
+    The parts of all workers have the same shape. In a process that was started alone this is `put`.
+    """
+    make_known_to_jax()
+    ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
+    workers = cluster_holding(ours)
+    if workers is None:
+        return put(array, sharding, mesh)
+    held = to_numpy(array)
+    given = as_sharding(sharding, held.ndim, ours)
+    here = _here(ours, *workers.holding(ours))
+    assert here is not None, "other workers hold the rest"
+    return _local(held, given, ours, here)
+
+
+def _local(part: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable) -> Array:
+    """The shards of this process, cut from its part of the global value."""
+    at = {
+        place: piece_index(sharding, mesh, [n for _, n in device_at(mesh, place).position])
+        for place in here.places
+    }
+    first = [min(index) for index in zip(*at.values(), strict=True)]
+    spread = [len({*index}) for index in zip(*at.values(), strict=True)]
+    if len({*at.values()}) != math.prod(spread):
+        raise WeftError(
+            f"the shards of process {here.index} are no box of the array: {sharding.body()}",
+            help="use weft.put with the whole array, or axes that keep a worker's shards together",
+        )
+    uneven = [
+        n for n, (size, count) in enumerate(zip(part.shape, spread, strict=True)) if size % count
+    ]
+    if uneven:
+        raise WeftError(
+            f"dim {uneven[0]} of a part of {part.shape[uneven[0]]} does not divide over the "
+            f"{spread[uneven[0]]} shards of this process",
+            help="give every worker the same number of elements for each of its devices",
+        )
+    sizes = tuple([size // count for size, count in zip(part.shape, spread, strict=True)])
+    shape = tuple([size * n for size, n in zip(sizes, counts(sharding, mesh), strict=True)])
+    atoms = atoms_for(sharding, mesh, here)
+    used = atoms.dims_of([span_of(a, mesh) for dim in sharding.dims for a in dim.axes]) or ()
+    away = atoms.dims_of(here.absent) or ()
+    lead = [n if d in used and d not in away else 1 for d, n in enumerate(atoms.sizes)]
+    data = np.empty((*lead, *sizes), part.dtype)
+    for place, index in at.items():
+        digits = [
+            int(n) if size > 1 else 0
+            for n, size in zip(atoms.digits(np.array(place)), lead, strict=True)
+        ]
+        begins = [(n - low) * size for n, low, size in zip(index, first, sizes, strict=True)]
+        window = tuple([slice(b, b + size) for b, size in zip(begins, sizes, strict=True)])
+        data[tuple(digits)] = part[window]
+    return Array(shape, dtype_of(part.dtype), sharding, mesh, Stacked(data, atoms, True), here)
 
 
 def put_here(array: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable | None) -> Array:

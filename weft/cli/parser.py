@@ -25,8 +25,12 @@ class Parser(argparse.ArgumentParser):
         self._is_mixing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Like argparse's, but options may come before, between and after arguments."""
-        if self._is_mixing or self._subparsers is not None:
+        """Like argparse's, but options may come before, between and after arguments.
+
+        A command with another program's arguments takes its own options before these.
+        """
+        rest = any(action.nargs == argparse.REMAINDER for action in self._actions)
+        if self._is_mixing or self._subparsers is not None or rest:
             return super().parse_known_args(args, namespace)
         self._is_mixing = True  # parse_known_intermixed_args calls this for each half
         try:

@@ -38,14 +38,30 @@ class Meeting:
             loc=self.node.loc,
         )
 
-    def elsewhere(self, peer: Peer, other: Node) -> WeftError:
+    def elsewhere(self, peer: Peer, other: str) -> WeftError:
         """The error for a peer that reached another collective."""
         return WeftError(
-            f"{self.node.op.name}: devices {list(self.devices[peer])[:8]} are in {other.op.name} "
-            f"of {other.loc.describe()}",
+            f"{self.node.op.name}: devices {list(self.devices[peer])[:8]} are in {other}",
             help="every device of a group must reach the same collectives in the same order",
             loc=self.node.loc,
         )
+
+    def lost(self, peer: Peer) -> WeftError:
+        """The error for a peer whose connection broke."""
+        return WeftError(
+            f"{self.node.op.name}: the process with devices {list(self.devices[peer])[:8]} is gone",
+            help="see its output: it ended, or its host or network failed",
+            loc=self.node.loc,
+        )
+
+    def described(self) -> str:
+        """The collective and the user's line."""
+        return described(self.node)
+
+
+def described(node: Node) -> str:
+    """A collective and the user's line, in words."""
+    return f"{node.op.name} of {node.loc.describe()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +79,10 @@ class Transport(Protocol):
     Any two processes start their common exchanges in the same order, so messages need no tags. A
     send buffer must not change until the exchange was waited for.
     """
+
+    def begin_run(self, name: str) -> None:
+        """Note that a program starts to run."""
+        ...
 
     def start(self, exchange: Exchange) -> object:
         """Start sending and receiving; returns the handle for `wait`."""

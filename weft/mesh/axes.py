@@ -204,3 +204,26 @@ def parse_axis(text: str) -> Axis:
     if match[2] is None:
         return Axis(match[1])
     return Axis(match[1], int(match[2]), int(match[3]))
+
+
+def inner_axes(mesh: Mesh, count: int) -> tuple[Axis, ...]:
+    """The minor axes, or parts of them, along which so many consecutive devices lie."""
+    found: list[Axis] = []
+    for name, size in reversed(mesh.axes):
+        if count == 1:
+            break
+        if count % size == 0:
+            found.append(Axis(name))
+            count //= size
+        elif size % count == 0:
+            found.append(Axis(name, size // count, count))
+            count = 1
+        else:
+            break
+    if count != 1:
+        raise WeftError(
+            f"the devices of a worker do not follow the axes of the mesh {mesh}",
+            help="choose axes whose sizes, from the last one on, multiply to the devices of one "
+            "worker, or are divided by them",
+        )
+    return tuple(reversed(found))

@@ -43,7 +43,7 @@ def piece_at(
     position: tuple[int, ...], shape: Sequence[int], sharding: Sharding, mesh: Mesh
 ) -> PieceBounds:
     """The shard of the device at these mesh coordinates."""
-    index = tuple(index_along(dim.axes, mesh, position) for dim in sharding.dims)
+    index = piece_index(sharding, mesh, position)
     local = local_shape(shape, sharding, mesh)
     begins = [min(n * part, size) for n, part, size in zip(index, local, shape, strict=True)]
     ends = [min(b + part, size) for b, part, size in zip(begins, local, shape, strict=True)]
@@ -53,6 +53,11 @@ def piece_at(
         device = device * size + at
     device = device if mesh.device_ids is None else mesh.device_ids[device]
     return PieceBounds(device, position, index, tuple(zip(begins, ends, strict=True)), padding)
+
+
+def piece_index(sharding: Sharding, mesh: Mesh, position: Sequence[int]) -> tuple[int, ...]:
+    """The number of a device's piece along each dim."""
+    return tuple([index_along(dim.axes, mesh, position) for dim in sharding.dims])
 
 
 def pieces(shape: Sequence[int], sharding: Sharding, mesh: Mesh) -> list[PieceBounds]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from weft.array.stream import HostStream
 from weft.errors import WeftError
-from weft.executable.process import Exchange, Peer, Process, Values
+from weft.executable.process import Exchange, Peer, Process, Values, described
 from weft.ir.module import Node
 from weft.records import dataclass
 
@@ -67,6 +67,9 @@ class InMemory:
     nbytes: int = 0  # sequence numbers by peer
     _met: Counter[tuple[Peer, Peer]] = field(default_factory=Counter)
 
+    def begin_run(self, name: str) -> None:
+        """Nothing to note: threads see each other's errors."""
+
     def start(self, exchange: Exchange) -> Started:
         """Send to every peer, and record the expected messages."""
         boxes, me = self.boxes, exchange.meeting.here
@@ -100,5 +103,5 @@ class InMemory:
         for peer, (node, values) in found.items():
             awaited = started.exchange.awaited[peer]
             if node.op != meeting.node.op or [(v.shape, v.dtype) for v in values] != [*awaited]:
-                raise meeting.elsewhere(peer, node)
+                raise meeting.elsewhere(peer, described(node))
         return {peer: values for peer, (_, values) in found.items()}

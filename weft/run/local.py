@@ -205,6 +205,9 @@ class LocalProgram:
         for n in self.plan.lent.values():
             if n < len(stacks) and (given := stacks[n]) is not None:
                 given.owned = False  # a result aliases it from here on
+        if self.here is not None:
+            assert self.host.process is not None, "checked when it was loaded"
+            self.host.process.transport.begin_run(self.function.name)
         if self.direct is not None:
             return self.direct(stacks, self.frame)
         slots = self.frame()

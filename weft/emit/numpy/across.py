@@ -20,10 +20,11 @@ from weft.emit.numpy.by_group import by_group
 from weft.emit.numpy.peers import Peers, peers_of
 from weft.emit.numpy.ufuncs import is_native, ufunc_of
 from weft.executable.items import Site
-from weft.executable.process import Exchange, Process, Values
+from weft.executable.process import Exchange, Peer, Process, Values
 from weft.executable.stack_dims import StackDims, meeting_dims
 from weft.ir.op import Op
 from weft.ir.types import Array
+from weft.ir.work import moved
 from weft.kernels.host import HostKernel, in_two
 from weft.ops.distributed.collective import (
     AllGather,
@@ -36,6 +37,7 @@ from weft.ops.distributed.collective import (
 from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.records import dataclass
 
+ROUND_BYTES = 1 << 14  # from so many bytes on, a sum of several processes takes two rounds
 Step: TypeAlias = Callable[[Array], Array]
 Cut: TypeAlias = Callable[[Array, int], Array]  # the part of an array for the nth process
 PeerParts: TypeAlias = Sequence[Array]  # the parts of all processes, this one included
@@ -102,6 +104,8 @@ def _together(site: Site, peers: Peers) -> HostKernel | None:
     if isinstance(site.op, CollectiveBroadcast):
         senders, targets = ([], others) if here == 0 else (others[:1], [])
     transport, meeting = peers.transport, peers.meeting
+    if isinstance(site.op, AllReduce) and len(listed) > 2 and _is_large(site):
+        return _in_two_rounds(parts, peers, listed, here)
 
     def begin(*arrays: Array) -> tuple[Values, object]:
         ready = [part.first(a) for part, a in zip(parts, arrays, strict=True)]
@@ -120,6 +124,56 @@ def _together(site: Site, peers: Peers) -> HostKernel | None:
         got[listed[here]] = own
         found = [got[peer] for peer in listed if peer in got]
         made = tuple([part.last([f[n] for f in found]) for n, part in enumerate(parts)])
+        return made[0] if len(made) == 1 else made
+
+    return in_two(begin, finish)
+
+
+def _is_large(site: Site) -> bool:
+    """Whether the bytes of a sum cost more than a second round of messages."""
+    return sum(moved(site.operand(n)) for n in range(len(site.given))) >= ROUND_BYTES
+
+
+def _in_two_rounds(
+    parts: Sequence[_Part], peers: Peers, listed: Sequence[Peer], here: int
+) -> HostKernel:
+    """An all_reduce as reduce_scatter and all_gather: each process sums one piece for all.
+
+    Elements are summed in the same order as in one round, so the result has the same bits; each
+    process sends twice the value instead of once to every other.
+    """
+    transport, meeting, count = peers.transport, peers.meeting, len(listed)
+    others = [(n, peer) for n, peer in enumerate(listed) if n != here]
+
+    def begin(*arrays: Array) -> tuple[Any, ...]:
+        ready = [part.first(a) for part, a in zip(parts, arrays, strict=True)]
+        flat = [a.reshape(-1) for a in ready]
+        cuts = [[a.size * n // count for n in range(count + 1)] for a in flat]
+        pieces = [
+            [a[c[n] : c[n + 1]] for a, c in zip(flat, cuts, strict=True)] for n in range(count)
+        ]
+        kinds = [(a.shape, a.dtype) for a in pieces[here]]
+        sent = {peer: tuple(pieces[n]) for n, peer in others}
+        started = transport.start(Exchange(meeting, sent, {peer: kinds for _, peer in others}))
+        return ready, pieces, started
+
+    def finish(begun: tuple[Any, ...]) -> Any:
+        ready, pieces, started = begun
+        got = dict(transport.wait(started))
+        got[listed[here]] = tuple(pieces[here])
+        summed = tuple(
+            [part.last([got[peer][n] for peer in listed]) for n, part in enumerate(parts)]
+        )
+        sent = {peer: summed for _, peer in others}
+        awaited = {peer: [(a.shape, a.dtype) for a in pieces[n]] for n, peer in others}
+        rest = dict(transport.wait(transport.start(Exchange(meeting, sent, awaited))))
+        rest[listed[here]] = summed
+        made = tuple(
+            [
+                np.concatenate([rest[peer][n] for peer in listed]).reshape(a.shape)
+                for n, a in enumerate(ready)
+            ]
+        )
         return made[0] if len(made) == 1 else made
 
     return in_two(begin, finish)

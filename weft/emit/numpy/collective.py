@@ -393,14 +393,14 @@ def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> HostKe
     def along_one(x: Array, out: Array | None = None) -> Array:
         made: Array = full(x).take(taken, dims[0], out, "clip")
         if len(holes):
-            made[(slice(None),) * dims[0] + (holes,)] = 0
+            made[(slice(None),) * dims[0] + (holes,)] = np.zeros((), made.dtype)
         return made
 
     def along_several(x: Array) -> Array:
         spelled = full(x).transpose(order)
         flat = spelled.reshape(len(sources), *spelled.shape[len(dims) :])
         made = flat.take(taken, axis=0)
-        made[holes] = 0
+        made[holes] = np.zeros((), made.dtype)  # not 0: e8m0 reads that as NaN
         return made.reshape(spelled.shape).transpose(back)
 
     return HostKernel(along_one, along_one) if len(dims) == 1 else HostKernel(along_several)

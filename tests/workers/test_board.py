@@ -1,0 +1,122 @@
+"""The control plane: who is there, who is late, and who runs another program."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+
+from tests.run.collectives import Case
+from tests.workers.conftest import joined
+from tests.workers.gloo_processes import GlooProcesses
+from weft.errors import WeftError
+from weft.mesh import Axis, Mesh
+from weft.workers.cluster import Cluster
+from weft.workers.launch import free_port
+from weft.workers.member import WorkerRank
+
+T = TypeVar("T")
+
+
+def each(works: Sequence[Callable[[], T]]) -> list[T | Exception]:
+    """Results or errors of functions that run at the same time."""
+
+    def caught(work: Callable[[], T]) -> T | Exception:
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001  # compared by the tests
+            return error
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return [*pool.map(caught, works)]
+
+
+def test_workers_know_each_other(clusters: list[Cluster]):
+    for cluster in clusters:
+        assert [worker.rank for worker in cluster.workers] == [*range(len(clusters))]
+    assert len({worker.incarnation for worker in clusters[0].workers}) == len(clusters)
+
+
+def test_a_rank_that_is_taken():
+    port = free_port()
+    me = WorkerRank(0, 2, "127.0.0.1", port, 0, 2, "a test")
+    same = [WorkerRank(1, 2, "127.0.0.1", port, 1, 2, name) for name in "xy"]
+    made = each([lambda m=m: Cluster(m, 3.0) for m in (me, *same)])
+    errors = [str(error) for error in made if isinstance(error, WeftError)]
+    assert len(errors) == 1 and "worker 1 has joined twice" in errors[0]
+
+
+def test_a_worker_that_never_joins():
+    me = WorkerRank(0, 3, "127.0.0.1", free_port(), 0, 3, "a test")
+    with pytest.raises(WeftError, match="workers 1, 2 of 3 have not joined within 0.5 s"):
+        Cluster(me, 0.5)
+
+
+@pytest.fixture(scope="module")
+def pair() -> list[Cluster]:
+    """Two workers with little patience."""
+    return joined(2, timeout=1.0)
+
+
+def test_programs_that_differ(pair: list[Cluster]):
+    names = ("train", "evaluate")
+    made = each([lambda c=c, n=n: c.board.agree(n, n) for c, n in zip(pair, names, strict=True)])
+    assert "worker 0 has compiled train, and worker 1 another program: evaluate" in str(made[0])
+    assert "worker 1 has compiled evaluate, and worker 0 another program: train" in str(made[1])
+    assert each([lambda c=c: c.board.agree("train", "same") for c in pair]) == [None, None]
+
+
+def test_a_worker_that_does_not_come(pair: list[Cluster]):
+    pair[1].board.activity.doing = "reads its data"
+    pair[1].board.activity.step = 7
+    pair[1].board.met += 1  # it is not in this barrier
+    _beaten(pair[1])
+    with pytest.raises(WeftError) as error:
+        pair[0].barrier("the checkpoint")
+    assert "worker 1 of 2 has not reached the checkpoint within 1 s" in str(error.value)
+    assert "worker 1 is alive; at step 7 it reads its data" in str(error.value)
+
+
+def test_a_worker_that_has_failed(pair: list[Cluster]):
+    pair[1].board.fail("ValueError: no such file")
+    assert pair[0].board.news_of(1) == "worker 1 has failed: ValueError: no such file"
+
+
+def test_a_collective_that_a_worker_never_reaches():
+    two = joined(2, timeout=0.5)
+    case = Case("all_reduce add", Mesh(x=2), (Axis("x"),), (Axis("x"),))
+    processes = GlooProcesses(case.module(), [], two)
+    two[1].board.activity.doing = "sleeps"
+    _beaten(two[1])
+    with pytest.raises(WeftError) as error:
+        processes.programs[0](*processes.given(0, case.pieces()))
+    assert "devices [1] of the group [0, 1] never came, in 0.5 s" in str(error.value)
+    assert "--> model.py:7" in str(error.value)
+    assert "worker 1 is alive; at step 0 it sleeps" in error.value.help
+
+
+def test_workers_in_different_collectives():
+    two = joined(2, timeout=1.0)
+    cases = [Case(k, Mesh(x=2), (Axis("x"),), (Axis("x"),)) for k in ("all_gather", "broadcast")]
+    both = [GlooProcesses(case.module(), [], two) for case in cases]
+    made = each(
+        [lambda n=n: both[n].programs[n](*both[n].given(n, cases[n].pieces())) for n in range(2)]
+    )
+    assert "devices [1] of the group [0, 1] never came" in str(made[0])
+    assert "devices [0] are in stablehlo.all_gather of model.py:7" in str(made[1])
+
+
+def _beaten(cluster: Cluster) -> None:
+    """Wait until a worker has noted its progress."""
+    for _ in range(100):
+        key = f"beat/{cluster.rank}"
+        if cluster.board.store.check([key]):
+            beat = json.loads(cluster.board.store.get(key))
+            if beat["doing"] == cluster.board.activity.doing:
+                return
+        time.sleep(0.05)
+    raise AssertionError("no note of progress")

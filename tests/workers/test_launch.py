@@ -1,0 +1,74 @@
+"""Launched workers give the numbers of lockstep; whatever befalls one is told, and ends all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+SCRIPT = Path(__file__).parent / "launched.py"
+ROOT = SCRIPT.parent.parent.parent
+
+
+def weft_launch(*line: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "weft", "launch", *line],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **more},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_two_workers_of_two_devices():
+    ran = weft_launch("--workers", "2", str(SCRIPT), "nothing")
+    assert ran.returncode == 0, ran.stderr
+    lines = sorted(ran.stdout.splitlines())
+    assert [line.split()[0] for line in lines] == ["[0]", "[1]"]
+    assert lines[0][4:] == lines[1][4:] == "devices 2 sum 72188.0"
+
+
+def test_a_job_that_starts_again():
+    ran = weft_launch("--workers", "2", "--restarts", "1", str(SCRIPT), "killed")
+    assert ran.returncode == 0, ran.stderr
+    assert "the process with devices [2, 3] is gone" in ran.stderr
+    assert "worker 1 was last heard of" in ran.stderr
+    assert "worker 1 was killed by SIGKILL: all workers start again, 1 restart left" in ran.stderr
+    assert ran.stdout.count("devices 2") == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("fault", "status", "said", "other"),
+    [
+        ("killed", 137, "error: worker 1 was killed by SIGKILL", "[2, 3] is gone"),
+        ("raises", 1, "ValueError: no more data", "[2, 3] is gone"),
+        ("stuck", 1, "worker 1 is alive; at step 2", "group [0, 1, 2, 3] never came, in 20 s"),
+    ],
+)
+def test_a_worker_with_a_fault(fault: str, status: int, said: str, other: str):
+    ran = weft_launch("--workers", "2", str(SCRIPT), fault, WEFT_TIMEOUT="20")
+    assert ran.returncode == status, ran.stderr
+    assert said in ran.stderr and other in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["--workers", "0", str(SCRIPT)], "0 workers"),
+        (["no_such.py"], "no such script: no_such.py"),
+        (["--hosts", "2", str(SCRIPT)], "--master HOST:PORT"),
+        (["--host", "1", str(SCRIPT)], "--host 1 is not one of 1 hosts"),
+        (["--master", ":x", str(SCRIPT)], "--master :x is no address"),
+    ],
+)
+def test_lines_that_are_wrong(line: list[str], said: str, capsys: pytest.CaptureFixture[str]):
+    from weft.cli import main
+
+    assert main(["launch", *line]) == 1
+    assert said in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""Clusters: all workers of a job, as one of them sees it."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+from functools import lru_cache
+from types import TracebackType
+
+from weft.array.stream import HostStream
+from weft.executable.process import Process
+from weft.knobs import TIMEOUT
+from weft.mesh import Axis, Mesh
+from weft.mesh.axes import inner_axes
+from weft.workers.board import Board, Joined
+from weft.workers.gloo import Gloo, store_of
+from weft.workers.member import WorkerRank
+from weft.workers.messages import Messages, Wire
+
+
+class Cluster:
+    """This worker among the others: its rank, the control plane and the transport."""
+
+    def __init__(self, me: WorkerRank, timeout: float) -> None:
+        self.me = me
+        store = store_of(me, timeout)
+        self.board = Board(store, me, timeout)
+        self.workers: tuple[Joined, ...] = self.board.join()
+        self.wire = Wire(Gloo(store, me, timeout), self.board, timeout)
+        self.stream = HostStream(f"weft-{me.rank}")
+        self._processes: dict[Mesh, tuple[tuple[Axis, ...], Process]] = {}
+
+    @property
+    def rank(self) -> int:
+        """The number of this worker."""
+        return self.me.rank
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return self.me.size
+
+    def holding(self, mesh: Mesh) -> tuple[tuple[Axis, ...], Process]:
+        """The axes of a mesh whose devices are in one worker, and this worker's process of it.
+
+        Each worker has the same number of devices, consecutive in the order of the mesh.
+        """
+        found = self._processes.get(mesh)
+        if found is None:
+            devices = mesh.devices().reshape(-1).tolist()
+            count = len(devices) // self.size
+            owner = {device: place // count for place, device in enumerate(devices)}
+            mine = devices[self.rank * count]
+            process = Process(mine, Messages(self.wire, owner), self.stream)
+            found = self._processes[mesh] = inner_axes(mesh, count), process
+        return found
+
+    def barrier(self, name: str = "barrier") -> None:
+        """Wait until all workers have come here."""
+        self.board.barrier(name)
+
+
+_joining = threading.Lock()
+
+
+def join(me: WorkerRank) -> Cluster:
+    """The cluster of a worker, joined once; its failures are told to the others."""
+    with _joining:
+        return _join(me)
+
+
+@lru_cache(maxsize=1)
+def _join(me: WorkerRank) -> Cluster:
+    made = Cluster(me, TIMEOUT.value())
+    before = sys.excepthook
+
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        try:
+            made.board.fail(f"{kind.__name__}: {error}"[:2000])
+        finally:
+            before(kind, error, trace)
+
+    sys.excepthook = tell
+    atexit.register(made.board.close)
+    return made

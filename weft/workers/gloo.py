@@ -1,0 +1,60 @@
+"""torch.distributed as the engine of workers: its store, and gloo's sends and receives."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+from weft.errors import missing_extra
+from weft.ir.types import Array
+from weft.workers.board import KeyValues
+from weft.workers.member import WorkerRank
+from weft.workers.messages import Pending
+
+PREFIX = "weft"
+
+
+class Gloo:
+    """Gloo's process group of all workers, apart from the default one, which is the user's."""
+
+    def __init__(self, store: KeyValues, me: WorkerRank, timeout: float) -> None:
+        import torch
+        from torch.distributed import PrefixStore, ProcessGroupGloo
+
+        if me.address in ("127.0.0.1", "localhost") and me.local_size == me.size:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # closed to other hosts
+        self.tensor: Any = torch.from_numpy
+        inner: Any = PrefixStore("gloo", store)
+        self.group = ProcessGroupGloo(inner, me.rank, me.size, timedelta(seconds=timeout))
+
+    def send(self, data: Array, rank: int, tag: int) -> Pending:
+        """Start sending bytes."""
+        sent: Pending = self.group.send([self.tensor(data)], rank, tag)
+        return sent
+
+    def receive(self, data: Array, rank: int, tag: int) -> Pending:
+        """Start receiving bytes."""
+        awaited: Pending = self.group.recv([self.tensor(data)], rank, tag)
+        return awaited
+
+
+def store_of(me: WorkerRank, timeout: float) -> KeyValues:
+    """The key-value store of all workers: torchrun's own, or one that the first worker has."""
+    try:
+        from torch.distributed import PrefixStore, TCPStore
+    except ImportError:
+        raise missing_extra("torch", "torch", "a mesh on several workers") from None
+
+    is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    made: Any = TCPStore(
+        me.address,
+        me.port,
+        me.size,
+        me.rank == 0 and not is_agents,
+        timeout=timedelta(seconds=timeout),
+        wait_for_workers=False,
+    )
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    prefixed: Any = PrefixStore(f"{PREFIX}/{attempt}", made)
+    return prefixed  # type: ignore[no-any-return]

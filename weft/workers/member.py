@@ -1,0 +1,113 @@
+"""Membership: which worker this process is, by the variables of the launcher that started it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from weft.errors import WeftError
+
+PORT = 29500  # torchrun's default
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRank:
+    """One worker: its rank among all, and the address of the first one's key-value store."""
+
+    rank: int
+    size: int
+    address: str
+    port: int
+    local_rank: int  # its rank among the workers of its host
+    local_size: int
+    launcher: str
+
+    def __post_init__(self) -> None:
+        for name, rank, size in (
+            ("rank", self.rank, self.size),
+            ("local rank", self.local_rank, self.local_size),
+        ):
+            if not 0 <= rank < size:
+                raise WeftError(
+                    f"{self.launcher} gives this process {name} {rank} of {size}",
+                    help="ranks count from 0 to the number of workers",
+                )
+
+
+def member(environment: Mapping[str, str] = os.environ) -> WorkerRank | None:
+    """The worker that this process was launched as; None if it was started alone."""
+    for find in (_torchrun, _open_mpi, _slurm):
+        found = find(environment)
+        if found is not None and found.size > 1:
+            return found
+    return None
+
+
+def _torchrun(given: Mapping[str, str]) -> WorkerRank | None:
+    """By RANK and WORLD_SIZE, which torchrun and `weft launch` set."""
+    if "RANK" not in given or "WORLD_SIZE" not in given:
+        return None
+    read = _reader("torchrun", given)
+    rank, size = read("RANK", None), read("WORLD_SIZE", None)
+    local = read("LOCAL_RANK", rank), read("LOCAL_WORLD_SIZE", size)
+    return WorkerRank(rank, size, *_address(given, "127.0.0.1"), *local, "torchrun")
+
+
+def _open_mpi(given: Mapping[str, str]) -> WorkerRank | None:
+    """By the variables of Open MPI's mpirun."""
+    if "OMPI_COMM_WORLD_RANK" not in given:
+        return None
+    read = _reader("mpirun", given)
+    rank, size = read("OMPI_COMM_WORLD_RANK", None), read("OMPI_COMM_WORLD_SIZE", None)
+    local_rank = read("OMPI_COMM_WORLD_LOCAL_RANK", rank)
+    local_size = read("OMPI_COMM_WORLD_LOCAL_SIZE", size)
+    if local_size < size and "MASTER_ADDR" not in given:
+        raise WeftError(
+            "mpirun does not tell workers on several hosts where the first one is",
+            help="mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ...",
+        )
+    address = _address(given, "127.0.0.1")
+    return WorkerRank(rank, size, *address, local_rank, local_size, "mpirun")
+
+
+def _slurm(given: Mapping[str, str]) -> WorkerRank | None:
+    """By the variables of Slurm's srun; a batch script's own shell has no SLURM_STEP_ID."""
+    if "SLURM_PROCID" not in given or "SLURM_STEP_ID" not in given:
+        return None
+    read = _reader("Slurm", given)
+    rank, size = read("SLURM_PROCID", None), read("SLURM_STEP_NUM_TASKS", read("SLURM_NTASKS", 1))
+    nodes = given.get("SLURM_STEP_NODELIST") or given.get("SLURM_NODELIST", "127.0.0.1")
+    address, port = _address(given, first_host(nodes))
+    if "MASTER_PORT" not in given:  # two jobs may share a host
+        port = 20000 + read("SLURM_JOB_ID", 0) % 20000
+    local = read("SLURM_LOCALID", rank)
+    tasks = given.get("SLURM_STEP_TASKS_PER_NODE", "").split("(")[0].split(",")[0]
+    local_size = int(tasks) if tasks.isdecimal() else local + 1
+    return WorkerRank(rank, size, address, port, local, max(local_size, local + 1), "Slurm")
+
+
+def first_host(listed: str) -> str:
+    """The first host of Slurm's list: `node[003-006,9],other` begins with `node003`."""
+    found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?", listed)
+    return listed if found is None else found[1] + (found[2] or "")
+
+
+def _address(given: Mapping[str, str], host: str) -> tuple[str, int]:
+    port = _reader("the launcher", given)("MASTER_PORT", PORT)
+    return given.get("MASTER_ADDR", host), port
+
+
+def _reader(launcher: str, given: Mapping[str, str]) -> Callable[[str, int | None], int]:
+    def read(name: str, default: int | None) -> int:
+        text = given.get(name)
+        if text is None and default is not None:
+            return default
+        if text is None or not text.isdecimal():
+            raise WeftError(
+                f"{launcher} sets {name}={text}", help=f"{name} must be a nonnegative integer"
+            )
+        return int(text)
+
+    return read

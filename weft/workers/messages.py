@@ -1,0 +1,168 @@
+"""The data plane: exchanges of arrays as messages of torch.distributed's gloo.
+
+A message to a peer has all of its arrays, as bytes, so that every dtype travels; a header says
+which collective it belongs to. Processes number their messages to each other, so no two are mixed
+up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.array.host import aligned_bytes
+from weft.errors import WeftError
+from weft.executable.process import Exchange, Meeting, Peer, Values
+from weft.ir.types import Array
+from weft.workers.board import Board
+
+HEADER = 128  # bytes: a digest, and the collective in words
+ALIGNMENT = 64
+_DIGEST = 8
+
+
+class Pending(Protocol):
+    """A started send or receive."""
+
+    def wait(self, timeout: timedelta) -> bool: ...
+
+
+class Bytes(Protocol):
+    """Sends and receives of bytes by rank; gloo's process group, wrapped."""
+
+    def send(self, data: Array, rank: int, tag: int) -> Pending: ...
+    def receive(self, data: Array, rank: int, tag: int) -> Pending: ...
+
+
+@dataclass(eq=False)
+class Wire:
+    """The connections to all other workers, shared by the programs of this one."""
+
+    bytes: Bytes
+    board: Board
+    timeout: float
+    sent: Counter[int] = field(default_factory=Counter)  # messages by rank
+    received: Counter[int] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Underway:
+    """A started exchange; messages stay referenced until they have arrived."""
+
+    exchange: Exchange
+    header: bytes
+    sends: Sequence[tuple[int, Pending, Array]]
+    receives: Mapping[Peer, tuple[int, Pending, Array]]
+
+
+@dataclass(eq=False)
+class Messages:
+    """The transport of one mesh: a device's number gives the rank of its worker."""
+
+    wire: Wire
+    ranks: Mapping[Peer, int]
+    _headers: dict[int, tuple[Meeting, bytes]] = field(default_factory=dict)
+
+    def begin_run(self, name: str) -> None:
+        """Count the steps of this worker, for the errors of the others."""
+        activity = self.wire.board.activity
+        activity.step += 1
+        activity.doing = f"runs {name}"
+
+    def start(self, exchange: Exchange) -> Underway:
+        """Send to every peer, and post the receives."""
+        wire, header = self.wire, self._header(exchange.meeting)
+        receives = {}
+        for peer, kinds in exchange.awaited.items():
+            rank = self.ranks[peer]
+            wire.received[rank] += 1
+            message = aligned_bytes(_spans(kinds)[1])
+            pending = wire.bytes.receive(message, rank, wire.received[rank])
+            receives[peer] = rank, pending, message
+        packed: dict[tuple[int, ...], Array] = {}  # the same arrays for several peers, packed once
+        sends = []
+        for peer, values in exchange.sent.items():
+            rank = self.ranks[peer]
+            wire.sent[rank] += 1
+            key = tuple(map(id, values))
+            message = packed.get(key)
+            if message is None:
+                message = packed[key] = _packed(header, values)
+            sends.append((rank, wire.bytes.send(message, rank, wire.sent[rank]), message))
+        return Underway(exchange, header, sends, receives)
+
+    def wait(self, started: Underway) -> Mapping[Peer, Values]:
+        """The received arrays, views of the messages."""
+        wire, meeting = self.wire, started.exchange.meeting
+        wire.board.activity.doing = f"is in {meeting.described()}"
+        end = time.monotonic() + wire.timeout
+        for peer, (_, pending, _) in started.receives.items():
+            self._wait(pending, peer, meeting, end)
+        for rank, pending, _ in started.sends:
+            peer = next(p for p, r in self.ranks.items() if r == rank)
+            self._wait(pending, peer, meeting, end)
+        found = {}
+        for peer, (_, _, message) in started.receives.items():
+            theirs = message[:HEADER].tobytes()
+            if theirs != started.header:
+                said = theirs[_DIGEST:].rstrip(b"\0").decode(errors="replace")
+                raise meeting.elsewhere(peer, said)
+            found[peer] = _unpacked(message, started.exchange.awaited[peer])
+        return found
+
+    def _wait(self, pending: Pending, peer: Peer, meeting: Meeting, end: float) -> None:
+        left = max(end - time.monotonic(), 0.001)
+        try:
+            pending.wait(timedelta(seconds=left))
+        except RuntimeError as error:
+            board, rank = self.wire.board, self.ranks[peer]
+            is_late = "timed out" in str(error).lower() or "timeout" in str(error)
+            late = meeting.never_came([peer], self.wire.timeout)
+            said = late if is_late else meeting.lost(peer)
+            help_ = f"{board.news_of(rank, is_gone=not is_late)}; {said.help}"
+            raise WeftError(said.message, help=help_, loc=meeting.node.loc) from error
+
+    def _header(self, meeting: Meeting) -> bytes:
+        """What a message says of its collective; made once for each."""
+        known = self._headers.get(id(meeting))
+        if known is None:
+            text = meeting.described().encode()
+            digest = hashlib.blake2b(text, digest_size=_DIGEST).digest()
+            header = (digest + text[: HEADER - _DIGEST]).ljust(HEADER, b"\0")
+            known = self._headers[id(meeting)] = meeting, header
+        return known[1]
+
+
+def _spans(kinds: Sequence[tuple[tuple[int, ...], Any]]) -> tuple[list[tuple[int, int]], int]:
+    """Where each array is in a message, aligned for kernels; and the size of the message."""
+    found, end = [], HEADER
+    for shape, dtype in kinds:
+        start = -(-end // ALIGNMENT) * ALIGNMENT
+        end = start + int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        found.append((start, end))
+    return found, end
+
+
+def _packed(header: bytes, values: Values) -> Array:
+    """Header and arrays as one message."""
+    spans, size = _spans([(v.shape, v.dtype) for v in values])
+    message: Array = aligned_bytes(size)
+    message[:HEADER] = np.frombuffer(header, np.uint8)
+    for value, (start, end) in zip(values, spans, strict=True):
+        np.copyto(message[start:end].view(value.dtype).reshape(value.shape), value)
+    return message
+
+
+def _unpacked(message: Array, kinds: Sequence[tuple[tuple[int, ...], Any]]) -> Values:
+    spans, _ = _spans(kinds)
+    return tuple(
+        message[start:end].view(dtype).reshape(shape)
+        for (start, end), (shape, dtype) in zip(spans, kinds, strict=True)
+    )
