@@ -24,6 +24,7 @@ def test_the_names_are_these_and_no_others():
         "load",
         "parse",
         "put",
+        "put_local",
         "train_step",
     ]
     assert sorted(weft.__all__) == names

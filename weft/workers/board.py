@@ -12,11 +12,12 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import timedelta
 from typing import Protocol
 
 from weft.errors import WeftError
+from weft.records import dataclass
 from weft.workers.member import WorkerRank
 
 BEAT = 1.0  # seconds between two notes of progress

@@ -11,8 +11,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import IO, TextIO
+
+from weft.records import dataclass
 
 GRACE = 10.0  # seconds for the others to see a failure, and again to end when asked
 POLL = 0.05

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from weft.errors import WeftError
+from weft.records import dataclass
 
 PORT = 29500  # torchrun's default
 

@@ -11,7 +11,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from weft.array.host import aligned_bytes
 from weft.errors import WeftError
 from weft.executable.process import Exchange, Meeting, Peer, Values
 from weft.ir.types import Array
+from weft.records import dataclass
 from weft.workers.board import Board
 
 HEADER = 128  # bytes: a digest, and the collective in words
