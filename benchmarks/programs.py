@@ -190,9 +190,7 @@ def table(found: Times) -> str:
         if ratios:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             slower = sum(ratio < 1 for ratio in ratios)
-            lines.append(
-                f"{peer}: geometric mean {mean:.2f} of {len(ratios)}; {slower} below 1.0"
-            )
+            lines.append(f"{peer}: geometric mean {mean:.2f} of {len(ratios)}; {slower} below 1.0")
     return "\n".join(lines)
 
 

@@ -36,6 +36,23 @@ warm(f, x, y)
 assert not slow
 assert np.array_equal(added, np.full((3, 5), 5)) and total == 30
 
+# Larger arrays, whose arrival Python saw.
+for size in (1 << 12, 1 << 15):
+    large = jax.device_put(np.arange(size, dtype=np.float32))
+    doubled = jax.jit(lambda v: v * 2)
+    warm(doubled, large)
+    made, slow = python_was_asked(doubled, large)
+    assert not slow and np.array_equal(made, 2 * np.arange(size, dtype=np.float32))
+    chained, slow = python_was_asked(doubled, made)
+    assert not slow and np.array_equal(chained, 4 * np.arange(size, dtype=np.float32))
+    large.delete()
+    try:
+        doubled(large)
+    except (RuntimeError, ValueError) as error:
+        assert "deleted" in str(error), error
+    else:
+        raise AssertionError("a deleted array was read")
+
 # What native code made is Python's when it is asked for it, and native code reads it all the same.
 moved = jax.device_put(added, jax.devices()[1])
 assert np.array_equal(moved, added)

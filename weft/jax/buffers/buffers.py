@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from weft.array.host import HOST_MEMORY
-from weft.array.stacked import Stacked, kind_of, one_for_all
+from weft.array.stacked import Kind, Stacked, kind_of, one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
 from weft.jax.buffers.aliasing import NOW
@@ -49,7 +49,7 @@ def _from_host(handles: Handles, args: Any) -> None:
     shape = sizes_at(args.dims, rank)
     strides = sizes_at(args.byte_strides, rank) if args.num_byte_strides else None
     dtype, nbytes, is_dense = _elements(args.type, shape, strides)
-    lent = NOW.array
+    lent, kind = NOW.array, None
     if lent is None and is_dense and 0 < nbytes < SMALL_ARRIVAL and rank <= MOST_DIMS:
         _enter(args.type, shape, dtype)
         if handles.native.arrive(ctypes.addressof(args)):  # native code handles the following ones
@@ -59,10 +59,11 @@ def _from_host(handles: Handles, args: Any) -> None:
     elif not is_dense:
         value = PjrtArray(copied(host_array(address, shape, dtype, strides)))
     elif nbytes >= SMALL_ARRIVAL:
-        value = _shared(address, shape, dtype, nbytes)
+        value, kind = _shared(address, shape, dtype, nbytes), _kind(shape, dtype)
     else:
         value = PjrtArray(_moved(address, shape, dtype, nbytes))
-    args.buffer = single(handles, value, shape, dtype, space_of(args.memory, args.device))
+    space = space_of(args.memory, args.device)
+    args.buffer = single(handles, value, shape, dtype, space, kind)
     args.done_with_host_buffer = handles.ready
 
 
@@ -80,7 +81,7 @@ def _elements(
 
 def _enter(number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Register host arrays of this type with native code."""
-    kind = kind_of(ONE_DEVICE, (1,) * len(ONE_DEVICE.sizes) + shape, dtype)
+    kind = _kind(shape, dtype)
     place = place_in_table(number, shape)
     made = ctypes.create_string_buffer(template(shape, dtype, READY, kind=kind, native=True), SIZE)
     TEMPLATES[place] = ctypes.addressof(made)
@@ -88,6 +89,11 @@ def _enter(number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
 
 
 _entered: dict[int, Any] = {}  # registered so far
+
+
+def _kind(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Kind:
+    """The kind of an array on one device."""
+    return kind_of(ONE_DEVICE, (1,) * len(ONE_DEVICE.sizes) + shape, dtype)
 
 
 def _moved(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Stacked:

@@ -230,21 +230,32 @@ def numbers_at(numbers: tuple[int, ...]) -> int:
 
 
 def single(
-    handles: Handles, value: PjrtArray, shape: Sequence[int], dtype: Any, space: Space
+    handles: Handles,
+    value: PjrtArray,
+    shape: Sequence[int],
+    dtype: Any,
+    space: Space,
+    kind: Kind | None = None,
 ) -> int:
-    """The buffer handle of a new single-device array."""
+    """The buffer handle of a new single-device array; with a kind, native code may read it."""
     ready = value.is_ready and value.error is None
-    made = _template_at(tuple(shape), dtype, READY if ready else PENDING)
+    assert ready or kind is None, "what native code reads is there"
+    made = _template_at(tuple(shape), dtype, READY if ready else PENDING, kind)
     place = (ctypes.addressof(made), space.device, space.handle)
     while not (buffer := handles.native.single(*place)):
         handles.more(2)
-    note(handles, value, words(buffer)[_FAMILY])
+    family = words(buffer)[_FAMILY]
+    note(handles, value, family)
+    if kind is not None:
+        show(value, family)
     return int(buffer)
 
 
 @lru_cache(maxsize=1 << 12)
-def _template_at(shape: tuple[int, ...], dtype: np.dtype[Any], state: int) -> Any:
-    return ctypes.create_string_buffer(template(shape, dtype, state), SIZE)
+def _template_at(
+    shape: tuple[int, ...], dtype: np.dtype[Any], state: int, kind: Kind | None
+) -> Any:
+    return ctypes.create_string_buffer(template(shape, dtype, state, kind=kind), SIZE)
 
 
 def note(handles: Handles, value: PjrtArray, family: int) -> None:

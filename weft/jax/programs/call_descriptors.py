@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 
-from weft.array.host import SMALL
 from weft.emit.llvm.pool.raw_launch import RawLaunch
 from weft.jax.buffers.values import number_of, step_of, template
 from weft.jax.native.records import (
@@ -20,7 +19,8 @@ from weft.jax.programs.executables import LoadedExecutable
 from weft.kernels.work import work_of
 from weft.run.direct import Direct
 
-_LITTLE = 1 << 18  # bytes; fewer are streamed before another thread would wake up
+_LITTLE = 1 << 20  # bytes; fewer are streamed about as soon as Python would run the call
+_RESULT = 1 << 18  # bytes of a result; malloc keeps blocks of that size, with their pages
 _QUICK = 1 << 21  # arithmetic ops; fewer take one thread no longer than that
 _CALL = 16  # arithmetic ops of a transcendental function
 _FEW = 64  # arguments; a donating call checks all of them
@@ -42,7 +42,7 @@ def _is_small(loaded: LoadedExecutable, direct: Direct) -> bool:
     """Whether it finishes before overlapping work could start."""
     most = max([nbytes for _, nbytes, _ in direct.made], default=0)
     little = loaded.at_once and loaded.program.memory().peak <= _LITTLE
-    return little and most < SMALL and len(direct.given) <= _FEW and _steps(direct) <= _QUICK
+    return little and most <= _RESULT and len(direct.given) <= _FEW and _steps(direct) <= _QUICK
 
 
 def _steps(direct: Direct) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.emit.llvm.emitted import Emitted
+from weft.emit.llvm.fft.emit import fft
+from weft.emit.llvm.fft.plan import refuses_fft
 from weft.emit.llvm.single.cholesky import cholesky, refuses_cholesky
 from weft.emit.llvm.single.gather import dynamic_slice, dynamic_update_slice, gather
 from weft.emit.llvm.single.random import rng_bit_generator
@@ -24,7 +26,7 @@ from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.kernels.single_node import SingleNode
 from weft.ops.index import Gather, TorchIndexSelect
-from weft.ops.linalg import Cholesky, TriangularSolve
+from weft.ops.linalg import Cholesky, Fft, TriangularSolve
 from weft.ops.random import RngBitGenerator
 from weft.ops.reduce import Reduce
 from weft.ops.scatter import Scatter
@@ -50,6 +52,7 @@ EMIT: dict[type[Op], Callable[[SingleNode], Emitted]] = {
     RngBitGenerator: rng_bit_generator,
     Cholesky: cholesky,
     TriangularSolve: triangular_solve,
+    Fft: fft,
 }
 
 
@@ -58,6 +61,7 @@ REFUSES: dict[type[Op], Callable[[SingleNode], str | None]] = {
     Scatter: refuses_scatter,
     SelectAndScatter: refuses_select_and_scatter,
     Cholesky: refuses_cholesky,
+    Fft: refuses_fft,
 }
 
 

@@ -1,0 +1,78 @@
+"""Fourier transforms of all kinds and factors, in one pass and in two, beside numpy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.emit.llvm.single.lone_nodes import check_alone, lone_kernel, node_of
+from weft.emit.llvm.fft.plan import LONGEST, MOST, refuses_fft
+from weft.ir.types import Array
+from weft.ops.linalg import Fft
+
+KINDS = ("FFT", "IFFT", "RFFT", "IRFFT")
+
+
+def near(actual: Array, expected: Array) -> None:
+    """Fail unless the difference is a few units in the last place of the largest number."""
+    wide = np.complex128 if actual.dtype.kind == "c" else np.float64
+    most = np.max(np.abs(expected.astype(wide)), initial=1e-30)
+    apart = np.max(np.abs(actual.astype(wide) - expected.astype(wide)), initial=0.0)
+    assert apart <= 32 * np.finfo(actual.dtype).eps * most
+
+
+def operand(kind: str, shape: tuple[int, ...], wide: bool) -> Array:
+    """Numbers whose transform has that shape, or that have it."""
+    rng = np.random.default_rng(sum(shape))
+    if kind == "IRFFT":
+        shape = (*shape[:-1], shape[-1] // 2 + 1)
+    numbers = rng.standard_normal((2, *shape))
+    if kind == "RFFT":
+        return numbers[0].astype(np.float64 if wide else np.float32)
+    both = numbers[0] + 1j * numbers[1]
+    return both.astype(np.complex128 if wide else np.complex64)
+
+
+def check(kind: str, batch: tuple[int, ...], lengths: tuple[int, ...], wide: bool = False) -> None:
+    """Compare one transform with the reference."""
+    given = operand(kind, (*batch, *lengths), wide)
+    check_alone(Fft(kind, lengths), given, compare=near)
+
+
+# One pass, masked lanes, whole squares of lanes, two passes; every radix.
+LINES = ((1, ()), (16, (16,)), (64, (3, 16)), (60, (5,)), (96, (9,)), (250, (2,)), (1024, ()))
+LINES += ((13 * 11, ()), (49, (17,)), (512, (16,)), (4096, (2,)), (360, (16,)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lines(kind: str):
+    for length, batch in LINES:
+        if kind in ("FFT", "IFFT") or length % 2 == 0:
+            check(kind, batch, (length,))
+    check(kind, (16,), (32,), wide=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(suppress_health_check=list(HealthCheck), max_examples=12)
+@given(data=st.data())
+def test_several_dims(kind: str, data: st.DataObject):
+    sizes = st.sampled_from([1, 2, 3, 5, 8, 14, 16, 20, 33, 64])
+    others = data.draw(st.lists(sizes, min_size=1, max_size=2))
+    last = data.draw(st.sampled_from([2, 4, 10, 16, 26, 64, 100]))
+    batch = data.draw(st.sampled_from([(), (3,), (2, 2)]))
+    check(kind, batch, (*others, last), data.draw(st.booleans()))
+
+
+def refused(kind: str, *lengths: int) -> str | None:
+    """Why there is no kernel of a transform."""
+    return refuses_fft(lone_kernel(node_of(Fft(kind, lengths), operand(kind, lengths, False))))
+
+
+def test_what_numpy_does():
+    assert refused("FFT", 34) == "its length has a prime factor above 13"
+    assert refused("RFFT", 9) == "of real numbers, an odd count"
+    assert refused("FFT", 2 * MOST) == f"it is longer than {MOST}"
+    assert refused("FFT", 2 * LONGEST, 4) == f"it is longer than {LONGEST}"
+    assert refused("FFT", 0) is None and refused("FFT", MOST) is None

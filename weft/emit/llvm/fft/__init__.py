@@ -1,0 +1,1 @@
+"""Fourier transforms as passes over lanes of independent transforms."""
