@@ -11,7 +11,7 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 
 
 @dataclass(frozen=True, slots=True)
-class Complex:
+class ComplexVector:
     """A vector of complex numbers."""
 
     real: Vector
@@ -24,44 +24,44 @@ class Arithmetic:
     def __init__(self, v: Vectors, kind: str, sign: int) -> None:
         self.v, self.kind, self.sign = v, kind, sign
 
-    def add(self, a: Complex, b: Complex) -> Complex:
+    def add(self, a: ComplexVector, b: ComplexVector) -> ComplexVector:
         """a + b."""
-        return Complex(self.v.add(a.real, b.real), self.v.add(a.imag, b.imag))
+        return ComplexVector(self.v.add(a.real, b.real), self.v.add(a.imag, b.imag))
 
-    def sub(self, a: Complex, b: Complex) -> Complex:
+    def sub(self, a: ComplexVector, b: ComplexVector) -> ComplexVector:
         """a - b."""
-        return Complex(self.v.sub(a.real, b.real), self.v.sub(a.imag, b.imag))
+        return ComplexVector(self.v.sub(a.real, b.real), self.v.sub(a.imag, b.imag))
 
-    def mul(self, a: Complex, b: Complex) -> Complex:
+    def mul(self, a: ComplexVector, b: ComplexVector) -> ComplexVector:
         """a * b."""
         v = self.v
         real = v.fma(a.real, b.real, v.neg(v.mul(a.imag, b.imag)))
-        return Complex(real, v.fma(a.real, b.imag, v.mul(a.imag, b.real)))
+        return ComplexVector(real, v.fma(a.real, b.imag, v.mul(a.imag, b.real)))
 
-    def turn(self, a: Complex) -> Complex:
+    def turn(self, a: ComplexVector) -> ComplexVector:
         """a * sign * i."""
         if self.sign > 0:
-            return Complex(self.v.neg(a.imag), a.real)
-        return Complex(a.imag, self.v.neg(a.real))
+            return ComplexVector(self.v.neg(a.imag), a.real)
+        return ComplexVector(a.imag, self.v.neg(a.real))
 
-    def scaled(self, a: Complex, factor: float) -> Complex:
+    def scaled(self, a: ComplexVector, factor: float) -> ComplexVector:
         """a * factor."""
         by = self.v.constant(factor, self.kind)
-        return Complex(self.v.mul(a.real, by), self.v.mul(a.imag, by))
+        return ComplexVector(self.v.mul(a.real, by), self.v.mul(a.imag, by))
 
-    def conj(self, a: Complex) -> Complex:
+    def conj(self, a: ComplexVector) -> ComplexVector:
         """The conjugate."""
-        return Complex(a.real, self.v.neg(a.imag))
+        return ComplexVector(a.real, self.v.neg(a.imag))
 
-    def times(self, a: Complex, number: complex) -> Complex:
+    def times(self, a: ComplexVector, number: complex) -> ComplexVector:
         """a times a constant."""
-        return self.mul(a, Complex(*[self.v.constant(x, self.kind) for x in _parts(number)]))
+        return self.mul(a, ComplexVector(*[self.v.constant(x, self.kind) for x in _parts(number)]))
 
     def root(self, power: int, of: int) -> complex:
         """A power of the root of unity of that order, in this direction."""
         return cmath.exp(self.sign * 2j * math.pi * (power % of) / of)
 
-    def transform(self, x: Sequence[Complex]) -> list[Complex]:
+    def transform(self, x: Sequence[ComplexVector]) -> list[ComplexVector]:
         """The transform of a few numbers."""
         match len(x):
             case 2:
@@ -72,12 +72,12 @@ class Arithmetic:
                 return self._eight(x)
         return self._odd(x)
 
-    def _four(self, x: Sequence[Complex]) -> list[Complex]:
+    def _four(self, x: Sequence[ComplexVector]) -> list[ComplexVector]:
         even, odd = self.add(x[0], x[2]), self.add(x[1], x[3])
         a, b = self.sub(x[0], x[2]), self.turn(self.sub(x[1], x[3]))
         return [self.add(even, odd), self.add(a, b), self.sub(even, odd), self.sub(a, b)]
 
-    def _eight(self, x: Sequence[Complex]) -> list[Complex]:
+    def _eight(self, x: Sequence[ComplexVector]) -> list[ComplexVector]:
         even, odd = self._four(x[::2]), self._four(x[1::2])
         near = self.scaled(self.add(odd[1], self.turn(odd[1])), math.sqrt(0.5))
         far = self.scaled(self.sub(self.turn(odd[3]), odd[3]), math.sqrt(0.5))
@@ -85,7 +85,7 @@ class Arithmetic:
         pairs = list(zip(even, turned, strict=True))
         return [*(self.add(a, b) for a, b in pairs), *(self.sub(a, b) for a, b in pairs)]
 
-    def _odd(self, x: Sequence[Complex]) -> list[Complex]:
+    def _odd(self, x: Sequence[ComplexVector]) -> list[ComplexVector]:
         """An odd count: sums and differences of opposite inputs share their products."""
         size, half = len(x), len(x) // 2
         sums = [self.add(x[n], x[-n]) for n in range(1, half + 1)]
@@ -104,10 +104,10 @@ class Arithmetic:
             made[k], made[size - k] = self.add(near, far), self.sub(near, far)
         return made
 
-    def _fused(self, a: Complex, b: Complex, factor: float) -> Complex:
+    def _fused(self, a: ComplexVector, b: ComplexVector, factor: float) -> ComplexVector:
         """a + b * factor."""
         by, v = self.v.constant(factor, self.kind), self.v
-        return Complex(v.fma(b.real, by, a.real), v.fma(b.imag, by, a.imag))
+        return ComplexVector(v.fma(b.real, by, a.real), v.fma(b.imag, by, a.imag))
 
 
 def _parts(number: complex) -> tuple[float, float]:

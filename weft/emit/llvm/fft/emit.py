@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft.emit.llvm.emitted import Emitted, Phase
-from weft.emit.llvm.fft.butterflies import Arithmetic, Complex
-from weft.emit.llvm.fft.plan import Area, Mirror, Pass, plan_of, radices
+from weft.emit.llvm.fft.butterflies import Arithmetic, ComplexVector
+from weft.emit.llvm.fft.plan import Area, Mirror, LinePass, plan_of, radices
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
@@ -86,10 +86,10 @@ class _Code:
 
     def from_table(
         self, name: str, count: int, index: str | int, load: Callable[[str], Vector]
-    ) -> Complex:
+    ) -> ComplexVector:
         """A number, or several, of a table of that many."""
         one = Vectors(self.code, 1)
-        return Complex(
+        return ComplexVector(
             *[load(one.at(name, plus(self.code, str(index), at), self.kind)) for at in (0, count)]
         )
 
@@ -97,7 +97,7 @@ class _Code:
 class _PassCode(_Code):
     """The function of a pass."""
 
-    def __init__(self, given: Pass, dtype: DType, name: str, sign: int) -> None:
+    def __init__(self, given: LinePass, dtype: DType, name: str, sign: int) -> None:
         super().__init__(dtype, name, sign, given.areas)
         self.given = given
         most = _BYTES // dtype.real.numpy.itemsize
@@ -201,7 +201,7 @@ class _PassCode(_Code):
     def _splat(self, address: str) -> Vector:
         return self.v.splat(Vectors(self.code, 1).load(address, self.kind))
 
-    def _finished(self, row: str, value: Complex) -> Complex:
+    def _finished(self, row: str, value: ComplexVector) -> ComplexVector:
         """A row of the result, with the twiddle factor of two passes and the scale."""
         if self.given.twiddle:
             coarse, fine = self.twiddles
@@ -219,14 +219,14 @@ class _PassCode(_Code):
 
     # Memory
 
-    def _read(self, row: str) -> Complex:
+    def _read(self, row: str) -> ComplexVector:
         at = plus(self.code, self.places[0], times(self.code, row, self.given.rows[0]))
         if self.width == 1 or self.given.lanes.steps[0] == 1:
-            return Complex(*storage.load(self.v, self.buffers[0], at, self.dtype, self.mask))
+            return ComplexVector(*storage.load(self.v, self.buffers[0], at, self.dtype, self.mask))
         where = self._across(at, 0)
-        return Complex(*storage.gather(self.v, self.buffers[0], where, self.dtype, self.mask))
+        return ComplexVector(*storage.gather(self.v, self.buffers[0], where, self.dtype, self.mask))
 
-    def _write(self, row: str, value: Complex) -> None:
+    def _write(self, row: str, value: ComplexVector) -> None:
         at = plus(self.code, self.places[1], times(self.code, row, self.given.rows[1]))
         held = (value.real, value.imag)
         if self.width == 1 or self.given.lanes.steps[1] == 1:
@@ -248,7 +248,7 @@ class _PassCode(_Code):
             lines = [storage.load(v, self.buffers[0], place, self.dtype) for place in at]
             reals, imags = (v.transpose([line[part] for line in lines]) for part in (0, 1))
             for n, (real, imag) in enumerate(zip(reals, imags, strict=True)):
-                self._keep(plus(code, loop.index, n), Complex(real, imag), -1)
+                self._keep(plus(code, loop.index, n), ComplexVector(real, imag), -1)
 
     def _write_turned(self) -> None:
         """Rows in scratch memory to lanes that lie apart."""
@@ -267,10 +267,12 @@ class _PassCode(_Code):
         index = plus(self.code, times(self.code, row, 2 * self.width), first)
         return self.v.at("%scratch", index, self.kind)
 
-    def _kept(self, row: str, stage: int) -> Complex:
-        return Complex(*[self.v.load(self._slot(row, stage, part), self.kind) for part in (0, 1)])
+    def _kept(self, row: str, stage: int) -> ComplexVector:
+        return ComplexVector(
+            *[self.v.load(self._slot(row, stage, part), self.kind) for part in (0, 1)]
+        )
 
-    def _keep(self, row: str, value: Complex, stage: int) -> None:
+    def _keep(self, row: str, value: ComplexVector, stage: int) -> None:
         for part, held in enumerate((value.real, value.imag)):
             self.v.store(held, self._slot(row, stage, part))
 
@@ -305,11 +307,11 @@ class _MirrorCode(_Code):
         one, half = Vectors(self.code, 1), self.given.half
         if self.given.to_real:
             first, last = self._load(one, "0").real, self._load(one, str(half)).real
-            self._store(one, "0", Complex(one.add(first, last), one.sub(first, last)))
+            self._store(one, "0", ComplexVector(one.add(first, last), one.sub(first, last)))
             return
         z, none = self._load(one, "0"), one.constant(0.0, self.kind)
-        self._store(one, "0", Complex(one.add(z.real, z.imag), none))
-        self._store(one, str(half), Complex(one.sub(z.real, z.imag), none))
+        self._store(one, "0", ComplexVector(one.add(z.real, z.imag), none))
+        self._store(one, str(half), ComplexVector(one.sub(z.real, z.imag), none))
 
     def _inner(self, width: int, index: str, table: str) -> None:
         v = Vectors(self.code, width)
@@ -319,7 +321,7 @@ class _MirrorCode(_Code):
         far = self._load(v, mirrored)
         if width > 1:
             order = range(width - 1, -1, -1)
-            far = Complex(*[v.shuffle(x, x, order) for x in (far.real, far.imag)])
+            far = ComplexVector(*[v.shuffle(x, x, order) for x in (far.real, far.imag)])
         far = math_.conj(far)
         even, odd = math_.add(near, far), math_.sub(near, far)
         root = self.from_table(
@@ -330,10 +332,10 @@ class _MirrorCode(_Code):
         made = math_.add(even, turned)
         self._store(v, index, made if self.given.to_real else math_.scaled(made, 0.5))
 
-    def _load(self, v: Vectors, index: str) -> Complex:
+    def _load(self, v: Vectors, index: str) -> ComplexVector:
         at = plus(self.code, self.places[0], index)
-        return Complex(*storage.load(v, self.buffers[0], at, self.dtype))
+        return ComplexVector(*storage.load(v, self.buffers[0], at, self.dtype))
 
-    def _store(self, v: Vectors, index: str, value: Complex) -> None:
+    def _store(self, v: Vectors, index: str, value: ComplexVector) -> None:
         at = plus(self.code, self.places[1], index)
         storage.store(v, (value.real, value.imag), self.buffers[1], at, self.dtype)

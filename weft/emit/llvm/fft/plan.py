@@ -34,7 +34,7 @@ class Area:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class LinePass:
     """Lines of one length, transformed in lanes; strides are in elements, of source and target."""
 
     length: int
@@ -57,10 +57,10 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FftPlan:
     """The passes of a transform, and the elements of its workspace."""
 
-    steps: tuple[Pass | Mirror, ...]
+    steps: tuple[LinePass | Mirror, ...]
     workspace: int
     inverse: bool
 
@@ -93,7 +93,7 @@ def refuses_fft(kernel: SingleNode) -> str | None:
     return None
 
 
-def plan_of(kernel: SingleNode) -> Plan:
+def plan_of(kernel: SingleNode) -> FftPlan:
     """The passes of a transform."""
     op, (given, made) = kernel.op, kernel.operands
     assert isinstance(op, Fft)
@@ -128,7 +128,7 @@ def plan_of(kernel: SingleNode) -> Plan:
             lines = steps.lines(lies[0][:-1], lies[1][:-1])
             steps.last(op.fft_length[-1], lines, (Area(OPERAND), Area(RESULT)), scale)
             steps.others((lies[1], lies[1]), (Area(RESULT), Area(RESULT)))
-    return Plan(tuple(steps.found), steps.used, inverse)
+    return FftPlan(tuple(steps.found), steps.used, inverse)
 
 
 def _dense(sizes: Sequence[int], line: int) -> tuple[int, ...]:
@@ -141,10 +141,10 @@ class _Steps:
 
     def __init__(self, lead: int, lengths: tuple[int, ...], sizes: list[int]) -> None:
         self.lengths, self.sizes = lengths, sizes
-        self.found: list[Pass | Mirror] = []
+        self.found: list[LinePass | Mirror] = []
         self.used = 0
 
-    def add(self, step: Pass | Mirror) -> None:
+    def add(self, step: LinePass | Mirror) -> None:
         """Append a step."""
         self.found.append(step)
 
@@ -168,7 +168,7 @@ class _Steps:
         few = (length < _LONG and batch.size >= 8) or (length <= _MANY and batch.size >= 16)
         columns = 1 if length <= _SHORT or few else _split(length)
         if columns == 1 and length <= LONGEST:
-            self.add(Pass(length, tuple(outer[:-1]), batch, (1, 1), areas, 0, scale))
+            self.add(LinePass(length, tuple(outer[:-1]), batch, (1, 1), areas, 0, scale))
             return
         rows = length // columns
         middle = self.area([*[d.size for d in outer], length])
@@ -177,10 +177,12 @@ class _Steps:
         second = [Along(d.size, (t, d.steps[1])) for d, t in zip(outer, to, strict=True)]
         source, target = areas
         self.add(
-            Pass(columns, tuple(first), Along(rows, (1, 1)), (rows, rows), (source, middle), length)
+            LinePass(
+                columns, tuple(first), Along(rows, (1, 1)), (rows, rows), (source, middle), length
+            )
         )
         across = Along(columns, (rows, 1))
-        self.add(Pass(rows, tuple(second), across, (1, columns), (middle, target), 0, scale))
+        self.add(LinePass(rows, tuple(second), across, (1, columns), (middle, target), 0, scale))
 
     def others(
         self, lies: tuple[tuple[int, ...], tuple[int, ...]], areas: tuple[Area, Area]
@@ -195,7 +197,7 @@ class _Steps:
             ]
             *outer, lanes = [*merged(dims[:dim]), *(merged(dims[dim:]) or [Along(1, (0, 0))])]
             rows = (lies[0][dim], lies[1][dim])
-            self.add(Pass(self.sizes[dim], tuple(outer), lanes, rows, areas))
+            self.add(LinePass(self.sizes[dim], tuple(outer), lanes, rows, areas))
             lies, areas = (lies[1], lies[1]), (areas[1], areas[1])
 
 
