@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.fft.butterflies import Arithmetic, ComplexVector
-from weft.emit.llvm.fft.plan import Area, Mirror, LinePass, plan_of, radices
+from weft.emit.llvm.fft.plan import Area, LinePass, Mirror, plan_of, radices
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
