@@ -41,6 +41,7 @@ OPTIONAL = {
     "jax": {
         "array/exchange.py",
         "array/jax_types.py",
+        "capture/jax/attention.py",
         "capture/jax/constrain.py",
         "capture/jax/trace.py",
         "capture/jax/buffers.py",
@@ -70,10 +71,12 @@ OPTIONAL = {
     },
     "torch": {
         "array/exchange.py",
+        "capture/torch/attention.py",
         "capture/torch/backward.py",
         "capture/torch/constrain.py",
         "capture/torch/dtypes.py",
         "capture/torch/export.py",
+        "capture/torch/flex.py",
         "capture/torch/functions.py",
         "capture/torch/graph.py",
         "capture/torch/graphs.py",

@@ -17,6 +17,7 @@ def test_the_names_are_these_and_no_others():
     names = ["Array", "Compiled", "Mesh", "Module", "P", "Unsupported", "WeftError"]
     names += [
         "__version__",
+        "attention",
         "compile",
         "constrain",
         "devices",

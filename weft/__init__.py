@@ -17,7 +17,7 @@ from weft.ir.memory import without_gc
 
 if TYPE_CHECKING:
     from weft.array import Array, devices, put, put_local
-    from weft.capture import constrain, parse
+    from weft.capture import attention, constrain, parse
     from weft.compiled import Compiled, compile  # noqa: A004  # the usual name
     from weft.errors import Unsupported, WeftError
     from weft.evaluate import evaluate
@@ -37,6 +37,7 @@ __all__ = [
     "Unsupported",
     "WeftError",
     "__version__",
+    "attention",
     "compile",
     "constrain",
     "devices",
@@ -57,6 +58,7 @@ _HOMES = {
     "P": "weft.mesh",
     "Unsupported": "weft.errors",
     "WeftError": "weft.errors",
+    "attention": "weft.capture",
     "compile": "weft.compiled",
     "constrain": "weft.capture",
     "devices": "weft.array",

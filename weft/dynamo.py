@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
+from weft.capture.torch.attention import (
+    define_attention,
+    drops_out,
+    plain_attention,
+    scaled_dot_product,
+    whole_attention,
+)
 from weft.capture.torch.constrain import define_constraint
 from weft.capture.torch.export import decompositions
 from weft.capture.torch.graphs import FxGraph, input_names
@@ -14,7 +22,9 @@ from weft.errors import WeftError
 
 # Options of weft.compile that have no meaning for a graph that Dynamo has captured.
 _NOT_HERE = {"in_shardings", "out_shardings", "donate_argnums", "static_argnums"}
-define_constraint()  # TorchDynamo traces calls of weft.constrain before it calls the backend
+# TorchDynamo traces calls of weft.constrain and weft.attention before it calls the backend.
+define_attention()
+define_constraint()
 BACKEND_OPTIONS = tuple([name for name in OPTIONS if name not in _NOT_HERE])
 
 
@@ -34,6 +44,7 @@ def backend(
     _check(given)
     plan = given.pop("plan", None)
     names = input_names(module)
+    _map_attention(module, is_trained=any(getattr(x, "requires_grad", False) for x in inputs))
 
     def forward(graph: Any, _: Any) -> Any:
         known = _matching(names, graph)
@@ -49,6 +60,20 @@ def backend(
     with sdpa_kernel(SDPBackend.MATH):  # the others have no gradients in basic ops
         made: Callable[..., Any] = compiler(module, inputs)
     return made
+
+
+def _map_attention(module: Any, *, is_trained: bool) -> None:
+    """Replace attention by one op, or where gradients are needed by its meaning, which is fused."""
+    from torch.nn.functional import scaled_dot_product_attention
+
+    whole = whole_attention()
+    attend = plain_attention if is_trained else whole
+    for node in module.graph.nodes:
+        if node.target is whole:
+            node.target = attend
+        if node.target is scaled_dot_product_attention and not drops_out(node.args, node.kwargs):
+            node.target = partial(scaled_dot_product, attend)
+    module.recompile()
 
 
 def _matching(names: Sequence[str], graph: Any) -> tuple[str, ...]:

@@ -188,4 +188,5 @@ def kernels(draw: DrawFn, most: int = 70, lse: bool = False) -> Attention:
         window=draw(windows(sizes.queries, sizes.keys)),
         empty=draw(st.sampled_from(("zero", "nan"))),
         bias_scale=draw(st.sampled_from((1.0, -1.0, 0.5))),
+        softcap=0.0 if lse else draw(st.sampled_from((0.0, 2.0))),  # which have no gradients
     )

@@ -56,6 +56,8 @@ def _scores(kernel: Attention, buffers: Sequence[Array]) -> _Scores:
     q = _read(k, buffers, k.q, k.queries, k.depth)
     keys = _read(k, buffers, k.k, k.keys, k.depth)
     scores = k.scale * (q @ np.swapaxes(keys, -1, -2))
+    if k.softcap:
+        scores = k.softcap * np.tanh(scores / k.softcap)
     if k.bias is not None:
         scores = scores + k.bias_scale * _read(k, buffers, k.bias, k.queries, k.keys)
     hidden = np.zeros(scores.shape, bool)

@@ -82,7 +82,7 @@ def test_neighbouring_heads_share_keys():
 
 def test_the_decomposition_means_the_same():
     arrays = [*qkv(5, 7, heads=4), normal(1, 4, 1, 7, seed=9) > 0, normal(3, 1, 5, 7, seed=8)]
-    op = Attention(0.4, 4, 2, True, True, True, True)
+    op = Attention(0.4, 4, 2, True, True, True, True, 1.5)
     main = op.decomposition("main", tuple(type_of(a) for a in arrays), {})
     for got, want in zip(
         evaluate(Module({"main": main}), *arrays), op.reference(*arrays), strict=True

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft.capture.attention import attention
 from weft.capture.captured import Captured, Leaf
 from weft.capture.constrain import constrain
 from weft.capture.normalize import normalize
@@ -39,6 +40,7 @@ __all__ = [
     "Captured",
     "Leaf",
     "Source",
+    "attention",
     "capture",
     "constrain",
     "normalize",

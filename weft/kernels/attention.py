@@ -6,6 +6,7 @@ At every point of the outer dims (devices, batch, heads), for queries i and keys
     out[i]      = sum over s of softmax(score[i])[s] * v[s]
     lse[i]      = log(sum over s of exp(score[i, s]))
 
+With a softcap, the scaled product is softcap * tanh(product / softcap), forward only.
 Query i attends to keys i + shift - left .. i + shift + right; None means unbounded. Where a mask
 hides a key the score becomes its `fill`. A row without visible keys yields `empty` (0 or NaN), and
 -inf as its logsumexp. Grouped heads share keys and values along outer dims of stride 0; gradients
@@ -117,9 +118,11 @@ class Attention:
     gradients: Gradients | None = None
     options: tuple[tuple[str, int], ...] = ()  # tile sizes, set by the schedule or the tuner
     bias_scale: float = 1.0
+    softcap: float = 0.0  # 0: none
 
     def __post_init__(self) -> None:
         assert self.gradients is None or self.lse is not None, "backward reads the logsumexp"
+        assert self.gradients is None or not self.softcap, "capped scores have no gradients"
         assert all(len(a.outer) == len(self.outer) for a in self.accesses()), "a stride a dim"
 
     @property

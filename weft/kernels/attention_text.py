@@ -21,7 +21,7 @@ def attention_words(line: Line) -> dict[str, Any]:
             found[name] = line.taken("zero", "nan") or unknown("word", line.token)
         elif name == "hides":
             found[name] = bool(line.number())
-        elif name in ("scale", "bias_scale", "fill"):
+        elif name in ("scale", "bias_scale", "fill", "softcap"):
             found[name] = float(line.real())
         else:
             found[name] = line.integer()

@@ -366,6 +366,8 @@ def _attention(kernel: Attention) -> Iterator[str]:
         words[name] = number_text(getattr(kernel, name))
     sides = {"left": window.left, "right": window.right, "shift": window.shift or None}
     words |= {name: str(size) for name, size in sides.items() if size is not None}
+    if kernel.softcap:
+        words["softcap"] = number_text(kernel.softcap)
     yield f"  attention {_words(words)} empty={kernel.empty}"
     if kernel.options:
         yield f"  options{_options(kernel.options)}"

@@ -32,7 +32,7 @@ from weft.ops.elementwise.pointwise import (
     Select,
     Subtract,
 )
-from weft.ops.elementwise.transcendental import Exponential, Log
+from weft.ops.elementwise.transcendental import Exponential, Log, Tanh
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape
 
@@ -58,6 +58,7 @@ class Attention(Op):
     heads h share a kv head g. Query i attends to keys i + shift - left .. i + shift + right, a
     negative side being unbounded; shift is 0, or keys - queries if the last ones are aligned. A
     query whose keys are all masked gives 0, and -inf as its logsumexp (natural, in f32 or wider).
+    A softcap above 0 bounds scaled scores, before the bias: softcap * tanh(score / softcap).
     """
 
     scale: Float64
@@ -67,6 +68,7 @@ class Attention(Op):
     masked: bool = False
     biased: bool = False
     logsumexp: bool = False
+    softcap: Float64 = 0.0
     composite = True
 
     # Types
@@ -108,9 +110,11 @@ class Attention(Op):
             "batch, kv heads, keys and depth must agree; heads are a multiple of kv heads",
         )
         require(
-            q.dtype.name in ("f32", "f64", "bf16", "f16") and math.isfinite(self.scale),
-            f"{self.name}: of {q.dtype} with the scale {self.scale}",
-            "give f32, f64, bf16 or f16, and a finite scale",
+            q.dtype.name in ("f32", "f64", "bf16", "f16")
+            and math.isfinite(self.scale)
+            and 0 <= self.softcap < math.inf,
+            f"{self.name}: of {q.dtype} with the scale {self.scale} and softcap {self.softcap}",
+            "give f32, f64, bf16 or f16, a finite scale, and a softcap of 0 (none) or more",
         )
 
     def _check_pairs(self, n: int, given: Type, shape: tuple[object, ...]) -> None:
@@ -177,6 +181,8 @@ class Attention(Op):
         shared = q.shape[-3] // max(1, k.shape[-3])
         keys, values = (np.repeat(x.astype(held), shared, axis=-3) for x in (k, v))
         scores = self.scale * (q.astype(held) @ np.swapaxes(keys, -1, -2))
+        if self.softcap:
+            scores = self.softcap * np.tanh(scores / self.softcap)
         if self.biased:
             scores = scores + pairs[-1].astype(held)
         seen = self.window(q.shape[-2], k.shape[-2])
@@ -208,7 +214,8 @@ class Attention(Op):
         q, k, v = (tensor_type(self.name, n, t) for n, t in enumerate(operands[:3]))
         pairs = elements(q.with_shape(q.shape[:-1])) * k.bounds[-2]
         flops = 2 * pairs * (q.bounds[-1] + v.bounds[-1])
-        return Work(flops, pairs, moved(*operands, *results))
+        curves = pairs * (2 if self.softcap else 1)
+        return Work(flops, curves, moved(*operands, *results))
 
     # Decomposition
 
@@ -241,7 +248,7 @@ class _Decomposition:
         rows = TensorType((*self.outer, self.queries, self.types[0].sizes[-1]), self.held)
         scores = self._product(self.add(Reshape(rows), q), k, -1, -1)
         scores = self.add(Multiply(), scores, self._constant(self.op.scale, self.pairs))
-        scores = self._seen(self._biased(scores))
+        scores = self._seen(self._biased(self._capped(scores)))
         top, total, weights = self._softmax(scores)
         out = self._product(weights, v, -1, -2)
         results = [self._shaped(out, self.op.infer(*self.types)[0])]
@@ -285,6 +292,12 @@ class _Decomposition:
             found = self.add(Convert(TensorType(shape, dtype)), found)
         wanted = self.pairs.with_dtype(dtype)
         return self.add(BroadcastInDim(tuple(range(wanted.rank)), wanted), found)
+
+    def _capped(self, scores: Value) -> Value:
+        if not self.op.softcap:
+            return scores
+        cap = self._constant(self.op.softcap, self.pairs)
+        return self.add(Multiply(), cap, self.add(Tanh(), self.add(Divide(), scores, cap)))
 
     def _biased(self, scores: Value) -> Value:
         if not self.op.biased:

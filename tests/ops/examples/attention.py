@@ -33,6 +33,7 @@ def attention(draw: DrawFn) -> Example:
         masked,
         biased,
         draw(st.booleans()),
+        draw(st.sampled_from((0.0, 0.7))),
     )
     arrays = [
         array((*batch, shared * kv_heads, queries, depth), dtype, draw(seeds)),

@@ -97,7 +97,7 @@ def _recording() -> Any:
     class Recording(replay()):  # type: ignore[misc]
         """An interpreter whose backward functions know their nodes."""
 
-        whole_attention = False
+        is_whole = False
 
         def __init__(self, module: Any) -> None:
             super().__init__(module)

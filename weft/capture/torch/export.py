@@ -10,6 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from weft.capture.torch.aten import LOWERINGS
+from weft.capture.torch.attention import (
+    drops_out,
+    plain_attention,
+    scaled_dot_product,
+    whole_attention,
+)
+from weft.capture.torch.flex import drop_block_tables, flex_attention, flex_meaning
 from weft.errors import Unsupported
 from weft.ir.location import UNKNOWN, Location, escape
 from weft.records import dataclass
@@ -91,16 +98,36 @@ def replay() -> Any:
     """The class that replays a graph with attention as one op, and regions in their contexts."""
     import torch
 
-    whole = torch.ops.aten.scaled_dot_product_attention.default
+    scaled = torch.ops.aten.scaled_dot_product_attention.default
 
     class Replay(torch.fx.Interpreter):  # type: ignore[misc]
         """An interpreter that keeps each node's module path and line."""
 
-        whole_attention = True  # as one op, which has no gradient
+        is_whole = True  # attention as one op, which has no gradient
+
+        def __init__(self, module: Any) -> None:
+            drop_block_tables(module)
+            super().__init__(module)
+            self.current: Any = None
+            self.flex = {
+                node: flex_meaning(node, module)
+                for node in module.graph.nodes
+                if node.target is torch.ops.higher_order.flex_attention
+            }
+
+        def run_node(self, node: Any) -> Any:
+            self.current = node
+            return super().run_node(node)
 
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-            if target is whole and self.whole_attention:
-                return _attention()(*args, **kwargs)
+            if target is scaled and not drops_out(args, kwargs):
+                attend = whole_attention() if self.is_whole else plain_attention
+                return scaled_dot_product(attend, *args, **kwargs)
+            if target is torch.ops.higher_order.flex_attention:
+                attend = whole_attention() if self.is_whole else plain_attention
+                return flex_attention(attend, self.flex[self.current], *args, **kwargs)
+            if str(target) == "weft.attention.default" and not self.is_whole:
+                return plain_attention(*args, **kwargs)
             if target is torch.ops.higher_order.wrap_with_set_grad_enabled:
                 return args[1](*args[2:])
             if str(target).startswith("profiler."):
@@ -116,37 +143,6 @@ def replay() -> Any:
             return super().call_function(target, args, kwargs)
 
     return Replay
-
-
-@cache
-def _attention() -> Any:
-    """Attention as an opaque op that PyTorch does not decompose."""
-    import torch
-    from torch.nn.functional import scaled_dot_product_attention as meaning
-
-    def attention(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
-        return meaning(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
-
-    schema = (
-        "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
-        "bool is_causal=False, float? scale=None, bool enable_gqa=False) -> Tensor"
-    )
-    op = torch.library.custom_op(
-        "weft::scaled_dot_product_attention", attention, mutates_args=(), schema=schema
-    )
-    op.register_fake(attention)
-    return op
 
 
 @cache

@@ -72,6 +72,7 @@ class _Named:
             column=_sure(column),
             nodes=tuple(reader.seen) if self.node in reader.seen else (*reader.seen, self.node),
             lse=self._place_of_lse(at) if op.logsumexp else None,
+            softcap=op.softcap,
         )
 
     def _made(self, out: Place, shared: int) -> At | None:

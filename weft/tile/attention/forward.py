@@ -48,6 +48,7 @@ class Forward:
     column: int
     nodes: tuple[Node, ...]  # from the contraction of queries and keys to the last one
     lse: Place | None = None  # the logsumexp, if the program uses it
+    softcap: float = 0.0  # 0: none
 
     @property
     def bias(self) -> Place | None:

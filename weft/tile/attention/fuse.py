@@ -294,6 +294,7 @@ def _plain(drawn: _Drawing) -> Attention | None:
         bias=bias,
         empty=f.empty,
         bias_scale=f.scores.bias_scale,
+        softcap=f.softcap,
     )
 
 

@@ -1,6 +1,6 @@
 """The lowerings of ATen's ops, by name of the overload: one file for each family."""
 
-from weft.capture.torch import constrain
+from weft.capture.torch import attention, constrain
 from weft.capture.torch.aten import (
     contract,
     convert,
@@ -31,6 +31,7 @@ FAMILIES = (
     pooling,
     random,
     constrain,
+    attention,
 )
 LOWERINGS: dict[str, AtenLowering] = {
     name: lowering for family in FAMILIES for name, lowering in family.LOWERINGS.items()

@@ -1,14 +1,10 @@
-"""Products of matrices, and attention."""
+"""Products of matrices."""
 
 from __future__ import annotations
 
-import math
-
-from weft.capture.torch.build import AtenLowering, Build, dtype_of, shape_of
+from weft.capture.torch.build import AtenLowering, Build
 from weft.capture.torch.dtypes import computed_in
 from weft.ir.module import Value
-from weft.ir.types import BOOL
-from weft.ops.attention import Attention
 from weft.ops.contract import DotDims
 from weft.ops.elementwise.pointwise import Add, Multiply
 
@@ -46,57 +42,10 @@ def _added(b: Build, bias: Value, made: Value, beta: float, alpha: float) -> Val
     return b.convert(made, dtype)
 
 
-def attention(
-    b: Build,
-    query: Value,
-    key: Value,
-    value: Value,
-    attn_mask: Value | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Value:
-    """Attention as one op, with any number of batch dims, and grouped-query heads."""
-    if dropout_p:
-        raise b.refuse("dropout_p is not 0", "call model.eval(), or build it without dropout")
-    scale = 1 / math.sqrt(max(1, shape_of(query)[-1])) if scale is None else scale
-    dtype = b.out.dtype
-    shape = shape_of(query)
-    rank = max(4, len(shape))
-    q, k, v = (_with_rank(b, b.convert(x, dtype), rank) for x in (query, key, value))
-    batch = tuple(
-        max(sizes, key=lambda s: (s != 1, s)) for sizes in zip(
-            *(shape_of(x)[:-3] for x in (q, k, v)), strict=True
-        )
-    )  # fmt: skip
-    heads = shape_of(q)[-3]
-    shared = shape_of(k)[-3] if enable_gqa else max(shape_of(k)[-3], shape_of(v)[-3], heads)
-    q = b.broadcast(q, (*batch, max(heads, shared), *shape_of(q)[-2:]))
-    k, v = (b.broadcast(x, (*batch, shared, *shape_of(x)[-2:])) for x in (k, v))
-    operands = [q, k, v]
-    masked = attn_mask is not None and dtype_of(attn_mask) is BOOL
-    if attn_mask is not None:
-        operands.append(_with_rank(b, attn_mask, rank))
-    op = Attention(
-        float(scale),
-        right=0 if is_causal else -1,
-        masked=masked,
-        biased=attn_mask is not None and not masked,
-    )
-    return b.reshape(b.op(op, *operands), b.out.sizes)
-
-
-def _with_rank(b: Build, x: Value, rank: int) -> Value:
-    """The value with leading dims of size 1."""
-    return b.reshape(x, (1,) * (rank - len(shape_of(x))) + shape_of(x))
-
-
 LOWERINGS: dict[str, AtenLowering] = {
     "aten.addbmm.default": add_products,
     "aten.addmm.default": add_product,
     "aten.baddbmm.default": add_product,
     "aten.bmm.default": matmul,
     "aten.mm.default": matmul,
-    "weft.scaled_dot_product_attention.default": attention,
 }

@@ -21,7 +21,7 @@ from weft.emit.llvm.attention.product import (
     first_lanes,
     product,
 )
-from weft.emit.llvm.attention.scores import LOG2_E, finite_fill
+from weft.emit.llvm.attention.scores import LOG2_E, capped, finite_fill
 from weft.emit.llvm.attention.tiling import Tiling
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.math.logarithm import log
@@ -166,8 +166,9 @@ class Few(Main):
         return sums[0]
 
     def _seen(self, part: Routine, i: int, x: Vector, index: str) -> Vector:
-        """Scores with bias and mask; -inf past the last key and outside of the window."""
+        """Scores with softcap, bias and mask; -inf past the last key and outside of the window."""
         k, v, code = self.kernel, part.v, part.code
+        x = capped(part, k.softcap, x)
         inside = v.first(code.let(f"sub i64 %count, {index}"))
         for label, access in k.pairs.items():
             rows = self.rows(access)

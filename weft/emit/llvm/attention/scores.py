@@ -27,6 +27,22 @@ def finite_fill(kernel: Attention) -> float:
     return fill if math.isinf(fill) else max(-largest, min(largest, fill * LOG2_E))
 
 
+def capped(part: Routine, softcap: float, x: Vector) -> Vector:
+    """softcap * tanh(x / softcap) of scores in units of log(2); x itself without a softcap.
+
+    tanh by 2^y for y <= 0, within some ulps of the softcap.
+    """
+    if not softcap:
+        return x
+    v, one = part.v, part.constant(1.0)
+    is_negative = v.compare("olt", x, part.constant(0.0))
+    below = v.select(is_negative, x, v.neg(x))
+    power = part.exp2(v.mul(below, part.constant(2 / softcap)))
+    curve = v.div(v.sub(one, power), v.add(one, power))
+    made = v.mul(curve, part.constant(softcap * LOG2_E))
+    return v.select(is_negative, v.neg(made), made)
+
+
 class ScoreBlocks:
     """Emits blocks of scores in a function with %first: the position of query 0 among the keys."""
 
@@ -43,7 +59,8 @@ class ScoreBlocks:
         return self.shown(block, index)
 
     def shown(self, block: VectorBlock, index: str) -> VectorBlock:
-        """Scores with bias and masking applied."""
+        """Scores with softcap, bias and masking applied."""
+        block = [[capped(self.part, self.kernel.softcap, x) for x in row] for row in block]
         return self._windowed(self._masked(self._biased(block, index), index), index)
 
     def tile_row(self, name: str, index: str, i: int) -> list[Vector]:
