@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +14,10 @@ from weft.capture import source_of
 from weft.capture.jax.inline import function_of, is_traced
 from weft.capture.options import CallOptions
 from weft.compiled import Compiled, CompileOptions
+from weft.compiled import compile as weft_compile
 from weft.errors import WeftError
+from weft.ir.types import DType, TensorType
+from weft.mesh import Mesh, P, Sharding, as_sharding
 
 _MOST = 1 << 12
 _ARRAYS = (Array, np.ndarray)
@@ -25,6 +29,8 @@ def compute(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any
     All other arguments are static, such as the axes of a sum, and the exponent of a power, which
     JAX expands into products if it is static.
     """
+    if name == "reshard":
+        return reshard(*args)
     fixed = {n: _hashable(v) for n, v in enumerate(args) if _is_fixed(name, n, v, args)}
     named = {key: _hashable(v) for key, v in sorted(options.items()) if not _is_array(v)}
     given = [v for n, v in enumerate(args) if n not in fixed]
@@ -38,6 +44,35 @@ def compute(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any
             help="pass axes and shapes as numbers and tuples",
         ) from None
     return program(*given, **arrays)
+
+
+def reshard(array: Array, sharding: Any, mesh: Mesh) -> Array:
+    """The same value with another sharding, sent between the processes that hold its shards."""
+    if mesh != array.mesh:
+        raise WeftError(
+            f"an array on several processes cannot move from the mesh {array.mesh} to {mesh}",
+            help="give a sharding on the mesh of the array, or have the program replicate it",
+        )
+    wanted = as_sharding(P() if sharding is None else sharding, array.ndim, mesh)
+    (made,) = _resharding(array.shape, array.element_type, array.sharding, wanted, mesh)(array)
+    assert type(made) is Array
+    return made
+
+
+@lru_cache(maxsize=_MOST)
+def _resharding(
+    shape: tuple[int, ...], dtype: DType, given: Sharding, wanted: Sharding, mesh: Mesh
+) -> Compiled:
+    """The program that returns its argument with another sharding."""
+    type_ = str(TensorType(shape, dtype))
+    taken, made = (f"sdy.sharding = {replace(s, mesh='mesh')}" for s in (given, wanted))
+    text = f"""module @reshard {{
+  sdy.mesh @mesh = {mesh}
+  func.func @main(%a: {type_} {{{taken}}}) -> ({type_} {{{made}}}) {{
+    return %a : {type_}
+  }}
+}}"""
+    return weft_compile(text)
 
 
 @lru_cache(maxsize=_MOST)

@@ -37,6 +37,11 @@ def main(fault: str) -> None:
     rows = 8 // workers
     given = weft.put_local(a[rank * rows : (rank + 1) * rows], P("x"), mesh)
     assert given.shape == (8, 16) and len(given.addressable_shards) == 4 // workers
+    whole = weft.put(given, P(), mesh)
+    np.testing.assert_array_equal(whole, a)
+    columns = weft.put(given, P(None, "x"))
+    for shard in columns.addressable_shards:
+        np.testing.assert_array_equal(shard.data, a[shard.index])
     for step in range(3):
         if step == 1 and rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
             if fault == "killed":

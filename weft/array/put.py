@@ -47,7 +47,11 @@ def put(
         if sharding is None and mesh is None and stacked is None:
             return array
         own = held_mesh(sharding)  # a sharding with its own mesh moves the array there
-        array, mesh = array.numpy(), mesh or own or array.mesh
+        mesh = mesh or own or array.mesh
+        if not array.is_fully_addressable:
+            resharded: Array = array.compute("reshard", (array, sharding, as_mesh(mesh)), {})
+            return resharded
+        array = array.numpy()
     make_known_to_jax()
     held = to_numpy(array)
     ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
