@@ -43,6 +43,28 @@ def test_a_job_that_starts_again():
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_module_is_trained_on_workers(workers: int):
+    ran = weft_launch("--workers", str(workers), str(SCRIPT.parent / "launched_training.py"))
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("trained") == workers
+
+
+@pytest.mark.long
+def test_torchrun():
+    ran = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", SCRIPT, "nothing"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("devices 2 sum 72188.0") == 2
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "status", "said", "other"),
     [

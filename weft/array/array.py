@@ -194,6 +194,16 @@ class Array(Operators, Awaited):
         whole = all(n == 1 for n in counts(self.sharding, self.mesh))
         return whole and not self.sharding.unreduced
 
+    def gathered(self) -> Array:
+        """The array itself if this process can read all of it, else a replicated one.
+
+        What several processes hold is sent between them: all of them must call this.
+        """
+        if self.is_fully_addressable or self.is_fully_replicated:
+            return self
+        made: Array = self.compute("reshard", (self, None, self.mesh), {})
+        return made
+
     def numpy(self) -> Numpy:
         """The global value, read-only; a view where the pieces are contiguous.
 
@@ -216,7 +226,8 @@ class Array(Operators, Awaited):
             f"this array is not fully addressable: process {here.index} has "
             f"{len(here.places)} of {here.count} devices, and the array is split over all as "
             f"{self.sharding.body()}",
-            help="read addressable_shards, or have the program replicate it: out_shardings=P()",
+            help="read addressable_shards, call gathered() on all workers, or have the program "
+            "replicate it: out_shardings=P()",
         )
 
     def _shared(self) -> Numpy:

@@ -26,6 +26,7 @@ def update(targets: Sequence[Numpy], results: Sequence[Array]) -> None:
 
 def _pieces(target: Numpy, made: Array) -> tuple[Numpy, Stacked]:
     """The target as a stack of pieces, a view, and the pieces to be written."""
+    made = made.gathered()  # a tensor has the whole value, on every worker
     held = made.stacked
     way = way_to_split(made.shape, made.sharding, made.mesh, held.atoms)
     uneven = way is None or way.room != made.shape or bool(made.sharding.unreduced)

@@ -246,7 +246,8 @@ class TorchProgram:
 
     def to_user(self, array: Any, leaf: Leaf) -> Any:
         """A tensor in memory of its own: no argument's, nor another result's."""
-        return array.to_torch() if array.stacked.owned else to_torch(array.numpy().copy())
+        whole = array.gathered()  # on workers, too
+        return whole.to_torch() if whole.stacked.owned else to_torch(whole.numpy().copy())
 
     def is_converted(self, leaf: Leaf) -> bool:
         return True
