@@ -101,7 +101,8 @@ def test_the_whole_of_an_array_is_had_where_it_is():
         assert str(refused.value) == (
             "error: this array is not fully addressable: process 3 has 2 of 8 devices, and the "
             'array is split over all as <mesh<["data"=2, "model"=4]>, [{"model"}, {}]>\n'
-            "help: read addressable_shards, or have the program replicate it: out_shardings=P()"
+            "help: read addressable_shards, call gathered() on all workers, or have the program "
+            "replicate it: out_shardings=P()"
         )
     copy = split.copy()
     assert not np.shares_memory(copy.addressable_shards[0].data, X)
