@@ -23,6 +23,7 @@ from weft.ir.types import DType, dtype_of
 from weft.mesh import Mesh, Sharding
 from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
 from weft.mesh.pieces import counts, local_shape, piece_at
+from weft.workers import workers_of
 from weft.records import dataclass
 
 Index = tuple[slice, ...]
@@ -197,9 +198,9 @@ class Array(Operators, Awaited):
     def gathered(self) -> Array:
         """The array itself if this process can read all of it, else a replicated one.
 
-        What several processes hold is sent between them: all of them must call this.
+        What several workers hold is sent between them: all of them must call this.
         """
-        if self.is_fully_addressable or self.is_fully_replicated:
+        if self.is_fully_addressable or self.is_fully_replicated or workers_of(self.mesh) is None:
             return self
         made: Array = self.compute("reshard", (self, None, self.mesh), {})
         return made

@@ -48,7 +48,7 @@ def put(
             return array
         own = held_mesh(sharding)  # a sharding with its own mesh moves the array there
         mesh = mesh or own or array.mesh
-        if not array.is_fully_addressable:
+        if not array.is_fully_addressable and cluster_holding(array.mesh) is not None:
             resharded: Array = array.compute("reshard", (array, sharding, as_mesh(mesh)), {})
             return resharded
         array = array.numpy()
