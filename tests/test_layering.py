@@ -19,7 +19,7 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
 # What may know two verbs: the pipeline and the doors that call it.
 DOORS = {
     *"pipeline targets traced loaded compiled training dynamo eager compare describe cli".split()
-} | {*"__init__ __main__ conformance jax predict".split()}
+} | {*"__init__ __main__ conformance jax predict state".split()}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard"}}
 CORE = {"numpy", "ml_dtypes"}
@@ -85,6 +85,7 @@ OPTIONAL = {
         "capture/torch/optimizers.py",
         "capture/torch/plan.py",
         "capture/torch/source.py",
+        "capture/torch/state.py",
         "capture/torch/training.py",
         "dynamo.py",
         "training.py",

@@ -23,9 +23,11 @@ def test_the_names_are_these_and_no_others():
         "devices",
         "evaluate",
         "load",
+        "load_state",
         "parse",
         "put",
         "put_local",
+        "save_state",
         "train_step",
     ]
     assert sorted(weft.__all__) == names

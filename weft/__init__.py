@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weft.ir.module import Module
     from weft.loaded import load
     from weft.mesh import Mesh, P
+    from weft.state import load_state, save_state
     from weft.training import train_step
 
 __version__ = "0.2.0"
@@ -43,9 +44,11 @@ __all__ = [
     "devices",
     "evaluate",
     "load",
+    "load_state",
     "parse",
     "put",
     "put_local",
+    "save_state",
     "train_step",
 ]
 
@@ -63,9 +66,11 @@ _HOMES = {
     "constrain": "weft.capture",
     "devices": "weft.array",
     "load": "weft.loaded",
+    "load_state": "weft.state",
     "parse": "weft.capture",
     "put": "weft.array",
     "put_local": "weft.array",
+    "save_state": "weft.state",
     "train_step": "weft.training",
 }
 
