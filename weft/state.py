@@ -33,7 +33,6 @@ from weft.capture.torch.state import (
     state_tensors_by_name,
 )
 from weft.capture.torch.training import TrainingStep
-from weft.compiled import Compiled
 from weft.errors import WeftError
 from weft.ir.types import dtype_of
 from weft.mesh import P
@@ -129,7 +128,7 @@ def _put(name: str, array: np.ndarray[Any, Any], mesh: Any, plan: Any) -> Array:
 
 
 def _step_of(state: Any) -> TrainingStep | None:
-    source = state._source if isinstance(state, Compiled) else None
+    source = getattr(state, "_source", None)  # of a compiled program
     return source if isinstance(source, TrainingStep) else None
 
 
@@ -144,7 +143,7 @@ def _named(state: Any) -> dict[str, Any]:
         return state_tensors_by_name(step.module, step.optimizer)
     if _is_module(state):
         return state_tensors_by_name(state)
-    if isinstance(state, Compiled):
+    if hasattr(state, "_source"):
         raise WeftError(
             "a compiled program has no state of its own",
             help="save the module, the training step, or the arrays that it is called with",
