@@ -23,8 +23,8 @@ from weft.ir.types import DType, dtype_of
 from weft.mesh import Mesh, Sharding
 from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
 from weft.mesh.pieces import counts, local_shape, piece_at
-from weft.workers import workers_of
 from weft.records import dataclass
+from weft.workers import workers_of
 
 Index = tuple[slice, ...]
 CPU = HOST_MEMORY.dlpack_device
