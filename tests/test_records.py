@@ -88,6 +88,29 @@ def test_only_frozen_instances_refuse_assignments(options):
         assert made.name == "a"
 
 
+@pytest.mark.parametrize("options", [o for o in OPTIONS if o.get("frozen")], ids=str)
+def test_what_is_no_field_is_a_matter_of_the_class(options):
+    cls, _ = both(options)  # the standard library's fails where it has slots
+    made = cls("a")
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'other'"):
+        made.other = 1
+    with pytest.raises(FrozenInstanceError, match="cannot delete field 'other'"):
+        del made.other
+
+    class Plain(cls):
+        """No dataclass: it has attributes of its own."""
+
+    plain = Plain("a")
+    plain.other = 1
+    assert plain.other == 1
+    del plain.other
+    assert not hasattr(plain, "other")
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'name'"):
+        plain.name = "b"
+    with pytest.raises(FrozenInstanceError, match="cannot delete field 'name'"):
+        del plain.name
+
+
 def test_equal_instances_have_equal_hashes():
     @dataclass(frozen=True, slots=True)
     class Point:
