@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from weft.capture.torch.attention import plain_attention
+from weft.records import dataclass
 
 _PROBES = (-6.0, -0.75, 0.5, 8.0)
 

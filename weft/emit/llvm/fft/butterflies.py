@@ -5,9 +5,9 @@ from __future__ import annotations
 import cmath
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.emit.llvm.writer.nest import Along, merged
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.linalg import Fft
+from weft.records import dataclass
 
 RADICES = (8, 4, 2, 3, 5, 7, 11, 13)
 MOST = 1 << 15  # longest last dim: its tables are part of the kernel
