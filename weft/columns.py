@@ -90,7 +90,7 @@ def _fitted(cell: str, column: Column, width: int) -> list[str]:
         for line in cell.split("\n")
         for part in textwrap.wrap(
             line,
-            width,
+            max(width, 1),  # of a column without any text
             subsequent_indent=" " * (len(line) - len(line.lstrip())),
             break_on_hyphens=False,
         )

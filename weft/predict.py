@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from weft.capture import normalize
 from weft.columns import Column, table_text
+from weft.cost.repeated import repeated
 from weft.executable.executable import Executable
 from weft.executable.memory import HeldBuffer
 from weft.ir.module import Module
+from weft.ir.on_mesh import with_mesh
 from weft.ir.types import TensorType
 from weft.machine import Machine, bytes_text, seconds_text
-from weft.mesh import Mesh
+from weft.mesh import Mesh, as_mesh
 from weft.optimize import Level
 from weft.pipeline import Program, compile_module
 from weft.records import dataclass
-from weft.shard import Pads, Rules
+from weft.shard import Pads, Rules, shard
 from weft.simulate import QUIET, Noise, simulate
 from weft.timeline import Timeline
 
@@ -49,7 +53,8 @@ class Prediction:
     best: float  # seconds of these flops at the full rate of their element type
     memory: PredictedMemory
     tokens: int | None  # of all devices together; None where no argument has any
-    timeline: Timeline  # of the program as simulated
+    timeline: Timeline
+    drawn: tuple[int, int] | None = None  # the layers in the timeline, of how many; None for all
 
     @property
     def devices(self) -> int:
@@ -161,18 +166,52 @@ def predict(
     pads: Pads = "named",
     rules: Rules | None = None,
     numbers: Mapping[str, int] = {},
+    whole: bool = False,
 ) -> Prediction:
-    """Predict one step of a captured program, optimized for a machine; no kernels are made."""
-    program = program_for(
-        module, machine, mesh, level=level, pads=pads, rules=rules, numbers=numbers
+    """Predict one step of a captured program, optimized for a machine; no kernels are made.
+
+    Of a program with many equal layers one and two of them are compiled, and the others are
+    extrapolated; with `whole` all are compiled.
+    """
+    options: dict[str, Any] = {"level": level, "pads": pads, "rules": rules, "numbers": numbers}
+    module = normalize(module if mesh is None else with_mesh(module, as_mesh(mesh)), shard)
+    name, tokens = name or module.name or "main", tokens_of(module.function("main").arg_types)
+    found = None if whole else repeated(module)
+    if found is None:
+        program = program_for(module, machine, **options)
+        return predicted(program, machine, noise=noise, name=name)
+    one, two = (
+        predicted(program_for(found.with_layers(n), machine, **options), machine, noise=noise)
+        for n in (1, 2)
     )
-    return predicted(program, machine, noise=noise, name=name)
+    return replace(extrapolated(one, two, found.count - 2), name=name, tokens=tokens)
+
+
+def extrapolated(one: Prediction, two: Prediction, more: int) -> Prediction:
+    """The prediction of a program with so many layers more than another, which has one more."""
+
+    def grown(a: float, b: float) -> float:
+        return b + more * (b - a)
+
+    a, b = one.memory, two.memory
+    held = ("peak", "arguments", "results", "constants", "temporaries", "aliased")
+    sizes = {part: round(grown(getattr(a, part), getattr(b, part))) for part in held}
+    parts = {part: grown(one.parts[part], two.parts[part]) for part in two.parts}
+    return replace(
+        two,
+        seconds=grown(one.seconds, two.seconds),
+        parts=parts,
+        hidden=max(0.0, grown(one.hidden, two.hidden)),
+        flops=grown(one.flops, two.flops),
+        best=grown(one.best, two.best),
+        memory=replace(b, **sizes),
+        drawn=(2, 2 + more),
+    )
 
 
 def program_for(
     module: Module,
     machine: Machine,
-    mesh: object = None,
     *,
     level: Level = 2,
     pads: Pads = "named",
@@ -185,7 +224,7 @@ def program_for(
     """
     streams = dict(zip(("compute_streams", "communication_streams"), machine.streams, strict=True))
     return compile_module(
-        module, mesh, level=level, machine=machine, target="llvm", tune="off", pads=pads,
+        module, level=level, machine=machine, target="llvm", tune="off", pads=pads,
         rules=rules, numbers=streams | dict(numbers), fits=False, to="tiled",
         stacked=None if machine.kind == "cpu" else (),
     )  # fmt: skip

@@ -123,8 +123,9 @@ class Script:
 
     def _capture(self, inputs: tuple[Any, ...], mesh: Mesh | None) -> Captured:
         function, shardings = self.function, self.shardings(mesh)
+        plan = None if mesh is None else self.beside("plan")
         with users_code(f"{self.name} was traced"):
-            return capture(function, inputs, mesh=mesh, in_shardings=shardings)
+            return capture(function, inputs, mesh=mesh, in_shardings=shardings, plan=plan)
 
 
 def is_script(text: str) -> bool:
