@@ -41,3 +41,9 @@ show weft ops dot_general
 
 say "All the ops, by family."
 show weft ops --summary
+
+say "Every collective on 8 H100s: what it costs, why it is there, and which annotation would spare it."
+show weft explain examples/llama.py:loss --mesh data=2,model=4 --machine 8xh100 --tries 16
+
+say "A training step on 8 H100s, predicted: nothing runs."
+show weft predict examples/llama.py:train_step --mesh data=2,model=4 --machine 8xh100

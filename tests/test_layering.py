@@ -19,9 +19,9 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
 # What may know two verbs: the pipeline and the doors that call it.
 DOORS = {
     *"pipeline targets traced loaded compiled training dynamo eager compare describe cli".split()
-} | {*"__init__ __main__ conformance jax predict state".split()}
+} | {*"__init__ __main__ conformance jax predict advise state".split()}
 # What looks on from the side, and at whom.
-LOOKS_AT = {"explain": {"shard"}}
+LOOKS_AT = {"explain": {"shard", "partition"}}
 CORE = {"numpy", "ml_dtypes"}
 # The files that may import an optional package, inside a function.
 OPTIONAL = {

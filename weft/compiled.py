@@ -11,6 +11,7 @@ from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any
 
 from weft import __version__
+from weft.advise import TRIES, Explained, explain
 from weft.array import Array
 from weft.capture import Captured, Leaf, Source, source_for, source_of
 from weft.capture.options import CallOptions, Positions, as_positions, check_keywords
@@ -256,11 +257,9 @@ class Compiled:
         The default is the machine that it was compiled for, or else this computer.
         """
         ready, chosen = self._latest, self._options
-        if machine is None:
-            machine = chosen.machine or HOST.name
         return predict(
             ready.program.stages[STAGES[0]],
-            machine_named(machine) if isinstance(machine, str) else machine,
+            self._machine(machine),
             level=level,
             noise=noise,
             name=self._source.name,
@@ -268,6 +267,27 @@ class Compiled:
             rules=chosen.rules,
             numbers=chosen.numbers,
         )
+
+    def explain(self, machine: Machine | str | None = None, *, tries: int = TRIES) -> Explained:
+        """Every collective of the latest program: its cost, its cause, and what would remove it.
+
+        The advice was tried: at most `tries` changes of the annotations are predicted. The machine
+        is the one of `predict`.
+        """
+        ready, chosen = self._latest, self._options
+        return explain(
+            ready.program.stages[STAGES[0]],
+            self._machine(machine),
+            tries=tries,
+            name=self._source.name,
+            pads=chosen.pads,
+            rules=chosen.rules,
+            numbers=chosen.numbers,
+        )
+
+    def _machine(self, given: Machine | str | None) -> Machine:
+        found = given or self._options.machine or HOST.name
+        return machine_named(found) if isinstance(found, str) else found
 
     @property
     def _latest(self) -> Ready:

@@ -85,7 +85,7 @@ DEVICES = Knob(
 
 EXPLAIN = Knob(
     "WEFT_EXPLAIN",
-    "1 to print what devices send each other, line by line, of each program that JAX has compiled",
+    "1 to print what devices send each other, why, and what would spare it, of each program of JAX",
     _truth,
     False,
 )

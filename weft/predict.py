@@ -167,13 +167,15 @@ def predict(
     rules: Rules | None = None,
     numbers: Mapping[str, int] = {},
     whole: bool = False,
+    apart: bool = False,
 ) -> Prediction:
     """Predict one step of a captured program, optimized for a machine; no kernels are made.
 
     Of a program with many equal layers one and two of them are compiled, and the others are
-    extrapolated; with `whole` all are compiled.
+    extrapolated; with `whole` all are compiled. `apart` is that of `program_for`.
     """
     options: dict[str, Any] = {"level": level, "pads": pads, "rules": rules, "numbers": numbers}
+    options["apart"] = apart
     module = normalize(module if mesh is None else with_mesh(module, as_mesh(mesh)), shard)
     name, tokens = name or module.name or "main", tokens_of(module.function("main").arg_types)
     found = None if whole else repeated(module)
@@ -194,8 +196,15 @@ def extrapolated(one: Prediction, two: Prediction, more: int) -> Prediction:
         return b + more * (b - a)
 
     a, b = one.memory, two.memory
-    held = ("peak", "arguments", "results", "constants", "temporaries", "aliased")
-    sizes = {part: round(grown(getattr(a, part), getattr(b, part))) for part in held}
+    memory = PredictedMemory(
+        round(grown(a.peak, b.peak)),
+        round(grown(a.arguments, b.arguments)),
+        round(grown(a.results, b.results)),
+        round(grown(a.constants, b.constants)),
+        round(grown(a.temporaries, b.temporaries)),
+        round(grown(a.aliased, b.aliased)),
+        b.largest,
+    )
     parts = {part: grown(one.parts[part], two.parts[part]) for part in two.parts}
     return replace(
         two,
@@ -204,7 +213,7 @@ def extrapolated(one: Prediction, two: Prediction, more: int) -> Prediction:
         hidden=max(0.0, grown(one.hidden, two.hidden)),
         flops=grown(one.flops, two.flops),
         best=grown(one.best, two.best),
-        memory=replace(b, **sizes),
+        memory=memory,
         drawn=(2, 2 + more),
     )
 
@@ -217,16 +226,17 @@ def program_for(
     pads: Pads = "named",
     rules: Rules | None = None,
     numbers: Mapping[str, int] = {},
+    apart: bool = False,
 ) -> Program:
     """A program compiled for one device each of a machine, up to its launches.
 
-    The devices of a machine that shares one memory run in lockstep, as here.
+    Virtual devices of a processor share one memory and run in lockstep, unless they are `apart`.
     """
     streams = dict(zip(("compute_streams", "communication_streams"), machine.streams, strict=True))
     return compile_module(
         module, level=level, machine=machine, target="llvm", tune="off", pads=pads,
         rules=rules, numbers=streams | dict(numbers), fits=False, to="tiled",
-        stacked=None if machine.kind == "cpu" else (),
+        stacked=None if machine.kind == "cpu" and not apart else (),
     )  # fmt: skip
 
 

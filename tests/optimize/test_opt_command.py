@@ -67,3 +67,13 @@ def test_wrong_lines(line: list[str], message: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         main(["opt", *line])
     assert message in capsys.readouterr().err
+
+
+def test_passes_say_what_they_did(tmp_path, capsys):
+    line = ["opt", "examples/sharded_mlp.mlir", "--mesh", "data=2,model=4", "-O2", "--explain"]
+    assert main([*line, "--machine", "8xh100", "-o", str(tmp_path / "out.mlir")]) == 0
+    shown = capsys.readouterr().out
+    first, *rows = [row for row in shown.splitlines() if row and not row.startswith(" ")]
+    assert first.startswith("pass") and "collectives' time" in first
+    assert rows[0].startswith("as partitioned") and any(r.startswith("split_async") for r in rows)
+    assert "for 8xh100; nothing to do: " in shown and "hoist_gather" in shown

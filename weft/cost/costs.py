@@ -144,3 +144,15 @@ class Costs:
         if isinstance(op, _PRODUCTS) and isinstance(operands[0], TensorType):
             rate = self.machine.rate(operands[0].dtype, computed_as(op))
         return work_seconds(op.work(operands, results), rate, self.machine)
+
+
+def collective_seconds(module: Module, costs: Costs, func: str = "main") -> float:
+    """The seconds of a function's collectives one after another, loops by their rounds."""
+
+    def of_node(node: Node) -> float:
+        if type(node.op) in KINDS:
+            return costs.collective(node.op, node.operand_types, node.types).seconds
+        return sum([totals.region(region) for region in node.regions])
+
+    totals: Totals[float] = Totals(module, of_node, sum, operator.mul, float)
+    return totals.function(func)

@@ -11,14 +11,18 @@ from weft.cli.parser import Subparsers, command
 from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
 from weft.cli.program import add_program, read_program
 from weft.cli.rules import add_rules, read_rules
-from weft.cli.screen import print_json, print_labelled, print_table, working
+from weft.cli.screen import print_json, print_labelled, print_table, width, working
 from weft.cli.script import is_script
 from weft.columns import Column, table_text
+from weft.cost import Costs
+from weft.cost.costs import collective_seconds
+from weft.cost.sent import bytes_sent, total_sent
 from weft.emit.numpy import Numpy
 from weft.errors import WeftError
 from weft.executable.memory import MemoryUse
 from weft.ir.module import Module
-from weft.machine import HOST, Machine, bytes_text, machine
+from weft.machine import HOST, Machine, bytes_text, machine, seconds_text
+from weft.ops.control import AsyncStart
 from weft.optimize import (
     LEVELS,
     PASSES,
@@ -57,6 +61,12 @@ def add(commands: Subparsers) -> None:
         "--levels", action="store_true", help="show which level runs which pass, and stop"
     )
     parser.add_argument("--times", action="store_true", help="print the time of every pass")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="print what every pass did: nodes, collectives, bytes sent, and predicted seconds of "
+        "compute and of collectives one after another",
+    )
     add_out(parser)
 
 
@@ -83,6 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     out = sys.stderr if arguments.out is None else sys.stdout
     if arguments.times:
         print(times_text(ran), file=out)
+    if arguments.explain:
+        print(effects_text(module, ran, chosen), file=out)
     put_out(arguments, made.text(), summary(module, made, chosen))
     return 0
 
@@ -132,6 +144,45 @@ def times_text(ran: list[Ran]) -> str:
     ]
     total = sum(r.seconds + r.verifying for r in ran)
     return table_text(columns, [*rows, ("in all", f"{1e3 * total:.1f}", "", "")])
+
+
+def effects_text(module: Module, ran: list[Ran], chosen: Machine) -> str:
+    """A line for every pass that changed the program: what changed, and why it is faster."""
+    columns = [Column("pass"), Column("nodes", right=True), Column("collectives", right=True)]
+    columns += [Column(head, right=True) for head in ("sent", "compute", "collectives' time")]
+    before = _effects(module, chosen)
+    rows, idle = [("as partitioned", *before, "")], []
+    for done in ran:
+        after = _effects(done.module, chosen) if done.changed else before
+        if done.changed:
+            rows.append((done.name, *after, _sentence(_PASS_OF[done.name])))
+        else:
+            idle.append(done.name)
+        before = after
+    text = table_text([*columns, Column("what it does", fit="wrap", least=24)], rows, width())
+    names = ", ".join(dict.fromkeys(idle))
+    return f"{text}\nfor {chosen.name}; nothing to do: {names or 'none'}"
+
+
+_PASS_OF = {run.__name__: run for run in PASSES}
+
+
+def _effects(module: Module, chosen: Machine) -> tuple[str, ...]:
+    """Counts and predicted seconds of a program, as cells."""
+    costs, travel = Costs(module, chosen), 0.0
+    for name in called(module):
+        travel += collective_seconds(module, costs, name)
+    total = sum(costs.totals.function(name) for name in called(module))
+    rows = [row for name in called(module) for row in bytes_sent(module, name)]
+    # An asynchronous start counts as its issue; its transfer is counted with the collectives.
+    compute = total if any(isinstance(n.op, AsyncStart) for n in module.nodes()) else total - travel
+    return (
+        f"{sum(1 for _ in module.nodes()):,}",
+        f"{sum(row.count for row in rows):,}",
+        bytes_text(round(total_sent(rows))),
+        seconds_text(max(0.0, compute)),
+        seconds_text(travel),
+    )
 
 
 def called(module: Module) -> list[str]:

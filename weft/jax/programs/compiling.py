@@ -119,7 +119,8 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
     if INSPECT.encode() in code:
         tell_shardings(program)
     if how.explain:
-        explain(program, request.replicas * request.partitions, also_nothing=how.explain_nothing)
+        devices = request.replicas * request.partitions
+        explain(program, devices, how.machine, also_nothing=how.explain_nothing)
     # the source module is dropped
     last = Program({OPTIMIZED: program.module}, program.executable, program.local)
     made = PjrtExecutable(code, options, request, last, _fingerprint(code, options))

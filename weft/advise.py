@@ -1,0 +1,448 @@
+"""Explanations of what a program sends: every collective, its cause, and advice that was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.capture import normalize
+from weft.columns import Column, table_text
+from weft.cost.repeated import repeated
+from weft.errors import WeftError
+from weft.explain.causes import Causes
+from weft.explain.edits import AnnotationEdit, argument_groups, candidate_edits, mesh_in
+from weft.ir.location import Location
+from weft.ir.module import Module, Value
+from weft.machine import Machine, bytes_text, seconds_text
+from weft.mesh.algebra import total_size
+from weft.partition import Note, is_of_one, partition
+from weft.partition.piece import Piece
+from weft.predict import Prediction, predict
+from weft.shard import Pads, Rules, shard
+from weft.timeline import COMPUTING, Timeline, TimelineEvent
+
+TRIES = 48  # candidate annotations that are predicted
+_GAIN = 0.02  # the least share of a step that advice saves
+_LEAST = 1e-6  # and its seconds
+_ENOUGH = 0.5  # the share of the best gain from which a simpler change comes first
+_SHOWN = 4  # pieces of advice
+_LINES = 3  # lines whose values get constraints, of collectives and of products
+_TINY = 64 << 10  # bytes of a collective whose time is latency
+_MANY = 8  # tiny collectives worth a warning
+_LARGE = 0.05  # the share of a device's memory from which replication is worth a warning
+_KINDS = ("removal", "argument", "order", "constraint", "addition")  # simpler changes first
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedCollective:
+    """The collectives of one kind, axes, size and line: cost, cause, and the advice about them."""
+
+    name: str
+    over: str
+    bytes: float  # sent by a device, each time
+    times: int
+    seconds: float  # each time
+    exposed: float  # in all, where compute waits
+    loc: Location
+    reason: str
+    source: str  # of the seconds
+    advice: int | None = None  # the number of the advice that removes it, from 1
+
+    @property
+    def total(self) -> float:
+        """The seconds of all times."""
+        return self.seconds * self.times
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A change of annotations that was tried: what to write, and the step before and after."""
+
+    text: str
+    loc: Location
+    kind: str
+    before: float  # seconds of a step
+    after: float
+    memory_before: int
+    memory_after: int
+    module: Module  # the program with the change
+
+    @property
+    def gain(self) -> float:
+        """The seconds of a step that it saves."""
+        return self.before - self.after
+
+    def __str__(self) -> str:
+        saved = f"{seconds_text(self.before)} -> {seconds_text(self.after)} a step"
+        memory = ""
+        if abs(self.memory_after - self.memory_before) > 0.01 * self.memory_before:
+            sizes = (bytes_text(self.memory_before), bytes_text(self.memory_after))
+            memory = f", memory {sizes[0]} -> {sizes[1]}"
+        return f"{self.text}\n     {saved} ({self.gain / self.before:.0%} less){memory}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A warning: replication, padding, imbalance, tiny collectives or exposed latency."""
+
+    kind: str
+    text: str
+    loc: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What a program sends on a machine: collectives, advice and warnings."""
+
+    prediction: Prediction
+    collectives: tuple[ExplainedCollective, ...]
+    advice: tuple[Advice, ...]
+    findings: tuple[Finding, ...]
+    tried: int  # candidate annotations
+
+    def __str__(self) -> str:
+        return explained_text(self)
+
+    def as_json(self) -> dict[str, Any]:
+        """The explanation as data."""
+        return {
+            "prediction": self.prediction.as_json(),
+            "collectives": [_collective_json(row) for row in self.collectives],
+            "advice": [
+                {"text": a.text, "line": a.loc.line, "kind": a.kind, "before": a.before}
+                | {"after": a.after, "memory": [a.memory_before, a.memory_after]}
+                for a in self.advice
+            ],
+            "warnings": [
+                {"kind": f.kind, "text": f.text, "line": f.loc.line if f.loc else None}
+                for f in self.findings
+            ],
+            "tried": self.tried,
+        }
+
+
+def explain(
+    module: Module,
+    machine: Machine,
+    *,
+    tries: int = TRIES,
+    name: str = "",
+    pads: Pads = "named",
+    rules: Rules | None = None,
+    numbers: Mapping[str, int] = {},
+) -> Explained:
+    """Explain every collective of a captured program on a machine, and try what would remove it.
+
+    The program is optimized for the machine. At most `tries` changes of its annotations are
+    predicted; those that shorten the step become advice.
+    """
+    options: dict[str, Any] = {"pads": pads, "rules": rules, "numbers": numbers, "apart": True}
+    module = normalize(module, shard)
+    whole = predict(module, machine, name=name, **options)
+    causes = _causes(module, pads, rules)
+    rows = _rows(whole, causes)
+    trying = _Trying(module, machine, whole, options)
+    advice = trying.advice(rows, tries) if mesh_in(module) is not None else ()
+    rows = tuple(replace(row, advice=_removed_by(row, advice, trying)) for row in rows)
+    findings = tuple(_findings(module, whole, rows))
+    return Explained(whole, rows, tuple(advice), findings, trying.count)
+
+
+def _causes(module: Module, pads: Pads, rules: Rules | None) -> Causes:
+    notes: list[Note] = []
+    places: dict[Value, list[Piece]] = {}
+    if is_of_one(module):
+        return Causes(module, notes, places)
+    sharded = shard(module, pads=pads, rules=rules)
+    partition(sharded, rules, notes, places)
+    return Causes(sharded, notes, places)
+
+
+def _key(event: TimelineEvent) -> tuple[object, ...]:
+    return (event.name, event.over, round(event.bytes), event.loc.line or event.loc.text)
+
+
+def _rows(found: Prediction, causes: Causes) -> tuple[ExplainedCollective, ...]:
+    """A row for each kind, axes, size and line, the most exposed first."""
+    layers = _scale(found)
+    grouped: dict[tuple[object, ...], list[TimelineEvent]] = {}
+    for event in found.timeline.collectives():
+        grouped.setdefault(_key(event), []).append(event)
+    rows = []
+    for events in grouped.values():
+        first, times = events[0], sum(event.times for event in events)
+        seconds = sum(event.total for event in events) / times
+        exposed = sum(event.exposed * event.times for event in events)
+        reason = causes.reason(first.name, first.over, first.loc)
+        scale = layers(times)
+        row = ExplainedCollective(
+            first.name, first.over, first.bytes, round(times * scale), seconds, exposed * scale,
+            first.loc, reason, first.source,
+        )  # fmt: skip
+        rows.append(row)
+    return tuple(sorted(rows, key=lambda row: (-row.exposed, -row.total)))
+
+
+def _scale(found: Prediction) -> Any:
+    """How often an event of a timeline with two layers runs in all layers."""
+    drawn = found.drawn
+
+    def layers(times: int) -> float:
+        if drawn is None or times < drawn[0]:
+            return 1.0
+        return drawn[1] / drawn[0]
+
+    return layers
+
+
+class _Trying:
+    """Tries changes of annotations on a program with one of each equal layers."""
+
+    def __init__(
+        self, module: Module, machine: Machine, whole: Prediction, options: Mapping[str, Any]
+    ) -> None:
+        self.module, self.machine, self.whole, self.options = module, machine, whole, options
+        self.count = 0
+        self.timelines: list[Timeline] = []  # of the program with each piece of advice
+
+    def advice(self, rows: Sequence[ExplainedCollective], tries: int) -> tuple[Advice, ...]:
+        """Changes one after another: each the best on top of those before it."""
+        edits = _ranked(candidate_edits(self.module, self.lines(rows)), rows)[:tries]
+        self.count = len(edits)
+        module, before = self.module, self.whole
+        found: list[Advice] = []
+        while edits and len(found) < _SHOWN:
+            tried = self.gains(module, edits)
+            chosen = next(self.checked(module, before, tried), None)
+            if chosen is None:
+                break
+            edit, module, after = chosen
+            self.timelines.append(after.timeline)
+            made = Advice(
+                edit.text, edit.loc, edit.kind, before.seconds, after.seconds,
+                before.memory.peak, after.memory.peak, module,
+            )  # fmt: skip
+            found.append(made)
+            before = after
+            edits = [other for other, _ in tried if not _overlaps(other, edit)]
+        return tuple(found)
+
+    def lines(self, rows: Sequence[ExplainedCollective]) -> list[object]:
+        """The lines of the most exposed collectives, and of the longest products."""
+        products = [e for e in self.whole.timeline.events if e.kind in COMPUTING]
+        longest = sorted(products, key=lambda event: -event.total)
+        waits = [row.loc.line for row in rows if row.exposed]
+        found = [waits, [event.loc.line for event in longest]]
+        return [
+            line
+            for listed in found
+            for line in [*dict.fromkeys(line for line in listed if line is not None)][:_LINES]
+        ]
+
+    def gains(
+        self, module: Module, edits: Sequence[AnnotationEdit]
+    ) -> list[tuple[AnnotationEdit, float]]:
+        """The changes that shorten the step; the simplest with half of the best gain first."""
+        base = self.short(module)
+        found: list[tuple[AnnotationEdit, float]] = []
+        for edit in edits:
+            try:
+                made = self.short(edit.apply(module))
+            except WeftError:
+                continue  # the program cannot be split like this
+            small = made.memory.peak <= max(self.machine.memory, base.memory.peak)
+            if small and _is_gain(base.seconds, made.seconds):
+                found.append((edit, made.seconds))
+        least = min((seconds for _, seconds in found), default=0.0)
+        enough = base.seconds - _ENOUGH * (base.seconds - least)
+        return sorted(found, key=lambda f: (f[1] > enough, _KINDS.index(f[0].kind), f[1]))
+
+    def short(self, module: Module) -> Prediction:
+        """The prediction with one of each equal layers."""
+        layered = repeated(module)
+        small = module if layered is None else layered.with_layers(1)
+        return predict(small, self.machine, whole=True, **self.options)
+
+    def checked(
+        self, module: Module, before: Prediction, tried: Sequence[tuple[AnnotationEdit, float]]
+    ) -> Iterator[tuple[AnnotationEdit, Module, Prediction]]:
+        """The changes whose gain the prediction of all layers confirms."""
+        for edit, _ in tried:
+            changed = edit.apply(module)
+            after = predict(changed, self.machine, name=self.whole.name, **self.options)
+            fits = after.fits or after.memory.peak <= before.memory.peak
+            if fits and _is_gain(before.seconds, after.seconds):
+                yield edit, changed, after
+
+
+def _is_gain(before: float, after: float) -> bool:
+    return before - after > max(_LEAST, _GAIN * before)
+
+
+def _overlaps(one: AnnotationEdit, other: AnnotationEdit) -> bool:
+    """Whether two changes are of the same annotation."""
+    same = one.kind == other.kind and one.loc.text == other.loc.text
+    return same or {one.kind, other.kind} == {"order"}
+
+
+def _ranked(
+    edits: Iterator[AnnotationEdit], rows: Sequence[ExplainedCollective]
+) -> list[AnnotationEdit]:
+    """Changes near exposed collectives first, then those of most bytes."""
+    exposed: dict[object, float] = {}
+    for row in rows:
+        for file, line, _ in row.loc.frames[:1]:
+            exposed[file, line] = exposed.get((file, line), 0.0) + row.exposed
+    total = sum(exposed.values()) or 1.0
+
+    def rank(edit: AnnotationEdit) -> tuple[float, int]:
+        near = sum(exposed.get(line, 0.0) for line in edit.lines) / total
+        if edit.kind in ("removal", "order"):
+            near = max(near, 0.5)  # few, and cheap to try
+        return (-round(near, 2), -edit.size)
+
+    return sorted(edits, key=rank)
+
+
+def _removed_by(row: ExplainedCollective, advice: Sequence[Advice], trying: _Trying) -> int | None:
+    """The number of the advice with which a collective is gone or much cheaper."""
+    for number in range(len(advice)):
+        after = dict[tuple[object, ...], float]()
+        for event in trying.timelines[number].collectives():
+            place = (event.name, event.over, event.loc.line or event.loc.text)
+            after[place] = after.get(place, 0.0) + event.total
+        before = row.total
+        left = after.get((row.name, row.over, row.loc.line or row.loc.text), 0.0)
+        if left < 0.5 * before:
+            return number + 1
+    return None
+
+
+def _findings(
+    module: Module, found: Prediction, rows: Sequence[ExplainedCollective]
+) -> Iterator[Finding]:
+    """Warnings about what costs memory or time without a collective to blame."""
+    yield from _replicated(module, found)
+    yield from _padded(module)
+    tiny = [row for row in rows if row.bytes < _TINY]
+    count = sum(row.times for row in tiny)
+    exposed = sum(row.exposed for row in tiny)
+    if count >= _MANY and exposed > _GAIN * found.seconds:
+        yield Finding(
+            "tiny collectives",
+            f"{count:,} collectives send less than {bytes_text(_TINY)} each: their "
+            f"{seconds_text(exposed)} are latency; use larger batches or fewer devices",
+        )
+    share = found.parts["collectives exposed"] / found.seconds if found.seconds else 0.0
+    if share > 0.3:
+        yield Finding(
+            "exposed latency",
+            f"compute waits for collectives in {share:.0%} of the step",
+            rows[0].loc if rows else None,
+        )
+
+
+def _replicated(module: Module, found: Prediction) -> Iterator[Finding]:
+    named = mesh_in(module)
+    if named is None:
+        return
+    _, mesh = named
+    for group in argument_groups(module):
+        held = group.type.nbytes * len(group.numbers)
+        if any(group.split) or held < _LARGE * max(found.memory.peak, 1):
+            continue
+        yield Finding(
+            "replication",
+            f"{group.name} is whole on each of {mesh.size:,} devices: {bytes_text(held)}, "
+            f"{held / max(found.memory.peak, 1):.0%} of a device's peak",
+            group.loc,
+        )
+
+
+def _padded(module: Module) -> Iterator[Finding]:
+    """Dims whose pieces are uneven: padded, and on some devices less or nothing."""
+    named = mesh_in(module)
+    if named is None:
+        return
+    _, mesh = named
+    for group in argument_groups(module):
+        for dim, (size, axes) in enumerate(zip(group.type.sizes, group.split, strict=True)):
+            pieces = total_size(axes, mesh)
+            if size % pieces == 0:
+                continue
+            piece = -(-size // pieces)
+            waste = 1 - size / (piece * pieces)
+            empty = pieces - -(-size // piece)
+            yield Finding(
+                "padding" if not empty else "imbalance",
+                f"dim {dim} of {group.name} has size {size}, in {pieces} pieces of {piece}: "
+                f"{waste:.0%} of the work is padding"
+                + (f", and {empty} of {pieces} devices have nothing" if empty else ""),
+                group.loc,
+            )
+
+
+def _collective_json(row: ExplainedCollective) -> dict[str, Any]:
+    return {
+        "collective": row.name,
+        "over": row.over,
+        "bytes": row.bytes,
+        "times": row.times,
+        "seconds": row.seconds,
+        "exposed": row.exposed,
+        "line": row.loc.line,
+        "reason": row.reason,
+        "source": row.source,
+        "advice": row.advice,
+    }
+
+
+def explained_text(found: Explained, width: int | None = None) -> str:
+    """The explanation as text: the step, a table of collectives, reasons, advice and warnings."""
+    lines = [found.prediction.headline(), ""]
+    if not found.collectives:
+        lines.append("nothing is sent between devices")
+    else:
+        lines += _table(found.collectives, width)
+    if found.advice:
+        lines += ["", f"advice, each on top of those before it ({found.tried} changes tried):"]
+        lines += [f"  {number}. {made}" for number, made in enumerate(found.advice, 1)]
+    elif found.collectives:
+        lines += ["", f"no advice: none of {found.tried} changes that were tried is faster"]
+    if found.findings:
+        lines += ["", "warnings:", *[f"  {f.kind}: {f.text}" for f in found.findings]]
+    return "\n".join(lines)
+
+
+_COLUMNS = (
+    Column("collective"),
+    Column("over"),
+    Column("sent", right=True),
+    Column("times", right=True),
+    Column("each", right=True),
+    Column("exposed", right=True),
+    Column("line and reason", fit="wrap", least=28),
+)
+
+
+def _table(rows: Sequence[ExplainedCollective], width: int | None) -> list[str]:
+    cells = [
+        (
+            row.name,
+            row.over,
+            bytes_text(round(row.bytes)),
+            f"{row.times:,}",
+            seconds_text(row.seconds),
+            seconds_text(row.exposed) if row.exposed > 1e-9 else "hidden",
+            f"{_line(row.loc)}: {row.reason}"
+            + (f" (advice {row.advice})" if row.advice is not None else ""),
+        )
+        for row in rows
+    ]
+    return table_text(_COLUMNS, cells, width).split("\n")
+
+
+def _line(loc: Location) -> str:
+    line = loc.line
+    return f"{line[0].rpartition('/')[2]}:{line[1]}" if line else loc.name or "?"
