@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from weft.capture import normalize
@@ -19,6 +19,7 @@ from weft.mesh.algebra import total_size
 from weft.partition import Note, is_of_one, partition
 from weft.partition.piece import Piece
 from weft.predict import Prediction, predict
+from weft.records import dataclass
 from weft.shard import Pads, Rules, shard
 from weft.timeline import COMPUTING, Timeline, TimelineEvent
 
@@ -83,7 +84,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SendWarning:
     """A warning: replication, padding, imbalance, tiny collectives or exposed latency."""
 
     kind: str
@@ -98,7 +99,7 @@ class Explained:
     prediction: Prediction
     collectives: tuple[ExplainedCollective, ...]
     advice: tuple[Advice, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[SendWarning, ...]
     tried: int  # candidate annotations
 
     def __str__(self) -> str:
@@ -321,7 +322,7 @@ def _removed_by(row: ExplainedCollective, advice: Sequence[Advice], trying: _Try
 
 def _findings(
     module: Module, found: Prediction, rows: Sequence[ExplainedCollective]
-) -> Iterator[Finding]:
+) -> Iterator[SendWarning]:
     """Warnings about what costs memory or time without a collective to blame."""
     yield from _replicated(module, found)
     yield from _padded(module)
@@ -329,21 +330,21 @@ def _findings(
     count = sum(row.times for row in tiny)
     exposed = sum(row.exposed for row in tiny)
     if count >= _MANY and exposed > _GAIN * found.seconds:
-        yield Finding(
+        yield SendWarning(
             "tiny collectives",
             f"{count:,} collectives send less than {bytes_text(_TINY)} each: their "
             f"{seconds_text(exposed)} are latency; use larger batches or fewer devices",
         )
     share = found.parts["collectives exposed"] / found.seconds if found.seconds else 0.0
     if share > 0.3:
-        yield Finding(
+        yield SendWarning(
             "exposed latency",
             f"compute waits for collectives in {share:.0%} of the step",
             rows[0].loc if rows else None,
         )
 
 
-def _replicated(module: Module, found: Prediction) -> Iterator[Finding]:
+def _replicated(module: Module, found: Prediction) -> Iterator[SendWarning]:
     named = mesh_in(module)
     if named is None:
         return
@@ -352,7 +353,7 @@ def _replicated(module: Module, found: Prediction) -> Iterator[Finding]:
         held = group.type.nbytes * len(group.numbers)
         if any(group.split) or held < _LARGE * max(found.memory.peak, 1):
             continue
-        yield Finding(
+        yield SendWarning(
             "replication",
             f"{group.name} is whole on each of {mesh.size:,} devices: {bytes_text(held)}, "
             f"{held / max(found.memory.peak, 1):.0%} of a device's peak",
@@ -360,7 +361,7 @@ def _replicated(module: Module, found: Prediction) -> Iterator[Finding]:
         )
 
 
-def _padded(module: Module) -> Iterator[Finding]:
+def _padded(module: Module) -> Iterator[SendWarning]:
     """Dims whose pieces are uneven: padded, and on some devices less or nothing."""
     named = mesh_in(module)
     if named is None:
@@ -374,7 +375,7 @@ def _padded(module: Module) -> Iterator[Finding]:
             piece = -(-size // pieces)
             waste = 1 - size / (piece * pieces)
             empty = pieces - -(-size // piece)
-            yield Finding(
+            yield SendWarning(
                 "padding" if not empty else "imbalance",
                 f"dim {dim} of {group.name} has size {size}, in {pieces} pieces of {piece}: "
                 f"{waste:.0%} of the work is padding"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.reading import captured
 from weft.ops.control import Call
+from weft.records import dataclass
 
 _LEAST = 5  # repetitions of a run; fewer are not worth the trouble
 _PERIODS = 24  # the candidates of periods that are tried
@@ -23,7 +24,7 @@ _SHARE = 0.3  # of a function's nodes that its runs must cover
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RepeatedRun:
     """A run of nodes that repeats: its first node, its period, and its repetitions."""
 
     start: int
@@ -47,7 +48,7 @@ class Repeated:
     """A program with repeated layers: its runs in the main function."""
 
     module: Module
-    runs: tuple[Run, ...]
+    runs: tuple[RepeatedRun, ...]
 
     @property
     def count(self) -> int:
@@ -133,17 +134,17 @@ class _Keys:
         return self.functions[name]
 
 
-def _runs(numbers: npt.NDArray[np.int64]) -> list[Run]:
+def _runs(numbers: npt.NDArray[np.int64]) -> list[RepeatedRun]:
     """Disjoint runs, in order; those that cover most nodes are chosen first."""
-    candidates: list[Run] = []
+    candidates: list[RepeatedRun] = []
     for period in _periods(numbers):
         same = np.concatenate(([False], numbers[period:] == numbers[:-period], [False]))
         edges = np.flatnonzero(same[1:] != same[:-1])
         for begin, end in zip(edges[::2], edges[1::2], strict=True):
             count = int(end - begin) // period + 1
             if count >= _LEAST:
-                candidates.append(Run(int(begin), period, count))
-    chosen: list[Run] = []
+                candidates.append(RepeatedRun(int(begin), period, count))
+    chosen: list[RepeatedRun] = []
     for run in sorted(candidates, key=lambda r: (-r.period * r.count, r.period)):
         if all(run.stop <= other.start or other.stop <= run.start for other in chosen):
             chosen.append(run)
@@ -208,7 +209,7 @@ class _Cut:
         )
         return self.whole.with_functions({**self.whole.functions, main.name: function})
 
-    def _run(self, position: int) -> Run | None:
+    def _run(self, position: int) -> RepeatedRun | None:
         return next((run for run in self.runs if run.start <= position < run.stop), None)
 
     def _is_cut(self, position: int) -> bool:
@@ -232,9 +233,9 @@ class _Cut:
         moved = position - (repetition - kept) * run.period
         return self.nodes[moved].results[value.index]
 
-    def _aligned(self, runs: Sequence[Run]) -> tuple[Run, ...]:
+    def _aligned(self, runs: Sequence[RepeatedRun]) -> tuple[RepeatedRun, ...]:
         """The runs with the repetitions to cut: those of the same layers in all of them."""
-        aligned: list[Run] = []
+        aligned: list[RepeatedRun] = []
         for run in runs:
             first = (run.count - self.cut) // 2
             for other in reversed(aligned):
@@ -246,7 +247,7 @@ class _Cut:
             aligned.append(replace(run, first=min(first, run.count - self.cut)))
         return tuple(aligned)
 
-    def _first_like(self, run: Run, other: Run) -> int | None:
+    def _first_like(self, run: RepeatedRun, other: RepeatedRun) -> int | None:
         """The first repetition to cut so that it reads those that are cut of another run."""
         pairs: Counter[tuple[int, int]] = Counter()
         for position in range(run.start, run.stop):

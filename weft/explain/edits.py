@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
 from weft.ir.attrs import Attrs
@@ -21,6 +21,7 @@ from weft.mesh import Axis, DimSharding, Mesh, P, Sharding
 from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.distributed.annotations import annotated
 from weft.ops.distributed.sharding import ShardingConstraint
+from weft.records import dataclass
 
 EditKind: TypeAlias = Literal["argument", "constraint", "removal", "addition", "order"]
 _NUMBER = re.compile(r"\d+")

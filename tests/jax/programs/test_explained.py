@@ -37,7 +37,7 @@ def test_explain() -> None:
     assert headline.startswith("jit_step on host (")
     assert heads.split() == "collective over sent times each exposed line and reason".split()
     assert rows[0].startswith("all_reduce  b     4 KiB      1") and "<string>:12: " in rows[0]
-    assert "contracts dim" in rows[0] and "advice" in step
+    assert "partial" in rows[0] and "advice" in step
     nothing = [text for text in told if text.startswith("jit__lambda")]
     assert nothing == ["jit__lambda on 8 devices sends nothing\n"]  # of the one that was to tell
     assert "on 1 devices" not in done.stderr

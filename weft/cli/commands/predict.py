@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from weft.cli.parser import Subparsers, command, natural
@@ -18,6 +17,7 @@ from weft.machine import HOST, Machine, bytes_text, machine, seconds_text
 from weft.mesh import Mesh, as_mesh
 from weft.optimize import LEVELS, Level
 from weft.predict import Prediction, axes_text, predict
+from weft.records import dataclass
 from weft.simulate import Noise
 
 _MOST = 64  # meshes of a sweep
