@@ -108,7 +108,10 @@ def single_node_kernel(placed: StackedNode, sizes: Sequence[int]) -> SingleNode 
     """
     node = placed.node
     made = placed.made[0] if placed.made else 0
-    if node.op.collective or node.op.control or any(mask != made for mask in placed.made):
+    is_call = node.op.pure and not node.regions  # of something known
+    if node.op.collective or (node.op.control and not is_call):
+        return None
+    if any(mask != made for mask in placed.made):
         return None
     if any(mask & ~made for mask in placed.given) or not all(map(_is_constant, captured(node))):
         return None

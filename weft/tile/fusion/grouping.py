@@ -43,6 +43,7 @@ from weft.tile.fusion.nodes import (
 )
 from weft.tile.fusion.rows import rows_fit
 
+_COPIED = 1 << 16  # bytes that are copied sooner than the host is reached
 Kind = Literal["view", "map", "reduce", "product", "other"]
 
 
@@ -174,7 +175,8 @@ class Grouping:
         needed = [v for v in node.results if v in self.outside or self._waiting(v)]
         if not needed:
             return
-        if is_alias(node) or len(node.results) > 1 or any(v in self.stuck for v in needed):
+        is_free = is_alias(node) and not self._is_cheap(node)
+        if is_free or len(node.results) > 1 or any(v in self.stuck for v in needed):
             self._by_itself(node)
             return
         (value,) = needed
@@ -187,6 +189,14 @@ class Grouping:
             return
         draft.nodes[node] = None
         draft.define(number, same_as(self.want(draft, *read, ())))
+
+    def _is_cheap(self, node: Node) -> bool:
+        """Whether to copy rather than to alias: the host's step would end a native call."""
+        (source,) = node.operands[:1]
+        made = source.node is not None and not isinstance(source.node.op, Constant)
+        type = node.results[0].type
+        is_small = isinstance(type, TensorType) and type.is_static and type.nbytes <= _COPIED
+        return made and is_small and len(node.results) == 1
 
     def _waiting(self, value: Value) -> list[Draft]:
         """The groups that read a value."""

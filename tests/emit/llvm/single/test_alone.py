@@ -17,12 +17,14 @@ from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.ir.types import F32, TensorType
 from weft.kernels.single_node import SingleNode
+from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.random import Rng
 
 SIZES = ((), (2,), (2, 3))
 
 
-@pytest.mark.parametrize("op", EMIT, ids=lambda op: op.name)
+# Factorizations are not unique in the last place: see test_factorize.py.
+@pytest.mark.parametrize("op", [op for op in EMIT if op is not CustomCall], ids=lambda op: op.name)
 @settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_it_gives_what_the_reference_gives(op: type[Op], data: st.DataObject):

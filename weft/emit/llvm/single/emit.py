@@ -8,6 +8,7 @@ from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.fft.emit import fft
 from weft.emit.llvm.fft.plan import refuses_fft
 from weft.emit.llvm.single.cholesky import cholesky, refuses_cholesky
+from weft.emit.llvm.single.factorize import factorize, refuses_call
 from weft.emit.llvm.single.gather import dynamic_slice, dynamic_update_slice, gather
 from weft.emit.llvm.single.random import rng_bit_generator
 from weft.emit.llvm.single.rearrange import concatenate, pad, reverse
@@ -25,6 +26,7 @@ from weft.emit.llvm.single.window import reduce_window
 from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.kernels.single_node import SingleNode
+from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.index import Gather, TorchIndexSelect
 from weft.ops.linalg import Cholesky, Fft, TriangularSolve
 from weft.ops.random import RngBitGenerator
@@ -53,6 +55,7 @@ EMIT: dict[type[Op], Callable[[SingleNode], Emitted]] = {
     Cholesky: cholesky,
     TriangularSolve: triangular_solve,
     Fft: fft,
+    CustomCall: factorize,
 }
 
 
@@ -62,6 +65,7 @@ REFUSES: dict[type[Op], Callable[[SingleNode], str | None]] = {
     SelectAndScatter: refuses_select_and_scatter,
     Cholesky: refuses_cholesky,
     Fft: refuses_fft,
+    CustomCall: refuses_call,
 }
 
 
