@@ -1,0 +1,158 @@
+"""Candidate plans: mesh shapes and the axes of each class of dims, and the shardings they mean."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from weft.mesh import P
+from weft.planner.facts import ArgumentFact, DimClass, ProgramFacts
+
+DATA, FSDP, MODEL = "data", "fsdp", "model"
+_MOST_CLASSES = 6  # the most classes of weights that are tried along the model axis
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A mesh, the axes along which each class of dims is split, and what state is split further."""
+
+    axes: tuple[tuple[str, int], ...]  # of size above 1, major first
+    split: tuple[tuple[DimClass, tuple[str, ...]], ...]
+    shards_weights: bool  # along fsdp; else only the optimizer's state
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each axis."""
+        return dict(self.axes)
+
+    @property
+    def devices(self) -> int:
+        """How many devices the mesh has."""
+        return math.prod(size for _, size in self.axes)
+
+
+def candidates(facts: ProgramFacts, devices: int) -> Iterator[Candidate]:
+    """Every mesh of data, fsdp and model axes, and every set of classes along them."""
+    dims = [c for c in facts.tensor_dims if facts.sizes[c] > 1][:_MOST_CLASSES]
+    for data, fsdp, model in _shapes(devices):
+        axes = tuple([(n, s) for n, s in ((DATA, data), (FSDP, fsdp), (MODEL, model)) if s > 1])
+        rows = tuple([name for name, _ in axes if name != MODEL])
+        batch = _batch(facts, data * fsdp, rows)
+        if batch is None:
+            continue
+        for chosen in _subsets(facts, dims, model):
+            for more in _elsewhere(facts, chosen, data, fsdp):
+                split = tuple(sorted((*batch, *chosen, *more)))
+                for shards_weights in (True, False) if fsdp > 1 else (False,):
+                    yield Candidate(axes, split, shards_weights)
+
+
+def _shapes(devices: int) -> Iterator[tuple[int, int, int]]:
+    factors = [n for n in range(1, devices + 1) if devices % n == 0]
+    for model in factors:
+        for fsdp in factors:
+            if devices % (model * fsdp) == 0:
+                yield devices // (model * fsdp), fsdp, model
+
+
+def _batch(
+    facts: ProgramFacts, rows: int, axes: tuple[str, ...]
+) -> tuple[tuple[DimClass, tuple[str, ...]], ...] | None:
+    """The batch along all axes of data; None where it does not divide."""
+    if rows == 1:
+        return ()
+    if any(facts.sizes[c] % rows for c in facts.batch_dims) or not facts.batch_dims:
+        return None
+    return tuple([(c, axes) for c in facts.batch_dims])
+
+
+def _subsets(
+    facts: ProgramFacts, dims: list[DimClass], model: int
+) -> Iterator[tuple[tuple[DimClass, tuple[str, ...]], ...]]:
+    """The sets of classes along the model axis, which they must divide by; none without it."""
+    if model == 1:
+        yield ()
+        return
+    fits = [c for c in (*dims, *facts.sequence_dims) if facts.sizes[c] % model == 0]
+    for count in range(1, len(fits) + 1):
+        for chosen in itertools.combinations(fits, count):
+            if any(c in dims for c in chosen) or facts.sequence_dims:
+                yield tuple([(c, (MODEL,)) for c in chosen])
+
+
+def _elsewhere(
+    facts: ProgramFacts,
+    chosen: tuple[tuple[DimClass, tuple[str, ...]], ...],
+    data: int,
+    fsdp: int,
+) -> Iterator[tuple[tuple[DimClass, tuple[str, ...]], ...]]:
+    """Expert parallelism along an axis of the batch: classes that only lead weights of rank 3."""
+    yield ()
+    taken = {c for c, _ in chosen}
+    for c in expert_dims(facts):
+        if c in taken:
+            continue
+        for name, size in ((FSDP, fsdp), (DATA, data)):
+            if size > 1 and facts.sizes[c] % size == 0:
+                yield ((c, (name,)),)
+
+
+def expert_dims(facts: ProgramFacts) -> tuple[DimClass, ...]:
+    """The classes of experts: the first dim of weights of rank 3 that no matrix has."""
+    firsts = {a.classes[0] for a in facts.weights if a.type.rank == 3}
+    others = {c for a in facts.weights for c in a.classes[a.type.rank == 3 :]}
+    return tuple(sorted(firsts - others))
+
+
+def sharding_of(argument: ArgumentFact, candidate: Candidate) -> tuple[tuple[str, ...], ...]:
+    """The axes of each dim of an argument, before state is split further."""
+    sizes, split = candidate.sizes, dict(candidate.split)
+    used: set[str] = set()
+    found: list[tuple[str, ...]] = []
+    for size, c in zip(argument.type.bounds, argument.classes, strict=True):
+        axes = tuple([a for a in split.get(c, ()) if a not in used])
+        if math.prod([sizes[a] for a in axes]) > 1 and size % math.prod([sizes[a] for a in axes]):
+            axes = ()
+        used.update(axes)
+        found.append(axes)
+    return tuple(found)
+
+
+def spec_of(argument: ArgumentFact, candidate: Candidate) -> P:
+    """The sharding of an argument; state is split along fsdp where its dims divide."""
+    dims = [*sharding_of(argument, candidate)]
+    priorities = [0] * len(dims)
+    along = further(argument, candidate, dims)
+    if along is not None:
+        dims[along] = (*dims[along], FSDP)
+        priorities[along] = 1
+    while dims and not dims[-1]:
+        dims.pop()
+    if along is not None:
+        return P(*[d or None for d in dims], priorities=priorities[: len(dims)])
+    return P(*[d or None for d in dims])
+
+
+def further(
+    argument: ArgumentFact, candidate: Candidate, dims: list[tuple[str, ...]]
+) -> int | None:
+    """The dim of weights or optimizer state that is split along fsdp, too; None for none."""
+    sizes = candidate.sizes
+    shards = argument.role == "optimizer" or (argument.role == "weight" and candidate.shards_weights)
+    if not shards or FSDP not in sizes or any(FSDP in axes for axes in dims):
+        return None
+    bounds = argument.type.bounds
+    fits = [
+        d
+        for d, axes in enumerate(dims)
+        if bounds[d] % (math.prod([sizes[a] for a in axes]) * sizes[FSDP]) == 0
+    ]
+    # A dim that is not split yet, and of these the largest.
+    return max(fits, key=lambda d: (not dims[d], bounds[d]), default=None)
+
+
+def specs(facts: ProgramFacts, candidate: Candidate) -> Mapping[str, P]:
+    """The sharding of each argument by name."""
+    return {a.name: spec_of(a, candidate) for a in facts.arguments}

@@ -1,0 +1,317 @@
+"""What a search needs to know of a program: its state, its batch, and classes of its dims."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from weft.capture import Captured
+from weft.ir.module import Module, Node, Value, tensor_of
+from weft.ir.op import rule as rule_of
+from weft.ir.types import TensorType
+from weft.partition.strategy.dim_classes import DimClasses, dim_classes
+
+DimClass = int  # a number of a class of corresponding dims
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentFact:
+    """An argument: its name, type, the classes of its dims, and what it is for."""
+
+    name: str
+    type: TensorType
+    classes: tuple[DimClass, ...]
+    role: str  # weight, optimizer or batch
+    result: int | None  # where its new value is returned, for weights and optimizer state
+    times: int  # how many of its kind there are, one in each layer
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFact:
+    """A tensor of a node: its bytes and the classes of its dims."""
+
+    bytes: int
+    classes: tuple[DimClass, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFact:
+    """A node: its work, its factors and its tensors; equal ones are counted."""
+
+    flops: int
+    bytes: int
+    is_product: bool
+    dtype: object  # of the products' operands
+    factors: tuple[DimClass, ...]
+    operands: tuple[TensorFact, ...]
+    result: TensorFact
+
+
+@dataclass(frozen=True)
+class ProgramFacts:
+    """A program with one layer of each kind, for estimates without compiling."""
+
+    module: Module
+    arguments: tuple[ArgumentFact, ...]
+    sizes: tuple[int, ...]  # of each class: what divides all its dims
+    nodes: Mapping[NodeFact, int]
+    partial: Mapping[DimClass, Mapping[TensorFact, int]]  # sums over a class, where it is split
+    saved: tuple[tuple[TensorFact, int], ...]  # what the backward pass reads of the forward pass
+    layers: int
+    labels: Mapping[DimClass, str] = field(default_factory=dict)
+
+    @cached_property
+    def weights(self) -> tuple[ArgumentFact, ...]:
+        """The arguments that are trained."""
+        return tuple([a for a in self.arguments if a.role == "weight"])
+
+    @cached_property
+    def batch_dims(self) -> tuple[DimClass, ...]:
+        """The class of the batch: the first dim of what is not state."""
+        found = Counter([a.classes[0] for a in self.arguments if a.role == "batch" and a.classes])
+        return tuple([c for c, _ in found.most_common(1)])
+
+    @cached_property
+    def sequence_dims(self) -> tuple[DimClass, ...]:
+        """The classes of the other dims of the batch."""
+        found = [c for a in self.arguments if a.role == "batch" for c in a.classes[1:]]
+        return tuple(dict.fromkeys(c for c in found if c not in self.batch_dims))
+
+    @cached_property
+    def tensor_dims(self) -> tuple[DimClass, ...]:
+        """The classes of the dims of weights that products have, the widest use first."""
+        amounts: Counter[DimClass] = Counter()
+        for argument in self.weights:
+            if len(argument.classes) > 1:
+                for c in set(argument.classes):
+                    amounts[c] += argument.type.nbytes * argument.times
+        ours = (*self.batch_dims, *self.sequence_dims)
+        return tuple([c for c, _ in amounts.most_common() if c not in ours and self.sizes[c] > 1])
+
+
+def state_results(captured: Captured) -> dict[int, int]:
+    """The results that are new values of arguments, by argument: updated in place or by name."""
+    if captured.updated:
+        return {argument: n for n, argument in enumerate(captured.updated)}
+    groups: dict[str, dict[str, int]] = {}
+    for n, leaf in enumerate(captured.arguments):
+        head, tail = _parted(leaf.name)
+        groups.setdefault(head, {})[tail] = n
+    returned: dict[str, dict[str, int]] = {}
+    for n, leaf in enumerate(captured.results):
+        head, tail = _parted(leaf.name.removeprefix("result"))
+        returned.setdefault(head, {})[tail] = n
+    found: dict[int, int] = {}
+    left = dict(returned)
+    for members in groups.values():
+        for head, others in left.items():
+            if members.keys() == others.keys() and all(
+                _same(captured, n, others[tail]) for tail, n in members.items()
+            ):
+                found.update({n: others[tail] for tail, n in members.items()})
+                del left[head]
+                break
+    return found
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """The first part of a name, the parameter or the place among the results, and the rest."""
+    start = 1 if name.startswith(("[", ".")) else 0
+    ends = [at for at in (name.find("[", start), name.find(".", start)) if at > 0]
+    at = min(ends, default=len(name))
+    return name[:at], name[at:]
+
+
+def _same(captured: Captured, argument: int, result: int) -> bool:
+    one, other = captured.arguments[argument], captured.results[result]
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
+def program_facts(
+    module: Module,
+    names: Sequence[str],
+    state: Mapping[int, int],
+    in_layers: frozenset[Value],
+    layers: int,
+) -> ProgramFacts:
+    """The facts of a flat module with one of its layers."""
+    body = module.function("main").body
+    numbers = _Numbers(dim_classes(module))
+    nodes: Counter[NodeFact] = Counter()
+    for node in body.nodes:
+        made = _node_fact(node, numbers)
+        if made is not None:
+            nodes[made] += layers if node.results[0] in in_layers else 1
+    uses = _last_uses(body.nodes)
+    roles = _roles(module, state)
+    arguments = tuple(
+        ArgumentFact(
+            name, type, numbers.of(value), role, state.get(n), layers if value in in_layers else 1
+        )
+        for n, (name, value, role) in enumerate(zip(names, body.args, roles, strict=True))
+        if isinstance(type := value.type, TensorType)
+    )
+    used = sorted({c for argument in arguments for c in argument.classes})
+    partial = {c: _sums(body.nodes, numbers, c, in_layers, layers) for c in used}
+    saved = _saved(body.nodes, uses, state, module, numbers, in_layers, layers)
+    return ProgramFacts(module, arguments, tuple(numbers.sizes), nodes, partial, saved, layers)
+
+
+class _Numbers:
+    """Classes of dims by number, with the greatest size that divides all their dims."""
+
+    def __init__(self, classes: DimClasses) -> None:
+        self.classes = classes
+        self.numbers: dict[tuple[Value, int], int] = {}
+        self.sizes: list[int] = []
+        self.factors: dict[Node, tuple[tuple[DimClass, str], ...]] = {}
+
+    def of(self, value: Value) -> tuple[DimClass, ...]:
+        """The classes of a value's dims."""
+        if not isinstance(value.type, TensorType):
+            return ()
+        return tuple([self.number(value, d) for d in range(value.type.rank)])
+
+    def number(self, value: Value, dim: int) -> DimClass:
+        """The class of one dim."""
+        root = self.classes.find((value, dim))
+        found = self.numbers.get(root)
+        if found is None:
+            found = self.numbers[root] = len(self.sizes)
+            self.sizes.append(0)
+        size = tensor_of(value).bounds[dim]
+        if size > 1:
+            self.sizes[found] = math.gcd(self.sizes[found], size)
+        return found
+
+    def fact(self, value: Value) -> TensorFact:
+        """The bytes and classes of a value."""
+        return TensorFact(tensor_of(value).nbytes, self.of(value))
+
+
+def _factor_classes(node: Node, numbers: _Numbers) -> tuple[tuple[DimClass, str], ...]:
+    """The class and role of each factor of a node that is the major one of some dim."""
+    known = numbers.factors.get(node)
+    if known is None:
+        known = numbers.factors[node] = _find_factors(node, numbers)
+    return known
+
+
+def _find_factors(node: Node, numbers: _Numbers) -> tuple[tuple[DimClass, str], ...]:
+    rule = rule_of(node.op, node.operand_types, node.bodies)
+    found: dict[int, DimClass] = {}
+    sides = [*zip(node.operands, rule.operands, strict=True)]
+    sides += zip(node.results, rule.results, strict=True)
+    for value, dims in sides:
+        for dim, factors in enumerate(dims):
+            major = next((f for f in factors if rule.factors[f].size > 1), factors[0])
+            found.setdefault(major, numbers.number(value, dim))
+    return tuple((c, rule.factors[f].role) for f, c in found.items())
+
+
+def _node_fact(node: Node, numbers: _Numbers) -> NodeFact | None:
+    if not node.results or not all(
+        isinstance(t, TensorType) for t in (*node.operand_types, *node.types)
+    ):
+        return None
+    if node.regions and not node.operands:
+        return None
+    from weft.cost.costs import _PRODUCTS
+
+    bodies = ()
+    is_product = isinstance(node.op, _PRODUCTS)
+    if node.regions:
+        work_flops = sum(tensor_of(v).size for v in node.operands)
+    else:
+        work_flops = node.op.work(node.operand_types, node.types, *bodies).flops
+    operands = tuple([numbers.fact(v) for v in node.operands])
+    result = numbers.fact(node.results[0])
+    factors = tuple([c for c, _ in _factor_classes(node, numbers)])
+    dtype = tensor_of(node.operands[0]).dtype if node.operands else None
+    size = sum(o.bytes for o in operands) + result.bytes if is_product else result.bytes
+    return NodeFact(work_flops, size, is_product, dtype if is_product else None, factors,
+                    operands if is_product else (), result)  # fmt: skip
+
+
+def _sums(
+    nodes: Sequence[Node], numbers: _Numbers, split: DimClass, in_layers: frozenset[Value], layers: int
+) -> dict[TensorFact, int]:
+    """The tensors that are summed over devices if a class is split, additions before the sum."""
+    pending: set[Value] = set()
+    found: Counter[TensorFact] = Counter()
+
+    def complete(value: Value) -> None:
+        pending.discard(value)
+        found[numbers.fact(value)] += layers if value in in_layers else 1
+
+    for node in nodes:
+        late = [v for v in node.operands if v in pending]
+        if late and node.op.name == "stablehlo.add" and len(late) == len(node.operands):
+            pending.add(node.results[0])
+            pending.difference_update(late)
+            continue
+        for value in dict.fromkeys(late):
+            complete(value)
+        if _reduces(node, numbers, split):
+            pending.update(node.results[:1])
+    for value in [*pending]:
+        complete(value)
+    return dict(found)
+
+
+def _reduces(node: Node, numbers: _Numbers, split: DimClass) -> bool:
+    if not all(isinstance(t, TensorType) for t in (*node.operand_types, *node.types)):
+        return False
+    if not node.results:
+        return False
+    return any(c == split and role == "reduction" for c, role in _factor_classes(node, numbers))
+
+
+def _roles(module: Module, state: Mapping[int, int]) -> list[str]:
+    """Weights are the state that the other results are computed from."""
+    body = module.function("main").body
+    needed = {v for n, v in enumerate(body.results) if n not in set(state.values())}
+    for node in reversed(body.nodes):
+        if any(v in needed for v in node.results):
+            needed.update(node.operands)
+    roles = []
+    for n, value in enumerate(body.args):
+        if n not in state:
+            roles.append("batch")
+        else:
+            roles.append("weight" if value in needed else "optimizer")
+    return roles
+
+
+def _last_uses(nodes: Sequence[Node]) -> dict[Value, int]:
+    return {value: n for n, node in enumerate(nodes) for value in node.operands}
+
+
+def _saved(
+    nodes: Sequence[Node],
+    uses: Mapping[Value, int],
+    state: Mapping[int, int],
+    module: Module,
+    numbers: _Numbers,
+    in_layers: frozenset[Value],
+    layers: int,
+) -> tuple[tuple[TensorFact, int], ...]:
+    """The values that are live where the loss is computed, and the largest one of a layer."""
+    body = module.function("main").body
+    others = {v for n, v in enumerate(body.results) if n not in set(state.values())}
+    middle = max((n for n, node in enumerate(nodes) if others & set(node.results)), default=0)
+    found = [
+        (numbers.fact(v), layers if v in in_layers else 1)
+        for n, node in enumerate(nodes[:middle])
+        for v in node.results
+        if uses.get(v, -1) > middle and isinstance(v.type, TensorType)
+    ]
+    largest = max(
+        (v for node in nodes for v in node.results if isinstance(v.type, TensorType)),
+        key=lambda v: tensor_of(v).nbytes,
+        default=None,
+    )
+    return (*found, *([(numbers.fact(largest), 2)] if largest is not None else []))

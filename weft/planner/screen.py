@@ -1,0 +1,162 @@
+"""Estimates of candidates without compiling them: work over shards, sums and gathers over axes.
+
+The estimate only chooses which candidates are compiled and simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from weft.cost import TrafficKind, travel_seconds, work_seconds
+from weft.cost.travel import _reach_along
+from weft.ir.types import DType
+from weft.ir.work import Work
+from weft.machine import Machine
+from weft.mesh import Axis, Mesh
+from weft.planner.candidates import FSDP, Candidate, further, sharding_of
+from weft.planner.facts import DimClass, NodeFact, ProgramFacts, TensorFact
+
+_FUSED = 0.35  # the share of pointwise results that reach memory after fusion
+_HIDDEN = 0.7  # the share of computing behind which weights can be gathered
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """The estimate of a candidate."""
+
+    candidate: Candidate
+    seconds: float
+    memory: float
+
+    def cost(self, limit: float) -> float:
+        """What candidates are compared by: seconds, and far more where memory does not suffice."""
+        over = self.memory / limit
+        return self.seconds * (1 if over <= 1 else 10 * over)
+
+
+class Screen:
+    """Estimates of one program on one machine."""
+
+    def __init__(self, facts: ProgramFacts, machine: Machine) -> None:
+        self.facts, self.machine = facts, machine
+        self.travels: dict[object, float] = {}
+
+    def estimate(self, candidate: Candidate) -> Screened:
+        """The seconds and the bytes of one device."""
+        one = _Estimate(self, candidate)
+        return Screened(candidate, one.seconds, one.memory)
+
+    def travel(self, kind: TrafficKind, size: float, mesh: Mesh, axes: tuple[str, ...]) -> float:
+        """Seconds of a collective along axes."""
+        rounded = 1 << max(8, math.ceil(math.log2(size))) if size > 0 else 0
+        key = (kind, rounded, mesh, axes)
+        found = self.travels.get(key)
+        if found is None:
+            reach = _reach_along(mesh, tuple(map(Axis, axes)), self.machine)
+            found = travel_seconds(kind, rounded, reach, self.machine, "bf16")
+            self.travels[key] = found
+        return found * (size / rounded if rounded else 0)
+
+
+class _Estimate:
+    def __init__(self, screen: Screen, candidate: Candidate) -> None:
+        self.screen, self.facts, self.candidate = screen, screen.facts, candidate
+        self.sizes = candidate.sizes
+        self.split: Mapping[DimClass, tuple[str, ...]] = dict(candidate.split)
+        self.mesh = Mesh(**self.sizes)
+
+    def shards(self, classes: tuple[DimClass, ...]) -> int:
+        """Into how many pieces dims of these classes are split; an axis counts once."""
+        axes = {a for c in classes for a in self.split.get(c, ())}
+        return math.prod([self.sizes[a] for a in axes])
+
+    @cached_property
+    def seconds(self) -> float:
+        """Computing, sums and gathers in its way, and what of the state's traffic is not hidden."""
+        computing = exposed = 0.0
+        machine = self.screen.machine
+        for node, count in self.facts.nodes.items():
+            shards = self.shards(node.factors)
+            if node.is_product:
+                assert isinstance(node.dtype, DType)
+                rate, size = machine.rate(node.dtype), node.bytes / shards
+            else:
+                rate, size = machine.vector, _FUSED * node.bytes / shards
+            work = Work(flops=int(node.flops / shards), bytes=int(size))
+            computing += count * work_seconds(work, rate, machine)
+            exposed += count * self.gathered(node)
+        for c, axes in self.split.items():
+            for tensor, count in self.facts.partial.get(c, {}).items():
+                if not self.is_gradient(tensor):
+                    exposed += count * self.summed(tensor, axes)
+        hidden = self.state_traffic
+        return computing + exposed + max(0.1 * hidden, hidden - _HIDDEN * computing)
+
+    def gathered(self, node: NodeFact) -> float:
+        """Seconds to gather the operands of a product two of whose factors have the same axis."""
+        if not node.is_product:
+            return 0.0
+        seen: dict[str, DimClass] = {}
+        total = 0.0
+        for c in node.factors:
+            for axis in self.split.get(c, ()):
+                if axis in seen:
+                    total += min(self.gather(node, d, axis) for d in (c, seen[axis]))
+                seen[axis] = c
+        return total
+
+    def gather(self, node: NodeFact, c: DimClass, axis: str) -> float:
+        """Seconds to gather what is split along one class, of the operands or of the result."""
+        held = [t for t in (*node.operands, node.result) if c in t.classes]
+        sizes = [t.bytes / self.shards(tuple(d for d in t.classes if d != c)) for t in held]
+        return sum(self.screen.travel("gather", s, self.mesh, (axis,)) for s in sizes)
+
+    def summed(self, tensor: TensorFact, axes: tuple[str, ...]) -> float:
+        """Seconds of a sum over axes; scattered where a dim of the sum has the same axis."""
+        scattered = any(a in self.split.get(c, ()) for c in tensor.classes for a in axes)
+        others = tuple([c for c in tensor.classes if not set(self.split.get(c, ())) & set(axes)])
+        size = tensor.bytes / self.shards(others)
+        return self.screen.travel("scatter" if scattered else "reduce", size, self.mesh, axes)
+
+    def is_gradient(self, tensor: TensorFact) -> bool:
+        return not set(tensor.classes) & {*self.facts.batch_dims, *self.facts.sequence_dims}
+
+    @cached_property
+    def state_traffic(self) -> float:
+        """Seconds to gather weights and to sum gradients, behind which other work may run."""
+        total = 0.0
+        rows = next((axes for c, axes in self.split.items() if c in self.facts.batch_dims), ())
+        for weight in self.facts.weights:
+            dims = [*sharding_of(weight, self.candidate)]
+            used = {a for axes in dims for a in axes}
+            local = weight.type.nbytes / math.prod([self.sizes[a] for a in used])
+            summed = tuple([a for a in rows if a not in used])
+            if not summed:
+                continue
+            travel, once = self.screen.travel, 0.0
+            is_split = further(weight, self.candidate, dims) is not None
+            if is_split and FSDP in summed:
+                once += 2 * travel("gather", local, self.mesh, (FSDP,))
+                once += travel("scatter", local, self.mesh, (FSDP,))
+                if rest := tuple([a for a in summed if a != FSDP]):
+                    once += travel("reduce", local / self.sizes[FSDP], self.mesh, rest)
+            else:
+                once += travel("reduce", local, self.mesh, summed)
+            total += weight.times * once
+        return total
+
+    @cached_property
+    def memory(self) -> float:
+        """State, gradients, and what is saved for the backward pass."""
+        total = 0.0
+        for argument in self.facts.arguments:
+            dims = [*sharding_of(argument, self.candidate)]
+            along = further(argument, self.candidate, dims)
+            pieces = math.prod([self.sizes[a] for axes in dims for a in axes])
+            pieces *= self.sizes[FSDP] if along is not None else 1
+            both = 2 if argument.role == "weight" else 1  # and its gradient
+            total += both * argument.times * argument.type.nbytes / pieces
+        return total + sum(n * t.bytes / self.shards(t.classes) for t, n in self.facts.saved)
