@@ -43,6 +43,31 @@ class Screen:
     def __init__(self, facts: ProgramFacts, machine: Machine) -> None:
         self.facts, self.machine = facts, machine
         self.travels: dict[object, float] = {}
+        self.known: dict[object, float] = {}
+        used = {c for argument in facts.arguments for c in argument.classes}
+        # Seconds on one device by the classes that may split them, launches apart.
+        self.work: dict[tuple[DimClass, ...], float] = {}
+        self.launches = 0.0
+        for node, count in facts.nodes.items():
+            key = tuple(sorted({c for c in node.factors if c in used}))
+            seconds = self.node_seconds(node) - machine.launch
+            self.work[key] = self.work.get(key, 0.0) + count * max(0.0, seconds)
+            self.launches += count * machine.launch * (1 if node.is_product else _FUSED)
+        self.products = [
+            (node, count, tuple([c for c in node.factors if c in used]))
+            for node, count in facts.nodes.items()
+            if node.is_product
+        ]
+
+    def node_seconds(self, node: NodeFact) -> float:
+        """Seconds of a node on one device."""
+        if not node.is_product:
+            return work_seconds(
+                Work(flops=node.flops, bytes=int(_FUSED * node.bytes)), self.machine.vector, self.machine
+            )
+        assert isinstance(node.dtype, DType)
+        work = Work(flops=node.flops, bytes=node.bytes)
+        return work_seconds(work, self.machine.rate(node.dtype), self.machine)
 
     def estimate(self, candidate: Candidate) -> Screened:
         """The seconds and the bytes of one device."""
@@ -76,29 +101,32 @@ class _Estimate:
     @cached_property
     def seconds(self) -> float:
         """Computing, sums and gathers in its way, and what of the state's traffic is not hidden."""
-        computing = exposed = 0.0
-        machine = self.screen.machine
-        for node, count in self.facts.nodes.items():
-            shards = self.shards(node.factors)
-            if node.is_product:
-                assert isinstance(node.dtype, DType)
-                rate, size = machine.rate(node.dtype), node.bytes / shards
-            else:
-                rate, size = machine.vector, _FUSED * node.bytes / shards
-            work = Work(flops=int(node.flops / shards), bytes=int(size))
-            computing += count * work_seconds(work, rate, machine)
-            exposed += count * self.gathered(node)
-        for c, axes in self.split.items():
+        screen, split, axes_of = self.screen, self.split, self.split.get
+        computing = screen.launches
+        for classes, seconds in screen.work.items():
+            computing += seconds / self.shards(classes)
+        exposed = 0.0
+        for node, count, classes in screen.products:
+            axes = [a for c in classes for a in axes_of(c, ())]
+            if len(set(axes)) < len(axes):
+                key = (node, tuple(map(axes_of, classes)), self.candidate.axes)
+                found = screen.known.get(key)
+                if found is None:
+                    found = screen.known[key] = self.gathered(node)
+                exposed += count * found
+        for c, along in split.items():
             for tensor, count in self.facts.partial.get(c, {}).items():
                 if not self.is_gradient(tensor):
-                    exposed += count * self.summed(tensor, axes)
+                    key = (tensor, c, along, tuple(map(axes_of, tensor.classes)), self.candidate.axes)
+                    found = screen.known.get(key)
+                    if found is None:
+                        found = screen.known[key] = self.summed(tensor, along)
+                    exposed += count * found
         hidden = self.state_traffic
         return computing + exposed + max(0.1 * hidden, hidden - _HIDDEN * computing)
 
     def gathered(self, node: NodeFact) -> float:
         """Seconds to gather the operands of a product two of whose factors have the same axis."""
-        if not node.is_product:
-            return 0.0
         seen: dict[str, DimClass] = {}
         total = 0.0
         for c in node.factors:
