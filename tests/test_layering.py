@@ -19,7 +19,7 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
 # What may know two verbs: the pipeline and the doors that call it.
 DOORS = {
     *"pipeline targets traced loaded compiled training dynamo eager compare describe cli".split()
-} | {*"__init__ __main__ conformance jax predict advise state".split()}
+} | {*"__init__ __main__ conformance jax planner predict advise reporting state".split()}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard", "partition"}}
 CORE = {"numpy", "ml_dtypes"}
@@ -104,6 +104,7 @@ OPTIONAL = {
         "cli/commands/kernels.py",
         "cli/commands/knobs.py",
         "cli/commands/ops.py",
+        "cli/commands/plan.py",
         "cli/commands/run.py",
         "cli/screen.py",
         "cli/commands/show.py",

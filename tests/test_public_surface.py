@@ -25,6 +25,7 @@ def test_the_names_are_these_and_no_others():
         "load",
         "load_state",
         "parse",
+        "plan",
         "put",
         "put_local",
         "save_state",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weft.ir.module import Module
     from weft.loaded import load
     from weft.mesh import Mesh, P
+    from weft.planner.search import plan
     from weft.state import load_state, save_state
     from weft.training import train_step
 
@@ -46,6 +47,7 @@ __all__ = [
     "load",
     "load_state",
     "parse",
+    "plan",
     "put",
     "put_local",
     "save_state",
@@ -68,6 +70,7 @@ _HOMES = {
     "load": "weft.loaded",
     "load_state": "weft.state",
     "parse": "weft.capture",
+    "plan": "weft.planner.search",
     "put": "weft.array",
     "put_local": "weft.array",
     "save_state": "weft.state",

@@ -30,6 +30,7 @@ from weft.knobs import Tune
 from weft.machine import HOST, MACHINES, Machine
 from weft.machine import machine as machine_named
 from weft.mesh import Axis
+from weft.mesh.plans import ShardingPlan, as_plan
 from weft.mesh.spelling import as_axes
 from weft.optimize import Level, given_numbers
 from weft.pipeline import OPTIMIZED, STAGES, Program, compile_module
@@ -289,6 +290,29 @@ class Compiled:
         found = given or self._options.machine or HOST.name
         return machine_named(found) if isinstance(found, str) else found
 
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        machine: Machine | str | None = None,
+        *,
+        others: Iterable[Machine | str] | None = None,
+    ) -> Prediction:
+        """Write a page that shows the latest program on a machine; it is one file, for a browser.
+
+        The default machine is that of `predict`; `others` are machines to compare it with.
+        """
+        from weft.reporting import write_report
+
+        ready, chosen = self._latest, self._options
+        return write_report(
+            path,
+            ready.program.stages[STAGES[0]],
+            self._machine(machine),
+            name=self._source.name,
+            others=None if others is None else [*map(self._machine, others)],
+            rules=chosen.rules,
+        )
+
     @property
     def _latest(self) -> Ready:
         if self._last is None:
@@ -375,10 +399,11 @@ def compile(
     of shapes; by default cached measurements are used, and with "off" the cost model. Without
     `excess_precision` every op of a kernel rounds as it does alone: bf16 after every op, and no
     fused multiply-add. With `sync_every_op` a call waits for every op, so that an error names the
-    op that failed. `rules` are sharding rules of custom calls and composites, by name. `plan` has
-    the shardings of a PyTorch program's parameters, buffers and arguments, by patterns of their
-    names. The numbers of streams are those of level 2, and collectives are combined up to
-    `combine_bytes` and `combine_ops`; 0 combines none. A `process` with only the devices along
+    op that failed. `rules` are sharding rules of custom calls and composites, by name. `plan` is
+    one of `weft.plan`, or its file; or the shardings of a PyTorch program's parameters, buffers and
+    arguments, by patterns of their names. The numbers of streams are those of level 2, and
+    collectives are combined up to `combine_bytes` and `combine_ops`; 0 combines none. A `process`
+    with only the devices along
     `stacked` axes of the mesh runs its part of the program on its own shards of arrays, and
     communicates with the others through its transport; a process that a launcher started as one of
     several workers knows both by itself.
@@ -387,6 +412,9 @@ def compile(
     _check(fn, kwargs, modelled)
     donated = as_positions("donate_argnums", donate_argnums)
     static = as_positions("static_argnums", static_argnums)
+    plan = as_plan(plan)
+    if isinstance(plan, ShardingPlan) and mesh is None:
+        mesh = plan.mesh
     given = CallOptions(mesh, in_shardings, out_shardings, donated, static, plan)
     source = source_of(fn, given)
     numbers = given_numbers(

@@ -276,6 +276,8 @@ def _elsewhere(
 
 def default_machines(machine: Machine, devices: int) -> list[Machine]:
     """The machines of the package that a step is predicted on, too."""
-    return [machine_named(f"{devices}x{kind}") for kind in _KINDS[:4]] if machine.kind != "cpu" else [
-        machine_named(f"{devices}x{kind}") for kind in _KINDS[:3]
-    ]
+    return (
+        [machine_named(f"{devices}x{kind}") for kind in _KINDS[:4]]
+        if machine.kind != "cpu"
+        else [machine_named(f"{devices}x{kind}") for kind in _KINDS[:3]]
+    )

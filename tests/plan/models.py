@@ -143,9 +143,7 @@ def loss(layer_of: Callable[..., Any], weights, tokens, targets):
 def train_step(layer_of: Callable[..., Any], weights, state, tokens, targets):
     """One step of Adam: new weights, new state, and the loss before it."""
     value, slopes = jax.value_and_grad(partial(loss, layer_of))(weights, tokens, targets)
-    first = jax.tree.map(
-        lambda m, g: 0.9 * m + 0.1 * g.astype(jnp.float32), state["first"], slopes
-    )
+    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g.astype(jnp.float32), state["first"], slopes)
     second = jax.tree.map(
         lambda v, g: 0.95 * v + 0.05 * g.astype(jnp.float32) ** 2, state["second"], slopes
     )

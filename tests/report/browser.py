@@ -31,7 +31,9 @@ class Browser:
         self.events: list[dict[str, Any]] = []
         self.session: str | None = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
@@ -59,7 +61,9 @@ class Browser:
         found: dict[str, Any] = json.loads(first)
         return found
 
-    def open(self, path: Path, width: int, height: int, *, dark: bool = False, phone: bool = False) -> None:
+    def open(
+        self, path: Path, width: int, height: int, *, dark: bool = False, phone: bool = False
+    ) -> None:
         """Open a file in a window of that size."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
@@ -78,7 +82,9 @@ class Browser:
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression in the page."""
-        made = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        made = self.call(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in made, made["exceptionDetails"]
         return made["result"].get("value")
 
@@ -117,7 +123,8 @@ def browser(path: str) -> Iterator[Browser]:
     # The browser reads commands at 3 and answers at 4.
     line = f'exec "$0" "$@" 3<&{down} 4>&{up}'
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
-               "--disable-dev-shm-usage", "--single-process", "--no-zygote", "--remote-debugging-pipe"]  # fmt: skip
+               "--disable-dev-shm-usage", "--single-process",
+               "--no-zygote", "--remote-debugging-pipe"]  # fmt: skip
     with tempfile.TemporaryDirectory() as home:
         process = subprocess.Popen(
             ["bash", "-c", line, path, *options, f"--user-data-dir={home}"],

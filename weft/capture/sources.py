@@ -13,6 +13,7 @@ from weft.capture.torch.graphs import graph_program
 from weft.capture.torch.source import holds_tensors, torch_function, torch_program
 from weft.capture.torch.training import training_step
 from weft.errors import WeftError
+from weft.mesh.plans import ShardingPlan
 
 # Tried in order; each returns None for a program that is not its kind. Last is JAX, whose source
 # accepts any callable.
@@ -44,8 +45,8 @@ def source_for(
 
 
 def _refuse_plan(options: CallOptions) -> None:
-    if options.plan is not None:
+    if options.plan is not None and not isinstance(options.plan, ShardingPlan):
         raise WeftError(
-            "a plan names the parameters and arguments of a PyTorch program",
-            help="give in_shardings for a JAX function",
+            "patterns of names are a plan for the parameters of a PyTorch program",
+            help="give in_shardings for a JAX function, or a plan of weft.plan",
         )

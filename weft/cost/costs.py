@@ -48,7 +48,7 @@ KINDS: Mapping[type[Op], TrafficKind] = {
     CollectivePermute: "permute",
     PermuteAlongAxes: "permute",
 }
-_PRODUCTS = (DotGeneral, Dot, Einsum, Convolution, RaggedDot)
+PRODUCTS = (DotGeneral, Dot, Einsum, Convolution, RaggedDot)
 _FREE = (Reshape, BitcastConvert, Constant, AsyncDone)
 
 
@@ -141,7 +141,7 @@ class Costs:
         if type(op) in KINDS:
             return self.collective(op, operands, results).seconds
         rate = self.machine.vector
-        if isinstance(op, _PRODUCTS) and isinstance(operands[0], TensorType):
+        if isinstance(op, PRODUCTS) and isinstance(operands[0], TensorType):
             rate = self.machine.rate(operands[0].dtype, computed_as(op))
         return work_seconds(op.work(operands, results), rate, self.machine)
 

@@ -177,7 +177,9 @@ def _jax_text(plan: ShardingPlan) -> str:
     ]
     for word, specs in (("arguments", plan.arguments), ("results", plan.results)):
         lines.append(f"{word} = {{  # * stands for the number of a layer")
-        lines += [f"    {name!r}: PartitionSpec({_dims_text(spec)})," for name, spec in specs.items()]
+        lines += [
+            f"    {name!r}: PartitionSpec({_dims_text(spec)})," for name, spec in specs.items()
+        ]
         lines.append("}")
     return "\n".join(lines) + "\n"
 

@@ -140,7 +140,9 @@ def further(
 ) -> int | None:
     """The dim of weights or optimizer state that is split along fsdp, too; None for none."""
     sizes = candidate.sizes
-    shards = argument.role == "optimizer" or (argument.role == "weight" and candidate.shards_weights)
+    shards = argument.role == "optimizer" or (
+        argument.role == "weight" and candidate.shards_weights
+    )
     if not shards or FSDP not in sizes or any(FSDP in axes for axes in dims):
         return None
     bounds = argument.type.bounds

@@ -18,15 +18,15 @@ class TriedPlan(Protocol):
     """A simulated candidate."""
 
     @property
-    def candidate(self) -> Candidate: ...  # noqa: D102
+    def candidate(self) -> Candidate: ...
     @property
-    def seconds(self) -> float: ...  # noqa: D102
+    def seconds(self) -> float: ...
     @property
-    def memory(self) -> int: ...  # noqa: D102
+    def memory(self) -> int: ...
     @property
-    def parts(self) -> Mapping[str, float]: ...  # noqa: D102
+    def parts(self) -> Mapping[str, float]: ...
     @property
-    def sent(self) -> Mapping[str, float]: ...  # noqa: D102
+    def sent(self) -> Mapping[str, float]: ...
 
 
 def patterns(specs: Mapping[str, P], facts: ProgramFacts | None) -> dict[str, P]:
@@ -44,7 +44,7 @@ def patterns(specs: Mapping[str, P], facts: ProgramFacts | None) -> dict[str, P]
 def explained(
     facts: ProgramFacts, best: Sequence[TriedPlan], *, screened: int, tried: int
 ) -> list[tuple[str, ...]]:
-    """For each plan some sentences: its splits, its largest traffic, and the trade against others."""
+    """For each plan some sentences: its splits, its traffic, and its trade-offs."""
     first = best[0]
     texts = []
     for one in best:
@@ -64,12 +64,11 @@ def _splits(facts: ProgramFacts, candidate: Candidate) -> list[str]:
     if rows:
         lines.append(f"the batch is split over {' x '.join(rows)}")
     if FSDP in sizes:
-        what = "weights, gradients and optimizer state" if candidate.shards_weights else (
-            "the optimizer's state"
-        )  # fmt: skip
-        lines.append(f"{what} are sharded over fsdp={sizes[FSDP]}".replace("state are", "state is")
-                     if not candidate.shards_weights
-                     else f"{what} are sharded over fsdp={sizes[FSDP]}")  # fmt: skip
+        over = f"sharded over fsdp={sizes[FSDP]}"
+        if candidate.shards_weights:
+            lines.append(f"weights, gradients and the optimizer's state are {over}")
+        else:
+            lines.append(f"the optimizer's state is {over}, weights are whole on each device")
     along = [c for c, axes in split.items() if MODEL in axes]
     weights = [w for c in along if (w := _weights_of(facts, c)) and c not in facts.sequence_dims]
     if weights:

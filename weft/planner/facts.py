@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from weft.capture import Captured
+from weft.cost.costs import PRODUCTS
 from weft.ir.module import Module, Node, Value, tensor_of
 from weft.ir.op import rule as rule_of
 from weft.ir.types import TensorType
@@ -219,14 +220,11 @@ def _node_fact(node: Node, numbers: _Numbers) -> NodeFact | None:
         return None
     if node.regions and not node.operands:
         return None
-    from weft.cost.costs import _PRODUCTS
-
-    bodies = ()
-    is_product = isinstance(node.op, _PRODUCTS)
+    is_product = isinstance(node.op, PRODUCTS)
     if node.regions:
         work_flops = sum(tensor_of(v).size for v in node.operands)
     else:
-        work_flops = node.op.work(node.operand_types, node.types, *bodies).flops
+        work_flops = node.op.work(node.operand_types, node.types).flops
     operands = tuple([numbers.fact(v) for v in node.operands])
     result = numbers.fact(node.results[0])
     factors = tuple([c for c, _ in _factor_classes(node, numbers)])
@@ -237,7 +235,11 @@ def _node_fact(node: Node, numbers: _Numbers) -> NodeFact | None:
 
 
 def _sums(
-    nodes: Sequence[Node], numbers: _Numbers, split: DimClass, in_layers: frozenset[Value], layers: int
+    nodes: Sequence[Node],
+    numbers: _Numbers,
+    split: DimClass,
+    in_layers: frozenset[Value],
+    layers: int,
 ) -> dict[TensorFact, int]:
     """The tensors that are summed over devices if a class is split, additions before the sum."""
     pending: set[Value] = set()

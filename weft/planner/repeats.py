@@ -12,6 +12,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from weft.ir.module import Function, Module, Node, Region, Value
 
@@ -69,7 +70,7 @@ def repeats(function: Function, names: Sequence[str]) -> Repeats | None:
     for members in found:
         types = {args[n].type for n in members}
         if len(types) == 1:
-            following.update({args[a]: args[b] for a, b in zip(members, members[1:], strict=False)})
+            following.update({args[a]: args[b] for a, b in pairwise(members)})
     _Growth(function.body, following).run()
     return _chained(following, len(found[0]), {args[m[0]] for m in found})
 
@@ -130,7 +131,9 @@ class _Growth:
         """Whether nothing else corresponds to either value."""
         if before.type is not after.type:
             return False
-        return self.following.get(before, after) is after and self.taken.get(after, before) is before
+        return (
+            self.following.get(before, after) is after and self.taken.get(after, before) is before
+        )
 
 
 def _alike(one: Node, other: Node) -> bool:

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from weft.cost import TrafficKind, travel_seconds, work_seconds
-from weft.cost.travel import _reach_along
+from weft.cost import TrafficKind, reach, travel_seconds, work_seconds
 from weft.ir.types import DType
 from weft.ir.work import Work
 from weft.machine import Machine
-from weft.mesh import Axis, Mesh
+from weft.mesh import Axis, Mesh, MeshAxes
 from weft.planner.candidates import FSDP, Candidate, further, sharding_of
 from weft.planner.facts import DimClass, NodeFact, ProgramFacts, TensorFact
 
@@ -46,10 +45,13 @@ class Screen:
         self.known: dict[object, float] = {}
         used = {c for argument in facts.arguments for c in argument.classes}
         # Seconds on one device by the classes that may split them, launches apart.
-        self.work: dict[tuple[DimClass, ...], float] = {}
+        self.work: dict[tuple[tuple[DimClass, ...], bool], float] = {}
         self.launches = 0.0
+        batch = {*facts.batch_dims, *facts.sequence_dims}
         for node, count in facts.nodes.items():
-            key = tuple(sorted({c for c in node.factors if c in used}))
+            classes = tuple(sorted({c for c in node.factors if c in used}))
+            # The optimizer's work on weights is split as far as its state is.
+            key = (classes, bool(classes) and not node.is_product and not batch & {*node.factors})
             seconds = self.node_seconds(node) - machine.launch
             self.work[key] = self.work.get(key, 0.0) + count * max(0.0, seconds)
             self.launches += count * machine.launch * (1 if node.is_product else _FUSED)
@@ -63,7 +65,9 @@ class Screen:
         """Seconds of a node on one device."""
         if not node.is_product:
             return work_seconds(
-                Work(flops=node.flops, bytes=int(_FUSED * node.bytes)), self.machine.vector, self.machine
+                Work(flops=node.flops, bytes=int(_FUSED * node.bytes)),
+                self.machine.vector,
+                self.machine,
             )
         assert isinstance(node.dtype, DType)
         work = Work(flops=node.flops, bytes=node.bytes)
@@ -80,18 +84,20 @@ class Screen:
         key = (kind, rounded, mesh, axes)
         found = self.travels.get(key)
         if found is None:
-            reach = _reach_along(mesh, tuple(map(Axis, axes)), self.machine)
-            found = travel_seconds(kind, rounded, reach, self.machine, "bf16")
+            along = reach(MeshAxes(mesh, tuple(map(Axis, axes))), {}, mesh.size, self.machine)
+            found = travel_seconds(kind, rounded, along, self.machine, "bf16")
             self.travels[key] = found
         return found * (size / rounded if rounded else 0)
 
 
 class _Estimate:
+    """The estimate of one candidate."""
+
     def __init__(self, screen: Screen, candidate: Candidate) -> None:
         self.screen, self.facts, self.candidate = screen, screen.facts, candidate
         self.sizes = candidate.sizes
         self.split: Mapping[DimClass, tuple[str, ...]] = dict(candidate.split)
-        self.mesh = Mesh(**self.sizes)
+        self.mesh = Mesh(candidate.axes)
 
     def shards(self, classes: tuple[DimClass, ...]) -> int:
         """Into how many pieces dims of these classes are split; an axis counts once."""
@@ -103,8 +109,9 @@ class _Estimate:
         """Computing, sums and gathers in its way, and what of the state's traffic is not hidden."""
         screen, split, axes_of = self.screen, self.split, self.split.get
         computing = screen.launches
-        for classes, seconds in screen.work.items():
-            computing += seconds / self.shards(classes)
+        further_split = self.sizes.get(FSDP, 1)
+        for (classes, is_state), seconds in screen.work.items():
+            computing += seconds / self.shards(classes) / (further_split if is_state else 1)
         exposed = 0.0
         for node, count, classes in screen.products:
             axes = [a for c in classes for a in axes_of(c, ())]
@@ -114,16 +121,21 @@ class _Estimate:
                 if found is None:
                     found = screen.known[key] = self.gathered(node)
                 exposed += count * found
-        for c, along in split.items():
-            for tensor, count in self.facts.partial.get(c, {}).items():
-                if not self.is_gradient(tensor):
-                    key = (tensor, c, along, tuple(map(axes_of, tensor.classes)), self.candidate.axes)
-                    found = screen.known.get(key)
-                    if found is None:
-                        found = screen.known[key] = self.summed(tensor, along)
-                    exposed += count * found
+        exposed += sum(self.sums(c, along) for c, along in split.items())
         hidden = self.state_traffic
         return computing + exposed + max(0.1 * hidden, hidden - _HIDDEN * computing)
+
+    def sums(self, c: DimClass, along: tuple[str, ...]) -> float:
+        """Seconds of the sums of activations over a class that is split."""
+        known, total = self.screen.known, 0.0
+        for tensor, count in self.facts.partial.get(c, {}).items():
+            if not self.is_gradient(tensor):
+                key = (tensor, along, tuple(map(self.split.get, tensor.classes)), self.mesh.axes)
+                found = known.get(key)
+                if found is None:
+                    found = known[key] = self.summed(tensor, along)
+                total += count * found
+        return total
 
     def gathered(self, node: NodeFact) -> float:
         """Seconds to gather the operands of a product two of whose factors have the same axis."""
@@ -150,6 +162,7 @@ class _Estimate:
         return self.screen.travel("scatter" if scattered else "reduce", size, self.mesh, axes)
 
     def is_gradient(self, tensor: TensorFact) -> bool:
+        """Whether a sum is a gradient of weights: no dim of the batch is left."""
         return not set(tensor.classes) & {*self.facts.batch_dims, *self.facts.sequence_dims}
 
     @cached_property

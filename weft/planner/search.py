@@ -182,9 +182,7 @@ def try_candidate(subject: Subject, screened: Screened, machine: Machine) -> Tri
     )  # fmt: skip
 
 
-def predicted_plan(
-    subject: Subject, mesh: Mesh, specs: Mapping[str, P], machine: Machine
-) -> Tried:
+def predicted_plan(subject: Subject, mesh: Mesh, specs: Mapping[str, P], machine: Machine) -> Tried:
     """The prediction of shardings by patterns of names, of all layers by one and two of them."""
     lookup = ShardingPlan(mesh, specs)
     made = [
@@ -241,9 +239,7 @@ def _annotated(subject: Subject, short: Shortened, mesh: Mesh, plan: ShardingPla
     return module.with_functions({**module.functions, "main": renewed})
 
 
-def _made(
-    subject: Subject, one: Tried, machine: Machine, about: tuple[str, ...]
-) -> ShardingPlan:
+def _made(subject: Subject, one: Tried, machine: Machine, about: tuple[str, ...]) -> ShardingPlan:
     by_name = {a.name: spec_of(a, one.candidate) for a in subject.facts.arguments}
     arguments = patterns(by_name, subject.facts)
     lookup = ShardingPlan(Mesh(one.candidate.axes), arguments)
@@ -256,7 +252,7 @@ def _made(
         Mesh(one.candidate.axes),
         arguments,
         patterns(results, None),
-        subject.captured.module.name,
+        subject.captured.module.name or "",
         machine.name,
         one.seconds,
         one.memory,

@@ -9,7 +9,13 @@ from typing import Any
 
 _FOLDER = Path(__file__).parent
 # Characters that would end a script or its strings; JSON reads the escapes back.
-_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_ESCAPES = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
 
 
 def page(data: dict[str, Any]) -> str:

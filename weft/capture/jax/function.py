@@ -14,6 +14,7 @@ from weft.capture.jax.values import from_physical, is_changed, to_physical
 from weft.capture.options import CallOptions, check_apart
 from weft.capture.shardings import Spelled
 from weft.capture.signature import parameters_of
+from weft.mesh.plans import ShardingPlan
 from weft.records import dataclass
 
 
@@ -29,6 +30,7 @@ def jax_function(program: object, options: CallOptions) -> JaxFunction | None:
         options.out_shardings,
         options.donate_argnums,
         options.static_argnums,
+        options.plan if isinstance(options.plan, ShardingPlan) else None,
     )
 
 
@@ -42,6 +44,7 @@ class JaxFunction:
     out_shardings: Spelled
     donate_argnums: tuple[int, ...]
     static_argnums: tuple[int, ...]
+    plan: ShardingPlan | None = None
 
     @property
     def name(self) -> str:
@@ -67,7 +70,7 @@ class JaxFunction:
 
     def capture(self, given: CallArguments) -> Captured:
         shardings = (self.in_shardings, self.out_shardings)
-        captured = capture_flat(self.function, given, self.mesh, *shardings)
+        captured = capture_flat(self.function, given, self.mesh, *shardings, plan=self.plan)
         known = parameters_of(self.function, given.given, given.static, given.keywords)
         return replace(captured, parameters=known, narrows=not given.is_wide)
 

@@ -25,6 +25,7 @@ from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
 from weft.capture.stablehlo.bytecode import read_bytecode
 from weft.errors import Unsupported, WeftError, missing_extra
 from weft.ir.module import Module
+from weft.mesh.plans import ShardingPlan
 from weft.ops.custom_calls.callbacks import host_functions
 from weft.records import dataclass
 
@@ -162,14 +163,22 @@ def flatten(
 
 
 def capture_flat(
-    fn: Callable[..., Any], given: CallArguments, mesh: object, inside: Spelled, outside: Spelled
+    fn: Callable[..., Any],
+    given: CallArguments,
+    mesh: object,
+    inside: Spelled,
+    outside: Spelled,
+    plan: ShardingPlan | None = None,
 ) -> Captured:
-    """Trace a JAX function on flattened arguments."""
+    """Trace a JAX function on flattened arguments; a plan has what the shardings leave open."""
     jax = _import_jax()
     leaves = given.leaves(fn)
     positional, keywords = given.tree.children()
     spelled = per_leaf("in_shardings", inside, positional, leaves[: positional.num_leaves])
     spelled += (None,) * keywords.num_leaves
+    if plan is not None:
+        pairs = zip(spelled, leaves, strict=True)
+        spelled = tuple([plan(leaf.name) if s is None else s for s, leaf in pairs])
     told = [*spelled, *(leaf.sharding for leaf in leaves), *jax.tree_util.tree_leaves(outside)]
     ours = mesh_of(mesh, told)
     theirs = abstract_mesh(mesh, told, ours)
@@ -186,9 +195,12 @@ def capture_flat(
     if ours is not None:
         module = in_order_of(module, ours)
     spelled = per_leaf("out_shardings", outside, lowered.out_tree, results)
+    if plan is not None:
+        pairs = zip(spelled, results, strict=True)
+        spelled = tuple([plan.result(leaf.name) if s is None else s for s, leaf in pairs])
     made = shardings_of("out_shardings:", spelled, results, ours, only=only)
-    pairs = partial(zip, strict=True)
-    module = annotate(module, ours, [*pairs(leaves, shardings)], [*pairs(results, made)])
+    paired = partial(zip, strict=True)
+    module = annotate(module, ours, [*paired(leaves, shardings)], [*paired(results, made)])
     host = host_functions(module)
     tree = lowered.out_tree
     kept = getattr(lowered._lowering, "compile_args", {}).get("keepalive") or ()

@@ -23,6 +23,7 @@ from weft.capture.torch.overlaps import MemoryOverlaps
 from weft.capture.torch.plan import PlannedShardings
 from weft.capture.torch.source import Tensors, TorchProgram, leaf_of, parameters_of
 from weft.errors import WeftError
+from weft.mesh.plans import ShardingPlan
 from weft.records import dataclass
 
 
@@ -114,15 +115,17 @@ class TrainingStep(TorchProgram):
         return named if takes_module(self.loss, count) else [*own[:1], *named]
 
     def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> PlannedShardings:
-        """State of a parameter's shape is split as the parameter is."""
+        """State of a parameter's shape is split as the parameter is, unless a plan names it."""
         assert isinstance(given, StepTensors)
         end = given.batch_end
         plan = super().shardings(arguments[:end], given)
         made = plan.given
         places = {id(value): n for n, value in enumerate(given.values[:end])}
+        ours = self.options.plan if isinstance(self.options.plan, ShardingPlan) else None
         for (parameter, _), leaf in zip(given.state, arguments[end:], strict=False):
             same = leaf.shape == tuple(parameter.shape)
-            made.append(made[places[id(parameter)]] if same else None)
+            named = None if ours is None else ours(leaf.name)
+            made.append(named or (made[places[id(parameter)]] if same else None))
         return PlannedShardings([*made, *[None] * (len(arguments) - len(made))], plan.gathered)
 
     def update(self, values: Sequence[Any], updated: Sequence[int], results: Sequence[Any]) -> None:
