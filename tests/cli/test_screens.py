@@ -36,6 +36,8 @@ SCREENS = {
     "predict": ["predict", LLAMA, MESH, "--machine", "8xh100", "--machine", "tpu-v5p"],
     "predict-sweep": ["predict", MLP, "--machine", "8xh100", "--sweep"],
     "kernels": ["kernels", MLP],
+    "report": ["report", MLP, "--machine=8xh100", "--whatif=8xh100", "-o", "OUT"],
+    "plan": ["plan", "examples/llama.py:loss", "--machine=8xh100", "--tries=2"],
     "cost": ["cost", "examples/collectives.csv"],
     "machines": ["machines"],
     "machine": ["machine", "32x(8xh200)@800G"],

@@ -79,7 +79,7 @@ class ShardingPlan:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as a JSON file."""
         try:
-            Path(path).write_text(json.dumps(self.as_json(), indent=2) + "\n", encoding="utf-8")
+            Path(path).write_text(_lined(self.as_json()), encoding="utf-8")
         except OSError as error:
             raise WeftError(
                 f"cannot write {os.fspath(path)}: {error.strerror or error}",
@@ -131,6 +131,23 @@ def read_plan(path: str | os.PathLike[str]) -> ShardingPlan:
             f"{shown}: the plan is malformed: {error!r}",
             help='it has a mesh, {"data": 8}, and arguments, {"w": [["data"], []]}',
         ) from None
+
+
+def _lined(data: Mapping[str, Any]) -> str:
+    """JSON with a line for each sharding, figure and sentence."""
+    parts = []
+    for key, value in data.items():
+        if isinstance(value, dict | list) and value and key != "mesh":
+            pairs = value.items() if isinstance(value, dict) else [(None, v) for v in value]
+            rows = [
+                (f"{json.dumps(k)}: " if k is not None else "") + json.dumps(v) for k, v in pairs
+            ]
+            opened, closed = "{}" if isinstance(value, dict) else "[]"
+            text = f"{opened}\n    " + ",\n    ".join(rows) + f"\n  {closed}"
+        else:
+            text = json.dumps(value)
+        parts.append(f"  {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def as_plan(given: object) -> object:

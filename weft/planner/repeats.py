@@ -13,9 +13,11 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeAlias
 
 from weft.ir.module import Function, Module, Node, Region, Value
 
+Chain: TypeAlias = tuple[Value | None, ...]  # None for the first or last layer without a value
 _INDEX = re.compile(r"(?<![A-Za-z_0-9])\d+(?![A-Za-z_0-9])")
 
 
@@ -25,7 +27,7 @@ class Repeats:
 
     count: int
     layer_of: Mapping[Value, int]
-    chains: Mapping[Value, tuple[Value, ...]]  # the same value of every layer
+    chains: Mapping[Value, Chain]  # the same value of every layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,12 @@ def repeats(function: Function, names: Sequence[str]) -> Repeats | None:
         types = {args[n].type for n in members}
         if len(types) == 1:
             following.update({args[a]: args[b] for a, b in pairwise(members)})
-    _Growth(function.body, following).run()
-    return _chained(following, len(found[0]), {args[m[0]] for m in found})
+    heads = {args[members[0]] for members in found}
+    known = dict(following)
+    growth = _Growth(function.body, following)
+    growth.run()
+    known.update(growth.supported(known))
+    return _chained(known, len(found[0]), heads)
 
 
 class _Growth:
@@ -96,6 +102,23 @@ class _Growth:
                 self.match(before.node, after.node)
             for one, other in self.paired_users(before, after):
                 self.match(one, other)
+
+    def supported(self, arguments: Mapping[Value, Value]) -> dict[Value, Value]:
+        """The results of matched nodes some of whose operands correspond, too.
+
+        The values that enter or leave the stack of layers are computed otherwise than those
+        between layers, though perhaps by the same op on values of the same types.
+        """
+        kept = dict(self.matched)
+        while True:
+            made = {
+                a: b for n, m in kept.items() for a, b in zip(n.results, m.results, strict=True)
+            }
+            lost = [n for n, m in kept.items() if not _has_support(n, m, made, arguments)]
+            if not lost:
+                return made
+            for node in lost:
+                del kept[node]
 
     def paired_users(self, before: Value, after: Value) -> list[tuple[Node, Node]]:
         """The users of two values in order, where both have as many of a kind."""
@@ -136,6 +159,14 @@ class _Growth:
         )
 
 
+def _has_support(
+    one: Node, other: Node, made: Mapping[Value, Value], arguments: Mapping[Value, Value]
+) -> bool:
+    pairs = [(a, b) for a, b in zip(one.operands, other.operands, strict=True) if a is not b]
+    found = any(made.get(a) is b or arguments.get(a) is b for a, b in pairs)
+    return found or not pairs
+
+
 def _alike(one: Node, other: Node) -> bool:
     same = one.op is other.op and one.attrs == other.attrs and one.types == other.types
     return same and len(one.operands) == len(other.operands) and _same_regions(one, other)
@@ -162,34 +193,56 @@ def _same_region(one: Region, other: Region) -> bool:
 
 
 def _chained(following: Mapping[Value, Value], count: int, heads: set[Value]) -> Repeats | None:
-    """Chains as long as there are layers; their places are the layers of their values.
-
-    Longer chains run through the values between layers: what their first or last node computes
-    decides where the layers begin.
-    """
+    """Chains of as many values as there are layers, or of all layers but the first or the last."""
     later = set(following.values())
-    firsts = [v for v in following if v not in later]
     layer_of: dict[Value, int] = {}
-    chains: dict[Value, tuple[Value, ...]] = {}
-    for first in firsts:
+    chains: dict[Value, Chain] = {}
+    partly: list[list[Value]] = []
+    for first in following:
+        if first in later:
+            continue
         chain = [first]
         while (after := following.get(chain[-1])) is not None:
             chain.append(after)
-        inner = _layers_of(chain, count)
-        if inner is None:
-            continue
-        for n, value in enumerate(inner):
-            layer_of[value] = n
-            chains[value] = tuple(inner)
+        if len(chain) == count:
+            _place(chain, 0, count, layer_of, chains)
+        elif len(chain) == count - 1:
+            partly.append(chain)
+    while placed := [(c, at) for c in partly if (at := _first_layer(c, layer_of)) is not None]:
+        for chain, at in placed:
+            _place(chain, at, count, layer_of, chains)
+            partly.remove(chain)
     return Repeats(count, layer_of, chains) if heads <= set(layer_of) else None
 
 
-def _layers_of(chain: list[Value], count: int) -> list[Value] | None:
-    """The part of a chain that the layers make: an end of another kind is outside of them."""
-    if len(chain) == count + 1:
-        ops = [None if v.node is None else v.node.op for v in chain]
-        return chain[1:] if ops[0] is not ops[1] else chain[:-1]
-    return chain if len(chain) == count else None
+def _place(
+    chain: list[Value],
+    first: int,
+    count: int,
+    layer_of: dict[Value, int],
+    chains: dict[Value, Chain],
+) -> None:
+    """Enter a chain that begins at a layer, the first one or the second."""
+    whole = (*[None] * first, *chain, *[None] * (count - len(chain) - first))
+    for n, value in enumerate(chain, first):
+        layer_of[value] = n
+        chains[value] = whole
+
+
+def _first_layer(chain: list[Value], layer_of: Mapping[Value, int]) -> int | None:
+    """The layer of a chain's first value, by the operands that are in layers; parameters first."""
+    node = chain[0].node
+    known = [v for v in node.operands if v in layer_of] if node is not None else []
+    for some in ([v for v in known if v.node is None], known):
+        layers = {layer_of[v] for v in some}
+        if len(layers) == 1:
+            (layer,) = layers
+            return layer if layer in (0, 1) else None
+    return None
+
+
+class _Unordered(Exception):  # noqa: N818  # it is no error: the whole program is used then
+    """A shortened program would read a value before it is computed."""
 
 
 def shorten(module: Module, found: Repeats, keep: int) -> Shortened | None:
@@ -198,52 +251,65 @@ def shorten(module: Module, found: Repeats, keep: int) -> Shortened | None:
     A kept node that reads a later layer (the backward pass does) reads what the last layer reads
     there; everything outside that reads a dropped layer reads the last kept one.
     """
-    function = module.function("main")
-    body, layer_of = function.body, found.layer_of
-    became: dict[Value, Value] = {}
-    dropped = {v for v, n in layer_of.items() if n >= keep}
+    try:
+        return _Shortening(module, found, keep).run()
+    except _Unordered:
+        return None
 
-    def outer(value: Value) -> Value:
-        kept = found.chains[value][keep - 1] if value in dropped else value
-        return became.get(kept, kept)
 
-    def inner(node: Node, slot: int) -> Value:
+class _Shortening:
+    """One shortening: the nodes that are kept, on the new values of their operands."""
+
+    def __init__(self, module: Module, found: Repeats, keep: int) -> None:
+        self.module, self.found, self.keep = module, found, keep
+        self.function = module.function("main")
+        self.dropped = {v for v, n in found.layer_of.items() if n >= keep}
+        self.became: dict[Value, Value] = {}
+
+    def outer(self, value: Value) -> Value:
+        """What stands for a value outside of layers: that of the last kept layer."""
+        kept = self.found.chains[value][self.keep - 1] if value in self.dropped else value
+        if kept is None:
+            raise _Unordered
+        return self.became.get(kept, kept)
+
+    def inner(self, node: Node, slot: int) -> Value:
+        """What stands for an operand of a kept layer."""
         value = node.operands[slot]
-        if value in dropped:
-            last = found.chains[node.results[0]][-1].node
-            assert last is not None
-            value = last.operands[slot]
-            return outer(value)
-        return became.get(value, value)
+        if value not in self.dropped:
+            return self.became.get(value, value)
+        last = self.found.chains[node.results[0]][-1]
+        if last is None or last.node is None:
+            raise _Unordered
+        return self.outer(last.node.operands[slot])
 
-    nodes: list[Node] = []
-    defined: set[Value] = {a for a in body.args if a not in dropped}
-    for node in body.nodes:
-        if node.results and node.results[0] in dropped:
-            continue
-        layered = bool(node.results) and node.results[0] in layer_of
-        operands = tuple(
-            [inner(node, slot) if layered else outer(v) for slot, v in enumerate(node.operands)]
-        )
-        if any(value not in defined for value in operands):
-            return None
-        made = node if operands == node.operands else node.rebuilt(operands, node.regions)
-        became.update(zip(node.results, made.results, strict=True))
-        defined.update(made.results)
-        nodes.append(made)
-    return _assembled(module, function, found, dropped, nodes, outer, became)
+    def run(self) -> Shortened:
+        """The nodes in their order, each after its operands."""
+        body = self.function.body
+        defined: set[Value] = {a for a in body.args if a not in self.dropped}
+        nodes: list[Node] = []
+        for node in body.nodes:
+            if node.results and node.results[0] in self.dropped:
+                continue
+            layered = bool(node.results) and node.results[0] in self.found.layer_of
+            operands = tuple(
+                [
+                    self.inner(node, slot) if layered else self.outer(v)
+                    for slot, v in enumerate(node.operands)
+                ]
+            )
+            if any(value not in defined for value in operands):
+                raise _Unordered
+            made = node if operands == node.operands else node.rebuilt(operands, node.regions)
+            self.became.update(zip(node.results, made.results, strict=True))
+            defined.update(made.results)
+            nodes.append(made)
+        return _assembled(self, nodes)
 
 
-def _assembled(
-    module: Module,
-    function: Function,
-    found: Repeats,
-    dropped: set[Value],
-    nodes: list[Node],
-    outer: object,
-    became: Mapping[Value, Value],
-) -> Shortened:
-    assert callable(outer)
+def _assembled(shortening: _Shortening, nodes: list[Node]) -> Shortened:
+    module, function, found = shortening.module, shortening.function, shortening.found
+    dropped, outer, became = shortening.dropped, shortening.outer, shortening.became
     body = function.body
     arguments = tuple([n for n, a in enumerate(body.args) if a not in dropped])
     held = set(body.results)
