@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.plan.compared import MACHINES, compare, run_tiny  # noqa: E402
+from tests.plan.compared import MACHINES, compare, run_tiny
 
 
 def main() -> None:
@@ -34,15 +34,15 @@ def main() -> None:
             for name, title, seconds, memory, fits in found.rows:
                 note = "" if fits else "  does not fit"
                 print(
-                    f"  {name:<9} {title:<26} {1e3 * seconds:9.1f} ms {memory / 2**30:7.1f} GiB{note}"
+                    f"  {name:<9} {title:<26} {1e3 * seconds:9.1f} ms",
+                    f"{memory / 2**30:7.1f} GiB{note}",
                 )
             for line in found.best.about:
                 print(f"    {line}")
             if arguments.run:
                 for plan in found.plans:
-                    print(
-                        f"  in lockstep: {plan.title}: largest difference {run_tiny(kind, plan):.1e}"
-                    )
+                    off = run_tiny(kind, plan)
+                    print(f"  in lockstep: {plan.title}: largest difference {off:.1e}")
             sys.stdout.flush()
 
 

@@ -189,6 +189,12 @@ class Compiled:
         if args or kwargs:
             ready.check_count(given.values)
 
+    def captured(self, *args: Any, **kwargs: Any) -> Captured:
+        """The program captured for arguments of these types, not compiled."""
+        source = source_for(self._source, self._given, args, kwargs)
+        _, given = source.flatten(args, kwargs)
+        return source.capture(given)
+
     def leaves(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The flattened arguments as arrays."""
         key, given = self._source.flatten(args, kwargs)

@@ -136,7 +136,8 @@ def used(tab):
     tab.click(".tools button")
     assert tab.evaluate("view.to - view.from < 0.6 * data.timeline.seconds")
     tab.evaluate("move(0, data.timeline.seconds)")
-    assert tab.evaluate("(() => { const e = data.timeline.events[0]; const x = xOf(e[1] + e[2] / 2,"
-                        " timelineCanvas.clientWidth); return eventAt(x, TOP + 8) === e; })()")  # fmt: skip
+    first = "const e = data.timeline.events[0]; const width = timelineCanvas.clientWidth;"
+    found = "eventAt(xOf(e[1] + e[2] / 2, width), TOP + 8) === e"
+    assert tab.evaluate(f"(() => {{ {first} return {found}; }})()")
     tab.click("#theme")
     assert tab.evaluate("document.documentElement.dataset.theme") == "dark"

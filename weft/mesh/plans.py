@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from weft.errors import WeftError
 from weft.mesh.axes import Mesh
 from weft.mesh.spelling import P
+from weft.records import dataclass
 
 VERSION = 1
 EXPORTS = ("jax", "dtensor", "tp_plan")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from weft.mesh import P
 from weft.planner.facts import ArgumentFact, DimClass, ProgramFacts
+from weft.records import dataclass
 
 DATA, FSDP, MODEL = "data", "fsdp", "model"
 _MOST_CLASSES = 6  # the most classes of weights that are tried along the model axis

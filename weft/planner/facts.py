@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from weft.capture import Captured
@@ -14,6 +14,7 @@ from weft.ir.module import Module, Node, Value, tensor_of
 from weft.ir.op import rule as rule_of
 from weft.ir.types import TensorType
 from weft.partition.strategy.dim_classes import DimClasses, dim_classes
+from weft.records import dataclass
 
 DimClass = int  # a number of a class of corresponding dims
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TypeAlias
 
 from weft.ir.module import Function, Module, Node, Region, Value
+from weft.records import dataclass
 
 Chain: TypeAlias = tuple[Value | None, ...]  # None for the first or last layer without a value
 _INDEX = re.compile(r"(?<![A-Za-z_0-9])\d+(?![A-Za-z_0-9])")
@@ -241,7 +242,7 @@ def _first_layer(chain: list[Value], layer_of: Mapping[Value, int]) -> int | Non
     return None
 
 
-class _Unordered(Exception):  # noqa: N818  # it is no error: the whole program is used then
+class _Unordered(Exception):  # it is no error: the whole program is used then
     """A shortened program would read a value before it is computed."""
 
 

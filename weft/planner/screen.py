@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from weft.cost import TrafficKind, reach, travel_seconds, work_seconds
@@ -17,6 +16,7 @@ from weft.machine import Machine
 from weft.mesh import Axis, Mesh, MeshAxes
 from weft.planner.candidates import FSDP, Candidate, further, sharding_of
 from weft.planner.facts import DimClass, NodeFact, ProgramFacts, TensorFact
+from weft.records import dataclass
 
 _FUSED = 0.35  # the share of pointwise results that reach memory after fusion
 _HIDDEN = 0.7  # the share of computing behind which weights can be gathered

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from weft.capture import Captured, capture, normalize
+from weft.compiled import Compiled
 from weft.errors import WeftError
 from weft.ir.module import Module
 from weft.ir.names import DONOR, SHARDING
@@ -21,6 +22,7 @@ from weft.planner.facts import ProgramFacts, program_facts, state_results
 from weft.planner.repeats import Repeats, Shortened, repeats, shorten
 from weft.planner.screen import Screen, Screened
 from weft.predict import Prediction, predict
+from weft.records import dataclass
 from weft.shard import shard
 
 TRIES = 8  # candidates that are compiled and simulated
@@ -68,7 +70,8 @@ def plan(
 
     Meshes of data, fsdp and model axes and the dims that are split along them are compared by an
     estimate; the best are compiled and simulated, with one and with two of the program's repeated
-    layers. Optimizer state counts; plans that do not fit into memory are left out.
+    layers. Optimizer state counts; plans that do not fit into memory are left out. A training step
+    of a PyTorch module is given as `weft.train_step(module, loss, optimizer)`.
     """
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     count = devices or modelled.devices
@@ -77,8 +80,15 @@ def plan(
             f"{modelled.name} has any number of devices", help='say how many: machine="8xh100"'
         )
     modelled.holding(count)
-    captured = capture(fn, args, kwargs)
+    captured = _captured(fn, args, kwargs)
     return plan_captured(captured, modelled, count, tries=tries, keep=keep, progress=progress)
+
+
+def _captured(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Captured:
+    """A program on no mesh; of a compiled one, such as `weft.train_step`'s, its source."""
+    if isinstance(fn, Compiled):
+        return fn.captured(*args, **kwargs)
+    return capture(fn, args, kwargs)
 
 
 def plan_captured(
