@@ -189,7 +189,7 @@ class Compiled:
         if args or kwargs:
             ready.check_count(given.values)
 
-    def captured(self, *args: Any, **kwargs: Any) -> Captured:
+    def captured_for(self, *args: Any, **kwargs: Any) -> Captured:
         """The program captured for arguments of these types, not compiled."""
         source = source_for(self._source, self._given, args, kwargs)
         _, given = source.flatten(args, kwargs)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import weft
 from weft.errors import WeftError
 from weft.executable.memory import HeldBuffer
 from weft.explain import layers, reasons
@@ -67,7 +66,6 @@ def report_data(
     """The data of the page, as JSON's types."""
     mesh = prediction.mesh or Mesh()
     return {
-        "weft": weft.__version__,
         "program": prediction.name,
         "machine": _machine_json(prediction.machine),
         "mesh": [[name, size] for name, size in mesh.axes],

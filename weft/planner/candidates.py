@@ -1,4 +1,4 @@
-"""Candidate plans: mesh shapes and the axes of each class of dims, and the shardings they mean."""
+"""PlanCandidate plans: mesh shapes and the axes of each class of dims, and the shardings they mean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_CLASSES = 6  # the most classes of weights that are tried along the model 
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PlanCandidate:
     """A mesh, the axes along which each class of dims is split, and what state is split further."""
 
     axes: tuple[tuple[str, int], ...]  # of size above 1, major first
@@ -33,7 +33,7 @@ class Candidate:
         return math.prod(size for _, size in self.axes)
 
 
-def candidates(facts: ProgramFacts, devices: int) -> Iterator[Candidate]:
+def candidates(facts: ProgramFacts, devices: int) -> Iterator[PlanCandidate]:
     """Every mesh of data, fsdp and model axes, and every set of classes along them."""
     dims = [c for c in facts.tensor_dims if facts.sizes[c] > 1][:_MOST_CLASSES]
     for data, fsdp, model in _shapes(devices):
@@ -46,7 +46,7 @@ def candidates(facts: ProgramFacts, devices: int) -> Iterator[Candidate]:
             for more in _elsewhere(facts, chosen, data, fsdp):
                 split = tuple(sorted((*batch, *chosen, *more)))
                 for shards_weights in (True, False) if fsdp > 1 else (False,):
-                    yield Candidate(axes, split, shards_weights)
+                    yield PlanCandidate(axes, split, shards_weights)
 
 
 def _shapes(devices: int) -> Iterator[tuple[int, int, int]]:
@@ -106,7 +106,7 @@ def expert_dims(facts: ProgramFacts) -> tuple[DimClass, ...]:
     return tuple(sorted(firsts - others))
 
 
-def sharding_of(argument: ArgumentFact, candidate: Candidate) -> tuple[tuple[str, ...], ...]:
+def sharding_of(argument: ArgumentFact, candidate: PlanCandidate) -> tuple[tuple[str, ...], ...]:
     """The axes of each dim of an argument, before state is split further."""
     sizes, split = candidate.sizes, dict(candidate.split)
     used: set[str] = set()
@@ -120,7 +120,7 @@ def sharding_of(argument: ArgumentFact, candidate: Candidate) -> tuple[tuple[str
     return tuple(found)
 
 
-def spec_of(argument: ArgumentFact, candidate: Candidate) -> P:
+def spec_of(argument: ArgumentFact, candidate: PlanCandidate) -> P:
     """The sharding of an argument; state is split along fsdp where its dims divide."""
     dims = [*sharding_of(argument, candidate)]
     priorities = [0] * len(dims)
@@ -136,7 +136,7 @@ def spec_of(argument: ArgumentFact, candidate: Candidate) -> P:
 
 
 def further(
-    argument: ArgumentFact, candidate: Candidate, dims: list[tuple[str, ...]]
+    argument: ArgumentFact, candidate: PlanCandidate, dims: list[tuple[str, ...]]
 ) -> int | None:
     """The dim of weights or optimizer state that is split along fsdp, too; None for none."""
     sizes = candidate.sizes
@@ -155,6 +155,6 @@ def further(
     return max(fits, key=lambda d: (not dims[d], bounds[d]), default=None)
 
 
-def specs(facts: ProgramFacts, candidate: Candidate) -> Mapping[str, P]:
+def specs(facts: ProgramFacts, candidate: PlanCandidate) -> Mapping[str, P]:
     """The sharding of each argument by name."""
     return {a.name: spec_of(a, candidate) for a in facts.arguments}

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from weft.machine import bytes_text, seconds_text
 from weft.mesh import P
-from weft.planner.candidates import DATA, FSDP, MODEL, Candidate, expert_dims
+from weft.planner.candidates import DATA, FSDP, MODEL, PlanCandidate, expert_dims
 from weft.planner.facts import DimClass, ProgramFacts
 
 _INDEX = re.compile(r"(?<![A-Za-z_0-9])\d+(?![A-Za-z_0-9])")
@@ -18,7 +18,7 @@ class TriedPlan(Protocol):
     """A simulated candidate."""
 
     @property
-    def candidate(self) -> Candidate: ...
+    def candidate(self) -> PlanCandidate: ...
     @property
     def seconds(self) -> float: ...
     @property
@@ -57,7 +57,7 @@ def explained(
     return texts
 
 
-def _splits(facts: ProgramFacts, candidate: Candidate) -> list[str]:
+def _splits(facts: ProgramFacts, candidate: PlanCandidate) -> list[str]:
     sizes, split = candidate.sizes, dict(candidate.split)
     lines = []
     rows = [f"{a}={sizes[a]}" for a in (DATA, FSDP) if a in sizes]

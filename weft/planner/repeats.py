@@ -23,7 +23,7 @@ _INDEX = re.compile(r"(?<![A-Za-z_0-9])\d+(?![A-Za-z_0-9])")
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
+class LayerChains:
     """How often layers repeat, and the layer of each argument, node and value that is in one."""
 
     count: int
@@ -63,7 +63,7 @@ def families(names: Sequence[str]) -> list[list[int]]:
     return [members for members in whole if len(members) == count]
 
 
-def repeats(function: Function, names: Sequence[str]) -> Repeats | None:
+def repeats(function: Function, names: Sequence[str]) -> LayerChains | None:
     """The repeated layers of a function whose arguments have these names; None without any."""
     found = families(names)
     if not found or len(found[0]) < 3:
@@ -193,7 +193,7 @@ def _same_region(one: Region, other: Region) -> bool:
     return all(known.get(x, x) is y for x, y in zip(one.results, other.results, strict=True))
 
 
-def _chained(following: Mapping[Value, Value], count: int, heads: set[Value]) -> Repeats | None:
+def _chained(following: Mapping[Value, Value], count: int, heads: set[Value]) -> LayerChains | None:
     """Chains of as many values as there are layers, or of all layers but the first or the last."""
     later = set(following.values())
     layer_of: dict[Value, int] = {}
@@ -213,7 +213,7 @@ def _chained(following: Mapping[Value, Value], count: int, heads: set[Value]) ->
         for chain, at in placed:
             _place(chain, at, count, layer_of, chains)
             partly.remove(chain)
-    return Repeats(count, layer_of, chains) if heads <= set(layer_of) else None
+    return LayerChains(count, layer_of, chains) if heads <= set(layer_of) else None
 
 
 def _place(
@@ -246,7 +246,7 @@ class _Unordered(Exception):  # it is no error: the whole program is used then
     """A shortened program would read a value before it is computed."""
 
 
-def shorten(module: Module, found: Repeats, keep: int) -> Shortened | None:
+def shorten(module: Module, found: LayerChains, keep: int) -> Shortened | None:
     """The module with the first layers only, or None if it cannot be written in this order.
 
     A kept node that reads a later layer (the backward pass does) reads what the last layer reads
@@ -261,7 +261,7 @@ def shorten(module: Module, found: Repeats, keep: int) -> Shortened | None:
 class _Shortening:
     """One shortening: the nodes that are kept, on the new values of their operands."""
 
-    def __init__(self, module: Module, found: Repeats, keep: int) -> None:
+    def __init__(self, module: Module, found: LayerChains, keep: int) -> None:
         self.module, self.found, self.keep = module, found, keep
         self.function = module.function("main")
         self.dropped = {v for v, n in found.layer_of.items() if n >= keep}

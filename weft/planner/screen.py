@@ -14,7 +14,7 @@ from weft.ir.types import DType
 from weft.ir.work import Work
 from weft.machine import Machine
 from weft.mesh import Axis, Mesh, MeshAxes
-from weft.planner.candidates import FSDP, Candidate, further, sharding_of
+from weft.planner.candidates import FSDP, PlanCandidate, further, sharding_of
 from weft.planner.facts import DimClass, NodeFact, ProgramFacts, TensorFact
 from weft.records import dataclass
 
@@ -26,7 +26,7 @@ _HIDDEN = 0.7  # the share of computing behind which weights can be gathered
 class Screened:
     """The estimate of a candidate."""
 
-    candidate: Candidate
+    candidate: PlanCandidate
     seconds: float
     memory: float
 
@@ -73,7 +73,7 @@ class Screen:
         work = Work(flops=node.flops, bytes=node.bytes)
         return work_seconds(work, self.machine.rate(node.dtype), self.machine)
 
-    def estimate(self, candidate: Candidate) -> Screened:
+    def estimate(self, candidate: PlanCandidate) -> Screened:
         """The seconds and the bytes of one device."""
         one = _Estimate(self, candidate)
         return Screened(candidate, one.seconds, one.memory)
@@ -93,7 +93,7 @@ class Screen:
 class _Estimate:
     """The estimate of one candidate."""
 
-    def __init__(self, screen: Screen, candidate: Candidate) -> None:
+    def __init__(self, screen: Screen, candidate: PlanCandidate) -> None:
         self.screen, self.facts, self.candidate = screen, screen.facts, candidate
         self.sizes = candidate.sizes
         self.split: Mapping[DimClass, tuple[str, ...]] = dict(candidate.split)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from weft.capture import Captured, capture, normalize
-from weft.compiled import Compiled
 from weft.errors import WeftError
 from weft.ir.module import Module
 from weft.ir.names import DONOR, SHARDING
@@ -16,10 +15,10 @@ from weft.machine import machine as machine_named
 from weft.mesh import Mesh, P, as_sharding
 from weft.mesh.plans import ShardingPlan
 from weft.optimize.inline_calls import inline_calls
-from weft.planner.candidates import Candidate, candidates, spec_of
+from weft.planner.candidates import PlanCandidate, candidates, spec_of
 from weft.planner.explained import explained, patterns
 from weft.planner.facts import ProgramFacts, program_facts, state_results
-from weft.planner.repeats import Repeats, Shortened, repeats, shorten
+from weft.planner.repeats import LayerChains, Shortened, repeats, shorten
 from weft.planner.screen import Screen, Screened
 from weft.predict import Prediction, predict
 from weft.records import dataclass
@@ -30,14 +29,23 @@ KEPT = 3  # plans that are returned
 _SPARE = 0.92  # the share of a device's memory that a plan may use
 _OF_A_KIND = 2  # the most candidates of one mesh that are compiled
 
-Progress = Callable[[str, int, int], None]  # what is done, of how many
+SearchProgress = Callable[[str, int, int], None]  # what is done, of how many
+
+
+@runtime_checkable
+class CompiledProgram(Protocol):
+    """A `weft.Compiled`."""
+
+    def captured_for(self, *args: Any, **kwargs: Any) -> Captured:
+        """The program captured for arguments."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
     """A candidate and its prediction for the whole program."""
 
-    candidate: Candidate
+    candidate: PlanCandidate
     screened: Screened
     seconds: float
     memory: int
@@ -63,7 +71,7 @@ def plan(
     devices: int | None = None,
     tries: int = TRIES,
     keep: int = KEPT,
-    progress: Progress | None = None,
+    progress: SearchProgress | None = None,
     **kwargs: Any,
 ) -> list[ShardingPlan]:
     """Search for shardings of a program on a machine; the best plans, the fastest first.
@@ -86,8 +94,8 @@ def plan(
 
 def _captured(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Captured:
     """A program on no mesh; of a compiled one, such as `weft.train_step`'s, its source."""
-    if isinstance(fn, Compiled):
-        return fn.captured(*args, **kwargs)
+    if isinstance(fn, CompiledProgram):
+        return fn.captured_for(*args, **kwargs)
     return capture(fn, args, kwargs)
 
 
@@ -98,7 +106,7 @@ def plan_captured(
     *,
     tries: int = TRIES,
     keep: int = KEPT,
-    progress: Progress | None = None,
+    progress: SearchProgress | None = None,
 ) -> list[ShardingPlan]:
     """The best plans for a captured program."""
     report = progress or (lambda what, done, total: None)
@@ -170,7 +178,7 @@ def subject_of(captured: Captured) -> Subject:
     return Subject(captured, facts, short, state, names)
 
 
-def _shortened(module: Module, found: Repeats | None) -> tuple[Shortened, ...]:
+def _shortened(module: Module, found: LayerChains | None) -> tuple[Shortened, ...]:
     """The program with one and with two layers, or as it is."""
     if found is not None:
         made = [shorten(module, found, keep) for keep in (1, 2)]
@@ -205,7 +213,7 @@ def predicted_plan(subject: Subject, mesh: Mesh, specs: Mapping[str, P], machine
     peaks = [p.memory.peak for p in made]
     memory = peaks[0] + more * max(0, peaks[-1] - peaks[0])
     seconds = made[0].seconds + more * (made[-1].seconds - made[0].seconds)
-    none = Candidate(tuple(mesh.axes), (), False)
+    none = PlanCandidate(tuple(mesh.axes), (), False)
     return Tried(none, Screened(none, 0.0, 0.0), seconds, memory, parts, sent)
 
 

@@ -528,7 +528,7 @@ collectives();
 timeline();
 memory();
 whatif();
-root.append(make("footer", {}, `weft ${data.weft}; times are predicted by simulation for ${data.machine.name}`));
+root.append(make("footer", {}, `written by weft; times are predicted by simulation for ${data.machine.name}`));
 pick(null);
 move(0, data.timeline.seconds || 1);
 const largest = cards.filter(([row]) => row.pieces.some(n => n > 1)).sort((a, b) => b[0].bytes - a[0].bytes)[0] || cards[0];

@@ -15,7 +15,7 @@ from weft.columns import Column
 from weft.errors import WeftError
 from weft.machine import bytes_text, machine, seconds_text
 from weft.mesh.plans import EXPORTS, ShardingPlan
-from weft.planner.search import KEPT, TRIES, Progress, plan_captured
+from weft.planner.search import KEPT, TRIES, SearchProgress, plan_captured
 
 _COLUMNS = (
     Column("plan", right=True),
@@ -115,7 +115,7 @@ def show(plans: list[ShardingPlan], program: str, where: str) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Progress | None]:
+def progress_bar() -> Iterator[SearchProgress | None]:
     """A progress bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty() or not has_rich():
         yield None
