@@ -37,7 +37,7 @@ SCREENS = {
     "predict-sweep": ["predict", MLP, "--machine", "8xh100", "--sweep"],
     "kernels": ["kernels", MLP],
     "report": ["report", MLP, "--machine=8xh100", "--whatif=8xh100", "-o", "OUT"],
-    "plan": ["plan", "examples/llama.py:loss", "--machine=8xh100", "--tries=2"],
+    "plan": ["plan", "examples/llama.py:train_step", "--machine=8xh100", "--tries=1"],
     "cost": ["cost", "examples/collectives.csv"],
     "machines": ["machines"],
     "machine": ["machine", "32x(8xh200)@800G"],

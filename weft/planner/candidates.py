@@ -1,4 +1,4 @@
-"""PlanCandidate plans: mesh shapes and the axes of each class of dims, and the shardings they mean."""
+"""Candidates of plans: mesh shapes, the axes of classes of dims, and shardings from them."""
 
 from __future__ import annotations
 
