@@ -1,0 +1,1 @@
+"""Search for sharding plans: repeated layers, classes of dims, candidates, simulated time."""
