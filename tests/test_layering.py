@@ -71,6 +71,7 @@ OPTIONAL = {
     },
     "torch": {
         "array/exchange.py",
+        "array/torch_memory.py",
         "capture/torch/attention.py",
         "capture/torch/backward.py",
         "capture/torch/constrain.py",
@@ -88,11 +89,21 @@ OPTIONAL = {
         "capture/torch/state.py",
         "capture/torch/training.py",
         "dynamo.py",
+        "emit/triton/library_attention.py",
+        "emit/triton/library_calls.py",
+        "emit/triton/library_nodes.py",
+        "emit/triton/runtime/stream.py",
+        "emit/triton/source.py",
+        "emit/triton/target.py",
         "training.py",
         "workers/gloo.py",
     },
     "llvmlite": {"emit/llvm/jit/machine_code.py", "emit/llvm/jit/processor.py"},
-    "triton": set[str](),
+    "triton": {
+        "emit/triton/interpreted.py",
+        "emit/triton/prelude.py",
+        "emit/triton/source.py",
+    },
     "pynvml": {"machine/here.py"},
     "ray": set[str](),
     "grpc": set[str](),
@@ -110,6 +121,9 @@ OPTIONAL = {
         "cli/commands/show.py",
     },
 }
+
+# Files of the functions that Triton compiles, imported with their first kernel.
+OF_TRITON = {"emit/triton/interpreted.py", "emit/triton/prelude.py"}
 
 
 def imports(tree: ast.AST, lazy: bool = False) -> Iterator[tuple[str, int, bool]]:
@@ -146,6 +160,7 @@ def wrong(file: str, part: str, module: str, lazy: bool) -> str | None:
     if package in OPTIONAL:
         if file not in OPTIONAL[package]:
             return "an optional package, and the file is not in the list of those that may"
+        lazy = lazy or (package == "triton" and file in OF_TRITON)
         return None if lazy else "an optional package, to be imported inside a function"
     if package != "weft":
         known = package in sys.stdlib_module_names or package in CORE

@@ -77,7 +77,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_target_of_a_package_runs_programs(package: None):
-    assert target_names() == ("llvm", "numpy", "toy", "broken", "partial", "other")
+    assert target_names() == ("llvm", "numpy", "triton", "toy", "broken", "partial", "other")
     compiled = weft.compile(PROGRAM, target="toy")
     assert compiled.program.local.target.name == "toy"
     x = np.linspace(-1, 1, 4, dtype=np.float32)
@@ -117,7 +117,7 @@ def test_nothing_is_imported_until_it_is_asked_for(package: None):
     assert type(target_named("llvm")).__module__ == "weft.emit.llvm.target"
     with pytest.raises(WeftError, match="unknown target 'gpu'") as found:
         target_named("gpu")
-    assert "expected llvm, numpy, toy, broken, partial, other" in str(found.value)
+    assert "expected llvm, numpy, triton, toy, broken, partial, other" in str(found.value)
 
 
 def test_every_target_answers_for_every_op(package: None):

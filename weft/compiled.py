@@ -339,7 +339,7 @@ class Compiled:
                     captured.module,
                     level=chosen.level,
                     machine=chosen.machine,
-                    target=chosen.target,
+                    target=chosen.target or _target_of(given.values),
                     fold_sums=chosen.fold_sums,
                     tune=chosen.tune,
                     excess_precision=chosen.excess_precision,
@@ -399,7 +399,8 @@ def compile(
 
     Options of jax.jit have their meaning there; the program is compiled for these arguments, or
     their types. Without arguments a function is compiled on its first call. `machine` gives the
-    memory of a device, and the rates of the cost model. `target` is llvm or numpy. Without
+    memory of a device, and the rates of the cost model. `target` is llvm, triton or
+    numpy; by default WEFT_TARGET, or triton for arguments in a GPU's memory. Without
     `fold_sums` partial sums are rounded on every device before an all_reduce adds them, as on
     separate machines. `tune="measure"` times the candidates of large products, once for each class
     of shapes; by default cached measurements are used, and with "off" the cost model. Without
@@ -467,6 +468,12 @@ def _warn(program: Program) -> None:
         more = f"\n  and {left} more, in notes.txt of a trace (WEFT_TRACE)" if left else ""
         help_ = "name them in in_shardings or out_shardings for padded pieces, or as replicated"
         warn(f"sizes that do not divide:{''.join(lines)}{more}\n{help_}")
+
+
+def _target_of(values: Iterable[Any]) -> str | None:
+    """The target of programs on arguments in a GPU's memory; None for the default."""
+    places = {getattr(getattr(value, "device", None), "type", None) for value in values}
+    return "triton" if "cuda" in places else None
 
 
 def _is(value: Any, leaf: Leaf) -> bool:

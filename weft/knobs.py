@@ -39,6 +39,10 @@ def _folder(text: str) -> Path | None:
     return Path(text)
 
 
+def _name(text: str) -> str | None:
+    return text
+
+
 def _count(text: str) -> int | None:
     if int(text) < 1:
         raise ValueError
@@ -104,7 +108,14 @@ TIMEOUT = Knob(
     300.0,
 )
 
-KNOBS = (TRACE, CACHE, THREADS, DEVICES, EXPLAIN, TUNE, TIMEOUT)
+TARGET = Knob(
+    "WEFT_TARGET",
+    "the target of programs that name none: llvm, triton, numpy, or one of an installed package",
+    _name,
+    None,
+)
+
+KNOBS = (TRACE, CACHE, THREADS, DEVICES, EXPLAIN, TUNE, TIMEOUT, TARGET)
 
 
 def cache_folder() -> Path | None:

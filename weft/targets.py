@@ -9,11 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from weft.emit.llvm.jit.processor import has_llvm
 from weft.errors import WeftError
-from weft.knobs import TUNE, TUNES, Tune
+from weft.knobs import TARGET, TUNE, TUNES, Tune
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -35,7 +36,20 @@ def _numpy(options: Options) -> None:
     """Nodes run one by one in numpy, without kernels."""
 
 
-BUILT_IN: dict[str, Callable[[Options], Target | None]] = {"llvm": _llvm, "numpy": _numpy}
+def _triton(options: Options, *, runs: bool = True) -> Target:
+    from weft.emit.triton.source import require_gpu
+    from weft.emit.triton.target import Triton
+
+    if runs:
+        require_gpu()
+    return Triton(options)
+
+
+BUILT_IN: dict[str, Callable[[Options], Target | None]] = {
+    "llvm": _llvm,
+    "numpy": _numpy,
+    "triton": _triton,
+}
 
 
 def target_named(
@@ -48,15 +62,18 @@ def target_named(
 ) -> Target | None:
     """The target of a name; None is numpy, node by node, without kernels.
 
-    The default is llvm if it is installed, or if nothing `runs`.
+    The default is WEFT_TARGET, else llvm if it is installed, or if nothing `runs`.
     """
     if tune not in (None, *TUNES):
         raise WeftError(f"unknown tune mode {tune!r}", help=f"expected {', '.join(TUNES)}")
     from weft.target import Options
 
     options = Options(fold_sums, excess_precision, TUNE.value() if tune is None else tune)
+    name = TARGET.value() if name is None else name
     if not runs and name in (None, "llvm"):
         return _llvm(options, runs=False)
+    if not runs and name == "triton":
+        return _triton(options, runs=False)
     if name is None:
         if has_llvm():
             return _llvm(options)
@@ -107,6 +124,8 @@ def installed_targets() -> tuple[dict[str, Target], list[WeftError]]:
     from weft.target import Options
 
     found: dict[str, Target] = {"llvm": _llvm(Options(), runs=False)}
+    if find_spec("triton") is not None:
+        found["triton"] = _triton(Options(), runs=False)
     broken: list[WeftError] = []
     for name, plugin in _plugins().items():
         try:

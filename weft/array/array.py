@@ -254,7 +254,10 @@ class Array(Operators, Awaited):
 
     def __dlpack__(self, *, max_version: tuple[int, int] | None = None, **options: Any) -> Any:
         if not self.stacked.is_on_host and options.get("dl_device") != CPU:
-            raise BufferError("the elements are in a device's memory: ask for device='cpu'")
+            exported = self._on_device()
+            if exported is None:
+                raise BufferError("the pieces are in a device's memory: ask for device='cpu'")
+            return exported.__dlpack__(**options)
         # the only version with a read-only flag
         if max_version is not None and max_version >= (1, 0):
             return self.numpy().__dlpack__(max_version=max_version, **options)
@@ -275,7 +278,22 @@ class Array(Operators, Awaited):
 
     def to_torch(self) -> Any:
         """The global value as a PyTorch tensor that shares the memory: do not write to it."""
-        return to_torch(self._shared())
+        on_device = self._on_device()
+        return to_torch(self._shared()) if on_device is None else on_device
+
+    def _on_device(self) -> Any:
+        """The whole value where one device's memory holds it, for other packages; or None.
+
+        It may still be computed: later work of the device's stream waits for it.
+        """
+        held = self.enqueued()
+        if (
+            held.is_on_host
+            or not self.is_fully_replicated
+            or held.data.shape[: held.lead] != (1,) * held.lead
+        ):
+            return None
+        return held.memory.exported(held.data.reshape(self.shape))  # type: ignore[attr-defined]
 
     def item(self, *index: Any) -> Any:
         """The only element, or the one at an index, as a Python number."""

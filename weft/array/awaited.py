@@ -101,6 +101,17 @@ class Awaited:
 
     block_until_ready = wait
 
+    def enqueued(self) -> Stacked:
+        """The pieces, of which a device may still compute the elements."""
+        self.check_alive()
+        if not self._ready or self._error is not None:
+            self.wait()
+        found = self.held
+        if found is None:
+            self.check_alive()
+        assert found is not None
+        return found
+
     def _come(self, timeout: float | None) -> bool:
         """Block; returns whether it is complete."""
         with _LOCK:

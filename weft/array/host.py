@@ -98,6 +98,9 @@ class HostMemory:
         self.last_request = shelf.last_request = self.last_request + 1
         return np.ndarray(shape, dtype, _Block((size,), _BYTE, raw))
 
+    def adopt(self, foreign: Any) -> None:
+        """None: host arrays of other packages are converted by `weft.array.exchange`."""
+
     def free(self, block: _Pages) -> None:
         """Return a block to the cache."""
         shelf = block.shelf

@@ -60,6 +60,10 @@ class Memory(Protocol):
         """An array as a buffer of this memory: itself if it is one, else a copy."""
         ...
 
+    def adopt(self, foreign: Any) -> Any:
+        """Another package's array in this memory as a buffer without a copy, or None."""
+        ...
+
 
 @final
 class DeviceBuffer:
@@ -197,6 +201,20 @@ class DeviceMemory(ABC):
         made = self.allocate(held.shape, held.dtype, held.nbytes)
         self.copy(held, made)
         return made
+
+    def adopt(self, foreign: Any) -> DeviceBuffer | None:
+        """A buffer of another package's array that is in this memory, or None."""
+        return None
+
+    def rearranged(
+        self, buffer: DeviceBuffer, apart: tuple[int, ...], order: tuple[int, ...]
+    ) -> DeviceBuffer:
+        """The elements with dims split and transposed, as a dense buffer."""
+        return self.place(buffer.numpy().reshape(apart).transpose(order))
+
+    def exported(self, buffer: DeviceBuffer) -> Any:
+        """An object with `__dlpack__` that shares the buffer's memory."""
+        raise BufferError("the elements are in a device's memory: ask for device='cpu'")
 
 
 def on_host(value: Any) -> Any:

@@ -13,7 +13,9 @@ from weft.array.array import Array, atoms_for
 from weft.array.device import device_at
 from weft.array.exchange import to_numpy
 from weft.array.jax_types import make_known_to_jax
-from weft.array.stacked import Stacked, split
+from weft.array.memory import DeviceBuffer, DeviceMemory
+from weft.array.stacked import Stacked, split, way_to_split
+from weft.array.torch_memory import memory_of
 from weft.errors import WeftError
 from weft.ir.types import Array as Numpy
 from weft.ir.types import dtype_of
@@ -34,6 +36,7 @@ def put(
     *,
     stacked: Iterable[Axis | str] | None = None,
     process: Process | None = None,
+    device: str | None = None,
 ) -> Array:
     """An array on the devices of a mesh with a sharding; replicated without one.
 
@@ -42,9 +45,12 @@ def put(
 
     A `process` that has only the devices along `stacked` axes puts its own shards of the array; a
     launched worker knows its devices by itself.
+
+    With a PyTorch `device`, such as "cuda", the pieces are placed in its memory, where the triton
+    target computes; an array of another package that is there already is not copied.
     """
     if isinstance(array, Array):
-        if sharding is None and mesh is None and stacked is None:
+        if sharding is None and mesh is None and stacked is None and device is None:
             return array
         own = held_mesh(sharding)  # a sharding with its own mesh moves the array there
         mesh = mesh or own or array.mesh
@@ -53,6 +59,8 @@ def put(
             return resharded
         array = array.numpy()
     make_known_to_jax()
+    if device is not None:
+        return _put_in(memory_of(device), array, sharding, mesh)
     held = to_numpy(array)
     ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
     ours.check_listed()
@@ -118,6 +126,31 @@ def _local(part: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable) -> Ar
         window = tuple([slice(b, b + size) for b, size in zip(begins, sizes, strict=True)])
         data[tuple(digits)] = part[window]
     return Array(shape, dtype_of(part.dtype), sharding, mesh, Stacked(data, atoms, True), here)
+
+
+def _put_in(memory: DeviceMemory, array: Any, sharding: Any, mesh: Any) -> Array:
+    """An array in a device's memory."""
+    held = memory.adopt(array)
+    held = memory.place(to_numpy(array)) if held is None else held
+    ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
+    ours.check_listed()
+    given = as_sharding(P() if sharding is None else sharding, len(held.shape), ours)
+    return placed_in(held, given, ours)
+
+
+def placed_in(buffer: DeviceBuffer, sharding: Sharding, mesh: Mesh) -> Array:
+    """A buffer of a device's memory as an array: split there, or through the host if padded."""
+    atoms, shape, memory = atoms_for(sharding, mesh), buffer.shape, buffer.memory
+    way = way_to_split(shape, sharding, mesh, atoms)
+    if way is None or way.room != shape:
+        pieces = split(buffer.numpy(), sharding, mesh, atoms)
+        stacked = Stacked(memory.place(pieces.data), atoms)
+    elif way.order == tuple(range(len(way.order))):
+        stacked = Stacked(buffer.reshape(way.shape), atoms)
+    else:
+        moved = memory.rearranged(buffer, way.apart, way.order)
+        stacked = Stacked(moved.reshape(way.shape), atoms)
+    return Array(shape, dtype_of(buffer.dtype), sharding, mesh, stacked)
 
 
 def put_here(array: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable | None) -> Array:

@@ -21,6 +21,7 @@ from weft.executable.items import (
     Start,
     Tiled,
 )
+from weft.ops.shape import Reshape
 from weft.run.code import Call, Code, Slots, Step, Unit
 from weft.run.dead_slots import dead_slots
 from weft.run.divergent import divergent_branch_step, divergent_loop_step
@@ -118,6 +119,8 @@ class Binder:
                 return self._fetching(item, self._start(item, dead))
             case Done(ins=ins, outs=outs):
                 return simple_step(self._finish[ins[0]], ins[:1], outs, dead)
+            case Host() if not self.is_on_host and isinstance(item.site.op, Reshape):
+                return self._reshaping(item, dead)
             case Host():
                 return self._fetching(item, host_step(self, item, dead))
             case Move():
@@ -132,6 +135,13 @@ class Binder:
                 raise AssertionError("launches run in calls")
             case _:
                 return branch_step(self, item, dead, code)
+
+    def _reshaping(self, item: Host, dead: tuple[Slot, ...]) -> Step:
+        """The step of a reshape in a device's memory: a view of its operand, which is dense."""
+        stack = self.stacks[item.outs[0]]
+        assert stack is not None and stack.shape is not None
+        shape = stack.shape
+        return simple_step(lambda value: value.reshape(shape), item.ins, item.outs, dead)
 
     def _fetching(self, item: Item, step: Step) -> Step:
         """A host step that first copies device-resident operands to the host."""
@@ -175,6 +185,17 @@ def is_native(code: Code) -> bool:
     """Whether every unit is a kernel."""
     others = [u for c in all_codes(code) for u in c.units if isinstance(u, Host | Done | Move)]
     return not others
+
+
+def is_enqueued(code: Code) -> bool:
+    """Whether a program on a device only enqueues kernels: its other units are views and moves."""
+    if code.inner:
+        return False
+    return all(
+        isinstance(unit, Call | Move)
+        or (isinstance(unit, Host) and isinstance(unit.site.op, Reshape))
+        for unit in code.units
+    )
 
 
 QUICK = 1 << 21  # arithmetic operations; fewer take one thread less time than that, too

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableSequence, Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.array.array import Array, ArraySpec, array_spec
 from weft.array.awaited import Awaited
 from weft.array.exchange import Writable, to_numpy
 from weft.array.host import is_dense
-from weft.array.put import put, put_here
+from weft.array.put import placed_in, put, put_here
 from weft.array.stacked import Kind, Stacked, Way, kind_of, way_to_split
 from weft.array.stream import HostStream, released, report
 from weft.errors import WeftError
@@ -182,7 +184,7 @@ class ArraySignature:
 
     def __init__(self, program: LocalProgram) -> None:
         self.types, self.shardings = program.arg_types, program.shardings
-        self.mesh, self.here = program.mesh, program.here
+        self.mesh, self.here, self.memory = program.mesh, program.here, program.held_in
         self.taken = tensors(program.arg_types)
         self.given = {n: _result(program, n) for n in tensors(program.result_types)}
         whole = len(self.taken) == len(program.arg_types)
@@ -223,6 +225,10 @@ class ArraySignature:
             made = self._put(index, given.array)
             made.stacked.owned = True
             return made
+        if not self.memory.is_host and not isinstance(given, Array | np.ndarray):
+            buffer = self.memory.adopt(given)
+            if buffer is not None and self.here is None:
+                return placed_in(buffer, self._wanted(index), self.mesh)
         held = given if isinstance(given, Array) else to_numpy(given)
         before = self.split.get(index)
         if before is not None and not isinstance(held, Array):
@@ -232,16 +238,20 @@ class ArraySignature:
                 if is_dense(stacked.data):
                     stacked.kind = kind
                 return Array.of(stacked, spec)
-        type, mesh = self.types[index], self.mesh
-        assert isinstance(type, TensorType), "only tensors are arrays"
-        wanted = self.shardings[index] or _whole(type.rank, mesh)
-        wanted = wanted if isinstance(wanted.mesh, Mesh) else _on(wanted, mesh)
+        wanted = self._wanted(index)
         made = put(held, wanted) if self.here is None else self._put_here(held, wanted)
         spec, atoms = made.spec, made.stacked.atoms
         way_there = way_to_split(spec.shape, spec.sharding, spec.mesh, atoms)
         if way_there is not None and self.here is None:
             self.split[index] = (spec, kind_of(atoms, way_there.shape, made.dtype), way_there)
         return made
+
+    def _wanted(self, index: int) -> Sharding:
+        """The sharding of an argument, on the program's mesh."""
+        type, mesh = self.types[index], self.mesh
+        assert isinstance(type, TensorType), "only tensors are arrays"
+        wanted = self.shardings[index] or _whole(type.rank, mesh)
+        return wanted if isinstance(wanted.mesh, Mesh) else _on(wanted, mesh)
 
     def _put_here(self, held: Any, wanted: Sharding) -> Array:
         """This process's shards of a global argument."""

@@ -20,7 +20,7 @@ from weft.ir.scan import parse_type
 from weft.ir.types import TensorType, Type
 from weft.ops.custom_calls.callbacks import has_calls, host_functions
 from weft.run.arguments import Arguments
-from weft.run.bind import Binder, HostKernels, is_brief, is_native
+from weft.run.bind import Binder, HostKernels, is_brief, is_enqueued, is_native
 from weft.run.code import checking, shortage
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Calls
@@ -107,8 +107,10 @@ class LocalProgram:
         between = (*self.inputs, *self.code.results)
         self.lasting = [(slot, self.template[slot]) for slot in dict.fromkeys(between)]
         self.known = self._known_kinds()
-        self.is_brief = is_brief(self.code, self.memory().peak)
         self.is_native = self.calls is not None and is_native(self.code)
+        # Enqueueing kernels on a device's stream is brief, whatever they take.
+        enqueued = self.stream is not None and is_enqueued(self.code)
+        self.is_brief = enqueued or is_brief(self.code, self.memory().peak)
         self.direct: Direct | None = None
         if self.calls is not None:
             known = (self.arguments, self.results, self.donated, self.frames)

@@ -49,7 +49,7 @@ assert "No such compile option: 'weft_level'" in text, text
 assert "weft_opt_level, weft_explain, weft_target, weft_fold_sums" in text, text
 assert "unknown level 3" in refused({"weft_opt_level": 3})
 assert "'high' is not a valid integer" in refused({"weft_opt_level": "high"})
-assert "expected llvm, numpy" in refused({"weft_target": "grid"})
+assert "expected llvm, numpy, triton" in refused({"weft_target": "grid"})
 assert "'maybe' is not a valid bool value." in refused({"weft_fold_sums": "maybe"})
 assert "unknown tune mode 'always'" in refused({"weft_tune": "always"})
 assert "is not a valid bool value." in refused({"xla_embed_ir_in_executable": "invalid_value"})

@@ -103,7 +103,7 @@ class TorchProgram:
                 if place is None:
                     place = seen[id(held)] = len(values)
                     values.append(held)
-                    marks.append((held.shape, held.dtype))
+                    marks.append((held.shape, held.dtype, held.device.type))
                 places[name] = place
                 marks.append(place)
         leaves, tree = tree_flatten((args, kwargs))
@@ -112,7 +112,7 @@ class TorchProgram:
             if isinstance(leaf, torch.Tensor):
                 inputs.append(len(values))
                 values.append(leaf)
-                marks.append((leaf.shape, leaf.dtype))
+                marks.append((leaf.shape, leaf.dtype, leaf.device.type))
             else:
                 inputs.append(None)
                 marks.append((type(leaf), _static(leaf)))
@@ -238,6 +238,8 @@ class TorchProgram:
 
     def to_program(self, value: Any, leaf: Leaf) -> Any:
         """The tensor's own memory, without a copy: a call returns only when the program is done."""
+        if value.device.type != "cpu":  # a program on that device takes it as it is
+            return value
         if leaf.donated:
             return Writable(to_numpy(value))
         shared = to_numpy(value).view()

@@ -1,0 +1,104 @@
+"""Functions of JAX whose kernels the tests run, on odd shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+RNG = np.random.default_rng(7)
+
+
+def f(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype("f")
+
+
+def b(*shape: int) -> Any:
+    return jnp.asarray(f(*shape)).astype(jnp.bfloat16)
+
+
+def i(most: int, *shape: int) -> Any:
+    return RNG.integers(0, most, shape).astype("i")
+
+
+def rms_norm(x, w):
+    wide = x.astype(jnp.float32)
+    scaled = wide * jax.lax.rsqrt((wide * wide).mean(-1, keepdims=True) + 1e-6)
+    return scaled.astype(x.dtype) * w
+
+
+def cross_entropy(x, t):
+    logs = jax.nn.log_softmax(x.astype(jnp.float32))
+    return -jnp.take_along_axis(logs, t[:, None], 1).mean()
+
+
+def rotary(x, cos, sin):
+    one, other = jnp.split(x, 2, -1)
+    return jnp.concatenate([one * cos - other * sin, other * cos + one * sin], -1)
+
+
+def integers(x, y):
+    return (x // y) % 3 + jnp.where(x > y, x << 2, y >> 1)
+
+
+def functions(x):
+    made = jnp.tanh(x) + jnp.log1p(jnp.abs(x)) + jax.nn.sigmoid(x) + jnp.sin(x) + jnp.round(x)
+    made += jnp.sign(x) + jax.scipy.special.erf(x) + x.astype(int) + jnp.exp(x)
+    return made + jnp.sqrt(jnp.abs(x)) + jnp.maximum(x, 2) / 3
+
+
+# Name: function, arguments, the schedules of its kernels.
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], set[str]]] = {
+    "softmax": (jax.nn.softmax, (f(5, 301),), {"rows"}),
+    "rms_norm": (rms_norm, (b(6, 130), b(130)), {"rows"}),
+    "rms_norm, long": (lambda x: rms_norm(x, x[0]), (f(2, 4100),), {"rows"}),
+    "gradients": (
+        lambda x, w: jax.grad(lambda x, w: (rms_norm(x, w) ** 2).sum(), (0, 1))(x, w),
+        (f(7, 65), f(65)),
+        {"rows"},
+    ),
+    "cross-entropy": (cross_entropy, (f(6, 77), i(77, 6)), {"rows"}),
+    "product, bias, gelu": (
+        lambda x, w, c: jax.nn.gelu(x @ w + c),
+        (b(33, 70), b(70, 40), b(40)),
+        {"library"},
+    ),
+    "computed side": (lambda x, w: (x * 2 + 1) @ w, (b(20, 70), b(70, 36)), {"matrix"}),
+    "heads": (
+        lambda x, w: jnp.einsum("bhqd,bkhd->bhqk", x, w),
+        (f(2, 3, 9, 8), f(2, 7, 3, 8)),
+        {"library"},
+    ),
+    "vector": (lambda x, w: x @ w, (f(1, 300), f(300, 40)), {"rows"}),
+    "convolution": (
+        lambda x, w: jax.lax.conv(x, w, (1, 1), "SAME"),
+        (f(2, 3, 6, 6), f(4, 3, 3, 3)),
+        {"matrix"},
+    ),
+    "columns": (lambda x: x.sum(0), (f(33, 65),), {"rows"}),
+    "in parts": (lambda x: (x * x).sum(), (f(90, 67),), {"rows"}),
+    "transposed": (lambda x: x.T + 1, (f(20, 70),), {"points"}),
+    "rotary": (rotary, (f(2, 5, 3, 16), f(5, 1, 8), f(5, 1, 8)), {"points"}),
+    "padded": (lambda x: jnp.pad(x, ((0, 0), (1, 2))) * 2, (f(5, 17),), {"points"}),
+    "gathered": (lambda x, t: x[t] * 2, (f(9, 33), i(9, 5)), {"points"}),
+    "largest": (lambda x: jnp.argmax(x, 1), (f(6, 301).round(),), {"rows"}),
+    "integers": (integers, (i(9, 64) - 4, i(9, 64) - 4), {"points"}),
+    "any": (lambda x: (x > 2).any(1), (f(6, 70),), {"rows"}),
+    "functions": (functions, (f(200) * 3,), {"points"}),
+    "narrow": (
+        lambda x: (x.astype(jnp.float16) * 3.3 + 1) * x.astype(jnp.float16),
+        (f(200),),
+        {"points"},
+    ),
+}
+# Triton's interpreter does not round to 8 bits as GPUs do.
+ON_GPU = {
+    "fp8": (
+        lambda x: (x * 200).astype(jnp.float8_e4m3fn).astype(jnp.float32),
+        (f(200),),
+        {"points"},
+    ),
+}

@@ -1,0 +1,141 @@
+"""Texts and kernels of the triton target, without Triton: by the reference of kernels alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import weft.targets as targets
+from tests.emit.triton.corpus import CASES
+from tests.emit.triton.launching import kernels_of, values
+from weft.array.torch_memory import torch_memory
+from weft.compiled import compile as compiled
+from weft.emit.triton.collapse import collapsed
+from weft.emit.triton.emit import emitted
+from weft.emit.triton.online import online_sums
+from weft.emit.triton.schedule import schedule_of
+from weft.emit.triton.split import split
+from weft.emit.triton.target import Triton
+from weft.errors import WeftError
+from weft.kernels.interpret import interpret
+from weft.kernels.kernel import Kernel, Schedule
+from weft.ops import OPS
+
+
+class NotLoaded(Triton):
+    """The target without a device: its kernels are emitted only."""
+
+    memory = torch_memory("cpu")
+    stream = None
+
+    def load(self, kernels):
+        return kernels
+
+
+@pytest.fixture(autouse=True)
+def without_a_device(monkeypatch):
+    monkeypatch.setitem(targets.BUILT_IN, "triton", NotLoaded)
+
+
+def kernels(name: str) -> list[Kernel]:
+    function, arguments, _ = CASES[name]
+    made = compiled(function, *arguments, target="triton")
+    return [k for k in kernels_of(made.program.local) if isinstance(k, Kernel)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_is_a_kernel_of_its_schedule(name):
+    found = kernels(name)
+    assert found
+    assert CASES[name][2] <= {kernel.schedule.kind for kernel in found}
+    for kernel in found:
+        assert Triton().takes(kernel) is None
+        assert Triton().text(kernel) == emitted(kernel).text
+
+
+@pytest.mark.parametrize("name", [*CASES])
+def test_fewer_loops_compute_the_same(name):
+    for kernel in kernels(name):
+        arrays = values(kernel)
+        small = collapsed(kernel)
+        assert len(small.factors) <= max(1, len(kernel.factors))
+        for one, other in zip(interpret(small, arrays), interpret(kernel, arrays), strict=True):
+            np.testing.assert_allclose(
+                np.asarray(one, "d"), np.asarray(other, "d"), rtol=1e-5, atol=1e-5
+            )
+
+
+@pytest.mark.parametrize("name", ["in parts", "columns", "vector"])
+@pytest.mark.parametrize("parts", [2, 3, 7])
+def test_parts_of_a_reduction_make_the_whole(name, parts):
+    (kernel,) = kernels(name)
+    arrays = values(kernel)
+    made = split(collapsed(kernel), parts)
+    known = iter(arrays)
+    held = [None if o.output else next(known) for o in kernel.operands]
+    partial = interpret(made.first, [held[n] for n in made.first_operands if n < len(held)])
+    everything = [*held, *partial]
+    given = [
+        everything[n]
+        for n, o in zip(made.second_operands, made.second.operands, strict=True)
+        if not o.output
+    ]
+    (whole,) = interpret(made.second, given)
+    np.testing.assert_allclose(whole, interpret(kernel, arrays)[0], rtol=2e-5)
+
+
+def test_a_sum_of_exponentials_is_found():
+    (kernel,) = kernels("softmax")
+    (found,) = online_sums(kernel).values()
+    assert found.top < found.total
+
+
+def test_the_text_of_a_kernel():
+    (kernel,) = kernels("any")
+    assert emitted(kernel).text == (
+        f"@triton.jit\ndef {kernel.name}(in0, out1):\n"
+        "    x1 = tl.program_id(0) * 1 + tl.arange(0, 1)\n"
+        "    x2 = x1[:, None]\n"
+        "    r3 = tl.arange(0, 128)\n"
+        "    r4 = r3[None, :]\n"
+        "    inside5 = r4 < 70\n"
+        "    v6 = tl.load(in0 + (x2 * 70 + r4), mask=inside5, other=0)\n"
+        "    v7 = tl.full([], 2.0, tl.float32)\n"
+        "    v8 = v6 > v7\n"
+        "    v9 = (tl.where(inside5, v8, tl.full([], 0, tl.int1))).to(tl.int32)\n"
+        "    v10 = (p.or_row(v9)).to(tl.int1)\n"
+        "    v11 = tl.full([], 0, tl.int1)\n"
+        "    v12 = v11 | (v10 != 0)\n"
+        "    tl.store(out1 + x2, v12.to(tl.uint8))\n"
+    )
+
+
+def test_the_table_has_no_holes():
+    assert {*Triton().table} == {*OPS}
+
+
+def test_unknown_schedules_are_refused():
+    (kernel,) = kernels("softmax")
+    for schedule, reason in (
+        (Schedule("spiral"), "unknown schedule 'spiral'"),
+        (Schedule("points"), "its loops do not run as points"),
+        (Schedule("matrix"), "it contracts nothing"),
+        (Schedule("rows", options=(("block", 3),)), "option block cannot be 3"),
+        (Schedule("rows", options=(("speed", 3),)), "unknown option 'speed'"),
+    ):
+        assert Triton().takes(replace(kernel, schedule=schedule)) == reason
+    assert schedule_of(kernel) == kernel.schedule
+
+
+def test_without_a_gpu_the_error_says_so(monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.undo()
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(WeftError, match="needs a GPU"):
+        compiled(lambda x: x + 1, np.ones(3, "f"), target="triton")

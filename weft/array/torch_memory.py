@@ -1,0 +1,166 @@
+"""Device memory by PyTorch's allocator; the host's where Triton interprets kernels."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from weft.array.memory import DeviceBuffer, DeviceMemory, MemoryBlock
+from weft.errors import WeftError, missing_extra
+from weft.ir.types import Array
+
+_CUDA, _HOST = 2, 1  # device types of DLPack
+
+
+class TorchMemory(DeviceMemory):
+    """The memory of one PyTorch device: blocks are tensors of bytes.
+
+    PyTorch's allocator frees in the order of its current stream, on which kernels are launched.
+    """
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self.torch = torch
+        self.device = torch.device(device)
+        kind = _HOST if self.device.type == "cpu" else _CUDA
+        self.dlpack_device = (kind, self.device.index or 0)
+        self._empty, self._byte = torch.empty, torch.uint8
+
+    def reserve(self, nbytes: int) -> Any:
+        """A tensor of bytes."""
+        try:
+            return self._empty(nbytes, dtype=self._byte, device=self.device)
+        except self.torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from None
+
+    def free(self, block: Any) -> None:
+        """Nothing: the allocator takes the tensor's bytes back with its last reference."""
+
+    def start(self, block: Any) -> int:
+        """The address of a block."""
+        address: int = block.data_ptr()
+        return address
+
+    def bytes_of(self, held: DeviceBuffer | Array) -> Any:
+        """The bytes of a buffer or a host array, as a tensor."""
+        if isinstance(held, DeviceBuffer):
+            assert held.memory is self, "the buffer is in this memory"
+            return held.block.raw.narrow(0, held.offset, held.nbytes)
+        flat = np.ravel(held, order="K").view(np.uint8) if held.nbytes else np.empty(0, np.uint8)
+        return self.torch.from_numpy(flat)
+
+    def copy(self, source: DeviceBuffer | Array, into: DeviceBuffer | Array) -> None:
+        """Copy, after earlier launches; a copy to the host waits for them."""
+        if not source.nbytes:
+            return
+        if isinstance(source, np.ndarray) and not source.flags.writeable:
+            source = source.copy()  # PyTorch has no tensors of read-only memory
+        self.bytes_of(into).copy_(self.bytes_of(source))
+
+    def tensor(self, buffer: DeviceBuffer) -> Any:
+        """A tensor of the buffer's memory, without a copy."""
+        dtype = torch_dtype(buffer.dtype)
+        if not buffer.nbytes:
+            return self._empty(buffer.shape, dtype=dtype, device=self.device)
+        return self.bytes_of(buffer).view(dtype).view(buffer.shape)
+
+    def adopt(self, foreign: Any) -> DeviceBuffer | None:
+        """The memory of a tensor, or of an array with DLPack, that is on this device."""
+        tensor = self._tensor_of(foreign)
+        if tensor is None or tensor.device != self.device:
+            return None
+        dense = tensor.detach().contiguous()
+        raw = dense.view(-1).view(self._byte) if dense.numel() else self.reserve(0)
+        dtype = numpy_dtype(dense.dtype)
+        return DeviceBuffer(self, MemoryBlock(self, raw), 0, tuple(dense.shape), dtype)
+
+    def _tensor_of(self, foreign: Any) -> Any:
+        if isinstance(foreign, self.torch.Tensor):
+            return foreign
+        where = getattr(foreign, "__dlpack_device__", None)
+        if isinstance(foreign, np.ndarray) or where is None or where() != self.dlpack_device:
+            return None
+        return self.torch.from_dlpack(foreign)
+
+    def rearranged(
+        self, buffer: DeviceBuffer, apart: tuple[int, ...], order: tuple[int, ...]
+    ) -> DeviceBuffer:
+        """The elements with dims split and transposed, as a dense buffer."""
+        made = self.adopt(self.tensor(buffer).reshape(apart).permute(order))
+        assert made is not None, "it is in this memory"
+        return made
+
+    def exported(self, buffer: DeviceBuffer) -> Any:
+        """A tensor that shares the buffer's memory."""
+        return self.tensor(buffer)
+
+
+@cache
+def torch_memory(device: str) -> TorchMemory:
+    """The memory of a device, one object for each; of the current one without a number."""
+    import torch
+
+    if device == "cuda":
+        return torch_memory(f"cuda:{torch.cuda.current_device()}")
+    return TorchMemory(device)
+
+
+def memory_of(device: str) -> TorchMemory:
+    """The memory of a device that PyTorch has."""
+    if find_spec("torch") is None:
+        raise missing_extra("torch", "gpu", f"memory of {device!r}")
+    try:
+        return torch_memory(device)
+    except (RuntimeError, AssertionError) as error:
+        raise WeftError(
+            f"PyTorch has no device {device!r}: {str(error).splitlines()[0]}",
+            help="weft.put without a device places arrays in the host's memory",
+        ) from None
+
+
+@cache
+def torch_dtype(dtype: np.dtype[Any]) -> Any:
+    """PyTorch's element type of numpy's."""
+    import torch
+
+    names = {"float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
+    return getattr(torch, names.get(dtype.name, dtype.name))
+
+
+@cache
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """numpy's element type of PyTorch's."""
+    import ml_dtypes
+
+    name = str(dtype).removeprefix("torch.")
+    known = getattr(ml_dtypes, name, None)
+    return np.dtype(name if known is None else known)
+
+
+def tensor_at(address: int, nbytes: int, device: Any) -> Any:
+    """A tensor of bytes at an address, whose memory its owner keeps alive."""
+    import torch
+
+    if device.type == "cpu":
+        import ctypes
+
+        raw = (ctypes.c_uint8 * nbytes).from_address(address)
+        return torch.frombuffer(raw, dtype=torch.uint8)
+    return torch.as_tensor(_CudaBytes(address, nbytes), device=device)
+
+
+class _CudaBytes:
+    """Bytes of device memory by the CUDA array interface."""
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+            "strides": None,
+        }

@@ -1,0 +1,1 @@
+"""The triton target: kernels for GPUs, in memory that PyTorch allocates."""

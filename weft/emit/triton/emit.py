@@ -1,0 +1,73 @@
+"""From kernels to launches: by their schedules, with scratch where one launch is not enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from weft.emit.triton.collapse import collapsed
+from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, LibraryCall
+from weft.emit.triton.library_calls import library_call, product_call
+from weft.emit.triton.library_product import library_product
+from weft.emit.triton.loops import by_points, by_rows, options_of
+from weft.emit.triton.product import by_matrix_units
+from weft.emit.triton.schedule import kind_of
+from weft.emit.triton.split import parts_of_rows, split
+from weft.kernels.group import Launch
+from weft.kernels.kernel import Kernel
+
+
+@lru_cache(maxsize=4096)
+def emitted(kernel: Launch) -> EmittedParts:
+    """What a kernel becomes."""
+    if not isinstance(kernel, Kernel):
+        return EmittedParts((library_call(kernel),))
+    small = collapsed(kernel)
+    match kernel.schedule.kind or kind_of(kernel):
+        case "points":
+            return EmittedParts((by_points(small),))
+        case "rows":
+            return _by_rows(small)
+        case "matrix":
+            return EmittedParts((by_matrix_units(small),))
+        case _:
+            return _by_library(small)
+
+
+def _by_rows(kernel: Kernel) -> EmittedParts:
+    """One launch, or two where few rows are long."""
+    whole = by_rows(kernel)
+    parts = options_of(kernel).get("parts") or parts_of_rows(kernel, whole.grid[0])
+    if parts == 1:
+        return EmittedParts((whole,))
+    made = split(kernel, parts)
+    launches = [
+        _on(by_rows(collapsed(one)), operands)
+        for one, operands in (
+            (made.first, made.first_operands),
+            (made.second, made.second_operands),
+        )
+    ]
+    return EmittedParts(tuple(launches), made.scratch)
+
+
+def _on(launch: GridLaunch, operands: Sequence[int]) -> GridLaunch:
+    """A launch on other operands."""
+    return replace(launch, operands=tuple([operands[n] for n in launch.operands]))
+
+
+def _by_library(kernel: Kernel) -> EmittedParts:
+    """A product by the library, and the steps that follow as a kernel of points."""
+    product = library_product(kernel)
+    assert product is not None, "the library computes it"
+    parts: list[EmittedPart] = [product_call(kernel.name, product)]
+    if product.epilogue is not None:
+        one, operands = product.epilogue
+        parts.append(_on(by_points(collapsed(one)), operands))
+    return EmittedParts(tuple(parts), product.scratch)
+
+
+def is_emitted(part: EmittedPart) -> bool:
+    """Whether a part is a Triton function."""
+    return not isinstance(part, LibraryCall)

@@ -1,0 +1,105 @@
+"""What emitted kernels call when Triton interprets them: numpy in place of a device's library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime.interpreter import TensorHandle
+
+from weft.emit.triton import prelude
+from weft.ops.numerics import arithmetic, special_functions
+
+_NAMES: dict[str, Callable[..., Any]] = {
+    "pow": np.power,
+    "acos": np.arccos,
+    "acosh": np.arccosh,
+    "asin": np.arcsin,
+    "asinh": np.arcsinh,
+    "atan": np.arctan,
+    "atanh": np.arctanh,
+    "atan2": np.arctan2,
+    "round": arithmetic.round_half_away,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "erf": special_functions.erf,
+    "erfc": special_functions.erfc,
+    "erfinv": special_functions.erf_inv,
+    "lgamma": special_functions.lgamma,
+    "popc": np.bitwise_count,
+    "clz": lambda x: arithmetic.count_leading_zeros(x, 8 * x.dtype.itemsize),
+}
+
+
+def tile(data: Any, like: Any) -> Any:
+    """A tile of the interpreter of the element type of another."""
+    made = np.asarray(data).astype(like.handle.data.dtype)
+    kind = like.dtype.scalar
+    type = tl.block_type(kind, list(made.shape)) if made.ndim else kind
+    return tl.core.tensor(TensorHandle(made if made.ndim else made.reshape(1), kind), type)
+
+
+class _Library:
+    """The device's functions, by numpy's."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = _NAMES.get(name) or getattr(np, name)
+
+        def call(*args: Any) -> Any:
+            with np.errstate(all="ignore"):
+                arrays = np.broadcast_arrays(*[a.handle.data for a in args])
+                return tile(function(*arrays), max(args, key=lambda a: a.handle.data.size))
+
+        return call
+
+
+def _row(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    def call(a: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return tile(function.reduce(a.handle.data, axis=1, keepdims=True), a)  # type: ignore[attr-defined]
+
+    return call
+
+
+def _pick(best: Callable[..., Any]) -> Callable[..., Any]:
+    """The first of the best keys along rows, by position: a row's tile may be in any order."""
+
+    def call(key: Any, at: Any, value: Any) -> Any:
+        keys, places = key.handle.data, at.handle.data
+        order = np.argsort(places, axis=1, kind="stable")
+        found = best(np.take_along_axis(keys, order, 1), axis=1)[:, None]
+        chosen = np.take_along_axis(order, found, 1)
+        return tuple(
+            tile(np.take_along_axis(np.broadcast_to(t.handle.data, keys.shape), chosen, 1), t)
+            for t in (key, at, value)
+        )
+
+    return call
+
+
+class _Prelude:
+    """The prelude; reductions of rows by numpy, since the interpreter's take element by element."""
+
+    sum_row = staticmethod(_row(np.add))
+    product_row = staticmethod(_row(np.multiply))
+    max_row = staticmethod(_row(np.maximum))
+    min_row = staticmethod(_row(np.minimum))
+    and_row = staticmethod(_row(np.bitwise_and))
+    or_row = staticmethod(_row(np.bitwise_or))
+    xor_row = staticmethod(_row(np.bitwise_xor))
+    pick_max_row = staticmethod(_pick(np.argmax))
+    pick_min_row = staticmethod(_pick(np.argmin))
+
+    @staticmethod
+    def dot(a: Any, b: Any, total: Any) -> Any:
+        """In f32: the interpreter multiplies the bits of narrower floats."""
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), total, input_precision="ieee")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(prelude, name)
+
+
+LIB: Any = _Library()
+P: Any = _Prelude()
+vars(prelude)["lib"] = LIB  # which the prelude itself calls

@@ -1,0 +1,84 @@
+"""Calls of PyTorch for products, attention and single nodes, on tensors of their operands."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import Any
+
+from weft.emit.triton.emitted import LibraryCall
+from weft.emit.triton.library_attention import attention_call, refuses_attention
+from weft.emit.triton.library_nodes import CALLS, refuses_node
+from weft.emit.triton.library_product import LibraryProduct, Matrices
+from weft.errors import Unsupported
+from weft.kernels.attention import Attention
+from weft.kernels.flow import ControlFlow
+from weft.kernels.single_node import SingleNode
+
+
+def product_call(name: str, product: LibraryProduct) -> LibraryCall:
+    """The call of a product: out[b] = lhs[b] @ rhs[b]."""
+    sides = (product.lhs, product.rhs, product.out)
+    shown = [f"{tuple(s.sizes)} by {tuple(s.strides)}" for s in sides]
+    text = f"# {name}\n# torch.bmm of {product.dtype}: {shown[0]} @ {shown[1]} -> {shown[2]}\n"
+    run = partial(_multiply, sides)
+    return LibraryCall(name, text, tuple([side.operand for side in sides]), run)
+
+
+def _multiply(sides: tuple[Matrices, Matrices, Matrices], *tensors: Any) -> None:
+    import torch
+
+    views = [
+        tensor.as_strided(side.sizes, side.strides, side.offset)
+        for tensor, side in zip(tensors, sides, strict=True)
+    ]
+    outer = views[0].shape[:-3]
+    for index in itertools.product(*map(range, outer)):
+        lhs, rhs, out = (view[index] for view in views)
+        if lhs.shape[0] == 1:
+            torch.mm(lhs[0], rhs[0], out=out[0])
+        else:
+            torch.bmm(lhs, rhs, out=out)
+
+
+def refuses_library(kernel: SingleNode | Attention | ControlFlow) -> str | None:
+    """Why PyTorch does not compute a kernel, or None if it does."""
+    if isinstance(kernel, SingleNode):
+        return refuses_node(kernel)
+    if isinstance(kernel, Attention):
+        return refuses_attention(kernel)
+    return "loops and branches are decided by the host"
+
+
+def library_call(kernel: SingleNode | Attention | ControlFlow) -> LibraryCall:
+    """The call of a kernel without loops."""
+    if reason := refuses_library(kernel):
+        raise Unsupported(
+            f"{kernel.name} has no kernel in the triton target: {reason}",
+            help="run the node on the host",
+        )
+    if isinstance(kernel, Attention):
+        return attention_call(kernel)
+    assert isinstance(kernel, SingleNode)
+    text = "\n".join([f"# {kernel.name}: by PyTorch", *[f"# {line}" for line in kernel.lines]])
+    numbers = tuple(range(len(kernel.operands)))
+    return LibraryCall(kernel.name, text + "\n", numbers, partial(_node, kernel))
+
+
+def _node(kernel: SingleNode, *tensors: Any) -> None:
+    """One node on every device."""
+    call = CALLS[type(kernel.op)]
+    shaped = [t.view(o.shape) for t, o in zip(tensors, kernel.operands, strict=True)]
+    count = len(kernel.inputs)
+    for point in itertools.product(*map(range, kernel.devices)):
+        mine = [_piece(t, point) for t in shaped]
+        made = call(kernel, *mine[:count])
+        for out, result in zip(mine[count:], made, strict=True):
+            out.copy_(result.reshape(out.shape))
+
+
+def _piece(tensor: Any, point: tuple[int, ...]) -> Any:
+    """One device's piece; devices share what has size 1."""
+    for n in point:
+        tensor = tensor[n if tensor.shape[0] > 1 else 0]
+    return tensor

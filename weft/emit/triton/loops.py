@@ -1,0 +1,505 @@
+"""Kernels of loops: elementwise ones by points, and reductions by rows.
+
+By points a program computes a block of the flat iteration space, or a tile of two dims where an
+operand is read along another dim than the results are written. By rows a program computes a block
+of rows (all factors that are not reduced) by blocks of their elements: in one pass if a row is one
+block, else in one pass for each level of reductions and one that writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from weft.emit.triton import dtypes
+from weft.emit.triton.collapse import reduced_factors
+from weft.emit.triton.emitted import GridLaunch
+from weft.emit.triton.online import OnlineSum, online_sums
+from weft.emit.triton.tiles import TileAxis, TileValue, TileWriter, needed_by, parameters
+from weft.ir.rule import Combine
+from weft.ir.types import DType
+from weft.kernels.kernel import (
+    Contract,
+    Kernel,
+    Load,
+    Pick,
+    Reduce,
+    Step,
+    Store,
+    args_of,
+    held_in,
+    is_rounded,
+)
+from weft.ops.combiners import identity, in_dtype
+
+POINTS = 1024  # points of a program
+FLAT = 2048  # points of a program that moves at most four bytes for each
+ROW = 16384  # elements of a row that stay in registers
+ELEMENTS = 4096  # elements of a tile of rows
+_ROW_FUNCTIONS: dict[Combine, str] = {
+    "add": "sum_row",
+    "mul": "product_row",
+    "max": "max_row",
+    "min": "min_row",
+    "and": "and_row",
+    "or": "or_row",
+    "xor": "xor_row",
+}
+_INFIX: dict[Combine, str] = {"add": "+", "mul": "*", "and": "&", "or": "|", "xor": "^"}
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is not below."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def options_of(kernel: Kernel) -> dict[str, int]:
+    """The options of a kernel's schedule."""
+    return dict(kernel.schedule.options)
+
+
+def finished(
+    tiles: TileWriter, name: str, grid: tuple[int, int, int], warps: int, stages: int = 2
+) -> GridLaunch:
+    """The launch of a written function."""
+    kernel = tiles.kernel
+    head = f"@triton.jit\ndef {name}({', '.join(parameters(kernel))}):"
+    text = "\n".join([head, *tiles.lines]) + "\n"
+    signature = tuple([dtypes.pointer(o.dtype) for o in kernel.operands])
+    operands = tuple(range(len(kernel.operands)))
+    # A sum of a product that is rounded must not be fused into one rounding.
+    kinds = {s.dtype for s in kernel.steps if not isinstance(s, Store)}
+    fused = kernel.excess_precision and not any(map(is_rounded, kinds))
+    return GridLaunch(name, text, signature, operands, grid, warps, stages, fused)
+
+
+# By points
+
+
+def by_points(kernel: Kernel) -> GridLaunch:
+    """A kernel without reductions, of collapsed loops."""
+    across = _read_across(kernel)
+    if across is not None:
+        return _by_tiles(kernel, across)
+    options = options_of(kernel)
+    size = kernel.points
+    light = len(kernel.factors) == 1 and sum(o.nbytes for o in kernel.operands) <= 4 * size
+    most = FLAT if light and size >= FLAT * 1024 else POINTS
+    block = options.get("block", min(most, max(32, power_of_two(size))))
+    axis = TileAxis("x", tuple(range(len(kernel.factors))), size, block)
+    tiles = TileWriter(kernel, {"x": axis})
+    view = ("x",)
+    tiles.line(f"x = {_program(tiles, 0)} * {block} + tl.arange(0, {block})")
+    tiles.place(view, axis, "x")
+    _store_all(tiles, view)
+    return finished(
+        tiles, kernel.name, (axis.blocks, 1, 1), warps=options.get("warps", min(4, _warps(block)))
+    )
+
+
+def _program(tiles: TileWriter, dim: int) -> str:
+    """The number of this program along a dim of the grid."""
+    return f"tl.program_id({dim})" + (".to(tl.int64)" if tiles.is_wide else "")
+
+
+def _warps(points: int) -> int:
+    """About eight points a lane, at least one warp and at most eight."""
+    return min(8, max(1, points // 256))
+
+
+def _read_across(kernel: Kernel) -> int | None:
+    """The factor that a load runs along fastest, if it is not the one of the stores."""
+    store = next(s for s in kernel.steps if isinstance(s, Store))
+    sizes = [f.size for f in kernel.factors]
+    last = _fastest(store.at.strides, sizes)
+    for step in kernel.steps:
+        if isinstance(step, Load):
+            first = _fastest(step.at.strides, sizes)
+            is_slow = last is not None and abs(step.at.strides[last]) > 1
+            if first is not None and first != last and is_slow and sizes[first] >= 8:
+                return first
+    return None
+
+
+def _fastest(strides: Sequence[int], sizes: Sequence[int]) -> int | None:
+    """The factor of stride 1, if there is one."""
+    found = [n for n, stride in enumerate(strides) if abs(stride) == 1 and sizes[n] > 1]
+    return found[0] if found else None
+
+
+def _by_tiles(kernel: Kernel, across: int) -> GridLaunch:
+    """Tiles of two dims: the factor that a load runs along, and all others."""
+    options = options_of(kernel)
+    size = kernel.factors[across].size
+    rest = tuple(n for n in range(len(kernel.factors)) if n != across)
+    count = math.prod(kernel.factors[n].size for n in rest)
+    wide = options.get("block", 64)
+    y = TileAxis("y", (across,), size, min(wide, power_of_two(size)))
+    x = TileAxis("x", rest, count, min(wide, power_of_two(count)))
+    tiles = TileWriter(kernel, {"y": y, "x": x})
+    view = ("y", "x")
+    tiles.line(f"program = {_program(tiles, 0)}")
+    for axis, number in ((y, f"program // {x.blocks}"), (x, f"program % {x.blocks}")):
+        flat = tiles.let(f"{number} * {axis.block} + tl.arange(0, {axis.block})", axis.name)
+        tiles.place(view, axis, flat)
+    _store_all(tiles, view)
+    warps = options.get("warps", _warps(x.block * y.block // 2))
+    return finished(tiles, kernel.name, (x.blocks * y.blocks, 1, 1), warps=warps)
+
+
+def _store_all(tiles: TileWriter, view: tuple[str, ...]) -> None:
+    """All results, in place or not: every element is read before one is written."""
+    stores = [step for step in tiles.kernel.steps if isinstance(step, Store)]
+    values = [tiles.value(store.arg, view) for store in stores]
+    for store, value in zip(stores, values, strict=True):
+        tiles.store(store, value, view)
+
+
+# By rows
+
+
+def by_rows(kernel: Kernel) -> GridLaunch:
+    """A kernel of reductions, all along the same factors, of collapsed loops."""
+    return _Rows(kernel).launch()
+
+
+class _Rows:
+    """The passes of one kernel over its rows."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        reduced = sorted(reduced_factors(kernel))
+        rows = [n for n in range(len(kernel.factors)) if n not in reduced]
+        self.options = options_of(kernel)
+        count = math.prod(kernel.factors[n].size for n in rows)
+        length = math.prod(kernel.factors[n].size for n in reduced)
+        height, width, self.warps = tile_of(kernel, count, length)
+        self.x = TileAxis("x", tuple(rows), count, height)
+        self.r = TileAxis("r", tuple(reduced), length, width)
+        self.tiles = TileWriter(kernel, {"x": self.x, "r": self.r})
+        self.view = ("x", "r")
+        self.is_whole = self.r.blocks == 1
+        self.levels = _levels(kernel)
+        self.online = {} if self.is_whole else online_sums(kernel)
+
+    def launch(self) -> GridLaunch:
+        """The launch."""
+        tiles, x, r = self.tiles, self.x, self.r
+        start = "" if x.blocks == 1 else f"{_program(tiles, 0)} * {x.block} + "
+        kind = f".to({tiles.integer})" if tiles.is_wide and not start else ""
+        flat = tiles.let(f"{start}tl.arange(0, {x.block}){kind}", "x")
+        tiles.place(self.view, x, flat)
+        if self.is_whole:
+            tiles.place(self.view, r, tiles.let(f"tl.arange(0, {r.block})", "r"))
+            for level in range(1, self._depth + 1):
+                for number in self._at(level):
+                    self._reduce_block(number)
+            _store_all(tiles, self.view)
+        else:
+            self._passes()
+        grid = (x.blocks, 1, 1)
+        return finished(tiles, self.kernel.name, grid, warps=self.warps, stages=3)
+
+    @property
+    def _depth(self) -> int:
+        return max(self.levels.values(), default=0)
+
+    def _at(self, level: int) -> list[int]:
+        """The reductions of a level."""
+        return [n for n, found in self.levels.items() if found == level]
+
+    # A row in one block
+
+    def _reduce_block(self, number: int) -> None:
+        step, tiles = self.kernel.steps[number], self.tiles
+        if isinstance(step, Pick):
+            key, at, value = self._picked(step)
+            found = tiles.let(f"p.pick_{step.how}_row({key}, {at}, {value})[2]")
+        else:
+            found = tiles.let(self._row(step, self._masked(step)))
+        self._finish(number, found)
+
+    def _row(self, step: Step, value: str) -> str:
+        """The reduction of a tile along its rows."""
+        how, dtype = _combine(step)
+        text = f"p.{_ROW_FUNCTIONS[how]}({value})"
+        return f"({text}).to({dtypes.computed(dtype)})" if not dtype.is_float else text
+
+    def _masked(self, step: Step) -> str:
+        """What a step reduces, on the whole tile, neutral outside of the row."""
+        how, dtype = _combine(step)
+        tiles, view = self.tiles, self.view
+        if isinstance(step, Contract):
+            value = self._products(step)
+        else:
+            assert isinstance(step, Reduce)
+            value = tiles.value(step.arg, view)
+        text = tiles.broadcast(value, view)
+        if inside := tiles.inside(frozenset({"r"}), view):
+            neutral = dtypes.literal(identity(how, dtype), dtype)
+            text = f"tl.where({inside[0]}, {text}, {neutral})"
+        if dtype.kind == "bool":
+            text = f"({text}).to(tl.int32)"
+        return tiles.let(text)
+
+    def _products(self, step: Contract) -> TileValue:
+        tiles, kind = self.tiles, dtypes.computed(step.held)
+        a, b = tiles.value(step.lhs, self.view), tiles.value(step.rhs, self.view)
+        return TileValue(tiles.let(f"{a.name}.to({kind}) * {b.name}.to({kind})"), a.axes | b.axes)
+
+    def _picked(self, step: Pick) -> tuple[str, str, str]:
+        """The keys, their positions and the values, on the whole tile."""
+        tiles, view = self.tiles, self.view
+        key, value = (tiles.broadcast(tiles.value(n, view), view) for n in (step.key, step.value))
+        dtype = _dtype(self.kernel, step.key)
+        position = tiles.broadcast(TileValue(self._flat(), frozenset({"r"})), view)
+        if dtype.kind == "bool":
+            key = f"({key}).to(tl.int32)"
+        if inside := tiles.inside(frozenset({"r"}), view):
+            # Last of all, even among the least keys.
+            position = f"tl.where({inside[0]}, {position}, {self.r.size})"
+            worst = dtypes.literal(identity(step.how, dtype), dtype)
+            kind = ".to(tl.int32)" if dtype.kind == "bool" else ""
+            key = f"tl.where({inside[0]}, {key}, {worst}{kind})"
+        return tiles.let(key), tiles.let(position), tiles.let(value)
+
+    def _flat(self) -> str:
+        """The position in the row."""
+        known = self.tiles.known(self.view, "r flat")
+        assert known is not None
+        return known
+
+    def _finish(self, number: int, found: str) -> None:
+        """A reduction's result: with the initial value, rounded as the contract says."""
+        step, tiles = self.kernel.steps[number], self.tiles
+        axes = frozenset({"x"})
+        assert isinstance(step, Reduce | Pick | Contract)
+        dtype = step.dtype
+        if isinstance(step, Contract):
+            found = f"{found}.to({dtypes.computed(dtype)})"
+        elif dtype.kind == "bool":
+            found = f"({found} != 0)"
+        if isinstance(step, Reduce) and step.init is not None:
+            init = tiles.value(step.init, self.view)
+            found = combined(step.how, dtype, init.name, found)
+        rounded = not isinstance(step, Pick) and is_rounded(
+            dtype, excess_precision=self.kernel.excess_precision
+        )
+        if rounded:
+            found = f"{dtypes.rounded(f'({found})', dtype)}.to(tl.float32)"
+        tiles.know(number, self.view, TileValue(tiles.let(found), axes))
+
+    # A row in several blocks
+
+    def _passes(self) -> None:
+        stores = [s for s in self.kernel.steps if isinstance(s, Store)]
+        late = [s for s in stores if self._spans(s)]
+        reads = self._depth + bool(late) - len({*self.online.values()})
+        known: list[int] = []
+        done: set[int] = set()
+        for level in range(1, self._depth + 1):
+            numbers = [n for n in self._at(level) if n not in done]
+            joined = [self.online[n] for n in numbers if n in self.online]
+            numbers += [one.total for one in joined]
+            if numbers:
+                last = level == self._depth and not late
+                self._pass(numbers, known, "evict_first" if last and reads > 1 else "evict_last")
+            done.update(numbers)
+            known += numbers
+        for store in stores:
+            if store not in late:
+                value = self.tiles.value(store.arg, self.view)
+                self.tiles.store(store, value, self.view)
+        if late:
+            self._hoist([s.arg for s in late], known)
+            self.tiles.hint = "evict_first"
+            with self._blocks():
+                values = [self.tiles.value(s.arg, self.view) for s in late]
+                for store, value in zip(late, values, strict=True):
+                    self.tiles.store(store, value, self.view)
+            self.tiles.hint = ""
+
+    def _spans(self, store: Store) -> bool:
+        return "r" in self.tiles.span([store.at, *[g.index for g in store.guards]])
+
+    def _hoist(self, numbers: Sequence[int], known: Sequence[int]) -> None:
+        """Compute what is the same in every block before the loop."""
+        for n in sorted(needed_by(self.kernel, numbers, known)):
+            step = self.kernel.steps[n]
+            if not self.kernel.spans[n] & {*self.r.factors} and not isinstance(step, Store):
+                self.tiles.value(n, self.view)
+
+    def _pass(self, numbers: Sequence[int], known: Sequence[int], hint: str) -> None:
+        """One pass over the row: these reductions, each in an accumulator of a tile."""
+        tiles = self.tiles
+        sums = {one.total: one for one in self.online.values() if one.total in numbers}
+        reads = [a for n in numbers if n not in sums for a in args_of(self.kernel.steps[n])]
+        inits = [s.init for n in numbers if isinstance(s := self.kernel.steps[n], Reduce)]
+        self._hoist([*reads, *[n for n in inits if n is not None]], [*known, *numbers])
+        held = {n: self._start(n) for n in numbers}
+        tiles.hint = hint
+        with self._blocks():
+            for n in numbers:
+                if n in sums:
+                    continue
+                step = self.kernel.steps[n]
+                if isinstance(step, Pick):
+                    self._accumulate_pick(step, held[n])
+                elif found := [s for s in sums.values() if s.top == n]:
+                    self._accumulate_online(found[0], held[n][0], held[found[0].total][0])
+                else:
+                    how, dtype = _combine(step)
+                    made = combined(how, dtype, held[n][0], self._masked(step))
+                    tiles.line(f"{held[n][0]} = {made}")
+        tiles.hint = ""
+        for n in numbers:
+            step = self.kernel.steps[n]
+            if isinstance(step, Pick):
+                self._finish(n, tiles.let(f"p.pick_{step.how}_row({', '.join(held[n])})[2]"))
+            elif n in sums:
+                self._finish_online(sums[n], held[sums[n].top][0], held[n][0])
+            else:
+                self._finish(n, tiles.let(self._row(step, held[n][0])))
+
+    def _start(self, number: int) -> tuple[str, ...]:
+        """The accumulators of a reduction."""
+        step, tiles = self.kernel.steps[number], self.tiles
+        shape = f"[{self.x.block}, {self.r.block}]"
+        if isinstance(step, Pick):
+            dtype, value = _dtype(self.kernel, step.key), _dtype(self.kernel, step.value)
+            worst = _number(identity(step.how, dtype))
+            kind = "tl.int32" if dtype.kind == "bool" else dtypes.computed(dtype)
+            return (
+                tiles.let(f"tl.full({shape}, {worst}, {kind})", "a"),
+                tiles.let(f"tl.full({shape}, {self.r.size}, {tiles.integer})", "a"),
+                tiles.let(f"tl.full({shape}, 0, {dtypes.computed(value)})", "a"),
+            )
+        how, dtype = _combine(step)
+        kind = "tl.int32" if dtype.kind == "bool" else dtypes.computed(dtype)
+        return (tiles.let(f"tl.full({shape}, {_number(identity(how, dtype))}, {kind})", "a"),)
+
+    def _accumulate_pick(self, step: Pick, held: tuple[str, ...]) -> None:
+        names = ", ".join(held)
+        found = ", ".join(self._picked(step))
+        self.tiles.line(f"{names} = p.pick_{step.how}({names}, {found})")
+
+    def _accumulate_online(self, one: OnlineSum, top: str, total: str) -> None:
+        """A running maximum, and a sum of exponentials relative to it."""
+        tiles = self.tiles
+        value = self._masked(self.kernel.steps[one.top])
+        larger = tiles.let(combined("max", one.dtype, top, value))
+        base = tiles.let(f"tl.where({larger} == float('-inf'), 0.0, {larger})")
+        tiles.line(f"{total} = {total} * p.exp({top} - {base}) + p.exp({value} - {base})")
+        tiles.line(f"{top} = {larger}")
+
+    def _finish_online(self, one: OnlineSum, top: str, total: str) -> None:
+        tiles = self.tiles
+        row = tiles.let(f"p.max_row({top})")
+        base = tiles.let(f"tl.where({row} == float('-inf'), 0.0, {row})")
+        found = tiles.let(f"p.sum_row({total} * p.exp({top} - {base}))")
+        self._finish(one.total, f"tl.where({row} == float('-inf'), float('nan'), {found})")
+
+    @contextmanager
+    def _blocks(self) -> Iterator[None]:
+        """A loop over the blocks of a row."""
+        tiles, r = self.tiles, self.r
+        with tiles.loop(f"for start in range(0, {r.size}, {r.block}):"):
+            tiles.place(self.view, r, tiles.let(f"start + tl.arange(0, {r.block})", "r"))
+            yield
+
+
+def combined(how: Combine, dtype: DType, a: str, b: str) -> str:
+    """Two values, combined."""
+    how = in_dtype(how, dtype)
+    if how in _INFIX:
+        return f"{a} {_INFIX[how]} {b}"
+    return f"{'p' if dtype.is_float else 'tl'}.{how}imum({a}, {b})"
+
+
+def _combine(step: Step) -> tuple[Combine, DType]:
+    """How a step combines, and the type of its accumulator."""
+    if isinstance(step, Contract):
+        return "add", step.held
+    assert isinstance(step, Reduce)
+    held = held_in(step.dtype) if step.dtype.is_float else step.dtype
+    return in_dtype(step.how, held), held
+
+
+def _number(value: bool | int | float) -> str:
+    """A constant in the text of a function."""
+    if isinstance(value, float) and (math.isinf(value) or math.isnan(value)):
+        return f"float('{value}')"
+    return repr(value)
+
+
+def _dtype(kernel: Kernel, number: int) -> DType:
+    step = kernel.steps[number]
+    assert not isinstance(step, Store), "a store gives no value"
+    return step.dtype
+
+
+def _levels(kernel: Kernel) -> Mapping[int, int]:
+    """By reduction, the number of reductions on the way to it, itself included."""
+    found: list[int] = []
+    levels: dict[int, int] = {}
+    for n, step in enumerate(kernel.steps):
+        level = max([found[a] for a in args_of(step)], default=0)
+        if isinstance(step, Reduce | Pick | Contract):
+            level += 1
+            levels[n] = level
+        found.append(level)
+    return levels
+
+
+def tile_of(kernel: Kernel, rows: int, length: int) -> tuple[int, int, int]:
+    """The rows and elements of a tile, and the warps of its program."""
+    options = options_of(kernel)
+    columns = _runs_along_rows(kernel)
+    whole = power_of_two(length)
+    if columns:
+        height = options.get("rows", min(64, power_of_two(rows)))
+        width = options.get("block", min(whole, max(1, ELEMENTS // height)))
+    else:
+        width = options.get("block", _width(kernel, whole))
+        height = options.get("rows", _height(rows, width))
+    return (
+        height,
+        width,
+        options.get("warps", min(16, max(1, height * width // (512 if width < 8192 else 1024)))),
+    )
+
+
+def _width(kernel: Kernel, whole: int) -> int:
+    """Elements of a block of a row: the row, if its tile is not too large for the registers.
+
+    A long row with one reduction is read twice, the second time from cache, which takes less than
+    waiting for the whole row.
+    """
+    if whole <= 4096:
+        return whole
+    if max(_levels(kernel).values(), default=0) == 1:
+        return 4096
+    return whole if whole <= ROW else 2048
+
+
+def _height(rows: int, width: int) -> int:
+    """Rows of a tile: as many as fill it, if enough programs are left."""
+    height = max(1, 1024 // width)
+    while height > 1 and rows // height < 256:
+        height //= 2
+    return height
+
+
+def _runs_along_rows(kernel: Kernel) -> bool:
+    """Whether neighbouring rows, not neighbouring elements of a row, are adjacent in memory."""
+    reduced = reduced_factors(kernel)
+    votes = 0
+    for step in kernel.steps:
+        if isinstance(step, Load):
+            sizes = [f.size for f in kernel.factors]
+            fastest = _fastest(step.at.strides, sizes)
+            if fastest is not None:
+                weight = math.prod(s for s, k in zip(sizes, step.at.strides, strict=True) if k)
+                votes += weight if fastest not in reduced else -weight
+    return votes > 0

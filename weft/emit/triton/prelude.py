@@ -1,0 +1,286 @@
+"""Functions that emitted kernels call, as `p`; importing this imports Triton."""
+
+# Triton compiles these, and their arguments are tiles:
+# ruff: noqa: ANN001, ANN201, ANN202, D103
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice as lib
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LOG2E_REST = tl.constexpr(1.925963033500011e-08)  # beyond its nearest f32
+LN2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def maximum(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def minimum(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def divide(a, b):
+    if a.dtype == tl.float32 and b.dtype == tl.float32:
+        return tl.div_rn(a, b)
+    else:
+        return a / b
+
+
+@triton.jit
+def sqrt(a):
+    if a.dtype == tl.float32:
+        return tl.sqrt_rn(a)
+    else:
+        return tl.sqrt(a)
+
+
+@triton.jit
+def exp(a):
+    """In f32 the exponent is rounded before `exp2`: what that loses is added to first order."""
+    if a.dtype == tl.float32:
+        t = a * LOG2E
+        lost = tl.fma(a, LOG2E, -t) + a * LOG2E_REST
+        y = tl.exp2(t)
+        return tl.where(tl.abs(a) < 128.0, tl.fma(y, lost * LN2, y), y)
+    else:
+        return lib.exp(a)
+
+
+@triton.jit
+def logistic(a):
+    return divide(1.0 + a * 0.0, 1.0 + exp(-a))
+
+
+@triton.jit
+def divide_rows(a, b):
+    """By one divisor a row: multiplied by its reciprocal, with one step of correction."""
+    r = tl.div_rn(1.0 + b * 0.0, b)
+    q = a * r
+    better = tl.fma(tl.fma(-q, b, a), r, q)
+    return tl.where(better == better, better, q)  # NaN where a quotient is infinite, or by zero
+
+
+@triton.jit
+def fast_logistic(a):
+    """For results of fewer than 24 bits."""
+    return 1.0 / (1.0 + tl.exp(-a))
+
+
+@triton.jit
+def fast_tanh(a):
+    """For results of fewer than 24 bits."""
+    y = 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0)
+    return tl.where(tl.abs(a) < 0.01, a - a * a * a * 0.3333333, y)
+
+
+@triton.jit
+def sign(a):
+    one = tl.where(a > 0, 1.0, -1.0).to(a.dtype)
+    return tl.where((a == 0) | (a != a), a, one)
+
+
+@triton.jit
+def sign_of_integer(a):
+    return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
+
+
+@triton.jit
+def is_finite(a):
+    return tl.abs(a) < float("inf")
+
+
+@triton.jit
+def is_inf(a):
+    return tl.abs(a) == float("inf")
+
+
+@triton.jit
+def truncated(a, low, high, least, most):
+    """Toward zero, saturated at the ends of an integer type; 0 for NaN."""
+    inside = (a > low - 1.0) & (a < high)
+    whole = tl.where(inside, a, 0.0).to(tl.int64)
+    if most > 9223372036854775807:  # of unsigned integers of 64 bits
+        whole = tl.where(inside, a, 0.0).to(tl.uint64)
+    whole = tl.where(a >= high, most, whole)
+    return tl.where(a < low, least, whole)
+
+
+@triton.jit
+def divide_integers(a, b):
+    safe = tl.where(b == 0, b + 1, b)
+    if a.dtype.is_int_signed():
+        safe = tl.where(safe == -1, safe + 2, safe)
+        negated = tl.where(b == -1, -a, a // safe)
+        return tl.where(b == 0, ~(a ^ a), negated)
+    else:
+        return tl.where(b == 0, ~(a ^ a), a // safe)
+
+
+@triton.jit
+def remainder_integers(a, b):
+    safe = tl.where(b == 0, b + 1, b)
+    if a.dtype.is_int_signed():
+        safe = tl.where(safe == -1, safe + 2, safe)
+    return tl.where(b == 0, a, a % safe)
+
+
+@triton.jit
+def shift_left(a, b):
+    width: tl.constexpr = a.dtype.primitive_bitwidth
+    inside = (b >= 0) & (b < width)
+    return tl.where(inside, a << tl.where(inside, b, 0), a ^ a)
+
+
+@triton.jit
+def shift_right_logical(a, b):
+    width: tl.constexpr = a.dtype.primitive_bitwidth
+    kind: tl.constexpr = tl.core.get_int_dtype(width, signed=False)
+    inside = (b >= 0) & (b < width)
+    moved = a.to(kind, bitcast=True) >> tl.where(inside, b, 0).to(kind)
+    return tl.where(inside, moved.to(a.dtype, bitcast=True), a ^ a)
+
+
+@triton.jit
+def shift_right_arithmetic(a, b):
+    width: tl.constexpr = a.dtype.primitive_bitwidth
+    kind: tl.constexpr = tl.core.get_int_dtype(width, signed=True)
+    inside = (b >= 0) & (b < width)
+    moved = a.to(kind, bitcast=True) >> tl.where(inside, b, width - 1).to(kind)
+    return moved.to(a.dtype, bitcast=True)
+
+
+@triton.jit
+def count_ones(a):
+    return lib.popc(a.to(tl.core.get_int_dtype(a.dtype.primitive_bitwidth, signed=True))).to(
+        a.dtype
+    )
+
+
+@triton.jit
+def leading_zeros(a):
+    return lib.clz(a.to(tl.core.get_int_dtype(a.dtype.primitive_bitwidth, signed=True))).to(a.dtype)
+
+
+# Products of tiles; those of f32 are exact, unlike Triton's default
+
+
+@triton.jit
+def dot(a, b, total):
+    return tl.dot(a, b, total, input_precision="ieee")
+
+
+@triton.jit
+def dot_integers(a, b, total):
+    return tl.dot(a, b, total, out_dtype=tl.int32)
+
+
+# Reductions along the last dim of a tile, which becomes one of size 1
+
+
+@triton.jit
+def _add(a, b):
+    return a + b
+
+
+@triton.jit
+def _multiply(a, b):
+    return a * b
+
+
+@triton.jit
+def _maximum(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _minimum(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _and(a, b):
+    return a & b
+
+
+@triton.jit
+def _or(a, b):
+    return a | b
+
+
+@triton.jit
+def _xor(a, b):
+    return a ^ b
+
+
+@triton.jit
+def sum_row(a):
+    return tl.reduce(a, 1, _add, keep_dims=True)
+
+
+@triton.jit
+def product_row(a):
+    return tl.reduce(a, 1, _multiply, keep_dims=True)
+
+
+@triton.jit
+def max_row(a):
+    return tl.reduce(a, 1, _maximum, keep_dims=True)
+
+
+@triton.jit
+def min_row(a):
+    return tl.reduce(a, 1, _minimum, keep_dims=True)
+
+
+@triton.jit
+def and_row(a):
+    return tl.reduce(a, 1, _and, keep_dims=True)
+
+
+@triton.jit
+def or_row(a):
+    return tl.reduce(a, 1, _or, keep_dims=True)
+
+
+@triton.jit
+def xor_row(a):
+    return tl.reduce(a, 1, _xor, keep_dims=True)
+
+
+# Arguments of the largest and the least: NaN first, then the lower position
+
+
+@triton.jit
+def _first(a, a_at, b, b_at):
+    """Whether the first of two equal or unordered keys comes first."""
+    both = (a == b) | ((a != a) & (b != b))
+    return ((a != a) & (b == b)) | (both & (a_at < b_at))
+
+
+@triton.jit
+def pick_max(a, a_at, a_value, b, b_at, b_value):
+    kept = (a > b) | _first(a, a_at, b, b_at)
+    return tl.where(kept, a, b), tl.where(kept, a_at, b_at), tl.where(kept, a_value, b_value)
+
+
+@triton.jit
+def pick_min(a, a_at, a_value, b, b_at, b_value):
+    kept = (a < b) | _first(a, a_at, b, b_at)
+    return tl.where(kept, a, b), tl.where(kept, a_at, b_at), tl.where(kept, a_value, b_value)
+
+
+@triton.jit
+def pick_max_row(key, at, value):
+    return tl.reduce((key, at, value), 1, pick_max, keep_dims=True)
+
+
+@triton.jit
+def pick_min_row(key, at, value):
+    return tl.reduce((key, at, value), 1, pick_min, keep_dims=True)

@@ -1,0 +1,105 @@
+"""Kernels in memory: Triton functions compiled for the device, and calls of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from weft.array.torch_memory import tensor_at, torch_dtype
+from weft.emit.triton.emit import emitted
+from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, LibraryCall
+from weft.emit.triton.source import compiled, function_of, is_interpreted
+from weft.kernels.group import Launch
+from weft.kernels.kernel import Operand
+
+ALIGNED = 256  # bytes
+_COMPILERS = 8  # threads that compile at a time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedParts:
+    """A kernel whose launches are ready, and its buffers' sizes."""
+
+    name: str
+    parts: tuple[Any, ...]  # in order: callables on addresses
+    scratch: tuple[int, ...]  # bytes of scratch buffers, each aligned
+
+
+class CompiledLaunch:
+    """A launch of a compiled Triton function."""
+
+    __slots__ = ("function", "grid", "kernel", "operands", "packed", "run")
+
+    def __init__(self, launch: GridLaunch, kernel: Any) -> None:
+        self.kernel, self.operands, self.grid = kernel, launch.operands, launch.grid
+        self.run = kernel.run  # loads it
+        self.function, self.packed = kernel.function, kernel.packed_metadata
+
+    def __call__(self, addresses: Sequence[int], stream: int) -> None:
+        """Enqueue it on a stream."""
+        given = [addresses[n] for n in self.operands]
+        self.run(*self.grid, stream, self.function, self.packed, None, None, None, *given)
+
+
+class TensorCall:
+    """A call on tensors of the operands' memory: of PyTorch, or of Triton's interpreter."""
+
+    def __init__(self, part: EmittedPart, operands: Sequence[Operand], device: Any) -> None:
+        self.part, self.device = part, device
+        self.operands = [(n, operands[n]) for n in part.operands]
+        self.known: dict[tuple[int, int], Any] = {}
+
+    def __call__(self, addresses: Sequence[int], stream: int) -> None:
+        """Run it on PyTorch's current stream."""
+        tensors = [self._tensor(addresses[n], n, operand) for n, operand in self.operands]
+        if isinstance(self.part, LibraryCall):
+            self.part.run(*tensors)
+        else:
+            function = function_of(self.part.name, self.part.text)
+            function[self.part.grid](*tensors)
+
+    def _tensor(self, address: int, number: int, operand: Operand) -> Any:
+        """The operand's elements, as one dim."""
+        key = (number, address)
+        found = self.known.get(key)
+        if found is None:
+            if len(self.known) > 64:
+                self.known.clear()
+            found = tensor_at(address, operand.nbytes, self.device)
+            kind = operand.dtype.numpy
+            if operand.dtype.kind != "bool" or isinstance(self.part, LibraryCall):
+                found = found.view(torch_dtype(kind))
+            self.known[key] = found
+        return found
+
+
+def load_parts(kernels: Sequence[Launch], device: Any) -> list[LoadedParts]:
+    """Load kernels: equal texts are compiled once, several at a time."""
+    listed = [(kernel, emitted(kernel)) for kernel in kernels]
+    ready: dict[GridLaunch, Any] = {}
+    if not is_interpreted():
+        wanted = {_same(p): p for _, e in listed for p in e.parts if isinstance(p, GridLaunch)}
+        with ThreadPoolExecutor(_COMPILERS) as pool:
+            made = [*pool.map(compiled, wanted.values())]
+        ready = dict(zip(wanted, made, strict=True))
+    return [_loaded(kernel, parts, ready, device) for kernel, parts in listed]
+
+
+def _same(launch: GridLaunch) -> Any:
+    """What makes two launches the same function."""
+    numbers = (launch.warps, launch.stages, launch.fused_multiply_add)
+    return launch.text, launch.signature, numbers
+
+
+def _loaded(kernel: Launch, made: EmittedParts, ready: Any, device: Any) -> LoadedParts:
+    operands = (*kernel.operands, *made.scratch)
+    parts = [
+        CompiledLaunch(part, ready[_same(part)])
+        if isinstance(part, GridLaunch) and ready
+        else TensorCall(part, operands, device)
+        for part in made.parts
+    ]
+    scratch = [-(-operand.nbytes // ALIGNED) * ALIGNED for operand in made.scratch]
+    return LoadedParts(kernel.name, tuple(parts), tuple(scratch))

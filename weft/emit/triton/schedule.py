@@ -1,0 +1,74 @@
+"""Schedules on a GPU: by points, by rows, or on matrix units, by PyTorch's library or by Triton."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from weft.emit.triton.collapse import collapsed, reduced_factors
+from weft.emit.triton.library_product import library_product
+from weft.emit.triton.product import refuses_matrix_units
+from weft.kernels.kernel import Contract, Kernel, Pick, Reduce, Schedule
+
+Ranges: TypeAlias = Mapping[str, Sequence[int]]
+
+_SIZES = tuple(1 << n for n in range(15))
+_WARPS = (1, 2, 4, 8, 16, 32)
+OPTIONS: Mapping[str, Ranges] = {
+    "points": {"block": _SIZES, "warps": _WARPS},
+    "rows": {"block": _SIZES, "rows": _SIZES, "warps": _WARPS, "parts": range(1, 1 << 12)},
+    "matrix": {
+        **dict.fromkeys(("rows", "columns", "depth"), (16, 32, 64, 128, 256)),
+        "warps": (4, 8),
+        "stages": range(1, 8),
+    },
+    "library": {},
+}
+
+
+def schedule_of(kernel: Kernel) -> Schedule:
+    """The loops that form programs first, and then those of reductions."""
+    reduced = sorted(reduced_factors(kernel))
+    outer = [n for n in range(len(kernel.factors)) if n not in reduced]
+    return Schedule(kind_of(kernel), (*outer, *reduced), len(outer))
+
+
+def kind_of(kernel: Kernel) -> str:
+    """The form of a kernel's programs."""
+    small = collapsed(kernel)
+    if any(isinstance(s, Contract) for s in small.steps):
+        if refuses_matrix_units(small) is not None:
+            return "rows"
+        return "matrix" if library_product(small) is None else "library"
+    is_reduced = any(isinstance(s, Reduce | Pick) for s in small.steps)
+    return "rows" if is_reduced else "points"
+
+
+def refuses_schedule(kernel: Kernel) -> str | None:
+    """Why a kernel's schedule is invalid on a GPU, or None if it is valid."""
+    schedule = kernel.schedule
+    if schedule.kind not in OPTIONS:
+        return f"unknown schedule {schedule.kind[:40]!r}"
+    small = collapsed(kernel)
+    contracts = any(isinstance(s, Contract) for s in small.steps)
+    if schedule.kind in ("matrix", "library"):
+        if not contracts:
+            return "it contracts nothing"
+        if reason := refuses_matrix_units(small):
+            return reason
+        if schedule.kind == "library" and library_product(small) is None:
+            return "no library computes this product"
+    is_reduced = any(isinstance(s, Reduce | Pick | Contract) for s in small.steps)
+    if is_reduced != (schedule.kind != "points"):
+        return f"its loops do not run as {schedule.kind}"
+    return refuses_options(schedule.options, OPTIONS[schedule.kind])
+
+
+def refuses_options(options: Iterable[tuple[str, int]], known: Ranges) -> str | None:
+    """Why options are invalid, or None if they are valid."""
+    for name, value in options:
+        if name not in known:
+            return f"unknown option {name[:40]!r}"
+        if value not in known[name]:
+            return f"option {name} cannot be {value}"
+    return None

@@ -1,0 +1,22 @@
+"""The op table of this target: one cell for every op, without holes."""
+
+from __future__ import annotations
+
+from weft.emit.triton.library_nodes import CALLS
+from weft.emit.triton.pointwise import elementwise_ops
+from weft.ir.op import Op
+from weft.kernels.ops import MOVED, PRODUCTS, REDUCED
+from weft.ops import OPS, attention
+from weft.target import Cell
+
+_HOST = Cell("library", "numpy", "it runs in numpy on copies: it has no kernel on a GPU")
+LOOPS, PRODUCT, ALONE = (Cell("emitted", where) for where in ("loops", "product", "alone"))
+
+TABLE: dict[type[Op], Cell] = {
+    **dict.fromkeys(OPS, _HOST),
+    **dict.fromkeys(CALLS, ALONE),
+    **dict.fromkeys(PRODUCTS, PRODUCT),
+    **dict.fromkeys(elementwise_ops(), LOOPS),
+    **dict.fromkeys(MOVED | REDUCED, LOOPS),
+    attention.Attention: Cell("emitted", "attention"),
+}

@@ -1,0 +1,82 @@
+"""The triton target: kernels for GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from types import MappingProxyType
+
+from weft.array.torch_memory import TorchMemory, torch_memory
+from weft.emit.triton.capable import can, takes
+from weft.emit.triton.emit import emitted
+from weft.emit.triton.runtime.commands import GraphCommands
+from weft.emit.triton.runtime.load import LoadedParts, load_parts
+from weft.emit.triton.runtime.stream import TorchStream
+from weft.emit.triton.schedule import schedule_of
+from weft.emit.triton.source import is_interpreted
+from weft.emit.triton.table import TABLE
+from weft.ir.op import Op
+from weft.ir.types import DType
+from weft.kernels.group import Launch
+from weft.kernels.kernel import Kernel, Schedule
+from weft.target import Limits, Target
+
+LIMITS = Limits(
+    steps=160,
+    near=1 << 16,
+    chain=8,
+    choices=6,
+    row=1 << 15,
+    rows=64,
+    saved=1 << 62,  # a product's result is reduced by a kernel of its own
+    lines=16,
+    cut=128,
+)
+
+
+class Triton(Target):
+    """GPUs, through Triton and PyTorch; interpreted on the host with TRITON_INTERPRET=1."""
+
+    name = "triton"
+    limits = LIMITS
+    table = MappingProxyType(TABLE)
+    forms = MappingProxyType({"triton": "py"})
+
+    def can(self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+        """Why no kernel computes an op on these types, or None if one does."""
+        return can(op, given, made)
+
+    def takes(self, kernel: Launch) -> str | None:
+        """Why a whole kernel cannot be emitted, or None if it can."""
+        return takes(kernel)
+
+    def schedule(self, kernel: Kernel) -> Schedule:
+        """The schedule of a kernel's loops."""
+        return schedule_of(kernel)
+
+    def text(self, kernel: Launch, form: str = "triton") -> str:
+        """The Triton functions of a kernel, and its calls of PyTorch."""
+        return emitted(kernel).text
+
+    @cached_property
+    def memory(self) -> TorchMemory:
+        """The memory of PyTorch's current device."""
+        if is_interpreted():
+            return torch_memory("cpu")
+        import torch
+
+        return torch_memory(f"cuda:{torch.cuda.current_device()}")
+
+    @cached_property
+    def stream(self) -> TorchStream | None:
+        """PyTorch's current stream; None where kernels are interpreted."""
+        memory = self.memory
+        return None if memory.device.type == "cpu" else TorchStream(memory.device)
+
+    def load(self, kernels: Sequence[Launch]) -> Sequence[LoadedParts]:
+        """Load kernels."""
+        return load_parts(kernels, self.memory.device)
+
+    def commands(self) -> GraphCommands:
+        """An empty launch queue."""
+        return GraphCommands(self.memory)
