@@ -19,10 +19,11 @@ def refuses_attention(kernel: Attention) -> str | None:
     """Why PyTorch does not compute attention, or None if it does."""
     if kernel.dtype(kernel.q).name not in _TYPES:
         return "cuDNN's takes f16 and bf16"
-    if kernel.bias is not None or kernel.mask is not None:
-        return "it has a mask or a bias"
+    if kernel.bias is not None or kernel.mask is not None or kernel.softcap:
+        return "it has a mask, a bias or a cap"
     window = kernel.window
-    causal = window.left is None and window.right == 0 and window.shift == 0
+    square = kernel.queries == kernel.keys and window.shift == 0
+    causal = window.left is None and window.right == 0 and square
     if not window.is_open and not causal:
         return "its window is no causal one"
     if kernel.depth != kernel.value_depth or kernel.depth > 128 or kernel.depth % 8:

@@ -458,7 +458,7 @@ def tile_of(kernel: Kernel, rows: int, length: int) -> tuple[int, int, int]:
     columns = _runs_along_rows(kernel)
     whole = power_of_two(length)
     if columns:
-        height = options.get("rows", min(64, power_of_two(rows)))
+        height = options.get("rows", power_of_two(rows) if rows <= 128 else 64)
         width = options.get("block", min(whole, max(1, ELEMENTS // height)))
     else:
         width = options.get("block", _width(kernel, whole))

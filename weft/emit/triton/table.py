@@ -1,4 +1,4 @@
-"""The op table of this target: one cell for every op, without holes."""
+"""The op table of this target, complete over all ops."""
 
 from __future__ import annotations
 
