@@ -170,6 +170,26 @@ def test_fsdp_sends_weights_and_gradients_alone(precision) -> None:
     assert local["layers.0.up.weight"] == (16, 16)
 
 
+@pytest.mark.long
+def test_fifty_steps_track_eagers_losses() -> None:
+    torch.manual_seed(0)
+    model = Layers(2)
+    eager = copy.deepcopy(model)
+    ours, theirs = (torch.optim.AdamW(m.parameters(), lr=3e-3) for m in (model, eager))
+    step = weft.train_step(model, cross_entropy, ours, mesh=Mesh(fsdp=2, tp=4), plan="fsdp+tp")
+    losses = []
+    for _ in range(50):
+        tokens = torch.randint(0, 32, (4, 8))
+        theirs.zero_grad()
+        loss = cross_entropy(eager(tokens), tokens)
+        loss.backward()
+        theirs.step()
+        losses.append((float(step(tokens, tokens)), float(loss.detach())))
+    made, expected = torch.tensor(losses).T
+    torch.testing.assert_close(made, expected, rtol=2e-3, atol=1e-3)
+    assert expected[-1] < 0.7 * expected[0]
+
+
 def most_gathered(nodes, gathered) -> int:
     """The most elements of gathered values that are alive at once; views keep them."""
     views = (OptimizationBarrier, Transpose, Reshape, Convert)
