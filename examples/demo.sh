@@ -47,3 +47,6 @@ show weft explain examples/llama.py:loss --mesh data=2,model=4 --machine 8xh100 
 
 say "A training step on 8 H100s, predicted: nothing runs."
 show weft predict examples/llama.py:train_step --mesh data=2,model=4 --machine 8xh100
+
+say "All of it on one page, for a browser: pieces, collectives, timeline, memory, other machines."
+show weft report examples/llama.py:train_step --mesh data=2,model=4 --machine 8xh100 --whatif 8xh200 -o report.html

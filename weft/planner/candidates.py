@@ -21,6 +21,7 @@ class PlanCandidate:
     axes: tuple[tuple[str, int], ...]  # of size above 1, major first
     split: tuple[tuple[DimClass, tuple[str, ...]], ...]
     shards_weights: bool  # along fsdp; else only the optimizer's state
+    leads: bool = False  # whether state is sharded along its first dim; else along its largest
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -45,8 +46,10 @@ def candidates(facts: ProgramFacts, devices: int) -> Iterator[PlanCandidate]:
         for chosen in _subsets(facts, dims, model):
             for more in _elsewhere(facts, chosen, data, fsdp):
                 split = tuple(sorted((*batch, *chosen, *more)))
-                for shards_weights in (True, False) if fsdp > 1 else (False,):
-                    yield PlanCandidate(axes, split, shards_weights)
+                yield PlanCandidate(axes, split, False)
+                if fsdp > 1:
+                    yield PlanCandidate(axes, split, True)
+                    yield PlanCandidate(axes, split, True, leads=True)
 
 
 def _shapes(devices: int) -> Iterator[tuple[int, int, int]]:
@@ -151,8 +154,9 @@ def further(
         for d, axes in enumerate(dims)
         if bounds[d] % (math.prod([sizes[a] for a in axes]) * sizes[FSDP]) == 0
     ]
-    # A dim that is not split yet, and of these the largest.
-    return max(fits, key=lambda d: (not dims[d], bounds[d]), default=None)
+    # A dim that is not split yet, and of these the largest, or the first.
+    order = (lambda d: -d) if candidate.leads else (lambda d: bounds[d])
+    return max(fits, key=lambda d: (not dims[d], order(d)), default=None)
 
 
 def specs(facts: ProgramFacts, candidate: PlanCandidate) -> Mapping[str, P]:

@@ -27,7 +27,7 @@ from weft.shard import shard
 TRIES = 8  # candidates that are compiled and simulated
 KEPT = 3  # plans that are returned
 _SPARE = 0.92  # the share of a device's memory that a plan may use
-_OF_A_KIND = 2  # the most candidates of one mesh that are compiled
+_OF_A_KIND = 1  # the most candidates of one mesh and way to shard state that are compiled
 
 SearchProgress = Callable[[str, int, int], None]  # what is done, of how many
 
@@ -145,7 +145,7 @@ def _varied(ordered: Sequence[Screened], count: int) -> Iterator[Screened]:
     taken: dict[object, int] = {}
     given = 0
     for one in ordered:
-        key = one.candidate.axes
+        key = (one.candidate.axes, one.candidate.shards_weights, one.candidate.leads)
         if taken.get(key, 0) < _OF_A_KIND:
             taken[key] = taken.get(key, 0) + 1
             given += 1
