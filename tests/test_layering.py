@@ -81,6 +81,7 @@ OPTIONAL = {
         "capture/torch/functions.py",
         "capture/torch/graph.py",
         "capture/torch/graphs.py",
+        "capture/torch/grouped.py",
         "capture/torch/locations.py",
         "capture/torch/objective.py",
         "capture/torch/optimizers.py",

@@ -17,6 +17,7 @@ from weft.capture.torch.attention import (
     whole_attention,
 )
 from weft.capture.torch.flex import drop_block_tables, flex_attention, flex_meaning
+from weft.capture.torch.grouped import GROUPED, grouped_product
 from weft.errors import Unsupported
 from weft.ir.location import UNKNOWN, Location, escape
 from weft.records import dataclass
@@ -128,6 +129,8 @@ def replay() -> Any:
                 return flex_attention(attend, self.flex[self.current], *args, **kwargs)
             if str(target) == "weft.attention.default" and not self.is_whole:
                 return plain_attention(*args, **kwargs)
+            if str(target) in GROUPED:
+                return grouped_product(*args, **kwargs)
             if target is torch.ops.higher_order.wrap_with_set_grad_enabled:
                 return args[1](*args[2:])
             if str(target).startswith("profiler."):

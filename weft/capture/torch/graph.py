@@ -227,7 +227,8 @@ class _Importer:
         build.outs = types_of(node)
         if lowering is None:
             raise _refuse(node, *_why(target))
-        build.used = frozenset([u.args[1] for u in node.users if u.target is operator.getitem])
+        gets = [u for u in node.users if u.target is operator.getitem]
+        build.used = frozenset([get.args[1] for get in gets if get.users])
         kwargs = {word: self.value(each) for word, each in node.kwargs.items()}
         made: LoweredResults = lowering(build, *self.value(node.args), **kwargs)
         self.check(node, made)

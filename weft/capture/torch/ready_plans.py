@@ -2,7 +2,7 @@
 
 `tp` follows a Hugging Face model's own `tp_plan`, or the names and shapes of its layers: Megatron's
 columns, then rows. `fsdp` shards every parameter along one dim, and gathers it where it is used.
-Axes are found by name.
+`ep` splits the stacked parameters of experts. Axes are found by name.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ DATA = ("data", "dp", "fsdp")
 TENSOR = ("tp", "model")
 EXPERT = ("ep", "expert")
 AxesByDim: TypeAlias = dict[int, tuple[str, ...]]
-PLANS = ("auto", "tp", "fsdp", "fsdp+tp")
+PLANS = ("auto", "tp", "ep", "fsdp", "fsdp+tp", "fsdp+ep")
 
 # Styles of a tp_plan by the dim of a Linear's weight (out, in) that they split.
 _COLUMNS = {"colwise", "colwise_rep", "colwise_gather_output", "packed_colwise"}
 _ROWS = {"rowwise", "rowwise_rep", "rowwise_split_input", "packed_rowwise"}
 _VOCABULARY = {"embedding_rowwise": 0, "embedding_colwise": 1}
+
+# The stacked parameters of experts, weights and biases.
+_EXPERTS = re.compile(r"(^|\.)experts\.[a-z_]\w*$")
 
 # Names of layers that open and close a block, where their shapes do not tell.
 _OPENS = re.compile(
@@ -92,10 +95,11 @@ def _axes(mesh: Mesh) -> MeshRoles:
 def _parts(name: str, axes: MeshRoles) -> set[str]:
     """What a plan does with parameters; `auto` does what the axes are named for."""
     if name == "auto":
-        return {part for part, is_there in (("tp", bool(axes.tensor or axes.expert)),
-                                            ("fsdp", "fsdp" in axes.data)) if is_there}  # fmt: skip
+        roles = {"tp": axes.tensor, "ep": axes.expert, "fsdp": "fsdp" in axes.data}
+        return {part for part, is_there in roles.items() if is_there}
     parts = set(name.split("+"))
-    for part, found, names in (("tp", axes.tensor, TENSOR), ("fsdp", axes.data, DATA)):
+    wanted = (("tp", axes.tensor, TENSOR), ("ep", axes.expert, EXPERT), ("fsdp", axes.data, DATA))
+    for part, found, names in wanted:
         if part in parts and not found:
             has = ", ".join(axes.sizes) or "no axis"
             raise WeftError(
@@ -108,10 +112,12 @@ def _parts(name: str, axes: MeshRoles) -> set[str]:
 def _tensor_split(
     leaf: Leaf, parts: set[str], axes: MeshRoles, styles: Mapping[re.Pattern[str], str], module: Any
 ) -> AxesByDim:
-    """The dims of a parameter that tensor parallelism splits."""
-    if "tp" not in parts:
-        return {}
-    found = _tensor_dims(leaf, styles, axes, module)
+    """The dims of a parameter that expert or tensor parallelism splits."""
+    found: list[tuple[int, tuple[str, ...]]] = []
+    if "ep" in parts and _EXPERTS.search(leaf.name):
+        found = [(0, axes.expert)]
+    elif "tp" in parts:
+        found = _tensor_dims(leaf, styles, axes, module)
     return {dim: along for dim, along in found if axes.divide(leaf.shape[dim], along)}
 
 
@@ -132,16 +138,12 @@ def _spelled(leaf: Leaf, split: AxesByDim, priority: Collection[int] = ()) -> Sp
 def _tensor_dims(
     leaf: Leaf, styles: Mapping[re.Pattern[str], str], axes: MeshRoles, module: Any
 ) -> list[tuple[int, tuple[str, ...]]]:
-    """Where tensor or expert parallelism splits a parameter."""
+    """Where tensor parallelism splits a parameter."""
     path, _, kind = leaf.name.rpartition(".")
     style = next(
         (s for p, s in styles.items() if p.fullmatch(leaf.name) or p.fullmatch(path)), None
     )
     rank = len(leaf.shape)
-    if rank == 3 and axes.expert and (style is not None or "expert" in leaf.name):
-        return [(0, axes.expert)]
-    if not axes.tensor:
-        return []
     dim: int | None
     if styles:
         dim = _dim_of_style(style, rank)

@@ -1,6 +1,6 @@
 """The lowerings of ATen's ops, by name of the overload: one file for each family."""
 
-from weft.capture.torch import attention, constrain
+from weft.capture.torch import attention, constrain, grouped
 from weft.capture.torch.aten import (
     contract,
     convert,
@@ -32,6 +32,7 @@ FAMILIES = (
     random,
     constrain,
     attention,
+    grouped,
 )
 LOWERINGS: dict[str, AtenLowering] = {
     name: lowering for family in FAMILIES for name, lowering in family.LOWERINGS.items()

@@ -24,7 +24,7 @@ from weft.ir.rule import Combine
 from weft.ir.types import BOOL, I64, TensorType
 from weft.ops.combiners import COMBINERS
 from weft.ops.elementwise.convert import Imag, Real
-from weft.ops.elementwise.pointwise import Add, And, Divide, Multiply, Not, Or, Subtract
+from weft.ops.elementwise.pointwise import Add, And, Divide, Floor, Multiply, Not, Or, Subtract
 from weft.ops.elementwise.transcendental import Exponential, Log
 from weft.ops.reduce import Reduce
 
@@ -286,7 +286,30 @@ def _exponentials(b: Build, x: Value, dim: int) -> tuple[Value, Value, Value]:
     return powers, sums, apart
 
 
+def histogram(
+    b: Build,
+    x: Value,
+    bins: int = 100,
+    min: float = 0,
+    max: float = 0,  # PyTorch's
+) -> Value:
+    """Counts of equal bins between two numbers; elements outside of them are not counted."""
+    if not min < max:
+        raise b.refuse("takes its range from the elements", "give min and max")
+    flat = b.reshape(x, (type_of(x).size,))
+    held = computed_in(b.out.dtype)
+    value = b.convert(flat, held)
+    share = b.op(Divide(), b.op(Subtract(), value, b.like(value, min)), b.like(value, max - min))
+    place = b.op(Floor(), b.op(Multiply(), share, b.like(value, bins)))
+    last = b.compare("EQ", value, b.like(value, max))  # which the last bin includes
+    place = b.select(last, b.like(value, bins - 1), place)
+    shape = (bins, type_of(flat).size)
+    hits = b.compare("EQ", b.spread(place, shape, (1,)), b.convert(b.iota(0, shape), held))
+    return b.convert(b.reduce(b.convert(hits, held), (1,), "add", 0), b.out.dtype)
+
+
 LOWERINGS: dict[str, AtenLowering] = {
+    "aten.histc.default": histogram,
     "aten._log_softmax.default": log_softmax,
     "aten._softmax.default": softmax,
     "aten.all.default": all_,

@@ -1,0 +1,104 @@
+"""Products of groups of rows with a matrix for each group: the experts of mixtures.
+
+PyTorch's `_grouped_mm` and the fallback of Hugging Face's transformers become one op with
+gradients in any float type.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from weft.capture.torch.build import AtenLowering, Build, shape_of
+from weft.capture.torch.dtypes import computed_in
+from weft.ir.module import Value
+from weft.ir.types import I32, TensorType
+from weft.ops.elementwise.pointwise import Subtract
+from weft.ops.ragged import RaggedDims, RaggedDot
+
+GROUPED = {"aten._grouped_mm.default", "transformers.grouped_mm_fallback.default"}
+_ROWS = RaggedDims((), (), (1,), (1,), (0,), (0,))  # [rows, k] x [groups, k, n]
+_SUMS = RaggedDims((), (), (1,), (0,), (1,), ())  # [m, rows] x [rows, n]: groups of a sum
+
+
+def grouped_product(
+    rows: Any, matrices: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None
+) -> Any:
+    """PyTorch's grouped_mm: `offs` has the end of each group."""
+    if offs is None:
+        made = rows @ matrices
+    elif rows.dim() == 3 and matrices.dim() == 2:  # groups of columns
+        made = _op()(matrices.transpose(0, 1), rows.transpose(-1, -2), offs).transpose(0, 1)
+    elif rows.dim() == 3:
+        made = rows @ matrices
+    else:
+        made = _op()(rows, matrices, offs)
+    made = made if bias is None else made + bias
+    return made if out_dtype is None else made.to(out_dtype)
+
+
+def _op() -> Any:
+    import torch
+
+    if not hasattr(torch.ops.weft, "grouped_product"):
+        define_grouped_product()
+    return torch.ops.weft.grouped_product.default
+
+
+@cache
+def define_grouped_product() -> Any:
+    """Define `weft::grouped_product` of rows [t, k] and matrices [groups, k, n] or columns."""
+    import torch
+
+    def shape(rows: Any, matrices: Any, offs: Any) -> Any:
+        if matrices.dim() == 3:
+            return rows.new_empty((rows.shape[0], matrices.shape[2]))
+        return rows.new_empty((offs.shape[0], rows.shape[0], matrices.shape[1]))
+
+    def meaning(rows: torch.Tensor, matrices: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+        made = torch.zeros_like(shape(rows, matrices, offs))
+        start = 0
+        for group, end in enumerate(offs.tolist()):
+            if matrices.dim() == 3:
+                made[start:end] = rows[start:end] @ matrices[group]
+            else:
+                made[group] = rows[:, start:end] @ matrices[start:end]
+            start = end
+        return made
+
+    op = torch.library.custom_op(
+        "weft::grouped_product",
+        meaning,
+        mutates_args=(),
+        schema="(Tensor rows, Tensor matrices, Tensor offs) -> Tensor",
+    )
+
+    def keep(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    def backward(ctx: Any, slope: Any) -> Any:
+        rows, matrices, offs = ctx.saved_tensors
+        left = right = None
+        if ctx.needs_input_grad[0]:
+            left = op(slope, matrices.transpose(-1, -2), offs)
+        if ctx.needs_input_grad[1]:
+            right = op(rows.transpose(0, 1), slope, offs)
+        return left, right, None
+
+    op.register_fake(shape)
+    op.register_autograd(backward, setup_context=keep)
+    return op  # which lives as long as this object
+
+
+def product(b: Build, rows: Value, matrices: Value, offs: Value) -> Value:
+    """A ragged dot, whose group sizes are the differences of the ends."""
+    ends = b.convert(offs, I32)
+    count = shape_of(ends)[0]
+    before = b.pad(b.slice(ends, 0, 0, count - 1), (1,), (0,))
+    sizes = b.op(Subtract(), ends, before)
+    dims = _ROWS if len(shape_of(matrices)) == 3 else _SUMS
+    wide = TensorType(b.out.sizes, computed_in(b.out.dtype))
+    return b.convert(b.op(RaggedDot(dims, wide), rows, matrices, sizes), b.out.dtype)
+
+
+LOWERINGS: dict[str, AtenLowering] = {"weft.grouped_product.default": product}
