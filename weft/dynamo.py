@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -15,17 +16,39 @@ from weft.capture.torch.attention import (
     whole_attention,
 )
 from weft.capture.torch.constrain import define_constraint
-from weft.capture.torch.export import decompositions
+from weft.capture.torch.decompositions import decompositions
 from weft.capture.torch.graphs import FxGraph, input_names
 from weft.compiled import OPTIONS, compile  # noqa: A004  # the word users know
-from weft.errors import WeftError
+from weft.errors import Unsupported, WeftError
+from weft.ir.location import UNKNOWN, Location, escape
+from weft.run.parts import hosts_of
 
 # Options of weft.compile that have no meaning for a graph that Dynamo has captured.
 _NOT_HERE = {"in_shardings", "out_shardings", "donate_argnums", "static_argnums"}
 # TorchDynamo traces calls of weft.constrain and weft.attention before it calls the backend.
 define_attention()
 define_constraint()
-BACKEND_OPTIONS = tuple([name for name in OPTIONS if name not in _NOT_HERE])
+BACKEND_OPTIONS = (*[name for name in OPTIONS if name not in _NOT_HERE], "strict")
+_RESUMED = "torch_dynamo_resume_in"  # the beginning of the names of what follows a graph break
+
+
+@dataclass(frozen=True, slots=True)
+class Recompilation:
+    """A function that TorchDynamo gave to Weft once more, and the guard that failed."""
+
+    function: str
+    place: str  # file:line
+    count: int  # of its graphs so far, this one included
+    reason: str
+
+
+_graphs: dict[tuple[str, str], int] = {}  # by function and place: how many graphs it has had
+_recompilations: list[Recompilation] = []
+
+
+def recompilations() -> tuple[Recompilation, ...]:
+    """The recompilations by TorchDynamo of what this process has compiled with Weft, in order."""
+    return tuple(_recompilations)
 
 
 def backend(
@@ -35,24 +58,28 @@ def backend(
 
     Registered under the name `weft`. The options are those of `weft.compile`: mesh, plan (patterns
     of the names of parameters and arguments), level, target. A graph of symbolic sizes is compiled
-    for each size that it is called with.
+    for each size that it is called with. With `strict`, graph breaks and ops that no kernel
+    computes are errors.
     """
     from torch._dynamo.backends.common import aot_autograd
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     given = dict(options or {})
     _check(given)
-    plan = given.pop("plan", None)
+    plan, strict = given.pop("plan", None), bool(given.pop("strict", False))
+    if strict:
+        _refuse_break(module)
+    _count(module)
     names = input_names(module)
     _map_attention(module, is_trained=any(getattr(x, "requires_grad", False) for x in inputs))
 
     def forward(graph: Any, _: Any) -> Any:
         known = _matching(names, graph)
         used = _used(plan, known)
-        return _boxed(FxGraph(graph, known, "forward"), used, given)
+        return _boxed(FxGraph(graph, known, "forward"), used, given, strict)
 
     def backward(graph: Any, _: Any) -> Any:
-        return _boxed(FxGraph(graph, _matching((), graph), "backward"), None, given)
+        return _boxed(FxGraph(graph, _matching((), graph), "backward"), None, given, strict)
 
     compiler = aot_autograd(
         fw_compiler=forward, bw_compiler=backward, decompositions=decompositions()
@@ -89,7 +116,7 @@ def _used(plan: Any, names: Sequence[str]) -> Any:
     return {p: s for p, s in plan.items() if any(fnmatchcase(name, p) for name in names)}
 
 
-def _boxed(graph: FxGraph, plan: Any, options: Mapping[str, Any]) -> Any:
+def _boxed(graph: FxGraph, plan: Any, options: Mapping[str, Any], strict: bool) -> Any:
     """The compiled graph by AOTAutograd's convention: a list of inputs, which it may free."""
     compiled = compile(graph, plan=plan, **options)  # type: ignore[arg-type]
 
@@ -98,8 +125,85 @@ def _boxed(graph: FxGraph, plan: Any, options: Mapping[str, Any]) -> Any:
         inputs.clear()
         return compiled(*given)
 
+    def checked(inputs: list[Any]) -> Any:
+        compiled.prepare(*inputs)
+        _refuse_fallbacks(compiled)
+        return boxed(inputs)
+
+    checked._boxed_call = True  # type: ignore[attr-defined]
+    if strict:
+        return checked
+
     boxed._boxed_call = True  # type: ignore[attr-defined]
     return boxed
+
+
+# Strictness
+
+
+def _refuse_break(module: Any) -> None:
+    """Refuse a graph that ends at a graph break, or begins after one."""
+    reason = getattr(module, "compile_subgraph_reason", None)
+    if reason is not None and reason.graph_break:
+        frame = reason.user_stack[-1] if reason.user_stack else None
+        loc = UNKNOWN if frame is None else Location(f'"{escape(frame.filename)}":{frame.lineno}:0')
+        raise WeftError(
+            f"strict: a graph break: {_sentence(reason.reason)}",
+            help="take that line out of what is compiled, or leave strict out to run it eagerly",
+            loc=loc,
+        )
+    name, place = _compiled_function()
+    if name.startswith(_RESUMED):
+        raise WeftError(
+            f"strict: {name.removeprefix(_RESUMED).strip('_')}, of {place}, has a graph break",
+            help="torch._dynamo.explain names it; take it out, or leave strict out",
+        )
+
+
+def _sentence(text: str) -> str:
+    """The first lines of a reason, in one."""
+    return " ".join(" ".join(str(text).split()).split()[:40])
+
+
+def _refuse_fallbacks(compiled: Any) -> None:
+    """Refuse a program with nodes that no kernel computes."""
+    local = compiled.program.local
+    if local.target is None:
+        return
+    found = [host.node for host in hosts_of(local)]
+    if found:
+        names = sorted({node.op.name.rpartition(".")[2] for node in found})
+        raise Unsupported(
+            f"strict: no kernel computes {', '.join(names)}, which numpy would run",
+            help="write it with other ops, or leave strict out",
+            loc=found[0].loc,
+        )
+
+
+# Recompilations
+
+
+def _compiled_function() -> tuple[str, str]:
+    """The function that TorchDynamo is compiling, and its place."""
+    from torch._dynamo.symbolic_convert import tls
+
+    tx = getattr(tls, "current_tx", None)
+    code = getattr(tx, "f_code", None)
+    if code is None:
+        return "", ""
+    return code.co_name, f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _count(module: Any) -> None:
+    """Count a graph; another one of the same function is a recompilation, with its reason."""
+    from torch._dynamo.utils import get_metrics_context
+
+    function = _compiled_function()
+    metrics = getattr(get_metrics_context(), "_metrics", {})
+    reason = metrics.get("recompile_reason")
+    _graphs[function] = _graphs.get(function, 0) + 1 if reason else 1
+    if reason:
+        _recompilations.append(Recompilation(*function, _graphs[function], _sentence(reason)))
 
 
 def _check(options: Mapping[str, Any]) -> None:

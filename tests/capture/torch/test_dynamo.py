@@ -11,7 +11,7 @@ import pytest
 import weft
 from tests.capture.torch.models import Transformer, torch
 from weft import Mesh, P
-from weft.dynamo import backend
+from weft.dynamo import backend, recompilations
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +84,56 @@ def test_the_backend_has_a_name() -> None:
     project = tomllib.loads((Path(weft.__file__).parents[1] / "pyproject.toml").read_text())
     named = project["project"]["entry-points"]["torch_dynamo_backends"]
     assert named == {"weft": f"{backend.__module__}:{backend.__name__}"}
+
+
+# Strictness and recompilations
+
+
+def test_strict_refuses_a_graph_break() -> None:
+    def broken(x):
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y + 1
+
+    def begins(x):
+        torch._dynamo.graph_break()
+        return x + 1
+
+    for function in (broken, begins):
+        strict = torch.compile(function, backend=backend, options={"strict": True})
+        with pytest.raises(Exception, match="graph break") as caught:
+            strict(torch.ones(3))
+        assert "strict: " in str(caught.value)
+        torch._dynamo.reset()
+        loose = torch.compile(function, backend=backend)
+        torch.testing.assert_close(loose(torch.ones(3)), function(torch.ones(3)))
+
+
+def test_strict_refuses_what_numpy_would_run() -> None:
+    def spectrum(x):
+        return torch.fft.fft(x).abs() + 1
+
+    strict = torch.compile(spectrum, backend=backend, options={"strict": True})
+    with pytest.raises(Exception, match="strict: no kernel computes fft"):
+        strict(torch.ones(101))  # a prime, for which there is no kernel
+
+
+def test_strict_runs_what_has_kernels() -> None:
+    model, x = Layer(), torch.randn(4, 8)
+    strict = torch.compile(model, backend=backend, options={"strict": True})
+    made = strict(x)["y"]
+    torch.testing.assert_close(made, model(x)["y"])
+    made.sum().backward()
+
+
+def test_recompilations_are_counted_and_explained() -> None:
+    def scaled(x, factor):
+        return x * factor
+
+    before = len(recompilations())
+    compiled = torch.compile(scaled, backend=backend, dynamic=False)
+    for factor in (2, 2, 3, 4):
+        compiled(torch.ones(3), factor)
+    found = recompilations()[before:]
+    assert [(r.function, r.count) for r in found] == [("scaled", 2), ("scaled", 3)]
+    assert all("factor" in r.reason and __file__ in r.place for r in found)

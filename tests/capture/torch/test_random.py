@@ -91,3 +91,21 @@ def test_distributions() -> None:
         if name in ("uniform", "narrow"):
             low, high = (-2, 4) if name == "uniform" else (0, 0.999)
             assert low <= float(values.min()) and float(values.max()) <= high
+
+
+def test_permutations_and_choices():
+    def drawn(chances):
+        order = torch.randperm(50)
+        once = torch.multinomial(chances, 4)
+        again = torch.multinomial(chances, 200, replacement=True)
+        return order, once, again
+
+    torch.manual_seed(0)
+    chances = torch.tensor([[0.0, 1.0, 2.0, 3.0, 4.0], [5.0, 0.0, 1.0, 1.0, 1.0]])
+    order, once, again = weft.compile(drawn, chances)(chances)
+    assert sorted(order.tolist()) == [*range(50)] != order.tolist()
+    assert [set(row) for row in once.tolist()] == [{1, 2, 3, 4}, {0, 2, 3, 4}]
+    counts = torch.stack([torch.bincount(row, minlength=5) for row in again])
+    expected = 200 * chances / chances.sum(-1, keepdim=True)
+    assert not counts[chances == 0].any()
+    assert ((counts - expected).abs() < 5 * expected.sqrt() + 1).all()

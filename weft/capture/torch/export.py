@@ -9,22 +9,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from weft.capture.torch.aten import LOWERINGS
 from weft.capture.torch.attention import (
     drops_out,
     plain_attention,
     scaled_dot_product,
     whole_attention,
 )
+from weft.capture.torch.decompositions import decompositions
 from weft.capture.torch.flex import drop_block_tables, flex_attention, flex_meaning
 from weft.capture.torch.grouped import GROUPED, grouped_product
 from weft.errors import Unsupported
 from weft.ir.location import UNKNOWN, Location, escape
 from weft.records import dataclass
 
-# PyTorch's decomposition returns a wrong logsumexp, and so wrong gradients.
-_WRONG = {"aten._scaled_dot_product_flash_attention_for_cpu.default"}
 _OWN = str(Path(__file__).parents[2])
+_ROUNDS = 3  # decompositions change their own tensors in place, which the next round removes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,13 @@ def exported(
         GuardOnDataDependentSymNode,
     )
     try:
-        # Tracing draws random numbers; the caller's generator stays as it is.
-        with torch.set_grad_enabled(grad), torch.random.fork_rng(devices=()):
+        # Tracing draws random numbers; the caller's generator stays as it is. oneDNN's recurrent
+        # layers are opaque ops; without it they are traced step by step.
+        with (
+            torch.set_grad_enabled(grad),
+            torch.random.fork_rng(devices=()),
+            _without_onednn(),
+        ):
             made = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
             yield made
     except refused as error:
@@ -76,6 +80,19 @@ def exported(
             "or take the decision outside of what is compiled",
             loc=_place(error),
         ) from error
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """PyTorch's own kernels; torch.backends.mkldnn.flags does the same, with a warning."""
+    import torch
+
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 def functional(module: Any) -> Any:
@@ -88,10 +105,30 @@ def functional(module: Any) -> Any:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     inputs = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
-    run = replay()(module).run
-    flat = torch.func.functionalize(lambda *values: tuple(run(*values)), remove="mutations")
-    with torch.fx.traceback.preserve_node_meta():
-        return make_fx(flat, decomposition_table=decompositions())(*inputs).graph
+    table = decompositions()
+    for _ in range(_ROUNDS):
+        run = replay()(module).run
+        flat = torch.func.functionalize(_as_tuple(run), remove="mutations")
+        with torch.fx.traceback.preserve_node_meta():
+            module = make_fx(flat, decomposition_table=table)(*inputs)
+        if not any(map(_changes_another, module.graph.nodes)):
+            break
+    return module.graph
+
+
+def _as_tuple(run: Any) -> Any:
+    return lambda *values: tuple(run(*values))
+
+
+def _changes_another(node: Any) -> bool:
+    """Whether a node changes a tensor in place that is not an input of the graph."""
+    import torch
+
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return False
+    is_update = target is torch.ops.aten.copy_.default and node.args[0].op == "placeholder"
+    return bool(target._schema.is_mutable) and not is_update
 
 
 @cache
@@ -146,28 +183,6 @@ def replay() -> Any:
             return super().call_function(target, args, kwargs)
 
     return Replay
-
-
-@cache
-def decompositions() -> dict[Any, Any]:
-    """PyTorch's decompositions of ops without a lowering, except composite ops.
-
-    Decompositions of composite ops end in prims, which have no lowering; the dispatcher decomposes
-    these ops to ATen by itself, unless they have a kernel for the CPU (`silu_backward`).
-    """
-    import torch
-    from torch._decomp import decomposition_table
-
-    kept = _WRONG | LOWERINGS.keys()
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return {
-        op: rule
-        for op, rule in decomposition_table.items()
-        if isinstance(op, torch._ops.OpOverload)
-        and str(op) not in kept
-        and not op._schema.is_mutable  # the graph is functional already
-        and (has(op.name(), "CPU") or not has(op.name(), "CompositeImplicitAutograd"))
-    }
 
 
 def _first_line(error: BaseException) -> str:

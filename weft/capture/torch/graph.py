@@ -25,7 +25,7 @@ from weft.records import dataclass
 # Assertions that hold by the captured types.
 _CHECKS = {"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"}
 _COPY = "aten.copy_.default"
-_RANDOM = "multinomial poisson randperm cauchy geometric log_normal binomial"
+_RANDOM = "poisson cauchy geometric log_normal binomial"
 SEED = "seed"  # the name of the argument that random numbers depend on
 
 

@@ -12,6 +12,7 @@ from weft.capture.torch.aten import (
     pooling,
     random,
     reduce,
+    resize,
     sorting,
     views,
 )
@@ -29,6 +30,7 @@ FAMILIES = (
     contract,
     convolution,
     pooling,
+    resize,
     random,
     constrain,
     attention,

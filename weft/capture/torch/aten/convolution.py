@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.capture.torch.build import AtenLowering, Build, LoweredResults, dtype_of, shape_of
+from weft.capture.torch.build import (
+    AtenLowering,
+    Build,
+    LoweredResults,
+    dtype_of,
+    shape_of,
+    type_of,
+)
 from weft.ir.module import Value
 from weft.ir.types import TensorType
 from weft.ops.convolution import ConvDims, Convolution
@@ -124,15 +131,19 @@ def convolution_backward(
     output_mask: Sequence[bool],
 ) -> LoweredResults:
     """The requested gradients, of input, kernel and bias."""
-    if transposed:
-        raise b.refuse("the gradient of a transposed convolution", "freeze it, or upsample")
     count = len(shape_of(x)) - 2
-    stride, padding, dilation = (_each(n, count) for n in (stride, padding, dilation))
+    stride, padding, dilation, extra = (
+        _each(n, count) for n in (stride, padding, dilation, output_padding)
+    )
     made: list[Value | None] = [None, None, None]
-    if output_mask[0]:
+    if output_mask[0] and transposed:  # the adjoint of an adjoint is the convolution
+        pads = tuple([(p, p - e) for p, e in zip(padding, extra, strict=True)])
+        made[0] = _convolved(b, gradient, weight, type_of(x), stride, pads, dilation, groups)
+    elif output_mask[0]:
         made[0] = _input_gradient(b, gradient, x, weight, stride, padding, dilation, groups)
     if output_mask[1]:
-        made[1] = _kernel_gradient(b, gradient, x, weight, stride, padding, dilation, groups)
+        read, sent = (gradient, x) if transposed else (x, gradient)
+        made[1] = _kernel_gradient(b, sent, read, weight, stride, padding, dilation, groups)
     if output_mask[2]:
         made[2] = b.reduce(gradient, (0, *range(2, 2 + count)), "add", 0)
     return tuple(made)

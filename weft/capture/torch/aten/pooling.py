@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
+from weft.capture.torch.aten.indexing import index_select, scatter_add
 from weft.capture.torch.aten.pointwise import floor_integers
+from weft.capture.torch.aten.reduce import with_place
 from weft.capture.torch.build import (
     AtenLowering,
     Build,
@@ -19,7 +23,7 @@ from weft.capture.torch.build import (
 from weft.capture.torch.dtypes import computed_in
 from weft.ir.module import Value
 from weft.ir.rule import Combine
-from weft.ir.types import Array
+from weft.ir.types import I64, Array, TensorType
 from weft.ops.combiners import combiner
 from weft.ops.contract import DotDims
 from weft.ops.elementwise.pointwise import And, Divide, Or
@@ -37,6 +41,7 @@ class PoolWindows:
         stride: Sequence[int],
         padding: Sequence[int],
         dilation: Sequence[int] = (1,),
+        made: Sequence[int] | None = None,  # the sizes of the pooled tensor, if it is no result
     ) -> None:
         sizes = shape_of(x)
         count = len(kernel) if len(kernel) > 1 else b.out.rank - 2
@@ -47,7 +52,7 @@ class PoolWindows:
         self.dilation = _each(dilation, count)
         self.outer = len(sizes) - count
         self.given = sizes[self.outer :]
-        self.made = b.out.sizes[self.outer :]
+        self.made = tuple(made or b.out.sizes)[self.outer :]
         # In ceil mode the last window may extend beyond the padding; else the tail is unused.
         self.high = tuple(
             [
@@ -93,6 +98,23 @@ class PoolWindows:
                 view = b.slice(view, self.outer + n, start, stop, self.stride[n])
             found.append(view)
         return found
+
+    def unfold(self, b: Build, grad: Value) -> Value:
+        """The transpose of a sum over windows: each element's sum over the windows that hold it."""
+        none = [0] * self.outer
+        low = [k - 1 - p for k, p in zip(self.kernel, self.padding, strict=True)]
+        inner = [s - 1 for s in self.stride]
+        held = [(n - 1) * s + 1 for n, s in zip(self.made, self.stride, strict=True)]
+        high = [
+            size + k - 1 - at - n
+            for size, k, at, n in zip(self.given, self.kernel, low, held, strict=True)
+        ]
+        spread = b.pad(grad, [*none, *low], [*none, *high], 0, [*none, *inner])
+        given = type_of(grad)
+        out = given.with_shape((*given.sizes[: self.outer], *self.given))
+        op = ReduceWindow((*(1,) * self.outer, *self.kernel), (out,))
+        number = b.splat(0, given.with_shape(()))
+        return b.op(op, spread, number, regions=(combiner("add", given),))
 
     def counts(self, include_padding: bool) -> Array:
         """The element count of each window, in the shape of the last dims."""
@@ -187,6 +209,39 @@ def adaptive_mean_pool(b: Build, x: Value, output_size: Sequence[int]) -> Value:
     return b.convert(x, dtype)
 
 
+def adaptive_max_pool(b: Build, x: Value, output_size: Sequence[int]) -> LoweredResults:
+    """Maxima over an adaptive number of windows, and their flat indices in the plane."""
+    count = len(output_size)
+    sizes = shape_of(x)
+    outer = len(sizes) - count
+    windows = [_members(sizes[outer + n], wanted) for n, wanted in enumerate(output_size)]
+    if not b.out.size:
+        return b.splat(0, b.out), b.splat(0, b.out.with_dtype(I64))
+    place = np.zeros((), np.int64)
+    for n, window in enumerate(windows):  # x becomes [.., made, members, made, members]
+        x = index_select(b, x, outer + 2 * n, b.constant(window.reshape(-1)))
+        shape = shape_of(x)
+        at = outer + 2 * n
+        x = b.reshape(x, (*shape[:at], *window.shape, *shape[at + 1 :]))
+        place = place[..., None, None] * sizes[outer + n] + window
+    made = [outer + 2 * n for n in range(count)]
+    order = (*range(outer), *made, *[d + 1 for d in made])
+    flat = (*sizes[:outer], *output_size, math.prod(w.shape[1] for w in windows))
+    x = b.reshape(b.transpose(x, order), flat)
+    places = place.transpose([d - outer for d in order[outer:]]).reshape(flat[outer:])
+    index = b.spread(b.constant(places), flat, range(outer, len(flat)))
+    return with_place(b, "GT", x, len(flat) - 1, index)
+
+
+def _members(size: int, wanted: int) -> Array:
+    """The elements of each adaptive window, the last one repeated where a window is shorter."""
+    begin = np.arange(wanted) * size // wanted
+    end = -(-(np.arange(wanted) + 1) * size // wanted)
+    longest = int((end - begin).max(initial=1))
+    found: Array = np.minimum(begin[:, None] + np.arange(longest), end[:, None] - 1)
+    return found
+
+
 def _averages(size: int, wanted: int) -> Array:
     """The averaging matrix: one row of weights for each window."""
     made = np.zeros((wanted, size))
@@ -196,9 +251,77 @@ def _averages(size: int, wanted: int) -> Array:
     return made
 
 
+# Gradients
+
+
+def mean_pool_gradient(
+    b: Build,
+    grad: Value,
+    x: Value,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Value:
+    """Each element's sum of the gradients of its windows, divided by their counts."""
+    dtype = b.out.dtype
+    wide = computed_in(dtype)
+    windows = PoolWindows(b, x, kernel_size, stride, padding, made=shape_of(grad))
+    counts = windows.counts(count_include_pad)
+    if divisor_override:
+        counts = np.full_like(counts, divisor_override)
+    divisor = b.constant(np.maximum(counts, 1).astype(wide.numpy))
+    divisor = b.spread(divisor, shape_of(grad), range(windows.outer, b.out.rank))
+    grad = b.op(Divide(), b.convert(grad, wide), divisor)
+    return b.convert(windows.unfold(b, grad), dtype)
+
+
+def adaptive_mean_pool_gradient(b: Build, grad: Value, x: Value) -> Value:
+    """Gradients of windows spread over their elements, one dim after the other."""
+    dtype = b.out.dtype
+    grad = b.convert(grad, computed_in(dtype))
+    given = shape_of(x)
+    for dim, size in enumerate(given):
+        wanted = shape_of(grad)[dim]
+        if size == wanted:
+            continue
+        if wanted == 1:
+            shape = (*shape_of(grad)[:dim], size, *shape_of(grad)[dim + 1 :])
+            grad = b.broadcast(b.op(Divide(), grad, b.like(grad, size)), shape)
+            continue
+        weights = b.constant(_averages(size, wanted).astype(dtype_of(grad).numpy))
+        made = b.dot(grad, weights, DotDims((), (), (dim,), (0,)), dtype_of(grad))
+        grad = b.move(made, len(given) - 1, dim)
+    return b.convert(grad, dtype)
+
+
+def max_pool_gradient(count: int, b: Build, grad: Value, x: Value, *rest: Value) -> Value:
+    """Gradients added where the maxima were: the last operand has their indices in the plane."""
+    given, places = shape_of(x), rest[-1]
+    outer = given[: len(given) - count]
+    plane, made = (math.prod(s[len(outer) :]) for s in (given, shape_of(grad)))
+    zeros = b.splat(0, TensorType((*outer, plane), computed_in(b.out.dtype)))
+    flat, index = (b.reshape(each, (*outer, made)) for each in (grad, places))
+    if plane and made:
+        zeros = scatter_add(b, zeros, len(outer), index, b.convert(flat, dtype_of(zeros)))
+    return b.convert(b.reshape(zeros, given), b.out.dtype)
+
+
 LOWERINGS: dict[str, AtenLowering] = {
     "aten._adaptive_avg_pool2d.default": adaptive_mean_pool,
+    "aten._adaptive_avg_pool2d_backward.default": adaptive_mean_pool_gradient,
     "aten._adaptive_avg_pool3d.default": adaptive_mean_pool,
+    "aten._adaptive_avg_pool3d_backward.default": adaptive_mean_pool_gradient,
+    "aten.adaptive_max_pool2d.default": adaptive_max_pool,
+    "aten.adaptive_max_pool2d_backward.default": partial(max_pool_gradient, 2),
+    "aten.adaptive_max_pool3d.default": adaptive_max_pool,
+    "aten.adaptive_max_pool3d_backward.default": partial(max_pool_gradient, 3),
+    "aten.avg_pool2d_backward.default": mean_pool_gradient,
+    "aten.avg_pool3d_backward.default": mean_pool_gradient,
+    "aten.max_pool2d_with_indices_backward.default": partial(max_pool_gradient, 2),
+    "aten.max_pool3d_with_indices_backward.default": partial(max_pool_gradient, 3),
     "aten.adaptive_avg_pool1d.default": adaptive_mean_pool,
     "aten.avg_pool1d.default": mean_pool,
     "aten.avg_pool2d.default": mean_pool,

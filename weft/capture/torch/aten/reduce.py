@@ -157,7 +157,7 @@ def extreme_with_place(
     if not sizes:
         return x, b.splat(0, TensorType((), I64))
     dims = (dim_of(dim, len(sizes)),)
-    values, places = _with_place(b, direction, x, dims[0])
+    values, places = with_place(b, direction, x, dims[0])
     return b.kept(values, sizes, dims, keepdim), b.kept(places, sizes, dims, keepdim)
 
 
@@ -169,13 +169,16 @@ def place_of_extreme(
     if not sizes:
         return b.splat(0, b.out)
     if dim is None:
-        _, places = _with_place(b, direction, b.reshape(x, (type_of(x).size,)), 0)
+        _, places = with_place(b, direction, b.reshape(x, (type_of(x).size,)), 0)
         return b.reshape(places, b.out.sizes)
     dims = (dim_of(dim, len(sizes)),)
-    return b.kept(_with_place(b, direction, x, dims[0])[1], sizes, dims, keepdim)
+    return b.kept(with_place(b, direction, x, dims[0])[1], sizes, dims, keepdim)
 
 
-def _with_place(b: Build, direction: str, x: Value, dim: int) -> tuple[Value, Value]:
+def with_place(
+    b: Build, direction: str, x: Value, dim: int, index: Value | None = None
+) -> tuple[Value, Value]:
+    """The extreme along a dim, and its first place: the place in the dim, or one of an index."""
     given = type_of(x)
     least, most = given.dtype.limits
     scalar, place = given.with_shape(()), TensorType((), I64)
@@ -183,7 +186,7 @@ def _with_place(b: Build, direction: str, x: Value, dim: int) -> tuple[Value, Va
     zero = b.splat(0, place)
     sizes = tuple([s for d, s in enumerate(given.sizes) if d != dim])
     outs = (TensorType(sizes, given.dtype), TensorType(sizes, I64))
-    index = b.iota(dim, given.sizes)
+    index = b.iota(dim, given.sizes) if index is None else index
     region = better(direction, scalar, place)
     made = b.all(Reduce((dim,), outs), x, index, start, zero, regions=(region,))
     return made[0], made[1]

@@ -1,0 +1,104 @@
+"""Gradients of pooling, resampling and transposed convolutions against eager's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft
+from tests.capture.torch.models import F, nn, torch
+
+
+class Weighted(nn.Module):
+    """A function of a parameter, weighted by the argument and added up."""
+
+    def __init__(self, function, shape, dtype):
+        super().__init__()
+        self.x, self.function = nn.Parameter(torch.randn(*shape).to(dtype)), function
+
+    def forward(self, weights):
+        return (self.function(self.x) * weights).float().sum()
+
+
+def assert_gradient(function, shape, dtype=torch.float32):
+    """What momentum holds after one step from zero is the gradient."""
+    torch.manual_seed(0)
+    module = Weighted(function, shape, dtype)
+    made = function(module.x)
+    weights = torch.randn(made.shape).to(dtype)
+    (expected,) = torch.autograd.grad((made * weights).float().sum(), module.x)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.0, momentum=0.9)
+    weft.train_step(module, None, optimizer, target="numpy")(weights)
+    found = optimizer.state[module.x]["momentum_buffer"]
+    tolerance = {torch.bfloat16: 2e-2, torch.float64: 1e-9}.get(dtype, 1e-5)
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def pooled(kernel, stride, pad, ceil, include, divisor):
+    return lambda x: F.avg_pool2d(x, kernel, stride, min(pad, kernel // 2), ceil, include, divisor)
+
+
+@settings(deadline=None, max_examples=6)
+@given(
+    st.integers(1, 4), st.integers(1, 4), st.integers(0, 2), st.booleans(), st.booleans(),
+    st.sampled_from([None, 3]),
+)  # fmt: skip
+def test_average_pools(kernel, stride, pad, ceil, include, divisor):
+    assert_gradient(pooled(kernel, stride, pad, ceil, include, divisor), (2, 3, 7, 6))
+
+
+def resized(mode, align, **sizes):
+    return lambda x: F.interpolate(x, mode=mode, align_corners=align, **sizes)
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    st.sampled_from(["nearest", "nearest-exact", "bilinear", "bicubic"]),
+    st.booleans(),
+    st.sampled_from([{"scale_factor": 2.0}, {"scale_factor": 0.6}, {"scale_factor": 1.7}])
+    | st.tuples(st.integers(1, 9), st.integers(1, 9)).map(lambda size: {"size": size}),
+)
+def test_resampling(mode, align, sizes):
+    aligned = align if "nearest" not in mode else None
+    assert_gradient(resized(mode, aligned, **sizes), (2, 2, 5, 4))
+
+
+OTHERS = {
+    "adaptive mean": (lambda x: F.adaptive_avg_pool2d(x, (3, 1)), (2, 3, 7, 5)),
+    "adaptive max": (lambda x: F.adaptive_max_pool2d(x, (3, 2)), (2, 3, 7, 5)),
+    "max": (lambda x: F.max_pool2d(x, 3, 2, 1), (2, 3, 7, 5)),
+    "mean of a line": (lambda x: F.avg_pool1d(x, 3, 2, 1), (2, 3, 9)),
+    "mean of a volume": (lambda x: F.avg_pool3d(x, (2, 3, 1), 2, (1, 1, 0)), (2, 2, 5, 6, 4)),
+    "max of a volume": (lambda x: F.max_pool3d(x, 2, 1, dilation=2), (2, 2, 5, 6, 4)),
+    "line": (resized("linear", True, scale_factor=1.5), (2, 3, 6)),
+    "volume": (resized("trilinear", False, size=(3, 4, 2)), (2, 2, 3, 2, 4)),
+    "antialiased": (
+        lambda x: F.interpolate(x, size=(3, 4), mode="bicubic", antialias=True),
+        (2, 2, 8, 9),
+    ),
+    "transposed": (
+        lambda x: F.conv_transpose2d(
+            x, torch.ones(4, 3, 3, 2), stride=(2, 3), groups=2, output_padding=(1, 2),
+            dilation=(3, 1),
+        ),
+        (2, 4, 3, 4),
+    ),
+    "transposed kernel": (
+        lambda w: F.conv_transpose2d(
+            torch.arange(48.0).view(1, 4, 3, 4) / 9, w, stride=2, padding=1, output_padding=1
+        ),
+        (4, 3, 3, 2),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others(name):
+    assert_gradient(*OTHERS[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_types(dtype):
+    assert_gradient(resized("bilinear", False, scale_factor=2), (2, 2, 4, 3), dtype)
+    assert_gradient(lambda x: F.avg_pool2d(x, 2), (2, 2, 4, 6), dtype)
