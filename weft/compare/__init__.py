@@ -2,14 +2,21 @@
 
 from weft.compare.differences import Difference, difference, errors
 from weft.compare.kernels import Checked, KernelDifference, compare_kernels
+from weft.compare.modules import ModuleComparison, ModuleDifference, compare_modules
+from weft.compare.required import Required, read_required
 from weft.compare.values import compare_every_op
 
 __all__ = [
     "Checked",
     "Difference",
     "KernelDifference",
+    "ModuleComparison",
+    "ModuleDifference",
+    "Required",
     "compare_every_op",
     "compare_kernels",
+    "compare_modules",
     "difference",
     "errors",
+    "read_required",
 ]

@@ -77,7 +77,7 @@ def difference(
 def _correlation(a: Array, b: Array) -> float:
     if a.size < 2 or not np.ptp(np.abs(a)) or not np.ptp(np.abs(b)):
         return 1.0 if np.array_equal(a, b) else np.nan
-    return float(np.abs(np.corrcoef(a, b)[0, 1]))
+    return float(np.corrcoef(a, b)[0, 1].real)
 
 
 def errors(

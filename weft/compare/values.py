@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from weft.array.stacked import Stacked, assemble, dims_along, one_for_all, split
 from weft.compare.differences import Difference, cancelled, difference
-from weft.errors import warn
+from weft.compare.stored import keep_arrays, stored_arrays
 from weft.evaluate import evaluate
 from weft.ir.location import UNKNOWN
 from weft.ir.module import Module, Node, Value
@@ -89,8 +87,9 @@ def _reference(
 ) -> Expected:
     numbers = {v: n for n, v in enumerate(places) if v.node is not None}
     file = None if cache is None else cache / f"{_key(module, arrays)}.npz"
-    if file is not None and os.path.isfile(file):
-        return _read(file, numbers)
+    stored = stored_arrays(file)
+    if stored is not None:
+        return _read(stored, numbers)
     found: Expected = defaultdict(list)
 
     def see(node: Node, results: tuple[Array, ...]) -> None:
@@ -101,35 +100,15 @@ def _reference(
     evaluate(module, *arrays, watch=see)
     if file is not None:
         named = {f"{numbers[v]}_{n}": a for v, times in found.items() for n, a in enumerate(times)}
-        _keep(file, named)
+        keep_arrays(file, named)
     return found
 
 
-def _keep(file: Path, named: dict[str, Array]) -> None:
-    """Store arrays atomically; a folder that cannot be used is a warning."""
-    unfinished = file.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as stream:
-            np.savez(stream, **named)  # type: ignore[arg-type]  # its stub takes them for flags
-        unfinished.replace(file)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        reason = error.strerror or error
-        warn(f"weft does not keep the reference values in {file.parent}: {reason}")
-
-
-def _read(file: Path, numbers: dict[Value, int]) -> Expected:
+def _read(stored: Mapping[str, Array], numbers: dict[Value, int]) -> Expected:
     values = {n: v for v, n in numbers.items()}
     found: Expected = defaultdict(list)
-    with np.load(file) as stored:
-        for name in sorted(stored.files, key=lambda f: [*map(int, f.split("_"))]):
-            value = values[int(name.partition("_")[0])]
-            array = stored[name]
-            if array.dtype.kind == "V" and isinstance(value.type, TensorType):
-                array = array.view(value.type.dtype.numpy)
-            found[value].append(array)
+    for name in sorted(stored, key=lambda f: [*map(int, f.split("_"))]):
+        found[values[int(name.partition("_")[0])]].append(stored[name])
     return found
 
 
