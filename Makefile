@@ -7,7 +7,7 @@ SOURCES := pyproject.toml constraints.txt
 JOBS ?= 2
 PYTHONS ?= 3.11 3.12 3.13
 JAXES ?= 0.10 0.11 0.12
-BENCHES := ir shard lean compile lockstep engine load cpu jax_door
+BENCHES := ir shard lean compile lockstep engine load cpu jax_door torch_door
 
 .PHONY: help demo test test-all test-versions test-jax mutants lint format tour bench against clean
 
@@ -39,13 +39,18 @@ $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	@$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.demo
 
+$(VENV)/.zoo: $(VENV)/.dev
+	@echo "installing weft[zoo] into $(VENV) ..."
+	@$(PIP) -e '.[dev,zoo]'
+	@touch $@
+
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n $(JOBS)
 
-test-all: $(VENV)/.dev
+test-all: $(VENV)/.zoo
 	WEFT_EXAMPLES=200 $(BIN)/python -m pytest -q -n $(JOBS) -m "not gpu"
 
 test-versions:

@@ -19,7 +19,7 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
 # What may know two verbs: the pipeline and the doors that call it.
 DOORS = {
     *"pipeline targets traced loaded compiled training dynamo eager compare describe cli".split()
-} | {*"__init__ __main__ conformance jax planner predict advise reporting state".split()}
+} | {*"__init__ __main__ conformance jax planner predict advise reporting state zoo".split()}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard", "partition"}}
 CORE = {"numpy", "ml_dtypes"}
@@ -75,6 +75,7 @@ OPTIONAL = {
         "capture/torch/attention.py",
         "capture/torch/backward.py",
         "capture/torch/constrain.py",
+        "capture/torch/decompositions.py",
         "capture/torch/dtypes.py",
         "capture/torch/export.py",
         "capture/torch/flex.py",
@@ -89,6 +90,7 @@ OPTIONAL = {
         "capture/torch/source.py",
         "capture/torch/state.py",
         "capture/torch/training.py",
+        "compare/modules.py",
         "dynamo.py",
         "emit/triton/library_attention.py",
         "emit/triton/library_calls.py",
@@ -98,6 +100,11 @@ OPTIONAL = {
         "emit/triton/target.py",
         "training.py",
         "workers/gloo.py",
+        "zoo/check.py",
+        "zoo/handwritten.py",
+        "zoo/model.py",
+        "zoo/networks.py",
+        "zoo/transformers.py",
     },
     "llvmlite": {"emit/llvm/jit/machine_code.py", "emit/llvm/jit/processor.py"},
     "triton": {
@@ -105,6 +112,7 @@ OPTIONAL = {
         "emit/triton/prelude.py",
         "emit/triton/source.py",
     },
+    "transformers": {"zoo/model.py"},
     "pynvml": {"machine/here.py"},
     "ray": set[str](),
     "grpc": set[str](),
@@ -125,6 +133,8 @@ OPTIONAL = {
 
 # Files of the functions that Triton compiles, imported with their first kernel.
 OF_TRITON = {"emit/triton/interpreted.py", "emit/triton/prelude.py"}
+# Files that are imported inside functions only, with what they need at their top.
+LATE = {"zoo/networks.py"}
 
 
 def imports(tree: ast.AST, lazy: bool = False) -> Iterator[tuple[str, int, bool]]:
@@ -163,6 +173,11 @@ def wrong(file: str, part: str, module: str, lazy: bool) -> str | None:
             return "an optional package, and the file is not in the list of those that may"
         lazy = lazy or (package == "triton" and file in OF_TRITON)
         return None if lazy else "an optional package, to be imported inside a function"
+        return (
+            None
+            if lazy or file in LATE
+            else "an optional package, to be imported inside a function"
+        )
     if package != "weft":
         known = package in sys.stdlib_module_names or package in CORE
         return None if known else "the core needs numpy and ml_dtypes only"

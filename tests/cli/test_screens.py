@@ -46,6 +46,9 @@ SCREENS = {
     "ops-summary": ["ops", "--summary"],
     "knobs": ["knobs"],
     "cache": ["cache"],
+    "compare": ["compare", "zoo:mlp", MESH],
+    "zoo": ["zoo", "mlp", "--mesh", "8", "--dtype", "f32", "--pass", "forward"],
+    "zoo-list": ["zoo", "--list", "mlp", "llama"],
     "conformance": ["conformance", "examples/mlp.mlir"],
 }
 
@@ -75,6 +78,7 @@ def shown(tmp_path, capsys, monkeypatch):
 
 def tidy(text: str) -> str:
     """A screen without what differs from machine to machine."""
+    text = re.sub(r"\b\d\.\de[-+]\d\d\b", "#.#e-##", text)  # rounding errors
     return re.sub(r"ran on (\d+) devices in \S+ ms", r"ran on \1 devices in … ms", text)
 
 

@@ -12,6 +12,7 @@ from weft.cli.commands import (
     cache,
     calibrate,
     check,
+    compare,
     conformance,
     cost,
     doctor,
@@ -32,6 +33,7 @@ from weft.cli.commands import (
     shard,
     show,
     why,
+    zoo,
 )
 from weft.cli.commands import compile as compile_
 from weft.cli.parser import Parser
@@ -63,6 +65,8 @@ COMMANDS = (
     knobs,
     doctor,
     conformance,
+    compare,
+    zoo,
 )
 
 

@@ -12,13 +12,18 @@ from weft.optimize import LEVELS, Level, PassOptions, given_numbers
 _USUAL = PassOptions()
 
 
-def add_passes(parser: Parser) -> None:
-    """Add the options of the passes."""
+def add_level(parser: Parser) -> None:
+    """Add the options of the level."""
     level = parser.add_mutually_exclusive_group()
     for number, what in LEVELS.items():
         level.add_argument(
             f"-O{number}", dest="level", action="store_const", const=number, help=what
         )
+
+
+def add_passes(parser: Parser) -> None:
+    """Add the options of the passes."""
+    add_level(parser)
     parser.add_argument(
         "--machine",
         metavar="MACHINE",

@@ -1,0 +1,74 @@
+"""The zoo: models against eager, forward and gradients, on one device and on meshes."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from weft.errors import WeftError
+from weft.zoo import ZOO, chosen
+
+torch = pytest.importorskip("torch")
+
+from weft.zoo.check import DTYPES, PASSES, ZooResult, check, relative_error  # noqa: E402
+
+# Models of the default run, with the meshes that they run on.
+SAMPLE = {"mlp": ["1", "8"], "vgg": ["4"], "graph_convolution": ["8"]}
+NAMED = (
+    "mlp resnet vit unet llama qwen3 gemma2 gemma3 phi gpt2 bert albert t5 whisper mamba2 mixtral "
+    "qwen3_moe deepseek_v3 gpt_oss glm4_moe clip dit lstm convnext swin sam graph_convolution"
+)
+
+
+def text(result: ZooResult) -> str:
+    what = f"{result.model} {result.what} {result.dtype} on {result.mesh}"
+    return f"{what}: {result.verdict}, {result.error:.2g} > {result.allowed:.2g} {result.detail}"
+
+
+def assert_equal(results) -> None:
+    made = [*results]
+    assert made
+    wrong = [text(result) for result in made if result.verdict != "equal"]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_sample_equals_eager(name):
+    assert_equal(check(ZOO[name], "f32", SAMPLE[name]))
+
+
+def test_bf16_equals_eager():
+    assert_equal(check(ZOO["mlp"], "bf16", ["8"]))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", PASSES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ZOO)
+def test_every_model_equals_eager(name, dtype, what):
+    model = ZOO[name]
+    if model.library == "transformers" and importlib.util.find_spec("transformers") is None:
+        pytest.skip("pip install 'weft[zoo]'")
+    assert_equal(check(model, dtype, passes=[what]))
+
+
+def test_the_zoo_has_what_its_page_names():
+    assert len(ZOO) >= 30
+    assert set(NAMED.split()) <= ZOO.keys()
+
+
+def test_models_are_chosen_by_name_and_family():
+    assert [m.name for m in chosen(ZOO, ["mlp"])] == ["mlp"]
+    assert {m.family for m in chosen(ZOO, ["graphs"])} == {"graphs"}
+    with pytest.raises(WeftError, match="no model or family 'lama'"):
+        chosen(ZOO, ["mlp", "lama"])
+
+
+def test_an_error_is_seen():
+    """A wrong element, a NaN, another shape and a missing tensor."""
+    right = {"y": torch.arange(8.0)}
+    assert relative_error({"y": torch.arange(8.0)}, right)[0] == 0
+    assert relative_error({"y": torch.arange(8.0) + 0.7}, right)[0] == pytest.approx(0.1)
+    for wrong in ({"y": torch.full((8,), torch.nan)}, {"y": torch.ones(4)}, {}):
+        assert relative_error(wrong, right)[0] == float("inf")
