@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -21,6 +20,7 @@ from weft.capture.torch.graphs import FxGraph, input_names
 from weft.compiled import OPTIONS, compile  # noqa: A004  # the word users know
 from weft.errors import Unsupported, WeftError
 from weft.ir.location import UNKNOWN, Location, escape
+from weft.records import dataclass
 from weft.run.parts import hosts_of
 
 # Options of weft.compile that have no meaning for a graph that Dynamo has captured.

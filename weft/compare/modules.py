@@ -9,7 +9,6 @@ import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from weft.compare.stored import keep_arrays, stored_arrays
 from weft.compiled import Compiled, compile  # noqa: A004  # the word users know
 from weft.errors import WeftError
 from weft.ir.types import Array
+from weft.records import dataclass
 
 _ROUNDING = 1e-6  # a relative error that f32 explains
 _OWN = str(Path(__file__).parents[1]) + os.sep

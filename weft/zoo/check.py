@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import weft
 from weft.capture import capture
 from weft.errors import WeftError
+from weft.records import dataclass
 from weft.zoo.model import ZooModel
 
 ZooVerdict = Literal["equal", "differs", "refused"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from weft.errors import WeftError, missing_extra
+from weft.records import dataclass
 
 WORDS = 128  # of every vocabulary
 BATCH = 8  # divides over the meshes of 4 and 8
