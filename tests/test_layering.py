@@ -171,13 +171,8 @@ def wrong(file: str, part: str, module: str, lazy: bool) -> str | None:
     if package in OPTIONAL:
         if file not in OPTIONAL[package]:
             return "an optional package, and the file is not in the list of those that may"
-        lazy = lazy or (package == "triton" and file in OF_TRITON)
+        lazy = lazy or (package == "triton" and file in OF_TRITON) or file in LATE
         return None if lazy else "an optional package, to be imported inside a function"
-        return (
-            None
-            if lazy or file in LATE
-            else "an optional package, to be imported inside a function"
-        )
     if package != "weft":
         known = package in sys.stdlib_module_names or package in CORE
         return None if known else "the core needs numpy and ml_dtypes only"
