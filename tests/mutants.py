@@ -53,9 +53,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "tests/cli/test_cli_run.py",
         "tests/optimize/test_opt_command.py",
     ),
-    "compare": ("tests/test_compare.py", "tests/test_compare_kernels.py"),
+    "compare": (
+        "tests/test_compare.py",
+        "tests/test_compare_kernels.py",
+        "tests/test_conformance.py",
+    ),
     "compiled": ("tests/test_compile.py", "tests/test_compile_calls.py"),
-    "conformance": ("tests/test_conformance.py",),
     "cost": (
         "tests/explain",
         "tests/optimize/scheduling/test_schedule.py",

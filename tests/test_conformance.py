@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import weft.conformance
+import weft.compare.conformance
 from weft.cli import main
-from weft.conformance import TARGETS, Outcome, find_cases, run_file, run_files
+from weft.compare.conformance import TARGETS, Outcome, find_cases, run_file, run_files
 from weft.errors import WeftError
 from weft.run import LocalProgram
 from weft.run.parts import parts_of
@@ -106,7 +106,7 @@ def test_a_bug_is_a_failure(case, monkeypatch):
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(weft.conformance, "evaluate", broken)
+    monkeypatch.setattr(weft.compare.conformance, "evaluate", broken)
     assert case(GOOD).detail == "bug in weft: ZeroDivisionError: division by zero"
 
 
@@ -226,7 +226,7 @@ def test_the_command_ends_well_when_nothing_fails(folder, capsys):
 DYING = """
 import os, sys, time, pathlib
 sys.path.insert(0, {root!r})
-import weft.conformance as conformance
+import weft.compare.conformance as conformance
 run_file = conformance.run_file
 def dangerous(path, **options):
     text = path.read_text()
@@ -249,10 +249,10 @@ def dangerous(folder, monkeypatch):
     popen = subprocess.Popen
 
     def start(command: list[str], **options: object) -> object:
-        ours = command[-1] == "weft.conformance"
+        ours = command[-1] == "weft.compare.conformance"
         return popen([sys.executable, str(script)] if ours else command, **options)
 
-    monkeypatch.setattr(weft.conformance.subprocess, "Popen", start)
+    monkeypatch.setattr(weft.compare.conformance.subprocess, "Popen", start)
     return folder
 
 

@@ -19,7 +19,7 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
 # What may know two verbs: the pipeline and the doors that call it.
 DOORS = {
     *"pipeline targets traced loaded compiled training dynamo eager compare describe cli".split()
-} | {*"__init__ __main__ conformance jax planner predict advise reporting state zoo".split()}
+} | {*"__init__ __main__ jax planner predict advise reporting state zoo".split()}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard", "partition"}}
 CORE = {"numpy", "ml_dtypes"}
@@ -54,7 +54,7 @@ OPTIONAL = {
         "capture/jax/scatters.py",
         "capture/jax/shardings.py",
         "capture/jax/values.py",
-        "cli/commands/doctor_checks.py",
+        "cli/commands/installation/doctor_checks.py",
         "jax/patches/caching.py",
         "capture/normalize/custom_partitioning.py",
         "jax/buffers/dlpack.py",
@@ -117,13 +117,13 @@ OPTIONAL = {
     "ray": set[str](),
     "grpc": set[str](),
     "rich": {
-        "cli/commands/cache.py",
-        "cli/commands/conformance.py",
+        "cli/commands/installation/cache.py",
+        "cli/commands/installation/conformance.py",
         "cli/arrays.py",
         "cli/commands/evaluate.py",
         "cli/commands/kernels.py",
-        "cli/commands/knobs.py",
-        "cli/commands/ops.py",
+        "cli/commands/installation/knobs.py",
+        "cli/commands/installation/ops.py",
         "cli/commands/plan.py",
         "cli/commands/run.py",
         "cli/screen.py",

@@ -13,7 +13,7 @@ import pytest
 
 from tests.tolerance import assert_close
 from weft.capture import parse
-from weft.conformance import find_cases
+from weft.compare.conformance import find_cases
 from weft.emit import emit
 from weft.emit.numpy import Numpy
 from weft.errors import Unsupported, WeftError

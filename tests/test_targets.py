@@ -15,7 +15,7 @@ from tests.pages import A_TARGET, blocks
 from tests.run.toy_target import ToyTarget
 from weft import targets
 from weft.cli import main
-from weft.cli.commands.ops import tables
+from weft.cli.commands.installation.ops import tables
 from weft.emit.llvm.target import LLVM
 from weft.errors import WeftError, WeftWarning
 from weft.ir.types import F32

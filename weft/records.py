@@ -3,7 +3,8 @@
 `dataclasses.dataclass` compiles six methods a class at import, about a millisecond; most classes
 of a process are never compared, and many never made. Here the fields and slots are those of the
 standard library, and so `replace`, `fields`, `asdict` and patterns work; `__init__`, `__eq__` and
-`__hash__` are compiled when they are first called.
+`__hash__` are compiled when they are first called. Classes that traced PyTorch code makes, such as
+`P`, are of the standard library, which TorchDynamo knows.
 """
 
 from __future__ import annotations

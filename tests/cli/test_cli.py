@@ -13,7 +13,7 @@ import pytest
 
 from weft.cli import COMMANDS, main
 from weft.cli.arrays import plain
-from weft.cli.commands.op_examples import example, texts
+from weft.cli.commands.installation.op_examples import example, texts
 from weft.cli.screen import quantity
 from weft.errors import Unsupported
 from weft.ir.module import Node

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import weft
 from weft.cli import main
-from weft.cli.commands.doctor import PACKAGES, advice, knobs, lines, unwritable
-from weft.cli.commands.doctor_checks import run_checks
+from weft.cli.commands.installation.doctor import PACKAGES, advice, knobs, lines, unwritable
+from weft.cli.commands.installation.doctor_checks import run_checks
 
 ROOT = Path(__file__).parents[2]
 BARE = {
@@ -92,7 +92,7 @@ def test_a_machine_without_anything_is_shown():
 
 def test_a_narrow_screen_without_letters():
     """As it is shown where there is no home, nor anything but ASCII."""
-    script = "import weft.cli.commands.doctor as d; d.run_checks = lambda names: []\n"
+    script = "import weft.cli.commands.installation.doctor as d; d.run_checks = lambda names: []\n"
     script += "from weft.cli import main; main(['doctor'])"
     bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "COLUMNS": "20"}
     done = subprocess.run(

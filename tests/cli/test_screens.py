@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weft.cli import COMMANDS, main
-from weft.cli.commands.doctor import lines
+from weft.cli.commands.installation.doctor import lines
 from weft.cli.screen import print_labelled, print_text
 from weft.errors import WeftWarning
 

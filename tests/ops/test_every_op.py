@@ -19,7 +19,7 @@ from tests.oracles import interpreter, shardy, xla
 from tests.oracles.process import Crashed
 from tests.tolerance import assert_close
 from weft.capture import parse
-from weft.cli.commands.ops import work
+from weft.cli.commands.installation.ops import work
 from weft.errors import WeftError
 from weft.ir.module import Node
 from weft.ir.op import Op, infer, rule

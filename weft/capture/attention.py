@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import dataclass  # traced code makes them: TorchDynamo knows these only
 from typing import Any, Literal
 
 from weft.capture.jax.attention import attend_arrays
 from weft.capture.torch.attention import attend_tensors
 from weft.errors import WeftError
 from weft.ir.location import user_location
-from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,21 +9,16 @@ from collections.abc import Sequence
 
 import weft
 from weft.cli.commands import (
-    cache,
     calibrate,
     check,
     compare,
-    conformance,
     cost,
-    doctor,
     evaluate,
     explain,
     kernels,
-    knobs,
     launch,
     machine,
     machines,
-    ops,
     opt,
     partition,
     plan,
@@ -36,6 +31,7 @@ from weft.cli.commands import (
     zoo,
 )
 from weft.cli.commands import compile as compile_
+from weft.cli.commands.installation import cache, conformance, doctor, knobs, ops
 from weft.cli.parser import Parser
 from weft.cli.screen import plain_warnings, print_error
 from weft.errors import WeftError

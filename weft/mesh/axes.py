@@ -6,12 +6,12 @@ import math
 import operator
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass  # traced code makes them: TorchDynamo knows these only
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.errors import WeftError
-from weft.records import dataclass
 
 _MESH_AXIS = re.compile(r'"([^"]+)"\s*=\s*(\d+)')
 _DEVICES = re.compile(r"device_ids=\[([\d, ]*)\]")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass  # traced code makes them: TorchDynamo knows these only
 from functools import lru_cache
 from typing import ClassVar
 
 from weft.errors import WeftError
 from weft.mesh.axes import Axis, Mesh, named, parse_axis, parse_mesh
-from weft.records import dataclass
 
 _DIM = re.compile(r"\{([^{}]*)\}(?:p(\d+))?")
 _NAMED = re.compile(r'(?:#sdy\.sharding)?<@(?:"([^"]+)"|([\w.$-]+)), \[')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass  # traced code makes them: TorchDynamo knows these only
 from types import EllipsisType
 from typing import Any, ClassVar, TypeAlias
 
@@ -11,7 +12,6 @@ from weft.errors import Unsupported, WeftError
 from weft.mesh.algebra import append_merged, in_mesh_order, overlaps
 from weft.mesh.axes import Axis, Mesh
 from weft.mesh.sharding import DimSharding, Sharding, parse_sharding
-from weft.records import dataclass
 
 DimSpelling: TypeAlias = (
     str | EllipsisType | DimSharding | Sequence["str | Axis | EllipsisType"] | None

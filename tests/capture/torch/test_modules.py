@@ -242,7 +242,7 @@ def test_wrong_plans_and_options_are_refused():
     weight = model.first.weight
     with pytest.raises(WeftError, match="reads the parameter weight"):
         weft.compile(lambda x: x @ weight.T, x)
-    with pytest.raises(WeftError, match="a plan names"):
+    with pytest.raises(WeftError, match="patterns of names are a plan"):
         weft.compile(lambda x: x, np.ones(3), mesh=mesh, plan={"x": weft.P("data")})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.emit.llvm.product.products import product
 from tests.kernels.attention_cases import Sizes, backward, forward
 from tests.kernels.chains import CHAINS
-from weft.cli.commands.op_examples import example, texts
+from weft.cli.commands.installation.op_examples import example, texts
 from weft.emit.llvm.target import LLVM
 from weft.ir.module import Node
 from weft.ir.types import DTYPES, F32, I32

@@ -18,6 +18,7 @@ from tests.emit.llvm.single.lone_nodes import combiner, lone_kernel
 from tests.kernels import attention_cases
 from tests.kernels.building import Building
 from tests.ops.catalogue import EXAMPLES
+from tests.ops.examples.custom import decomposition
 from weft.emit.llvm.capable import can, takes
 from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.math.pointwise import EMIT, UNSUPPORTED, apply, refuses
@@ -34,6 +35,7 @@ from weft.ir.types import BOOL, DTYPES, F32, I32, DType, TensorType, tensor
 from weft.kernels.group import Launch
 from weft.ops import contract
 from weft.ops.combiners import BY_OP
+from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.elementwise import pointwise, special, transcendental
 from weft.ops.elementwise.convert import Convert
 from weft.ops.reduce import Reduce
@@ -145,7 +147,8 @@ def test_products_are_taken_if_they_are_emitted(name: str, held: str, late: bool
 @settings(suppress_health_check=list(HealthCheck), max_examples=10)
 @given(data=st.data())
 def test_single_nodes_are_taken_if_they_are_emitted(op: type[Op], data: st.DataObject):
-    kernel = lone_kernel(data.draw(EXAMPLES[op]).node())
+    examples = decomposition() if op is CustomCall else EXAMPLES[op]
+    kernel = lone_kernel(data.draw(examples).node())
     assert (takes(kernel) is None) == is_emitted(kernel)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import weft
 from weft.cache.store import LIMIT, the_store
-from weft.cli.commands.doctor_checks import CHECKS, run_checks
+from weft.cli.commands.installation.doctor_checks import CHECKS, run_checks
 from weft.cli.parser import Subparsers, command
 from weft.cli.screen import print_json, print_labelled, quantity
 from weft.emit.llvm.jit.processor import host, llvm_version

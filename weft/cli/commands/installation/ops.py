@@ -11,7 +11,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from weft.cli.commands.op_examples import example
+from weft.cli.commands.installation.op_examples import example
 from weft.cli.parser import Subparsers, command
 from weft.cli.screen import plural, print_json, print_labelled, print_table, print_text, quantity
 from weft.columns import Column

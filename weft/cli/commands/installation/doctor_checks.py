@@ -42,7 +42,7 @@ def run_checks(names: Sequence[str]) -> list[Finding]:
 
 
 def _start(name: str) -> subprocess.Popen[str]:
-    code = f"from weft.cli.commands.doctor_checks import main; main({name!r})"
+    code = f"from weft.cli.commands.installation.doctor_checks import main; main({name!r})"
     return subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.DEVNULL,

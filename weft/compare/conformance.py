@@ -223,7 +223,7 @@ class Worker:
             inherited = os.environ.get("PYTHONPATH")
             search = package if not inherited else package + os.pathsep + inherited
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "weft.conformance"],
+                [sys.executable, "-P", "-m", "weft.compare.conformance"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=os.environ | {"PYTHONPATH": search},

@@ -27,7 +27,11 @@ _MESHES = '"sdy.mesh"() <{mesh = #sdy.mesh<["x"=2, "y"=4]>, sym_name = "mesh"}> 
 @cache
 def texts() -> dict[str, str]:
     """The text of every example, by the name of its op."""
-    source = files("weft.cli.commands").joinpath("op_examples.mlir").read_text(encoding="utf-8")
+    source = (
+        files("weft.cli.commands.installation")
+        .joinpath("op_examples.mlir")
+        .read_text(encoding="utf-8")
+    )
     code = "\n".join(line for line in source.splitlines() if not line.startswith("//"))
     found: dict[str, str] = {}
     for example in filter(None, (part.strip("\n") for part in re.split(r"\n\s*\n", code))):
@@ -43,7 +47,8 @@ def example(name: str) -> Node | WeftError:
     text = texts().get(name)
     if text is None:
         return WeftError(
-            f"{name} has no example", help="add one to weft/cli/commands/op_examples.mlir"
+            f"{name} has no example",
+            help="add one to weft/cli/commands/installation/op_examples.mlir",
         )
     try:
         module = read_module(_wrapped(text), BY_NAME)

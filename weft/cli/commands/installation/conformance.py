@@ -12,7 +12,7 @@ from pathlib import Path
 from weft.cli.parser import Subparsers, command
 from weft.cli.screen import has_rich, plural, print_spans, print_table, print_text
 from weft.columns import Column
-from weft.conformance import NUMPY, TARGETS, Outcome, Status, find_cases, run_files
+from weft.compare.conformance import NUMPY, TARGETS, Outcome, Status, find_cases, run_files
 from weft.errors import WeftError
 
 _STYLES: dict[Status, str] = {"pass": "green", "fail": "bold red", "refused": "yellow"}

@@ -1,0 +1,1 @@
+"""Commands about this installation: its ops, cache, knobs, health and conformance."""
