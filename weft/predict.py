@@ -54,6 +54,7 @@ class Prediction:
     memory: PredictedMemory
     tokens: int | None  # of all devices together; None where no argument has any
     timeline: Timeline
+    sends: float = 0.0  # collectives of a step
     drawn: tuple[int, int] | None = None  # the layers in the timeline, of how many; None for all
 
     @property
@@ -214,6 +215,7 @@ def extrapolated(one: Prediction, two: Prediction, more: int) -> Prediction:
         flops=grown(one.flops, two.flops),
         best=grown(one.best, two.best),
         memory=memory,
+        sends=grown(one.sends, two.sends),
         drawn=(2, 2 + more),
     )
 
@@ -261,6 +263,7 @@ def predicted(
         _memory(executable),
         tokens_of(main.arg_types),
         timeline,
+        sum(event.times for event in timeline.collectives()),
     )
 
 

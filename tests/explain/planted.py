@@ -101,7 +101,7 @@ def missing_constraint() -> Planted:
     fix = "weft.constrain(..., P("
     mended = {"function": partial(noisy, split=P(("data", "model"), None))}
     return Planted(
-        noisy, tuple(shapes), (P(None, None),), fix, "broadcasted_iota", results=P(None),
+        noisy, tuple(shapes), (P(None, None),), fix, "jnp.sin(rows", results=P(None),
         mended=mended,
     )  # fmt: skip
 
