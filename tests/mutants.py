@@ -81,6 +81,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "native": ("tests/emit/llvm/test_pool_functions.py", "tests/jax/native/test_native_slots.py"),
     "ops": ("tests/partition/test_every_op.py", "tests/cost", "tests/optimize/test_passes.py"),
     "pipeline": ("tests/test_compile.py",),
+    "reporting": ("tests/report",),
     "target": ("tests/run", "tests/emit"),
     "tile": ("tests/run",),
     "traced": ("tests/test_trace.py",),

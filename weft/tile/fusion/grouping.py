@@ -193,7 +193,8 @@ class Grouping:
     def _is_cheap(self, node: Node) -> bool:
         """Whether to copy rather than to alias: the host's step would end a native call."""
         (source,) = node.operands[:1]
-        made = source.node is not None and not isinstance(source.node.op, Constant)
+        by = source.node
+        made = by is not None and self.kinds.get(by) == "other" and not isinstance(by.op, Constant)
         type = node.results[0].type
         is_small = isinstance(type, TensorType) and type.is_static and type.nbytes <= _COPIED
         return made and is_small and len(node.results) == 1
