@@ -195,3 +195,22 @@ def test_methods_are_compiled_on_first_use():
     assert Late(1) == Late(1)
     assert Late.__init__ is not first
     assert Late.__init__.__qualname__.endswith("Late.__init__")
+
+
+def test_classes_of_the_standard_library_extend_frozen_records():
+    @dataclass(frozen=True)
+    class Base:
+        x: int
+
+    @dataclasses.dataclass(frozen=True)
+    class Theirs(Base):
+        y: int = 2
+
+    @dataclass(frozen=True)
+    class Ours(Base):
+        y: int = 3
+
+    assert Theirs(1) == Theirs(1, 2) and Ours(1).y == 3
+    for made in (Base(1), Theirs(1), Ours(1)):
+        with pytest.raises(FrozenInstanceError):
+            made.x = 5  # type: ignore[misc]

@@ -34,6 +34,9 @@ else:
         def declare(cls: type) -> type:
             own = vars(cls)
             made: Any = _with_fields(cls, slots=slots, weakref_slot=weakref_slot)
+            made.__dataclass_params__.frozen = (
+                frozen  # for plain subclasses
+            )
             if init:
                 _add(made, "__init__", _on_first_call(made, "__init__", _init_text(frozen)))
             if eq:
@@ -53,7 +56,15 @@ def _with_fields(cls: type, *, slots: bool, weakref_slot: bool) -> type:
     bare = dataclasses.dataclass(
         init=False, repr=False, eq=False, slots=slots, weakref_slot=weakref_slot
     )
-    return bare(cls)
+    held = [vars(base).get("__dataclass_params__") for base in cls.__mro__[1:]]
+    frozen = [params for params in held if params is not None and params.frozen]
+    for params in frozen:  # the standard library would freeze this class, too, by methods
+        params.frozen = False
+    try:
+        return bare(cls)
+    finally:
+        for params in frozen:
+            params.frozen = True
 
 
 def _add(cls: type, name: str, method: object) -> None:
