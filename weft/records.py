@@ -34,9 +34,7 @@ else:
         def declare(cls: type) -> type:
             own = vars(cls)
             made: Any = _with_fields(cls, slots=slots, weakref_slot=weakref_slot)
-            made.__dataclass_params__.frozen = (
-                frozen  # for plain subclasses
-            )
+            made.__dataclass_params__.frozen = frozen  # for plain subclasses
             if init:
                 _add(made, "__init__", _on_first_call(made, "__init__", _init_text(frozen)))
             if eq:
