@@ -141,7 +141,7 @@ def explain(
     options: dict[str, Any] = {"pads": pads, "rules": rules, "numbers": numbers, "apart": True}
     module = normalize(module, shard)
     whole = predict(module, machine, name=name, **options)
-    causes = _causes(module, pads, rules)
+    causes = causes_of(module, pads, rules)
     rows = _rows(whole, causes)
     if abs(sum(row.times for row in rows) - whole.sends) > 0.1 * whole.sends:
         # Layers on lines of their own, or with other collectives at the ends: all are compiled.
@@ -154,7 +154,8 @@ def explain(
     return Explained(whole, rows, tuple(advice), findings, trying.count)
 
 
-def _causes(module: Module, pads: Pads, rules: Rules | None) -> Causes:
+def causes_of(module: Module, pads: Pads, rules: Rules | None) -> Causes:
+    """What makes devices communicate: the notes and places of partitioning a program."""
     notes: list[Note] = []
     places: dict[Value, list[Piece]] = {}
     if is_of_one(module):

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from weft.advise import causes_of
+from weft.capture import normalize
 from weft.errors import WeftError
 from weft.executable.memory import HeldBuffer
 from weft.explain import layers, reasons
+from weft.explain.causes import Causes
 from weft.explain.layers import Layer, LayerRow
 from weft.explain.reasons import Reasons
 from weft.ir.location import Location
@@ -20,7 +23,7 @@ from weft.mesh import Mesh, Sharding
 from weft.mesh.pieces import counts
 from weft.predict import Prediction, predicted, program_for
 from weft.report.page import page
-from weft.shard import Rules, propagate
+from weft.shard import Rules, propagate, shard
 from weft.timeline import Timeline, TimelineEvent
 
 _EVENTS = 20_000  # the most events of a timeline that are drawn; the shortest are left out
@@ -46,7 +49,8 @@ def write_report(
     held = program.executable.memory().at_peak()
     found = reasons(propagate(module, rules=rules, pads="named"))
     whatif = _elsewhere(module, machine, prediction, others, rules)
-    data = report_data(prediction, found, held, whatif)
+    causes = causes_of(normalize(module, shard), "named", rules)
+    data = report_data(prediction, found, causes, held, whatif)
     try:
         Path(path).write_text(page(data), encoding="utf-8")
     except OSError as error:
@@ -60,6 +64,7 @@ def write_report(
 def report_data(
     prediction: Prediction,
     found: Reasons,
+    causes: Causes,
     held: Sequence[HeldBuffer],
     whatif: Sequence[Prediction],
 ) -> dict[str, Any]:
@@ -74,7 +79,7 @@ def report_data(
         "step": _step_json(prediction),
         "layers": [*_layers_json(found, mesh)],
         "notes": [remark.text().strip() for remark in found.notes()],
-        "collectives": _collectives_json(prediction.timeline),
+        "collectives": _collectives_json(prediction.timeline, causes),
         "timeline": _timeline_json(prediction.timeline),
         "memory": [[p.seconds, p.bytes] for p in prediction.timeline.memory],
         "held": len(held),
@@ -170,17 +175,17 @@ def _short(place: str) -> str:
     return inside if not inside.startswith(os.sep) else os.sep.join(parts[-2:])
 
 
-def _collectives_json(timeline: Timeline) -> list[dict[str, Any]]:
+def _collectives_json(timeline: Timeline, causes: Causes) -> list[dict[str, Any]]:
     """One row for each kind, axes, size and line."""
     rows: dict[object, list[TimelineEvent]] = {}
     for event in timeline.collectives():
         key = (event.name, event.over, round(event.bytes), event.loc.line or event.loc)
         rows.setdefault(key, []).append(event)
-    made = [_collective_json(events) for events in rows.values()]
+    made = [_collective_json(events, causes) for events in rows.values()]
     return sorted(made, key=lambda row: -row["total"])
 
 
-def _collective_json(events: Sequence[TimelineEvent]) -> dict[str, Any]:
+def _collective_json(events: Sequence[TimelineEvent], causes: Causes) -> dict[str, Any]:
     first, times = events[0], sum(e.times for e in events)
     return {
         "kind": first.name,
@@ -191,6 +196,7 @@ def _collective_json(events: Sequence[TimelineEvent]) -> dict[str, Any]:
         "exposed": sum(e.exposed * e.times for e in events),
         "from": first.source,
         "track": first.track,
+        "reasons": [causes.reason(first.name, first.over, first.loc)],
     } | _line(first.loc)
 
 

@@ -71,6 +71,7 @@ def test_collectives_have_their_line(written):
     (row,) = written[1]["collectives"]
     assert row["kind"] in ("all_reduce", "reduce_scatter") and row["over"] == "model"
     assert "test_page.py" in row["place"] and "jnp.maximum" in row["source"]
+    assert "partial sum" in row["reasons"][0] and "`model`" in row["reasons"][0]
 
 
 def test_names_cannot_end_the_script(written):

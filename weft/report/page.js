@@ -240,8 +240,7 @@ function collectives() {
       line.setAttribute("aria-expanded", String(!open));
       if (open) { line.nextSibling.remove(); return; }
       line.after(make("tr", { class: "why" }, make("td", { colspan: 7 },
-        ...(row.reasons && row.reasons.length ? row.reasons : [defaultReason(row)]).map(text => make("p", {}, text)),
-        ...(row.advice || []).map(text => make("p", { class: "good" }, text)),
+        ...row.reasons.map(text => make("p", {}, text)),
         make("p", {}, lineOf(row)), make("p", { class: "quiet" }, `${row.track}; its time is ${row.from}`))));
     };
     line.addEventListener("click", toggle);
@@ -253,11 +252,6 @@ function collectives() {
     make("thead", {}, make("tr", {}, heads.map(([text, tone]) => make("th", { class: tone || "" }, text)))), body)));
   if (data.notes.length) made.append(make("details", {}, make("summary", {}, make("b", {}, plural(data.notes.length, "note")),
     make("span", { class: "quiet" }, "on shardings that met or do not divide")), data.notes.map(text => make("p", { style: { whiteSpace: "pre-wrap" } }, text))));
-}
-function defaultReason(row) {
-  const each = { all_reduce: "each device holds a partial sum, which the next line needs whole", reduce_scatter: "each device holds a partial sum, of which it needs a part",
-    all_gather: "each device holds a part, and the next op needs it whole", all_to_all: "the next op needs the tensor split along another dim" };
-  return each[row.kind] ? `Along ${row.over}: ${each[row.kind]}.` : `Devices along ${row.over} exchange their parts.`;
 }
 
 // The timeline: a canvas with tracks; wheel or pinch zooms, a drag moves
