@@ -234,3 +234,30 @@ def test_bad_words_are_refused_at_the_line(words, message):
     assert "test_attention.py" in str(caught.value)
     with pytest.raises(WeftError, match="do not fit"):
         weft.attention(Q, K, V[:, :1])
+
+
+@pytest.mark.parametrize(("kept", "times", "masked"), [(2, 2, False), (1, 3, True), (2, 3, True)])
+def test_repeated_heads_are_read_and_not_copied(kept: int, times: int, masked: bool):
+    """As Hugging Face's models repeat the heads of keys and values before attention."""
+
+    def repeated(x: torch.Tensor) -> torch.Tensor:
+        batch, heads, length, depth = x.shape
+        many = x[:, :, None].expand(batch, heads, times, length, depth)
+        return many.reshape(batch, heads * times, length, depth)
+
+    def fn(q, k, v, mask):
+        given = {"attn_mask": mask} if masked else {"is_causal": True}
+        made = torch.nn.functional.scaled_dot_product_attention(
+            q, repeated(k), repeated(v), **given
+        )
+        return made.transpose(1, 2).flatten(2)
+
+    torch.manual_seed(0)
+    q = torch.randn(2, kept * times, 5, 4)
+    k, v = torch.randn(2, kept, 7, 4), torch.randn(2, kept, 7, 6)
+    mask = torch.randn(2, 1, 5, 7) > -1
+    compiled = weft.compile(fn, q, k, v, mask)
+    torch.testing.assert_close(compiled(q, k, v, mask), fn(q, k, v, mask))
+    steps = [line.split()[:2] for line in compiled.text("tiled").splitlines()]
+    launches = [name for word, name in (s for s in steps if len(s) == 2) if word == "launch"]
+    assert [name.partition("_")[0] for name in launches] == ["attention"]

@@ -37,29 +37,33 @@ class _Named:
             return None
         value = self.node.results[0] if op.logsumexp else ends(self.program, self.node)
         out = reader.all_of(value)
-        at = self._made(out, q.sizes[-3] // k.sizes[-3])
-        if at is None:
-            return None
-        out = reader.fresh(out)
-        head, *own = at[: self.lead], *at[self.lead :]
-        *batch, heads, query, column = own
         key, depth = (factor(reader.draft.new(n)) for n in (k.sizes[-2], k.sizes[-1]))
-        shared = self._shared(heads, k.sizes[-3])
-        places = {
-            "q": self._place(0, (*batch, heads, query, depth), head),
-            "k": self._place(1, (*batch, shared, key, depth), head),
-            "v": self._place(2, (*batch, shared, key, column), head),
-        }
-        pairs = [
-            reader.through(self._place(n, (*batch, heads, query, key), head))
-            for n in range(3, len(self.node.operands))
-        ]
+        splits = -1
+        while splits != len(reader.draft.parts):  # what is read may split heads: again in parts
+            splits = len(reader.draft.parts)
+            at = self._made(out, q.sizes[-3] // k.sizes[-3])
+            if at is None:
+                return None
+            out = reader.fresh(out)
+            head, *own = at[: self.lead], *at[self.lead :]
+            *batch, heads, query, column = own
+            shared = self._shared(heads, k.sizes[-3])
+            places = {
+                "q": self._place(0, (*batch, heads, query, depth), head),
+                "k": self._place(1, (*batch, shared, key, depth), head),
+                "v": self._place(2, (*batch, shared, key, column), head),
+            }
+            sources = {name: source(reader, place) for name, place in places.items()}
+            pairs = [
+                reader.through(self._place(n, (*batch, heads, query, key), head))
+                for n in range(3, len(self.node.operands))
+            ]
         shift = op.shift(q.sizes[-2], k.sizes[-2])
         left, right = (None if side < 0 else side for side in (op.left, op.right))
         return Forward(
             reader,
             out,
-            **{name: source(reader, place) for name, place in places.items()},
+            **sources,
             scores=Scores(places["q"], op.scale, pairs[-1] if op.biased else None),
             given=places["q"],
             scale=op.scale,
