@@ -11,7 +11,7 @@ from tests.capture.torch.opinfo import DTYPES, Outcome, entries, summary, sweep
 pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="PyTorch's database of ops needs it")
 
-SAMPLED = 41  # every so many ops, in the default run
+SAMPLED = 41  # every so many ops, in a quick run
 
 
 def checked(chosen, dtypes, most) -> list[Outcome]:
@@ -24,6 +24,7 @@ def checked(chosen, dtypes, most) -> list[Outcome]:
     return made
 
 
+@pytest.mark.long
 def test_a_sample_of_all_ops_equals_eager():
     made = checked(entries()[::SAMPLED], DTYPES[:3], 1)
     assert sum(o.state == "passed" for o in made) > 15
