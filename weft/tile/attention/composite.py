@@ -38,8 +38,7 @@ class _Named:
         value = self.node.results[0] if op.logsumexp else ends(self.program, self.node)
         out = reader.all_of(value)
         key, depth = (factor(reader.draft.new(n)) for n in (k.sizes[-2], k.sizes[-1]))
-        splits = -1
-        while splits != len(reader.draft.parts):  # what is read may split heads: again in parts
+        while True:
             splits = len(reader.draft.parts)
             at = self._made(out, q.sizes[-3] // k.sizes[-3])
             if at is None:
@@ -58,6 +57,8 @@ class _Named:
                 reader.through(self._place(n, (*batch, heads, query, key), head))
                 for n in range(3, len(self.node.operands))
             ]
+            if splits == len(reader.draft.parts):  # else a read has split the heads: again in parts
+                break
         shift = op.shift(q.sizes[-2], k.sizes[-2])
         left, right = (None if side < 0 else side for side in (op.left, op.right))
         return Forward(
