@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from weft.kernels.kernel import (
@@ -22,7 +22,7 @@ from weft.kernels.kernel import (
 )
 
 
-def renumbered(step: Step, numbers: Sequence[int]) -> Step:
+def renumbered(step: Step, numbers: Sequence[int] | Mapping[int, int]) -> Step:
     """A step with its arguments renumbered."""
     match step:
         case Apply(args=args):

@@ -14,7 +14,6 @@ from weft.kernels.kernel import (
     Choose,
     Contract,
     Factor,
-    Guard,
     Kernel,
     Load,
     Pick,
@@ -23,6 +22,7 @@ from weft.kernels.kernel import (
     Step,
     Store,
 )
+from weft.kernels.rewriting import map_affines
 from weft.ops.combiners import COMBINERS
 
 
@@ -104,23 +104,13 @@ def _renumbered(step: Step, inner: Sequence[int]) -> Step:
     def affine(at: Affine) -> Affine:
         return Affine(tuple([at.strides[f] for f in inner]) or (0,), at.offset)
 
-    def guards(given: tuple[Guard, ...]) -> tuple[Guard, ...]:
-        return tuple([replace(g, index=affine(g.index)) for g in given])
-
     def over(given: tuple[int, ...]) -> tuple[int, ...]:
         return tuple([inner.index(f) for f in given if f in inner])
 
-    match step:
-        case Load(at=at, guards=given) | Store(at=at, guards=given):
-            return replace(step, at=affine(at), guards=guards(given))
-        case Position(at=at):
-            return replace(step, at=affine(at))
-        case Choose(guards=given):
-            return replace(step, guards=guards(given))
-        case Reduce(over=along) | Pick(over=along) | Contract(over=along):
-            return _of_one(replace(step, over=over(along)))
-        case _:
-            return step
+    moved = map_affines(step, affine)
+    if isinstance(moved, Reduce | Pick | Contract):
+        return _of_one(replace(moved, over=over(moved.over)))
+    return moved
 
 
 def _of_one(step: Reduce | Pick | Contract) -> Step:

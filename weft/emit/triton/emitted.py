@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft.kernels.kernel import Operand
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.emit.triton.collapse import reduced_factors
 from weft.emit.triton.product import contract_of, refuses_matrix_units
@@ -24,6 +24,7 @@ from weft.kernels.kernel import (
     Store,
 )
 from weft.kernels.roles import roles_of
+from weft.records import dataclass
 
 LIBRARY_TYPES = {"bf16", "f16", "f32", "f64"}
 CALLS = 16  # calls of the library that a product may take

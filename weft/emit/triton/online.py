@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.ir.types import F32, DType
 from weft.kernels.kernel import Apply, Fill, Kernel, Reduce
 from weft.ops.elementwise.pointwise import Maximum, Subtract
 from weft.ops.elementwise.transcendental import Exponential
+from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ library of functions, accurate to a few units in the last place.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from weft.emit.triton import dtypes
@@ -18,6 +17,7 @@ from weft.ops import shape
 from weft.ops.elementwise import broadcasting, convert, special
 from weft.ops.elementwise import pointwise as ops
 from weft.ops.elementwise import transcendental as functions
+from weft.records import dataclass
 
 Write: TypeAlias = Callable[..., str]  # from the operands' variables to an expression
 

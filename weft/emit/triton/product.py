@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.emit.triton import dtypes
 from weft.emit.triton.emitted import GridLaunch
@@ -16,6 +15,7 @@ from weft.emit.triton.loops import finished, options_of, power_of_two
 from weft.emit.triton.tiles import TileAxis, TileValue, TileView, TileWriter
 from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, Store, is_rounded
 from weft.kernels.roles import Roles, roles_of
+from weft.records import dataclass
 
 MATRIX_TYPES = {"f8E4M3FN", "f8E5M2", "bf16", "f16", "f32", "i8"}
 

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
-from weft.kernels.kernel import (
-    Apply,
-    Choose,
-    Contract,
-    Factor,
-    Kernel,
-    Load,
-    Operand,
-    Pick,
-    Reduce,
-    Schedule,
-    Step,
-    Store,
-)
+from weft.kernels.kernel import Factor, Kernel, Load, Operand, Schedule, Step, Store
+from weft.kernels.rewriting import renumbered
+from weft.records import dataclass
 
 
 @dataclass
@@ -35,29 +24,7 @@ class StepList:
 
     def keep(self, number: int, step: Step) -> None:
         """Append a step of the original, whose arguments are already there."""
-        self.numbers[number] = self.add(self.renumbered(step))
-
-    def renumbered(self, step: Step) -> Step:
-        """A step whose arguments have the new numbers."""
-        n = self.numbers
-        match step:
-            case Apply(args=args):
-                return replace(step, args=tuple([n[a] for a in args]))
-            case Choose(inside=inside, outside=outside):
-                return replace(step, inside=n[inside], outside=n[outside])
-            case Reduce(arg=arg, init=init):
-                return replace(step, arg=n[arg], init=None if init is None else n[init])
-            case Pick(key=key, value=value):
-                return replace(step, key=n[key], value=n[value])
-            case Contract(lhs=lhs, rhs=rhs):
-                return replace(step, lhs=n[lhs], rhs=n[rhs])
-            case Store(arg=arg):
-                return replace(step, arg=n[arg])
-            case Load(shifts=shifts):
-                moved = tuple([replace(s, index=n[s.index]) for s in shifts])
-                return replace(step, shifts=moved)
-            case _:
-                return step
+        self.numbers[number] = self.add(renumbered(step, self.numbers))
 
     def kernel(
         self, like: Kernel, name: str, factors: Sequence[Factor], operands: Sequence[Operand]

@@ -7,7 +7,7 @@ partial results to scratch; the second reduces these and computes the steps that
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.emit.triton.collapse import reduced_factors
 from weft.emit.triton.rebuild import StepList
@@ -31,7 +31,9 @@ from weft.kernels.kernel import (
     args_of,
     held_in,
 )
+from weft.kernels.rewriting import renumbered
 from weft.ops.combiners import identity
+from weft.records import dataclass
 
 PROGRAMS = 264  # programs that keep a GPU busy: two for each of 132 multiprocessors
 LEAST = 1 << 11  # elements of a part of a row
@@ -142,7 +144,7 @@ class _Split:
         factors.append(Factor("part", self.parts))
         steps = StepList()
         for n in sorted(needed_by(kernel, [a for s in self.sums for a in self._read(s)])):
-            steps.numbers[n] = steps.add(self._moved(steps.renumbered(kernel.steps[n])))
+            steps.numbers[n] = steps.add(self._moved(renumbered(kernel.steps[n], steps.numbers)))
         for number, n in enumerate(self.sums):
             made = steps.add(self._partial(n, steps))
             at = self._scratch_at(len(factors) - 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from weft.emit.triton import dtypes
@@ -32,6 +32,7 @@ from weft.kernels.kernel import (
     is_rounded,
 )
 from weft.ops.elementwise.pointwise import Divide
+from weft.records import dataclass
 
 TileView: TypeAlias = tuple[str, ...]  # names of axes, by dim
 WIDE = (1 << 31) - (1 << 20)  # indices from which 64 bits are needed

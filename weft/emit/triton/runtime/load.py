@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 from weft.array.torch_memory import tensor_at, torch_dtype
@@ -13,6 +12,7 @@ from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, Libr
 from weft.emit.triton.source import compiled, function_of, is_interpreted
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Operand
+from weft.records import dataclass
 
 ALIGNED = 256  # bytes
 _COMPILERS = 8  # threads that compile at a time
