@@ -134,7 +134,7 @@ class Mesh:
         rest = [d for d in range(split.ndim) if d not in chosen]
         count = math.prod(split.shape[d] for d in chosen)
         rows = split.transpose([*rest, *chosen]).reshape(-1, count)
-        return tuple(tuple(int(d) for d in row) for row in rows)
+        return tuple([tuple(row) for row in rows.tolist()])
 
     def __str__(self) -> str:
         parts = ["[" + ", ".join(f'"{name}"={size}' for name, size in self.axes) + "]"]

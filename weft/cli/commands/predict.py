@@ -12,11 +12,10 @@ from weft.cli.screen import plural, print_json, print_spans, print_table, print_
 from weft.columns import Column
 from weft.errors import WeftError
 from weft.ir.module import Module
-from weft.ir.on_mesh import with_mesh
 from weft.machine import HOST, Machine, bytes_text, machine, seconds_text
 from weft.mesh import Mesh, as_mesh
 from weft.optimize import LEVELS, Level
-from weft.predict import Prediction, axes_text, predict
+from weft.predict import Prediction, Predictor, axes_text
 from weft.records import dataclass
 from weft.simulate import Noise
 
@@ -81,12 +80,13 @@ def run(arguments: argparse.Namespace) -> int:
     machines = [machine(name) for name in arguments.machine or (HOST.name,)]
     with working(f"reading {arguments.program}"):
         module = captured_program(arguments.program, arguments.mesh)
+    predictor = predictor_of(module, arguments)
     if arguments.sweep:
-        return sweep(module, machines, arguments)
+        return sweep(predictor, machines, arguments)
     found = []
     for chosen in machines:
         with working(f"predicting {arguments.program} on {chosen.name}"):
-            found.append(predicted(module, chosen, arguments, arguments.whole))
+            found.append(predictor.on(chosen))
     if arguments.timeline:
         found[0].timeline.save(arguments.timeline)
     if arguments.json:
@@ -103,18 +103,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def predicted(
-    module: Module, chosen: Machine, arguments: argparse.Namespace, whole: bool
-) -> Prediction:
-    """The prediction of a program with the options of the command line."""
+def predictor_of(module: Module, arguments: argparse.Namespace) -> Predictor:
+    """The program with the options of the command line."""
     noise = Noise(arguments.jitter, arguments.straggler, arguments.seed)
-    level = cast(Level, int(arguments.level))
-    return predict(module, chosen, level=level, noise=noise, whole=whole)
+    options = {"level": cast(Level, int(arguments.level))}
+    return Predictor(module, noise=noise, whole=arguments.whole, options=options)
 
 
-def sweep(module: Module, machines: Sequence[Machine], arguments: argparse.Namespace) -> int:
+def sweep(predictor: Predictor, machines: Sequence[Machine], arguments: argparse.Namespace) -> int:
     """Print a table of all meshes on all machines, the fastest first."""
-    mesh = next((m for m in module.meshes.values() if m.axes), None)
+    mesh = next((m for m in predictor.module.meshes.values() if m.axes), None)
     if mesh is None:
         raise WeftError(
             f"{arguments.program} has no mesh to vary", help="give --mesh data=2,model=4"
@@ -123,7 +121,7 @@ def sweep(module: Module, machines: Sequence[Machine], arguments: argparse.Names
     with working(f"predicting {arguments.program}"):
         for chosen in machines:
             for other in meshes_like(mesh):
-                rows.append(tried(module, other, chosen, arguments))
+                rows.append(tried(predictor, other, chosen))
     rows.sort(key=lambda row: row.found.seconds if row.found is not None else float("inf"))
     if arguments.json:
         print_json([_row_json(row) for row in rows])
@@ -135,10 +133,10 @@ def sweep(module: Module, machines: Sequence[Machine], arguments: argparse.Names
     return 0
 
 
-def tried(module: Module, mesh: Mesh, chosen: Machine, arguments: argparse.Namespace) -> SweepRow:
+def tried(predictor: Predictor, mesh: Mesh, chosen: Machine) -> SweepRow:
     """The prediction on one mesh, or the error."""
     try:
-        found = predicted(with_mesh(module, mesh), chosen, arguments, arguments.whole)
+        found = predictor.on(chosen, mesh)
     except WeftError as error:
         return SweepRow(mesh, chosen, None, error.message)
     return SweepRow(mesh, chosen, found, "" if found.fits else "does not fit")

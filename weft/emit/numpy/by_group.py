@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -114,10 +115,15 @@ class _Groups:
     def __init__(self, site: Site, peers: Peers | None) -> None:
         self.site, self.peers = site, peers
         node = site.node
-        self.groups = [tuple(group) for group in site.world.groups(node.op)]
         calls = tuple([plain_region(site, n) for n in range(len(node.regions))])
         self.extra = {"regions": calls} if calls else {}
         self.first = isinstance(node.op, CollectiveBroadcast)  # the first one is representative
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The groups of devices, listed when they first meet."""
+        # A program that is only predicted is never called: 100,000 devices are not listed for it.
+        return [tuple(group) for group in self.site.world.groups(self.site.node.op)]
 
     def present(self, mine: Mine) -> list[Group]:
         """The groups with devices of this process."""
@@ -155,11 +161,16 @@ class _Pairs:
     """Source and target pairs of devices."""
 
     def __init__(self, site: Site, peers: Peers | None) -> None:
-        self.site, self.peers, world = site, peers, site.world
-        assert isinstance(site.op, CollectivePermute)
-        devices, sources = world.devices().tolist(), world.sources(site.op).tolist()
+        self.site, self.peers = site, peers
+
+    @cached_property
+    def source(self) -> dict[int, int]:
+        """The device that sends to each one that receives, listed when they first meet."""
+        op, world = self.site.op, self.site.world
+        assert isinstance(op, CollectivePermute)
+        devices, sources = world.devices().tolist(), world.sources(op).tolist()
         pairs = zip(devices, sources, strict=True)
-        self.source = {target: devices[source] for target, source in pairs if source >= 0}
+        return {target: devices[source] for target, source in pairs if source >= 0}
 
     def messages(self, mine: Mine) -> tuple[GroupLists, GroupLists]:
         """The devices whose operands are sent to other processes, and those to receive."""

@@ -1,29 +1,19 @@
-"""Predictions of a program's step on a machine: seconds and their parts, memory, utilization."""
+"""Predicted steps: seconds and their parts, memory, utilization."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from weft.capture import normalize
 from weft.columns import Column, table_text
-from weft.cost.repeated import repeated
-from weft.executable.executable import Executable
 from weft.executable.memory import HeldBuffer
-from weft.ir.module import Module
-from weft.ir.on_mesh import with_mesh
-from weft.ir.types import TensorType
 from weft.machine import Machine, bytes_text, seconds_text
-from weft.mesh import Mesh, as_mesh
-from weft.optimize import Level
-from weft.pipeline import Program, compile_module
+from weft.mesh import Mesh
 from weft.records import dataclass
-from weft.shard import Pads, Rules, shard
-from weft.simulate import QUIET, Noise, simulate
 from weft.timeline import Timeline
 
-_SHOWN = 6  # values listed at the peak of memory
+SHOWN = 6  # values listed at the peak of memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +130,7 @@ class Prediction:
         lines.append(f"    {', '.join(parts)}")
         rows = [
             (f"    {bytes_text(b.size)}", _holder(b), b.loc.describe().partition("  ")[0])
-            for b in memory.largest[:_SHOWN]
+            for b in memory.largest[:SHOWN]
         ]
         columns = (Column(right=True), Column(), Column())
         return [*lines, *(table_text(columns, rows).split("\n") if rows else [])]
@@ -154,40 +144,6 @@ def axes_text(mesh: Mesh) -> str:
 def _holder(buffer: HeldBuffer) -> str:
     type = str(buffer.type).removeprefix("tensor<").removesuffix(">")
     return f"{buffer.kind} {buffer.loc.name or buffer.name}: {type}"
-
-
-def predict(
-    module: Module,
-    machine: Machine,
-    mesh: object = None,
-    *,
-    level: Level = 2,
-    noise: Noise = QUIET,
-    name: str = "",
-    pads: Pads = "named",
-    rules: Rules | None = None,
-    numbers: Mapping[str, int] = {},
-    whole: bool = False,
-    apart: bool = False,
-) -> Prediction:
-    """Predict one step of a captured program, optimized for a machine; no kernels are made.
-
-    Of a program with many equal layers one and two of them are compiled, and the others are
-    extrapolated; with `whole` all are compiled. `apart` is that of `program_for`.
-    """
-    options: dict[str, Any] = {"level": level, "pads": pads, "rules": rules, "numbers": numbers}
-    options["apart"] = apart
-    module = normalize(module if mesh is None else with_mesh(module, as_mesh(mesh)), shard)
-    name, tokens = name or module.name or "main", tokens_of(module.function("main").arg_types)
-    found = None if whole else repeated(module)
-    if found is None:
-        program = program_for(module, machine, **options)
-        return predicted(program, machine, noise=noise, name=name)
-    one, two = (
-        predicted(program_for(found.with_layers(n), machine, **options), machine, noise=noise)
-        for n in (1, 2)
-    )
-    return replace(extrapolated(one, two, found.count - 2), name=name, tokens=tokens)
 
 
 def extrapolated(one: Prediction, two: Prediction, more: int) -> Prediction:
@@ -218,81 +174,3 @@ def extrapolated(one: Prediction, two: Prediction, more: int) -> Prediction:
         sends=grown(one.sends, two.sends),
         drawn=(2, 2 + more),
     )
-
-
-def program_for(
-    module: Module,
-    machine: Machine,
-    *,
-    level: Level = 2,
-    pads: Pads = "named",
-    rules: Rules | None = None,
-    numbers: Mapping[str, int] = {},
-    apart: bool = False,
-) -> Program:
-    """A program compiled for one device each of a machine, up to its launches.
-
-    Virtual devices of a processor share one memory and run in lockstep, unless they are `apart`.
-    """
-    streams = dict(zip(("compute_streams", "communication_streams"), machine.streams, strict=True))
-    return compile_module(
-        module, level=level, machine=machine, target="llvm", tune="off", pads=pads,
-        rules=rules, numbers=streams | dict(numbers), fits=False, to="tiled",
-        stacked=None if machine.kind == "cpu" and not apart else (),
-    )  # fmt: skip
-
-
-def predicted(
-    program: Program, machine: Machine, *, noise: Noise = QUIET, name: str = ""
-) -> Prediction:
-    """The prediction of a program that is tiled."""
-    executable = program.executable
-    assert executable is not None, "compiled up to tile"
-    timeline = simulate(executable, machine, noise=noise)
-    mesh = next((m for m in program.module.meshes.values() if m.axes), None)
-    main = next(iter(program.stages.values())).function("main")
-    return Prediction(
-        name or program.module.name or "main",
-        machine,
-        mesh,
-        timeline.seconds,
-        _parts(timeline),
-        timeline.seconds_of("collective") - timeline.exposed,
-        sum(event.flops * event.times for event in timeline.events),
-        sum(event.ideal * event.times for event in timeline.events),
-        _memory(executable),
-        tokens_of(main.arg_types),
-        timeline,
-        sum(event.times for event in timeline.collectives()),
-    )
-
-
-def tokens_of(types: Sequence[object]) -> int | None:
-    """The elements of the largest integer argument with dims, as a language model's tokens."""
-    sizes = [
-        type.size
-        for type in types
-        if isinstance(type, TensorType) and type.dtype.is_integer and len(type.shape) >= 2
-    ]
-    return max(sizes, default=None)
-
-
-def _parts(timeline: Timeline) -> dict[str, float]:
-    """The seconds of the compute stream by what it does; they add up to the step."""
-    found = {
-        "products": timeline.seconds_of("product"),
-        "attention": timeline.seconds_of("attention"),
-        "other kernels": timeline.seconds_of("memory"),
-        "collectives exposed": timeline.exposed,
-    }
-    rest = timeline.seconds - sum(found.values())
-    found["stragglers"] = rest if rest > 1e-6 * timeline.seconds else 0.0
-    return found
-
-
-def _memory(executable: Executable) -> PredictedMemory:
-    use = executable.memory()
-    return PredictedMemory(
-        use.peak, use.arguments, use.results, use.constants, use.temporaries, use.aliased,
-        use.at_peak()[:_SHOWN],
-    )  # fmt: skip

@@ -1,0 +1,168 @@
+"""Predictions of a program's step on machines and meshes; no kernels are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from functools import cached_property
+from typing import Any
+
+from weft.capture import normalize
+from weft.cost.repeated import Repeated, repeated
+from weft.executable.executable import Executable
+from weft.ir.module import Module
+from weft.ir.on_mesh import with_mesh
+from weft.ir.types import TensorType
+from weft.machine import Machine
+from weft.mesh import as_mesh
+from weft.optimize import Level
+from weft.pipeline import Program, compile_module
+from weft.predict.prediction import SHOWN, PredictedMemory, Prediction, extrapolated
+from weft.records import dataclass
+from weft.shard import Pads, Rules, shard
+from weft.simulate import QUIET, Noise, simulate
+from weft.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A captured program and its options, predicted on any machine and mesh.
+
+    Of a program with many equal layers one and two of them are compiled, and the others are
+    extrapolated; with `whole` all are compiled. `options` are those of `program_for`.
+    """
+
+    module: Module
+    name: str = ""
+    noise: Noise = QUIET
+    whole: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def normalized(self) -> Module:
+        """The program as the pipeline reads it, on the mesh that it was captured with."""
+        return normalize(self.module, shard)
+
+    @cached_property
+    def repeated(self) -> Repeated | None:
+        """The program's equal layers. Their places do not depend on the sizes of the mesh."""
+        return None if self.whole else repeated(self.normalized)
+
+    @cached_property
+    def shortened(self) -> tuple[Module, Module] | None:
+        """The program with one and with two of its equal layers; None without any."""
+        found = self.repeated
+        return None if found is None else (found.with_layers(1), found.with_layers(2))
+
+    def on(self, machine: Machine, mesh: object = None) -> Prediction:
+        """The prediction on a machine, and on another mesh than that of the capture."""
+        main = self.normalized.function("main")
+        name, tokens = self.name or self.module.name or "main", tokens_of(main.arg_types)
+        if self.shortened is None:
+            return replace(self._compiled(self.module, machine, mesh), name=name)
+        one, two = [self._compiled(module, machine, mesh) for module in self.shortened]
+        assert self.repeated is not None
+        made = extrapolated(one, two, self.repeated.count - 2)
+        return replace(made, name=name, tokens=tokens)
+
+    def _compiled(self, module: Module, machine: Machine, mesh: object) -> Prediction:
+        module = normalize(module if mesh is None else with_mesh(module, as_mesh(mesh)), shard)
+        return predicted(program_for(module, machine, **self.options), machine, noise=self.noise)
+
+
+def predict(
+    module: Module,
+    machine: Machine,
+    mesh: object = None,
+    *,
+    level: Level = 2,
+    noise: Noise = QUIET,
+    name: str = "",
+    pads: Pads = "named",
+    rules: Rules | None = None,
+    numbers: Mapping[str, int] = {},
+    whole: bool = False,
+    apart: bool = False,
+) -> Prediction:
+    """Predict one step of a captured program, optimized for a machine; `Predictor` for many."""
+    options: dict[str, Any] = {"level": level, "pads": pads, "rules": rules, "numbers": numbers}
+    options["apart"] = apart
+    return Predictor(module, name, noise, whole, options).on(machine, mesh)
+
+
+def program_for(
+    module: Module,
+    machine: Machine,
+    *,
+    level: Level = 2,
+    pads: Pads = "named",
+    rules: Rules | None = None,
+    numbers: Mapping[str, int] = {},
+    apart: bool = False,
+) -> Program:
+    """A program compiled for one device each of a machine, up to its launches.
+
+    Virtual devices of a processor share one memory and run in lockstep, unless they are `apart`.
+    """
+    streams = dict(zip(("compute_streams", "communication_streams"), machine.streams, strict=True))
+    return compile_module(
+        module, level=level, machine=machine, target="llvm", tune="off", pads=pads,
+        rules=rules, numbers=streams | dict(numbers), fits=False, to="tiled",
+        stacked=None if machine.kind == "cpu" and not apart else (),
+    )  # fmt: skip
+
+
+def predicted(
+    program: Program, machine: Machine, *, noise: Noise = QUIET, name: str = ""
+) -> Prediction:
+    """The prediction of a program that is tiled."""
+    executable = program.executable
+    assert executable is not None, "compiled up to tile"
+    timeline = simulate(executable, machine, noise=noise)
+    mesh = next((m for m in program.module.meshes.values() if m.axes), None)
+    main = next(iter(program.stages.values())).function("main")
+    return Prediction(
+        name or program.module.name or "main",
+        machine,
+        mesh,
+        timeline.seconds,
+        _parts(timeline),
+        timeline.seconds_of("collective") - timeline.exposed,
+        sum(event.flops * event.times for event in timeline.events),
+        sum(event.ideal * event.times for event in timeline.events),
+        _memory(executable),
+        tokens_of(main.arg_types),
+        timeline,
+        sum(event.times for event in timeline.collectives()),
+    )
+
+
+def tokens_of(types: Sequence[object]) -> int | None:
+    """The elements of the largest integer argument with dims, as a language model's tokens."""
+    sizes = [
+        type.size
+        for type in types
+        if isinstance(type, TensorType) and type.dtype.is_integer and len(type.shape) >= 2
+    ]
+    return max(sizes, default=None)
+
+
+def _parts(timeline: Timeline) -> dict[str, float]:
+    """The seconds of the compute stream by what it does; they add up to the step."""
+    found = {
+        "products": timeline.seconds_of("product"),
+        "attention": timeline.seconds_of("attention"),
+        "other kernels": timeline.seconds_of("memory"),
+        "collectives exposed": timeline.exposed,
+    }
+    rest = timeline.seconds - sum(found.values())
+    found["stragglers"] = rest if rest > 1e-6 * timeline.seconds else 0.0
+    return found
+
+
+def _memory(executable: Executable) -> PredictedMemory:
+    use = executable.memory()
+    return PredictedMemory(
+        use.peak, use.arguments, use.results, use.constants, use.temporaries, use.aliased,
+        use.at_peak()[:SHOWN],
+    )  # fmt: skip
