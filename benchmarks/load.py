@@ -6,9 +6,10 @@ Two programs are saved here: the training step of examples/llama.py on data=2, m
 product. Each is loaded and called once in new processes of PYTHON, which needs numpy and llvmlite,
 but no JAX: `cold` with an empty cache, `warm` with what that has left, and `trusted` with
 an empty cache and the machine code in the file. Results are compared bit by bit with those of the
-process that has saved the program. A row has milliseconds of processor time of every part, of the
-fastest round and (in brackets) of the median one; `whole` is from the start of Python to the first
-result.
+process that has saved the program. A row has milliseconds of every part, of the fastest round and
+(in brackets) of the median one: processor time, of imports that of their thread alone, since numpy
+starts another one, in OpenBLAS, that spins for 50 ms and that nothing waits for. `whole` is their
+sum, and `clock` what a clock shows from before the start of Python to the first result.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -32,25 +34,28 @@ import weft
 from examples import llama
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("python", "numpy", "weft", "load", "call", "whole")
+PARTS = ("python", "numpy", "weft", "load", "call", "whole", "clock")
 CHILD = """
-from time import process_time as now
+from time import process_time, thread_time as now, time
 spent = [now()]
 begin = now(); import numpy as np; spent.append(now() - begin)
 begin = now(); import weft; weft.load; spent.append(now() - begin)
 import json, sys
-path, trust = sys.argv[1], sys.argv[2] == "trusted"
-begin = now(); program = weft.load(path, trust=trust); spent.append(now() - begin)
+path, trust, started = sys.argv[1], sys.argv[2] == "trusted", float(sys.argv[3])
+begin = process_time(); program = weft.load(path, trust=trust)
+spent.append(process_time() - begin)
+clock = time() - started
 given, expected = ([*np.load(f"{path}.{end}.npz").values()] for end in ("in", "out"))
 args, kwargs = program.signature.takes.unflatten(given)
-begin = now()
+begin, called = process_time(), time()
 made = program.signature.gives.flatten(program(*args, **kwargs))
 made = [np.asarray(leaf) for leaf in made]
-spent.append(now() - begin)
+spent.append(process_time() - begin)
+clock += time() - called
 for one, other in zip(made, expected, strict=True):
     np.testing.assert_array_equal(one, other)
 assert "jax" not in sys.modules
-print(json.dumps([*spent, sum(spent)]))
+print(json.dumps([*spent, sum(spent), clock]))
 """
 
 
@@ -77,8 +82,8 @@ def saved(folder: Path) -> dict[str, Path]:
 def start(python: str, path: Path, how: str, cache: Path) -> list[float]:
     """Milliseconds of each part, of one process."""
     wanted = {"PYTHONPATH": str(ROOT), "WEFT_CACHE": str(cache)}
-    line = [python, "-c", CHILD, str(path), how]
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    line = [python, "-c", CHILD, str(path), how, str(time.time())]
     done = subprocess.run(line, env=kept | wanted, check=True, capture_output=True, text=True)
     return [1e3 * seconds for seconds in json.loads(done.stdout)]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from weft.ir.memory import without_gc
+from weft.ir.memory import importing
 
 if TYPE_CHECKING:
     from weft.array import Array, devices, put, put_local
@@ -81,7 +81,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """An exported name, or a module of the package, at its first use."""
     if name in _HOMES:
-        with without_gc():  # modules stay
+        with importing():
             found = getattr(importlib.import_module(_HOMES[name]), name)
         if arrays := sys.modules.get("weft.array"):
             arrays.Array.computed_by(_compute)

@@ -17,3 +17,16 @@ def without_gc() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Pause the collector while modules are imported, and then take them for old objects.
+
+    A young collection would look at each of their objects, which takes as long as many an import.
+    """
+    with without_gc():
+        yield
+        if not gc.get_freeze_count():  # what a program has frozen stays so
+            gc.freeze()
+            gc.unfreeze()  # into the oldest generation

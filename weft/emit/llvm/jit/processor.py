@@ -11,6 +11,7 @@ from typing import Any
 from weft.emit.llvm.jit.caches import USUAL, cache_sizes
 from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
 from weft.errors import Unsupported, missing_extra
+from weft.ir.memory import importing
 from weft.records import dataclass
 
 
@@ -63,7 +64,8 @@ def binding() -> Any:
 @functools.cache
 def _binding() -> Any:
     try:
-        from llvmlite import binding as llvm
+        with importing():
+            from llvmlite import binding as llvm
     except ImportError as error:
         raise missing_extra("llvmlite", "cpu", "making kernels for CPUs") from error
     llvm.initialize_native_target()
