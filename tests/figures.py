@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # Clauses in place of nouns (the field has words for what they say).
 DIALECT = re.compile(
-    r"\b(who|whoever|nobody|somebody|said|told|asked|hears?|seldom|kin)\b|of late|for ever"
+    r"^What\b|\b(who|whoever|nobody|somebody|said|told|asked|hears?|seldom|kin|of late|for ever)\b"
 )
 ASSEMBLY = re.compile(r"^\s*(define|declare|ret|br|store|call|%[\w.{}]+ =)\s", re.M)
 

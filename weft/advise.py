@@ -94,7 +94,7 @@ class SendWarning:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What a program sends on a machine: collectives, advice and warnings."""
+    """The communication of a program on a machine: collectives, advice and warnings."""
 
     prediction: Prediction
     collectives: tuple[ExplainedCollective, ...]
@@ -155,7 +155,7 @@ def explain(
 
 
 def causes_of(module: Module, pads: Pads, rules: Rules | None) -> Causes:
-    """What makes devices communicate: the notes and places of partitioning a program."""
+    """The causes of communication: the notes and places of partitioning a program."""
     notes: list[Note] = []
     places: dict[Value, list[Piece]] = {}
     if is_of_one(module):

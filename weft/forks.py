@@ -24,7 +24,7 @@ def after_fork(
 
 
 def followed(at_exit: Callable[[T], object], in_child: Callable[[T], object]) -> weakref.WeakSet[T]:
-    """A set of objects; each that lives is told when the process ends, and in a forked child."""
+    """A set of weakly held objects, with hooks that run at exit and in a forked child."""
     alive: weakref.WeakSet[T] = weakref.WeakSet()
 
     def tell(hook: Callable[[T], object]) -> None:

@@ -161,7 +161,7 @@ def _freeze(cls: Any, *, slots: bool) -> None:
 
 
 def _get_state(self: Any) -> list[object]:
-    """What copies of a frozen instance are made of."""
+    """The state of a frozen instance for `copy` and `pickle`."""
     return [getattr(self, field.name) for field in _fields(type(self))]
 
 

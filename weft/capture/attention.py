@@ -15,7 +15,7 @@ from weft.ir.location import user_location
 
 @dataclass(frozen=True, slots=True)
 class Attending:
-    """What attention computes, besides its operands; windows as in the op `weft.attention`."""
+    """The parameters of attention besides its operands; windows as in the op `weft.attention`."""
 
     scale: float
     left: int  # -1: unbounded

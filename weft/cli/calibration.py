@@ -96,7 +96,7 @@ func.func @main(%a: {square}{name}>, %b: {square}{name}>) -> {square}{out}> {{
 
 
 def _launch(empty: float, seconds: float) -> Measurement:
-    """What one more launch costs in a program of many."""
+    """Seconds of one more launch in a program of many."""
     many = _time(_chain(_CHAIN, 8), [_array("f32", (8, 8))] * 2, seconds)
     each = max((many - empty) / (_CHAIN - 1), 1e-8)
     note = f"{_CHAIN} products of 8 x 8 in a row"
@@ -104,7 +104,7 @@ def _launch(empty: float, seconds: float) -> Measurement:
 
 
 def _product_curve(rate: float, seconds: float) -> Measurement:
-    """What smaller products reach, in a row, so that the call itself does not count."""
+    """Rates of smaller products, several in one program, so that the call itself does not count."""
     shares = [min(_rate_in_a_row(n, seconds) / rate, 1.0) for n in _CURVE]
     curve = [[2.0 * n**3, round(share, 3)] for n, share in zip(_CURVE, shares, strict=True)]
     shown = ", ".join(f"{share:.0%} at {n}" for n, (_, share) in zip(_CURVE, curve, strict=True))

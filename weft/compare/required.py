@@ -28,7 +28,7 @@ class Required:
 
 
 def read_required(file: Path, model: str, target: str) -> Required:
-    """What a file requires of a model on a target.
+    """The requirements of a file for a model on a target.
 
     The file is JSON: `{"Llama": {"llvm": {"correlation": 0.999, "exempt": {"layers.0": "why"}}}}`.
     """

@@ -86,7 +86,7 @@ def noise(rows: TableRows, like: Likeness) -> Floats:
 
 
 def deviation(ask: TableRows, rows: TableRows, left: Floats, like: Likeness) -> tuple[float, float]:
-    """What a row deviates from the fit, by kriging, and the standard deviation of that."""
+    """The predicted deviation of a row from the fit, by kriging, and its standard deviation."""
     near = covariance(ask, rows, like)[0]
     if len(near) > _NEIGHBOURS:
         chosen = np.argpartition(-near, _NEIGHBOURS)[:_NEIGHBOURS]

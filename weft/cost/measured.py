@@ -86,7 +86,7 @@ class CollectiveShape:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What the table has of one kind of collective on one family."""
+    """The measurements of one kind of collective on one family."""
 
     family: Family
     asked: tuple[CollectiveShape, ...]

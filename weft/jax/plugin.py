@@ -19,7 +19,7 @@ from weft.jax.buffers.dlpack import exchange_by_dlpack
 from weft.jax.native.arrivals import TEMPLATES
 from weft.jax.native.bridge import all_slots
 from weft.jax.native.functions import asks_python
-from weft.jax.native.handles import FOR_EVER, Handles, Native, list_at
+from weft.jax.native.handles import IMMORTAL, Handles, Native, list_at
 from weft.jax.native.slots import thunk
 from weft.jax.native.state import DoorState
 from weft.jax.patches.guarding import heed_guards
@@ -91,7 +91,7 @@ class Plugin:
         if not daemons or not state[DoorState.others.word]:
             return
         state[DoorState.ending.word] = pointer_to(self._is_daemon)
-        while state[DoorState.resting.word] < len(daemons) and time.monotonic() < until:
+        while state[DoorState.parked.word] < len(daemons) and time.monotonic() < until:
             time.sleep(0.002)
 
     def _table(self, spoken: Api) -> _Table:
@@ -137,7 +137,7 @@ def _capsule(address: int) -> Any:
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     name = ctypes.create_string_buffer(b"pjrt_c_api")
-    FOR_EVER.append(name)
+    IMMORTAL.append(name)
     return make(address, ctypes.cast(name, ctypes.c_char_p), None)
 
 
@@ -185,8 +185,8 @@ def the_plugin() -> Plugin:
             count = _devices[0] if _devices else DEVICES.value()
             _check_count(count)
             made = Plugin(count)
-            FOR_EVER.append(made)
-            for thing in (FOR_EVER, made.handles.kept, made):
+            IMMORTAL.append(made)
+            for thing in (IMMORTAL, made.handles.kept, made):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # also at interpreter exit
             _MADE.append(made)
     return _MADE[0]

@@ -1,4 +1,4 @@
-"""Which values of a flow share a buffer, so that little of what loops carry is copied.
+"""Buffer sharing in flows, so that few loop-carried values are copied.
 
 Values that one becomes another without a change (what a loop is given, carries and gives; what a
 part of a branch ends with) share a buffer where their lives allow it, and so do what a kernel reads
@@ -67,7 +67,7 @@ class Buffers:
     # Values that are one without a copy
 
     def _join_handed(self, part: FlowBlock) -> None:
-        """What a loop hands on unchanged stays where it is."""
+        """Let a value that a loop carries unchanged stay in its buffer."""
         for statement in part.statements:
             if isinstance(statement, KernelRun):
                 continue
@@ -133,7 +133,7 @@ class Buffers:
 
 
 def moves_of(statement: FlowLoop | FlowBranch) -> Iterator[tuple[int, int]]:
-    """What becomes what in a loop or a branch."""
+    """The moves of a loop's carried values or a branch's results: pairs of source and target."""
     if isinstance(statement, FlowBranch):
         for part in statement.parts:
             yield from zip(part.results, statement.made, strict=True)

@@ -42,7 +42,7 @@ _DEEPEST = 200  # loops and branches inside of each other
 
 
 def flow_lines(flow: ControlFlow, kernel_text: Callable[[PlainKernel], str]) -> Iterator[str]:
-    """What stands below the first line of a flow."""
+    """The lines of a flow below its first one."""
     names = _names(flow.operands)
     first = len(names)
     names += [f"v{first + n}" for n in range(len(flow.inner))]

@@ -1,4 +1,4 @@
-"""What a flow has to be so that its kernels find the buffers that they expect."""
+"""The verifier of flows: kernels find the buffers that they expect."""
 
 from __future__ import annotations
 

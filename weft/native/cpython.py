@@ -25,7 +25,7 @@ _WORD = 8
 
 
 class PyObject(Struct):
-    """What every object begins with."""
+    """The header of every object."""
 
     references: Member[int]
     type: Member[Pointer]

@@ -1,6 +1,6 @@
 """Every op of StableHLO, CHLO and sdy, and the few of our own, declared once, by family.
 
-The tables of all ops are made when they are first asked for: what runs a program needs few of them.
+The tables of all ops are created on first use: running a saved program needs few of them.
 """
 
 from __future__ import annotations

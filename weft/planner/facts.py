@@ -1,4 +1,4 @@
-"""What a search needs to know of a program: its state, its batch, and classes of its dims."""
+"""Facts of a program for the search: its state, its batch, and classes of its dims."""
 
 from __future__ import annotations
 

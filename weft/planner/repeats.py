@@ -268,14 +268,14 @@ class _Shortening:
         self.became: dict[Value, Value] = {}
 
     def outer(self, value: Value) -> Value:
-        """What stands for a value outside of layers: that of the last kept layer."""
+        """The replacement of a value read outside of layers: that of the last kept layer."""
         kept = self.found.chains[value][self.keep - 1] if value in self.dropped else value
         if kept is None:
             raise _Unordered
         return self.became.get(kept, kept)
 
     def inner(self, node: Node, slot: int) -> Value:
-        """What stands for an operand of a kept layer."""
+        """The replacement of an operand of a kept layer."""
         value = node.operands[slot]
         if value not in self.dropped:
             return self.became.get(value, value)

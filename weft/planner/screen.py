@@ -31,7 +31,7 @@ class Screened:
     memory: float
 
     def cost(self, limit: float) -> float:
-        """What candidates are compared by: seconds, and far more where memory does not suffice."""
+        """The cost that candidates are compared by: seconds, and far more where memory runs out."""
         over = self.memory / limit
         return self.seconds * (1 if over <= 1 else 10 * over)
 

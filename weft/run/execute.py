@@ -104,7 +104,7 @@ def take_over(
 
 
 def tensors(types: Sequence[Type]) -> list[int]:
-    """Which of these are tensors; tokens only order effects."""
+    """The indices of tensors among these; tokens only order effects."""
     return [n for n, type in enumerate(types) if isinstance(type, TensorType)]
 
 

@@ -1,7 +1,7 @@
-"""Control flow that every device goes through by itself, as a flow of one device.
+"""Divergent control flow as a flow of one device, launched for each of them.
 
-Where a predicate varies, devices go different ways. If they neither meet there nor depend on who
-they are, what one of them does is a flow on its own pieces, and a launch runs it for each.
+Where a predicate varies, devices take different branches. If there is no collective inside, and
+nothing depends on the device's index, a flow on the pieces of one device runs for each of them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def each_device(lowering: Lowering, site: Site, scope: Scope) -> Launch | None:
 
 
 def _meets(node: Node, module: Module) -> bool:
-    """Whether devices meet in a node, or ask who they are."""
+    """Whether a node contains a collective, or depends on the device's index."""
     return any(
         one.op.collective or isinstance(one.op, AllSlice | AxisIndex)
         for one in _inside(node, module)

@@ -37,7 +37,7 @@ class KeyValues(Protocol):
 
 @dataclass(slots=True)
 class Activity:
-    """What a worker does at the moment, for the others to read if they wait too long."""
+    """The current step of a worker, for the others to read if they wait too long."""
 
     step: int = 0  # runs of programs
     doing: str = "has run nothing yet"
@@ -117,13 +117,13 @@ class Board:
         self._stop.set()
 
     def news_of(self, rank: int, *, is_gone: bool = False) -> str:
-        """What is known of a worker that did not answer, or whose connection broke."""
+        """The last report of a worker that did not answer, or whose connection broke."""
         try:
             if self.store.check([f"failed/{rank}"]):
                 note = json.loads(self.store.get(f"failed/{rank}"))
                 return f"worker {rank} has failed: {note['error']}"
             if not self.store.check([f"beat/{rank}"]):
-                return f"worker {rank} has never told of itself"
+                return f"worker {rank} has never reported"
             beat = json.loads(self.store.get(f"beat/{rank}"))
         except Exception as error:  # noqa: BLE001  # the store is gone with its worker
             return f"the key-value store of worker 0 is gone: {error}"

@@ -65,7 +65,7 @@ _joining = threading.Lock()
 
 
 def join(me: WorkerRank) -> Cluster:
-    """The cluster of a worker, joined once; its failures are told to the others."""
+    """The cluster of a worker, joined once; the worker's failures are reported to the others."""
     with _joining:
         return _join(me)
 

@@ -182,7 +182,7 @@ def variables(job: LaunchJob, local: int, port: int, attempt: int) -> Mapping[st
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free TCP port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -131,7 +131,7 @@ class Messages:
             raise WeftError(said.message, help=help_, loc=meeting.node.loc) from error
 
     def _header(self, meeting: Meeting) -> bytes:
-        """What a message says of its collective; made once for each."""
+        """The header that identifies the collective of a message; made once for each."""
         known = self._headers.get(id(meeting))
         if known is None:
             text = meeting.described().encode()

@@ -215,12 +215,12 @@ def test_other_threads_are_noted_and_rest_at_the_end(python):
     made = python(main=6, PyLong_AsVoidPtr=0)
     assert bridge(Pointer(8), 0) == Pointer(0) and state.others == 1
     state.ending = Pointer(99)
-    assert not bridges.is_to_rest(Pointer(99))
+    assert not bridges.should_park(Pointer(99))
     assert bridge(Pointer(8), 0) == Pointer(0) and made.called.count("PyErr_Restore") == 4
     python(PyLong_AsVoidPtr=1)
-    assert bridges.is_to_rest(Pointer(99))
+    assert bridges.should_park(Pointer(99))
     python(PyObject_Vectorcall=0)
-    assert bridges.is_to_rest(Pointer(99)), "a thread that cannot ask rests"
+    assert bridges.should_park(Pointer(99)), "a thread that cannot ask rests"
 
 
 def test_python_is_asked_once_to_drain(python):

@@ -18,7 +18,7 @@ _PROBES = (-6.0, -0.75, 0.5, 8.0)
 
 @dataclass(frozen=True, slots=True)
 class FlexMeaning:
-    """What is known of a call before it is traced."""
+    """The facts of a call that are known before it is traced."""
 
     window: tuple[int, int, bool] | None  # left, right, bottom_right; None: a mask of any form
     softcap: float | None  # None: a score function of another form

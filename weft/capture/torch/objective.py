@@ -1,4 +1,4 @@
-"""What a training step differentiates: a module and its loss, as one module to be exported."""
+"""The objective of a training step: a module and its loss, as one module to be exported."""
 
 from __future__ import annotations
 

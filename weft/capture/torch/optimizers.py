@@ -84,7 +84,7 @@ def state_tensors(optimizer: Any) -> Iterator[tuple[Any, str, Any]]:
 
 
 def settings(optimizer: Any) -> tuple[object, ...]:
-    """What a traced step depends on besides tensors: the groups' options but learning rates."""
+    """Static inputs of a traced step: the options of parameter groups, without learning rates."""
     return tuple(
         tuple([(key, repr(value)) for key, value in group.items() if key not in ("params", "lr")])
         for group in optimizer.param_groups
@@ -92,7 +92,7 @@ def settings(optimizer: Any) -> tuple[object, ...]:
 
 
 def learning_rates(optimizer: Any) -> list[Any]:
-    """Those of the groups, as tensors."""
+    """The learning rates of the parameter groups, as tensors."""
     import torch
 
     return [

@@ -93,7 +93,7 @@ def _axes(mesh: Mesh) -> MeshRoles:
 
 
 def _parts(name: str, axes: MeshRoles) -> set[str]:
-    """What a plan does with parameters; `auto` does what the axes are named for."""
+    """The kinds of sharding that a plan combines; `auto` takes them from the axes' names."""
     if name == "auto":
         roles = {"tp": axes.tensor, "ep": axes.expert, "fsdp": "fsdp" in axes.data}
         return {part for part, is_there in roles.items() if is_there}

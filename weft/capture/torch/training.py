@@ -53,7 +53,7 @@ def training_step(program: object, options: CallOptions) -> TrainingStep | None:
 
 @dataclass(frozen=True, slots=True)
 class StepTensors(Tensors):
-    """What a step is called with: the module's state, the batch, the optimizer's state, rates."""
+    """The arguments of a step: the module's state, the batch, the optimizer's state, rates."""
 
     state: tuple[tuple[Any, str], ...] = ()  # parameter and name of each tensor, in order
     batch_end: int = 0  # how many values are the module's or the batch's
@@ -107,7 +107,7 @@ class TrainingStep(TorchProgram):
         return (*leaves, *[leaf_of(f"lr[{n}]", rate) for n, rate in enumerate(rest)])
 
     def parameter_names(self, count: int) -> list[str]:
-        """Those of the module's forward for its input, and of the loss for the others."""
+        """Names for the batch: parameters of the module's `forward`, then of the loss."""
         own = super().parameter_names(count)
         if self.loss is None:
             return own
@@ -198,7 +198,7 @@ class _Trace:
     def gradients(
         self, values: Sequence[Any], run: ForwardPass
     ) -> tuple[list[Any], dict[Any, Any]]:
-        """What the objective returns, and a gradient for each parameter that it depends on."""
+        """The objective's results, and a gradient for each parameter that it depends on."""
         import torch
 
         parts = self.source.training.accumulate
@@ -225,7 +225,7 @@ class _Trace:
         return outputs, {parameter: grad for parameter, grad in pairs if grad is not None}
 
     def input(self, source: tuple[str, Any], known: Mapping[int, Any], part: int) -> Any:
-        """What a placeholder of the objective stands for, in a part of the batch."""
+        """The value of a placeholder of the objective, for a part of the batch."""
         kind, held = source
         if kind == "static":
             return held

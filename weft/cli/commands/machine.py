@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show_here(found: Here) -> None:
-    """What was found, and the machine that it makes."""
+    """The properties detected here, and a machine with them."""
     for note in found.notes:
         print_text(note)
     if found.devices:

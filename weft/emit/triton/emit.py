@@ -20,7 +20,7 @@ from weft.kernels.kernel import Kernel
 
 @lru_cache(maxsize=4096)
 def emitted(kernel: Launch) -> EmittedParts:
-    """What a kernel becomes."""
+    """The emitted form of a kernel."""
     if not isinstance(kernel, Kernel):
         return EmittedParts((library_call(kernel),))
     small = collapsed(kernel)

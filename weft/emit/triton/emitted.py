@@ -1,4 +1,4 @@
-"""What a kernel becomes: launches of Triton functions and calls of PyTorch, on its operands."""
+"""Emitted kernels: launches of Triton functions and calls of PyTorch, on a kernel's operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What emitted kernels call when Triton interprets them: numpy in place of a device's library."""
+"""Device functions of emitted kernels under Triton's interpreter: numpy for libdevice."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class _Rows:
         return f"({text}).to({dtypes.computed(dtype)})" if not dtype.is_float else text
 
     def _masked(self, step: Step) -> str:
-        """What a step reduces, on the whole tile, neutral outside of the row."""
+        """The operand of a reduction on the whole tile, with the identity outside of the row."""
         how, dtype = _combine(step)
         tiles, view = self.tiles, self.view
         if isinstance(step, Contract):

@@ -153,7 +153,7 @@ class _Split:
         return steps.kernel(kernel, f"{kernel.name}_parts", factors, operands)
 
     def _read(self, number: int) -> list[int]:
-        """What a reduction reads in every part: not its initial value."""
+        """The values that a reduction reads in every part: not its initial value."""
         step = self.kernel.steps[number]
         return [step.arg] if isinstance(step, Reduce) else [*args_of(step)]
 

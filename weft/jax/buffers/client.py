@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from weft.array.device import Device
 from weft.jax.abi import api
-from weft.jax.native.handles import FOR_EVER, INVALID, Handles, Refused, text_at
+from weft.jax.native.handles import IMMORTAL, INVALID, Handles, Refused, text_at
 from weft.jax.native.records import (
     SIZE,
     STATIC,
@@ -133,7 +133,7 @@ def _records(count: int) -> IndexArray:
 def _kept(array: IndexArray) -> IndexArray:
     """Make an array immortal."""
     dense = np.ascontiguousarray(array)
-    FOR_EVER.append(dense)
+    IMMORTAL.append(dense)
     return dense
 
 
@@ -246,7 +246,7 @@ def attributes() -> tuple[int, int]:
     named.name, named.name_size = text_at("stablehlo_current_version")
     held = (ctypes.c_int64 * len(version))(*version)
     named.type, named.u, named.value_size = _NUMBERS, ctypes.addressof(held), len(version)
-    FOR_EVER.extend([named, held])
+    IMMORTAL.extend([named, held])
     return ctypes.addressof(named), 1
 
 

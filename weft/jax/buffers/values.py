@@ -21,7 +21,7 @@ from weft.errors import WeftError
 from weft.ir.types import Array
 from weft.jax.buffers.client import Space
 from weft.jax.buffers.events import follow
-from weft.jax.native.handles import FOR_EVER, Handles, text_at
+from weft.jax.native.handles import IMMORTAL, Handles, text_at
 from weft.jax.native.records import (
     FAMILY,
     MOST_DIMS,
@@ -225,7 +225,7 @@ def layout_at(minor_to_major: tuple[int, ...]) -> int:
 def numbers_at(numbers: tuple[int, ...]) -> int:
     """The address of an immortal list of numbers."""
     held = (ctypes.c_int64 * max(1, len(numbers)))(*numbers)
-    FOR_EVER.append(held)
+    IMMORTAL.append(held)
     return ctypes.addressof(held)
 
 

@@ -1,7 +1,7 @@
-"""Arrays from the host in native code: small ones are copied, and Python hears nothing of it.
+"""Host-to-device copies of small arrays in native code, without entering Python.
 
-A table has templates of families, by a hash of the type and the sizes; Python enters those of the
-arrays that it is asked for.
+A table has templates of families, by a hash of the type and the sizes; Python adds an entry the
+first time it transfers an array of that type.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def mixed(hash: int, size: int) -> int:
 @native(attribute="alwaysinline")
 def place_of(hash: int) -> int:
     """The place of a hash in the table."""
+    # Fibonacci hashing: the upper bits of the product depend on all bits of the hash.
     return upper_bits(hash * _FACTOR, _SHIFT)
 
 
@@ -88,6 +89,8 @@ def arrive(given: Pointer) -> int:
     nbytes = template.nbytes
     if args.num_byte_strides != 0 and not is_dense(args.dims, args.byte_strides, rank, nbytes):
         return 0
+    # A family and one buffer. Everything that can fail comes before the first record is taken, so
+    # that the fallback to Python starts from the same state.
     if not sweep() or state.count < 2:
         return 0
     device = args.device
@@ -132,6 +135,8 @@ def is_dense(sizes: Items[int], strides: Items[int], rank: int, nbytes: int) -> 
     step = nbytes
     for n in range(rank):
         step = step // sizes[n]
+        # The stride of a dim of size 1 is never used: numpy and JAX write anything there. No
+        # size is 0, which would trap above: arrays without elements have no template.
         if step != strides[n] and sizes[n] != 1:
             return False
     return True

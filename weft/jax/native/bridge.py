@@ -2,9 +2,9 @@
 
 JAX may call while an exception is on its way, while Python is interrupted, without Python's lock,
 in a child of a fork and when the process ends. So a bridge keeps a pending exception aside and has
-an answer ready for each of these cases. What is called takes the address of the arguments and gives
-the address of an error, or 0. If it is interrupted, JAX is told so, and the interrupt is raised
-again in the main thread as soon as that is back in Python.
+a prepared error for each of these cases. The Python function takes the address of the arguments and
+returns the address of an error record, or 0. If it is interrupted, JAX gets a CANCELLED error, and
+the interrupt is raised again in the main thread as soon as that is back in Python.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ def lives() -> bool:
 @native
 def bridge(args: Pointer, thunk: int) -> Pointer:
     """Call Python, unless the process ends or was forked."""
+    # In a forked child the threads that held Weft's and JAX's locks are gone: entering Python could
+    # wait on them without end, so the prepared error is the only safe answer.
     closed = DoorState.closed.load(state, "acquire")
     if closed:
         return closed
@@ -91,16 +93,19 @@ def bridge(args: Pointer, thunk: int) -> Pointer:
         return DoorState.ended.load(state, "acquire")
     if pthread_self() == DoorState.main.load(state, "acquire"):
         return ask_from_main(args, thunk)
+    # Noted for `Plugin.end`, which waits for threads to park only if one has ever come this way.
     DoorState.others.store(state, 1, "release")
     ending = DoorState.ending.load(state, "acquire")
-    if ending and is_to_rest(ending):
-        rest()
+    # CPython up to 3.13 calls pthread_exit in a thread that takes the GIL after finalization has
+    # begun, and JAX's C++ frames do not survive that.
+    if ending and should_park(ending):
+        park_forever()
         unreachable()
     return ask_python(args, thunk)
 
 
 @native
-def is_to_rest(question: Pointer) -> bool:
+def should_park(question: Pointer) -> bool:
     """Whether no other thread waits for this one when the process ends: Python knows."""
     raised = RaisedException.new()
     lock = PyGILState_Ensure()
@@ -128,15 +133,15 @@ def set_aside(raised: RaisedException) -> None:
 
 
 @native
-def rest() -> None:
-    """Wait for ever, without Python's lock.
+def park_forever() -> None:
+    """Park this thread for good, without the GIL.
 
-    Python would end a thread that asks for the lock when the process ends, and JAX does not survive
-    that: daemon threads stay here instead.
+    During finalization CPython ends a thread that asks for the GIL, and JAX does not survive that:
+    daemon threads park here instead.
     """
     if PyGILState_Check() != 0:
         PyEval_SaveThread()
-    DoorState.resting.add(state, 1, "acq_rel")
+    DoorState.parked.add(state, 1, "acq_rel")
     while True:
         pause()
 
@@ -152,6 +157,8 @@ def ask_from_main(args: Pointer, thunk: int) -> Pointer:
     answer = ask_python(args, thunk)
     state.depth = before
     if before == 0 and state.remembered != 0:
+        # Handlers must not run inside a bridge, whose caller cannot propagate an exception; pending
+        # calls run in the main thread's evaluation loop, which can.
         Py_AddPendingCall(act_late, Pointer(0))
     return answer
 
@@ -162,6 +169,8 @@ def ask_python(args: Pointer, thunk: int) -> Pointer:
     raised = RaisedException.new()
     cell = ArgumentCell.new()
     lock = PyGILState_Ensure()
+    # JAX may free a buffer while an exception propagates. Running Python with one pending is an
+    # error of the C API ("returned a result with an exception set").
     set_aside(raised)
     result = Pointer(0)
     number = PyLong_FromVoidPtr(args)
@@ -174,7 +183,7 @@ def ask_python(args: Pointer, thunk: int) -> Pointer:
         answer = PyLong_AsVoidPtr(result)
         Py_DecRef(result)
     else:
-        answer = excuse()
+        answer = error_of_failure()
     PyErr_Restore(raised.type, raised.value, raised.trace)
     PyGILState_Release(lock)
     if answer == DoorState.interrupted.load(state, "acquire"):
@@ -183,14 +192,18 @@ def ask_python(args: Pointer, thunk: int) -> Pointer:
 
 
 @native
-def excuse() -> Pointer:
-    """What JAX is told where Python gives no answer: it could not begin, or a handler raised.
+def error_of_failure() -> Pointer:
+    """The error record of a call that Python did not finish: no stack, or a signal handler raised.
 
-    What a handler of signals has raised is raised again.
+    An exception of a signal handler is kept, to be raised again in the main thread.
     """
+    # MemoryError or RecursionError before the thunk's first line: the thunk itself catches all
+    # others.
     if PyErr_ExceptionMatches(DoorState.exhausted.load(state, "acquire")) != 0:
         PyErr_Clear()
         return DoorState.failed.load(state, "acquire")
+    # One exception is kept. The fields are filled by PyErr_Fetch, which hands over its references,
+    # so a second one would leak the first.
     if DoorState.raised.load(state, "acquire"):
         PyErr_Clear()
     else:
@@ -209,6 +222,7 @@ def raise_again(nothing: Pointer) -> i32:
     if type:
         value = DoorState.raised_value.load(state, "acquire")
         trace = DoorState.raised_trace.load(state, "acquire")
+        # PyErr_Restore steals the three references: forget them first.
         state.raised = Pointer(0)
         PyErr_Restore(type, value, trace)
     else:
@@ -232,9 +246,11 @@ def act_late(nothing: Pointer) -> i32:
 @native
 def drain_soon() -> None:
     """Have Python let go of what is gone, also where JAX does not call for a while."""
+    # One request at a time: CPython's queue of pending calls is short, and fails when it is full.
     if not lives() or DoorState.soon.swap(state, 1, "acq_rel") != 0:
         return
     if Py_AddPendingCall(drain_now, Pointer(0)) != 0:
+        # A full queue: the next destroyed record asks again.
         DoorState.soon.store(state, 0, "release")
 
 

@@ -67,7 +67,7 @@ def is_ready(args: IsReadyArgs) -> Pointer:
 
 @native(name="Event_Error")
 def error_of(args: EventArgs) -> Pointer:
-    """What has gone wrong."""
+    """The error of a settled event, or null."""
     return EventRecord.error.load(args.event, "acquire")
 
 
@@ -112,7 +112,8 @@ def on_ready(args: OnReadyArgs) -> Pointer:
 
 @native
 def settle(event: EventRecord, known: int, error: Pointer) -> None:
-    """It is there, or there is an error: call all who wait. The caller held the event for it."""
+    """Settle an event, as ready or failed, and call its callbacks; consumes a reference to it."""
+    # The error before the state: a thread that sees the state (acquire) then sees the error.
     EventRecord.error.store(event, error, "release")
     EventRecord.state.store(event, known, "release")
     waiter = EventRecord.waiting.swap(event, Waiter(CLOSED), "acq_rel")

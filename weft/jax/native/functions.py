@@ -3,8 +3,8 @@
 JAX reads shapes, devices and states while it holds locks of its own, and frees buffers while a
 Python exception is on its way: then no Python may run. So whatever only reads a record, and
 whatever destroys one, is native. What is destroyed goes onto a list; Python empties it when it is
-called the next time. So are all functions for whose errors JAX ends the process, and calls of small
-programs, for which Python would take too long. What needs Python comes through a bridge.
+called the next time. Native, too, are functions for whose errors JAX ends the process, and calls of
+small programs, where entering Python would dominate. Everything else goes through a bridge.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def get_executable(args: GetExecutableArgs) -> Pointer:
 
 @native(name="Plugin_Attributes")
 def attributes(args: AttributesArgs) -> Pointer:
-    """What is known of the plugin before there is a client."""
+    """The plugin's attributes, which JAX reads before there is a client."""
     args.attributes = DoorState.attributes.load(state, "acquire")
     args.num_attributes = DoorState.attribute_count.load(state, "acquire")
     return Pointer(0)
@@ -147,12 +147,12 @@ def memory_layout(args: LayoutArgs) -> Pointer:
 
 @native
 def lent_at(buffer: BufferRecord) -> int:
-    """Where a piece is that is lent from now on; 0 if Python has to lend it.
-
-    It is lent before it is asked whether it is deleted: who overwrites what was donated to it
-    deletes it before it asks whether it is lent.
-    """
+    """Lend a piece and return its address; 0 if Python has to lend it."""
     family = buffer.family
+    # Store, then load: a call that writes over a donated argument marks it deleted and then looks
+    # for loans (`calls.mark_donated`, `calls.donor`). With both sides seq_cst at least one sees the
+    # other, so memory is never lent and overwritten at once; acquire/release would allow both to
+    # miss.
     FamilyRecord.lent.store(family, 1, "seq_cst")
     deleted = BufferRecord.deleted.load(buffer, "seq_cst")
     data = FamilyRecord.data.load(family, "seq_cst")
@@ -212,7 +212,7 @@ def native_slots() -> tuple[str, ...]:
 
 
 def asks_python(name: str) -> bool:
-    """Whether Python fills a slot, or is asked by native code that does."""
+    """Whether a slot needs Python: it has no native function, or one that falls back to Python."""
     asking = {*ASKING, ARRIVE.name, CALL.name, *[function.name for function in _POINTERS]}
     return name not in native_slots() or name in asking
 

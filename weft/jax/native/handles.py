@@ -27,8 +27,8 @@ _ARRIVE = arrive.name
 _Pointer = ctypes.c_size_t
 _Gone = _Pointer * _GONE_AT_ONCE
 
-# Whatever JAX may still call or read when the process ends is held here, for ever.
-FOR_EVER: list[Any] = []
+# Immortal: JAX may still call or read it while the process exits, after Python has ended.
+IMMORTAL: list[Any] = []
 _EXHAUSTED = (MemoryError, RecursionError)
 
 
@@ -90,8 +90,8 @@ class Handles:
         self.ready = self.new(STATIC)
         line = words(self.ready)
         line[EventRecord.state.word], line[EventRecord.waiting.word] = READY, CLOSED
-        self.interrupted = self._told_always(CANCELLED, "interrupted")
-        self.forked = self._told_always(
+        self.interrupted = self._immortal_error(CANCELLED, "interrupted")
+        self.forked = self._immortal_error(
             PRECONDITION,
             "this process was forked from one that uses Weft's devices, whose threads it has not: "
             "start it anew (multiprocessing's method 'spawn' does), or use JAX only in the child",
@@ -99,10 +99,10 @@ class Handles:
         known = {
             "ready": self.ready,
             "interrupted": self.interrupted,
-            "failed": self._told_always(
+            "failed": self._immortal_error(
                 EXHAUSTED, "Python could not be called: its stack or its memory is exhausted"
             ),
-            "ended": self._told_always(CANCELLED, "the process ends"),
+            "ended": self._immortal_error(CANCELLED, "the process ends"),
             "interrupt": pointer_to(KeyboardInterrupt),
             "exhausted": pointer_to(_EXHAUSTED),
             "main": threading.main_thread().ident or 0,
@@ -124,10 +124,10 @@ class Handles:
         return address
 
     def more(self, count: int) -> None:
-        """Make records: more than were asked for, as native code has to ask where none is left."""
+        """Allocate records, with a reserve: native code falls back to Python when none is free."""
         count += _AT_ONCE
         block = (ctypes.c_int64 * (count * SIZE // 8))()
-        FOR_EVER.append(block)
+        IMMORTAL.append(block)
         base = ctypes.addressof(block)
         for n in range(count):
             self.native.give(base + n * SIZE)
@@ -148,6 +148,8 @@ class Handles:
                 while left:
                     self._let_go(left.pop())
             except BaseException:
+                # A finalizer raised (a KeyboardInterrupt, say): put back what is left, so that it
+                # is not leaked.
                 for address in left:
                     self.native.push(address)
                 raise
@@ -164,18 +166,18 @@ class Handles:
     def error(self, error: BaseException) -> int:
         """A handle of an error."""
         address = self.new(ERROR)
-        self._describe(address, *_told(error))
+        self._describe(address, *_code_and_message(error))
         return address
 
     def error_of_event(self, error: BaseException) -> int:
-        """An error that many are told, and that lives as long as what tells it."""
+        """An error record that many callbacks share, and that lives as long as its event."""
         address = self.new(STATIC)
-        self._describe(address, *_told(error))
+        self._describe(address, *_code_and_message(error))
         return address
 
-    def _told_always(self, code: int, message: str) -> int:
+    def _immortal_error(self, code: int, message: str) -> int:
         address = self.new(STATIC)
-        FOR_EVER.append(self._describe(address, code, message.encode()))
+        IMMORTAL.append(self._describe(address, code, message.encode()))
         del self.kept[address]
         return address
 
@@ -192,7 +194,7 @@ class Handles:
 _GONE = DoorState.gone.word
 
 
-def _told(error: BaseException) -> tuple[int, bytes]:
+def _code_and_message(error: BaseException) -> tuple[int, bytes]:
     """The code and the message of an error."""
     match error:
         case Refused():
@@ -216,14 +218,14 @@ def _told(error: BaseException) -> tuple[int, bytes]:
 
 
 def text_at(text: str) -> tuple[int, int]:
-    """A text that stays for ever: its address and length."""
+    """An immortal text: its address and length."""
     held = ctypes.create_string_buffer(text.encode())
-    FOR_EVER.append(held)
+    IMMORTAL.append(held)
     return ctypes.addressof(held), len(held) - 1
 
 
 def list_at(handles: Sequence[int]) -> int:
-    """A list of handles that stays for ever."""
+    """An immortal list of handles."""
     held = (_Pointer * max(1, len(handles)))(*handles)
-    FOR_EVER.append(held)
+    IMMORTAL.append(held)
     return ctypes.addressof(held)

@@ -99,4 +99,4 @@ def PyCapsule_IsValid(capsule: Pointer, name: bytes) -> i32:
 
 @extern
 def PyCapsule_GetPointer(capsule: Pointer, name: bytes) -> Pointer:
-    """What a capsule holds."""
+    """The pointer in a capsule."""

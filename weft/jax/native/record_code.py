@@ -39,7 +39,7 @@ def home() -> DoorState:
 
 @native
 def nothing(given: Pointer) -> None:
-    """What is called to free what stays for ever."""
+    """A deleter that does nothing, for immortal memory."""
 
 
 @native
@@ -49,6 +49,9 @@ def push(record: HandleRecord) -> None:
     while not done:
         head = DoorState.gone.load(state, "monotonic")
         record.next = head
+        # A Treiber stack. Release publishes `record.next` and the thread's last writes to the
+        # record. There is no ABA problem: records are taken off only all at once, by a swap with
+        # null.
         done = DoorState.gone.replace(state, head, record, "release", "monotonic")
 
 
@@ -66,6 +69,7 @@ def destroy(record: HandleRecord) -> None:
     elif what >= COUNTED and CountedRecord.live.add(CountedRecord(record), -1, "acq_rel") != 1:
         return
     push(record)
+    # JAX may not call Weft for a long time after it drops a large array: ask Python to free it now.
     if size >= LARGE:
         drain_soon()
 

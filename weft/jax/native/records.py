@@ -27,7 +27,7 @@ ReadyCallback: TypeAlias = Callable[[Pointer, Pointer], None]
 
 
 class HandleRecord(Struct, size=SIZE):
-    """What all records begin with."""
+    """The header of every record."""
 
     next: Member[HandleRecord]
     what: Member[int]

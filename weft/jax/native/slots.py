@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.jax.abi import Api
-from weft.jax.native.handles import FOR_EVER, UNIMPLEMENTED, Handles, Refused
+from weft.jax.native.handles import IMMORTAL, UNIMPLEMENTED, Handles, Refused
 from weft.native.cpython import pointer_to
 
 SlotFunction = Callable[[Handles, Any], None]
@@ -17,8 +17,8 @@ SlotFunction = Callable[[Handles, Any], None]
 def thunk(api: Api, name: str, handles: Handles, function: SlotFunction | None) -> int:
     """The address of the Python function that native code calls for a slot.
 
-    Without a function, it is looked for when it is first called. Whatever it raises becomes JAX's
-    error. An interrupt is raised again by who called.
+    Without a function, it is looked up at the first call. Exceptions become JAX's errors, and the
+    bridge raises an interrupt again.
     """
     take = api.args(name).from_address
     interrupted, raise_up = handles.interrupted, handles.shield.raise_up
@@ -36,7 +36,7 @@ def thunk(api: Api, name: str, handles: Handles, function: SlotFunction | None) 
             return handles.error(raised)
         return 0
 
-    FOR_EVER.append(call)
+    IMMORTAL.append(call)
     return pointer_to(call)
 
 
@@ -46,9 +46,11 @@ _loaded: dict[str, SlotFunction] = {}
 
 
 def _late(name: str, handles: Handles) -> SlotFunction:
-    """What fills a slot that is first asked for when a program computes."""
+    """The function of a slot that JAX needs only when a program runs."""
     with _LOCK:
         if not _loaded:
+            # Not at startup: these modules import the compiler, which listing devices does not
+            # need.
             parts = importlib.import_module(_PARTS)
             parts.connect(handles.shield)
             _loaded.update(parts.SLOTS)

@@ -21,12 +21,14 @@ def quickly(
     is_known: NativeFunction[[Pointer], bool],
     attempt: NativeFunction[[Pointer], int],
 ) -> NativeFunction[[Pointer], Pointer]:
-    """A slot that is tried in native code; Python is asked where it cannot be done there."""
+    """The native function of a slot, with Python as its fallback."""
     ask = asking(slot)
 
     @native(name=slot)
     def call(args: Pointer) -> Pointer:
         if may_try() and is_known(args):
+            # The free list of records is not atomic: the GIL is its lock. Taking it is much cheaper
+            # than entering the interpreter.
             lock = PyGILState_Ensure()
             came = attempt(args)
             PyGILState_Release(lock)
@@ -50,14 +52,15 @@ def may_try() -> bool:
 @native
 def block(nbytes: int) -> Pointer:
     """Memory that vectors can be loaded from, null if there is none."""
+    # C11 wants a multiple of the alignment; one vector more, so that 0 bytes have an address, too.
     return aligned_alloc(_VECTOR, (nbytes + (2 * _VECTOR - 1)) & -_VECTOR)
 
 
 @native
 def sweep() -> bool:
-    """Take back all that is gone and that only native code holds; whether little else is left.
+    """Free the destroyed records that native code owns; whether few are left for Python.
 
-    Python is asked soon to take back that.
+    Python is scheduled to free the others.
     """
     record = DoorState.gone.swap(state, HandleRecord(0), "acquire")
     left = 0
@@ -78,6 +81,8 @@ def sweep() -> bool:
         record = following
     if left == 0:
         return True
+    # Many dead records mean much dead memory: fall back, so that Python frees it before this call
+    # allocates more.
     if left > _LITTLE:
         return False
     drain_soon()

@@ -26,8 +26,8 @@ class DoorState(Struct):
     depth: Member[int]
     remembered: Member[int]  # whether signals came there, which are to be handled
     others: Member[int]  # whether other threads have come
-    ending: Member[Pointer]  # when the process ends: says whether they are to rest
-    resting: Member[int]  # how many do
+    ending: Member[Pointer]  # when the process ends: says whether they are to park
+    parked: Member[int]  # how many have
     templates: Member[Items[FamilyRecord]]  # of small arrays: by a hash of their type and sizes
     aliasing: Member[int]  # whether arrays of the host are taken over as they are
     guarded: Member[int]  # whether JAX is to see what comes from devices to the host

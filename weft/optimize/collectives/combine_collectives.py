@@ -282,7 +282,7 @@ class _Placing:
         return self.to_come(found) if found else found
 
     def to_come(self, sets: frozenset[int]) -> frozenset[int]:
-        """Those of some sets that are not emitted yet."""
+        """The collectives of some sets that are not emitted yet."""
         return frozenset([n for n in sets if n in self.waiting])
 
     def before_set(self, index: int) -> frozenset[int]:

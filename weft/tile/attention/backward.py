@@ -222,7 +222,7 @@ class _Pairs:
         self.search, self.reader, self.place = search, reader, place
 
     def look(self) -> _Found | None:
-        """What it is, if it belongs to this attention."""
+        """The score gradient that the value is, if it belongs to this attention."""
         leaves: list[Place] = []
         self._leaves(self.place, leaves, set())
         scores = [p for p in leaves if p.value is self.search.scores]

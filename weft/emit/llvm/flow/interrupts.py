@@ -1,4 +1,4 @@
-"""What loops ask that run without Python: whether a signal wants them to end.
+"""Interrupts of native loops: the check whether a signal handler has raised.
 
 Python calls the handlers of signals in its main thread, between two steps. A loop that runs in
 that thread has them called when some time has passed. If a handler raises, the loop ends at once,
@@ -37,7 +37,7 @@ _API = (
 
 
 def question(triple: str) -> str:
-    """The function that answers whether to go on; it is told where the time of the last one is."""
+    """The check whether a loop goes on, as text; its operand holds the time of the last check."""
     clock = _DARWINS_CLOCK if "apple" in triple else _CLOCK
     return f"""
 declare i32 @clock_gettime(i32, ptr)
@@ -156,5 +156,5 @@ class Interruptions:
 
 @functools.cache
 def interruptions() -> Interruptions:
-    """What loops ask, there from when the first one is loaded."""
+    """The check of this process, created when the first loop is loaded."""
     return Interruptions()

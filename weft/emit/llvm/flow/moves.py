@@ -1,4 +1,4 @@
-"""What is copied, and what changes places, when a round of a loop ends."""
+"""Moves of loop-carried values at the end of a round: copies, and exchanges of buffers."""
 
 from __future__ import annotations
 

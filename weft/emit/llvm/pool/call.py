@@ -16,7 +16,7 @@ NO_MEMORY, UNFIT = 1, 2  # what comes of a call; 0: all went well
 
 
 class StacksCall(Struct):
-    """The head of what says how to call."""
+    """A call descriptor: the commands and the number of stacks; a `StackPlan` of each follows."""
 
     run: Member[RunFunction]
     commands: Member[Pointer]
@@ -26,7 +26,7 @@ class StacksCall(Struct):
 
 
 class StackPlan(Struct):
-    """What a stack has to be, and how many operands it is."""
+    """The kind that a stack must have, and the number of operands that point to it."""
 
     kind: Member[Pointer]
     operands: Member[int]

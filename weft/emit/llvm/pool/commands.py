@@ -84,13 +84,13 @@ class CommandList:
     def on_stacks(
         self, given: Sequence[StackBinding], made: Sequence[StackBinding]
     ) -> Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]], bool]:
-        """What runs all commands on stacks, whose addresses go to their places in `pointers`.
+        """A function that runs all commands on stacks, whose addresses it writes into `pointers`.
 
-        It answers whether the given ones are of the kinds that are said; else nothing has run.
+        It returns False, and runs nothing, if the given stacks are not of the kinds described.
         """
         self._seal()
         pool, at = self._pool, int(self._pointers.ctypes.data)
-        said = StacksCall.words(
+        descriptor = StacksCall.words(
             run=pool.run_at,
             commands=self._at,
             type=pointer_to(Stacked),
@@ -98,21 +98,21 @@ class CommandList:
             made=len(made),
         )
         for kind, places in (*given, *made):
-            said += StackPlan.words(kind=pointer_to(kind), operands=len(places))
-            said += [at + 8 * place for place in places]
-        words = np.array(said, np.uint64)
-        keep, said_at = (self, words, given, made), int(words.ctypes.data)
+            descriptor += StackPlan.words(kind=pointer_to(kind), operands=len(places))
+            descriptor += [at + 8 * place for place in places]
+        words = np.array(descriptor, np.uint64)
+        keep, descriptor_at = (self, words, given, made), int(words.ctypes.data)
 
         def run(
             given: tuple[Stacked | None, ...], made: tuple[Stacked, ...], keep: object = keep
         ) -> bool:
-            return pool.call(said_at, id(given), id(made)) == 0
+            return pool.call(descriptor_at, id(given), id(made)) == 0
 
         def run_shared(
             given: tuple[Stacked | None, ...], made: tuple[Stacked, ...], keep: object = keep
         ) -> bool:
             needs = (self._shared, self._place)
-            return pool.call(said_at, id(given), id(made), *needs) == 0
+            return pool.call(descriptor_at, id(given), id(made), *needs) == 0
 
         def run_asking(given: tuple[Stacked | None, ...], made: tuple[Stacked, ...]) -> bool:
             with pool.lock:
@@ -125,7 +125,7 @@ class CommandList:
         return run_shared if self._shared else run
 
     def raw_launch(self, keep: object) -> RawLaunch:
-        """What native code needs to run all commands by itself, from now on and nobody else."""
+        """Handles for native code to run all commands; the caller becomes their only owner."""
         self._seal()
         pool, shared = lone_pool(), aligned(self._shared)
         if self._shared:
@@ -138,8 +138,8 @@ class CommandList:
     def repeat(self, work: CommandList, verdict: int, moves: int, limit: int) -> int:
         """Run this, a test, and then `work`, as long as the byte at `verdict` is not 0.
 
-        `moves` is where it is said which operands change places after every round (see the text of
-        a loop). How many rounds there were; with `limit` of them, whether that is all is not known.
+        `moves` is the address of the table of rotating buffers (see `weft.emit.llvm.pool.repeat`).
+        The number of rounds; after `limit` of them the loop may have more to do.
         """
         self._seal()
         work._seal()

@@ -46,7 +46,7 @@ class _Functions:
 
     @functools.cached_property
     def call(self) -> Callable[[int, int, int, int], int]:
-        """What runs commands on the stacks of tuples."""
+        """The native function that runs commands on the stacks of tuples."""
         assert reads_objects(), "this Python keeps stacks where native code finds them"
         (self._call,) = load([Emitted(call_text(host().triple), (Phase("call", 1),))])
         call_type = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
@@ -90,7 +90,7 @@ class Pool:
             raise _no_memory()
 
     def run_shared(self, commands: int, nbytes: int, place: Callable[[int], None]) -> None:
-        """The same of commands that need shared bytes; `place` is told where these are."""
+        """Run commands that need shared bytes; `place` gets the address of these."""
         with self.lock:
             if not self._count:
                 self._start()
@@ -107,7 +107,7 @@ class Pool:
 
     @property
     def state_at(self) -> int:
-        """What that function is given first; whoever calls it sees that one runs at a time."""
+        """The state that function takes; its callers must run one at a time."""
         with self.lock:
             if not self._count:
                 self._start()
@@ -115,22 +115,22 @@ class Pool:
 
     def call(
         self,
-        said: int,
+        descriptor: int,
         given: int,
         made: int,
         nbytes: int = 0,
         place: Callable[[int], None] | None = None,
     ) -> int:
-        """Run commands on the stacks of two tuples, as is `said` at an address.
+        """Run commands on the stacks of two tuples, by the `StacksCall` at `descriptor`.
 
-        Where they need shared bytes `place` is told where these are. Not 0 if the stacks are not
-        what is said, and nothing has run.
+        `place` gets the address of shared bytes, if they need any. Not 0 if the stacks do not
+        match the descriptor, and nothing has run.
         """
         with self.lock:
             if not self._count:
                 self._start()
             shared = None if place is None else self._share(nbytes, place)
-            answer = self._call(self._state_at, said, given, made)
+            answer = self._call(self._state_at, descriptor, given, made)
             del shared
         if answer == NO_MEMORY:
             raise _no_memory()
@@ -209,7 +209,7 @@ def _no_memory() -> WeftError:
 
 @functools.cache
 def _spins(functions: _Functions) -> int:
-    """How many rounds of spinning take as long as a thread shall spin."""
+    """The spin iterations that take as long as a thread spins before it parks."""
     rounds = 1000
     took = []
     for _ in range(3):

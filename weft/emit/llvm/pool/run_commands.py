@@ -43,7 +43,7 @@ def run(pool: PoolState, commands: CommandHead) -> i32:
 
 @native(attribute="noinline")
 def run_nested(pool: PoolState, commands: CommandHead) -> i32:
-    """The same in this thread alone, with scratch of its own."""
+    """Run commands in this thread alone, with scratch of its own."""
     before = PoolState.failed.load(pool, "seq_cst")
     thread = ThreadState.new()
     thread.pool = pool
@@ -63,7 +63,7 @@ def run_nested(pool: PoolState, commands: CommandHead) -> i32:
 
 @native(attribute="alwaysinline")
 def run_outermost(pool: PoolState, commands: CommandHead) -> i32:
-    """The same with the threads and their scratch."""
+    """Run commands on all threads, with their scratch."""
     thread = pool.threads
     alone = pool.alone != 0
     PoolState.failed.store(pool, 0, "seq_cst")

@@ -88,7 +88,7 @@ def load_parts(kernels: Sequence[Launch], device: Any) -> list[LoadedParts]:
 
 
 def _same(launch: GridLaunch) -> Any:
-    """What makes two launches the same function."""
+    """The key by which launches share a compiled function."""
     numbers = (launch.warps, launch.stages, launch.fused_multiply_add)
     return launch.text, launch.signature, numbers
 

@@ -192,7 +192,7 @@ def _row_group(
 
 
 def _ahead(shape: ProductShape, chip: Chip, rows: Panels, right: Packed) -> Ahead:
-    """What to prefetch, where hardware prefetchers fail: panels, rows or the left side."""
+    """The operand to prefetch where hardware prefetchers fail: panels, rows or the left side."""
     near = chip.middle // 2
     if shape.columns * shape.depth * shape.element > near:
         if right == "direct" and rows.count <= 2:
