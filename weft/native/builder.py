@@ -10,6 +10,7 @@ from weft.native.function import NativeFunction
 from weft.native.memory import Member, MemoryOrder, Pointer, Struct, bits, size_of
 from weft.records import dataclass
 
+# `yield` is a no-op on most ARM cores; `isb` takes about as long as x86's `pause`.
 PAUSES = {
     "x86_64": ("llvm.x86.sse2.pause", ""),
     "aarch64": ("llvm.aarch64.isb", "i32 15"),
@@ -20,6 +21,8 @@ _ARITHMETIC = {
     "+": "add",
     "-": "sub",
     "*": "mul",
+    # Unsigned: the subset has `//` and `%` of non-negative numbers only, where C's and Python's
+    # agree.
     "//": "udiv",
     "%": "urem",
     "&": "and",
@@ -40,6 +43,7 @@ def llvm_type(kind: Any) -> str:
 
 def memory_type(kind: Any) -> str:
     """The type of a value in memory."""
+    # An i1 in memory has undefined upper bits.
     return "i8" if kind is bool else llvm_type(kind)
 
 
@@ -249,6 +253,8 @@ class FunctionBuilder:
         """Memory on the stack, taken once a call."""
         self._count += 1
         name = f"%v{self._count}"
+        # In the entry block: SROA promotes only those, and an alloca in a loop would grow the
+        # stack.
         self._head.append(f"  {name} = alloca {text}, align {align}")
         return Typed(kind, name)
 

@@ -119,6 +119,7 @@ def _extern(function: Callable[P, R], name: str = "", fixed: int = -1) -> Native
 
     def call(*args: Any) -> Any:
         given, result = declared.signature
+        # PyDLL, which keeps the GIL: some of these are functions of Python's C API.
         theirs = getattr(ctypes.PyDLL(None), declared.name)
         theirs.argtypes = [ctypes.c_void_p if k is bytes else c_type(k) for k in given]
         theirs.restype = c_type(result)

@@ -184,6 +184,8 @@ class _Lowered:
         self.b.put(kind, value, place)
 
     def when(self, node: ast.If) -> None:
+        # Folded here, not by LLVM: the other branch may call what this target's C library does not
+        # have.
         known = self.constant(node.test)
         if known is not None:
             self.block(node.body if known else node.orelse)
@@ -223,6 +225,7 @@ class _Lowered:
         assert isinstance(node.target, ast.Name) and not node.orelse, "a loop has one name"
         b, last = self.b, self.value(stop)
         head, body, on, end = (b.label(hint) for hint in ("head", "body", "next", "end"))
+        # A counter of its own: the body may assign to the loop's name, as in Python.
         index = b.variable(int)
         b.put(int, start, index)
         b.begin(head)

@@ -27,6 +27,8 @@ MemoryOrder = Literal["monotonic", "acquire", "release", "acq_rel", "seq_cst"]
 
 T = TypeVar("T")
 Offsets: TypeAlias = Mapping[str, tuple[int, int]]  # of fields: where each is, and its bytes
+# Two lines of 64 bytes: x86 prefetches lines in pairs, and some ARM cores have lines of 128, so
+# fields that are 64 bytes apart would still be false sharing.
 LINE = 128  # bytes that processors move between caches at a time, at most
 _WORD = 8
 _SIZES = {"i8": 1, "bool": 1, "i32": 4}

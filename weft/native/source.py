@@ -13,6 +13,7 @@ from weft.errors import WeftError
 @functools.lru_cache(maxsize=32)
 def _functions(path: str) -> dict[int, ast.FunctionDef]:
     """The functions of a file, by the line of their first decorator."""
+    # Parsed once for all functions of a file: `inspect.getsource` tokenizes it again for each.
     tree = ast.parse("".join(linecache.getlines(path)))
     found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     return {min([n.lineno, *[d.lineno for d in n.decorator_list]]): n for n in found}

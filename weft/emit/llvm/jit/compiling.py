@@ -48,6 +48,8 @@ def _object(source: SourceText, processor: Processor) -> bytes:
     """Compile a text with an idle compiler."""
     idle = _IDLE.setdefault((processor, source.brief, source.optimized), [])
     try:
+        # A compiler has one user at a time; pop and append of a list are atomic, so no lock is
+        # needed.
         compiler = idle.pop()
     except IndexError:
         compiler = Compiler(processor, brief=source.brief, optimized=source.optimized)

@@ -60,6 +60,7 @@ class Compiler:
                 function.name = symbol(function.name, text)
         for variable in module.global_variables:
             if not variable.is_declaration and variable.linkage.name == "external":
+                # All objects are linked into one engine: equal names of two kernels would clash.
                 variable.linkage = "internal"
         return self._emitted(module, to_object=True)
 

@@ -94,6 +94,8 @@ class Pool:
         with self.lock:
             if not self._count:
                 self._start()
+            # Held by a name: a nested run may replace `self._shared` by a larger block while this
+            # one runs.
             shared = self._share(nbytes, place)
             failed = self._run(self._state_at, commands)
             del shared

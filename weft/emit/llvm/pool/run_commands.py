@@ -69,6 +69,7 @@ def run_outermost(pool: PoolState, commands: CommandHead) -> i32:
     PoolState.failed.store(pool, 0, "seq_cst")
     PoolState.busy.store(pool, 0, "seq_cst")
     took = commands.took
+    # Threads still spin after a queue that ended so recently: using them costs no wake-up.
     streak = pool.streak if now() - pool.ended < PAUSE else 0
     worth = took > WAKING or streak > STREAK
     count = commands.count
@@ -85,6 +86,8 @@ def run_outermost(pool: PoolState, commands: CommandHead) -> i32:
         else:
             launch(pool, thread, command, (tasks + chunk - 1) // chunk, worth)
     busy = PoolState.busy.load(pool, "seq_cst")
+    # The estimate for the next run of this queue. It may double at most: time in which this process
+    # was preempted would otherwise wake threads for tiny queues.
     commands.took = min(busy, max(took << 1, _LEAST))
     pool.streak = streak + busy
     pool.ended = now()

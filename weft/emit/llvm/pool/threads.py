@@ -79,10 +79,14 @@ def work(pool: PoolState, thread: ThreadState) -> None:
     begun = 0
     for _ in range(ranges):
         chunks = pool.ranges.nth(number)
+        # A plain look first: an atomic add on an exhausted range would pull its cache line away
+        # from the threads that still work in it.
         while ChunkRange.left.load(chunks, "monotonic") > 0:
             claim = ChunkRange.left.add(chunks, -1, "seq_cst")
             if claim <= 0:
                 break
+            # Read after the claim, which acquires what `launch` released with the range: a late
+            # worker of the previous launch sees the launch that its chunk belongs to.
             need = launch.scratch
             if counted == 0:
                 begun = now()
@@ -91,6 +95,7 @@ def work(pool: PoolState, thread: ThreadState) -> None:
                 low = (chunks.end - claim) * launch.chunk
                 high = min(low + launch.chunk, launch.tasks)
                 launch.function(launch.operands, memory, low, high)
+            # Counted even without memory: the launch must end, and `failed` says why nothing ran.
             counted += 1
         number += 1
         if number == ranges:
@@ -101,6 +106,8 @@ def work(pool: PoolState, thread: ThreadState) -> None:
     # The launch may change as soon as all chunks are counted.
     all_chunks = to_i32(launch.chunks)
     done = PoolState.done.add(pool, counted, "seq_cst") + counted
+    # `wait` stores `waiting` and then loads `done`, both seq_cst as here: one of the two sees the
+    # other, so the caller never sleeps with all chunks done.
     if done == all_chunks and PoolState.waiting.load(pool, "seq_cst") != 0:
         wake(pool, PoolState.done.of(pool), 1, pool.finished)
 
@@ -119,6 +126,9 @@ def worker(thread: ThreadState) -> Pointer:
             spun += 1
             seen = PoolState.epoch.load(pool, "seq_cst")
         while seen == last:
+            # Counted before sleeping, and the epoch is checked again by the system call itself:
+            # `launch` changes the epoch and then reads `sleepers`, so it wakes this thread or the
+            # sleep returns at once.
             PoolState.sleepers.add(pool, 1, "seq_cst")
             sleep(pool, PoolState.epoch.of(pool), last, pool.started)
             PoolState.sleepers.add(pool, -1, "seq_cst")
@@ -167,6 +177,7 @@ def launch(
     """One launch on all threads, the caller's included; parked ones are woken if `worth`."""
     copy(pool.launch, command, CommandRow.scratch.offset + CommandRow.scratch.size)
     pool.launch.chunks = chunks
+    # Before any range opens: a late worker may claim a chunk as soon as its range is refilled.
     PoolState.done.store(pool, 0, "release")
     ranges = pool.range_count
     begin = 0
@@ -174,11 +185,13 @@ def launch(
         end = chunks * (number + 1) // ranges
         part = pool.ranges.nth(number)
         part.end = end
+        # Last: it publishes the launch and the range's end to the thread that claims from it.
         ChunkRange.left.store(part, end - begin, "release")
         begin = end
     PoolState.epoch.add(pool, 1, "seq_cst")
     sleepers = PoolState.sleepers.load(pool, "seq_cst")
     if sleepers > 0 and worth:
+        # One chunk is the caller's own.
         wake(pool, PoolState.epoch.of(pool), min(to_i32(chunks) - 1, sleepers), pool.started)
     work(pool, thread)
     wait(pool, to_i32(chunks))

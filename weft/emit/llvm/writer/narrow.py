@@ -70,6 +70,7 @@ def decode(v: Vectors, stored: Vector, dtype: DType) -> Vector:
             found = _decode_power(v, stored)
         case _:
             found = _decode_small(v, stored, format_of(dtype))
+    # Encoding it again would give the same bits: a value that is only copied keeps them, NaNs too.
     v.code.facts[found.text, dtype.name] = stored.text
     return found
 
@@ -193,6 +194,8 @@ def _code(form: Format, number: float) -> int:
 
 
 def _encode_small(v: Vectors, x: Vector, form: Format) -> Vector:
+    # Clamped: infinity's exponent plus the shift of `_round_small` would run into the sign bit.
+    # Twice the largest is still recognized as an overflow.
     size = at_most(v, magnitude(v, x), 2 * form.largest)
     near = _round_small(v, size, form)
     code = _to_code(v, near, form)

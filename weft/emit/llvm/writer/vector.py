@@ -56,6 +56,8 @@ def suffix(kind: str, width: int) -> str:
 def float_text(value: float, kind: str = "float") -> str:
     """A floating-point constant, exactly."""
     if kind == "float":
+        # LLVM writes f32 constants as the bits of a double, and refuses one that f32 cannot
+        # represent.
         (value,) = struct.unpack("f", struct.pack("f", value))
     (pattern,) = struct.unpack("Q", struct.pack("d", value))
     return f"0x{pattern:016X}"
@@ -180,6 +182,8 @@ class Vectors:
         if not a.is_float:
             return self.total("add", a)
         full = f"llvm.vector.reduce.fadd.{suffix(a.kind, a.width)}"
+        # -0.0 is the identity of addition: with 0.0 a sum of -0.0 would lose its sign. Without
+        # `reassoc` LLVM adds lane by lane, in order.
         args = ((a.kind, "-0.0"), (a.type, a.text))
         return Vector(self.code.call(a.kind, full, *args, flags="reassoc"), a.kind)
 

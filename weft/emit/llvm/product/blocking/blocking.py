@@ -72,6 +72,8 @@ class Panels:
 
 def panels(number: int, most: int) -> Panels:
     """The fewest panels, as equal as possible."""
+    # Two sizes that differ by one need two microkernels, and none is small: a remainder of one row
+    # would leave the FMA units idle for as long as a full panel takes.
     count = max(1, -(-number // most))
     return Panels(number // count, number % count, count)
 

@@ -29,6 +29,8 @@ def register_panels(
     found: list[tuple[float, Panels, Panels]] = []
     for most in (wanted,) if wanted else range(1, _MOST_VECTORS + 1):
         vectors = panels(in_vectors, most)
+        # Accumulators get what is left by one line of the right side and one broadcast element; a
+        # spilled accumulator costs a load and a store at every depth step.
         registers = (chip.registers - vectors.most - 1) // vectors.most
         most_rows = options.get("rows") or max(1, min(registers, _MOST_ROWS))
         rows = panels(shape.rows, most_rows)

@@ -39,6 +39,8 @@ Ahead = Literal["nothing", "panel", "left", "rows"]
 
 _ROWS_AHEAD = 16
 
+# Of x86-64's 16 general registers; the others hold strides, the right side, the depth and the
+# stack.
 _POINTERS = 9  # rows up to which each has its own pointer
 _SHARE = 3  # rows that one pointer reaches by scaled addressing: stride times 0, 1 and 2
 
@@ -257,6 +259,7 @@ def _write(
 
 def _fma(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
     """a * b + c, as an FMA where available."""
+    # Not llvm.fma, which becomes a call of libm for every lane where the processor has no FMA.
     return v.intrinsic("fmuladd", a, b, c)
 
 

@@ -46,6 +46,8 @@ class Registers:
     def configuration(self) -> bytes:
         """The tile configuration: palette 1, then bytes a row and rows of each tile."""
         made = bytearray(64)
+        # Intel's layout: byte 0 is the palette, 16-bit row sizes from byte 16 on, row counts from
+        # 48 on.
         made[0] = 1
         lines = {self.right(j): LINES for j in range(self.across)}
         for i in range(self.down):
