@@ -69,6 +69,7 @@ def at_once(
 
     The arrays already have the program's shardings.
     """
+    # Anything queued must come first: it may write what this program reads, or fail.
     if not signature.is_brief or stream.tasks or stream.busy or stream.outside:
         return None
     stream.beside.append(None)
@@ -100,6 +101,7 @@ def take_over(
             return
     for n in donated:
         given = stacks[n]
+        # Not owned any more, so the program writes its results elsewhere instead of over them.
         stacks[n] = given and given.read_only()
 
 
@@ -175,6 +177,7 @@ class Run:
 def _held(array: Awaited) -> Stacked | Awaited:
     if array.is_ready and array.error is None:
         return array.stacked
+    # Deleting it (by donation to a later program) must wait until this run has taken its stack.
     array.claim()
     return array
 

@@ -47,6 +47,7 @@ def uses_of(region: Region) -> dict[Value, list[Node]]:
             found.setdefault(value, []).append(node)
         for inner in node.regions:
             for value in (*inner.results, *uses_of(inner)):
+                # Twice, so that a captured value never looks as if it had a single reader.
                 found.setdefault(value, []).extend((node, node))
     for value in region.results:
         found.setdefault(value, []).extend(region.nodes[-1:] * 2)
@@ -74,6 +75,8 @@ def summed_dims(
     if dims is None:
         return 0, []
     left, right = (union(m) for m in scope.of(node.operands))
+    # Only dims along which both operands vary: summing over a dim that one of them is equal along
+    # would multiply by its size.
     return left & right & scope.stack_dims.mask(dims), chain
 
 

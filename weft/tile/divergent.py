@@ -61,6 +61,8 @@ def _diverge(lowering: Lowering, stack_dims: StackDims, predicate: int) -> Diver
     """The inner stack dims for a predicate that varies along these dims."""
     rows = stack_dims.has_rows
     added = tuple(stack_dims.kept[d - rows] for d in bits(predicate) if not (rows and d == 0))
+    # Devices that diverge become rows of one leading dim, which shrinks to those still in the
+    # branch.
     inner = replace(stack_dims, rows=stack_dims.rows + added, active=lowering.bare())
     return Divergence(stack_dims, inner, predicate | rows)
 

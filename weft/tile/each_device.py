@@ -72,6 +72,7 @@ def each_device(lowering: Lowering, site: Site, scope: Scope) -> Launch | None:
         return None
     leading = [*made, *(stack.shape[: outer.lead] for stack in shapes if stack and stack.shape)]
     lead = tuple([max(sizes) for sizes in zip(*leading, strict=True)])
+    # One launch runs a flow for each device at once.
     if any(shape != lead for shape in made):
         return None  # devices that share a result would write it at the same time
     outs = lowering.results(node, site.made, scope)

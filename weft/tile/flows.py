@@ -83,6 +83,8 @@ def flow_of(
         flow, ins = _Flowing(stacks, known, target).flow(item)
     except _Refused:
         return None
+    # Its own buffers are scratch of the thread that runs it, outside of the memory plan: nothing
+    # else could reuse large ones.
     if Buffers(flow).own_bytes > MOST_BYTES or target.takes(flow) is not None:
         return None
     return flow, ins
@@ -117,6 +119,8 @@ class KnownScalars:
         for item in all_items(block):
             if isinstance(item, Launch) and isinstance(item.kernel, Kernel):
                 match item.kernel.steps:
+                    # A constant may be a kernel of its own by now: scalars of one fill are as known
+                    # as constants.
                     case (Fill(value=int() as value), Store()) if not item.ins:
                         self.of[item.outs[0]] = int(value)
 
@@ -177,6 +181,7 @@ class _Flowing:
             case Launch(kernel=kernel) if not isinstance(kernel, ControlFlow) and is_small(kernel):
                 self.made(item.outs)
                 yield KernelRun(kernel, tuple([self.values[slot] for slot in item.operands]))
+            # Names only: the value stays in its buffer.
             case Move(how="same"):
                 listed = zip(item.ins, item.outs, strict=True)
                 self.values.update({out: self.values[slot] for slot, out in listed})
@@ -218,6 +223,8 @@ class _Flowing:
         """A value spelled out along more leading dims, where it has to be."""
         given = (*self.operands, *self.inner)[value]
         wanted = replace(wanted, output=False)
+        # A loop's carried value has one buffer for all rounds: if the body makes it vary along more
+        # device dims than the initial value does, that one is repeated before the first round.
         if given.nbytes == wanted.nbytes:  # a view may have another shape, or another type
             found.append(value)
             return

@@ -182,6 +182,8 @@ class Lowering:
                 self.start(site, scope, items)
             case While() | If() | Case():
                 made = self.control(site, scope)
+                # Lowered first, because only its items show whether devices diverge anywhere
+                # inside.
                 alone = each_device(self, site, scope) if diverges(made) else None
                 items.append(made if alone is None else alone)
             case AsyncDone() if node.operands[0] in self.begun:
@@ -271,6 +273,8 @@ class Lowering:
         found: list[int] = []
         for result in region.results:
             slot = scope.slots[result]
+            # A result that is an argument, or one that is returned twice: two values in one slot
+            # could not be freed or donated one by one.
             if result not in made or slot in found:
                 other = self.new(result, scope.of([result])[0], scope)
                 items.append(Move("same", (slot,), (other,), node.loc))

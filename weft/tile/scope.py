@@ -41,6 +41,7 @@ class Scope:
         name = called(node.op)
         assert name is not None
         self.module.function(name)  # raises for an unknown name
+        # Calls are inlined, and StableHLO has no recursion that could end.
         if name in self.calls:
             raise Unsupported(f"{name} calls itself", help="write a loop: stablehlo.while")
         body, calls = self.body.calls[node], (*self.calls, name)

@@ -22,6 +22,7 @@ from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.optimize.collectives.facts import combining
 from weft.records import dataclass
 
+# XLA's thresholds, so that a program sends the same messages here and there.
 MOST_BYTES = 30 * 1024 * 1024 + 7
 MOST_OPS = 2048
 MergeKey: TypeAlias = tuple[object, ...]
@@ -63,6 +64,7 @@ def key_of(op: Op, node: Node) -> MergeKey | None:
             dtypes = {
                 t.dtype for t in (*node.operand_types, *node.types) if isinstance(t, TensorType)
             }
+            # Operands of one dtype: the merged region combines scalars of a single type.
             how = combining(node)
             if how is None or len(dtypes) != 1:
                 return None
@@ -214,6 +216,8 @@ class _Combining:
             found is not None
             and found.bytes + size <= self.most_bytes
             and found.ops + count <= self.most_ops
+            # A member that depends on the set, directly or through another set, would wait for
+            # itself.
             and not mask & (found.bit | found.after)
         )
         if found is None or not fits:

@@ -45,6 +45,8 @@ def reduce_of_equal(node: Node, facts: Facts) -> Rewritten:
     axes, reduction, maker = found
     (x,) = node.operands
     equal, rest = facts.varying.split(x, maker.groups(axes))
+    # Sums of n equal terms are x * n, maxima are x. `repeated` gives None where n is not exact in
+    # the element type (257 in bf16), which would change the result.
     if not equal:
         return None
     value = maker.repeated(x, reduction, total_size(equal, maker.mesh))

@@ -35,6 +35,8 @@ class Flights:
                 start = starts.get(value)
                 if start is None:
                     continue
+                # A future that something else reads, or with two dones, has no single end: leave
+                # the region alone.
                 if not isinstance(node.op, AsyncDone) or start in done_of:
                     return None
                 done_of[start] = index
@@ -54,6 +56,8 @@ class Flights:
         free: dict[str, float] = {}
         for start in sorted(self.done_of, key=lambda s: (-first_use[s], -s)):
             stream = self.stream[start]
+            # Backwards from the last use: transfers of a stream are serial, so an earlier one must
+            # be over before a later one can begin.
             needed = min(clock[first_use[start]], free.get(stream, float("inf")))
             found[start] = free[stream] = needed - _MARGIN * self.travel[start]
         return found

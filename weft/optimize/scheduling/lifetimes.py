@@ -57,6 +57,7 @@ def last_uses(region: Region) -> dict[Value, int]:
     for start in reversed(starts):
         ended = last.get(start.results[0], -1)
         for value in start.operands:
+            # The transfer reads them until it is done: their memory must not be reused meanwhile.
             last[value] = max(last[value], ended)
     return last
 
@@ -102,6 +103,8 @@ class _Live:
                     home.update({value: home.get(given, given) for value, given in pairs})
                 continue
             self.overwrite(node, at, home, spans)
+            # Constants are loaded with the program and are never freed; a splat is computed where
+            # it is read.
             fixed = isinstance(node.op, Constant) and not node.op.value.is_splat
             for value in node.results:
                 until = end if fixed else last.get(value, at)

@@ -159,6 +159,7 @@ class _Ordering:
         """Whether memory allows a start ahead of the front, and its stream is free soon."""
         if start <= self.front:
             return True
+        # Issued behind a long queue it would only hold its buffer while it waits.
         backlog = self.free.get(stream, 0.0) - self.now
         if backlog > self.flights.seconds[self.front]:  # it can be issued after the next node
             return False
@@ -188,6 +189,7 @@ class _Ordering:
         operands = bytes_of(self.nodes[start].operand_types)
         room = self.extra + operands <= self.spare
         if not self.placed[start]:
+            # A gather's result is larger than its operand: issuing it later keeps less alive.
             later = operands < bytes_of(self.nodes[start].types) and room
             if not later:
                 self.fetch(start)

@@ -27,6 +27,7 @@ def schedule(module: Module, machine: Machine = HOST) -> Module:
     with without_gc():
         costs = Costs(module, machine)
         before = peak(module)
+        # Each nesting level may hold its own values ahead, all at the same time.
         spare = max(0, machine.memory - before) // depth(module)
         while True:
             made = _Scheduling(module, costs, spare).module()

@@ -77,6 +77,7 @@ def parts_of(
     if not given.size or not any(b < e for b, e in wanted.needs):
         return []
     moves = exchanged(given, dim, wanted) if is_split else None
+    # Permutes, unless the ranges overlap so much that one all_gather sends less.
     if moves is not None and not moves.is_gather:
         return [_sent(builder, value, dim, axes, slab) for slab in moves.slabs]
     whole = value if moves is None else _gathered(builder, value, dim, axes)

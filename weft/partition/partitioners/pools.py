@@ -129,6 +129,7 @@ def _fills(site: NodeSite) -> tuple[PaddingScalar, PaddingScalar]:
     least = site.builder.splat(identity(selects, taken.dtype), taken.with_shape(()))
     nothing = identity(combine, source.dtype)
     if combine == "add":
+        # Elements beyond the dim arrive as zeros: the identity of add needs no mask.
         return PaddingScalar(least, False), PaddingScalar(None, True)
     return PaddingScalar(least, False), PaddingScalar(
         site.builder.splat(nothing, source.with_shape(())), False

@@ -112,6 +112,7 @@ def _taken(axes: Axes, others: Collection[Axes]) -> bool:
 def _agreed(question: Question, chosen: FactorAxes, sources: list[dict[int, Axes]]) -> bool:
     """Whether this choice needs no reshard, and no other choice can be better."""
     rule = question.rule
+    # Such a split needs masks and a combination, which are not reshards: let the search compare.
     if any(axes and _is_masked(f) for f, axes in zip(rule.factors, chosen, strict=True)):
         return False
     for dims, split, given in zip(rule.operands, question.asked, question.given, strict=True):
@@ -159,6 +160,7 @@ def _add_loose(question: Question, axes: Axes, options: list[list[Axes]]) -> Non
             continue
         for held in list(choices):
             made = (*held, *axes)
+            # Without padding only: a loose axis is an opportunity, not a request of the program.
             fits = kind.size % total_size(made, question.mesh) == 0
             if fits and not _taken(axes, (held,)) and made not in choices:
                 choices.append(made)
@@ -218,6 +220,8 @@ def _cost(question: Question, chosen: FactorAxes) -> float:
             least = plan(type, split, unreduced, split, (), mesh).bytes
             moved = plan(type, split, unreduced, to, (), mesh).bytes
             moved = _counted(question, moved, split, to)
+            # What reducing costs in any case counts in full; only the rest, which propagation asks
+            # for, is weighted by the policy.
             cost += min(moved, least) + max(0.0, moved - least) * question.heed
     return cost if question.sent is None else cost + question.sent(chosen)
 
@@ -240,6 +244,7 @@ def _computing(question: Question, chosen: FactorAxes) -> float:
 
 def _points(question: Question) -> int:
     """The number of points that an op computes; for indexed ops, one per element."""
+    # The factors of gathers and scatters do not span all points that are computed.
     if question.rule.is_aided:
         return max((_elements(t) for t in (*question.operands, *question.results)), default=0)
     return question.rule.points

@@ -52,6 +52,8 @@ def asked(chosen: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> DimAxes | N
         is_full = True
         for factor in factors:
             size, pieces = rule.factors[factor].size, total_size(chosen[factor], mesh)
+            # A minor factor can be split only where all more major ones are split up completely:
+            # otherwise its pieces would be strided, and a sharding is contiguous.
             if chosen[factor] and (not is_full or size % pieces):
                 return None
             is_full &= size == pieces

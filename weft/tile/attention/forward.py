@@ -134,6 +134,9 @@ class _Search:
         given = self._power(weights, summed, set())
         if given is None:
             return None, None
+        # Softmax is recognized by what it computes, not by its nodes: programs write it in many
+        # ways (safe softmax, masked rows, another order of divisions), and all of them give these
+        # numbers.
         numbers = _tries()
         probe = Probe(self.reader, self._along(summed), {given: numbers})
         found = probe(weights)
@@ -218,6 +221,7 @@ class _Search:
 
     def _dtypes(self, *places: Place) -> bool:
         names = {tensor_of(p.value).dtype.name for p in places}
+        # Scores are accumulated in f32, or in f64 if everything is f64.
         return names <= FLOATS and (len(names) == 1 or "f64" not in names)
 
     def _seen(
@@ -255,6 +259,9 @@ class _Search:
         self, band: Band, fill: float, sizes: dict[int, int], bands: Bands, keys: int
     ) -> bool:
         """Whether skipping hidden keys is valid: not if a fully hidden row matters."""
+        # exp(-inf) is 0, so hidden keys contribute nothing. With a finite fill a fully hidden row
+        # is a softmax of equal scores, the mean of all values, and skipping its keys would change
+        # it.
         if fill == -math.inf:
             return True
         window = Window(None if band.low is None else -band.low, band.high)

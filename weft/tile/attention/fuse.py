@@ -33,6 +33,8 @@ def attention_groups(
 ) -> list[Group]:
     """The groups of nodes that are attention; their intermediates have no other readers."""
     found = _search(RegionNodes(placed, sizes, results, excess_precision=excess_precision))
+    # Matches are found one by one, and a later one may look through a value that an earlier one no
+    # longer stores.
     if _reads_inside(found):
         # Values of earlier matches are read from memory, not looked through.
         kept = [v for group in found for v in group.outputs]
@@ -74,6 +76,8 @@ def _groups(program: RegionNodes, forward: Forward) -> list[Group]:
     private = _is_private(program, nodes, [forward.out.value])
     if not _may_be_wide(program, nodes, forward.out.value):
         return []
+    # A program that rematerializes (jax.checkpoint) computes the scores a second time for its
+    # gradients: these are the same attention, whose backward kernel recomputes scores anyway.
     again = recomputed(program, forward) if private else forward
     backward = None if again is None else find_backward(program, again)
     if backward is not None:
@@ -175,6 +179,8 @@ class _Drawing:
         used = factors_of(f.out.at) - {f.query, f.column}
         shared = used - factors_of(f.k.at) - factors_of(f.v.at)
         devices = f.reader.draft.devices
+        # Heads that share keys and values come innermost: they follow each other while both are in
+        # cache.
         order = sorted(used, key=lambda n: (n in shared, n not in devices, n))
         self.outer = tuple(order)
 
@@ -226,6 +232,7 @@ class _Drawing:
         for n in reversed(order):
             strides[n] = step
             step *= 1 if n is None else size(n)
+        # Never narrower: exp(score - lse) in bf16 would lose the probabilities' relative precision.
         held = F64 if tensor_of(f.q.value).dtype is F64 else F32
         value = Value(TensorType(shape[lead:], held))
         return value, Operand(held, shape, output=True), tuple([strides[n] for n in self.outer])

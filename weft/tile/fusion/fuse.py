@@ -45,6 +45,7 @@ def fuse(
         groups.append(Group((node,), kernel, inputs, node.results))
     ordered = in_order(groups, grouping.positions)
     rest = (grouping.positions, grouping.flights, target)
+    # After the ordering: merging asks which groups lie between a product and its reduction.
     joined = reduced_products(ordered, results, *rest)
     made = in_order(joined, grouping.positions)
     return [_strict(group) for group in made] if exact else made
@@ -81,6 +82,7 @@ def in_order(groups: Sequence[Group], positions: dict[Node, int]) -> list[Group]
         key=lambda n: ranks[n],
     )
     for before, after in pairwise(effects):
+        # Effects keep the program's order, even without a value between them.
         needs[after].add(before)
     readers: list[list[int]] = [[] for _ in groups]
     for n, wanted in enumerate(needs):

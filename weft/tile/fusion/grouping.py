@@ -103,6 +103,7 @@ class Grouping:
             return "view"
         match node.op:
             case Constant():
+                # Only splats are written into a kernel's text; other constants are operands.
                 return "map" if node.op.value.is_splat else "other"
             case Pad():
                 return "other" if any(node.op.interior_padding) else "map"
@@ -112,6 +113,9 @@ class Grouping:
                 combines = len(node.operands) == 2 and combine_of(node) is not None
                 return "reduce" if combines or self._picks(node) else "other"
             case AllReduce() | ReduceScatter():
+                # In lockstep a sum over devices is a reduction along leading dims, if the operand
+                # has all of them; a replicated operand would be counted once instead of once a
+                # device.
                 return "reduce" if self._meets_evenly(placed) else "other"
             case Convolution():
                 plain = is_plain_convolution(node) and plain_product(node)
@@ -176,6 +180,7 @@ class Grouping:
         if not needed:
             return
         is_free = is_alias(node) and not self._is_cheap(node)
+        # An alias costs the host nothing; any other view is a copy, which a kernel makes faster.
         if is_free or len(node.results) > 1 or any(v in self.stuck for v in needed):
             self._by_itself(node)
             return
@@ -314,6 +319,7 @@ class Grouping:
 
     def _host(self, value: Value, fitting: list[Draft], waiting: list[Draft]) -> Draft | None:
         """The group that may store a value for all readers: none of them precedes it."""
+        # A group that depends on another reader could not store the value before that one runs.
         for draft in sorted(fitting, key=lambda d: d.position):
             others = {d for d in waiting if d is not draft}
             if self._covering(value, draft) is not None and not self._after(draft, others, value):
@@ -359,6 +365,8 @@ class Grouping:
         draft.nodes[placed.node] = None
         for number in list(draft.pending.get(value, ())):
             if is_product:
+                # One contraction for each kernel: its blocks and packing are the kernel's whole
+                # schedule.
                 draft.contract = number
             at, bounds = draft.at(number), draft.bounds(number)
 
@@ -407,9 +415,13 @@ class Grouping:
         if not numbers or len(draft.keys) > self.limits.steps:
             return False
         position = self.positions[placed.node]
+        # Fusing downwards across a done would move work out of the time in which it hides a
+        # transfer.
         if self.flights.land(position, draft.position) and value not in self.light:
             return False
         by_loops = kind != "map" or type(placed.node.op) in PLACED_MAPS
+        # A `later` factor has no loop: it is an index read from memory, known only where it is
+        # used.
         if by_loops and any(factors_of(draft.at(n)) & draft.later.keys() for n in numbers):
             return False
         match kind:
@@ -429,6 +441,7 @@ class Grouping:
         if draft.rows:
             is_summed = draft.summed is not None and draft.summed[1] == numbers[0]
             is_read_once = value not in self.outside and len(self._waiting(value)) == 1
+            # The per-device products are never stored then, so nothing else may read them.
             if not (is_summed and is_read_once and self.target.options.fold_sums):
                 return False
         wanted = {*draft.root, *draft.rows}

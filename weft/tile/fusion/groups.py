@@ -54,6 +54,7 @@ def _groups(
     placed: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
 ) -> Sequence[Group]:
     if target.options.fold_sums:
+        # Before the fingerprint: it changes the nodes that groups are made of.
         placed = sums_apart(placed, results)
     identity = target.identity if len(placed) >= LARGE else None
     if identity is None:

@@ -82,6 +82,8 @@ def _once(thing: object, texts: dict[object, str]) -> str:
 def _text(thing: object) -> str:
     if isinstance(thing, Constant) and not thing.value.is_splat:
         array = thing.value.array
+        # The text of a large constant would be abbreviated, and two of them would share a
+        # fingerprint.
         return f"constant {thing.value.type} {hashlib.sha256(array.tobytes()).hexdigest()}"
     return repr(thing)
 

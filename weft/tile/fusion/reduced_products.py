@@ -101,6 +101,7 @@ class _Joining:
             seen.add(number)
             between = self.groups[number]
             assert between is not None
+            # Groups before the product cannot read it: the walk stops there.
             if max(self.positions[n] for n in between.nodes) < begin:
                 continue
             before = [self.makers[v] for v in between.inputs if v in self.makers]
@@ -137,6 +138,7 @@ def _pays(product: Group, group: Group, made: Group, limits: Limits) -> bool:
         if left < limits.lines or left < min(limits.cut, before):
             return False
     saved = bytes_moved(one) + bytes_moved(two) - bytes_moved(both)
+    # Partial results are written once and read once, hence twice their bytes.
     return saved >= limits.saved and saved > 2 * (_parts(both, limits) - _parts(one, limits))
 
 

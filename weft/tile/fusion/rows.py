@@ -29,11 +29,15 @@ def rows_fit(placed: StackedNode, number: int, draft: Draft, limits: Limits) -> 
         return not draft.rows
     if not _same_sizes([shape[d] for d in dims], [draft.sizes[f] for f in free]):
         return False
+    # A device dim may have the size of a reduced one by coincidence; this reduction does not sum
+    # over it.
     if draft.devices & set(free):
         return False
     minor = max((d for d, n in enumerate(shape) if n > 1), default=0)
     rows = math.prod(draft.sizes[f] for f in used)
     length = math.prod(draft.sizes[f] for f in free)
+    # Rows are the unit of parallelism: few long ones would leave threads idle. Short ones stay in
+    # cache for their second read. Without the minor dim, lanes would stride through memory.
     return minor in dims and (rows >= limits.rows or length <= limits.row)
 
 

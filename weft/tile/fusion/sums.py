@@ -46,6 +46,7 @@ def _addends(
     while todo:
         value = todo.pop()
         maker = makers.get(value)
+        # Another reader needs the per-device value, and would have it computed twice.
         if maker is None or count[value] != 1:
             return None
         if isinstance(maker.node.op, Add):
@@ -88,5 +89,7 @@ def _apart(
         added: Node = apply(Add(), total, one, loc=node.loc)
         found.append(StackedNode(added, (mask, mask), (mask,)))
         (total,) = added.results
+    # The sum takes over the identity of the result, so that readers need no rewriting. The node is
+    # new, and nothing else holds it yet.
     found[-1].node.results = node.results
     return found

@@ -145,6 +145,7 @@ class Planner:
                     root = self.lives.root(item.outs[0])
                     taken = self._taken_over(item, item.traits.in_place, wanted, stop)
                     self._hold(root, taken or self._new(item.outs[0], start), item.outs[0])
+        # All at once: a good packing depends on every live range, not on the order of the program.
         offsets, size = place([Span(b.size, b.begin, b.end) for b in self.buffers])
         for buffer, offset in zip(self.buffers, offsets, strict=True):
             self.places.update(dict.fromkeys(buffer.holds, offset))
@@ -187,6 +188,8 @@ class Planner:
             root = self.lives.root(item.ins[index])
             if root not in self.held or self.lives.by_root[root].end != stop:
                 continue
+            # The old value must not be read by another operand of the same item, at another
+            # element.
             if self.held[root].size >= wanted and self.alone(item, index, candidates):
                 return self.held.pop(root)
         return None

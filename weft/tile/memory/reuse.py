@@ -76,6 +76,8 @@ class _Donation:
     def _give(self, item: Host, stop: int) -> None:
         """A host node takes an operand's buffer for its result."""
         (out, *_), in_place = item.outs, item.traits.in_place
+        # Only at the top level: a loop would overwrite in its first round what its second one
+        # reads.
         if out in self.planner.places or self.lives.depth[out]:
             return
         for index in in_place:
@@ -101,6 +103,7 @@ class _Donation:
             ]
             wanted = planner.stack(slot).nbytes
             for donor in self.left:
+                # Dead before the launch, or overwritten by it element by element.
                 done = donor in here or self._end(donor) < start
                 if done and self.sizes[donor] == wanted and self._may_take(slot, donor):
                     planner.donors[slot] = donor
@@ -154,6 +157,7 @@ def _rotations(loop: Loop, tiled: Tiled) -> list[PlannedRotation]:
         keepers = [kept[alike.get(slot, slot)] for slot in slots]
         if keepers != [1] * (len(slots) - 1) + [0]:
             continue
+        # All buffers of a rotation exchange roles, so they must have one shape and type.
         if any(stacks[result] != stacks[loop.outs[index]] for index in indices):
             continue
         found.append(PlannedRotation(tuple(indices), tuple(slots), result, *makers[result]))
