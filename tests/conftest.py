@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,9 @@ settings.register_profile(
 settings.load_profile("default")
 # Machines of the tests are those that Weft brings along, whatever this user has calibrated.
 os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / "no_such_folder")
-
+# Tests start hundreds of processes: without bytecode each of them would compile all of Weft anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 OWN_SETTINGS: dict[Callable[..., object], settings] = {}
 

@@ -2,6 +2,7 @@
 
     python tests/mutants.py [--count 100] [--seed 0] [--room optimize cost] [--jobs 2]
     python tests/mutants.py --room weft/optimize/cse.py:40  # one survivor again
+    python tests/mutants.py --files 3                       # a first look, by the likeliest tests
 
 A mutant is one random change in a copy of the tree: `<` for `<=`, `and` for `or`, `+` for `-`,
 another number. It is found if a test of its room fails, or does not end: a room's tests are the
@@ -325,8 +326,8 @@ class Workshop:
     starts in the time that weft takes to import.
     """
 
-    def __init__(self, root: Path, folder: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, folder: Path, files: int | None = None) -> None:
+        self.root, self.files = root, files
         self.copy = Path(tempfile.mkdtemp(prefix="tree", dir=folder))
         self.cache = Path(tempfile.mkdtemp(prefix="cache", dir=folder))
         self.kernels = self.cache.with_suffix(".kernels")  # machine code, known by its own text
@@ -341,7 +342,7 @@ class Workshop:
         """What the tests of a room say to a change."""
         began = time.perf_counter()
         failed = ""
-        for test in room_tests(self.copy, mutant.path):
+        for test in room_tests(self.copy, mutant.path)[: self.files]:
             failed = self.changed(mutant, test)
             if failed and self.passes(failed):
                 break
@@ -459,6 +460,7 @@ def main(given: Sequence[str] | None = None) -> int:
         "--room", nargs="+", default=[], help="folders of weft/, files or file:line"
     )
     options.add_argument("--jobs", type=int, default=2, help="how many are tried at once")
+    options.add_argument("--files", type=int, help="try the likeliest files of tests alone")
     options.add_argument("--root", type=Path, default=ROOT, help="the tree to change copies of")
     options.add_argument("--list", action="store_true", help="only print them")
     chosen = options.parse_args(given)
@@ -468,12 +470,12 @@ def main(given: Sequence[str] | None = None) -> int:
     if chosen.list:
         print(*listed, sep="\n")
         return 0
-    found = tried(chosen.root, listed, chosen.jobs)
+    found = tried(chosen.root, listed, chosen.jobs, chosen.files)
     print(f"{found} of {len(listed)} found ({100 * found / len(listed):.0f}%), seed {chosen.seed}")
     return 0 if found >= WANTED * len(listed) else 1
 
 
-def tried(root: Path, listed: Sequence[Mutant], jobs: int) -> int:
+def tried(root: Path, listed: Sequence[Mutant], jobs: int, files: int | None) -> int:
     """How many mutants the tests find; what comes of each is printed."""
     for name in ("hypothesis", "llvmlite.binding", "numpy", "scipy"):
         with contextlib.suppress(ImportError):  # some are extras
@@ -481,7 +483,7 @@ def tried(root: Path, listed: Sequence[Mutant], jobs: int) -> int:
     found = 0
     with (
         tempfile.TemporaryDirectory() as folder,
-        multiprocessing.get_context("fork").Pool(jobs, _open, (root, Path(folder))) as pool,
+        multiprocessing.get_context("fork").Pool(jobs, _open, (root, Path(folder), files)) as pool,
     ):
         for outcome in pool.imap_unordered(_try, listed):
             found += bool(outcome.failed)
@@ -492,10 +494,10 @@ def tried(root: Path, listed: Sequence[Mutant], jobs: int) -> int:
     return found
 
 
-def _open(root: Path, folder: Path) -> None:
+def _open(root: Path, folder: Path, files: int | None) -> None:
     """Open the workshop of a process of the pool."""
     global SHOP
-    SHOP = Workshop(root, folder)
+    SHOP = Workshop(root, folder, files)
 
 
 def _try(mutant: Mutant) -> Outcome:

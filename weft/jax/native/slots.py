@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from weft.ir.memory import importing
 from weft.jax.abi import Api
 from weft.jax.native.handles import IMMORTAL, UNIMPLEMENTED, Handles, Refused
 from weft.native.cpython import pointer_to
@@ -51,7 +52,8 @@ def _late(name: str, handles: Handles) -> SlotFunction:
         if not _loaded:
             # Not at startup: these modules import the compiler, which listing devices does not
             # need.
-            parts = importlib.import_module(_PARTS)
+            with importing():
+                parts = importlib.import_module(_PARTS)
             parts.connect(handles.shield)
             _loaded.update(parts.SLOTS)
     return _loaded.get(name) or _missing(name)

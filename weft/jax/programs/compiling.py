@@ -17,7 +17,6 @@ from weft.ir.write import node_text
 from weft.jax.buffers.client import the_client
 from weft.jax.native.handles import UNIMPLEMENTED, Refused
 from weft.jax.programs.dumping import dump
-from weft.jax.programs.explained import explain
 from weft.jax.programs.options import PjrtOptions, notify_of_ignored_flags, options_in
 from weft.jax.programs.profiling import span
 from weft.jax.questions.inspecting import tell_shardings
@@ -119,6 +118,8 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
     if INSPECT.encode() in code:
         tell_shardings(program)
     if how.explain:
+        from weft.jax.programs.explained import explain  # it imports the search for advice
+
         devices = request.replicas * request.partitions
         explain(program, devices, how.machine, also_nothing=how.explain_nothing)
     # the source module is dropped
