@@ -100,6 +100,18 @@ def test_other_packages_share_the_memory():
     assert half.element_type.name == "bf16" and half.to_jax().dtype == jax.numpy.bfloat16
 
 
+def test_adopted_tensors_are_aligned():
+    torch = pytest.importorskip("torch")
+    from weft.array.torch_memory import ALIGNED, torch_memory
+
+    memory, whole = torch_memory("cpu"), torch.arange(40.0)
+    for first in range(5):
+        held = memory.adopt(whole[first:])
+        assert held is not None
+        assert memory.start(held.block.raw) % ALIGNED == 0
+        np.testing.assert_array_equal(held.numpy(), whole[first:].numpy())
+
+
 def test_torch_shares_the_memory():
     torch = pytest.importorskip("torch")
     tensor = torch.arange(6.0)

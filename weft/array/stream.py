@@ -169,6 +169,8 @@ class HostStream:
         """Start a worker if tasks are pending and none is idle."""
         if not self.free and self._next() is not None:
             self.free += 1
+            # Not a daemon: enqueued work, which may write files or print, ends before the process
+            # does.
             threading.Thread(target=self._work, name=self.name, daemon=False).start()
 
     def _go_on(self) -> None:
@@ -257,6 +259,7 @@ class HostStream:
                 with self.lock:
                     idle = self.tasks and not self.busy and not self.outside
                     task = self.tasks[0] if idle else None
+                    # A callback may block for long, and this thread waits for one array only.
                     if task is None or task.calls_host or not task.is_ready:
                         return
                     self.busy += 1

@@ -13,6 +13,7 @@ from weft.errors import WeftError, missing_extra
 from weft.ir.types import Array
 
 _CUDA, _HOST = 2, 1  # device types of DLPack
+ALIGNED = 16  # bytes: kernels are compiled for operands at multiples of it
 
 
 class TorchMemory(DeviceMemory):
@@ -74,6 +75,9 @@ class TorchMemory(DeviceMemory):
         if tensor is None or tensor.device != self.device:
             return None
         dense = tensor.detach().contiguous()
+        if dense.data_ptr() % ALIGNED:
+            # A view such as x[1:]: vector loads of a compiled kernel would fault there.
+            dense = dense.clone()
         raw = dense.view(-1).view(self._byte) if dense.numel() else self.reserve(0)
         dtype = numpy_dtype(dense.dtype)
         return DeviceBuffer(self, MemoryBlock(self, raw), 0, tuple(dense.shape), dtype)

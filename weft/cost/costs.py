@@ -56,6 +56,8 @@ def work_seconds(work: Work, rate: float, machine: Machine) -> float:
     """Roofline time of counted work: the slower of computing and of moving bytes."""
     if not (work.flops or work.bytes or work.transcendentals):
         return 0.0
+    # flop over flop/s, and bytes over byte/s below. Units overlap, so the slower one counts
+    # (Williams et al., Roofline, 2009).
     computing = work.flops / rate + work.transcendentals / machine.transcendental
     return machine.launch + max(computing, work.bytes / machine.bandwidth_at(work.bytes))
 
@@ -125,6 +127,7 @@ class Costs:
     def collective(self, op: Op, operands: Types, results: Types) -> Estimate:
         """The seconds of a collective, how sure they are and where they come from."""
         kind = KINDS[type(op)]
+        # The larger side of each: a gather's result, the operand of all others.
         size = moved(*results) if kind == "gather" else moved(*operands)
         dtype = next((t.dtype.name for t in operands if isinstance(t, TensorType)), "f32")
         return travel_estimate(kind, size, self.reach(op), self.machine, dtype, _pattern(op))

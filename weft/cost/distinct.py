@@ -56,6 +56,7 @@ class _Numbering:
             if key not in self.known:
                 self.known[key] = self.function(node.op.callee, operands)
             return self.known[key]
+        # Equal ops on equal numbers are one computation: `cse` merges them later.
         key = (node.op, operands, node.types, tuple([_kinds(region) for region in node.regions]))
         if key not in self.known:
             self.sent += total_sent(self.counter.totals.node(node))

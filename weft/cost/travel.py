@@ -158,6 +158,7 @@ def inside(
         off = _OFF[machine.provenance("links.0.bandwidth")]
         source = f"modelled as a ring over {machine.fast.name}"
         return Estimate(seconds, seconds / off, seconds * off, source)
+    # The groups of a domain run at the same time, and rows of the table say how many there were.
     whole = machine.fast_devices or devices
     if kind == "permute":
         return _of_table(machine.table, kind, dtype, 1, max(whole, devices), pattern, size)
@@ -177,6 +178,7 @@ def across(
 ) -> list[Estimate]:
     """Algorithms over several fast domains: a flat ring first, then one by levels."""
     network = machine.links[1]
+    # Passes over a device's own memory: read and write, and of a reduction a second operand.
     touched = (3 * size if kind in ("reduce", "scatter") else 2 * size) / machine.bandwidth
     flat = speed_of_light(kind, size, reach, network) + touched
     found = [_modelled(flat, f"speed of light over {reach.domains} domains by {network.name}")]
@@ -208,11 +210,14 @@ def ring_seconds(kind: TrafficKind, size: int, devices: int, links: Links) -> fl
     """A ring inside a fast domain: every device sends to its neighbour at full bandwidth."""
     if kind == "permute":
         return links.launch + links.latency + size / (links.bandwidth * _lanes(1, links))
+    # In a ring each device forwards all parts but its own. An all-reduce does so twice: it is a
+    # reduce-scatter and an all-gather.
     share = size * (devices - 1) / devices
     sent = 2 * share if kind == "reduce" else share
     hops, used = devices - 1, 1
     if links.torus:
         used = _sides(devices, links)
+        # Rings along the sides of a torus are shorter than one through all devices.
         hops = math.ceil(used * (devices ** (1 / used) - 1))  # a ring along each side
     return links.launch + links.latency * hops + sent / (links.bandwidth * _lanes(used, links))
 
@@ -238,10 +243,12 @@ def speed_of_light(kind: TrafficKind, size: int, reach: Reach, links: Links) -> 
     """OpenXLA's model across domains: chunks that are prepared, sent and acknowledged."""
     devices, domains = reach.devices, reach.domains
     if kind == "exchange":
+        # Only messages that leave a domain use the network.
         peers = devices // domains * (domains - 1)
         return peers * _message(size / (devices - 1), links) + links.launch
     if kind == "permute":
         return _message(size, links) * (1 if domains > 1 else 0.5) + links.launch
+    # Rings through all devices run in parallel, one for each network card of a domain.
     rounds = (devices - 1) / (devices // domains)
     twice = 2 if kind == "reduce" else 1
     return _message(size / devices, links) * rounds * twice + links.launch
@@ -249,4 +256,5 @@ def speed_of_light(kind: TrafficKind, size: int, reach: Reach, links: Links) -> 
 
 def _message(size: float, links: Links) -> float:
     chunks = math.ceil(size / links.chunk)
+    # Seconds: payload with headers over byte/s, each chunk's preparation, and one way.
     return _OVERHEAD * size / links.bandwidth + chunks * links.prepare + links.latency

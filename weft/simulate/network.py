@@ -51,6 +51,7 @@ class Network:
     def _step(self) -> None:
         """Go to the next beginning or end of a transfer."""
         heads = [queue[0] for queue in self.queues.values() if queue]
+        # Only heads of queues: a stream runs its transfers in order, as NCCL does.
         active = [head for head in heads if head.ready <= self.now + _EPSILON]
         coming = [head.ready for head in heads if head.ready > self.now + _EPSILON]
         if not active:
@@ -61,6 +62,8 @@ class Network:
             if head.begin < 0:
                 head.begin = self.now
             sharing[head.link] = sharing.get(head.link, 0) + 1
+        # Processor sharing: k transfers on a link each have 1/k of its rate, so the times stretch
+        # by k until the next one begins or ends.
         ends = [head.left * sharing[head.link] for head in active]
         step = min(ends)
         if coming:

@@ -139,6 +139,8 @@ class _Running:
         if count == 0:
             self.block(item.test)
             return
+        # The first round may wait for transfers that began before the loop; the second one is the
+        # steady state, and all later ones are its repetitions.
         self.round(item)
         if count > 1:
             begun, outer = self.at, self.repeats
@@ -158,6 +160,7 @@ class _Running:
         if rounds > 0 and seconds:
             self.note(f"{rounds:,} more rounds", "loop", self.at, seconds, item.loc)
             self.at += seconds
+            # Transfers of the rounds that were skipped are over by then.
             self.network.now = max(self.network.now, self.at)
 
     def branch(self, item: Branch | DivergentBranch) -> None:
@@ -166,6 +169,7 @@ class _Running:
             for block in item.blocks:
                 self.block(block)
             return
+        # Which block runs is known at run time only: the prediction is an upper bound.
         slowest = max(item.blocks, key=self.rough)
         self.block(slowest)
 

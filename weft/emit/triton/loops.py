@@ -51,6 +51,7 @@ _INFIX: dict[Combine, str] = {"add": "+", "mul": "*", "and": "&", "or": "|", "xo
 
 def power_of_two(size: int) -> int:
     """The least power of two that is not below."""
+    # tl.arange and the shapes of tiles take powers of two only; the rest is masked.
     return 1 << max(0, size - 1).bit_length()
 
 
@@ -100,6 +101,7 @@ def by_points(kernel: Kernel) -> GridLaunch:
 
 def _program(tiles: TileWriter, dim: int) -> str:
     """The number of this program along a dim of the grid."""
+    # program_id is an i32: its product with a block would overflow in operands of 2^31 elements.
     return f"tl.program_id({dim})" + (".to(tl.int64)" if tiles.is_wide else "")
 
 
@@ -135,6 +137,8 @@ def _by_tiles(kernel: Kernel, across: int) -> GridLaunch:
     rest = tuple(n for n in range(len(kernel.factors)) if n != across)
     count = math.prod(kernel.factors[n].size for n in rest)
     wide = options.get("block", 64)
+    # A square tile, so that loads are coalesced along one dim and stores along the other; Triton
+    # transposes it through shared memory.
     y = TileAxis("y", (across,), size, min(wide, power_of_two(size)))
     x = TileAxis("x", rest, count, min(wide, power_of_two(count)))
     tiles = TileWriter(kernel, {"y": y, "x": x})
@@ -238,6 +242,8 @@ class _Rows:
         text = tiles.broadcast(value, view)
         if inside := tiles.inside(frozenset({"r"}), view):
             neutral = dtypes.literal(identity(how, dtype), dtype)
+            # Masked lanes hold zeros of the loads, and whatever was computed from them: exp(0) is
+            # 1.
             text = f"tl.where({inside[0]}, {text}, {neutral})"
         if dtype.kind == "bool":
             text = f"({text}).to(tl.int32)"
@@ -304,6 +310,8 @@ class _Rows:
             numbers += [one.total for one in joined]
             if numbers:
                 last = level == self._depth and not late
+                # The next pass reads the row again: keep it in L2, until the last one lets go of
+                # it.
                 self._pass(numbers, known, "evict_first" if last and reads > 1 else "evict_last")
             done.update(numbers)
             known += numbers
@@ -389,6 +397,7 @@ class _Rows:
         tiles = self.tiles
         value = self._masked(self.kernel.steps[one.top])
         larger = tiles.let(combined("max", one.dtype, top, value))
+        # -inf - -inf would be NaN: before the first finite element everything is relative to 0.
         base = tiles.let(f"tl.where({larger} == float('-inf'), 0.0, {larger})")
         tiles.line(f"{total} = {total} * p.exp({top} - {base}) + p.exp({value} - {base})")
         tiles.line(f"{top} = {larger}")
@@ -398,6 +407,7 @@ class _Rows:
         row = tiles.let(f"p.max_row({top})")
         base = tiles.let(f"tl.where({row} == float('-inf'), 0.0, {row})")
         found = tiles.let(f"p.sum_row({total} * p.exp({top} - {base}))")
+        # As the two reductions one after another give it: exp(-inf - -inf) is NaN.
         self._finish(one.total, f"tl.where({row} == float('-inf'), float('nan'), {found})")
 
     @contextmanager
@@ -486,6 +496,7 @@ def _width(kernel: Kernel, whole: int) -> int:
 def _height(rows: int, width: int) -> int:
     """Rows of a tile: as many as fill it, if enough programs are left."""
     height = max(1, 1024 // width)
+    # Programs before rows of a tile: about two for each of 132 multiprocessors.
     while height > 1 and rows // height < 256:
         height //= 2
     return height

@@ -7,6 +7,7 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from weft.array.torch_memory import ALIGNED
 from weft.errors import WeftError, missing_extra
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ def compiled(launch: GridLaunch, target: Any = None) -> Any:
     function = function_of(launch.name, launch.text)
     names = function.arg_names
     signature = dict(zip(names, launch.signature, strict=True))
-    attributes = {(n,): [["tt.divisibility", 16]] for n in range(len(names))}
+    # The memory plan aligns buffers, and `adopt` foreign ones: Triton may use vector loads of 16
+    # bytes.
+    attributes = {(n,): [["tt.divisibility", ALIGNED]] for n in range(len(names))}
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
     if not launch.fused_multiply_add:
         options["enable_fp_fusion"] = False

@@ -77,6 +77,7 @@ def _is_split(kernel: Kernel, reduced: set[int]) -> bool:
             seen.add(n)
         if isinstance(step, Store) and kernel.spans[n] & reduced:
             return False
+        # A step after a reduction that runs along the row again would need a third kernel.
         if late and kernel.spans[n] & reduced:
             return False
     return True

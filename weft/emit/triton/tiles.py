@@ -84,6 +84,8 @@ class TileWriter:
     def __post_init__(self) -> None:
         self.axis_of = {f: axis for axis in self.axes.values() for f in axis.factors}
         sizes = [*[o.size for o in self.kernel.operands], *[a.size for a in self.axes.values()]]
+        # 64-bit indices only where operands need them: they take twice the registers and
+        # instructions.
         self.is_wide = max(sizes, default=0) >= WIDE
         self.integer = "tl.int64" if self.is_wide else "tl.int32"
         self.coarse = coarse_steps(self.kernel)
@@ -254,6 +256,8 @@ class TileWriter:
             at += f" + {term}"
             tests += [test] if test else []
         tests += self.inside(axes, view)
+        # `other` is required: masked lanes are undefined without it, and a NaN there would survive
+        # a product with 0.
         extra = f", mask={' & '.join(tests)}, other=0" if tests else ""
         if self.hint and "r" in axes:
             extra += f', eviction_policy="{self.hint}"'
@@ -268,6 +272,7 @@ class TileWriter:
         """The dynamic term of an index, and the test that the index is in range."""
         dtype = _dtype(self.kernel.steps[shift.index])
         wide = f"{value.name}.to({dtypes.computed(dtype)})"
+        # Clamped before the conversion, in which large unsigned numbers become negative.
         if dtype.kind == "uint":  # beyond any limit as signed integers of 64 bits
             most = min(shift.limit + 1, int(dtype.limits[1]))
             wide = f"tl.minimum({value.name}, {most})"
@@ -285,6 +290,8 @@ class TileWriter:
         index = self.index(step.at, view)
         for axis in view:  # pointers of the value's dims, where it has one element
             if axis in value.axes and axis not in self.span([step.at]):
+                # A store broadcasts its value to the shape of its pointers, and not the pointers to
+                # the value.
                 index += f" + {self.known(view, f'{axis} flat')} * 0"
         at = f"out{step.operand} + {_grouped(index)}"
         self.line(f"tl.store({at}, {held}{extra})")

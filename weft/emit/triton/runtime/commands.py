@@ -60,6 +60,7 @@ class GraphCommands:
         elif key in self.graphs and self.uncaptured is None:
             self._capture(key)
         else:
+            # The oldest goes first: a dict keeps the order of insertion.
             while len(self.graphs) >= GRAPHS:
                 del self.graphs[next(iter(self.graphs))]
             self.graphs[key] = None
@@ -104,6 +105,7 @@ class GraphCommands:
         torch = self.memory.torch
         torch.cuda.current_blas_handle()  # this thread's, which cannot be created while capturing
         graph = torch.cuda.CUDAGraph()
+        # Outside of the capture, where a synchronization is an error.
         torch.cuda.synchronize()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self.launch()
