@@ -218,6 +218,34 @@ def test_unused_and_frozen_parameters_stay() -> None:
     assert not torch.equal(net.down.weight, before["down.weight"])
 
 
+class _Frozen(torch.nn.Module):
+    """A module with blocks that record no gradients, and one inside that does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (torch.nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            y = self.a(x)
+            with torch.enable_grad():
+                z = self.c(x)
+        return self.b(x) * y + z
+
+
+def test_blocks_without_gradients() -> None:
+    torch.manual_seed(0)
+    module = _Frozen()
+    eager = copy.deepcopy(module)
+    x, wanted = torch.randn(3, 4), torch.randn(3, 4)
+    step = weft.train_step(module, F.mse_loss, torch.optim.SGD(module.parameters(), lr=0.1))
+    step(x, wanted)
+    F.mse_loss(eager(x), wanted).backward()
+    torch.optim.SGD(eager.parameters(), lr=0.1).step()
+    for name, value in eager.named_parameters():
+        torch.testing.assert_close(module.get_parameter(name), value, msg=name)
+
+
 def test_backward_ops_have_lines() -> None:
     """Ops of the backward pass are at the line of their forward op."""
     net = Net()

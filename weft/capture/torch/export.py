@@ -169,7 +169,10 @@ def replay() -> Any:
             if str(target) in GROUPED:
                 return grouped_product(*args, **kwargs)
             if target is torch.ops.higher_order.wrap_with_set_grad_enabled:
-                return args[1](*args[2:])
+                enabled, body, *values = args
+                # Where gradients are recorded, those of a `torch.no_grad()` block are not.
+                with torch.set_grad_enabled(enabled and not self.is_whole):
+                    return body(*values)
             if str(target).startswith("profiler."):
                 return None
             if target is torch.ops.aten.batch_norm.default and args[5] and args[3] is not None:
