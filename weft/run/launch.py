@@ -85,6 +85,8 @@ class Calls:
             start = commands.kernel(loaded, [0] * len(slots))
             for number, slot in enumerate(slots):
                 if slot in self.constants:
+                    # Once for all frames: constants are dense and in the target's memory from here
+                    # on.
                     self.constants[slot] = self.memory.place(self.constants[slot])
                 elif slot not in self.arena:
                     self.places.setdefault(slot, []).append((call.table, start + number))
@@ -162,6 +164,8 @@ class Calls:
 
         def step(s: Slots) -> None:
             for slot, donor, shape, dtype, nbytes, places in fresh:
+                # Decided at run time: a donated argument may have another reader, or come from a
+                # read-only array.
                 if donor in s[1]:  # arguments that this run may overwrite
                     array = reshaped(s[donor], shape, dtype, memory)
                 else:

@@ -206,6 +206,8 @@ class LocalProgram:
         """Run on all devices."""
         for n in self.plan.lent.values():
             if n < len(stacks) and (given := stacks[n]) is not None:
+                # Before the run: a kernel must not overwrite an argument whose memory a result
+                # shares.
                 given.owned = False  # a result aliases it from here on
         if self.here is not None:
             assert self.host.process is not None, "checked when it was loaded"
@@ -218,6 +220,7 @@ class LocalProgram:
         if self.is_native:
             self.code.run(slots)
         else:
+            # Divisions by 0 and overflows are defined by StableHLO; numpy would warn of each.
             with np.errstate(all="ignore"):
                 self.code.run(slots)
         atoms = self.atoms
@@ -226,6 +229,8 @@ class LocalProgram:
         made = [Stacked(slots[slot], atoms, owned) for slot, owned in self.results]
         for stacked, kind in self.known:
             made[stacked].kind = kind
+        # The frame is reused: holding on to arguments and results would keep them alive, and look
+        # like another reference to donated ones.
         for slot, value in self.lasting:
             slots[slot] = value
         self.frames.append(slots)

@@ -134,6 +134,7 @@ class Board:
 
     def _beat(self) -> None:
         """Note the progress of this worker until it ends, on a connection of its own."""
+        # A wait blocks its connection, and others must see that this worker is alive meanwhile.
         store = self.store.clone()
         while True:
             now = {"time": time.time(), "step": self.activity.step, "doing": self.activity.doing}

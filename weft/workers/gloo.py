@@ -55,6 +55,7 @@ def store_of(me: WorkerRank, timeout: float) -> KeyValues:
         timeout=timedelta(seconds=timeout),
         wait_for_workers=False,
     )
+    # torchrun keeps its store across restarts: keys of a failed attempt must not be read again.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     prefixed: Any = PrefixStore(f"{PREFIX}/{attempt}", made)
     return prefixed  # type: ignore[no-any-return]

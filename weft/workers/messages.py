@@ -83,6 +83,8 @@ class Messages:
         receives = {}
         for peer, kinds in exchange.awaited.items():
             rank = self.ranks[peer]
+            # Counted when posted, in program order, which is the same in every process: tags match
+            # even where messages overtake each other.
             wire.received[rank] += 1
             message = aligned_bytes(_spans(kinds)[1])
             pending = wire.bytes.receive(message, rank, wire.received[rank])
@@ -112,6 +114,7 @@ class Messages:
         found = {}
         for peer, (_, _, message) in started.receives.items():
             theirs = message[:HEADER].tobytes()
+            # Programs that diverged would otherwise read bytes of another collective as their own.
             if theirs != started.header:
                 said = theirs[_DIGEST:].rstrip(b"\0").decode(errors="replace")
                 raise meeting.elsewhere(peer, said)

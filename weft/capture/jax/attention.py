@@ -72,6 +72,7 @@ def _composite(how: Any, logsumexp: bool, q: Any, k: Any, v: Any, extra: Any) ->
     if "sinks" not in extra:
         return out, lse
     sink = extra["sinks"].astype(lse.dtype)[:, None]
+    # exp(lse) / (exp(lse) + exp(sink)), without overflow.
     scaled = out.astype(lse.dtype) * jax.nn.sigmoid(lse - sink)[..., None]
     return scaled.astype(out.dtype), jnp.logaddexp(lse, sink) if logsumexp else None
 
@@ -96,7 +97,9 @@ def _plain(how: Any, logsumexp: bool, q: Any, k: Any, v: Any, extra: Any) -> Any
         seen = mask if seen is None else mask & seen
     if seen is not None:
         scores = jnp.where(seen, scores, -math.inf)
+    # The maximum cancels out of the softmax: its gradient is 0 but for rounding.
     top = jax.lax.stop_gradient(scores.max(-1, keepdims=True, initial=-math.inf))
+    # A row without visible keys: -inf - -inf would be NaN, and reach the gradients.
     top = jnp.where(top == -math.inf, 0.0, top)
     if "sinks" in extra:
         sink = extra["sinks"].astype(wide).reshape(*grouped[-2:], 1, 1)
@@ -105,6 +108,7 @@ def _plain(how: Any, logsumexp: bool, q: Any, k: Any, v: Any, extra: Any) -> Any
     total = powers.sum(-1, keepdims=True)
     if "sinks" in extra:
         total = total + jnp.exp(sink - top)
+    # The same row: 0 / 0. `where` outside of the division would still give NaN gradients.
     weights = powers / jnp.where(total == 0, 1.0, total)
     out = jnp.einsum("...gis,...sd->...gid", weights, v.astype(wide))
     out = out.reshape(*q.shape[:-1], v.shape[-1]).astype(q.dtype)

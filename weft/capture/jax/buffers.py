@@ -103,7 +103,10 @@ def _on_buffers(
 ) -> tuple[Array, ...]:
     """Call with read-only operands and writable results; some results alias operands."""
     given = [
-        np.array(arg) if n in shared.values() else np.asarray(arg) for n, arg in enumerate(args)
+        # An aliased operand is overwritten by the callback, and others may read the argument: copy
+        # it.
+        np.array(arg) if n in shared.values() else np.asarray(arg)
+        for n, arg in enumerate(args)
     ]
     made = [
         given[shared[n]] if n in shared else np.zeros(shape, dtype)

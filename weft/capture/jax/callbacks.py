@@ -141,11 +141,13 @@ def emit_call(
     from jax._src.sharding_impls import SPMDAxisContext
 
     module = ctx.module_context
+    # Numbered in the order of lowering: a serialized program has the number, not the function.
     index = sum(isinstance(held, HostFunction) for held in module.keepalives)
     function = HostFunction(call)
     module.add_keepalive(function)
     manual = isinstance(module.axis_context, SPMDAxisContext)
     tokens = [] if token is None else [token]
+    # JAX gives one sharding for each result, and the token is a result of the custom call.
     if place is not None and tokens and ctx.avals_out:  # a token has a sharding, too
         place = type(place)((place.shardings[0], *place.shardings))
     results = custom_call(

@@ -89,6 +89,8 @@ def _primitive() -> Any:
 
     constrain_p.def_impl(lambda value, **_: value)
     constrain_p.def_abstract_eval(lambda value, **_: value)
+    # The identity is linear: a JVP or a transposition rule of its own would lose the constraint on
+    # tangents and cotangents.
     ad.deflinear2(constrain_p, transposed)
     batching.primitive_batchers[constrain_p] = batched
     mlir.register_lowering(constrain_p, _lowered)

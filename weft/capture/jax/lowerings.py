@@ -46,6 +46,7 @@ def unsupported_primitive(jaxpr: Any, error: NotImplementedError) -> Unsupported
 def _has_lowering(primitive: Any) -> bool:
     from jax._src.interpreters import mlir
 
+    # The rule for all platforms; one for another platform only does not count.
     return primitive in mlir._lowerings or any(primitive is p for p, _ in lowering_rules())
 
 

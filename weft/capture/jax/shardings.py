@@ -80,6 +80,8 @@ def abstract_mesh(mesh: object, spelled: Sequence[Spelled], ours: Mesh | None) -
         return None
     for given in (mesh, *map(held_mesh, spelled)):
         theirs = getattr(given, "abstract_mesh", given)
+        # The same object where possible: its axis types (Explicit, Auto) are part of JAX's
+        # equality.
         if isinstance(theirs, jax.sharding.AbstractMesh) and as_mesh(theirs).axes == ours.axes:
             return theirs
     names, sizes = zip(*ours.axes, strict=True) if ours.axes else ((), ())

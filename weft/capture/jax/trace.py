@@ -60,6 +60,7 @@ class CallArguments:
         """The cache key: calls with equal keys run the same program."""
         from jax._src.config import trace_context
 
+        # With the type: 1, 1.0 and True are equal and hash alike, and trace differently.
         static = tuple((n, type(value), value) for n, value in self.static)
         try:
             types = tuple(map(type_of_value, self.values))
@@ -119,6 +120,8 @@ def glance(
             marks.append((value.shape, value.dtype))
         elif kind is jax_array:
             marks.append((value.aval, value.sharding))
+        # The values of Python's scalars are arguments, not part of the program; only their types
+        # are.
         elif kind in _SCALARS:
             marks.append(kind)
         else:

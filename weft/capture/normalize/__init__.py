@@ -32,12 +32,15 @@ def normalize(module: Module, shard: NormalizePass, *, pieces: bool = False) -> 
 def passes(shard: NormalizePass, *, pieces: bool = False) -> tuple[NormalizePass, ...]:
     """The passes in running order."""
     return (
+        # First: the others know Weft's own ops, not JAX's wrappers of them.
         absorb_composites,
         tokens_as_values if pieces else keep_tokens_inside,
         choose_layouts,
+        # Before meshes are joined, since it reads axes of the meshes that the program names.
         reshard_by_collectives,
         partial(join_meshes, pieces=pieces),
         partial(partition_by_hand, shard=shard),
+        # Last: a user's partitioner must see the program as it was written.
         choose_by_flags,
     )
 

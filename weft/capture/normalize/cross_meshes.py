@@ -70,6 +70,7 @@ class Pieces:
         spread = (*self.sizes, *self.one)
         value = _add(nodes, Reshape(self.type.with_shape(spread)), value)
         used = set(self.order)
+        # Axes that do not split the value hold replicas of it: the first one is enough.
         kept = [size if n in used else 1 for n, size in enumerate(spread)]
         steps = (0,) * len(spread), tuple(kept), (1,) * len(spread)
         value = _add(nodes, Slice(*steps), value)

@@ -111,6 +111,7 @@ def functional(module: Any) -> Any:
         flat = torch.func.functionalize(_as_tuple(run), remove="mutations")
         with torch.fx.traceback.preserve_node_meta():
             module = make_fx(flat, decomposition_table=table)(*inputs)
+        # Functionalization runs before decompositions are applied, so what these mutate is left.
         if not any(map(_changes_another, module.graph.nodes)):
             break
     return module.graph

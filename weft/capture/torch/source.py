@@ -116,6 +116,8 @@ class TorchProgram:
             else:
                 inputs.append(None)
                 marks.append((type(leaf), _static(leaf)))
+        # Modes that change what is traced belong to the key: the same call under autocast is
+        # another program.
         cast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
         overlapping = self.memory.overlaps(values)
         key = (tree, tuple(marks), torch.get_default_dtype(), cast, overlapping)
@@ -243,6 +245,7 @@ class TorchProgram:
         if leaf.donated:
             return Writable(to_numpy(value))
         shared = to_numpy(value).view()
+        # Read-only, so that no result is written over memory that the caller keeps.
         shared.flags.writeable = False
         return shared
 
