@@ -290,3 +290,51 @@ def test_plans_are_as_good_as_published_ones(kind, devices):
     found = compare(kind, devices)
     assert found.best.seconds <= found.fastest_recipe()
     assert run_tiny(kind, found.best) < 0.02
+
+
+# Programs that train nothing, or not all
+
+
+def residual(weights, x):
+    for w in weights:
+        x = x + jnp.tanh(x @ w["up"]) @ w["down"]
+    return x
+
+
+LAYER_TYPES = {
+    "up": jax.ShapeDtypeStruct((64, 256), np.float32),
+    "down": jax.ShapeDtypeStruct((256, 64), np.float32),
+}
+
+
+def roles_of(fn, *types):
+    facts = subject_of(capture(fn, types)).facts
+    return facts, {argument.name: argument.role for argument in facts.arguments}
+
+
+def test_inference_has_weights_and_a_batch():
+    rows = jax.ShapeDtypeStruct((16, 64), np.float32)
+    facts, roles = roles_of(residual, [LAYER_TYPES] * 4, rows)
+    assert roles.pop("x") == "batch" and {*roles.values()} == {"weight"} and not facts.trains
+    assert all(c.shards_weights == ("fsdp" in c.sizes) for c in candidates(facts, 8))
+    best = weft.plan(residual, [LAYER_TYPES] * 4, rows, machine="8xh100", tries=3)[0]
+    assert best.mesh == weft.Mesh(data=8) and best.parts["collectives exposed"] == 0
+    assert best.title in repr(best) and 'x  P("data")' in str(best)
+
+
+def test_frozen_weights_are_weights():
+    def step(trained, frozen, x):
+        def loss(trained):
+            return jnp.mean(residual(frozen, x @ trained["a"] @ trained["b"]) ** 2)
+
+        return jax.tree.map(lambda w, g: w - 0.1 * g, trained, jax.grad(loss)(trained))
+
+    adapter = {
+        "a": jax.ShapeDtypeStruct((64, 4), np.float32),
+        "b": jax.ShapeDtypeStruct((4, 64), np.float32),
+    }
+    rows = jax.ShapeDtypeStruct((16, 64), np.float32)
+    facts, roles = roles_of(step, adapter, [LAYER_TYPES] * 4, rows)
+    assert roles["x"] == "batch" and roles["frozen[0]['up']"] == "weight" and facts.trains
+    updated = {a.name for a in facts.arguments if a.is_updated}
+    assert updated == {"trained['a']", "trained['b']"}

@@ -59,6 +59,17 @@ class ShardingPlan:
         """The mesh in a line."""
         return " x ".join(f"{name}={size}" for name, size in self.mesh.axes) or "one device"
 
+    def __repr__(self) -> str:
+        figures = f", {self.seconds * 1e3:.3g} ms a step" if self.seconds else ""
+        return f"<ShardingPlan {self.title}{figures}>"
+
+    def __str__(self) -> str:
+        """The plan in words, and the shardings that are not whole."""
+        split = [(name, str(spec)) for name, spec in self.arguments.items() if spec != P()]
+        width = max((len(name) for name, _ in split), default=0)
+        lines = [f"  {name:{width}}  {spec}" for name, spec in split]
+        return "\n".join([repr(self)[1:-1], *[f"  {line}" for line in self.about], *lines])
+
     def as_json(self) -> dict[str, Any]:
         """The plan as data."""
         return {

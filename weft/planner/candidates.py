@@ -46,7 +46,8 @@ def candidates(facts: ProgramFacts, devices: int) -> Iterator[PlanCandidate]:
         for chosen in _subsets(facts, dims, model):
             for more in _elsewhere(facts, chosen, data, fsdp):
                 split = tuple(sorted((*batch, *chosen, *more)))
-                yield PlanCandidate(axes, split, False)
+                if fsdp == 1 or facts.trains:  # else there is no optimizer's state to split
+                    yield PlanCandidate(axes, split, False)
                 if fsdp > 1:
                     yield PlanCandidate(axes, split, True)
                     yield PlanCandidate(axes, split, True, leads=True)

@@ -65,7 +65,9 @@ def _splits(facts: ProgramFacts, candidate: PlanCandidate) -> list[str]:
         lines.append(f"the batch is split over {' x '.join(rows)}")
     if FSDP in sizes:
         over = f"sharded over fsdp={sizes[FSDP]}"
-        if candidate.shards_weights:
+        if not facts.trains:
+            lines.append(f"weights are {over}")
+        elif candidate.shards_weights:
             lines.append(f"weights, gradients and the optimizer's state are {over}")
         else:
             lines.append(f"the optimizer's state is {over}, weights are whole on each device")

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from weft.capture import Captured
 from weft.cost.costs import PRODUCTS
-from weft.ir.module import Module, Node, Value, tensor_of
+from weft.ir.module import Module, Node, Region, Value, tensor_of
 from weft.ir.op import rule as rule_of
 from weft.ir.types import TensorType
 from weft.partition.strategy.dim_classes import DimClasses, dim_classes
@@ -27,8 +27,13 @@ class ArgumentFact:
     type: TensorType
     classes: tuple[DimClass, ...]
     role: str  # weight, optimizer or batch
-    result: int | None  # where its new value is returned, for weights and optimizer state
+    result: int | None  # where its new value is returned, of what is trained
     times: int  # how many of its kind there are, one in each layer
+
+    @property
+    def is_updated(self) -> bool:
+        """Whether the program returns its new value."""
+        return self.result is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +72,17 @@ class ProgramFacts:
 
     @cached_property
     def weights(self) -> tuple[ArgumentFact, ...]:
-        """The arguments that are trained."""
+        """The weights, trained or not."""
         return tuple([a for a in self.arguments if a.role == "weight"])
 
     @cached_property
+    def trains(self) -> bool:
+        """Whether weights or an optimizer's state are returned anew."""
+        return any(a.is_updated for a in self.arguments if a.role != "batch")
+
+    @cached_property
     def batch_dims(self) -> tuple[DimClass, ...]:
-        """The class of the batch: the first dim of what is not state."""
+        """The class of the batch: the first dim of what is neither weight nor state."""
         found = Counter([a.classes[0] for a in self.arguments if a.role == "batch" and a.classes])
         return tuple([c for c, _ in found.most_common(1)])
 
@@ -100,23 +110,38 @@ def state_results(captured: Captured) -> dict[int, int]:
         return {argument: n for n, argument in enumerate(captured.updated)}
     groups: dict[str, dict[str, int]] = {}
     for n, leaf in enumerate(captured.arguments):
-        head, tail = _parted(leaf.name)
-        groups.setdefault(head, {})[tail] = n
-    returned: dict[str, dict[str, int]] = {}
-    for n, leaf in enumerate(captured.results):
-        head, tail = _parted(leaf.name.removeprefix("result"))
-        returned.setdefault(head, {})[tail] = n
+        parameter, tail = _parted(leaf.name)
+        groups.setdefault(parameter, {})[tail] = n
     found: dict[int, int] = {}
-    left = dict(returned)
+    left = _returned_trees(captured)
+    follows_state = True
     for members in groups.values():
-        for head, others in left.items():
-            if members.keys() == others.keys() and all(
-                _same(captured, n, others[tail]) for tail, n in members.items()
-            ):
-                found.update({n: others[tail] for tail, n in members.items()})
-                del left[head]
-                break
+        # An array alone may come back as x + f(x): it is state only where no data is before it.
+        head = next(
+            (
+                head
+                for head, others in left.items()
+                if (follows_state or [*members] != [""])
+                and members.keys() == others.keys()
+                and all(_same(captured, n, others[tail]) for tail, n in members.items())
+            ),
+            None,
+        )
+        follows_state = follows_state and head is not None
+        if head is not None:
+            others = left.pop(head)
+            found.update({n: others[tail] for tail, n in members.items()})
     return found
+
+
+def _returned_trees(captured: Captured) -> dict[str, dict[str, int]]:
+    """The results by their places in the returned tuple, and all of them as one tree."""
+    names = [leaf.name.removeprefix("result") for leaf in captured.results]
+    found: dict[str, dict[str, int]] = {}
+    for n, name in enumerate(names):
+        head, tail = _parted(name)
+        found.setdefault(head, {})[tail] = n
+    return found | {"": {name: n for n, name in enumerate(names)}}
 
 
 def _parted(name: str) -> tuple[str, str]:
@@ -148,7 +173,7 @@ def program_facts(
         if made is not None:
             nodes[made] += layers if node.results[0] in in_layers else 1
     uses = _last_uses(body.nodes)
-    roles = _roles(module, state)
+    roles = _roles(module, state, numbers)
     arguments = tuple(
         ArgumentFact(
             name, type, numbers.of(value), role, state.get(n), layers if value in in_layers else 1
@@ -273,20 +298,48 @@ def _reduces(node: Node, numbers: _Numbers, split: DimClass) -> bool:
     return any(c == split and role == "reduction" for c, role in _factor_classes(node, numbers))
 
 
-def _roles(module: Module, state: Mapping[int, int]) -> list[str]:
-    """Weights are the state that the other results are computed from."""
+def _roles(module: Module, state: Mapping[int, int], numbers: _Numbers) -> list[str]:
+    """What each argument is for.
+
+    Of the state, weights are what the other results are computed from. What is neither state nor
+    has a dim of the batch is a weight that is not trained: all of them in inference, frozen ones.
+    """
     body = module.function("main").body
     needed = {v for n, v in enumerate(body.results) if n not in set(state.values())}
     for node in reversed(body.nodes):
         if any(v in needed for v in node.results):
             needed.update(node.operands)
+    batch = _batch_class(body, state, numbers)
     roles = []
     for n, value in enumerate(body.args):
-        if n not in state:
-            roles.append("batch")
-        else:
+        classes = numbers.of(value)
+        if n in state and batch not in classes:
             roles.append("weight" if value in needed else "optimizer")
+        else:
+            roles.append("weight" if classes and batch not in classes else "batch")
     return roles
+
+
+def _batch_class(body: Region, state: Mapping[int, int], numbers: _Numbers) -> DimClass | None:
+    """The class of the batch: the first dim of the results, else of an argument but the state.
+
+    A training step returns its state and a loss, so that only its arguments have a batch: of their
+    first dims the one that most values have, since no activation is without it.
+    """
+    kept = {*state.values()}
+    given = Counter([c for v in body.args for c in set(numbers.of(v))])
+    first = Counter[DimClass]()
+    for n, value in enumerate(body.results):
+        classes = numbers.of(value)
+        if n not in kept and classes and given[classes[0]]:
+            first[classes[0]] += tensor_of(value).size
+    if first:
+        return first.most_common(1)[0][0]
+    trained = {c for n in state for c in numbers.of(body.args[n])}
+    data = [numbers.of(v) for n, v in enumerate(body.args) if n not in state]
+    leading = {classes[0] for classes in data if classes}
+    spread = Counter([c for node in body.nodes for v in node.results for c in {*numbers.of(v)}])
+    return max(leading - trained or leading, key=lambda c: (spread[c], -c), default=None)
 
 
 def _last_uses(nodes: Sequence[Node]) -> dict[Value, int]:

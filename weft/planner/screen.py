@@ -179,12 +179,15 @@ class _Estimate:
                 continue
             travel, once = self.screen.travel, 0.0
             is_split = further(weight, self.candidate, dims) is not None
+            rest = tuple([a for a in summed if a != FSDP])
             if is_split and FSDP in summed:
-                once += 2 * travel("gather", local, self.mesh, (FSDP,))
-                once += travel("scatter", local, self.mesh, (FSDP,))
-                if rest := tuple([a for a in summed if a != FSDP]):
-                    once += travel("reduce", local / self.sizes[FSDP], self.mesh, rest)
-            else:
+                passes = 2 if self.facts.trains else 1  # the backward pass reads them again
+                once += passes * travel("gather", local, self.mesh, (FSDP,))
+                if weight.is_updated:
+                    once += travel("scatter", local, self.mesh, (FSDP,))
+                    if rest:
+                        once += travel("reduce", local / self.sizes[FSDP], self.mesh, rest)
+            elif weight.is_updated:
                 once += travel("reduce", local, self.mesh, summed)
             total += weight.times * once
         return total
@@ -198,6 +201,6 @@ class _Estimate:
             along = further(argument, self.candidate, dims)
             pieces = math.prod([self.sizes[a] for axes in dims for a in axes])
             pieces *= self.sizes[FSDP] if along is not None else 1
-            both = 2 if argument.role == "weight" else 1  # and its gradient
+            both = 2 if argument.role == "weight" and argument.is_updated else 1  # and its gradient
             total += both * argument.times * argument.type.nbytes / pieces
         return total + sum(n * t.bytes / self.shards(t.classes) for t, n in self.facts.saved)
