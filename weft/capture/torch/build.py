@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, TypeAlias
@@ -151,7 +152,11 @@ class Build:
         """The same elements in another shape."""
         given = type_of(value)
         wanted = tuple(shape)
-        return value if given.sizes == wanted else self.op(Reshape(given.with_shape(wanted)), value)
+        if value.node is not None and isinstance(value.node.op, Reshape):
+            value = value.node.operands[0]
+        if shape_of(value) == wanted:
+            return value
+        return self.op(Reshape(given.with_shape(wanted)), value)
 
     def transpose(self, value: Value, order: Sizes) -> Value:
         """The value with its dims in another order."""
@@ -233,6 +238,9 @@ class Build:
 
     def reduce(self, value: Value, dims: Sizes, combine: Combine, start: object) -> Value:
         """A reduction along dims; narrow floats accumulate in f32 and are rounded once."""
+        if type_of(value).rank == 2 and set(dims) == {0}:
+            value = self.unmerged(value)
+            dims = range(type_of(value).rank - 1)
         given = type_of(value)
         held = computed_in(given.dtype) if combine in ("add", "mul") else given.dtype
         value = self.convert(value, held)
@@ -261,6 +269,22 @@ class Build:
         free = [s for d, s in enumerate(a) if d not in lone]
         free += [s for d, s in enumerate(b) if d not in other]
         return self.op(DotGeneral(dims, TensorType((*batch, *free), dtype)), left, right)
+
+    def unmerged(self, value: Value) -> Value:
+        """A matrix whose rows a reshape has merged from several dims, with these dims apart.
+
+        PyTorch's linear layers view their inputs as matrices. A batch that is not the first of the
+        merged dims could then not be split: the pieces of the rows would be strided.
+        """
+        if value.node is None or not isinstance(value.node.op, Reshape):
+            return value
+        source = value.node.operands[0]
+        sizes, (rows, columns) = shape_of(source), shape_of(value)
+        for rank in range(2, len(sizes) + 1):
+            if math.prod(sizes[:rank]) == rows and math.prod(sizes[rank:]) == columns:
+                apart = [size for size in sizes[:rank] if size != 1]
+                return self.reshape(source, (*apart, columns)) if len(apart) > 1 else value
+        return value
 
     def matmul(self, left: Value, right: Value, dtype: DType) -> Value:
         """A matrix product, or a batch of them."""
