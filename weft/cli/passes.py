@@ -21,6 +21,17 @@ def add_level(parser: Parser) -> None:
         )
 
 
+def add_machine(parser: Parser) -> None:
+    """The option for the machine that a prediction is for."""
+    parser.add_argument(
+        "--machine",
+        metavar="MACHINE",
+        default=HOST.name,
+        help="a name of `weft machines`, 8xh100, 32x(8xh200)@400G or a TOML file "
+        f"(default: {HOST.name})",
+    )
+
+
 def add_passes(parser: Parser) -> None:
     """Add the options of the passes."""
     add_level(parser)

@@ -2,6 +2,8 @@
 
 A model of 32 equal layers is 32 times the same nodes, forwards, backwards and in the optimizer.
 Costs grow linearly with the layers, so programs with two and with three of them say what all cost.
+Layers are found as a period in the list of nodes, without names of arguments, which files of
+StableHLO may lack; `weft.planner.repeats` finds them by these names.
 """
 
 from __future__ import annotations
@@ -85,9 +87,6 @@ def _numbered(module: Module, main: Function) -> npt.NDArray[np.int64]:
     """A number for each node: equal ones for nodes that differ in their operands only."""
     keys = _Keys(module)
     attrs = main.arg_attrs or ((),) * len(main.body.args)
-    shared: Counter[Value] = Counter()
-    for node in main.body.nodes:
-        shared.update(set(node.operands))
     outside = dict(zip(main.body.args, attrs, strict=True))
     found: list[int] = []
     for node in main.body.nodes:
@@ -201,12 +200,7 @@ class _Cut:
         made = tuple([became.get(body.results[n], body.results[n]) for n in results])
         locs = tuple([body.arg_locs[n] for n in args])
         region = Region(given, nodes, made, body.loc, locs)
-        function = replace(
-            main,
-            body=region,
-            arg_attrs=tuple([main.arg_attrs[n] for n in args]) if main.arg_attrs else (),
-            res_attrs=tuple([main.res_attrs[n] for n in results]) if main.res_attrs else (),
-        )
+        function = main.restricted(region, args, results)
         return self.whole.with_functions({**self.whole.functions, main.name: function})
 
     def _run(self, position: int) -> RepeatedRun | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from weft.errors import WeftError
@@ -137,6 +137,15 @@ class Function:
     res_attrs: tuple[Attrs, ...] = ()
     attrs: Attrs = ()
     loc: Location = UNKNOWN
+
+    def restricted(self, body: Region, args: Sequence[int], results: Sequence[int]) -> Function:
+        """The function with a body that has some of its arguments and results, by number."""
+        return replace(
+            self,
+            body=body,
+            arg_attrs=tuple([self.arg_attrs[n] for n in args]) if self.arg_attrs else (),
+            res_attrs=tuple([self.res_attrs[n] for n in results]) if self.res_attrs else (),
+        )
 
     @property
     def arg_types(self) -> Types:

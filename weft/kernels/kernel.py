@@ -11,6 +11,7 @@ How the loops run (order, vectors, tasks, scratch) is the schedule's part, kept 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -206,6 +207,19 @@ class Schedule:
     order: tuple[int, ...] = ()
     tasks: int = 0  # the number of leading factors of `order` that form tasks
     options: tuple[tuple[str, int], ...] = ()  # block sizes and the like, tunable
+
+
+OptionRanges: TypeAlias = Mapping[str, Sequence[int]]  # the values that options may have, by name
+
+
+def refuses_options(options: Iterable[tuple[str, int]], known: OptionRanges) -> str | None:
+    """Why options are invalid, or None if they are valid."""
+    for name, value in options:
+        if name not in known:
+            return f"unknown option {name[:40]!r}"
+        if value not in known[name]:
+            return f"option {name} cannot be {value}"
+    return None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from weft.errors import WeftError
@@ -47,6 +48,17 @@ def sizes_operand(name: str, index: int, type: Type, count: int) -> TensorType:
         f"it holds one number for each dim, so its shape is ({count},)",
     )
     return checked
+
+
+def sizes_operands(name: str, first: int, types: Sequence[Type], count: int, words: str) -> None:
+    """Refuse operands from `first` on that do not hold `count` sizes each, all of one type."""
+    for index, type in enumerate(types, first):
+        sizes_operand(name, index, type, count)
+        require(
+            type is types[0],
+            f"{name}: operand {first} is {types[0]}, but operand {index} is {type}",
+            f"{words} have one type",
+        )
 
 
 def numbers(sizes: Array) -> tuple[int, ...]:
@@ -130,13 +142,8 @@ class DynamicPad(Dynamic):
     def infer(self, operand: Type, value: Type, low: Type, high: Type, interior: Type) -> Type:
         given = tensor_type(self.name, 0, operand)
         check_fill(self.name, given, value)
-        for index, amounts in enumerate((low, high, interior), 2):
-            sizes_operand(self.name, index, amounts, given.rank)
-            require(
-                amounts is low,
-                f"{self.name}: operand 2 is {low}, but operand {index} is {amounts}",
-                "low, high and interior have one type",
-            )
+        amounts = (low, high, interior)
+        sizes_operands(self.name, 2, amounts, given.rank, "low, high and interior")
         same_rank(self.name, given, self.out)
         return self.out
 
@@ -166,13 +173,8 @@ class RealDynamicSlice(Dynamic):
 
     def infer(self, operand: Type, starts: Type, limits: Type, strides: Type) -> Type:
         given = tensor_type(self.name, 0, operand)
-        for index, places in enumerate((starts, limits, strides), 1):
-            sizes_operand(self.name, index, places, given.rank)
-            require(
-                places is starts,
-                f"{self.name}: operand 1 is {starts}, but operand {index} is {places}",
-                "starts, limits and strides have one type",
-            )
+        places = (starts, limits, strides)
+        sizes_operands(self.name, 1, places, given.rank, "starts, limits and strides")
         same_rank(self.name, given, self.out)
         return self.out
 

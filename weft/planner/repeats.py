@@ -4,6 +4,9 @@ Layers are corresponding parts that read the parameters `layers.0...`, `layers.1
 each value of a layer to that of the next. It is grown from the parameters along uses and operands;
 the values that enter the first layer and leave the last one have no counterpart. Forward pass,
 backward pass and optimizer are found alike.
+
+`weft.cost.repeated` finds layers by position, in programs without names. A search needs more: which
+argument of one layer is which of the next, since they get the same sharding.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -327,13 +329,7 @@ def _assembled(shortening: _Shortening, nodes: list[Node]) -> Shortened:
         body.loc,
         tuple([body.arg_locs[n] for n in arguments]),
     )
-    arg_attrs, res_attrs = function.arg_attrs, function.res_attrs
-    made = replace(
-        function,
-        body=region,
-        arg_attrs=tuple([arg_attrs[n] for n in arguments]) if arg_attrs else (),
-        res_attrs=tuple([res_attrs[n] for n in results]) if res_attrs else (),
-    )
+    made = function.restricted(region, arguments, results)
     inside = frozenset(became.get(v, v) for v in found.layer_of if v not in dropped)
     shortened = module.with_functions({**module.functions, "main": made})
     return Shortened(shortened, arguments, results, inside)

@@ -43,12 +43,7 @@ def keep_tokens_inside(module: Module) -> Module:
         body.loc,
         tuple(main.body.arg_locs[n] for n in taken),
     )
-    function = replace(
-        main,
-        body=region,
-        arg_attrs=tuple(main.arg_attrs[n] for n in taken) if main.arg_attrs else (),
-        res_attrs=tuple(main.res_attrs[n] for n in given) if main.res_attrs else (),
-    )
+    function = main.restricted(region, taken, given)
     return module.with_functions({**module.functions, "main": function})
 
 

@@ -6,9 +6,10 @@ import argparse
 
 from weft.advise import TRIES, explain, explained_text
 from weft.cli.parser import Subparsers, command, natural
+from weft.cli.passes import add_machine
 from weft.cli.program import add_program, captured_program
 from weft.cli.screen import print_json, width, working
-from weft.machine import HOST, machine
+from weft.machine import machine
 
 
 def add(commands: Subparsers) -> None:
@@ -24,13 +25,7 @@ def add(commands: Subparsers) -> None:
         "weft explain examples/llama.py:train_step --mesh data=2,model=4 --machine 8xh100",
     )
     add_program(parser)
-    parser.add_argument(
-        "--machine",
-        metavar="MACHINE",
-        default=HOST.name,
-        help="a name of `weft machines`, 8xh100, 32x(8xh200)@400G or a TOML file "
-        f"(default: {HOST.name})",
-    )
+    add_machine(parser)
     parser.add_argument(
         "--tries",
         type=natural,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 
 from weft.cli.parser import Subparsers, command
+from weft.cli.passes import add_machine
 from weft.cli.program import add_program, captured_program
 from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import print_json, print_labelled, working
-from weft.machine import HOST, bytes_text, machine, seconds_text
+from weft.machine import bytes_text, machine, seconds_text
 from weft.reporting import write_report
 
 
@@ -25,13 +26,7 @@ def add(commands: Subparsers) -> None:
     )
     add_program(parser)
     add_rules(parser)
-    parser.add_argument(
-        "--machine",
-        metavar="MACHINE",
-        default=HOST.name,
-        help="a name of `weft machines`, 8xh100, 32x(8xh200)@400G or a TOML file "
-        f"(default: {HOST.name})",
-    )
+    add_machine(parser)
     parser.add_argument(
         "--whatif",
         metavar="MACHINE",

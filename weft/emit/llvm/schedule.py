@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping
 
 from weft.kernels.attention import Attention
-from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, Schedule, Step, Store
-
-ParameterRanges: TypeAlias = Mapping[str, Sequence[int]]  # allowed values of options
+from weft.kernels.kernel import (
+    Contract,
+    Kernel,
+    Load,
+    OptionRanges,
+    Pick,
+    Reduce,
+    Schedule,
+    Step,
+    Store,
+    refuses_options,
+)
 
 _LARGE = range(1, 1 << 40)
 _TRUTH = (0, 1)
@@ -23,7 +31,7 @@ _PACKED = {
     **dict.fromkeys(("left", "inner", "tiles", "stream"), _TRUTH),
 }
 _ATTENTION = {"vectors": (1, 2, 4), "keys": range(16, 4097, 16)}
-OPTIONS: Mapping[str, ParameterRanges] = {"rows": _LOOPS, "columns": _LOOPS, "packed": _PACKED}
+OPTIONS: Mapping[str, OptionRanges] = {"rows": _LOOPS, "columns": _LOOPS, "packed": _PACKED}
 
 
 def schedule_of(kernel: Kernel) -> Schedule:
@@ -69,16 +77,6 @@ def refuses_schedule(kernel: Kernel | Attention) -> str | None:
     if schedule.kind not in OPTIONS:
         return f"unknown schedule {schedule.kind[:40]!r}"
     return refuses_options(schedule.options, OPTIONS[schedule.kind])
-
-
-def refuses_options(options: Iterable[tuple[str, int]], known: ParameterRanges) -> str | None:
-    """Why options are invalid, or None if they are valid."""
-    for name, value in options:
-        if name not in known:
-            return f"unknown option {name[:40]!r}"
-        if value not in known[name]:
-            return f"option {name} cannot be {value}"
-    return None
 
 
 def _is_window(kernel: Kernel, rows: set[int]) -> bool:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping
 
 from weft.emit.triton.collapse import collapsed, reduced_factors
 from weft.emit.triton.library_product import library_product
 from weft.emit.triton.product import refuses_matrix_units
-from weft.kernels.kernel import Contract, Kernel, Pick, Reduce, Schedule
-
-Ranges: TypeAlias = Mapping[str, Sequence[int]]
+from weft.kernels.kernel import (
+    Contract,
+    Kernel,
+    OptionRanges,
+    Pick,
+    Reduce,
+    Schedule,
+    refuses_options,
+)
 
 _SIZES = tuple(1 << n for n in range(15))
 _WARPS = (1, 2, 4, 8, 16, 32)
-OPTIONS: Mapping[str, Ranges] = {
+OPTIONS: Mapping[str, OptionRanges] = {
     "points": {"block": _SIZES, "warps": _WARPS},
     "rows": {"block": _SIZES, "rows": _SIZES, "warps": _WARPS, "parts": range(1, 1 << 12)},
     "matrix": {
@@ -62,13 +67,3 @@ def refuses_schedule(kernel: Kernel) -> str | None:
     if is_reduced != (schedule.kind != "points"):
         return f"its loops do not run as {schedule.kind}"
     return refuses_options(schedule.options, OPTIONS[schedule.kind])
-
-
-def refuses_options(options: Iterable[tuple[str, int]], known: Ranges) -> str | None:
-    """Why options are invalid, or None if they are valid."""
-    for name, value in options:
-        if name not in known:
-            return f"unknown option {name[:40]!r}"
-        if value not in known[name]:
-            return f"option {name} cannot be {value}"
-    return None

@@ -14,9 +14,9 @@ from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.emit.llvm.product.blocking.blocking import Blocking, Chip, chip_of
 from weft.emit.llvm.product.blocking.choice import choose_blocking
-from weft.emit.llvm.schedule import OPTIONS, refuses_options
+from weft.emit.llvm.schedule import OPTIONS
 from weft.emit.llvm.tuning.product_class import ProductClass, class_of
-from weft.kernels.kernel import Kernel
+from weft.kernels.kernel import Kernel, refuses_options
 from weft.records import dataclass
 from weft.target import AS_MODELLED
 
