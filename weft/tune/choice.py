@@ -49,10 +49,10 @@ def choice(kernel: Kernel, target: Target) -> Chosen | None:
         return None
     if how == "off":
         return Chosen(AS_MODELLED, "nothing is tuned")
+    if found.unworthy:  # first: the reason must not depend on what else was measured
+        return Chosen(AS_MODELLED, found.unworthy)
     if how == "remembered" and not _KNOWN and not is_anything_remembered():
         return _chosen(None, found)
-    if found.unworthy:
-        return Chosen(AS_MODELLED, found.unworthy)
     at = (the_store().folder, found.machine, found.shape_class)
     if (at, how) not in _KNOWN:
         if how == "measure":
