@@ -148,6 +148,8 @@ class Few(Main):
         rows, last = self.rows(k.k), code.let("sub i64 %count, 1")
         sums: list[Vector] = []
         for n in range(t.lanes):
+            # The last keys again in place of missing ones: their scores are set to -inf, and
+            # nothing is read beyond the end.
             at = least(code, code.let(f"add i64 {index}, {n}"), last)
             source = rows.place(code, "%keys", at)
             total = part.constant(0.0)
@@ -201,6 +203,7 @@ class Few(Main):
         top = one.select(one.compare("ogt", found, was), found, was)
         one.store(top, part.place("top", i))
         none = one.compare("oeq", top, one.constant(-math.inf, t.kind))
+        # All keys hidden so far: -inf - -inf would be NaN and stay in the sums.
         top = one.select(none, one.constant(0.0, t.kind), top)
         decay = v.splat(one.sub(was, top))
         lost = Vector(code.let(f"extractelement {part.exp2(decay).typed}, i64 0"), t.kind)

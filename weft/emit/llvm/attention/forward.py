@@ -168,6 +168,7 @@ def keep_shares(part: Routine, kernel: Attention) -> None:
     v, zero, one = part.v, part.constant(0.0), part.constant(1.0)
     nothing = part.constant(0.0 if kernel.empty == "zero" else math.nan)
     sums = part.each("sum")
+    # One division for each query; the sums are multiplied by it.
     shares = [v.select(v.compare("oeq", x, zero), nothing, v.div(one, x)) for x in sums]
     part.keep("decay", shares)
 

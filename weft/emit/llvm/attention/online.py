@@ -43,6 +43,8 @@ class ForwardKernel(Main):
         self.tiles = -(-kernel.queries // tiling.queries)
         points = math.prod(kernel.outer)
         # query tiles of a task
+        # Query tiles of one task share packed keys and values; more of them would leave threads
+        # idle.
         self.together = max(1, min(self.tiles, points * self.tiles // ENOUGH))
         self.tasks = -(-self.tiles // self.together)  # query tiles at one outer point
         width = tiling.padded(kernel.depth) + self.width
@@ -124,6 +126,7 @@ class ForwardKernel(Main):
     def _bring(self, code: Writer, at: str, rows: str) -> None:
         """Transpose a tile of queries into scratch."""
         k, to = self.kernel, self.place(code, "queries")
+        # Scale and log2(e) once for each query, not for each score: softmax then is 2^x.
         self.turn(code, k.q, at, to, rows, k.depth, k.scale * LOG2_E)
 
     def _clear(self, code: Writer) -> None:

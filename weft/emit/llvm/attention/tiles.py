@@ -82,6 +82,7 @@ class TiledForward(ForwardKernel):
             self.pieces.add("keys", self.held * self.depth // 2)
             self.parts.append(pack_keys(self.part("pack_keys", ["ptr %from", "i64 %count"]), k))
         self.pieces.add("values", self.held * self.width // 2)
+        # bf16 alone has 8 bits, and rounding probabilities to it would be seen in the result.
         for name in ("high", "low"):  # probabilities
             self.pieces.add(name, t.queries * t.keys // 2)
         self.add_pairs()
@@ -107,6 +108,7 @@ class TiledForward(ForwardKernel):
         begin_tiles(code, Registers(LINES, self.tiling.vectors))
         with code.loop("%begin", "%end") as task:
             yield task
+        # Without it every context switch saves 8 KiB of tile state.
         end_tiles(code)
 
     def _bring(self, code: Writer, at: str, rows: str) -> None:

@@ -116,6 +116,7 @@ class Loops:
         (held,) = begin(v, self.kernel, n)
         for number, part in enumerate(held):
             kind = "i8" if part.kind == "i1" else part.kind
+            # Booleans are bytes in memory: a vector of i1 would be packed bits.
             value = v.cast("zext", part, kind) if part.kind == "i1" else part
             offset = kept.offset + number * kept.nbytes
             base = self.code.let(f"getelementptr i8, ptr %scratch, i64 {offset}")
@@ -165,6 +166,7 @@ class Loops:
             if isinstance(step, Load | Store | Choose):
                 found |= {cut for guard in step.guards for cut in boundaries(guard, factor)}
         inside = sorted(c for c in found if 0 < c < self.kernel.factors[factor].size)
+        # Specialized segments have no guards inside, but nested cuts multiply the code.
         return inside if (len(inside) + 1) * self.copies <= COPIES else []
 
     def clipped(self, low: End, high: End, first: int, end: int) -> tuple[End, End]:

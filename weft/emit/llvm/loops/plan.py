@@ -140,6 +140,8 @@ def _streams(made: LoopPlan, least: int) -> frozenset[int]:
         starts = [step.at.offset, *apart, made.width, made.starts(vector)]
         starts += _cuts(kernel, n, vector)
         lines = all(start * size % LINE == 0 for start in starts)
+        # Non-temporal stores bypass the caches: they save reading a line before it is overwritten,
+        # but a partial line costs a read-modify-write of memory.
         if operand.nbytes >= least and step.at.strides[vector] == 1 and lines:
             found.add(n)
     return frozenset(found)
@@ -213,5 +215,7 @@ def _width(kernel: Kernel, vector: int, lanes: int) -> int:
 def _fitting(size: int, most: int) -> int:
     """A width that leaves few lanes over at the end of a factor; wider is slightly faster."""
     able = [most >> n for n in range(3) if most >> n >= min(most, REGISTER_LANES)]
+    # Lanes computed, with those that are masked off at the end: 40 elements in vectors of 64 waste
+    # 24.
     costs = {w: -(-size // w) * w * (1 + 0.25 * n) for n, w in enumerate(able)}
     return min(min(costs, key=costs.__getitem__), 1 << (size - 1).bit_length())

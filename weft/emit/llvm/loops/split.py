@@ -188,6 +188,7 @@ class _Splitter:
         cost = steps_cost(self.kernel, self.cone(group) - self.meetings.keys())
         parts = min(PARTS, math.ceil(cost / self.task))
         block = -(-size // parts)
+        # Whole cache lines and vectors, so that parts neither share lines nor begin unaligned.
         if block > 64:
             block = -(-block // 64) * 64
         return None if block >= size else TaskSplit(f"f{len(self.factors)}", f"f{factor}", block)
@@ -201,6 +202,8 @@ class _Splitter:
         listed = [numbers.get(m, -1) for m in range(n)]
         step = renumbered(self.kernel.steps[n], listed)
         if sink and part is not None and isinstance(step, Reduce):
+            # The initial value must count once, not once for each part: it is combined in the last
+            # stage.
             step = replace(step, init=None)
         steps.append(step)
         number = len(steps) - 1

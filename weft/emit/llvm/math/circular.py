@@ -118,6 +118,7 @@ def _quarter(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
     shifted = v.fma(x, v.constant(2 / math.pi, x.kind), large)
     n = v.sub(shifted, large)
     r = x
+    # pi / 2 in three parts, each subtracted by an fma, whose product is exact.
     for part in table.half_pi:
         r = v.fma(n, v.constant(-part, x.kind), r)
     return bits_of(v, shifted), r
@@ -144,6 +145,7 @@ def _cosine(v: Vectors, r: Vector) -> Vector:
     half = v.mul(square, v.constant(0.5, r.kind))
     one = v.constant(1.0, r.kind)
     most = v.sub(one, half)
+    # The rounding error of 1 - r^2 / 2, added back: it is up to half an ulp.
     lost = v.sub(v.sub(one, most), half)
     return v.add(most, v.add(rest, lost))
 
@@ -164,6 +166,7 @@ def atan2(v: Vectors, y: Vector, x: Vector) -> Vector:
     high = v.select(steep, magnitude(v, y), magnitude(v, x))
     ratio = v.div(low, high)
     ratio = v.select(v.compare("oeq", low, high), v.constant(1.0, x.kind), ratio)  # of infinities
+    # atan2(0, 0) is 0 or pi by the signs alone; 0 / 0 would be NaN.
     ratio = where(v, "oeq", high, 0.0, high, ratio)
     left = v.compare("slt", bits_of(v, x), v.constant(0, FLOAT_BITS[x.kind].integer))
     # Angles from the positive axis: r, pi / 2 - r, pi / 2 + r, pi - r.

@@ -86,6 +86,8 @@ _AT_MOST_ZERO = "at most zero"
 
 def exp(v: Vectors, x: Vector) -> Vector:
     """e^x."""
+    # Clamped first: n of a huge x would not fit the exponent field, and infinity would give inf -
+    # inf.
     n, r = whole_and_rest(v, _in_range(v, x))
     return scale(v, horner(v, r, [1.0, 1.0, *EXPONENTIAL[x.kind].series]), n)
 
@@ -120,6 +122,8 @@ def scaled(v: Vectors, x: Vector, shifted: Vector, doubled: Vector) -> Vector:
     lifted = v.constant(form.power(table.lift - 1), form.integer)
     scale = float_of(v, v.add(_exponent(v, shifted), v.select(tiny, lifted, plain)))
     power = v.mul(doubled, scale)
+    # A subnormal power is computed 2^lift times too large and lowered by one exact product: it is
+    # rounded once, not twice.
     lowered = v.mul(power, v.constant(2.0**-table.lift, x.kind))
     power = v.select(tiny, lowered, power)
     return where(v, "olt", x, table.zero, v.constant(0.0, x.kind), power)
@@ -176,6 +180,8 @@ def _large(v: Vectors, kind: str) -> Vector:
 
 def _rest(v: Vectors, x: Vector, n: Vector, times: float) -> Vector:
     table = EXPONENTIAL[x.kind]
+    # Cody-Waite: log(2) in two parts, each subtracted by an fma, so that r keeps all of its bits
+    # although n log(2) cancels most of x.
     r = v.fma(n, v.constant(-table.log2_high / times, x.kind), x)
     return v.fma(n, v.constant(-table.log2_low / times, x.kind), r)
 
@@ -194,6 +200,7 @@ def expm1(v: Vectors, x: Vector) -> Vector:
     minus = v.fma(rest, r, r)
     scale = float_of(v, v.add(_exponent(v, shifted), v.constant(form.power(-1), form.integer)))
     half = v.fma(minus, scale, v.sub(scale, v.constant(0.5, x.kind)))
+    # There e^x - 1 rounds to x; the formula would lose the sign of -0.
     tiny = 2.0 ** -(form.mantissa + 2)
     return where(v, "olt", magnitude(v, x), tiny, x, v.add(half, half))
 
@@ -202,6 +209,7 @@ def tanh(v: Vectors, x: Vector) -> Vector:
     """tanh(x): a series near 0, and 1 - 2e / (1 + e) with e = e^-2|x| farther away."""
     table = EXPONENTIAL[x.kind]
     size = magnitude(v, x)
+    # Beyond `one` tanh rounds to 1, and e^-2x must stay a normal number for `normal_power`.
     twice = v.mul(at_most(v, size, table.one), v.constant(-2.0, x.kind))
     doubled = normal_power(v, twice, 1)
     far = quotient(v, doubled, v.fma(doubled, v.constant(0.5, x.kind), v.constant(1.0, x.kind)))
@@ -213,6 +221,7 @@ def tanh(v: Vectors, x: Vector) -> Vector:
 def sinh(v: Vectors, x: Vector) -> Vector:
     """(e^x - e^-x) / 2; a series near 0."""
     size = magnitude(v, x)
+    # e^x / 2, since e^x alone would overflow where sinh does not yet.
     half = normal_power(v, at_most(v, size, EXPONENTIAL[x.kind].overflow + 1), -1)
     far = v.sub(half, v.div(v.constant(0.25, x.kind), half))
     near = odd_series(v, size, EXPONENTIAL[x.kind].sinh)

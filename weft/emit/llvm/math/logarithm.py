@@ -84,6 +84,7 @@ def _log_of(v: Vectors, n: Vector, f: Vector) -> Vector:
         rest = v.mul(s, v.fma(square, horner(v, square, table.series), half))
     rest = v.fma(n, v.constant(table.log2_low, f.kind), rest)
     small = v.add(f, v.sub(rest, half))
+    # Added last and largest: n * high is exact, so the small terms are rounded only once.
     return v.fma(n, v.constant(table.log2_high, f.kind), small)
 
 
@@ -99,10 +100,13 @@ def _split(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
     form = FLOAT_BITS[x.kind]
     small = v.compare("olt", x, v.constant(2.0 ** (1 - form.bias), x.kind))
     lift = form.mantissa + 1
+    # Subnormals have no leading 1: they are scaled up, exactly, before their bits are taken apart.
     x = v.select(small, v.mul(x, v.constant(2.0**lift, x.kind)), x)
     bits = bits_of(v, x)
     middle = v.constant(_TABLE[x.kind].root, form.integer)
     amount = v.constant(form.mantissa, form.integer)
+    # Counted from sqrt(1/2), not from 1: f then is between -0.3 and 0.42, and log(x) near 1 has n =
+    # 0, without cancellation between n log(2) and log(1 + f).
     whole = v.binary("ashr", v.sub(bits, middle), amount)
     mantissa = float_of(v, v.sub(bits, v.binary("shl", whole, amount)))
     n = v.cast("sitofp", whole, x.kind)

@@ -52,6 +52,7 @@ def quotient(v: Vectors, a: Vector, b: Vector) -> Vector:
 def at_least(v: Vectors, x: Vector, low: float) -> Vector:
     """max(x, low); NaN stays."""
     limit = v.constant(low, x.kind)
+    # An ordered comparison is false for NaN, which therefore stays; llvm.maxnum would drop it.
     return v.select(v.compare("olt", x, limit), limit, x)
 
 

@@ -31,6 +31,8 @@ class Records:
     @property
     def digit(self) -> int:
         """The bits of one pass."""
+        # Digits of 8 bits have histograms that stay in L1; for many records fewer passes are worth
+        # more.
         return 8 if self.count < _MANY else -(-self.bits // -(-self.bits // 11))
 
     @property
@@ -62,6 +64,7 @@ class Records:
         return found
 
     def _padded(self, kind: str) -> int:
+        # A block more: ranks are counted in whole vectors, which read past the last record.
         return (-(-self.count // _BLOCK) + 1) * _BLOCK * int(kind[1:]) // 8
 
 

@@ -142,6 +142,8 @@ class _Fold:
         """Tasks are rows; or pieces of few long rows, after a pass for their carries."""
         outer = merged([self._along(d) for d in range(self.dim)])
         rows = math.prod(d.size for d in outer)
+        # Rows are sequential, so few long ones would leave threads idle; two passes read the row
+        # twice.
         if self.length >= 2 * _PIECE and rows < _ROWS:
             return self._in_pieces(outer)
         none = Along(1, (0,) * len(self.steps))

@@ -70,12 +70,16 @@ class SortedRows:
             base = code.let(f"getelementptr i8, ptr %scratch, i64 {scratch}")
             sorters.append(Radix(code, records, base))
             scratch += -(-records.scratch // 64) * 64
+        # One operand sorted by its own value: the keys are the elements, and no index need travel
+        # along.
         is_bare = self.count == 1 and len(keys) == 1 and is_element(keys[0])
         bare = _Bare(self, code, keys[0], buffers) if is_bare else None
         with self.tasks.each(code) as (offsets, _, _), ExitStack() as stack:
             if bare is not None:
                 stack.enter_context(code.when(bare.sort(offsets)))
             found: list[Order] = []
+            # Least significant keys first, as in LSD radix sort: each later order is stable, and
+            # keeps theirs.
             for group, sorter in zip(reversed(groups), reversed(sorters), strict=True):
                 arrays = sorter.begin()
                 self._fill(code, group, sorter.records, arrays, (buffers, offsets), found)
