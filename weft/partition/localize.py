@@ -113,6 +113,8 @@ class Localizer:
     def called(self, name: str, given: list[Piece]) -> Called:
         """The specialization of a function for these argument splits; cached."""
         known = self.program.called
+        # Specialized for each combination of splits: a function that is called with two of them
+        # would otherwise reshard in one of the callers.
         key = (name, self.manual, *[(p.split, p.partial) for p in given])
         if key not in known:
             function = self.program.module.function(name)
@@ -254,8 +256,10 @@ class Localizer:
             return entry.versions[0]
         builder, loc = entry.builder, entry.builder.loc
         builder.loc = self.builder.loc
+        # A value that was gathered before is sliced for free, instead of being sent again.
         chosen = min(entry.versions, key=lambda p: self.bytes(p, split, unreduced))
         sent = self.bytes(chosen, split, unreduced)
+        # Cheap values of replicated operands (iotas, masks) are recomputed instead of sent.
         made = self.remade(entry, split) if sent and not unreduced else None
         if made is None:
             self.program.planned += sent

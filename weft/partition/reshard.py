@@ -166,6 +166,7 @@ class _Search:
         self, type: TensorType, mesh: Mesh, ends: tuple[DimAxes, DimAxes], over: tuple[Axes, Axes]
     ) -> None:
         self.type, self.mesh = type, mesh
+        # Axes are split at the boundaries of both ends, so that a sub-axis can move by itself.
         cuts = aligned(ends, over, mesh)
         self.start, self.target = (
             _State(
@@ -189,6 +190,8 @@ class _Search:
             if cost > best[state]:
                 continue
             seen += 1
+            # Permutations of many small axes explode; beyond this a gather costs less than the
+            # search.
             if seen > _LIMIT:
                 return self.plain()
             for step, sent in self.moves(state):
@@ -272,9 +275,12 @@ class _Search:
     def permutes(self, state: _State) -> Iterator[tuple[ReshardStep, float]]:
         """Permutes: to the target's device order, or to one with kept axes first."""
         free = set(state.unreduced)
+        # Of all permutations only these two: others send as much and are no closer to the target.
         for split in {self.as_target(state.split), self.kept_first(state.split)}:
             if split is None or split == state.split:
                 continue
+            # An unreduced axis already holds different terms on its devices: it cannot split a dim
+            # as well.
             if not any(axis in free for axes in split for axis in axes):
                 step = ReshardStep("permute", (), split, state.unreduced, before=state.split)
                 yield step, self.bytes(split)

@@ -165,14 +165,17 @@ def array_in(capsule: Any) -> Array:
     shape = tuple((ctypes.c_int64 * tensor.rank).from_address(tensor.sizes)) if tensor.rank else ()
     dtype = _dtype(tensor)
     strides = _byte_strides(tensor, shape, dtype.itemsize)
+    # The protocol's sign of consumption: the capsule's own destructor then leaves the tensor alone.
     rename(capsule, ctypes.addressof(used))
     lender = _Lender(address, managed.deleter)
+    # Without elements the address may be null, which ctypes cannot view.
     if 0 in shape:
         return np.zeros(shape, dtype)
     reach = sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
     memory: Any = (ctypes.c_char * (reach + dtype.itemsize)).from_address(
         tensor.data + tensor.offset
     )
+    # numpy keeps `memory` as the array's base; an attribute of it lives exactly as long.
     memory.lender = lender  # array -> memory -> lender
     return np.ndarray(shape, dtype, memory, strides=strides)
 

@@ -209,6 +209,7 @@ def step_of(kind: Kind) -> int | None:
     head = kind.shape[:lead]
     if all(size == 1 for size in head):
         return 0
+    # Native code finds a piece at `data + step * place`: devices must lie in their own order.
     in_order = [*kind.atoms.strides] == sorted(kind.atoms.strides, reverse=True)
     piece = math.prod(kind.shape[lead:]) * kind.dtype.itemsize
     return piece if head == sizes and in_order else None
@@ -242,6 +243,7 @@ def single(
     assert ready or kind is None, "what native code reads is there"
     made = _template_at(tuple(shape), dtype, READY if ready else PENDING, kind)
     place = (ctypes.addressof(made), space.device, space.handle)
+    # No free record: allocate some and try again; another thread may take them meanwhile.
     while not (buffer := handles.native.single(*place)):
         handles.more(2)
     family = words(buffer)[_FAMILY]
@@ -319,6 +321,7 @@ def _adopted(handles: Handles, family: int) -> PjrtArray:
     if not address:
         raise deleted()
     kind = _KINDS[words(family)[_KIND] - 1]
+    # The array interface, not from_address: numpy keeps the object as the base, whose end frees it.
     memory = _Memory(address, math.prod(kind.shape) * kind.dtype.itemsize)
     data = np.asarray(memory).view(kind.dtype).reshape(kind.shape)
     return PjrtArray(Stacked(data, kind.atoms, True, kind))

@@ -57,6 +57,7 @@ def _used(theirs: Callable[[Any], bool]) -> Callable[[Any], bool]:
         is_wanted = there or compilation_cache.is_persistent_cache_enabled()
         # JAX is always called, as it counts cache users; keys are computed only if there is a
         # cache.
+        # Not short-circuited the other way round: JAX's function has effects.
         return theirs(_Cached()) and is_wanted
 
     return is_cache_used
@@ -93,6 +94,8 @@ def _hashing(theirs: Callable[..., None]) -> Callable[..., None]:
                     kept = {a.name: a.attr for a in config if a.name != "function"}
                     op.attributes["backend_config"] = ir.DictAttr.get(kept)
                 else:  # an inspected sharding, delivered while compiling: needed in every process
+                    # A stored program would skip compilation, and with it the callback that reports
+                    # the sharding.
                     hashed.update(_PROCESS)
             theirs(hashed, copy, *rest)
 

@@ -69,6 +69,8 @@ class Shield:
 
     def raise_up(self) -> None:
         """Install deferring handlers over the program's current ones; cheap if done."""
+        # Programs may install handlers at any time (pytest and Jupyter do): look again at every
+        # call.
         if [*map(_handler_of, _WATCHED)] != self._deferring and self.is_inside():
             for number in _WATCHED:
                 handler = _handler_of(number)
@@ -113,6 +115,8 @@ class Shield:
             return
         depth = self.state[_DEPTH]
         try:
+            # As if outside of Weft, so that handlers run; the loop holds no state that they could
+            # see.
             self.state[_DEPTH] = 0
             self.act()
         except BaseException as raised:  # noqa: BLE001  # raised again outside

@@ -92,6 +92,7 @@ class LoadedExecutable:
             )
         self.devices = [client.devices[n] for n in numbers]
         logical = [n for d in range(self.count) for n in divmod(d, request.partitions)]
+        # PJRT_LogicalDeviceIds: pairs of replica and partition, in the order of the devices.
         self.logical_ids = described.words(ctypes.c_int32, logical)
         assigned = device_assignment(numbers, request.replicas, request.partitions)
         self.assignment = described.bytes(assigned)
@@ -169,6 +170,7 @@ class LoadedExecutable:
 
     def fitted(self, stacks: Sequence[Stacked | None]) -> Sequence[Stacked | None]:
         """All arguments in the program's digits; usually unchanged."""
+        # Kinds are interned, so this compares identities: the common case costs one pass.
         if [stacked and stacked.kind for stacked in stacks] == self.kinds:
             return stacks
         return [stacked and self.fit(n, stacked) for n, stacked in enumerate(stacks)]

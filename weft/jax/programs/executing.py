@@ -73,6 +73,7 @@ def _execute(handles: Handles, args: Any) -> None:
     donated: Sequence[int] = ()
     if loaded.donated:
         donated = _donated(loaded, args.options)
+        # Before anything is deleted, so that a refused call leaves its arguments as they were.
         _check_clashes(values, donated)
         _delete(handles, values, donated, args)
     made, done = _run(loaded, values, donated)
@@ -82,6 +83,7 @@ def _execute(handles: Handles, args: Any) -> None:
         for n in range(count):
             events[n] = handles.ready if done is None else event_of(handles, done)
     loaded.calls += 1
+    # Not at the first call: programs that run once, as most in a test do, need no descriptor.
     if loaded.calls == _OFTEN:
         attach_call_descriptor(args.executable, loaded)
 
@@ -170,6 +172,7 @@ def _run(
     with DEFAULT.lock:
         task = Execution(loaded, dict(enumerate(values)), dict(enumerate(results)))
         _give_up(values, donated)
+        # Inside of a callback the stream runs a task at once, which must not happen under the lock.
         if queued := not DEFAULT.is_inside:
             DEFAULT.enqueue(task)
     if not queued:
@@ -263,6 +266,7 @@ def _hand_out(
     families = loaded.families_out()
     templates = loaded.ready_at if ready else loaded.pending_at
     spread = (args.output_lists, loaded.count, len(results), templates, on, inside)
+    # All results or none: native code checks the number of free records before it takes the first.
     while not handles.native.spread(*spread, ctypes.addressof(families)):
         handles.more((loaded.count + 1) * len(results))
     if not ready:
