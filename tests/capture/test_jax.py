@@ -15,6 +15,7 @@ from jax.experimental import io_callback
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as JaxP
 
+import weft
 from tests.capture.jax_functions import CASES, RANDOM, normal, positive
 from tests.tolerance import assert_close
 from weft.capture import Captured, capture
@@ -159,6 +160,20 @@ def test_shardings_are_a_prefix_of_the_arguments():
     )
     given = ['[{"x"}, {"y"}]', '[{"x"}]', '[{"x"}]', "", '[{"y"}, {}]', '[{"y"}]', '[{"y"}]', ""]
     assert sharding_texts(captured) == [f"#sdy.sharding<@mesh, {g}>" if g else "" for g in given]
+
+
+def test_a_wrong_call_is_not_blamed_on_the_shardings():
+    def product(x: Any, y: Any) -> Any:
+        return x @ y
+
+    x, shardings = normal(4, 4), (P("a"), P())
+    compiled = weft.compile(product, x, x, mesh=Mesh(a=2), in_shardings=shardings)
+    with pytest.raises(TypeError, match="product.*missing a required argument: 'y'"):
+        compiled(x)
+    with pytest.raises(TypeError, match="product.*too many positional arguments"):
+        compiled(x, x, x)
+    with pytest.raises(WeftError, match="by position, and y is by keyword"):
+        compiled(x, y=x)
 
 
 def test_open_dims_and_parts_of_axes_are_kept():

@@ -164,8 +164,9 @@ def test_a_function_without_inputs(run):
     assert "define alone_inputs" in err
 
 
-def test_a_function_that_is_not_there(run):
-    status, _, err = run("run", "script.py:nothing")
+@pytest.mark.parametrize("command", ["run", "why", "check"])
+def test_a_function_that_is_not_there(run, command):
+    status, _, err = run(command, "script.py:nothing")
     assert status == 1 and "has no function 'nothing'" in err and "product" in err
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from hashlib import sha256
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
@@ -80,6 +81,7 @@ def text_of(reports: list[Any]) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record-to", help="the file of JSON lines")
     parser.addoption("--only", help="a file with the ids of tests to run, a line each")
+    parser.addoption("--sample", type=int, default=0, help="how many tests to run; 0: all")
     parser.addoption("--leave-out", help="a file with the ids of tests not to run, a line each")
     parser.addoption("--jax_test_dut", help="read by JAX's test utilities, from the command line")
 
@@ -90,12 +92,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what has a result already, and record how many tests there are."""
+    """Leave out what has a result already or is not sampled; record how many tests there are."""
     recorder = next(p for p in config.pluginmanager.get_plugins() if isinstance(p, Recorder))
     if only := config.getoption("--only"):
         wanted = set(Path(only).read_text().splitlines())
         items[:] = [item for item in items if item.nodeid in wanted]
     recorder.write(collected=len(items))
+    if size := config.getoption("--sample"):
+        # By a hash of the name, so that a smaller sample is a part of a larger one.
+        by_hash = sorted(items, key=lambda item: sha256(item.nodeid.encode()).digest())
+        sample = {item.nodeid for item in by_hash[:size]}
+        items[:] = [item for item in items if item.nodeid in sample]
     if left := config.getoption("--leave-out"):
         unwanted = set(Path(left).read_text().splitlines())
         items[:] = [item for item in items if item.nodeid not in unwanted]

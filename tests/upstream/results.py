@@ -49,12 +49,14 @@ class Results:
         return str(told[0]["text"]) if told and not self.tests else ""
 
     @property
+    def collected(self) -> int:
+        """How many tests the file has."""
+        return max((line["collected"] for line in self.lines if "collected" in line), default=0)
+
+    @property
     def not_run(self) -> int:
-        """Tests that the time of their file was too short for."""
-        collected = max(
-            (line["collected"] for line in self.lines if "collected" in line), default=0
-        )
-        return max(0, collected - len(self.tests))
+        """Tests that are not in the sample, or that the time of their file was too short for."""
+        return max(0, self.collected - len(self.tests))
 
     def count(self) -> Counter[str]:
         """How many tests had which outcome."""

@@ -7,6 +7,7 @@ and the rest of its file runs in a new process. The oracle runs only what did no
     python tests/upstream/run.py DIR                       all files but those of files.toml
     python tests/upstream/run.py DIR pjit_test array_test  these files
     python tests/upstream/run.py DIR --cases 3 --jobs 4    a smaller sample, four files at a time
+    python tests/upstream/run.py DIR --sample 50           fifty random tests of each file, always the same
     python tests/upstream/run.py DIR --again failed        failures once more, the rest as recorded
     python tests/upstream/run.py DIR --report              the table of what is recorded
 """
@@ -50,6 +51,7 @@ class Settings:
     seconds_a_test: float = 180
     seconds_a_file: float = 3600
     again: str = ""  # what is run once more: failed, all
+    sample: int = 0  # tests of a file that are run; 0: all
 
     def recorded(self, platform: str, file: str) -> Path:
         """Where the results of a file are kept."""
@@ -97,7 +99,8 @@ class Run:
         """Whether every test that is asked for has a result."""
         found = Results.read(self.path)
         if self.only is None:
-            return found.is_finished
+            wanted = min(self.settings.sample or found.collected, found.collected)
+            return found.is_finished and len(found.tests) >= wanted
         return not set(self.only) - set(found.tests)
 
     def start_process(self, until: float) -> None:
@@ -105,6 +108,8 @@ class Run:
         known = Results.read(self.path).tests
         with tempfile.TemporaryDirectory() as folder:
             options = [f"--record-to={self.path}"]
+            if self.only is None and self.settings.sample:
+                options.append(f"--sample={self.settings.sample}")
             for option, ids in (("--leave-out", list(known)), ("--only", self.only)):
                 if ids:
                     listed = Path(folder) / option.strip("-")
@@ -201,6 +206,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="files at a time")
     parser.add_argument("--seconds-a-test", type=float, default=180)
     parser.add_argument("--seconds-a-file", type=float, default=3600)
+    parser.add_argument("--sample", type=int, default=0, help="random tests of a file; 0: all")
     parser.add_argument("--again", choices=("failed", "all"), default="")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--results", type=Path, help="a folder; by default build/jax-tests/VERSION")
@@ -228,6 +234,7 @@ def main() -> int:
         given.seconds_a_test,
         given.seconds_a_file,
         given.again,
+        given.sample,
     )
     files = list(files_of(settings.checkout, given.files))
     if not given.report:

@@ -75,6 +75,17 @@ def test_every_test_has_a_result(checkout):
     assert (checkout / "counted").read_text() == "x"
 
 
+def test_a_sample_grows(checkout):
+    """A larger sample keeps the results of a smaller one, up to all tests of a file."""
+    counting = "open(os.environ['COUNTED'], 'a').write('x')"
+    tests = "".join(f"def test_{name}(): {counting}\n" for name in "abcd")
+    (checkout / "tests" / "some_test.py").write_text("import os\n" + tests)
+    for size, ran in (("2", 2), ("3", 3), ("0", 4)):
+        _, counts, text = run(checkout, "--sample", size)
+        assert (counts["passed"], counts["not_run"]) == (ran, 4 - ran), text
+        assert (checkout / "counted").read_text() == ran * "x"
+
+
 def test_what_cannot_be_imported_on_either_is_no_failure(checkout):
     (checkout / "tests" / "some_test.py").write_text("import no_such_package\n")
     status, counts, text = run(checkout)

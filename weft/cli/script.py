@@ -65,7 +65,7 @@ class Script:
 
     def inputs(self) -> tuple[Any, ...]:
         """The function's arguments, as defined in the script."""
-        found = self.beside("inputs")
+        function, found = self.function, self.beside("inputs")
         if found is None:
             raise WeftError(
                 f"{self.path} defines no arguments for {self.name}",
@@ -75,12 +75,12 @@ class Script:
         with users_code(f"{self.name}_inputs was called"):
             made = found() if callable(found) else found
         inputs = made if isinstance(made, tuple) else (made,)
-        self._check_count(inputs)
+        self._check_count(function, inputs)
         return inputs
 
-    def _check_count(self, inputs: tuple[Any, ...]) -> None:
+    def _check_count(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
         try:
-            signature = inspect.signature(self.function)
+            signature = inspect.signature(function)
         except (TypeError, ValueError):
             return  # a builtin has no signature; its call checks the arguments
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import io
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
@@ -177,6 +178,8 @@ def capture_flat(
     jax = _import_jax()
     leaves = given.leaves(fn)
     positional, keywords = given.tree.children()
+    if isinstance(inside, (tuple, list)):
+        _check_call(fn, given, len(inside))
     spelled = per_leaf("in_shardings", inside, positional, leaves[: positional.num_leaves])
     spelled += (None,) * keywords.num_leaves
     if plan is not None:
@@ -237,6 +240,23 @@ def read_lowered(lowered: Any) -> Module:
     buffer = io.BytesIO()
     lowered.compiler_ir("stablehlo").operation.write_bytecode(file=buffer)
     return keep_tokens_inside(read_bytecode(buffer.getvalue()))
+
+
+def _check_call(fn: Callable[..., Any], given: CallArguments, count: int) -> None:
+    """Refuse arguments that the function does not take, or that shardings by position miss."""
+    positional, keywords = given.rebuilt(given.values)
+    try:
+        inspect.signature(fn).bind(*positional, **keywords)
+    except TypeError as error:
+        name = getattr(fn, "__name__", type(fn).__name__)
+        raise TypeError(f"{name}(): {error}") from None
+    except ValueError:
+        return  # a builtin has no signature; its call checks the arguments
+    if keywords and len(given.given) < count <= len(given.given) + len(keywords):
+        raise WeftError(
+            f"in_shardings are for arguments by position, and {', '.join(keywords)} is by keyword",
+            help="give every argument of in_shardings by position",
+        )
 
 
 def _results(traced: Any) -> tuple[Leaf, ...]:
