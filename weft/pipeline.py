@@ -129,6 +129,7 @@ def compile_module(
     if machine is not None:
         machine.holding(max((mesh.size for mesh in made.meshes.values()), default=1))
     with without_gc(), _enough_memory(module):
+        _check_sizes(module)
         made = stages.after("captured", made, lambda m: normalize(m, spread, pieces=pieces))
         made = stages.after(
             "sharded", made, lambda m: m if is_of_one(m) else spread(m, pads=pads, notes=notes)
@@ -198,6 +199,12 @@ def _enough_memory(module: Module) -> Iterator[None]:
         yield
     except MemoryError:
         raise _too_large(module) from None
+
+
+def _check_sizes(module: Module) -> None:
+    """Refuse values with more bytes than 64 bits count: numpy and JAX fail on them later."""
+    if any(moved(type) >> 63 for type in {t for node in module.nodes() for t in node.types}):
+        raise MemoryError
 
 
 def _too_large(module: Module) -> WeftError:

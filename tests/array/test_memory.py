@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from weft.array import host
 from weft.array.host import PAGE, SMALL, HostMemory, aligned_bytes, dense, is_dense
 from weft.native.cpython import address_of
 
@@ -85,6 +86,13 @@ def test_small_values_are_left_to_the_system():
     made = memory.allocate((3, 4), F32, 48)
     assert made.shape == (3, 4) and memory.used == 0
     assert taken(memory, SMALL).ctypes.data % PAGE == 0
+
+
+def test_more_than_the_machine_has_is_refused_before_it_is_mapped(monkeypatch):
+    monkeypatch.setattr(host, "_installed", lambda: 1 << 40)
+    monkeypatch.setattr(host, "pages", lambda size: pytest.fail("a system may map it"))
+    with pytest.raises(MemoryError):
+        HostMemory().allocate((1 << 46,), np.dtype(np.uint8), 1 << 46)
 
 
 def test_threads_and_the_collector_may_give_back_at_any_time():

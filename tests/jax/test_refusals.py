@@ -6,7 +6,7 @@ from tests.jax.door import run_on_weft
 
 _SOURCE = """
 import warnings
-import jax, jax.numpy as jnp, numpy as np
+import jax, jax.numpy as jnp, ml_dtypes, numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 def refused(call, *args):
@@ -16,7 +16,7 @@ def refused(call, *args):
         return str(error)
     raise AssertionError("it was taken")
 
-x = jnp.arange(1024.0)
+x, six = jnp.arange(1024.0), ml_dtypes.float6_e2m3fn
 mesh = jax.make_mesh((8,), ("i",), axis_types=(AxisType.Auto,))
 split = jax.device_put(x, NamedSharding(mesh, P("i")))
 
@@ -49,6 +49,17 @@ text = refused(jax.jit(lambda a: (a + 2).sum()), x)
 assert text.startswith("RESOURCE_EXHAUSTED: error: out of memory: jit__lambda cannot be"), text
 assert "its largest value, of 4 KiB, is of this line\\n  --> <string>:" in text, text
 weft.pipeline.partition = partition
+
+# More bytes than 64 bits count
+text = refused(jax.jit(lambda a: jnp.tile(a, (1 << 40, 1 << 20))[0]), x)
+assert text.startswith("RESOURCE_EXHAUSTED: error: out of memory"), text
+assert "4,294,967,296 TiB, is of this line" in text and "<string>:" in text, text
+
+# Elements that PJRT has no number for
+for call in (jax.jit(lambda a: a.astype(six)), lambda a: jnp.asarray(np.ones(3, six))):
+    text = refused(call, x)
+    assert "float6_e2m3fn: PJRT, between JAX and devices, has no such type" in text, text
+assert jax.jit(lambda a: a.astype(six).astype("f4"))(jnp.float32([1.3]))[0] == 1.25
 
 # Pallas
 from jax.experimental import pallas as pl

@@ -7,7 +7,7 @@ and the rest of its file runs in a new process. The oracle runs only what did no
     python tests/upstream/run.py DIR                       all files but those of files.toml
     python tests/upstream/run.py DIR pjit_test array_test  these files
     python tests/upstream/run.py DIR --cases 3 --jobs 4    a smaller sample, four files at a time
-    python tests/upstream/run.py DIR --sample 50           fifty random tests of each file, always the same
+    python tests/upstream/run.py DIR --sample 50           fifty random tests of each file
     python tests/upstream/run.py DIR --again failed        failures once more, the rest as recorded
     python tests/upstream/run.py DIR --report              the table of what is recorded
 """

@@ -147,7 +147,12 @@ class Array(Operators, Awaited):
     @property
     def nbytes(self) -> int:
         """The bytes of the global value."""
-        return self.size * self.dtype.itemsize
+        return self.size * self.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element."""
+        return self.dtype.itemsize
 
     @property
     def local_shape(self) -> tuple[int, ...]:
@@ -275,6 +280,11 @@ class Array(Operators, Awaited):
     def to_jax(self) -> Any:
         """The global value as a JAX array, zero-copy where JAX can share the memory."""
         return to_jax(self.numpy())
+
+    @property
+    def at(self) -> Any:
+        """JAX's `at`: `x.at[index].set(value)` and the like are new arrays of JAX."""
+        return self.to_jax().at
 
     def to_torch(self) -> Any:
         """The global value as a PyTorch tensor that shares the memory: do not write to it."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import mmap as mmap_module
+import re
 import threading
 from contextlib import suppress
+from functools import cache
 from mmap import mmap
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,7 @@ SMALL = 1 << 16  # bytes; smaller requests do not fault in new pages
 PAGE = 1 << 12
 LARGE = 1 << 22  # bytes from which huge pages pay off
 LEAST = 1 << 26  # bytes that may always stay cached
+HUGE = 1 << 30  # bytes from which a request is compared with what the machine has
 _BYTE = np.dtype(np.uint8)
 _DENSE = 0x101  # ndarray flags: C-contiguous and aligned
 
@@ -127,6 +131,8 @@ class HostMemory:
         return dense(np.asarray(on_host(array)))
 
     def _from_system(self, size: int) -> _Pages:
+        if size >= HUGE and size > _installed():
+            raise MemoryError(f"no memory for {size} bytes")
         try:
             made = pages(size)
         except OSError:
@@ -176,6 +182,20 @@ def pages(size: int) -> _Pages:
         with suppress(OSError):  # no huge pages on this system
             made.madvise(mmap_module.MADV_HUGEPAGE)
     return made
+
+
+@cache
+def _installed() -> float:
+    """The bytes of memory and swap of this machine, if the system tells.
+
+    Some systems map more than they have, and kill the process that writes to it.
+    """
+    try:
+        told = Path("/proc/meminfo").read_text()
+    except OSError:
+        return math.inf
+    found = re.findall(r"^(?:Mem|Swap)Total: +(\d+) kB$", told, re.M)
+    return sum(map(int, found)) * 1024 or math.inf
 
 
 def aligned_bytes(size: int, memory: Memory = HOST_MEMORY) -> Any:

@@ -100,11 +100,15 @@ class Operators:
     squeeze, swapaxes = _method("squeeze"), _method("swapaxes")
     repeat, take = _method("repeat"), _method("take")
     sort, argsort = _method("sort"), _method("argsort")
+    argpartition, searchsorted = _method("argpartition"), _method("searchsorted")
     ravel, flatten = _method("ravel"), _method("ravel")
     conj, conjugate = _method("conj"), _method("conj")
 
     T, mT = property(_unary("transpose")), property(_unary("matrix_transpose"))
     real, imag = property(_unary("real")), property(_unary("imag"))
+
+    def __round__(self, decimals: int | None = None) -> Any:
+        return self.compute("round", (self, decimals or 0), {})
 
     def reshape(self, *shape: Any, order: str = "C") -> Any:
         """The elements in another shape, given as a tuple or as numbers."""

@@ -17,7 +17,7 @@ from weft.array.awaited import Awaited
 from weft.array.host import HOST_MEMORY
 from weft.array.lease import Lease
 from weft.array.stacked import Kind, Stacked, one_for_all
-from weft.errors import WeftError
+from weft.errors import Unsupported, WeftError
 from weft.ir.types import Array
 from weft.jax.buffers.client import Space
 from weft.jax.buffers.events import follow
@@ -51,7 +51,7 @@ DTYPES: dict[int, np.dtype[Any]] = {
     for number, name in enumerate(_NAMES, 1)
     if name != "token"
 }
-NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
+_NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 
 def dtype_at(number: int) -> np.dtype[Any]:
@@ -59,6 +59,16 @@ def dtype_at(number: int) -> np.dtype[Any]:
     if found := DTYPES.get(number):
         return found
     raise WeftError(f"unknown PJRT element type {number}", help="convert the array first")
+
+
+def buffer_type_of(dtype: np.dtype[Any]) -> int:
+    """The PJRT_Buffer_Type of a numpy type."""
+    if found := _NUMBERS.get(dtype):
+        return found
+    raise Unsupported(
+        f"an argument or result of {dtype}: PJRT, between JAX and devices, has no such type",
+        help="convert it inside of the program, as with x.astype(jax.numpy.float32)",
+    )
 
 
 class PjrtArray(Awaited):
@@ -170,7 +180,7 @@ def template(
     line = FamilyRecord.words(
         what=FAMILY,
         state=state,
-        type=NUMBERS[dtype],
+        type=buffer_type_of(dtype),
         rank=len(shape),
         nbytes=math.prod(shape) * dtype.itemsize,
         order=layout_at(minor_to_major or tuple(reversed(range(len(shape))))),

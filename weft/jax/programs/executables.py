@@ -19,7 +19,7 @@ from weft.ir.types import Array, TensorType
 from weft.jax.abi import api
 from weft.jax.buffers.client import Client, fill, the_client
 from weft.jax.buffers.formats import BufferFormat, buffer_formats, taken_over
-from weft.jax.buffers.values import NUMBERS, step_of, template
+from weft.jax.buffers.values import buffer_type_of, step_of, template
 from weft.jax.native.handles import INVALID, Handles, Refused
 from weft.jax.native.records import EXECUTABLE, PENDING, READY, ExecutableRecord
 from weft.jax.native.slots import SlotFunction
@@ -42,7 +42,7 @@ class Described:
         self.count = len(self.results)
         self.name = self.bytes(executable.name.encode())
         self.options = self.bytes(executable.options)
-        self.types = self.words(ctypes.c_int32, [NUMBERS[dtype] for _, dtype in self.results])
+        self.types = self.words(ctypes.c_int32, [buffer_type_of(d) for _, d in self.results])
         self.dims = self.words(ctypes.c_int64, [n for shape, _ in self.results for n in shape])
         self.ranks = self.words(_Pointer, [len(shape) for shape, _ in self.results])
         self.inside, self.outside = buffer_formats(executable.local)
