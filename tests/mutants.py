@@ -82,6 +82,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "native": ("tests/emit/llvm/test_pool_functions.py", "tests/jax/native/test_native_slots.py"),
     "ops": ("tests/partition/test_every_op.py", "tests/cost", "tests/optimize/test_passes.py"),
     "pipeline": ("tests/test_compile.py",),
+    "planner": ("tests/plan",),
+    "predict": ("tests/simulate", "tests/cost"),
     "reporting": ("tests/report",),
     "target": ("tests/run", "tests/emit"),
     "tile": ("tests/run",),

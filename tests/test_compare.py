@@ -38,7 +38,7 @@ def program():
 def test_nothing_differs(program):
     module, arrays = program
     found = compare_every_op(module, arrays)
-    assert isinstance(found, int) and found >= 3
+    assert found == 3  # the product, its tanh and the sum
 
 
 @pytest.mark.parametrize("name", ["mlp", "loops", "calls", "mapped", "sorts", "scan"])

@@ -89,3 +89,15 @@ def test_what_nothing_waits_for_is_shown(monkeypatch: pytest.MonkeyPatch):
     stream.wait(Lost())
     stream.synchronize()
     assert [str(error) for error in shown] == ["the device is gone"]
+
+
+def test_another_worker_comes_while_a_function_of_the_users_waits_for_it():
+    stream = HostStream()
+    for _ in range(3):
+        came, seen = threading.Event(), []
+        stream.enqueue(Task(lambda came=came, seen=seen: seen.append(came.wait(10)), True))
+        stream.enqueue(Task(came.set))
+        while not seen:
+            pass
+        assert seen == [True]
+    stream.synchronize()

@@ -164,6 +164,10 @@ NOWHERE = Affine((0, 0))
 HOSTILE = {
     "is not a valid function name": hostile(name='x"() { ret void } define void @"y'),
     "' is not a valid function name": hostile(name="x\n"),
+    "it has too many operands": hostile(operands=(Operand(F32, (), False),) * (1 << 12 | 1)),
+    "in0 has too many dims": hostile(operands=(Operand(F32, (1,) * 65, False),)),
+    "it has too many factors": hostile(factors=building().kernel().factors * 33),
+    "it has too many steps": hostile(steps=(Fill(1, F32),) * (1 << 14 | 1)),
     "it has too many points": hostile(
         factors=(replace(FACTORS[0], size=1 << 61), replace(FACTORS[1], size=4))
     ),

@@ -16,6 +16,7 @@ from weft.evaluate import evaluate
 from weft.ir.module import Region, Value, apply
 from weft.ir.op import infer, rule
 from weft.ir.types import BOOL, F32, I32, TensorType, tensor, type_of
+from weft.ir.work import Work
 from weft.ops.elementwise.pointwise import Compare
 from weft.ops.sort import Sort, TopK
 
@@ -124,3 +125,10 @@ def test_top_k_refusals():
             infer(TopK(k), (type,))
     with pytest.raises(WeftError, match="operand 0 is tensor<4xcomplex<f32>>"):
         infer(TopK(1), (tensor(4, dtype="complex<f32>"),))
+
+
+def test_work():
+    body = Work(flops=1)
+    for length, rounds in ((0, 0), (1, 0), (2, 1), (3, 2), (8, 3), (9, 4)):
+        given = (tensor(5, length),)
+        assert Sort(1).work(given, given, (body,)).flops == 5 * length * rounds

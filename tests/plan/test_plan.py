@@ -23,6 +23,7 @@ from weft.machine import machine
 from weft.mesh.plans import ShardingPlan, read_plan
 from weft.optimize.inline_calls import inline_calls
 from weft.planner.candidates import candidates, spec_of
+from weft.planner.explained import patterns
 from weft.planner.repeats import families, repeats, shorten
 from weft.planner.search import plan_captured, subject_of
 from weft.shard import shard
@@ -290,6 +291,17 @@ def test_plans_are_as_good_as_published_ones(kind, devices):
     found = compare(kind, devices)
     assert found.best.seconds <= found.fastest_recipe()
     assert run_tiny(kind, found.best) < 0.02
+
+
+def test_names_that_agree_but_for_numbers_share_a_pattern():
+    specs = {
+        "layers[0].q": P("model"), "layers[1].q": P("model"), "layers[10].o": P("model"),
+        "layers[11].o": P(), "embed": P("data"), "norm1": P(),
+    }  # fmt: skip
+    assert patterns(specs, None) == {
+        "layers[*].q": P("model"), "layers[10].o": P("model"), "layers[11].o": P(),
+        "embed": P("data"), "norm1": P(),
+    }  # fmt: skip
 
 
 # Programs that train nothing, or not all

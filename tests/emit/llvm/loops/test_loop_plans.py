@@ -14,11 +14,12 @@ import pytest
 
 from tests.kernels.building import Building
 from weft.emit.llvm.jit.processor import ARM_SERVER, Processor
+from weft.emit.llvm.loops.cost import step_cost
 from weft.emit.llvm.loops.emit import emit_loops, loop_plans
 from weft.emit.llvm.loops.plan import LoopPlan
 from weft.ir.op import Op
 from weft.ir.types import DTYPES, F32, DType
-from weft.kernels.kernel import Kernel
+from weft.kernels.kernel import Affine, Choose, Guard, Kernel, Load
 from weft.ops.elementwise.pointwise import Add, Divide, Multiply, Power
 from weft.ops.elementwise.transcendental import Exponential, Sqrt
 
@@ -142,3 +143,11 @@ def test_loops(processor: Processor, name: str, golden: Callable[[Path, str], No
         lines.append(f"{about}: {told(plans[0])}{fetched(emit_loops(kernel, processor).text)}")
         lines += [f"{'then':>{len(about)}}: {told(plan)}" for plan in plans[1:]]
     golden(GOLDEN / f"loops_{name}.txt", "\n".join(lines) + "\n")
+
+
+def test_every_guard_of_a_choice_costs_as_much_as_that_of_a_load():
+    at, guard = Affine((1,), 0), Guard(Affine((1,), 0), 0, 4)
+    for count in range(3):
+        guards = (guard,) * count
+        assert step_cost(Load(0, at, F32, guards)) == 1 + 2 * count
+        assert step_cost(Choose(guards, 0, 0, F32)) == 1 + 2 * count
