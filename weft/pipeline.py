@@ -21,7 +21,8 @@ from weft.ir.work import moved
 from weft.ir.write import node_text
 from weft.knobs import TRACE, Tune
 from weft.machine import Machine, bytes_text
-from weft.mesh import Axis, as_mesh
+from weft.mesh import as_mesh
+from weft.mesh.owners import StackedAxes
 from weft.optimize import Level, Ran, optimize
 from weft.partition import is_of_one, partition
 from weft.records import dataclass
@@ -96,7 +97,7 @@ def compile_module(
     pieces: bool = False,
     rules: Rules | None = None,
     numbers: Mapping[str, int] = {},
-    stacked: Sequence[Axis] | None = None,
+    stacked: StackedAxes | None = None,
     process: Process | None = None,
     trace: Trace | None = None,
     since: str | None = None,
@@ -116,7 +117,8 @@ def compile_module(
     plugin. `rules` are the user's, for custom calls and composites; `numbers` are those of
     `weft.optimize.Options`.
 
-    `stacked` are the mesh axes whose devices are all in one process: sums over devices are folded
+    `stacked` are the mesh axes whose devices are all in one process, or a function of the mesh that
+    gives them: sums over devices are folded
     into kernels along these only, and along the others collectives run between kernels. The tiled
     program is the same for all processes; `process` identifies this one at run time. Without both,
     all devices are in this process.
@@ -225,7 +227,7 @@ def local_program(
     fold: bool = True,
     target: Target | None = None,
     world: World | None = None,
-    stacked: Sequence[Axis] | None = None,
+    stacked: StackedAxes | None = None,
     process: Process | None = None,
 ) -> LocalProgram:
     """A function of a local module, tiled, planned, emitted and loaded.

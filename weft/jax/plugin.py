@@ -24,7 +24,7 @@ from weft.jax.native.slots import thunk
 from weft.jax.native.state import DoorState
 from weft.jax.patches.guarding import heed_guards
 from weft.jax.patches.lowering import register_lowerings
-from weft.jax.processes import check_alone
+from weft.jax.processes import JaxProcesses, find_processes
 from weft.jax.versions import check_versions, too_old, weft_version
 from weft.knobs import DEVICES
 from weft.native.cpython import pointer_to
@@ -50,12 +50,12 @@ class _Table(ctypes.Structure):
 class Plugin:
     """The function table and the objects behind it."""
 
-    def __init__(self, devices: int) -> None:
+    def __init__(self, processes: JaxProcesses) -> None:
         spoken = api()
         bridged = [name for name in all_slots() if asks_python(name)]
         self.native = Native(spoken)
         self.handles = Handles(self.native)
-        self.client = client.start(self.handles, devices, f"weft {weft_version()}")
+        self.client = client.start(self.handles, processes, f"weft {weft_version()}")
         state = self.native.state
         early = dict(client.SLOTS)
         for name in bridged:
@@ -147,10 +147,10 @@ _devices: list[int] = []
 
 
 def configure(*, devices: int) -> None:
-    """Set the number of virtual devices, before JAX starts its backends."""
-    if _MADE and len(_MADE[0].client.devices) != devices:
+    """Set the number of virtual devices of this process, before JAX starts its backends."""
+    if _MADE and (here := _MADE[0].client.processes.here) != devices:
         raise WeftError(
-            f"JAX has {len(_MADE[0].client.devices)} devices of Weft already",
+            f"JAX has {here} devices of Weft already",
             help="call weft.jax.configure before anything runs, or set WEFT_DEVICES",
         )
     if devices < 1:
@@ -184,7 +184,9 @@ def the_plugin() -> Plugin:
         if not _MADE:
             count = _devices[0] if _devices else DEVICES.value()
             _check_count(count)
-            made = Plugin(count)
+            processes = find_processes(count)
+            _check_count(processes.count)
+            made = Plugin(processes)
             IMMORTAL.append(made)
             for thing in (IMMORTAL, made.handles.kept, made):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # also at interpreter exit
@@ -194,20 +196,23 @@ def the_plugin() -> Plugin:
 
 def backend() -> Any:
     """JAX's client for the plugin."""
-    from jax._src import xla_bridge
     from jax._src.lib import xla_client
     from jax.errors import JaxRuntimeError
 
     check_versions()
-    check_alone()
     made = the_plugin()
+    made.client.processes.check_same()
     register_lowerings()
     exchange_by_dlpack(made.handles)
     heed_guards(made.native)
     try:
         if not xla_client.pjrt_plugin_loaded(PLATFORM):
             xla_client.load_pjrt_plugin_with_c_api(PLATFORM, made.capsule)
-        return xla_bridge.make_pjrt_c_api_client(PLATFORM)
+        if not xla_client.pjrt_plugin_initialized(PLATFORM):
+            xla_client.initialize_pjrt_plugin(PLATFORM)
+        # Without the client of jax.distributed: JAX would exchange devices that Weft knows, and
+        # watch processes even after their end.
+        return xla_client.make_c_api_client(PLATFORM, {}, None)
     except JaxRuntimeError as error:
         refusal = too_old(error)
         if refusal is None:

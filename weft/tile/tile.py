@@ -10,7 +10,7 @@ from weft.executable.stack_dims import StackDims
 from weft.ir.attrs import Attrs
 from weft.ir.module import Module
 from weft.ir.names import DONATED
-from weft.mesh import Axis
+from weft.mesh.owners import StackedAxes
 from weft.target import Target
 from weft.tile.flows import with_flows
 from weft.tile.lower import HostKernels, Lowering
@@ -30,7 +30,7 @@ def tile(
     devices: int | tuple[int, int] | None = None,
     donate: Sequence[int] | None = None,
     world: World | None = None,
-    stacked: Sequence[Axis] | None = None,
+    stacked: StackedAxes | None = None,
 ) -> Executable:
     """A function of a local module as items over stacks of a process's devices.
 
@@ -43,7 +43,8 @@ def tile(
     facts = varying(module, (function,), devices=devices, world=world)
     absent: tuple[int, ...] = ()
     if stacked is not None:
-        fine, absent = facts.world.apart(stacked)
+        along = stacked(facts.world.mesh) if callable(stacked) else stacked
+        fine, absent = facts.world.apart(along)
         if fine is not facts.world:
             facts = varying(module, (function,), world=fine)
     body = main.body

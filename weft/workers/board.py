@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, field
 from datetime import timedelta
@@ -61,7 +62,9 @@ class Board:
     me: WorkerRank
     timeout: float
     activity: Activity = field(default_factory=Activity)
-    agreed: int = 0  # programs that were agreed on
+    prefix: str = ""
+    told: int = 0
+    agreed: Counter[str] = field(default_factory=Counter)  # programs, by the workers that agreed
     met: int = 0  # barriers
     _stop: threading.Event = field(default_factory=threading.Event)
 
@@ -81,14 +84,17 @@ class Board:
         threading.Thread(target=self._beat, name="weft-progress", daemon=True).start()
         return tuple([Joined(**json.loads(text)) for text in found])
 
-    def agree(self, name: str, digest: str) -> None:
-        """Raise unless all workers have compiled the same program at this point."""
-        number, self.agreed = self.agreed, self.agreed + 1
+    def agree(self, name: str, digest: str, among: Sequence[int] | None = None) -> None:
+        """Raise unless these workers, by default all, have the same program at this point."""
+        ranks = range(self.me.size) if among is None else among
+        group = "all" if among is None else ",".join(map(str, among))
+        number, self.agreed[group] = self.agreed[group], self.agreed[group] + 1
         self.activity.doing = f"compiles {name}"
-        self.store.set(f"program/{number}/{self.me.rank}", json.dumps([name, digest]))
-        told = self._of_all(f"program/{number}", f"compiled program {number} ({name})")
-        listed = [json.loads(text) for text in told]
-        others = [rank for rank, (_, theirs) in enumerate(listed) if theirs != digest]
+        prefix = f"program/{group}/{number}"
+        self.store.set(f"{prefix}/{self.me.rank}", json.dumps([name, digest]))
+        told = self._of_all(prefix, f"compiled program {number} ({name})", ranks)
+        listed = dict(zip(ranks, [json.loads(text) for text in told], strict=True))
+        others = [rank for rank, (_, theirs) in listed.items() if theirs != digest]
         if others:
             theirs = listed[others[0]][0]
             what = "another program" if theirs != name else f"another version of {name}"
@@ -105,6 +111,17 @@ class Board:
         self.activity.doing = f"waits at {name}"
         self.store.set(f"barrier/{number}/{self.me.rank}", "here")
         self._of_all(f"barrier/{number}", f"reached {name}")
+
+    def tell(self, done: str, text: str) -> list[str]:
+        """Wait until all workers are here; returns what each tells."""
+        key, self.told = f"{self.prefix}told/{self.told}", self.told + 1
+        self.activity.doing = f"waits until all have {done}"
+        self.store.set(f"{key}/{self.me.rank}", text)
+        return self._of_all(key, done)
+
+    def beside(self, name: str) -> Board:
+        """The same board for another thread, on a connection of its own."""
+        return Board(self.store.clone(), self.me, self.timeout, prefix=f"{name}/")
 
     def fail(self, error: str) -> None:
         """Tell the others why this worker ends; the first note of all counts as the cause."""
@@ -145,13 +162,14 @@ class Board:
             if self._stop.wait(BEAT):
                 return
 
-    def _of_all(self, prefix: str, done: str) -> list[str]:
+    def _of_all(self, prefix: str, done: str, among: Sequence[int] | None = None) -> list[str]:
         """The values that all workers have set; raises with the names of those that have not."""
-        keys = [f"{prefix}/{rank}" for rank in range(self.me.size)]
+        ranks = range(self.me.size) if among is None else among
+        keys = [f"{prefix}/{rank}" for rank in ranks]
         try:
             self.store.wait(keys, timedelta(seconds=self.timeout))
         except Exception as error:
-            absent = [rank for rank, key in enumerate(keys) if not self._has(key)]
+            absent = [rank for rank, key in zip(ranks, keys, strict=True) if not self._has(key)]
             if not absent:
                 raise
             raise WeftError(

@@ -13,7 +13,7 @@ from weft.executable.process import Process
 from weft.knobs import TIMEOUT
 from weft.mesh import Axis, Mesh
 from weft.mesh.axes import inner_axes
-from weft.workers.board import Board, Joined
+from weft.workers.board import Board, Joined, KeyValues
 from weft.workers.gloo import Gloo, store_of
 from weft.workers.member import WorkerRank
 from weft.workers.messages import Messages, Wire
@@ -22,9 +22,9 @@ from weft.workers.messages import Messages, Wire
 class Cluster:
     """This worker among the others: its rank, the control plane and the transport."""
 
-    def __init__(self, me: WorkerRank, timeout: float) -> None:
+    def __init__(self, me: WorkerRank, timeout: float, store: KeyValues | None = None) -> None:
         self.me = me
-        store = store_of(me, timeout)
+        store = store_of(me, timeout) if store is None else store
         self.board = Board(store, me, timeout)
         self.workers: tuple[Joined, ...] = self.board.join()
         self.wire = Wire(Gloo(store, me, timeout), self.board, timeout)
@@ -72,7 +72,11 @@ def join(me: WorkerRank) -> Cluster:
 
 @lru_cache(maxsize=1)
 def _join(me: WorkerRank) -> Cluster:
-    made = Cluster(me, TIMEOUT.value())
+    return tell_failures(Cluster(me, TIMEOUT.value()))
+
+
+def tell_failures(made: Cluster) -> Cluster:
+    """Tell the other workers of an exception that ends this one."""
     before = sys.excepthook
 
     def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

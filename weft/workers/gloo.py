@@ -39,22 +39,23 @@ class Gloo:
         return awaited
 
 
+def tcp_store(address: str, port: int, size: int, timeout: float, *, serves: bool) -> Any:
+    """A key-value store; the process that serves it takes a free port for port 0."""
+    try:
+        from torch.distributed import TCPStore
+    except ImportError:
+        raise missing_extra("torch", "torch", "a mesh on several processes") from None
+    wait = timedelta(seconds=timeout)
+    return TCPStore(address, port, size, serves, timeout=wait, wait_for_workers=False)
+
+
 def store_of(me: WorkerRank, timeout: float) -> KeyValues:
     """The key-value store of all workers: torchrun's own, or one that the first worker has."""
-    try:
-        from torch.distributed import PrefixStore, TCPStore
-    except ImportError:
-        raise missing_extra("torch", "torch", "a mesh on several workers") from None
-
     is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    made: Any = TCPStore(
-        me.address,
-        me.port,
-        me.size,
-        me.rank == 0 and not is_agents,
-        timeout=timedelta(seconds=timeout),
-        wait_for_workers=False,
-    )
+    serves = me.rank == 0 and not is_agents
+    made = tcp_store(me.address, me.port, me.size, timeout, serves=serves)
+    from torch.distributed import PrefixStore
+
     # torchrun keeps its store across restarts: keys of a failed attempt must not be read again.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     prefixed: Any = PrefixStore(f"{PREFIX}/{attempt}", made)

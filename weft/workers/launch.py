@@ -174,6 +174,7 @@ def variables(job: LaunchJob, local: int, port: int, attempt: int) -> Mapping[st
         "GROUP_RANK": str(job.host),
         "MASTER_ADDR": job.address,
         "MASTER_PORT": str(port),
+        "JAX_COORDINATOR_ADDRESS": f"{job.address}:{port + 1}",
         "TORCHELASTIC_RESTART_COUNT": str(attempt),
         "PYTHONUNBUFFERED": "1",
         "WEFT_THREADS": os.environ.get("WEFT_THREADS", threads),

@@ -8,6 +8,7 @@ up.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -149,7 +150,7 @@ def _spans(kinds: Sequence[tuple[tuple[int, ...], Any]]) -> tuple[list[tuple[int
     found, end = [], HEADER
     for shape, dtype in kinds:
         start = -(-end // ALIGNMENT) * ALIGNMENT
-        end = start + int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        end = start + math.prod(shape) * np.dtype(dtype).itemsize
         found.append((start, end))
     return found, end
 

@@ -276,7 +276,7 @@ def _error_buffer(handles: Handles, args: Any) -> None:
 
 def _memory_stats(handles: Handles, args: Any) -> None:
     """The device's share of all memory; replicated pieces are stored once."""
-    count = len(the_client().devices)
+    count = the_client().processes.here
     args.bytes_in_use = HOST_MEMORY.used // count
     args.peak_bytes_in_use, args.peak_bytes_in_use_is_set = HOST_MEMORY.most // count, True
     for name in ("num_allocs", "largest_alloc_size", "bytes_limit", "bytes_reserved"):

@@ -22,6 +22,7 @@ from weft.jax.native.records import (
     words,
 )
 from weft.jax.native.slots import SlotFunction
+from weft.jax.processes import JaxProcesses
 from weft.native.memory import Struct
 from weft.records import dataclass
 
@@ -38,12 +39,14 @@ class Space:
 
 
 class Devices(Sequence[Device]):
-    """All devices; Python objects are created on demand.
+    """The devices of all processes; Python objects are created on demand.
 
     Their records are contiguous, as are those of their memories: a handle determines the number.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, processes: JaxProcesses) -> None:
+        count = processes.count
+        self.processes = processes
         self.records = _records(count)
         self.memory_records = _records(count * len(KINDS))
         self.handles = _addresses(self.records)
@@ -59,7 +62,8 @@ class Devices(Sequence[Device]):
         """The device of a number, or those of a slice."""
         if isinstance(number, slice):
             return [self[n] for n in range(*number.indices(len(self)))]
-        return Device(range(len(self))[number], platform=PLATFORM)
+        number = range(len(self))[number]
+        return Device(number, process_index=self.processes.owner(number), platform=PLATFORM)
 
     def at(self, handle: int) -> Device:
         """The device of a handle."""
@@ -89,6 +93,7 @@ class Devices(Sequence[Device]):
     def _fill_devices(self, count: int) -> None:
         kind, kind_size = text_at(PLATFORM)
         texts, sizes = _texts([f"WeftDevice(id={n})" for n in range(count)])
+        owners = np.arange(count) // self.processes.here
         _fill_all(
             DeviceRecord,
             self.records,
@@ -101,6 +106,9 @@ class Devices(Sequence[Device]):
             memory_count=len(KINDS),
             memory=self.memory_handles[:: len(KINDS)],
             self=self.handles,
+            process=owners,
+            local=np.arange(count) % self.processes.here,
+            is_addressable=(owners == self.processes.index).astype(np.int64),
         )
 
     def _fill_memories(self, count: int) -> None:
@@ -158,10 +166,12 @@ def _fill_all(record: type[Struct], records: IndexArray, **values: IndexArray | 
 
 
 class Client:
-    """The PJRT client: all devices of this process."""
+    """The PJRT client: the devices of all processes, some of them addressable here."""
 
-    def __init__(self, handles: Handles, count: int, version: str) -> None:
-        self.devices = Devices(count)
+    def __init__(self, handles: Handles, processes: JaxProcesses, version: str) -> None:
+        self.devices, self.processes = Devices(processes), processes
+        here = slice(processes.first, processes.first + processes.here)
+        memories = _kept(self.devices.memory_handles.reshape(-1, len(KINDS))[here])
         self.handle = self.topology = handles.new(STATIC)
         devices = _kept(self.devices.handles).ctypes.data
         platform, version_text = text_at(PLATFORM), text_at(version)
@@ -173,9 +183,12 @@ class Client:
             version=version_text[0],
             version_size=version_text[1],
             devices=devices,
-            device_count=count,
-            memories=_kept(self.devices.memory_handles).ctypes.data,
-            memory_count=count * len(KINDS),
+            device_count=processes.count,
+            addressable=_kept(self.devices.handles[here]).ctypes.data,
+            addressable_count=processes.here,
+            memories=memories.ctypes.data,
+            memory_count=memories.size,
+            process=processes.index,
             topology=self.topology,
             descriptions=devices,
         )
@@ -196,9 +209,9 @@ def the_client() -> Client:
     return _CLIENT[0]
 
 
-def start(handles: Handles, count: int, version: str) -> Client:
+def start(handles: Handles, processes: JaxProcesses, version: str) -> Client:
     """Create the client."""
-    _CLIENT[:] = [Client(handles, count, version)]
+    _CLIENT[:] = [Client(handles, processes, version)]
     return _CLIENT[0]
 
 
@@ -211,7 +224,13 @@ def _lookup(handles: Handles, args: Any) -> None:
 
 
 def _lookup_addressable(handles: Handles, args: Any) -> None:
-    args.addressable_device = _numbered(args.local_hardware_id)
+    processes = the_client().processes
+    if not 0 <= args.local_hardware_id < processes.here:
+        raise Refused(
+            INVALID,
+            f"unknown local device {args.local_hardware_id}: devices are 0 to {processes.here - 1}",
+        )
+    args.addressable_device = _numbered(processes.first + args.local_hardware_id)
 
 
 def _numbered(number: int) -> int:
@@ -223,13 +242,15 @@ def _numbered(number: int) -> int:
 
 def _assignment(handles: Handles, args: Any) -> None:
     count = args.num_replicas * args.num_partitions
-    have = len(the_client().devices)
+    processes = the_client().processes
+    have = processes.count
     if count > have:
         raise Refused(
             INVALID,
             f"{count} devices requested, but there are {have}: set WEFT_DEVICES={count}",
         )
-    (ctypes.c_int32 * count).from_address(args.default_assignment)[:] = list(range(count))
+    found = (ctypes.c_int32 * count).from_address(args.default_assignment)
+    found[:] = processes.default_devices(count)
 
 
 def _initialize(handles: Handles, args: Any) -> None:

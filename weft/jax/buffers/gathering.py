@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from weft.jax.buffers.values import ONE_DEVICE, PjrtArray, note, template, value_at, value_of
@@ -25,11 +25,9 @@ def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int)
     buffers = [_Pointer.from_address(device + at).value for device in devices]
     if (known := _one_family(handles, buffers, order)) is not None:
         return known
-    every = [value_of(handles, buffer) for buffer in buffers]
-    if order is not None:  # from partition order to stack order
-        every = [every[order.index(place)] for place in range(len(every))]
-    places = loaded.distinct(index)
-    parts = [every[place] for place in places]
+    places = range(len(buffers)) if order is None else order
+    every = {p: value_of(handles, buffer) for p, buffer in zip(places, buffers, strict=True)}
+    parts = [every[place] for place in loaded.distinct(index)]
     first = parts[0][0]
     if (found := first.gathered_from(parts, order)) is not None:
         return found
@@ -67,11 +65,11 @@ def _one_family(
 
 
 def _alone(
-    every: Sequence[tuple[PjrtArray, int]], representatives: Sequence[int]
+    every: Mapping[int, tuple[PjrtArray, int]], representatives: Mapping[int, int]
 ) -> dict[int, PjrtArray]:
     """Single-piece values by place, for the representative of each distinct piece."""
     found: dict[int, PjrtArray] = {}
-    for place, (value, _) in enumerate(every):
+    for place, (value, _) in every.items():
         held, stands = value.held, every[representatives[place]][0].held
         if held is None or stands is None or held.atoms != ONE_DEVICE:
             continue

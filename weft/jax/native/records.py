@@ -136,10 +136,13 @@ class ClientRecord(HandleRecord):
     platform_size: Member[int]
     version: Member[Pointer]
     version_size: Member[int]
-    devices: Member[Pointer]
+    devices: Member[Pointer]  # of all processes
     device_count: Member[int]
+    addressable: Member[Pointer]  # those of this process, and their memories
+    addressable_count: Member[int]
     memories: Member[Pointer]
     memory_count: Member[int]
+    process: Member[int]
     topology: Member[Pointer]
     descriptions: Member[Pointer]
 
@@ -156,6 +159,9 @@ class DeviceRecord(HandleRecord):
     memory_count: Member[int]
     memory: Member[MemoryRecord]
     self: Member[Pointer]
+    process: Member[int]
+    local: Member[int]  # its number among the devices of its process
+    is_addressable: Member[int]
 
 
 class MemoryRecord(HandleRecord):

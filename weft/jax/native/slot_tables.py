@@ -35,7 +35,8 @@ GETTERS: tuple[Getter, ...] = (
     ("Client_Devices", "client", ClientRecord,
      {"devices": "devices", "num_devices": "device_count"}),
     ("Client_AddressableDevices", "client", ClientRecord,
-     {"addressable_devices": "devices", "num_addressable_devices": "device_count"}),
+     {"addressable_devices": "addressable", "num_addressable_devices": "addressable_count"}),
+    ("Client_ProcessIndex", "client", ClientRecord, {"process_index": "process"}),
     ("Client_AddressableMemories", "client", ClientRecord,
      {"addressable_memories": "memories", "num_addressable_memories": "memory_count"}),
     ("Client_TopologyDescription", "client", ClientRecord, {"topology": "topology"}),
@@ -46,6 +47,8 @@ GETTERS: tuple[Getter, ...] = (
     ("TopologyDescription_GetDeviceDescriptions", "topology", ClientRecord,
      {"descriptions": "descriptions", "num_descriptions": "device_count"}),
     ("DeviceDescription_Id", "device_description", DeviceRecord, {"id": "id"}),
+    ("DeviceDescription_ProcessIndex", "device_description", DeviceRecord,
+     {"process_index": "process"}),
     ("DeviceDescription_Kind", "device_description", DeviceRecord,
      {"device_kind": "kind", "device_kind_size": "kind_size"}),
     ("DeviceDescription_DebugString", "device_description", DeviceRecord,
@@ -53,7 +56,8 @@ GETTERS: tuple[Getter, ...] = (
     ("DeviceDescription_ToString", "device_description", DeviceRecord,
      {"to_string": "text", "to_string_size": "text_size"}),
     ("Device_GetDescription", "device", DeviceRecord, {"device_description": "self"}),
-    ("Device_LocalHardwareId", "device", DeviceRecord, {"local_hardware_id": "id"}),
+    ("Device_LocalHardwareId", "device", DeviceRecord, {"local_hardware_id": "local"}),
+    ("Device_IsAddressable", "device", DeviceRecord, {"is_addressable": "is_addressable"}),
     ("Device_AddressableMemories", "device", DeviceRecord,
      {"memories": "memories", "num_memories": "memory_count"}),
     ("Device_DefaultMemory", "device", DeviceRecord, {"memory": "memory"}),
@@ -116,10 +120,7 @@ DELETERS: tuple[tuple[str, str, Member[int]], ...] = (
 
 # What is the same for all: numbers, and what stays for ever needs nobody to free it.
 CONSTANTS: tuple[tuple[str, Mapping[str, Filling]], ...] = (
-    ("Client_ProcessIndex", {"process_index": 0}),
-    ("DeviceDescription_ProcessIndex", {"process_index": 0}),
     ("DeviceDescription_Attributes", {"num_attributes": 0, "attributes": 0}),
-    ("Device_IsAddressable", {"is_addressable": 1}),
     ("Buffer_DynamicDimensionIndices", {"dynamic_dim_indices": 0, "num_dynamic_dims": 0}),
     ("TopologyDescription_Attributes", {"num_attributes": 0, "attributes": 0}),
     (
@@ -133,7 +134,7 @@ CONSTANTS: tuple[tuple[str, Mapping[str, Filling]], ...] = (
     ("Device_CreateAsyncTrackingEvent", {"event": 0}),
     ("AsyncTrackingEvent_Destroy", {}),
     ("ExecuteContext_Destroy", {}),
-    ("Client_UpdateGlobalProcessInfo", {}),  # there is one process
+    ("Client_UpdateGlobalProcessInfo", {}),  # collectives see for themselves who is gone
     ("Layouts_MemoryLayout_Destroy", {}),
 )
 

@@ -17,7 +17,8 @@ from weft.ir.write import node_text
 from weft.jax.buffers.client import the_client
 from weft.jax.native.handles import UNIMPLEMENTED, Refused
 from weft.jax.programs.dumping import dump
-from weft.jax.programs.options import PjrtOptions, notify_of_ignored_flags, options_in
+from weft.jax.programs.options import notify_of_ignored_flags, options_in
+from weft.jax.programs.placement import CompileRequest, placement
 from weft.jax.programs.profiling import span
 from weft.jax.questions.inspecting import tell_shardings
 from weft.jax.questions.protos import device_numbers
@@ -33,16 +34,6 @@ from weft.trace import Trace
 # bounds for a synchronous call: program steps up to the last callback, and bytes that they touch
 _SOON = 32
 _LITTLE = 1 << 20  # and bytes that they go through
-
-
-@dataclass(frozen=True, slots=True)
-class CompileRequest:
-    """JAX's compile request, besides the program."""
-
-    replicas: int
-    partitions: int
-    devices: tuple[int, ...]  # device numbers by partition; empty if unassigned
-    options: PjrtOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +86,7 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
         raise Refused(UNIMPLEMENTED, f"programs in the format {format!r}; StableHLO is read")
     notify_of_ignored_flags(len(the_client().devices))
     request = compile_request(options)
+    placed = placement(request, the_client().processes)
     begin = time.perf_counter()
     received = read_bytecode(code)
     _check_partitioner(received)
@@ -112,6 +104,8 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
             excess_precision=how.excess_precision,
             tune=how.tune,
             numbers=how.numbers,
+            stacked=placed.stacked,
+            process=placed.process,
             trace=trace,
         )
     _check_calls(program)
@@ -124,6 +118,7 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
         explain(program, devices, how.machine, also_nothing=how.explain_nothing)
     # the source module is dropped
     last = Program({OPTIMIZED: program.module}, program.executable, program.local)
+    placed.agree_on(last)
     made = PjrtExecutable(code, options, request, last, _fingerprint(code, options))
     if how.dump is not None:
         dump(how.dump, made, received, program.stages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from weft.jax.native.records import EXECUTABLE, PENDING, READY, ExecutableRecord
 from weft.jax.native.slots import SlotFunction
 from weft.jax.programs.compiling import PjrtExecutable, compiled
 from weft.jax.programs.own_stack import on_own_stack
+from weft.jax.programs.placement import devices_of, order_here, partitions_here
 from weft.jax.questions.protos import device_assignment
 from weft.run import LocalProgram
 from weft.varying.masks import union
@@ -83,23 +84,25 @@ class LoadedExecutable:
         self.described, executable, self.client = described, described.executable, client
         self.program, self.results = executable.local, described.results
         request = executable.request
-        self.count = request.replicas * request.partitions
-        numbers = request.devices or tuple(range(self.count))
+        numbers = devices_of(request, client.processes)
         if max(numbers) >= len(client.devices):
             raise Refused(
                 INVALID,
                 f"the program runs on device {max(numbers)}, but there are {len(client.devices)}",
             )
-        self.devices = [client.devices[n] for n in numbers]
-        logical = [n for d in range(self.count) for n in divmod(d, request.partitions)]
+        here = partitions_here(numbers, client.processes)
+        self.count = len(here)
+        self.devices = [client.devices[numbers[n]] for n in here]
+        logical = [n for d in here for n in divmod(d, request.partitions)]
         # PJRT_LogicalDeviceIds: pairs of replica and partition, in the order of the devices.
         self.logical_ids = described.words(ctypes.c_int32, logical)
         assigned = device_assignment(numbers, request.replicas, request.partitions)
         self.assignment = described.bytes(assigned)
         self.on_at, self.inside_at = self.places(self.devices)
         self._elsewhere: dict[int, tuple[int, int]] = {}
-        self.orders = [buffer_format.order for buffer_format in described.inside]
-        self.result_orders = [buffer_format.order for buffer_format in described.outside]
+        order = partial(order_here, self.program, here)
+        self.orders = [order(buffer_format) for buffer_format in described.inside]
+        self.result_orders = [order(buffer_format) for buffer_format in described.outside]
         self.at_once = executable.runs_at_once()
         # Scratch lists of families, one for each argument and result.
         self.families_in = _Pointer * max(1, len(self.program.arg_types))
@@ -175,20 +178,29 @@ class LoadedExecutable:
             return stacks
         return [stacked and self.fit(n, stacked) for n, stacked in enumerate(stacks)]
 
+    @cached_property
+    def _places(self) -> Array:
+        """The places of this process's devices, one dim for each digit."""
+        program = self.program
+        places = (
+            np.arange(math.prod(program.atoms.sizes))
+            if program.here is None
+            else np.array(program.here.places)
+        )
+        return places.reshape(program.stack_dims.shape(program.stack_dims.everything))
+
     def distinct(self, index: int) -> list[int]:
         """The places of an argument's distinct pieces."""
-        sizes, head = self.program.atoms.sizes, self.heads[index]
-        places = np.arange(math.prod(sizes)).reshape(sizes)
-        found: list[int] = places[tuple([slice(size) for size in head])].reshape(-1).tolist()
+        chosen = self._places[tuple([slice(size) for size in self.heads[index]])]
+        found: list[int] = chosen.reshape(-1).tolist()
         return found
 
-    def representatives(self, index: int) -> list[int]:
+    def representatives(self, index: int) -> dict[int, int]:
         """For every place, the place of its representative piece."""
-        sizes, head = self.program.atoms.sizes, self.heads[index]
-        places = np.arange(math.prod(sizes)).reshape(sizes)
-        chosen = places[tuple([slice(size) for size in head])]
-        found: list[int] = np.broadcast_to(chosen, sizes).reshape(-1).tolist()
-        return found
+        places = self._places
+        chosen = places[tuple([slice(size) for size in self.heads[index]])]
+        stands = np.broadcast_to(chosen, places.shape)
+        return dict(zip(places.reshape(-1).tolist(), stands.reshape(-1).tolist(), strict=True))
 
     def piece(self, index: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """The local shape and type of an argument."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from weft.capture.normalize.absorb_composites import absorb_composites
 from weft.capture.stablehlo.mlir_parser import read_in_process
 from weft.emit import emit
-from weft.emit.numpy import Numpy
+from weft.emit.numpy import host_of
 from weft.errors import Unsupported, WeftError
 from weft.executable.container import (
     MAGIC,
@@ -25,10 +26,12 @@ from weft.executable.container import (
 from weft.executable.files import program_sections, read
 from weft.ir.module import Module
 from weft.ir.read import read_module
+from weft.jax.buffers.client import the_client
 from weft.jax.patches.caching import NOT_STORED
 from weft.jax.programs.compiling import PjrtExecutable, compile_request
 from weft.jax.programs.dumping import dump
 from weft.jax.programs.options import PjrtOptions
+from weft.jax.programs.placement import Placement, placement
 from weft.jax.versions import makers
 from weft.knobs import TRACE
 from weft.ops import BY_NAME
@@ -88,8 +91,9 @@ def restored(
         raise _unbound(module.name or "main")
     if calls:
         module = bind_functions(module, functions or {})
+    placed = placement(request, the_client().processes)
     if not calls and _of_kernels(how) == _of_kernels(compile_request(own).options):
-        program = _loaded(container, module, how)
+        program = _loaded(container, module, how, placed)
     else:
         program = compile_module(
             module,
@@ -98,7 +102,10 @@ def restored(
             fold_sums=how.fold_sums,
             tune=how.tune,
             excess_precision=how.excess_precision,
+            stacked=placed.stacked,
+            process=placed.process,
         )
+    placed.agree_on(program)
     stored = container.read("note", FINGERPRINT)
     made = PjrtExecutable(optimized, options or own, request, program, stored)
     if how.dump is not None:
@@ -125,7 +132,9 @@ def _of_kernels(options: PjrtOptions) -> Sequence[object]:
     return (options.target, options.fold_sums, options.tune, options.excess_precision)
 
 
-def _loaded(container: Container, module: Module, options: PjrtOptions) -> Program:
+def _loaded(
+    container: Container, module: Module, options: PjrtOptions, placed: Placement
+) -> Program:
     """The tiled program as stored."""
     trace = Trace(TRACE.value(), module.name)
     trace.write(OPTIMIZED, module)
@@ -137,7 +146,10 @@ def _loaded(container: Container, module: Module, options: PjrtOptions) -> Progr
         tune=options.tune,
         excess_precision=options.excess_precision,
     )
-    rest = (Numpy(), target, lambda: local_program(module, fold=True))
+    op_by_op = partial(
+        local_program, module, fold=True, stacked=placed.stacked, process=placed.process
+    )
+    rest = (host_of(placed.process), target, op_by_op)
     with trace.timed("emitted"):
         loaded = LocalProgram(made.tiled, made.plan, *rest)
     trace.write_executable("tiled", made)

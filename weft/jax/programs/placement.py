@@ -1,0 +1,153 @@
+"""Where a program's devices are: in this process, or in several of `jax.distributed`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from functools import cache, partial
+from typing import Any
+
+from weft.errors import Unsupported, WeftError
+from weft.executable.process import Exchange, Peer, Process, Values
+from weft.jax.buffers.formats import BufferFormat
+from weft.jax.native.handles import INVALID, Refused
+from weft.jax.processes import JaxProcesses, coordinator, keep, kept
+from weft.jax.programs.options import PjrtOptions
+from weft.knobs import TIMEOUT
+from weft.mesh.owners import StackedAxes, owned_axes
+from weft.pipeline import Program
+from weft.records import dataclass
+from weft.run import LocalProgram
+from weft.workers.cluster import Cluster, tell_failures
+from weft.workers.gloo import tcp_store
+from weft.workers.member import WorkerRank
+from weft.workers.messages import Messages
+
+_STORE = "weft/store"  # the key of the port of the workers' key-value store
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """JAX's compile request, besides the program."""
+
+    replicas: int
+    partitions: int
+    devices: tuple[int, ...]  # device numbers by partition; empty if unassigned
+    options: PjrtOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The axes whose devices are in this process, and its identity; both None if all are."""
+
+    stacked: StackedAxes | None = None
+    process: Process | None = None
+
+    def agree_on(self, program: Program) -> None:
+        """Compare the program with those of the other processes, when it first runs."""
+        if self.process is not None:
+            assert isinstance(self.process.transport, LateMessages), "made by placement"
+            self.process.transport.digest = program.digest
+
+
+@dataclass(eq=False)
+class LateMessages:
+    """The transport of one program; the processes join each other when the first one runs.
+
+    A program that is only compiled, by some processes, makes nobody wait.
+    """
+
+    processes: JaxProcesses
+    ranks: Mapping[Peer, int]  # the process of each partition
+    digest: Callable[[], str] | None = None
+    _messages: list[Messages] = field(default_factory=list)
+
+    def begin_run(self, name: str) -> None:
+        """Join the others and agree on the program, once; count the step."""
+        if not self._messages:
+            workers = joined(self.processes)
+            assert self.digest is not None, "the program is compiled"
+            workers.board.agree(name, self.digest(), sorted({*self.ranks.values()}))
+            self._messages.append(Messages(workers.wire, self.ranks))
+        self._messages[0].begin_run(name)
+
+    def start(self, exchange: Exchange) -> Any:
+        """Start an exchange."""
+        return self._messages[0].start(exchange)
+
+    def wait(self, started: Any) -> Mapping[Peer, Values]:
+        """Finish an exchange."""
+        return self._messages[0].wait(started)
+
+
+def placement(request: CompileRequest, processes: JaxProcesses) -> Placement:
+    """Where the devices of a program are."""
+    numbers = devices_of(request, processes)
+    here = partitions_here(numbers, processes)
+    if len(here) == len(numbers):
+        return Placement()
+    ranks = {partition: processes.owner(number) for partition, number in enumerate(numbers)}
+    stacked = partial(owned_axes, owners=ranks)
+    return Placement(stacked, Process(here[0], LateMessages(processes, ranks)))
+
+
+def devices_of(request: CompileRequest, processes: JaxProcesses) -> Sequence[int]:
+    """The device of each partition."""
+    return request.devices or processes.default_devices(request.replicas * request.partitions)
+
+
+def partitions_here(numbers: Sequence[int], processes: JaxProcesses) -> list[int]:
+    """The partitions on devices of this process."""
+    if processes.size == 1:
+        return [*range(len(numbers))]
+    found = [n for n, number in enumerate(numbers) if processes.owner(number) == processes.index]
+    if not found:
+        raise Refused(
+            INVALID,
+            f"a program on devices {list(numbers)[:8]}: none is of process {processes.index}",
+        )
+    return found
+
+
+def order_here(
+    program: LocalProgram, here: Sequence[int], format: BufferFormat
+) -> tuple[int, ...] | None:
+    """The index in the stack of each piece of this process; None for the order of the stack."""
+    if program.here is None:
+        return format.order
+    whole = range(program.world.count) if format.order is None else format.order
+    found = tuple([whole[partition] for partition in here])
+    if {*found} != {*program.here.places}:
+        raise Unsupported(
+            "an array whose devices are in another order than those of the program, over several "
+            "processes",
+            help="use meshes with the same order of devices",
+        )
+    return found
+
+
+def joined(processes: JaxProcesses) -> Cluster:
+    """The cluster of all processes of `jax.distributed`, joined once."""
+    made = _joined(processes)
+    if isinstance(made, WeftError):
+        raise made
+    return made
+
+
+@cache
+def _joined(processes: JaxProcesses) -> Cluster | WeftError:
+    """The cluster, or why it could not be joined."""
+    timeout, host = TIMEOUT.value(), coordinator()
+    rank, size = processes.index, processes.size
+    try:
+        if rank == 0:
+            store = tcp_store(host, 0, size, timeout, serves=True)
+            keep(_STORE, str(store.port))
+        else:
+            store = tcp_store(host, int(kept(_STORE)), size, timeout, serves=False)
+        local = (rank, size) if host in _LOOPBACK else (0, 1)
+        me = WorkerRank(rank, size, host, store.port, *local, "jax.distributed")
+        return tell_failures(Cluster(me, timeout, store))
+    except WeftError as error:
+        return error
