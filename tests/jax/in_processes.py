@@ -15,6 +15,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import weft
+
 Array = np.ndarray[Any, Any]
 
 
@@ -137,6 +139,19 @@ def check_training() -> None:
         np.testing.assert_allclose(value, wanted, rtol=1e-5)
     for name, array in there.items():
         np.testing.assert_allclose(host(array), here[name], rtol=1e-4, atol=1e-5)
+
+
+def check_checkpoints() -> None:
+    """Each process writes its shards; another sharding reads them."""
+    mesh, folder = devices(), os.environ["CHECKPOINT"]
+    want = np.arange(64, dtype=np.float32).reshape(8, 8)
+    spread = {"a": on(mesh, "y", "x"), "b": on(mesh, None, "y"), "c": on(mesh)}
+    state = {name: jax.device_put(want + n, s) for n, (name, s) in enumerate(spread.items())}
+    saved = weft.save_state({**state, "step": 7}, folder, background=True)
+    saved.wait()
+    like = {"a": jax.ShapeDtypeStruct((8, 8), np.float32, sharding=on(mesh, ("x", "y")))}
+    found = weft.load_state(folder, like)
+    np.testing.assert_array_equal(host(found["a"]), want)
 
 
 def check_compiled_alone() -> None:

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import weft
 from tests.jax.door import ROOT
 from weft.errors import WeftError
 from weft.jax.processes import JaxProcesses
@@ -36,10 +38,15 @@ def test_arrays_of_all_processes():
 
 
 @pytest.mark.long
-def test_programs_of_all_processes():
-    ran = in_processes()
+def test_programs_of_all_processes(tmp_path: Path):
+    ran = in_processes(CHECKPOINT=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("other_programs") == 2
+    want = np.arange(64, dtype=np.float32).reshape(8, 8)
+    found = weft.load_state(tmp_path)
+    assert found["step"] == 7
+    for n, name in enumerate("abc"):
+        np.testing.assert_array_equal(found[name], want + n)
 
 
 @pytest.mark.long

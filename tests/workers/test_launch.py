@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import weft
+from weft import Mesh, P
 
 pytest.importorskip("torch")
 SCRIPT = Path(__file__).parent / "launched.py"
@@ -48,6 +52,21 @@ def test_a_module_is_trained_on_workers(workers: int):
     ran = weft_launch("--workers", str(workers), str(SCRIPT.parent / "launched_training.py"))
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("trained") == workers
+
+
+@pytest.mark.long
+def test_a_killed_job_goes_on_from_its_checkpoint(tmp_path: Path):
+    """Saved by two workers of two devices, read by one process: equal to a run without kills."""
+    script = SCRIPT.parent / "launched_saving.py"
+    ran = weft_launch("--workers", "2", "--restarts", "1", str(script), str(tmp_path))
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("resumed at 4") == 2 and ran.stdout.count("ended at 6") == 2
+    wanted = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+    for _ in range(6):
+        wanted = np.tanh(wanted.T @ wanted)
+    found = weft.load_state(tmp_path, mesh=Mesh(y=8), plan={"w": P(None, "y")})
+    np.testing.assert_allclose(found["w"].numpy(), wanted, rtol=1e-4)
+    assert len([*tmp_path.iterdir()]) == 2
 
 
 @pytest.mark.long

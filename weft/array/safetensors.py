@@ -109,12 +109,10 @@ class UnsavedTensor:
         return math.prod(self.shape) * self.dtype.numpy.itemsize
 
 
-def write_tensors(
-    path: Path, tensors: Sequence[UnsavedTensor], metadata: Mapping[str, str] | None = None
-) -> None:
-    """Write a file; it gets its name when it is whole."""
+def make_file(path: Path, tensors: Sequence[UnsavedTensor]) -> None:
+    """Make a file with its header, and room for the elements."""
     names = {dtype: name for name, dtype in _DTYPES.items()}
-    header: dict[str, Any] = {"__metadata__": {"format": "pt", **(metadata or {})}}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for each in tensors:
         if each.dtype not in names:
@@ -127,26 +125,23 @@ def write_tensors(
         end += each.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-(len(text) + 8) % _ALIGNED)
-    partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
-    try:
-        with open(partial, "wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            file.truncate(8 + len(text) + end)
-        _fill(partial, 8 + len(text), tensors)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
 
 
-def _fill(path: Path, start: int, tensors: Sequence[UnsavedTensor]) -> None:
-    """Write the pieces of all tensors to their places, on a memory map."""
+def fill_file(path: Path, tensors: Sequence[UnsavedTensor]) -> None:
+    """Write pieces of all tensors to their places; other processes may write others meanwhile."""
     whole = np.memmap(path, np.uint8, "r+")
+    start = 8 + int(whole[:8].view("<u8")[0])
     for each in tensors:
         room = whole[start : start + each.nbytes].view(each.dtype.numpy).reshape(each.shape)
         for index, piece in each.pieces:
             room[index] = piece
         start += each.nbytes
     whole.flush()
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
 
 
 def in_files(tensors: Iterable[UnsavedTensor], most_bytes: int) -> Iterator[list[UnsavedTensor]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import Unsupported, WeftError
 from weft.executable.process import Exchange, Peer, Process, Values
@@ -18,10 +18,10 @@ from weft.mesh.owners import StackedAxes, owned_axes
 from weft.pipeline import Program
 from weft.records import dataclass
 from weft.run import LocalProgram
-from weft.workers.cluster import Cluster, tell_failures
-from weft.workers.gloo import tcp_store
-from weft.workers.member import WorkerRank
-from weft.workers.messages import Messages
+
+if TYPE_CHECKING:
+    from weft.workers.cluster import Cluster
+    from weft.workers.messages import Messages
 
 _STORE = "weft/store"  # the key of the port of the workers' key-value store
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -66,6 +66,8 @@ class LateMessages:
     def begin_run(self, name: str) -> None:
         """Join the others and agree on the program, once; count the step."""
         if not self._messages:
+            from weft.workers.messages import Messages  # most processes are alone
+
             workers = joined(self.processes)
             assert self.digest is not None, "the program is compiled"
             workers.board.agree(name, self.digest(), sorted({*self.ranks.values()}))
@@ -138,6 +140,10 @@ def joined(processes: JaxProcesses) -> Cluster:
 @cache
 def _joined(processes: JaxProcesses) -> Cluster | WeftError:
     """The cluster, or why it could not be joined."""
+    from weft.workers.cluster import Cluster, tell_failures  # most processes are alone
+    from weft.workers.gloo import tcp_store
+    from weft.workers.member import WorkerRank
+
     timeout, host = TIMEOUT.value(), coordinator()
     rank, size = processes.index, processes.size
     try:

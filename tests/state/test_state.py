@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import weft
 from weft import Mesh, P
-from weft.array.safetensors import TensorFile, UnsavedTensor, write_tensors
+from weft.array.safetensors import TensorFile, UnsavedTensor, fill_file, make_file
 from weft.errors import WeftError
 from weft.ir.types import DTYPES, dtype_of
 
@@ -28,8 +28,11 @@ def test_files_hold_every_type_and_shape(tmp_path_factory, listed) -> None:
         f"t{n}": np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(DTYPES[name].numpy)
         for n, (name, shape) in enumerate(listed)
     }
-    write_tensors(path, [UnsavedTensor(n, dtype_of(a.dtype), a.shape, [((...,), a)])
-                         for n, a in arrays.items()])  # fmt: skip
+    tensors = [
+        UnsavedTensor(n, dtype_of(a.dtype), a.shape, [((...,), a)]) for n, a in arrays.items()
+    ]
+    make_file(path, tensors)
+    fill_file(path, tensors)
     file = TensorFile(path)
     assert [*file.tensors] == [*arrays]
     for name, array in arrays.items():

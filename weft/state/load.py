@@ -1,0 +1,122 @@
+"""`weft.load_state`: a checkpoint onto any mesh."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.array.array import Array
+from weft.array.put import put
+from weft.array.safetensors import TensorFile
+from weft.capture.torch.state import restore_settings, restore_tensors
+from weft.errors import WeftError
+from weft.mesh import P
+from weft.state.names import is_module, leaves_of, step_of
+from weft.state.save import INDEX, SETTINGS
+
+
+def load_state(
+    path: str | os.PathLike[str], into: Any = None, *, mesh: Any = None, plan: Any = None
+) -> Any:
+    """Read a state that was saved on any mesh.
+
+    `into` is a PyTorch module or a training step, whose tensors are overwritten; or a pytree of
+    arrays or of their types, which tells types and shardings of the arrays that are returned.
+    Without it the result is a dict of arrays by name. These are put on a `mesh` with the sharding
+    of the first pattern in `plan` that matches; their elements are read from the files, on memory
+    maps, when they are used. `path` is a folder, or one safetensors file.
+    """
+    saved, metadata = _stored(Path(path))
+    readers = {name: lambda n=name, f=file: f.array(n) for name, file in saved.items()}
+    step = step_of(into)
+    if step is not None or is_module(into):
+        module, optimizer = (into, None) if step is None else (step.module, step.optimizer)
+        restore_tensors(module, optimizer, readers)
+        if step is not None and SETTINGS in metadata:
+            restore_settings(step.optimizer, metadata[SETTINGS])
+        return into
+    if into is not None:
+        return _tree_like(into, saved)
+    return {name: _put(name, file.array(name), mesh, plan) for name, file in saved.items()}
+
+
+def _stored(path: Path) -> tuple[dict[str, TensorFile], dict[str, Any]]:
+    """The file of each tensor, and the index's metadata."""
+    if path.is_file() and path.suffix == ".safetensors":
+        file = TensorFile(path)
+        return dict.fromkeys(file.tensors, file), {}
+    index = path / INDEX
+    if not index.is_file() and (path / "model.safetensors").is_file():
+        return _stored(path / "model.safetensors")
+    try:
+        listed = json.loads(index.read_text())
+        places: dict[str, str] = listed["weight_map"]
+    except (OSError, ValueError, KeyError) as error:
+        raise WeftError(
+            f"{path} holds no checkpoint: {error}",
+            help=f"give a folder that has {INDEX}, or a safetensors file",
+        ) from None
+    files = {name: TensorFile(path / name) for name in dict.fromkeys(places.values())}
+    for name, place in places.items():
+        if name not in files[place].tensors:
+            raise WeftError(
+                f"{path / place} has no tensor {name}, which the index says it has",
+                help="copy or save the checkpoint again",
+            )
+    return {name: files[place] for name, place in places.items()}, listed.get("metadata", {})
+
+
+def _put(name: str, array: np.ndarray[Any, Any], mesh: Any, plan: Any) -> Array:
+    found = next((s for pattern, s in (plan or {}).items() if fnmatchcase(name, pattern)), P())
+    return put(array, found, mesh) if mesh is not None else put(array)
+
+
+def _tree_like(tree: Any, saved: Mapping[str, TensorFile]) -> Any:
+    """The arrays of a pytree, each read by its name, in the tree's types and shardings."""
+    leaves = [*leaves_of(tree)]
+    missing = [name for name, _ in leaves if name not in saved]
+    if missing:
+        raise WeftError(
+            f"the checkpoint has no {', '.join(missing[:3])}",
+            help=f"it has {', '.join([*saved][:3])} and {max(len(saved) - 3, 0)} more",
+        )
+    made = [_like(name, leaf, saved[name].array(name)) for name, leaf in leaves]
+    jax = sys.modules.get("jax")
+    if jax is not None:
+        return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), made)
+    return _rebuilt(tree, iter(made))
+
+
+def _rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
+    if isinstance(tree, Mapping):
+        found = {key: _rebuilt(tree[key], leaves) for key in sorted(tree)}
+        return {key: found[key] for key in tree}
+    if isinstance(tree, tuple | list):
+        made = [_rebuilt(each, leaves) for each in tree]
+        return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
+    return None if tree is None else next(leaves)
+
+
+def _like(name: str, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
+    if isinstance(leaf, bool | int | float | complex):
+        return array.item()
+    shape, dtype = tuple(leaf.shape), np.dtype(leaf.dtype)
+    if (shape, dtype) != (array.shape, array.dtype):
+        raise WeftError(
+            f"{name} is {array.dtype}{[*array.shape]} in the checkpoint, and "
+            f"{dtype}{[*shape]} here",
+            help="give a tree with the types that were saved",
+        )
+    if isinstance(leaf, Array):
+        return put(array, leaf.sharding, leaf.mesh)
+    sharding, jax = getattr(leaf, "sharding", None), sys.modules.get("jax")
+    if jax is not None and sharding is not None:
+        return jax.make_array_from_callback(shape, sharding, lambda index: array[index])
+    return np.array(array)

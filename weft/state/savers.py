@@ -1,0 +1,127 @@
+"""The processes that write a checkpoint together: one alone, launched workers, or those of JAX."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from weft.errors import WeftError
+from weft.knobs import TIMEOUT
+from weft.records import dataclass
+from weft.workers import joined_cluster, member
+
+
+class Savers(Protocol):
+    """This process among those that save: they tell each other how far they are."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this process."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The number of processes."""
+        ...
+
+    def tell(self, what: str, text: str) -> Sequence[str]:
+        """Wait for all processes; returns what each tells."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """The only process."""
+
+    rank: int = 0
+    size: int = 1
+
+    def tell(self, what: str, text: str) -> Sequence[str]:
+        """There is nobody else."""
+        return (text,)
+
+
+class WorkerSavers:
+    """Launched workers; what is told in the background has a connection of its own."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.rank, self.size = cluster.rank, cluster.size
+        self.board = cluster.board.beside("save")
+
+    def tell(self, what: str, text: str) -> Sequence[str]:
+        """What all workers tell, on their board."""
+        told: Sequence[str] = self.board.tell(what, text)
+        return told
+
+
+class JaxSavers:
+    """The processes of `jax.distributed`, on its key-value store, whatever devices they have."""
+
+    def __init__(self, state: Any) -> None:
+        self.rank, self.size, self.client = state.process_id, state.num_processes, state.client
+        self.told = 0
+
+    def tell(self, what: str, text: str) -> Sequence[str]:
+        """What all processes tell."""
+        prefix, self.told = f"weft/save/{self.told}", self.told + 1
+        self.client.key_value_set(f"{prefix}/{self.rank}", text)
+        found = []
+        for rank in range(self.size):
+            try:
+                wait = int(TIMEOUT.value() * 1000)
+                found.append(self.client.blocking_key_value_get(f"{prefix}/{rank}", wait))
+            except Exception as error:
+                raise WeftError(
+                    f"process {rank} of {self.size} has not {what} within {TIMEOUT.value():g} s: "
+                    f"{error}",
+                    help="all processes must save the same state; see the output of that one",
+                ) from error
+        return found
+
+
+_WELL = "well"
+_SAVERS: list[Savers] = []  # of this process, made once: what they tell is counted
+
+
+def savers() -> Savers:
+    """The processes that save with this one."""
+    if not _SAVERS:
+        _SAVERS.append(_savers())
+    return _SAVERS[0]
+
+
+def _savers() -> Savers:
+    distributed = sys.modules.get("jax._src.distributed")
+    state = None if distributed is None else distributed.global_state
+    if state is not None and state.client is not None and (state.num_processes or 1) > 1:
+        return JaxSavers(state)
+    cluster = None if member() is None else joined_cluster()
+    return Alone() if cluster is None else WorkerSavers(cluster)
+
+
+def agree(with_: Savers, what: str, error: BaseException | None = None) -> None:
+    """Wait until all processes are so far; raises if one of them has failed."""
+    told = with_.tell(what, _WELL if error is None else f"{type(error).__name__}: {error}"[:2000])
+    if error is not None:
+        raise error
+    for rank, text in enumerate(told):
+        if text != _WELL:
+            raise WeftError(
+                f"the checkpoint is not saved: process {rank} has not {what}: {text}",
+                help="the earlier checkpoint is as it was",
+            )
+
+
+def compare(with_: Savers, header: object) -> None:
+    """Raise unless all processes save tensors of the same names and types."""
+    text = hashlib.blake2b(json.dumps(header).encode(), digest_size=16).hexdigest()
+    told = with_.tell("begun to save", text)
+    others = [rank for rank, theirs in enumerate(told) if theirs != text]
+    if others:
+        raise WeftError(
+            f"process {with_.rank} saves another state than process {others[0]}",
+            help="all processes must save tensors of the same names, types and shapes, to one path",
+        )
