@@ -187,3 +187,46 @@ def test_memory_that_is_not_there_is_told(monkeypatch):
         program(x, x)
     monkeypatch.undo()
     assert (program(x, x)[0].data == 2).all()
+
+
+EIGH = """func.func @main(%x: tensor<2x3x3xf32>) -> (tensor<2x3xf32>, tensor<2x3x3xf32>) {
+  %0:2 = stablehlo.custom_call @weft.eigh(%x) {api_version = 4 : i32, backend_config = {}} :
+    (tensor<2x3x3xf32>) -> (tensor<2x3x3xf32>, tensor<2x3xf32>)
+  return %0#1, %0#0 : tensor<2x3xf32>, tensor<2x3x3xf32>
+}"""
+
+
+def test_results_in_another_order_than_they_are_made():
+    program = local_program(parse(EIGH), devices=1)
+    assert program.direct is not None and program.direct.is_whole
+    a = np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32)
+    a += np.swapaxes(a, 1, 2)
+    values, vectors = (made.data[0] for made in program(one_for_all(a, program.atoms)))
+    assert values.shape == (2, 3) and vectors.shape == (2, 3, 3)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(a), atol=1e-5)
+    np.testing.assert_allclose(vectors * values[:, None, :], a @ vectors, atol=1e-5)
+
+
+VIEWS = """func.func @main(%x: tensor<2x6xf32>) -> (tensor<2x2x3xf32>, tensor<2x6xui32>) {
+  %0 = "stablehlo.sort"(%x) <{dimension = 1 : i64, is_stable = false}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %c = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %c : tensor<i1>
+  }) : (tensor<2x6xf32>) -> tensor<2x6xf32>
+  %1 = stablehlo.reshape %0 : (tensor<2x6xf32>) -> tensor<2x2x3xf32>
+  %2 = stablehlo.reverse %1, dims = [0] : tensor<2x2x3xf32>
+  %3 = stablehlo.negate %x : tensor<2x6xf32>
+  %4 = stablehlo.bitcast_convert %3 : (tensor<2x6xf32>) -> tensor<2x6xui32>
+  %5 = stablehlo.not %4 : tensor<2x6xui32>
+  return %2, %5 : tensor<2x2x3xf32>, tensor<2x6xui32>
+}"""
+
+
+def test_small_views_do_not_end_a_call():
+    program = local_program(parse(VIEWS), devices=1)
+    assert program.direct is not None
+    x = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
+    x[0, 1], x[1, 2] = np.nan, -0.0
+    turned, bits = (made.data[0] for made in program(one_for_all(x, program.atoms)))
+    np.testing.assert_array_equal(turned, np.sort(x).reshape(2, 2, 3)[::-1])
+    np.testing.assert_array_equal(bits, ~(-x).view(np.uint32))

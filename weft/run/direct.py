@@ -47,14 +47,17 @@ class Direct:
         self.over: dict[int, int] = {}  # by output: the donor argument
         slots = {slot: n for n, slot in enumerate(arguments.slots)}
         numbers, owned = dict[int, int](), dict(results)
-        for made in self.call.launches:
-            for slot, donor, shape, dtype, nbytes, places in calls.fresh_of(made):
-                if donor in slots:
-                    self.over[len(self.made)] = slots[donor]
-                numbers[slot] = len(self.made)
-                kind = kind_of(arguments.atoms, shape, dtype)
-                self.made.append((kind, nbytes, owned.get(slot, False)))
-                self.written.append((kind, _numbers(places)))
+        fresh = [row for made in self.call.launches for row in calls.fresh_of(made)]
+        order = {slot: n for n, (slot, _) in enumerate(results)}
+        # In the order of the results, where all are outputs, they need not be assembled.
+        fresh.sort(key=lambda row: order.get(row[0], len(order)))
+        for slot, donor, shape, dtype, nbytes, places in fresh:
+            if donor in slots:
+                self.over[len(self.made)] = slots[donor]
+            numbers[slot] = len(self.made)
+            kind = kind_of(arguments.atoms, shape, dtype)
+            self.made.append((kind, nbytes, owned.get(slot, False)))
+            self.written.append((kind, _numbers(places)))
         self.taken = [
             (*_taking(kind, nbytes, memory), own, kind) for kind, nbytes, own in self.made
         ]

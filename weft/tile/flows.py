@@ -56,15 +56,14 @@ KnownConstants = Mapping[Slot, object]
 def with_flows(block: Block, stacks: StackList, constants: KnownConstants, target: Target) -> Block:
     """The same block with flows in place of control flow, as far as the target takes them.
 
-    Where flows and other launches are all that is left then, small views are copied by launches,
-    too: the whole block is one native call.
+    Where launches are all that is left then, small views are copied by launches, too: the whole
+    block is one native call.
     """
     known = KnownScalars(block, constants)
     made = _with_flows(block, stacks, known, target)
     views = [i for i in made.items if isinstance(i, Host) and _is_small_view(i, stacks)]
     launches = [item for item in made.items if isinstance(item, Launch)]
-    has_flows = any(isinstance(launch.kernel, ControlFlow) for launch in launches)
-    if not views or not has_flows or len(views) + len(launches) < len(made.items):
+    if not views or not launches or len(views) + len(launches) < len(made.items):
         return made
     items = [_copied(i, stacks, target) if isinstance(i, Host) else i for i in made.items]
     return Block(tuple(items), made.results)

@@ -21,7 +21,7 @@ from weft.ops.convolution import Convolution
 from weft.ops.distributed.collective import AllReduce, CollectivePermute, ReduceScatter
 from weft.ops.distributed.local import AxisIndex, PermuteAlongAxes
 from weft.ops.reduce import Reduce
-from weft.ops.shape import Constant, Iota
+from weft.ops.shape import BitcastConvert, Constant, Iota
 from weft.ops.slicing import Concatenate, Pad
 from weft.records import dataclass
 from weft.target import Target
@@ -128,9 +128,22 @@ class Grouping:
                 return "map" if placed.along is not None else "other"
             case op if type(op) in MAPS:
                 return "map"
+            case BitcastConvert():
+                return "map" if self._is_computed(node.operands[0]) else "other"
             case op if op.elementwise and node.operands and not node.regions:
                 return "map" if element_by_element(node) else "other"
         return "other"
+
+    def _is_computed(self, value: Value) -> bool:
+        """Whether a small value is elementwise of others: its bits need not be in memory.
+
+        Those of a large one are better viewed there: random bits are made by 64-bit arithmetic, and
+        what is computed of them, in one kernel, would get vectors of as few lanes.
+        """
+        maker, type = self.makers.get(value), tensor_of(value)
+        if maker is None or type.nbytes > _COPIED:
+            return False
+        return maker.node.op.elementwise and element_by_element(maker.node)
 
     def _picks(self, node: Node) -> bool:
         """Whether a reduction is an argmax or argmin along its dim."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.fft.emit import fft
 from weft.emit.llvm.fft.plan import refuses_fft
+from weft.emit.llvm.single.calls import custom_call, refuses_call
 from weft.emit.llvm.single.cholesky import cholesky, refuses_cholesky
-from weft.emit.llvm.single.factorize import factorize, refuses_call
 from weft.emit.llvm.single.gather import dynamic_slice, dynamic_update_slice, gather
 from weft.emit.llvm.single.random import rng_bit_generator
 from weft.emit.llvm.single.rearrange import concatenate, pad, reverse
@@ -55,7 +55,7 @@ EMIT: dict[type[Op], Callable[[SingleNode], Emitted]] = {
     Cholesky: cholesky,
     TriangularSolve: triangular_solve,
     Fft: fft,
-    CustomCall: factorize,
+    CustomCall: custom_call,
 }
 
 

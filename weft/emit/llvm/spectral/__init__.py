@@ -1,0 +1,1 @@
+"""Spectral decompositions: eigenvalues and singular values of small real matrices."""
