@@ -207,7 +207,7 @@ def test_a_program_that_fits_not_says_what_is_large():
     shown = str(caught.value)
     assert "'main' needs 512 B on every device, but host has 300 B" in shown
     assert "256 B  %arg0 : tensor<64xf32>" in shown
-    assert "-:8" in shown, "the line of what is large"
+    assert "-:7" in shown, "the line of what is large"
     assert caught.value.help.startswith("split the large values")
 
 

@@ -46,8 +46,9 @@ from weft.kernels.work import flow_steps, work_of
 from weft.ops.shape import BitcastConvert, Reshape
 from weft.target import Target
 
-SMALL = 1 << 18  # operations or bytes of a kernel that one thread runs as soon as several would
-MOST_BYTES = 1 << 18  # of a flow's own buffers: they are in a thread's scratch, not in the plan
+SMALL = 1 << 21  # operations of a kernel that one thread runs as soon as several would
+_BYTE = 6  # operations in the time of a byte
+MOST_BYTES = 1 << 20  # of a flow's own buffers: they are in a thread's scratch, not in the plan
 COPIED = 1 << 14  # bytes of a view that are copied sooner than Python would show it
 StackList = Sequence[Stack | None]
 KnownConstants = Mapping[Slot, object]
@@ -139,7 +140,7 @@ class _Flowing:
 
     def flow(self, item: Loop | Branch) -> tuple[ControlFlow, Slots]:
         """The flow, and the slots that it reads."""
-        ins = tuple(dict.fromkeys(_outside(item)))
+        ins = tuple(dict.fromkeys(slots_read(item)))
         for slot in ins:
             self.values[slot] = len(self.operands)
             self.operands.append(self.operand(slot))
@@ -234,8 +235,8 @@ class _Flowing:
         yield KernelRun(_spread(replace(given, output=False), wanted, self.target), (value, made))
 
 
-def _outside(item: Item) -> Iterator[Slot]:
-    """The slots that an item reads and that nothing inside of it makes."""
+def slots_read(item: Item) -> Iterator[Slot]:
+    """The slots that an item reads and that nothing inside of it makes, once for each read."""
     made: set[Slot] = set()
 
     def look(item: Item) -> Iterator[Slot]:
@@ -266,9 +267,9 @@ def is_small(kernel: object) -> bool:
     """Whether one thread runs a kernel as soon as several would."""
     if isinstance(kernel, SingleNode) and kernel.in_place:
         written = [o.nbytes for o in kernel.inputs[len(kernel.outputs) :]]
-        return sum(written) <= SMALL
+        return _BYTE * sum(written) <= SMALL
     work = work_of(kernel)  # type: ignore[arg-type]
-    return work.flops + work.bytes + 16 * work.transcendentals <= SMALL
+    return work.flops + _BYTE * work.bytes + 16 * work.transcendentals <= SMALL
 
 
 def _is_small_view(item: Host, stacks: StackList) -> bool:

@@ -12,6 +12,7 @@ from weft.ir.module import Module
 from weft.ir.names import DONATED
 from weft.mesh.owners import StackedAxes
 from weft.target import Target
+from weft.tile.alias_views import without_views
 from weft.tile.flows import with_flows
 from weft.tile.lower import HostKernels, Lowering
 from weft.tile.memory.plan import plan
@@ -58,6 +59,7 @@ def tile(
     scope.slots.update(zip(body.args, inputs, strict=True))
     block = lowering.region(body, scope)
     if lowering.target is not None:
+        block = without_views(block, lowering.stacks)
         block = with_flows(block, lowering.stacks, lowering.constants, lowering.target)
     tiled = Tiled(
         module,
