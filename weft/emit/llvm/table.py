@@ -72,8 +72,8 @@ TABLE: dict[type[Op], Cell] = {
     shape.SetDimensionSize: runtime("it changes no element"),
     random.Rng: numpy("its numbers are those of numpy's generator"),
     attention.Attention: Cell("emitted", "attention"),
-    **dict.fromkeys(PRODUCTS, PRODUCT),
     **dict.fromkeys(single.EMIT, ALONE),
+    **dict.fromkeys(PRODUCTS, PRODUCT),  # those of complex numbers are single nodes
     **dict.fromkeys(pointwise.EMIT, LOOPS),
     **dict.fromkeys(MOVED | REDUCED, LOOPS),
     index.Gather: ALONE,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.fft.emit import fft
 from weft.emit.llvm.fft.plan import refuses_fft
+from weft.emit.llvm.product.complex import complex_product, refuses_complex_product
 from weft.emit.llvm.single.calls import custom_call, refuses_call
 from weft.emit.llvm.single.cholesky import cholesky, refuses_cholesky
 from weft.emit.llvm.single.gather import dynamic_slice, dynamic_update_slice, gather
@@ -26,6 +27,7 @@ from weft.emit.llvm.single.window import reduce_window
 from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.kernels.single_node import SingleNode
+from weft.ops.contract import Dot, DotGeneral
 from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.index import Gather, TorchIndexSelect
 from weft.ops.linalg import Cholesky, Fft, TriangularSolve
@@ -56,6 +58,7 @@ EMIT: dict[type[Op], Callable[[SingleNode], Emitted]] = {
     TriangularSolve: triangular_solve,
     Fft: fft,
     CustomCall: custom_call,
+    **dict.fromkeys((DotGeneral, Dot), complex_product),
 }
 
 
@@ -66,6 +69,7 @@ REFUSES: dict[type[Op], Callable[[SingleNode], str | None]] = {
     Cholesky: refuses_cholesky,
     Fft: refuses_fft,
     CustomCall: refuses_call,
+    **dict.fromkeys((DotGeneral, Dot), refuses_complex_product),
 }
 
 
