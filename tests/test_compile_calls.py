@@ -193,3 +193,27 @@ def test_threads_may_call_at_once_with_settings_of_their_own():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_numpy_arguments_are_read_in_place_and_never_kept():
+    """Short programs read a caller's arrays where they are, whatever is written there later."""
+    compiled = weft.compile(lambda x, y: (x + y, x), np.zeros((3, 4), np.float32), np.float32(0))
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for turn in range(4):
+        want = x + turn
+        both = compiled(x, np.float32(turn))
+        kept = x.copy()
+        x += 100
+        np.testing.assert_array_equal(np.asarray(both[0]), want)
+        np.testing.assert_array_equal(np.asarray(both[1]), kept)
+    added = weft.compile(lambda x, y: x + 2 * y, x, x)
+    for _ in range(3):
+        made = added(x, x)
+        want, x[...] = 3 * x, x + 1
+        np.testing.assert_array_equal(np.asarray(made), want)
+    for odd in (np.asfortranarray(x), np.ones((3, 8), np.float32)[:, ::2], x[::-1]):
+        np.testing.assert_array_equal(np.asarray(added(odd, x)), odd + 2 * x)
+        np.testing.assert_array_equal(np.asarray(added(made, odd)), np.asarray(made) + 2 * odd)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    np.testing.assert_array_equal(np.asarray(added(frozen, made)), frozen + 2 * np.asarray(made))

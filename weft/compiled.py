@@ -10,6 +10,8 @@ from dataclasses import field, replace
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from weft import __version__
 from weft.advise import TRIES, Explained, explain
 from weft.array import Array
@@ -37,7 +39,7 @@ from weft.pipeline import OPTIMIZED, STAGES, Program, compile_module
 from weft.predict import Prediction, predict
 from weft.records import dataclass
 from weft.run import run
-from weft.run.execute import array_signature_of, at_once
+from weft.run.execute import BorrowedStack, array_signature_of, at_once
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
 from weft.simulate import QUIET, Noise
@@ -122,14 +124,53 @@ class Known:
         converted = any(map(ready.source.is_converted, captured.results))
         plain = not ready.sync_every_op and not converted
         self.is_plain = plain and fits and self.array_signature.takes(values)
+        self.may_borrow = plain and not self.is_plain and self._reads_only(values)
+        self.borrowed: list[BorrowedStack | None] | None = None  # by argument; None: an array
 
     def __call__(self, values: Sequence[Any]) -> Any:
         """Run on leaves; returns the result tree."""
-        if self.is_plain:
-            made = at_once(self.local, self.array_signature, values, self.local.runs_on)
+        arrays = values if self.is_plain else self._borrow(values)
+        if arrays is not None:
+            made = at_once(self.local, self.array_signature, arrays, self.local.runs_on)
             if made is not None:
                 return made[0] if self.is_one else self.packed([*made])
-        return self.packed(self.ready.run(values))
+        results = self.packed(self.ready.run(values))
+        if self.may_borrow and self.borrowed is None:
+            self._learn(values)
+        return results
+
+    def _reads_only(self, values: Sequence[Any]) -> bool:
+        """Whether a brief run only reads its arguments, and these are numpy arrays or Weft's."""
+        captured, local = self.ready.captured, self.local
+        pairs = zip(values, captured.arguments, strict=False)
+        fit = len(values) == len(captured.arguments) == len(self.array_signature.taken)
+        fit = fit and all(_is(v, leaf) or _is_numpy(v, leaf) for v, leaf in pairs)
+        kept = local.donated or local.plan.lent or captured.updated
+        return fit and self.array_signature.is_brief and not kept
+
+    def _learn(self, values: Sequence[Any]) -> None:
+        """Note how the arguments of a first run become stacks."""
+        signature, found = self.array_signature, list[BorrowedStack | None]()
+        for index, value in zip(signature.taken, values, strict=True):
+            is_array = type(value) is Array
+            borrowed = None if is_array else signature.borrowed(index)
+            if borrowed is None and not (is_array and signature.fits(index, value)):
+                self.may_borrow = False
+                return
+            found.append(borrowed)
+        self.borrowed = found
+
+    def _borrow(self, values: Sequence[Any]) -> list[Array] | None:
+        """The arguments as arrays without a copy; None if they have to be converted."""
+        if self.borrowed is None:
+            return None
+        made: list[Array] = []
+        for value, borrowed in zip(values, self.borrowed, strict=True):
+            array = value if borrowed is None else borrowed.of(value)
+            if array is None:
+                return None
+            made.append(array)
+        return made
 
 
 class Compiled:
@@ -474,6 +515,11 @@ def _target_of(values: Iterable[Any]) -> str | None:
     """The target of programs on arguments in a GPU's memory; None for the default."""
     places = {getattr(getattr(value, "device", None), "type", None) for value in values}
     return "triton" if "cuda" in places else None
+
+
+def _is_numpy(value: Any, leaf: Leaf) -> bool:
+    """Whether a value is a numpy array of the leaf's shape and type."""
+    return type(value) is np.ndarray and value.shape == leaf.shape and value.dtype == leaf.dtype
 
 
 def _is(value: Any, leaf: Leaf) -> bool:

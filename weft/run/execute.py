@@ -18,6 +18,7 @@ from weft.errors import WeftError
 from weft.ir.types import TensorType, Type
 from weft.mesh import DimSharding, Mesh, Sharding, as_sharding
 from weft.mesh.pieces import counts, local_shape
+from weft.records import dataclass
 from weft.run.local import LocalProgram
 
 
@@ -182,6 +183,21 @@ def _held(array: Awaited) -> Stacked | Awaited:
     return array
 
 
+@dataclass(frozen=True, slots=True)
+class BorrowedStack:
+    """A view of a caller's numpy array as an argument, for a run that ends before the call does."""
+
+    spec: ArraySpec
+    kind: Kind
+
+    def of(self, given: np.ndarray[Any, Any]) -> Array | None:
+        """The array, of the caller's own memory; None if that is not dense."""
+        if not is_dense(given):
+            return None
+        kind = self.kind
+        return Array.of(Stacked(given.reshape(kind.shape), kind.atoms, False, kind), self.spec)
+
+
 class ArraySignature:
     """A program's array-level calling convention, computed once."""
 
@@ -204,7 +220,7 @@ class ArraySignature:
         given.check_alive()
         if given.spec is self.known.get(index):
             return given
-        if self._fits(index, given):
+        if self.fits(index, given):
             self.known[index] = given.spec
             return given
         return self._put(index, given)
@@ -213,9 +229,10 @@ class ArraySignature:
         """Whether these arrays have the program's shardings."""
         listed = zip(self.taken, arrays, strict=False)
         same = len(arrays) == len(self.taken)
-        return same and all(self._fits(index, given) for index, given in listed)
+        return same and all(self.fits(index, given) for index, given in listed)
 
-    def _fits(self, index: int, given: Array) -> bool:
+    def fits(self, index: int, given: Array) -> bool:
+        """Whether an array has the devices and the sharding of an argument."""
         type, wanted = self.types[index], self.shardings[index]
         assert isinstance(type, TensorType), "only tensors are arrays"
         same = given.mesh.size == self.mesh.size and given.element_type is type.dtype
@@ -248,6 +265,14 @@ class ArraySignature:
         if way_there is not None and self.here is None:
             self.split[index] = (spec, kind_of(atoms, way_there.shape, made.dtype), way_there)
         return made
+
+    def borrowed(self, index: int) -> BorrowedStack | None:
+        """How numpy arrays of an argument, which were split before, are stacks without a copy."""
+        spec, kind, way = self.split.get(index, (None, None, None))
+        if spec is None or kind is None or way is None or not self.memory.is_host:
+            return None
+        in_order = way.order == tuple(range(len(way.order)))
+        return BorrowedStack(spec, kind) if in_order and way.room == spec.shape else None
 
     def _wanted(self, index: int) -> Sharding:
         """The sharding of an argument, on the program's mesh."""
