@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 from tests.oracles.forms import binary_forms
 from weft.capture import parse
+from weft.capture.stablehlo import bytecode
 from weft.capture.stablehlo.check_dialect import generic_checks
 from weft.capture.stablehlo.parser import PARSER
 from weft.errors import Unsupported, WeftError
 from weft.evaluate import evaluate
+from weft.ir import dense
+from weft.ir.module import Module
+from weft.ir.read import read_module
+from weft.ops.shape import Constant
 
 TEXT = """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
   %0 = stablehlo.add %x, %x : tensor<2xf32>
@@ -213,3 +222,31 @@ def test_quantized_types_are_unsupported():
     with pytest.raises(WeftError, match="quant"):
         parse(text)
     assert issubclass(Unsupported, WeftError)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "int8", "uint32", "int64", "bool", "half", "complex64"]
+)
+def test_large_constants_of_trusted_programs(dtype: str, monkeypatch: pytest.MonkeyPatch):
+    """They reach the module bit by bit, and those of the usual types without becoming text."""
+    texts: list[str] = []
+
+    def read(text: str, *rest: Any) -> Module:
+        texts.append(text)
+        return read_module(text, *rest)
+
+    monkeypatch.setattr(bytecode, "read_module", read)
+    held = np.random.default_rng(0).integers(0, 256, 1 << 20).astype(np.uint8)
+    array = held.view(np.dtype(dtype))[: 1 << 17].reshape(2, -1)
+    array = held[: 1 << 17].reshape(2, -1) > 99 if dtype == "bool" else array
+    with jax.enable_x64(True):
+        lowered = jax.jit(lambda x: (x + array, np.zeros((300, 300), dtype))).lower(array)
+    buffer = io.BytesIO()
+    lowered.compiler_ir().operation.write_bytecode(buffer)
+    module = bytecode.read_bytecode(buffer.getvalue())
+    found = [n.op.value for n in module.function("main").body.nodes if isinstance(n.op, Constant)]
+    (large,) = [value for value in found if value.type.shape == array.shape]
+    assert large.array.tobytes() == array.tobytes()
+    is_lent = dtype not in ("bool", "complex64", "int8")  # few bytes, or unlike numpy's
+    assert (len(texts[0]) < 10_000) == is_lent
+    assert not dense._RESOURCES, "what was lent is taken back"

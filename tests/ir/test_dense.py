@@ -105,3 +105,22 @@ def test_wrong_constants_are_refused():
         parse_dense("dense_resource<blob> : tensor<2xf32>")
     with pytest.raises(WeftError, match="a constant of type"):
         parse_dense("dense<1> : !stablehlo.token")
+
+
+def test_large_constants_are_known_by_their_content():
+    """Equal bits are one object, whatever the size; -0.0, 0.0 and NaNs of other bits differ."""
+    zeros = np.zeros(5000, np.float32)
+    mixed = zeros.copy()
+    mixed[-1] = -0.0
+    assert Dense(zeros).is_splat and not Dense(mixed).is_splat
+    numbers = np.arange(5000.0)
+    assert Dense(numbers) is Dense(numbers.copy())
+    assert Dense(numbers) is not Dense(numbers.reshape(50, 100))
+    bits = np.full(5000, 0x7FC00000, np.uint32)
+    other = bits.copy()
+    other[7] += 1
+    assert Dense(bits.view(np.float32)).is_splat and not Dense(other.view(np.float32)).is_splat
+    before = numbers.copy()
+    kept = Dense(numbers)
+    numbers[0] = 9
+    np.testing.assert_array_equal(kept.array, before)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import re
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +17,10 @@ from weft.ir.types import Array, DType, TensorType, type_of
 
 # MLIR's own limit: longer constants are written as one hex string.
 HEX_LIMIT = 100
+_DIGESTED = 1 << 12  # bytes from which a constant is known by a digest
+# Arrays that a text refers to as dense_resource<name>: they are not written in it.
+_RESOURCES: dict[str, Array] = {}
+_NUMBERS = itertools.count()
 _HEX_FLOAT = re.compile(r"0x([0-9A-Fa-f]+)")
 
 
@@ -26,24 +33,23 @@ class Dense:
     elements: Array
     _text: str | None
 
-    def __new__(cls, array: Array, type: TensorType | None = None) -> Dense:
+    def __new__(cls, array: Array, type: TensorType | None = None, *, owned: bool = False) -> Dense:
+        """`owned`: nothing else refers to the array, which is not copied then."""
         type = type or type_of(array)
         flat = np.ascontiguousarray(array, dtype=type.dtype.numpy).reshape(-1)
-        raw = flat.tobytes()
-        width = flat.itemsize
-        if flat.size > 1 and raw == raw[:width] * flat.size:
-            flat, raw = flat[:1], raw[:width]
+        if flat.size > 1 and _all_equal(flat):
+            flat = flat[:1]
         if flat.size != type.size and flat.size != 1:
             raise WeftError(
                 f"a constant of type {type} has {flat.size} elements",
                 help=f"give {type.size} elements, or one for all",
             )
-        key = (type, raw)
+        key = (type, _content_key(flat))
         if found := cls._known.get(key):
             return found
         self = object.__new__(cls)
         self.type = type
-        self.elements = flat.copy()
+        self.elements = flat if owned and flat.size > 1 else flat.copy()
         self.elements.flags.writeable = False
         self._text = None
         return cls._known.enter(key, self)
@@ -85,6 +91,20 @@ class Dense:
         return self.text
 
 
+def _all_equal(flat: Array) -> bool:
+    """Whether all elements have the same bits."""
+    raw = flat.view(np.uint8).reshape(flat.size, -1)
+    some = raw[: min(flat.size, 64)]
+    return bool((some == raw[0]).all()) and bool((raw == raw[0]).all())
+
+
+def _content_key(flat: Array) -> bytes:
+    """The bytes of a small array, else a digest of them: a table of constants holds none twice."""
+    if flat.nbytes <= _DIGESTED:
+        return flat.tobytes()
+    return b"sha256" + hashlib.sha256(flat.view(np.uint8).data).digest()
+
+
 def _nested(array: Array, dtype: DType) -> str:
     if array.ndim == 0:
         return scalar_text(array[()], dtype)
@@ -109,8 +129,35 @@ def scalar_text(value: Any, dtype: DType) -> str:
     return f"{number:.{digits - 1}e}"
 
 
+def add_resource(array: Array) -> str:
+    """Lend an array to texts, as `dense_resource<name>`; the name is no other array's."""
+    name = f"weft_{next(_NUMBERS)}"
+    _RESOURCES[name] = array
+    return name
+
+
+def drop_resources(names: Iterable[str]) -> None:
+    """Forget lent arrays, when their text has been read."""
+    for name in names:
+        _RESOURCES.pop(name, None)
+
+
+def _resource(text: str) -> Dense:
+    """`dense_resource<name> : type`, of an array that was lent."""
+    name, _, rest = text.removeprefix("dense_resource<").partition(">")
+    type = parse_type(rest.strip().removeprefix(":"))
+    array = _RESOURCES.get(name)
+    if array is None or not isinstance(type, TensorType):
+        raise Unsupported(
+            f"constant of the form {text[:40]!r}", help="write it as dense<...> : tensor<...>"
+        )
+    return Dense(array, type, owned=True)
+
+
 def parse_dense(text: str) -> Dense:
     """`dense<...> : type` from its MLIR text."""
+    if text.startswith("dense_resource<"):
+        return _resource(text)
     if not text.startswith("dense<"):
         raise Unsupported(
             f"constant of the form {text[:40]!r}", help="write it as dense<...> : tensor<...>"

@@ -11,15 +11,22 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 SECONDS, SECONDS_PER_MEGABYTE = 20.0, 60.0  # seconds of CPU time before a parse is killed
 MAGIC = b"ML\xefR"
 LARGE = 1 << 14  # bytes of a program above which printing through a file is faster
+HEAVY = 1 << 18  # bytes of a program that may hold large constants
+MANY = 1 << 12  # elements of a constant that does not become text
+# Element types that numpy reads from MLIR.
+LENT = frozenset({"f16", "f32", "f64", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"})
 MUCH = 1 << 22  # bytes of programs parsed in one context before it is replaced
+
+
+Lend: TypeAlias = Callable[[Any], str]  # an array -> its name
 
 
 def make_context() -> Any:
@@ -60,19 +67,44 @@ def _producer(program: bytes) -> bytes:
     return program[5:end] if end > 0 else b""
 
 
-def generic_text(context: Any, program: bytes) -> bytes:
-    """A program in MLIR's generic form, with locations."""
+def generic_text(context: Any, program: bytes, lend: Lend | None = None) -> bytes:
+    """A program in MLIR's generic form, with locations; `lend` takes large constants."""
     module = parse_module(context, program)
+    if lend is not None and len(program) >= HEAVY:
+        _lend_constants(context, module, lend)
     if len(program) >= LARGE:
         text = _printed_to_file(context, module)
         if text is not None:
             return text
         module = parse_module(context, program)  # the pass that printed it has changed it
+        if lend is not None and len(program) >= HEAVY:
+            _lend_constants(context, module, lend)
     text = module.operation.get_asm(
         print_generic_op_form=True, enable_debug_info=True, assume_verified=True, binary=True
     )
     assert isinstance(text, bytes)
     return text
+
+
+def _lend_constants(context: Any, module: Any, lend: Lend) -> None:
+    """Refer to large constants by the names that `lend` gives their arrays."""
+    import numpy as np
+    from jaxlib.mlir import ir
+
+    def visit(op: Any) -> Any:
+        if op.name == "stablehlo.constant":
+            type = str(op.results[0].type)
+            # Before the value is looked at: Python cannot have those of every type.
+            if type.rpartition("x")[2].rstrip(">") in LENT:
+                value = op.attributes["value"]
+                is_dense = isinstance(value, ir.DenseElementsAttr)
+                if is_dense and not value.is_splat and len(value) >= MANY:
+                    name = lend(np.array(value))
+                    text = f"dense_resource<{name}> : {type}"
+                    op.attributes["value"] = ir.Attribute.parse(text, context)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
 
 
 def _printed_to_file(context: Any, module: Any) -> bytes | None:
@@ -105,13 +137,13 @@ class MlirReader:
         self._context: Any = None
         self._met = 0  # bytes of programs
 
-    def text(self, program: bytes) -> bytes:
+    def text(self, program: bytes, lend: Lend | None = None) -> bytes:
         """A program in MLIR's generic form."""
         if self._context is None:
             self._context, self._met = make_context(), 0
         self._met += len(program)
         try:
-            return generic_text(self._context, program)
+            return generic_text(self._context, program, lend)
         finally:
             if self._met > MUCH:
                 self._context = None
@@ -121,10 +153,13 @@ _IN_PROCESS = MlirReader()
 _LOCK = threading.RLock()
 
 
-def read_in_process(program: bytes) -> str:
-    """A trusted program in MLIR's generic form, parsed in this process."""
+def read_in_process(program: bytes, lend: Lend | None = None) -> str:
+    """A trusted program in MLIR's generic form, parsed in this process.
+
+    `lend` takes the array of a large constant, and returns its name in the text.
+    """
     with _LOCK:
-        return _IN_PROCESS.text(program).decode("utf-8", "replace")
+        return _IN_PROCESS.text(program, lend).decode("utf-8", "replace")
 
 
 def answer(reader: MlirReader, program: bytes) -> tuple[bytes, bytes]:
