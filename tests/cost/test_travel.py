@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from weft.cost import Reach, TrafficKind, reach, ring_seconds, speed_of_light, travel_seconds
-from weft.cost.travel import pattern_of, reach_of_pairs
+from weft.cost.estimate import Estimate
+from weft.cost.travel import pattern_of, reach_of_pairs, travel_estimate
 from weft.errors import WeftError
 from weft.machine import H100, HOST, Links
 from weft.mesh import Axis, Mesh, MeshAxes
@@ -130,3 +131,9 @@ def test_more_bytes_and_more_domains_take_longer():
 def test_one_kind_of_links_joins_all():
     alone = replace(H100, links=H100.links[:1])
     assert travel_seconds("gather", 1 << 20, Reach(16, 2), alone) > 0
+
+
+@pytest.mark.parametrize(("size", "where"), [(0, Reach(8, 2)), (1 << 20, Reach(1, 1))])
+def test_nothing_takes_no_time(size: int, where: Reach):
+    nothing = travel_estimate("reduce", size, where, H100)
+    assert nothing == Estimate(0.0, 0.0, 0.0, "nothing is sent")

@@ -26,6 +26,7 @@ from weft.machine import machine
 from weft.ops.control import If
 from weft.ops.custom_calls.checks import ExpectEq
 from weft.ops.elementwise.pointwise import Add, Maximum, Multiply, Negate, Subtract
+from weft.ops.random import RngBitGenerator
 from weft.ops.shape import Constant, Transpose
 from weft.optimize import PASSES, PassOptions, cse, drop_dead, optimize, run_passes
 
@@ -141,6 +142,15 @@ def test_the_text_tells_all(module: Module):
 def test_nothing_to_do_is_nothing_done():
     module = parse((GOLDEN / "cse" / "effects.mlir").read_text().partition(MARK)[0])
     assert cse(module) is module
+
+
+def test_nodes_of_several_results_are_merged():
+    key, numbers = tensor(2, dtype="ui64"), tensor(3, dtype="ui64")
+    given = Value(key)
+    one, other = (apply(RngBitGenerator("PHILOX", (key, numbers)), given) for _ in range(2))
+    region = Region((given,), [one, other], (*one.results, *other.results))
+    after = cse(Module({"main": Function("main", region)})).function("main").body
+    assert len(after.nodes) == 1 and after.results == (*one.results, *one.results)
 
 
 def test_tables_follow_merged_values():
