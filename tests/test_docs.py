@@ -190,3 +190,20 @@ def test_example_scripts_run(script):
 )
 def test_example_programs_are_shown_in_the_demo(program):
     assert f"examples/{program.name}" in (ROOT / "examples" / "demo.sh").read_text()
+
+
+def test_the_way_in_the_code():
+    """The functions that the index names are in the files that it names beside them."""
+    (section,) = re.findall(
+        r"^## Finding your way in the code$(.*?)^## ",
+        (ROOT / "docs" / "index.md").read_text(),
+        re.M | re.S,
+    )
+    rows = [line.split("|")[2] for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 5
+    for row in rows:
+        quoted = re.findall(r"`([^`]*)`", row)
+        texts = [(ROOT / name).read_text() for name in quoted if name.endswith(".py")]
+        for name in quoted:
+            if re.fullmatch(r"((class|def) )?\w+", name):
+                assert any(re.search(rf"\b{name}\b", text) for text in texts), name

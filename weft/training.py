@@ -54,14 +54,18 @@ def _count(accumulate: Any) -> int:
     except TypeError:
         made = 0
     if made < 1:
-        raise WeftError(f"accumulate={accumulate!r} is no count", help="give 1 or more")
+        raise WeftError(
+            f"accumulate={accumulate!r} is not a positive integer", help="give 1 or more"
+        )
     return made
 
 
 def _norm(clip: Any) -> float | None:
     if clip is None or (isinstance(clip, int | float) and clip > 0):
         return clip
-    raise WeftError(f"clip={clip!r} is no norm", help="give a positive number, or None for none")
+    raise WeftError(
+        f"clip={clip!r} is not a gradient norm", help="give a positive number, or None to disable"
+    )
 
 
 def _dtype(precision: Any) -> Any:
@@ -74,5 +78,5 @@ def _dtype(precision: Any) -> Any:
     if precision is None or (isinstance(precision, torch.dtype) and precision.is_floating_point):
         return precision
     raise WeftError(
-        f"precision={precision!r} is no type of floats", help="give torch.bfloat16 or None"
+        f"precision={precision!r} is not a float type", help="give torch.bfloat16 or None"
     )

@@ -105,7 +105,7 @@ def test_a_worker_with_a_fault(fault: str, status: int, said: str, other: str):
         (["no_such.py"], "no such script: no_such.py"),
         (["--hosts", "2", str(SCRIPT)], "--master HOST:PORT"),
         (["--host", "1", str(SCRIPT)], "--host 1 is not one of 1 hosts"),
-        (["--master", ":x", str(SCRIPT)], "--master :x is no address"),
+        (["--master", ":x", str(SCRIPT)], "--master :x is not an address"),
     ],
 )
 def test_lines_that_are_wrong(line: list[str], said: str, capsys: pytest.CaptureFixture[str]):

@@ -98,7 +98,7 @@ def _local(part: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable) -> Ar
     spread = [len({*index}) for index in zip(*at.values(), strict=True)]
     if len({*at.values()}) != math.prod(spread):
         raise WeftError(
-            f"the shards of process {here.index} are no box of the array: {sharding.body()}",
+            f"the shards of process {here.index} are not one contiguous block: {sharding.body()}",
             help="use weft.put with the whole array, or axes that keep a worker's shards together",
         )
     uneven = [

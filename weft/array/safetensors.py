@@ -89,7 +89,7 @@ class TensorFile:
 
     def _damaged(self, why: str) -> WeftError:
         return WeftError(
-            f"{self.path} is no safetensors file, or is damaged: {why}",
+            f"{self.path} is not a safetensors file, or is damaged: {why}",
             help="copy or save it again",
         )
 

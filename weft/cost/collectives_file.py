@@ -58,7 +58,7 @@ def read_collectives(path: Path) -> list[AskedRow]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise WeftError(f"cannot read {path}: {why}", help="name a CSV file") from None
     lines = csv.reader(io.StringIO(text))
     header = [name.strip() for name in next(lines, [])]

@@ -34,7 +34,9 @@ class _Flow:
             shared = shared and all(s in (1, d) for s, d in zip(sizes, lead, strict=True))
             self.require(whole or shared, "an operand has other devices")
         inner = range(len(flow.operands), len(flow.values))
-        self.require(all(not flow.values[n].output for n in inner), "a value is no operand")
+        self.require(
+            all(not flow.values[n].output for n in inner), "an inner value is marked as an operand"
+        )
         known = {n for n, operand in enumerate(flow.operands) if not operand.output}
         self.part(flow.body, known)
         self.alike(flow.body.results, flow.outputs, "what it gives")

@@ -299,10 +299,10 @@ def _reduces(node: Node, numbers: _Numbers, split: DimClass) -> bool:
 
 
 def _roles(module: Module, state: Mapping[int, int], numbers: _Numbers) -> list[str]:
-    """What each argument is for.
+    """The role of each argument: state, weight or batch.
 
-    Of the state, weights are what the other results are computed from. What is neither state nor
-    has a dim of the batch is a weight that is not trained: all of them in inference, frozen ones.
+    Of the state, weights are the values that the other results are computed from. An argument that
+    is neither state nor has a dim of the batch is an untrained weight: frozen, or of inference.
     """
     body = module.function("main").body
     needed = {v for n, v in enumerate(body.results) if n not in set(state.values())}

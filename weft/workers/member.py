@@ -65,7 +65,7 @@ def _open_mpi(given: Mapping[str, str]) -> WorkerRank | None:
     local_size = read("OMPI_COMM_WORLD_LOCAL_SIZE", size)
     if local_size < size and "MASTER_ADDR" not in given:
         raise WeftError(
-            "mpirun does not tell workers on several hosts where the first one is",
+            "mpirun does not pass the address of the first worker to the other hosts",
             help="mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ...",
         )
     address = _address(given, "127.0.0.1")

@@ -189,13 +189,13 @@ def refusal(match: str, loss: Any, make: Any = None, x: Any = None, **options: A
 
 def test_refusals() -> None:
     refusal("is no optimizer|the optimizer is a", F.mse_loss, lambda net: net)
-    refusal("no parameter of the module", F.mse_loss, lambda _: OPTIMIZERS["sgd"](Net()))
-    refusal("the loss is no number", lambda out, y: out - y)
+    refusal("not a parameter of the module", F.mse_loss, lambda _: OPTIMIZERS["sgd"](Net()))
+    refusal("the loss is not a scalar", lambda out, y: out - y)
     refusal("does not depend on any parameter", lambda out, y: (y * 2).mean())
     refusal("takes 1 arguments, but a batch has 2", lambda out: out.mean())
     refusal("does not divide", F.mse_loss, accumulate=3)
-    refusal("accumulate=0 is no count", F.mse_loss, accumulate=0)
-    refusal("clip=-1 is no norm", F.mse_loss, clip=-1)
+    refusal("accumulate=0 is not a positive integer", F.mse_loss, accumulate=0)
+    refusal("clip=-1 is not a gradient norm", F.mse_loss, clip=-1)
     refusal("precision='int8'", F.mse_loss, precision="int8")
     refusal("LBFGS", F.mse_loss, lambda net: optim.LBFGS(net.parameters()))
     refusal("RAdam decides in Python", F.mse_loss, lambda net: optim.RAdam(net.parameters()))

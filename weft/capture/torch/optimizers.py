@@ -247,7 +247,7 @@ def check_optimizer(optimizer: Any, parameters: Sequence[Any]) -> None:
         for parameter in group["params"]:
             if id(parameter) not in known:
                 raise WeftError(
-                    f"the optimizer updates a tensor of shape {[*parameter.shape]} that is no "
+                    f"the optimizer updates a tensor of shape {[*parameter.shape]} that is not a "
                     "parameter of the module",
                     help="make the optimizer from the module: AdamW(model.parameters())",
                 )

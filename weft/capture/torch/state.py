@@ -23,8 +23,8 @@ def state_tensors_by_name(module: Any, optimizer: Any = None) -> dict[str, Any]:
     for name, value in module.state_dict(keep_vars=True).items():
         if not isinstance(value, torch.Tensor):
             raise WeftError(
-                f"the state {name} is a {type(value).__name__}, and no tensor",
-                help="save what is no tensor beside it",
+                f"the state {name} is a {type(value).__name__}, not a tensor",
+                help="save values that are not tensors separately",
             )
         memory = (value.data_ptr(), *value.shape, *value.stride())
         if value.numel() and memory in seen:

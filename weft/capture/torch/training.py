@@ -302,7 +302,9 @@ def _check_loss(loss: Any, function: Any) -> None:
     if not isinstance(loss, torch.Tensor) or loss.dim() or not loss.is_floating_point():
         what = f"shape {[*loss.shape]}" if isinstance(loss, torch.Tensor) else type(loss).__name__
         raise WeftError(
-            f"the loss is no number: it has {what}" if "shape" in what else f"the loss is {what}",
+            f"the loss is not a scalar: it has {what}"
+            if "shape" in what
+            else f"the loss is {what}",
             help="return one number of a float type, as cross_entropy and loss.mean() do",
         )
     if loss.grad_fn is None:

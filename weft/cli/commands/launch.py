@@ -78,7 +78,7 @@ def job_of(arguments: argparse.Namespace) -> LaunchJob:
         port = int(text) if text.isdecimal() else PORT
         if not address or (text and not text.isdecimal()):
             raise WeftError(
-                f"--master {arguments.master} is no address",
+                f"--master {arguments.master} is not an address",
                 help="--master HOST:PORT, as 10.0.0.1:29500",
             )
     what = ["-m", arguments.script] if arguments.module else [arguments.script]

@@ -25,7 +25,7 @@ def refuses_attention(kernel: Attention) -> str | None:
     square = kernel.queries == kernel.keys and window.shift == 0
     causal = window.left is None and window.right == 0 and square
     if not window.is_open and not causal:
-        return "its window is no causal one"
+        return "its window is not causal"
     if kernel.depth != kernel.value_depth or kernel.depth > 128 or kernel.depth % 8:
         return f"of depth {kernel.depth}"
     if kernel.queries < 16 or kernel.keys < 16 or len(kernel.outer) < 2:

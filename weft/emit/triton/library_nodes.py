@@ -134,7 +134,7 @@ def _update(region: Region) -> str | None:
 def _refuses_scatter(kernel: SingleNode) -> str | None:
     how = _update(kernel.regions[0])
     if how is None:
-        return "its region is no plain sum, maximum or choice"
+        return "its region is not a plain sum, maximum or select"
     dtype = kernel.operands[0].dtype
     if dtype is not kernel.outputs[0].dtype or (dtype.kind == "bool" and how != "replace"):
         return "its element types differ"
@@ -301,7 +301,7 @@ def _refuses_window(kernel: SingleNode) -> str | None:
     op = kernel.op
     assert isinstance(op, ReduceWindow)
     if len(kernel.outputs) != 1 or _update(kernel.regions[0]) not in ("add", "max", "min"):
-        return "its region is no plain sum or maximum"
+        return "its region is not a plain sum or maximum"
     if any(n != 1 for n in op.window.base_dilations):
         return "its operand is dilated"
     if any(n < 0 for pair in op.window.padding for n in pair):

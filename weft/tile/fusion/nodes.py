@@ -52,7 +52,7 @@ def refusal(node: Node, target: Target) -> str | None:
     given = tuple([t.dtype for t in node.operand_types if isinstance(t, TensorType)])
     made = tuple([t.dtype for t in node.types if isinstance(t, TensorType)])
     if len(given) < len(node.operands) or len(made) < len(node.results):
-        return "of what is no tensor"
+        return "of values that are not tensors"
     if reason := target.can(node.op, given, made):
         return reason
     if type(node.op) in REDUCTIONS:  # a region of one node becomes the way to combine
