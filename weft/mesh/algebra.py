@@ -36,6 +36,7 @@ def is_prefix(axis: Axis, other: Axis) -> bool:
     """Whether an axis is the major part of another, or the other itself."""
     if axis == other:
         return True
+    # Only the major part counts: a minor part of an axis is a strided set of devices.
     if axis.name != other.name or axis.size is None or axis.before != other.before:
         return False
     return other.size is None or axis.size < other.size

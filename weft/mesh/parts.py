@@ -77,6 +77,8 @@ def atoms_of(count: int, spans: Iterable[DigitRun]) -> Atoms:
     cuts = [1, count]
     for stride, size in spans:
         for cut in (stride, stride * size):
+            # Cuts must divide each other, as places of one number system do: 6 devices cut at 2
+            # cannot be cut at 3 as well. The first spans win.
             if cut not in cuts and _fits(cut, cuts):
                 cuts.append(cut)
     cuts.sort(reverse=True)
@@ -119,7 +121,8 @@ def common(first: Atoms, second: Atoms) -> Atoms:
     crossing = [s for s in second.strides if s not in made.strides]
     if crossing or first.count != second.count:
         raise WeftError(
-            f"devices in digits of {first.sizes} and of {second.sizes} have none in common",
+            f"meshes {first.sizes} and {second.sizes} cannot be combined: their axes do not "
+            "subdivide each other",
             help="use meshes whose axes are parts of one another",
         )
     return made

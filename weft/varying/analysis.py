@@ -231,6 +231,7 @@ class _Walk:
         function = analysis.functions.get(callee or "")
         found = function and analysis.body(function, given, around)
         if not found:
+            # Sound without a fixed point over call graphs; StableHLO programs have no recursion.
             return tuple([alike(v.type, analysis.axis_bits.everything) for v in node.results])
         self.body.calls[node] = found
         return tuple(found.results)
@@ -248,6 +249,8 @@ class _Walk:
             made = self.region(body, carried, inside | again)
             skew = self.analysis.axis_bits.skewed(again)
             after = tuple([also(join(a, b), skew) for a, b in zip(carried, made, strict=True)])
+            # A fixed point: masks only grow, and there are finitely many bits. The predicate's own
+            # digits count as control flow around the body, hence the second condition.
             if after == carried and not again & ~inside:
                 self.body.around[node] = around
                 return tuple([also(m, again) for m in carried])

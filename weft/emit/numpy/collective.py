@@ -77,6 +77,7 @@ def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Host
     done = site.summed_before(index)
     dims = [d for d in dims if not done >> d & 1]
     axes = tuple(d for d in dims if mask >> d & 1)
+    # A value that is equal along an axis is stored once, so its sum over the axis is a product.
     times = math.prod(stack_dims.size(d) for d in dims if d not in axes)
     again = repeated(ufunc, dtype, times)
     if again is None:
@@ -93,6 +94,7 @@ def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Host
         )
 
     def run(x: Array) -> Array:
+        # Narrow floats are summed in f32 and rounded once, as on one device.
         made = x.astype(np.float32) if narrow else x
         if axes:
             made = ufunc.reduce(made, axis=along, keepdims=True, dtype=made.dtype)
@@ -116,6 +118,7 @@ def repeated(ufunc: Any, dtype: DType, times: int) -> ArrayStep | None:
     if ufunc is np.add:
         return lambda x: _times(x, times)
     if ufunc in (np.bitwise_xor, np.logical_xor):
+        # x ^ x is 0: an even number of equal terms cancels.
         return (lambda x: x) if times % 2 else np.zeros_like
     return None
 
@@ -244,6 +247,8 @@ def own_pieces(
 
     def run(x: Array) -> Array:
         opened = x.reshape([x.shape[d] for d in before] + list(tail))
+        # einsum with a repeated label takes the diagonal: device d of the stack and piece d of its
+        # value.
         return np.asarray(np.einsum(opened, labels, order))
 
     return run
@@ -299,6 +304,7 @@ def rearranged(moved: ArrayStep, shape: Callable[[Array], tuple[int, ...]]) -> H
 
     def run(x: Array) -> Array:
         made = moved(x).reshape(shape(x))
+        # A reshape may be a view of the operand, which could be overwritten while the result lives.
         return made.copy() if np.may_share_memory(made, x) else made
 
     def into(x: Array, out: Array) -> None:

@@ -64,6 +64,7 @@ def _factors(draft: Draft) -> dict[int, int]:
             exprs = (*key[1], *(expr for expr, _, _ in key[2]))
             used.update(dict.fromkeys(sorted(factors_of(exprs))))
     used.update(dict.fromkeys(draft.rows))
+    # The order of the first output's dims: its stores are contiguous in the innermost loop.
     return {f: n for n, f in enumerate(f for f in used if f not in draft.later)}
 
 

@@ -128,6 +128,7 @@ def concatenate(pull: Pull) -> Definition:
             bounds = draft.needed(((where, begin, begin + size),))
             parts.append((bounds, pull.operand(n, own, bounds)))
         begin += size
+    # The last operand needs no guard: an index that is in none of the others is in it.
     _, found = parts.pop()
     for bounds, inside in reversed(parts[1:]):
         found = draft.anonymous(chosen(bounds, inside, found, dtype))
@@ -162,6 +163,8 @@ def gather(pull: Pull) -> Definition:
         at[dim] = own[window]
     for dim, row in zip(windows.operand_batching, windows.indices_batching, strict=True):
         at[dim] = rows[row - (row > windows.vector)]
+    # Start indices are clamped so that the window stays inside (StableHLO, gather); where the
+    # window spans the dim they can only be 0.
     for n, dim in enumerate(windows.start_map):
         if shape[dim] != op.slice_sizes[dim]:
             where[windows.vector] = (n, ())
@@ -308,6 +311,7 @@ def _summed_up(pull: Pull, at: list[Expr], how: Combine) -> Definition:
     """A reduction along devices; a contraction may absorb it."""
     along, index = pull.placed.along, pull.result
     assert along is not None
+    # In lockstep all devices are in one memory: summing over them is a loop like any other.
     over = {dim: pull.draft.new(pull.sizes[dim], device=True) for dim in along}
     pull.draft.rows = tuple(over.values())
     for dim, number in over.items():
@@ -331,12 +335,16 @@ def permute(pull: Pull) -> Definition:
         size = pull.sizes[dim]
         stride //= size
         if pull.placed.given[pull.result] >> dim & 1:
+            # The source device's digits by table: a permutation is not affine in the device's
+            # number.
             table = [max(0, source) // stride % size for source in sources]
             at[dim] = draft.known_later(looked_up(draft, mine, table), size - 1)
     head = lead_of(tuple(at), pull.placed.given[pull.result], pull.lead)
     found = pull.operand_at(pull.result, (*head, *at[pull.lead :]))
     dtype = pull.dtype
     nothing = draft.anonymous(Definition((), lambda numbers, terms: k.Fill(0, dtype)))
+    # Devices without a source get zeros (StableHLO, collective_permute); a run of them is one
+    # guard.
     for is_hole, run in groupby(range(len(sources)), lambda n: sources[n] < 0):
         if is_hole:
             holes = [*run]

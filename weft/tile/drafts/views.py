@@ -30,6 +30,7 @@ def sees_through(placed: StackedNode) -> bool:
     op = placed.node.op
     if isinstance(op, CollectivePermute | PermuteAlongAxes):
         return placed.along is not None and stays(placed)
+    # In lockstep a gather reads another device's piece in the same memory: it moves nothing.
     if op.collective:
         return type(op) in VIEWS and placed.along is not None
     if isinstance(op, AllSlice):
