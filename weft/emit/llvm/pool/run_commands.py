@@ -15,8 +15,9 @@ from weft.emit.llvm.pool.threads import drop, launch, now, scratch
 from weft.native.function import copy, native
 from weft.native.memory import Member, Pointer, Struct, i32
 
-WAKING = 60_000  # nanoseconds of work from which waking threads pays off
-STREAK = 4 * WAKING  # the same of commands that follow each other closely, all together
+STREAK = (
+    4  # times `waking`: the work of commands that follow each other closely, from which it pays
+)
 PAUSE = 40_000  # nanoseconds between these: less than a thread looks for work before it sleeps
 _LEAST = 1000  # nanoseconds that a run may count for
 
@@ -71,7 +72,7 @@ def run_outermost(pool: PoolState, commands: CommandHead) -> i32:
     took = commands.took
     # Threads still spin after a queue that ended so recently: using them costs no wake-up.
     streak = pool.streak if now() - pool.ended < PAUSE else 0
-    worth = took > WAKING or streak > STREAK
+    worth = took > pool.waking or streak > STREAK * pool.waking
     count = commands.count
     command = CommandRow(commands)
     for _ in range(count):

@@ -71,6 +71,7 @@ class PoolState(Struct):
     alone: Member[int]  # whether the caller's thread is the only one
     running: Member[int]  # whether the caller's thread runs commands
     range_count: Member[int]
+    waking: Member[int]  # nanoseconds of work from which waking threads pays off
     failed: Member[i32]  # whether a thread had no memory for its scratch
     mutex: Member[Items[int]] = inline(int, _LOCK_WORDS, line=True)  # where there are no futexes
     started: Member[Items[int]] = inline(int, _LOCK_WORDS, line=True)  # condition variables
