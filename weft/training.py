@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 from weft.capture.torch.training import Training, TrainingOptions
@@ -20,6 +21,7 @@ def train_step(
     accumulate: int = 1,
     clip: float | None = None,
     precision: Any = None,
+    checkpoint: str | Sequence[str] = (),
     **options: Any,
 ) -> Compiled:
     """Compile a training step of a PyTorch module: loss, gradients and the optimizer's changes.
@@ -29,10 +31,14 @@ def train_step(
     the first argument of a batch goes to the module; or `loss(module, *batch)`; or None for modules
     that return their loss. `accumulate` computes a batch in so many parts, `clip` is the largest
     norm of all gradients together, and `precision` the dtype of the forward pass (torch.bfloat16);
-    parameters and the optimizer's state keep theirs. The other options are those of `weft.compile`;
+    parameters and the optimizer's state keep theirs. `checkpoint` has patterns of modules' names:
+    of their calls only inputs and outputs are kept for the backward pass, which computes the rest
+    again. The other options are those of `weft.compile`;
     state of a parameter's shape is sharded as the parameter is.
     """
-    training = TrainingOptions(_count(accumulate), _norm(clip), _dtype(precision))
+    training = TrainingOptions(
+        _count(accumulate), _norm(clip), _dtype(precision), _patterns(checkpoint)
+    )
     step = Training(_module(module), loss, optimizer, training)
     return compile(step, mesh=mesh, plan=plan, **options)  # type: ignore[arg-type]
 
@@ -65,6 +71,16 @@ def _norm(clip: Any) -> float | None:
         return clip
     raise WeftError(
         f"clip={clip!r} is not a gradient norm", help="give a positive number, or None to disable"
+    )
+
+
+def _patterns(checkpoint: Any) -> tuple[str, ...]:
+    listed = (checkpoint,) if isinstance(checkpoint, str) else checkpoint
+    if isinstance(listed, Sequence) and all(isinstance(each, str) for each in listed):
+        return tuple(listed)
+    raise WeftError(
+        f"checkpoint={checkpoint!r} is no list of modules' names",
+        help='give patterns, as checkpoint=["layers.*"]',
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -12,7 +14,7 @@ from weft.capture.torch.build import AtenLowering, Build, type_of
 from weft.errors import WeftError, warn
 from weft.ir.module import Module, Node, Value
 from weft.ir.rebuild import rewrite
-from weft.mesh import Mesh, Sharding, as_sharding, as_spec, parse_sharding
+from weft.mesh import Mesh, P, Sharding, as_sharding, as_spec, parse_sharding
 from weft.mesh.spelling import held_mesh
 from weft.ops.distributed.sharding import ShardingConstraint
 
@@ -122,26 +124,63 @@ class Hooks:
             handle.remove()
 
 
-@cache
-def define_constraint() -> Any:
-    """Define `weft::constrain`: a copy of its operand, whose gradient is split in the same way."""
+@contextmanager
+def sequence_parallel(
+    columns: Sequence[Any], rows: Sequence[Any], data: Sequence[str], tensor: Sequence[str]
+) -> Iterator[None]:
+    """Split activations between blocks along the sequence, while a module is traced.
+
+    The inputs of layers that are split by columns are whole, once for all layers that read one; the
+    outputs of layers that are split by rows, and gradients of both, are split along dim 1.
+    """
     import torch
 
-    def constrain(x: torch.Tensor, sharding: str) -> torch.Tensor:
+    define_constraint()
+    op = torch.ops.weft.constrain
+    whole, split = (_text(P(tuple(data), along, None), 3) for along in (None, tuple(tensor)))
+    gathered: dict[int, tuple[Any, Any]] = {}  # by identity, with the tensor that has it
+
+    def before(_: Any, args: Any) -> Any:
+        if not (args and isinstance(args[0], torch.Tensor) and args[0].dim() == 3):
+            return None
+        if id(args[0]) not in gathered:
+            gathered[id(args[0])] = (args[0], op(args[0], whole, split))
+        return gathered[id(args[0])][1], *args[1:]
+
+    def after(_: Any, __: Any, made: Any) -> Any:
+        is_activation = isinstance(made, torch.Tensor) and made.dim() == 3
+        return op(made, split, "") if is_activation else made
+
+    handles = [module.register_forward_pre_hook(before) for module in columns]
+    handles += [module.register_forward_hook(after) for module in rows]
+    try:
+        yield
+    finally:
+        Hooks(tuple(handles)).remove()
+
+
+@cache
+def define_constraint() -> Any:
+    """Define `weft::constrain`: a copy of its operand, whose gradient is split in the same way.
+
+    Unless another sharding is given for the gradient.
+    """
+    import torch
+
+    def constrain(x: torch.Tensor, sharding: str, gradient: str = "") -> torch.Tensor:
         return x.clone()
 
-    op = torch.library.custom_op(
-        "weft::constrain", constrain, mutates_args=(), schema="(Tensor x, str sharding) -> Tensor"
-    )
-    op.register_fake(lambda x, sharding: torch.empty_like(x))
+    schema = '(Tensor x, str sharding, str gradient="") -> Tensor'
+    op = torch.library.custom_op("weft::constrain", constrain, mutates_args=(), schema=schema)
+    op.register_fake(lambda x, sharding, gradient="": torch.empty_like(x))
 
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.sharding = inputs[1]
+        ctx.sharding = inputs[2] or inputs[1]
 
     def backward(ctx: Any, gradient: Any) -> Any:
         # The gradient of a partial sum is the whole value on every device.
         whole = replace(parse_sharding(ctx.sharding), unreduced=())
-        return op(gradient, str(whole)), None
+        return op(gradient, str(whole)), None, None
 
     op.register_autograd(backward, setup_context=keep)
     return op  # which lives as long as this object
@@ -150,7 +189,7 @@ def define_constraint() -> Any:
 # In the captured program
 
 
-def constraint(b: Build, x: Value, sharding: str) -> Value:
+def constraint(b: Build, x: Value, sharding: str, gradient: str = "") -> Value:
     """A constraint, whose mesh is that of the program."""
     return b.op(ShardingConstraint(parse_sharding(sharding)), x)
 

@@ -18,7 +18,7 @@ from weft.capture.torch.attention import (
 from weft.capture.torch.decompositions import decompositions
 from weft.capture.torch.flex import drop_block_tables, flex_attention, flex_meaning
 from weft.capture.torch.grouped import GROUPED, grouped_product
-from weft.errors import Unsupported
+from weft.errors import Unsupported, WeftError
 from weft.ir.location import UNKNOWN, Location, escape
 from weft.records import dataclass
 
@@ -57,6 +57,11 @@ def exported(
     )
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+    if name := next((n for n, p in module.named_parameters() if hasattr(p, "placements")), None):
+        raise WeftError(
+            f"{name.removeprefix('inner.')} is a DTensor, of which this process has a shard alone",
+            help="compile the module as it was before, with plan=this_module for its placements",
+        )
     refused = (
         UserError,
         DataDependentOutputException,

@@ -13,6 +13,7 @@ from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported
 from weft.capture.torch.locations import location_of, module_path
 from weft.capture.torch.phases import layer_segments
+from weft.capture.torch.recompute import original_of
 from weft.errors import Unsupported
 from weft.ir.location import Location, escape
 from weft.ir.module import Function, Module, Region, Value
@@ -90,6 +91,7 @@ class _Importer:
         self.segments: dict[Any, int] = {}  # nodes that use gathered parameters
         self.begun: dict[int, Value] = {}  # an operand of the first node of each stretch
         self.whole: dict[tuple[int, int], Value] = {}  # gathered, by argument and stretch
+        self.drawn: dict[Any, int] = {}  # random draws before a node that draws
         self.updated: dict[int, Value] = {}  # the new values of arguments that are updated in place
 
     def run(self) -> tuple[tuple[Value, ...], tuple[int | GraphConstant, ...]]:
@@ -230,7 +232,13 @@ class _Importer:
         gets = [u for u in node.users if u.target is operator.getitem]
         build.used = frozenset([get.args[1] for get in gets if get.users])
         kwargs = {word: self.value(each) for word, each in node.kwargs.items()}
+        before, original = build.draws, original_of(node)
+        build.draws = self.drawn.get(original, before)  # a node computed again draws the same
         made: LoweredResults = lowering(build, *self.value(node.args), **kwargs)
+        if original is not None:
+            build.draws = before
+        elif build.draws != before:
+            self.drawn[node] = before
         self.check(node, made)
         return made
 

@@ -27,6 +27,11 @@ def module_path(node: Any) -> str:
     if not stack:
         return ""
     path, _ = list(stack.values())[-1]
+    return own_path(path)
+
+
+def own_path(path: Any) -> str:
+    """A module's path as the user's module names it."""
     return str(path).removeprefix("L['self']").removeprefix(".").removeprefix("inner.")
 
 

@@ -50,7 +50,7 @@ def layer_segments(graph: Any, parameters: Collection[Any]) -> dict[Any, int]:
     none keeps a gathered parameter from one to the next. Nodes that update parameters are in none.
     """
     found: dict[Any, int] = {}
-    views = _views(graph, parameters)
+    views = parameter_views(graph, parameters)
     number, before = -1, None
     again: dict[tuple[Any, int], Any] = {}
     for node in [*graph.nodes]:
@@ -72,7 +72,7 @@ def layer_segments(graph: Any, parameters: Collection[Any]) -> dict[Any, int]:
     return found
 
 
-def _views(graph: Any, parameters: Collection[Any]) -> dict[Any, None]:
+def parameter_views(graph: Any, parameters: Collection[Any]) -> dict[Any, None]:
     """Nodes that only view or convert a parameter, in order."""
     found: dict[Any, None] = {}
     for node in graph.nodes:

@@ -2,18 +2,21 @@
 
 `tp` follows a Hugging Face model's own `tp_plan`, or the names and shapes of its layers: Megatron's
 columns, then rows. `fsdp` shards every parameter along one dim, and gathers it where it is used.
-`ep` splits the stacked parameters of experts. Axes are found by name.
+`sp` splits the activations between the blocks of `tp` along the sequence. `ep` splits the stacked
+parameters of experts. Axes are found by name.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from weft.capture.captured import Leaf
 from weft.capture.shardings import Spelled
+from weft.capture.torch.constrain import sequence_parallel
 from weft.capture.torch.plan import PlannedShardings
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
@@ -23,7 +26,7 @@ DATA = ("data", "dp", "fsdp")
 TENSOR = ("tp", "model")
 EXPERT = ("ep", "expert")
 AxesByDim: TypeAlias = dict[int, tuple[str, ...]]
-PLANS = ("auto", "tp", "ep", "fsdp", "fsdp+tp", "fsdp+ep")
+PLANS = ("auto", "tp", "tp+sp", "ep", "fsdp", "fsdp+tp", "fsdp+tp+sp", "fsdp+ep")
 
 # Styles of a tp_plan by the dim of a Linear's weight (out, in) that they split.
 _COLUMNS = {"colwise", "colwise_rep", "colwise_gather_output", "packed_colwise"}
@@ -82,6 +85,86 @@ def ready_plan(
         if along:
             gathered[n] = _spelled(leaf, split)
     return PlannedShardings([*made, *[_of_input(leaf, axes) for leaf in inputs]], gathered)
+
+
+@contextmanager
+def split_sequences(
+    name: object, module: Any, state: Sequence[Leaf], mesh: Mesh | None
+) -> Iterator[None]:
+    """Trace a module with the constraints of sequence parallelism, if a plan's name has it."""
+    if not (isinstance(name, str) and name in PLANS and "sp" in name.split("+")) or mesh is None:
+        yield
+        return
+    axes, styles = _axes(mesh), _styles(module)
+    columns, rows = [], []
+    for leaf in state:
+        path, _, kind = leaf.name.rpartition(".")
+        split = _tensor_split(leaf, {"tp"}, axes, styles, module) if kind == "weight" else {}
+        if split and len(leaf.shape) == 2:
+            layer = module.get_submodule(path)
+            # The rows of an embedding are sums over devices, as those of a split contraction.
+            is_row = (0 not in split) != _is_transposed(module, path) or hasattr(
+                layer, "num_embeddings"
+            )
+            (rows if is_row else columns).append(layer)
+    with sequence_parallel(columns, rows, axes.data, axes.tensor):
+        yield
+
+
+def placed_plan(
+    parallelized: Any, state: Sequence[Leaf], inputs: Sequence[Leaf], mesh: Mesh | None
+) -> PlannedShardings:
+    """The shardings by the DTensor placements of a module that PyTorch has parallelized.
+
+    Parameters that are split along data axes are gathered where they are used, as by FSDP.
+    """
+    if mesh is None:
+        raise WeftError("plan=module needs a mesh", help="give mesh=weft.Mesh(data=2, tp=4)")
+    axes, found = _axes(mesh), _placements(parallelized)
+    if not found:
+        raise WeftError(
+            f"plan: no parameter of the {type(parallelized).__name__} is a DTensor",
+            help="give the module that parallelize_module or fully_shard has changed, or a dict",
+        )
+    made: list[Spelled] = []
+    gathered: dict[int, Spelled] = {}
+    for n, leaf in enumerate(state):
+        split = found.get(leaf.name, {})
+        whole = {dim: tuple([axis for axis in along if axis not in axes.data])
+                 for dim, along in split.items()}  # fmt: skip
+        by_data = [dim for dim in split if whole[dim] != split[dim]]
+        made.append(_spelled(leaf, split, priority=by_data) if split else None)
+        if by_data:
+            gathered[n] = _spelled(leaf, whole)
+    return PlannedShardings([*made, *[_of_input(leaf, axes) for leaf in inputs]], gathered)
+
+
+def _placements(module: Any) -> dict[str, AxesByDim]:
+    """The axes that split each dim of the DTensors in a module, by name."""
+    made: dict[str, AxesByDim] = {}
+    for held in (module.named_parameters, module.named_buffers):
+        for name, tensor in held(remove_duplicate=False):
+            if not hasattr(tensor, "placements"):
+                continue
+            names = tensor.device_mesh.mesh_dim_names
+            if names is None:
+                raise WeftError(
+                    f"plan: the device mesh of {name} has no names",
+                    help="give init_device_mesh(..., mesh_dim_names=...) those of Weft's mesh",
+                )
+            split: AxesByDim = {}
+            pairs = [*zip(names, tensor.placements, strict=True)]
+            # A strided shard is one of the shard that the axes after it have made.
+            for axis, placement in sorted(pairs, key=lambda pair: hasattr(pair[1], "split_factor")):
+                if placement.is_partial():
+                    raise WeftError(
+                        f"plan: {name} is a partial sum along {axis}",
+                        help="give parameters the placements Shard or Replicate",
+                    )
+                if not placement.is_replicate():
+                    split[placement.dim] = (*split.get(placement.dim, ()), axis)
+            made[name] = split
+    return made
 
 
 def _axes(mesh: Mesh) -> MeshRoles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from weft.capture.torch.functions import as_module, modules_of
 from weft.capture.torch.graph import SEED, GraphConstant, Imported, import_graph
 from weft.capture.torch.overlaps import MemoryOverlaps
 from weft.capture.torch.plan import PlannedShardings, input_shardings, output_shardings, planned
-from weft.capture.torch.ready_plans import ready_plan
+from weft.capture.torch.ready_plans import placed_plan, ready_plan, split_sequences
 from weft.errors import WeftError
 from weft.ir.types import I64, TensorType, dtype_of
 from weft.mesh import Sharding
@@ -136,10 +137,17 @@ class TorchProgram:
 
     def capture(self, given: Tensors) -> Captured:
         """Export for arguments of these types, and lower the graph."""
-        program = export(as_module(self.function, self.module), given.args, given.kwargs)
+        with self.constrained(given):
+            program = export(as_module(self.function, self.module), given.args, given.kwargs)
         prefix = "" if self.module is self.function else "inner."
         places = {f"{prefix}{name}": place for name, place in given.places.items()}
         return self.imported(program, program.outputs, given, places, given.inputs)
+
+    def constrained(self, given: Tensors) -> AbstractContextManager[None]:
+        """The module with a plan's constraints inside of it, while it is traced."""
+        state = self.arguments(given)[: len(set(given.places.values()))]
+        options = self.options
+        return split_sequences(options.plan, self.module, state, options.our_mesh)
 
     def imported(
         self,
@@ -197,6 +205,8 @@ class TorchProgram:
         if isinstance(plan, str):
             mesh, known = options.our_mesh, arguments[:state]
             made = ready_plan(plan, self.module, known, arguments[state:], mesh)
+        elif hasattr(plan, "named_parameters"):  # a module
+            made = placed_plan(plan, arguments[:state], arguments[state:], options.our_mesh)
         else:
             made = PlannedShardings(planned(plan, arguments))
         spelled = input_shardings(self.options.in_shardings, given, arguments[state:])

@@ -21,6 +21,7 @@ from weft.capture.torch.optimizers import (
 )
 from weft.capture.torch.overlaps import MemoryOverlaps
 from weft.capture.torch.plan import PlannedShardings
+from weft.capture.torch.recompute import check_patterns, recompute
 from weft.capture.torch.source import Tensors, TorchProgram, leaf_of, parameters_of
 from weft.errors import WeftError
 from weft.mesh.plans import ShardingPlan
@@ -34,6 +35,7 @@ class TrainingOptions:
     accumulate: int = 1  # parts of a batch whose gradients are averaged
     clip: float | None = None  # the largest norm of all gradients together
     precision: Any = None  # the dtype of the forward pass; parameters keep theirs
+    checkpoint: tuple[str, ...] = ()  # patterns of modules whose backward pass computes them again
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class TrainingStep(TorchProgram):
     def __init__(self, step: Training, options: CallOptions) -> None:
         super().__init__(step.module, step.module, options)
         check_optimizer(step.optimizer, [*step.module.parameters()])
+        check_patterns(step.options.checkpoint, step.module)
         self.loss, self.optimizer, self.training = step.loss, step.optimizer, step.options
         self.state_memory = MemoryOverlaps()
 
@@ -139,10 +142,14 @@ class TrainingStep(TorchProgram):
         assert isinstance(given, StepTensors)
         args, kwargs = self._part_of(given.args, given.kwargs)
         called = objective(self.module, self.loss, len(args), self.training.precision)
-        with exported(called, args, kwargs, grad=True) as forward:
+        with self.constrained(given), exported(called, args, kwargs, grad=True) as forward:
             constants = _constants(forward, given.places)
             trace = _Trace(self, given, forward, constants)
             program = traced_step(forward, constants, given.values, trace.step)
+        if self.training.checkpoint:
+            inputs = [node for node in program.graph.nodes if node.op == "placeholder"]
+            state = {inputs[place] for place in given.places.values()}
+            recompute(program.graph, self.training.checkpoint, state)
         return self.imported(program, program.outputs, given, {}, range(len(given.values)))
 
     def _part_of(self, args: Any, kwargs: Any) -> Any:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
-from weft.ir.module import Node, Value
+from weft.ir.module import Value
 from weft.ir.reading import captured
 from weft.kernels.group import Group, Launch
 from weft.kernels.kernel import Kernel
@@ -19,6 +17,7 @@ from weft.tile.attention.fuse import attention_groups
 from weft.tile.drafts.convolution import convolution_kernel
 from weft.tile.drafts.finish import finished
 from weft.tile.fusion.grouping import Grouping
+from weft.tile.fusion.ordering import in_order, sooner
 from weft.tile.fusion.reduced_products import reduced_products
 
 
@@ -47,7 +46,7 @@ def fuse(
     rest = (grouping.positions, grouping.flights, target)
     # After the ordering: merging asks which groups lie between a product and its reduction.
     joined = reduced_products(ordered, results, *rest)
-    made = in_order(joined, grouping.positions)
+    made = sooner(in_order(joined, grouping.positions), results)
     return [_strict(group) for group in made] if exact else made
 
 
@@ -70,34 +69,3 @@ def _strict(group: Group) -> Group:
     if not isinstance(group.kernel, Kernel | SingleNode):
         return group
     return replace(group, kernel=replace(group.kernel, excess_precision=False))
-
-
-def in_order(groups: Sequence[Group], positions: dict[Node, int]) -> list[Group]:
-    """Groups in topological order, otherwise in program order."""
-    makers = {v: n for n, g in enumerate(groups) for v in g.outputs}
-    needs: list[set[int]] = [{makers[v] for v in g.inputs if v in makers} for g in groups]
-    ranks = [max(positions[n] for n in g.nodes) if g.nodes else 0 for g in groups]
-    effects = sorted(
-        (n for n, g in enumerate(groups) if any(not node.op.pure for node in g.nodes)),
-        key=lambda n: ranks[n],
-    )
-    for before, after in pairwise(effects):
-        # Effects keep the program's order, even without a value between them.
-        needs[after].add(before)
-    readers: list[list[int]] = [[] for _ in groups]
-    for n, wanted in enumerate(needs):
-        for other in wanted:
-            readers[other].append(n)
-    missing = [len(wanted) for wanted in needs]
-    ready = [(ranks[n], n) for n, count in enumerate(missing) if not count]
-    heapq.heapify(ready)
-    found: list[Group] = []
-    while ready:
-        _, n = heapq.heappop(ready)
-        found.append(groups[n])
-        for reader in readers[n]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(ready, (ranks[reader], reader))
-    assert len(found) == len(groups), "groups wait for each other"
-    return found

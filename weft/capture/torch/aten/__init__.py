@@ -1,6 +1,6 @@
 """The lowerings of ATen's ops, by name of the overload: one file for each family."""
 
-from weft.capture.torch import attention, constrain, grouped
+from weft.capture.torch import attention, constrain, grouped, recompute
 from weft.capture.torch.aten import (
     contract,
     convert,
@@ -35,6 +35,7 @@ FAMILIES = (
     constrain,
     attention,
     grouped,
+    recompute,
 )
 LOWERINGS: dict[str, AtenLowering] = {
     name: lowering for family in FAMILIES for name, lowering in family.LOWERINGS.items()
