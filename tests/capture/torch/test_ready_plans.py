@@ -10,7 +10,7 @@ import weft
 from tests.capture.torch.models import torch
 from weft import Mesh, P
 from weft.capture.captured import Leaf
-from weft.capture.torch.ready_plans import ready_plan
+from weft.capture.torch.plans.ready import ready_plan
 from weft.errors import WeftError
 from weft.ops.control import OptimizationBarrier
 from weft.ops.distributed.collective import AllGather

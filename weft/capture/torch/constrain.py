@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -14,7 +12,7 @@ from weft.capture.torch.build import AtenLowering, Build, type_of
 from weft.errors import WeftError, warn
 from weft.ir.module import Module, Node, Value
 from weft.ir.rebuild import rewrite
-from weft.mesh import Mesh, P, Sharding, as_sharding, as_spec, parse_sharding
+from weft.mesh import Mesh, Sharding, as_sharding, as_spec, parse_sharding
 from weft.mesh.spelling import held_mesh
 from weft.ops.distributed.sharding import ShardingConstraint
 
@@ -46,7 +44,7 @@ def constrain_tensors(x: Any, sharding: Spelled) -> Any:
     if not hasattr(torch.ops.weft, "constrain"):
         define_constraint()
     made = [
-        v if s is None else torch.ops.weft.constrain.default(v, _text(s, v.dim()))
+        v if s is None else torch.ops.weft.constrain.default(v, sharding_text(s, v.dim()))
         for v, s in zip(values, spelled, strict=True)
     ]
     return tree_unflatten(made, tree)
@@ -73,7 +71,7 @@ def _per_tensor(sharding: Spelled, x: Any, tree: Any, count: int) -> list[Spelle
     return [sharding] * count
 
 
-def _text(given: Spelled, rank: int) -> str:
+def sharding_text(given: Spelled, rank: int) -> str:
     """A sharding as the op's argument: on the mesh that it holds, or the program's."""
     mesh = held_mesh(given)
     if mesh is not None:
@@ -122,41 +120,6 @@ class Hooks:
         """Constrain no further calls."""
         for handle in self.handles:
             handle.remove()
-
-
-@contextmanager
-def sequence_parallel(
-    columns: Sequence[Any], rows: Sequence[Any], data: Sequence[str], tensor: Sequence[str]
-) -> Iterator[None]:
-    """Split activations between blocks along the sequence, while a module is traced.
-
-    The inputs of layers that are split by columns are whole, once for all layers that read one; the
-    outputs of layers that are split by rows, and gradients of both, are split along dim 1.
-    """
-    import torch
-
-    define_constraint()
-    op = torch.ops.weft.constrain
-    whole, split = (_text(P(tuple(data), along, None), 3) for along in (None, tuple(tensor)))
-    gathered: dict[int, tuple[Any, Any]] = {}  # by identity, with the tensor that has it
-
-    def before(_: Any, args: Any) -> Any:
-        if not (args and isinstance(args[0], torch.Tensor) and args[0].dim() == 3):
-            return None
-        if id(args[0]) not in gathered:
-            gathered[id(args[0])] = (args[0], op(args[0], whole, split))
-        return gathered[id(args[0])][1], *args[1:]
-
-    def after(_: Any, __: Any, made: Any) -> Any:
-        is_activation = isinstance(made, torch.Tensor) and made.dim() == 3
-        return op(made, split, "") if is_activation else made
-
-    handles = [module.register_forward_pre_hook(before) for module in columns]
-    handles += [module.register_forward_hook(after) for module in rows]
-    try:
-        yield
-    finally:
-        Hooks(tuple(handles)).remove()
 
 
 @cache

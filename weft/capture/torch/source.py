@@ -20,8 +20,15 @@ from weft.capture.torch.export import Exported, export
 from weft.capture.torch.functions import as_module, modules_of
 from weft.capture.torch.graph import SEED, GraphConstant, Imported, import_graph
 from weft.capture.torch.overlaps import MemoryOverlaps
-from weft.capture.torch.plan import PlannedShardings, input_shardings, output_shardings, planned
-from weft.capture.torch.ready_plans import placed_plan, ready_plan, split_sequences
+from weft.capture.torch.plans.by_name import (
+    PlannedShardings,
+    input_shardings,
+    output_shardings,
+    planned,
+)
+from weft.capture.torch.plans.placements import placed_plan
+from weft.capture.torch.plans.ready import ready_plan
+from weft.capture.torch.plans.sequence import split_sequences, splits_sequences, unflatten_products
 from weft.errors import WeftError
 from weft.ir.types import I64, TensorType, dtype_of
 from weft.mesh import Sharding
@@ -175,6 +182,8 @@ class TorchProgram:
     ) -> Captured:
         """The program with its shardings."""
         options, count = self.options, len(made.updated)
+        if splits_sequences(options.plan):
+            made = replace(made, module=unflatten_products(made.module))
         outputs = made.module.function("main").result_types[count:]
         names = [f"new {arguments[n].name}" for n in made.updated]
         names += [f"result {n}" for n in range(len(outputs))]

@@ -20,7 +20,7 @@ from weft.capture.torch.optimizers import (
     state_tensors,
 )
 from weft.capture.torch.overlaps import MemoryOverlaps
-from weft.capture.torch.plan import PlannedShardings
+from weft.capture.torch.plans.by_name import PlannedShardings
 from weft.capture.torch.recompute import check_patterns, recompute
 from weft.capture.torch.source import Tensors, TorchProgram, leaf_of, parameters_of
 from weft.errors import WeftError

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from weft.capture.captured import Leaf
 from weft.capture.shardings import Spelled
-from weft.capture.torch.constrain import sequence_parallel
-from weft.capture.torch.plan import PlannedShardings
+from weft.capture.torch.plans.by_name import PlannedShardings
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
 from weft.records import dataclass
@@ -69,105 +67,26 @@ def ready_plan(
         )
     if mesh is None:
         raise WeftError(f"plan={name!r} needs a mesh", help="give mesh=weft.Mesh(data=2, tp=4)")
-    axes = _axes(mesh)
+    axes = mesh_roles(mesh)
     parts = _parts(name, axes)
     trained = None if module is None else {n for n, _ in module.named_parameters()}
-    styles = _styles(module)
+    styles = styles_of(module)
     made: list[Spelled] = []
     gathered: dict[int, Spelled] = {}
     for n, leaf in enumerate(state):
         if trained is not None and leaf.name not in trained:
             made.append(None)
             continue
-        split = _tensor_split(leaf, parts, axes, styles, module)
+        split = tensor_split(leaf, parts, axes, styles, module)
         along = _fsdp_split(leaf, split, axes) if "fsdp" in parts else {}
-        made.append(_spelled(leaf, {**split, **along}, priority=along))
+        made.append(spelled(leaf, {**split, **along}, priority=along))
         if along:
-            gathered[n] = _spelled(leaf, split)
-    return PlannedShardings([*made, *[_of_input(leaf, axes) for leaf in inputs]], gathered)
+            gathered[n] = spelled(leaf, split)
+    return PlannedShardings([*made, *[input_sharding(leaf, axes) for leaf in inputs]], gathered)
 
 
-@contextmanager
-def split_sequences(
-    name: object, module: Any, state: Sequence[Leaf], mesh: Mesh | None
-) -> Iterator[None]:
-    """Trace a module with the constraints of sequence parallelism, if a plan's name has it."""
-    if not (isinstance(name, str) and name in PLANS and "sp" in name.split("+")) or mesh is None:
-        yield
-        return
-    axes, styles = _axes(mesh), _styles(module)
-    columns, rows = [], []
-    for leaf in state:
-        path, _, kind = leaf.name.rpartition(".")
-        split = _tensor_split(leaf, {"tp"}, axes, styles, module) if kind == "weight" else {}
-        if split and len(leaf.shape) == 2:
-            layer = module.get_submodule(path)
-            # The rows of an embedding are sums over devices, as those of a split contraction.
-            is_row = (0 not in split) != _is_transposed(module, path) or hasattr(
-                layer, "num_embeddings"
-            )
-            (rows if is_row else columns).append(layer)
-    with sequence_parallel(columns, rows, axes.data, axes.tensor):
-        yield
-
-
-def placed_plan(
-    parallelized: Any, state: Sequence[Leaf], inputs: Sequence[Leaf], mesh: Mesh | None
-) -> PlannedShardings:
-    """The shardings by the DTensor placements of a module that PyTorch has parallelized.
-
-    Parameters that are split along data axes are gathered where they are used, as by FSDP.
-    """
-    if mesh is None:
-        raise WeftError("plan=module needs a mesh", help="give mesh=weft.Mesh(data=2, tp=4)")
-    axes, found = _axes(mesh), _placements(parallelized)
-    if not found:
-        raise WeftError(
-            f"plan: no parameter of the {type(parallelized).__name__} is a DTensor",
-            help="give the module that parallelize_module or fully_shard has changed, or a dict",
-        )
-    made: list[Spelled] = []
-    gathered: dict[int, Spelled] = {}
-    for n, leaf in enumerate(state):
-        split = found.get(leaf.name, {})
-        whole = {dim: tuple([axis for axis in along if axis not in axes.data])
-                 for dim, along in split.items()}  # fmt: skip
-        by_data = [dim for dim in split if whole[dim] != split[dim]]
-        made.append(_spelled(leaf, split, priority=by_data) if split else None)
-        if by_data:
-            gathered[n] = _spelled(leaf, whole)
-    return PlannedShardings([*made, *[_of_input(leaf, axes) for leaf in inputs]], gathered)
-
-
-def _placements(module: Any) -> dict[str, AxesByDim]:
-    """The axes that split each dim of the DTensors in a module, by name."""
-    made: dict[str, AxesByDim] = {}
-    for held in (module.named_parameters, module.named_buffers):
-        for name, tensor in held(remove_duplicate=False):
-            if not hasattr(tensor, "placements"):
-                continue
-            names = tensor.device_mesh.mesh_dim_names
-            if names is None:
-                raise WeftError(
-                    f"plan: the device mesh of {name} has no names",
-                    help="give init_device_mesh(..., mesh_dim_names=...) those of Weft's mesh",
-                )
-            split: AxesByDim = {}
-            pairs = [*zip(names, tensor.placements, strict=True)]
-            # A strided shard is one of the shard that the axes after it have made.
-            for axis, placement in sorted(pairs, key=lambda pair: hasattr(pair[1], "split_factor")):
-                if placement.is_partial():
-                    raise WeftError(
-                        f"plan: {name} is a partial sum along {axis}",
-                        help="give parameters the placements Shard or Replicate",
-                    )
-                if not placement.is_replicate():
-                    split[placement.dim] = (*split.get(placement.dim, ()), axis)
-            made[name] = split
-    return made
-
-
-def _axes(mesh: Mesh) -> MeshRoles:
+def mesh_roles(mesh: Mesh) -> MeshRoles:
+    """The axes of a mesh by the roles that their names have."""
     sizes = dict(mesh.axes)
     data, tensor, expert = (
         tuple([axis for axis in sizes if axis in role]) for role in (DATA, TENSOR, EXPERT)
@@ -192,7 +111,7 @@ def _parts(name: str, axes: MeshRoles) -> set[str]:
     return parts
 
 
-def _tensor_split(
+def tensor_split(
     leaf: Leaf, parts: set[str], axes: MeshRoles, styles: Mapping[re.Pattern[str], str], module: Any
 ) -> AxesByDim:
     """The dims of a parameter that expert or tensor parallelism splits."""
@@ -212,7 +131,8 @@ def _fsdp_split(leaf: Leaf, split: AxesByDim, axes: MeshRoles) -> AxesByDim:
     return {free[0]: along} if free else {}
 
 
-def _spelled(leaf: Leaf, split: AxesByDim, priority: Collection[int] = ()) -> Spelled:
+def spelled(leaf: Leaf, split: AxesByDim, priority: Collection[int] = ()) -> Spelled:
+    """A parameter's sharding; dims of `priority` come after all others."""
     # The batch spreads over the activations first: then weights are gathered where they are used.
     dims = range(len(leaf.shape))
     return P(*[split.get(dim) for dim in dims], priorities=[int(dim in priority) for dim in dims])
@@ -232,7 +152,7 @@ def _tensor_dims(
         dim = _dim_of_style(style, rank)
     else:
         dim = _dim_by_shape(leaf, path, kind)
-    if dim is not None and _is_transposed(module, path):
+    if dim is not None and is_transposed(module, path):
         dim = 1 - dim if rank == 2 else (None if dim == 1 else dim)
     return [] if dim is None else [(dim, axes.tensor)]
 
@@ -263,7 +183,7 @@ def _dim_by_shape(leaf: Leaf, path: str, kind: str) -> int | None:
     return None
 
 
-def _is_transposed(module: Any, path: str) -> bool:
+def is_transposed(module: Any, path: str) -> bool:
     """Whether a layer keeps its weight as (in, out), as GPT-2's do."""
     if module is None:
         return False
@@ -273,7 +193,7 @@ def _is_transposed(module: Any, path: str) -> bool:
         return False
 
 
-def _styles(module: Any) -> dict[re.Pattern[str], str]:
+def styles_of(module: Any) -> dict[re.Pattern[str], str]:
     """A model's tp_plan and ep_plan by patterns of names; `*` stands for a layer's number."""
     made: dict[re.Pattern[str], str] = {}
     for word in ("ep_plan", "tp_plan"):
@@ -284,7 +204,7 @@ def _styles(module: Any) -> dict[re.Pattern[str], str]:
     return made
 
 
-def _of_input(leaf: Leaf, axes: MeshRoles) -> Spelled:
+def input_sharding(leaf: Leaf, axes: MeshRoles) -> Spelled:
     """The batch is split along the data axes, if it can be."""
     if leaf.shape and axes.data and axes.divide(leaf.shape[0], axes.data):
         return P(axes.data)

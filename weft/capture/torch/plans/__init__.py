@@ -1,0 +1,1 @@
+"""Plans: shardings of parameters, buffers and arguments, and constraints inside of a module."""
