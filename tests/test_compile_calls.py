@@ -217,3 +217,19 @@ def test_numpy_arguments_are_read_in_place_and_never_kept():
     frozen = x.copy()
     frozen.flags.writeable = False
     np.testing.assert_array_equal(np.asarray(added(frozen, made)), frozen + 2 * np.asarray(made))
+
+
+def test_the_least_recently_used_program_is_dropped():
+    """And said, once; the others stay, by their cheap keys, too."""
+    compiled = weft.compile(lambda x: x * 2, programs=2)
+    calls = [np.ones(n, np.float32) for n in (1, 2, 1, 3)]
+    with pytest.warns(RuntimeWarning, match="more than 2 types of arguments") as warned:
+        for x in calls:
+            np.testing.assert_array_equal(compiled(x), 2 * x)
+    assert len(warned) == 1 and len(compiled._programs) == len(compiled._known) == 2
+    kept = [ready.captured.arguments[0].shape for ready in compiled._programs.values()]
+    assert kept == [(1,), (3,)]
+    np.testing.assert_array_equal(compiled(calls[1]), 2 * calls[1])
+    assert "the latest of 2 programs, and 2 were dropped" in str(compiled)
+    with pytest.raises(weft.WeftError, match="programs=0 is no count"):
+        weft.compile(lambda x: x, programs=0)

@@ -15,6 +15,7 @@ import numpy as np
 from weft import __version__
 from weft.advise import TRIES, Explained, explain
 from weft.array import Array
+from weft.cache.recent import RecentlyUsed
 from weft.capture import Captured, Leaf, Source, source_for, source_of
 from weft.capture.options import CallOptions, Positions, as_positions, check_keywords
 from weft.capture.shardings import Spelled
@@ -48,6 +49,7 @@ from weft.workers import cluster_holding
 if TYPE_CHECKING:
     from weft.workers.cluster import Cluster
 
+PROGRAMS = 128  # those that are kept for different types of arguments
 MOST_NOTES = 4  # the most values of one warning
 
 
@@ -66,6 +68,7 @@ class CompileOptions:
     numbers: Mapping[str, int] = field(default_factory=dict)  # of weft.optimize.Options
     stacked: tuple[Axis, ...] | None = None  # axes whose devices are all in this process
     process: Process | None = None
+    programs: int = PROGRAMS  # how many are kept for different types of arguments
     pads: Pads = "named"  # the arguments and results that may have uneven, padded shards
 
 
@@ -114,8 +117,8 @@ class Ready:
 class Known:
     """A program for arguments whose cheap key was seen before: the fast path of a call."""
 
-    def __init__(self, ready: Ready, values: Sequence[Any]) -> None:
-        self.ready, self.local = ready, ready.program.local
+    def __init__(self, ready: Ready, key: Hashable, values: Sequence[Any]) -> None:
+        self.ready, self.key, self.local = ready, key, ready.program.local
         self.array_signature = array_signature_of(self.local)
         captured = ready.captured
         self.packed, self.is_one = captured.packed, captured.is_one
@@ -177,8 +180,8 @@ class Compiled:
     """A function or module compiled for a mesh: call it, or inspect its stages.
 
     A call with arguments of other types or shapes, or with other static arguments, compiles another
-    program; all are kept. Inside JAX's grad, vmap or jit, or another function that Weft compiles,
-    the original function is traced.
+    program; the most recently used ones are kept. Inside JAX's grad, vmap or jit, or another
+    function that Weft compiles, the original function is traced.
     """
 
     def __init__(
@@ -187,7 +190,7 @@ class Compiled:
         self._source = source
         self._options = options
         self._given = given or CallOptions()
-        self._programs: dict[Hashable, Ready] = {}
+        self._programs: RecentlyUsed[Hashable, Ready] = RecentlyUsed(options.programs)
         self._known: dict[Hashable, Known] = {}  # by cheap cache key
         self._last: Ready | None = None
         self._lock = threading.RLock()  # reentrant: a callback may compile while tracing
@@ -201,8 +204,18 @@ class Compiled:
             known = None
         if known is None:
             return self._first(seen, args, kwargs)
-        self._last = known.ready
+        if known.ready is not self._last:
+            self._use(known)
         return known(values)
+
+    def _use(self, known: Known) -> None:
+        """Make another program the latest one."""
+        self._last = known.ready
+        if self._lock.acquire(blocking=False):  # not while another thread compiles: it takes long
+            try:
+                self._programs.used(known.key)
+            finally:
+                self._lock.release()
 
     def _first(self, seen: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The slow path: a call whose cheap key is new."""
@@ -212,7 +225,7 @@ class Compiled:
         if self._source.is_traced(args, kwargs):
             return self._inlined(*args, **kwargs)
         key, given = self._source.flatten(args, kwargs)
-        known = Known(self._ready(key, given), given.values)
+        known = Known(self._ready(key, given), key, given.values)
         if seen is not None:
             self._known[seen] = known
         return known(given.values)
@@ -257,8 +270,9 @@ class Compiled:
             return f"{self._source.name}: compiled when it is first called"
         captured = self._last.captured
         text = described(self._source.name, self.program, captured.arguments, captured.results)
-        others = len(self._programs) - 1
-        return f"{text}\n  (the latest of {others + 1} programs)" if others else text
+        count, dropped = len(self._programs), self._programs.dropped
+        gone = f", and {dropped} were dropped" if dropped else ""
+        return f"{text}\n  (the latest of {count} programs{gone})" if count > 1 or gone else text
 
     @property
     def program(self) -> Program:
@@ -371,7 +385,7 @@ class Compiled:
 
     def _ready(self, key: Hashable, given: Any) -> Ready:
         with self._lock:
-            ready = self._programs.get(key)
+            ready = self._programs.used(key)
             if ready is None:
                 captured = self._source.capture(given)
                 chosen = self._options
@@ -395,9 +409,22 @@ class Compiled:
                     workers.board.agree(self._source.name, program.digest())
                 captured = replace(captured, kept=())  # it is compiled
                 ready = Ready(self._source, captured, program, chosen.sync_every_op)
-                self._programs[key] = ready
+                self._keep(key, ready)
             self._last = ready
             return ready
+
+    def _keep(self, key: Hashable, ready: Ready) -> None:
+        """Keep a program, and drop the one that was not used for the longest time, if too many."""
+        programs = self._programs
+        if programs.dropped == 0 and len(programs) == programs.most:
+            warn(
+                f"{self._source.name} is compiled for more than {programs.most} types of "
+                "arguments: the program that was not used for the longest time is dropped; "
+                "pad sizes to a few, or give weft.compile a larger programs="
+            )
+        gone = {id(each) for each in programs.put(key, ready)}
+        for seen in [seen for seen, known in self._known.items() if id(known.ready) in gone]:
+            del self._known[seen]
 
     def _placed(
         self, module: Module
@@ -434,6 +461,7 @@ def compile(
     combine_ops: int | None = None,
     stacked: Iterable[Axis | str] | None = None,
     process: Process | None = None,
+    programs: int = PROGRAMS,
     **kwargs: Any,
 ) -> Compiled:
     """Compile a function of JAX or PyTorch, a module, or StableHLO (text, bytes, path) for a mesh.
@@ -454,7 +482,8 @@ def compile(
     with only the devices along
     `stacked` axes of the mesh runs its part of the program on its own shards of arrays, and
     communicates with the others through its transport; a process that a launcher started as one of
-    several workers knows both by itself.
+    several workers knows both by itself. For arguments of different types and shapes, so many
+    `programs` are kept, those that were used most recently.
     """
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     _check(fn, kwargs, modelled)
@@ -474,7 +503,7 @@ def compile(
     options = CompileOptions(
         level, modelled, target, fold_sums, tune, excess_precision, sync_every_op,
         None if rules is None else as_rules(rules), numbers,
-        None if stacked is None else as_axes(stacked), process,
+        None if stacked is None else as_axes(stacked), process, _check_programs(programs),
     )  # fmt: skip
     made = Compiled(source, options, given)
     if source.function is not None:
@@ -489,6 +518,12 @@ OPTIONS = tuple(
     for name, parameter in inspect.signature(compile).parameters.items()
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY
 )
+
+
+def _check_programs(count: Any) -> int:
+    if isinstance(count, int) and not isinstance(count, bool) and count > 0:
+        return count
+    raise WeftError(f"programs={count!r} is no count", help="give 1 or more")
 
 
 def _check(fn: object, keywords: Mapping[str, Any], machine: object) -> None:

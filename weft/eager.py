@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -92,7 +93,10 @@ def _program(
 
     operate.__name__ = name
     # Results of padded shards are padded alike, so no sharding is named for them.
-    options = CompileOptions(1, None, None, True, None, True, False, pads="inferred")
+    # Programs of single operators are small, and none is dropped.
+    options = CompileOptions(
+        1, None, None, True, None, True, False, programs=sys.maxsize, pads="inferred"
+    )
     return Compiled(source_of(operate, CallOptions()), options)
 
 

@@ -35,6 +35,7 @@ def views(x: Any) -> list[Any]:
         *x.split([1, 3], 0), *x.unbind(1), x[None].expand(2, -1, -1, -1), x.repeat(2, 1, 3),
         x.diagonal(), x.diagonal(1), x.diagonal(-2, 1, 2), torch.diag_embed(x[0], -1),
         x.unfold(2, 3, 2), torch.as_strided(x, (3, 2), (6, 4), 5), F.pad(x, (1, -2, 0, 3), value=7),
+        torch.as_strided_scatter(x, y[0, :3, :2], (3, 2), (6, 4), 5),
         torch.cat([x, y[:1]], 0), torch.select_scatter(x, y[:, 0], 1, 3), x.tril(1), x.triu(-1),
     ]  # fmt: skip
 

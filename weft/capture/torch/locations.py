@@ -31,8 +31,9 @@ def module_path(node: Any) -> str:
 
 
 def own_path(path: Any) -> str:
-    """A module's path as the user's module names it."""
-    return str(path).removeprefix("L['self']").removeprefix(".").removeprefix("inner.")
+    """A module's path as the user's module names it; of that module, an empty text."""
+    found = str(path).removeprefix("L['self']").removeprefix(".")
+    return "" if found == "inner" else found.removeprefix("inner.")
 
 
 @cache

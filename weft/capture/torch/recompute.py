@@ -88,7 +88,8 @@ def _calls(graph: Any, patterns: Sequence[str]) -> dict[Any, ModuleCall]:
 def _key(node: Any, patterns: Sequence[str]) -> str | None:
     """The outermost call of a named module that a node belongs to, or None."""
     for key, (path, _) in (node.meta.get("nn_module_stack") or {}).items():
-        if any(fnmatchcase(own_path(path), pattern) for pattern in patterns):
+        name = own_path(path)
+        if name and any(fnmatchcase(name, pattern) for pattern in patterns):
             return str(key)
     return None
 

@@ -42,11 +42,14 @@ def fuse(
         kernel = by_itself(places[node], sizes, target)
         inputs = node.operands if kernel is not None else (*node.operands, *captured(node))
         groups.append(Group((node,), kernel, inputs, node.results))
-    ordered = in_order(groups, grouping.positions)
+    # An order with exchanges in flight is a schedule, whose kernels hide them where they are.
+    scheduled = bool(grouping.flights.spans)
+    ordered = in_order(groups, grouping.positions, scheduled)
     rest = (grouping.positions, grouping.flights, target)
     # After the ordering: merging asks which groups lie between a product and its reduction.
     joined = reduced_products(ordered, results, *rest)
-    made = sooner(in_order(joined, grouping.positions), results)
+    made = in_order(joined, grouping.positions, scheduled)
+    made = made if scheduled else sooner(made, results)
     return [_strict(group) for group in made] if exact else made
 
 

@@ -13,11 +13,14 @@ _WORTH = 1 << 12  # bytes that a kernel frees at least, if it is moved
 _SMALL = 1 << 10  # bytes of results that may live for longer
 
 
-def in_order(groups: Sequence[Group], positions: dict[Node, int]) -> list[Group]:
+def in_order(
+    groups: Sequence[Group], positions: dict[Node, int], scheduled: bool = False
+) -> list[Group]:
     """Groups in topological order, otherwise in program order.
 
-    A group is where the values are that others read: what it computes for the program's results
-    alone, as the update of a bias whose gradient it has, may be written far behind.
+    In a schedule a group is where its last node is. Without one it is where the values are that
+    others read: what it computes for the program's results alone, as the update of a bias whose
+    gradient it has, may be written far behind.
     """
     needs = _needs(groups)
     read = {v for g in groups for v in g.inputs}
@@ -26,6 +29,8 @@ def in_order(groups: Sequence[Group], positions: dict[Node, int]) -> list[Group]
     for before, after in pairwise(effects):
         # Effects keep the program's order, even without a value between them.
         needs[after].add(before)
+    if scheduled:
+        return [groups[n] for n in _sorted(needs, last)]
     ranks = []
     for group, end in zip(groups, last, strict=True):
         makers = [v.node for v in group.outputs if v in read]

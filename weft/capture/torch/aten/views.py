@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.capture.torch.build import AtenLowering, Build, LoweredResults, dim_of, shape_of, type_of
 from weft.ir.module import Value
+from weft.ir.types import Array
 from weft.ops.index import Gather, GatherDims
 from weft.ops.shape import Reverse
 from weft.ops.slicing import DynamicUpdateSlice
@@ -195,12 +196,43 @@ def as_strided(
     storage_offset: int | None = None,
 ) -> Value:
     """A strided view of a tensor in row-major order."""
-    places = np.asarray(storage_offset or 0)
-    for extent, step in zip(size, stride, strict=True):
-        places = places[..., None] + np.arange(extent) * step
-    flat = b.reshape(x, (type_of(x).size,))
+    places = _places(size, stride, storage_offset)
     if not places.size:
         return b.splat(0, b.out)
+    return _taken(b, b.reshape(x, (type_of(x).size,)), places)
+
+
+def as_strided_scatter(
+    b: Build,
+    x: Value,
+    source: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Value:
+    """The tensor with a strided view of it replaced."""
+    places = _places(size, stride, storage_offset).reshape(-1)
+    if not places.size:
+        return x
+    count = type_of(x).size
+    sources, written = np.zeros(count, np.int64), np.zeros(count, bool)
+    sources[places], written[places] = np.arange(places.size), True
+    flat = b.reshape(b.convert(source, b.out.dtype), (places.size,))
+    taken = _taken(b, flat, sources)
+    made = b.select(b.constant(written), taken, b.reshape(x, (count,)))
+    return b.reshape(made, b.out.sizes)
+
+
+def _places(size: Sequence[int], stride: Sequence[int], offset: int | None) -> Array:
+    """The index of each element of a strided view."""
+    places = np.asarray(offset or 0)
+    for extent, step in zip(size, stride, strict=True):
+        places = places[..., None] + np.arange(extent) * step
+    return places
+
+
+def _taken(b: Build, flat: Value, places: Array) -> Value:
+    """The elements of a vector at constant indices."""
     dims = GatherDims((), (0,), (), (), (0,), places.ndim)
     return b.op(Gather(dims, (1,)), flat, b.constant(places))
 
@@ -208,6 +240,7 @@ def as_strided(
 LOWERINGS: dict[str, AtenLowering] = {
     "aten._unsafe_view.default": view,
     "aten.as_strided.default": as_strided,
+    "aten.as_strided_scatter.default": as_strided_scatter,
     "aten.cat.default": concatenate,
     "aten.constant_pad_nd.default": constant_pad,
     "aten.copy.default": copy,
