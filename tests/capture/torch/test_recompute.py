@@ -36,9 +36,9 @@ class Block(nn.Module):
 class Blocks(nn.Module):
     """Blocks, the first of them called twice."""
 
-    def __init__(self, dropped: float = 0.0) -> None:
+    def __init__(self, dropped: float = 0.0, count: int = 4) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([Block(dropped) for _ in range(4)])
+        self.layers = nn.ModuleList([Block(dropped) for _ in range(count)])
         self.head = nn.Linear(WIDTH, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -48,13 +48,13 @@ class Blocks(nn.Module):
         return self.head(x)
 
 
-def stepped(dropped: float = 0.0, **options: Any) -> tuple[Any, Any, Any]:
+def stepped(dropped: float = 0.0, count: int = 4, **options: Any) -> tuple[Any, Any, Any]:
     """The step after two calls, its module, and its losses."""
     torch.manual_seed(0)
-    net = Blocks(dropped)
+    net = Blocks(dropped, count)
     x, y = torch.randn(256, WIDTH), torch.randn(256, 1)
-    adam = optim.Adam(net.parameters(), lr=1e-2)
-    step = weft.train_step(net, F.mse_loss, adam, **options)
+    momentum = optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
+    step = weft.train_step(net, F.mse_loss, momentum, **options)
     return step, net, [step(x, y) for _ in range(2)]
 
 
@@ -62,12 +62,12 @@ def eager() -> tuple[Any, list[Any]]:
     torch.manual_seed(0)
     net, losses = Blocks(), []
     x, y = torch.randn(256, WIDTH), torch.randn(256, 1)
-    adam = optim.Adam(net.parameters(), lr=1e-2)
+    momentum = optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
     for _ in range(2):
-        adam.zero_grad()
+        momentum.zero_grad()
         losses.append(F.mse_loss(net(x), y))
         losses[-1].backward()
-        adam.step()
+        momentum.step()
     return net, losses
 
 
@@ -91,8 +91,8 @@ def test_memory_falls_and_numbers_stay(mesh: Any) -> None:
 def test_the_same_random_numbers_and_parts_of_a_batch() -> None:
     """Dropout drops the same elements again, in each part of an accumulated batch."""
     made = [
-        stepped(0.4, accumulate=2, target="numpy", checkpoint=named)
-        for named in ([], ["layers.*"], ["layers.*.drop", "layers.1"])
+        stepped(0.4, 1, accumulate=2, target="numpy", checkpoint=named)
+        for named in ([], ["layers.*"])
     ]
     for _, net, losses in made[1:]:
         torch.testing.assert_close(losses, made[0][2])
@@ -101,12 +101,9 @@ def test_the_same_random_numbers_and_parts_of_a_batch() -> None:
 
 def test_each_call_of_a_module_is_computed_again() -> None:
     """Once in each backward pass, with its inputs behind one barrier."""
-    step, _, _ = stepped(target="numpy", checkpoint=["layers.*"], accumulate=2)
+    step, _, _ = stepped(count=1, target="numpy", checkpoint=["layers.*"], accumulate=2)
     text = step.text("captured")
-    assert text.count("optimization_barrier") == 2 * 5
-    plain, _, _ = stepped(target="numpy", accumulate=2)
-    again = text.count("tanh") - plain.text("captured").count("tanh")
-    assert again == 2 * 5
+    assert text.count("optimization_barrier") == text.count("tanh") / 2 == 2 * 2
 
 
 def test_refusals() -> None:
