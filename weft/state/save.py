@@ -31,7 +31,7 @@ from weft.state.names import named_tensors, step_of
 from weft.state.savers import Savers, agree, compare, savers
 
 INDEX = "model.safetensors.index.json"
-PieceBounds: TypeAlias = tuple[tuple[int | None, int | None], ...]
+ShardSlices: TypeAlias = tuple[tuple[int | None, int | None], ...]
 SETTINGS = "weft.optimizer"  # the key of an optimizer's options in the index
 
 
@@ -39,7 +39,7 @@ class Saving:
     """A checkpoint that is being written; programs may run, and overwrite the state, meanwhile."""
 
     def __init__(self, written: Future[None]) -> None:
-        self._written, self._is_told = written, False
+        self._written, self._is_reported = written, False
 
     @property
     def is_done(self) -> bool:
@@ -48,12 +48,12 @@ class Saving:
 
     def wait(self) -> None:
         """Wait until it is written; raises what went wrong."""
-        self._is_told = True
+        self._is_reported = True
         self._written.result()
 
-    def _raise_untold(self) -> None:
-        """Wait; raises an error that nobody has seen."""
-        if self._written.exception() is not None and not self._is_told:
+    def _raise_unreported(self) -> None:
+        """Wait; raises an error that was not raised before."""
+        if self._written.exception() is not None and not self._is_reported:
             self.wait()
 
 
@@ -80,7 +80,7 @@ def save_state(
     """
     with _order:
         while _last:
-            _last.pop()._raise_untold()
+            _last.pop()._raise_unreported()
         together = savers()
         tensors = [*_unsaved(named_tensors(state), together)]
         if background:
@@ -215,7 +215,7 @@ def _unsaved(named: Mapping[str, Any], together: Savers) -> Iterator[UnsavedTens
 
 def _distinct(value: Any) -> TensorPieces:
     """The distinct pieces of a sharded array."""
-    seen: set[PieceBounds] = set()
+    seen: set[ShardSlices] = set()
     for shard in value.addressable_shards:
         if (bounds := _bounds(shard)) not in seen:
             seen.add(bounds)
@@ -224,7 +224,7 @@ def _distinct(value: Any) -> TensorPieces:
 
 def _own_shards(value: Array, together: Savers) -> TensorPieces:
     """Of each piece of an array over several workers, one of those that have it writes it."""
-    holders: dict[PieceBounds, dict[int, Shard]] = {}
+    holders: dict[ShardSlices, dict[int, Shard]] = {}
     for shard in value.shards:
         holders.setdefault(_bounds(shard), {}).setdefault(shard.device.process_index, shard)
     for n, shards in enumerate(holders.values()):
@@ -240,7 +240,7 @@ def _first(value: Any) -> TensorPieces:
             yield shard.index, np.asarray(shard.data)
 
 
-def _bounds(shard: Any) -> PieceBounds:
+def _bounds(shard: Any) -> ShardSlices:
     return tuple([(part.start, part.stop) for part in shard.index])
 
 

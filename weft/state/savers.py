@@ -40,19 +40,19 @@ class Alone:
     size: int = 1
 
     def tell(self, what: str, text: str) -> Sequence[str]:
-        """There is nobody else."""
+        """The text alone: there is no other process."""
         return (text,)
 
 
 class WorkerSavers:
-    """Launched workers; what is told in the background has a connection of its own."""
+    """Launched workers; messages of a background save have a connection of their own."""
 
     def __init__(self, cluster: Any) -> None:
         self.rank, self.size = cluster.rank, cluster.size
         self.board = cluster.board.beside("save")
 
     def tell(self, what: str, text: str) -> Sequence[str]:
-        """What all workers tell, on their board."""
+        """The texts of all workers, through their board."""
         told: Sequence[str] = self.board.tell(what, text)
         return told
 
@@ -65,7 +65,7 @@ class JaxSavers:
         self.told = 0
 
     def tell(self, what: str, text: str) -> Sequence[str]:
-        """What all processes tell."""
+        """The texts of all processes, by rank."""
         prefix, self.told = f"weft/save/{self.told}", self.told + 1
         self.client.key_value_set(f"{prefix}/{self.rank}", text)
         found = []

@@ -10,17 +10,14 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.ir.module import Module
 from weft.jax.programs.notices import notify
 from weft.jax.programs.xla_options import OptionValue
-from weft.jax.questions.device_program import device_program
+from weft.jax.questions.device_program import DescribedProgram, device_program
 from weft.records import dataclass
 from weft.traced import kernel_texts
-
-if TYPE_CHECKING:
-    from weft.jax.programs.compiling import PjrtExecutable
 
 _TO, _MODULES, _STAGES = "xla_dump_to", "xla_dump_hlo_module_re", "xla_dump_hlo_pass_re"
 _FORMATS = {f"xla_dump_hlo_as_{format}": format for format in ("text", "proto", "dot")}
@@ -68,7 +65,7 @@ def dump_in(options: Mapping[str, OptionValue]) -> Dump | None:
 
 
 def dump(
-    wanted: Dump, executable: PjrtExecutable, before: Module | None, stages: Mapping[str, Module]
+    wanted: Dump, executable: DescribedProgram, before: Module | None, stages: Mapping[str, Module]
 ) -> None:
     """Dump a compiled program; a deserialized one has no `before`."""
     if not wanted.wants(executable.name):

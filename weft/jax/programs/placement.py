@@ -55,7 +55,7 @@ class Placement:
 class LateMessages:
     """The transport of one program; the processes join each other when the first one runs.
 
-    A program that is only compiled, by some processes, makes nobody wait.
+    A program that only some processes compile makes no other process wait.
     """
 
     processes: JaxProcesses

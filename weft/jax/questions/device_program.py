@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from weft.ir.attrs import STRING, Attrs
 from weft.ir.module import Function, Module, Node, Region, Value
@@ -18,14 +18,34 @@ from weft.jax.questions.shardings import argument_tiles, result_tiles
 from weft.mesh import MeshAxes
 from weft.ops.control import AsyncDone, AsyncStart
 from weft.ops.distributed.collective import CollectiveOp, device_lists
-
-if TYPE_CHECKING:
-    from weft.jax.programs.compiling import PjrtExecutable
+from weft.run import LocalProgram
 
 _DIALECTS = ("stablehlo.", "chlo.", "func.")  # dialects with a form in HLO
 
 
-def device_program(executable: PjrtExecutable) -> str:
+class Partitioning(Protocol):
+    """The numbers of replicas and partitions that a program was compiled for."""
+
+    @property
+    def replicas(self) -> int: ...
+    @property
+    def partitions(self) -> int: ...
+
+
+class DescribedProgram(Protocol):
+    """A compiled program, as far as its text needs it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def module(self) -> Module: ...
+    @property
+    def local(self) -> LocalProgram: ...
+    @property
+    def request(self) -> Partitioning: ...
+
+
+def device_program(executable: DescribedProgram) -> str:
     """The local program; its outline if it has no HLO form."""
     module = _plain(executable)
     if all(node.op.name.startswith(_DIALECTS) for node in module.nodes()):
@@ -35,7 +55,7 @@ def device_program(executable: PjrtExecutable) -> str:
     return outline(executable)
 
 
-def _plain(executable: PjrtExecutable) -> Module:
+def _plain(executable: DescribedProgram) -> Module:
     """The optimized module in standard dialects."""
     module = executable.module
     rules = (partial(_listed, module), partial(_written_out, module), _at_once)
@@ -111,7 +131,7 @@ def _known(attrs: Attrs) -> Attrs:
     return tuple([(name, value) for name, value in attrs if name in DONATED])
 
 
-def _attributes(executable: PjrtExecutable) -> list[tuple[str, str]]:
+def _attributes(executable: DescribedProgram) -> list[tuple[str, str]]:
     """The module attributes: partition count, and shardings of arguments and results."""
     local = executable.local
     whole = result_tiles(local)
@@ -137,7 +157,7 @@ def _converts(text: str) -> bool:
     return True
 
 
-def outline(executable: PjrtExecutable) -> str:
+def outline(executable: DescribedProgram) -> str:
     """An outline of a program: its signature around one opaque call."""
     local = executable.local
     takes, gives = local.arg_types, local.result_types

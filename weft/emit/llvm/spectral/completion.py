@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.spectral.rows import Rows, Scratch
+from weft.emit.llvm.spectral.rows import PaddedRows, Scratch
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
@@ -10,7 +10,7 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 class Completion:
     """Rows of a matrix, those that are orthonormal marked by 1 and the others by 0."""
 
-    def __init__(self, code: Writer, rows: Rows, scratch: Scratch, count: int) -> None:
+    def __init__(self, code: Writer, rows: PaddedRows, scratch: Scratch, count: int) -> None:
         self.code, self.rows, self.count = code, rows, count
         self.one = Vectors(code, 1)
         self.marks = scratch.area(count, rows.kind)

@@ -11,7 +11,7 @@ from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.spectral.ql import QlSteps
 from weft.emit.llvm.spectral.rows import (
     NONE,
-    Rows,
+    PaddedRows,
     Scratch,
     is_finite,
     largest,
@@ -61,7 +61,7 @@ class _Eigh:
         self.code: Writer = function(kernel.name)
         self.buffers = pointers(self.code, len(kernel.operands))
         self.one = Vectors(self.code, 1)
-        self.rows = Rows(self.code, self.size, self.kind)
+        self.rows = PaddedRows(self.code, self.size, self.kind)
         self.scratch = Scratch(self.code)
         count = self.size * self.rows.stride
         self.matrix, self.basis = (self.scratch.area(count, self.kind) for _ in range(2))

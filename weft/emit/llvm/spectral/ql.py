@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.emit.llvm.spectral.rows import Rows
+from weft.emit.llvm.spectral.rows import PaddedRows
 from weft.emit.llvm.writer.nest import plus
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
@@ -14,7 +14,7 @@ _DOUBLES, _INTEGERS = ("c", "s", "g", "p", "failed"), ("m", "i")
 class QlSteps:
     """Steps on doubles in memory, the diagonal and those beside it; rows get the rotations."""
 
-    def __init__(self, rows: Rows, matrix: str, diagonal: str, beside: str) -> None:
+    def __init__(self, rows: PaddedRows, matrix: str, diagonal: str, beside: str) -> None:
         self.code, self.rows, self.matrix = rows.code, rows, matrix
         self.diagonal, self.beside = diagonal, beside
         self.size, self.kind = rows.length, rows.kind

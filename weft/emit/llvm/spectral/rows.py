@@ -22,7 +22,7 @@ NONE = {"float": 1e-30, "double": 1e-280}
 _LARGEST = {"float": 126, "double": 1022}  # exponents of scales, both ways
 
 
-class Rows:
+class PaddedRows:
     """Rows of one length: vectors of them, and loops over these."""
 
     def __init__(self, code: Writer, length: int, kind: str) -> None:

@@ -14,7 +14,7 @@ from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.spectral.completion import Completion
 from weft.emit.llvm.spectral.rows import (
     NONE,
-    Rows,
+    PaddedRows,
     Scratch,
     is_finite,
     largest,
@@ -82,8 +82,8 @@ class _Svd:
         kind, scratch = self.kind, Scratch(self.code)
         self.players = self.count + self.count % 2  # an odd one plays against zeros
         self.games = self.players // 2
-        self.rows = Rows(self.code, self.long, kind)
-        self.turns = Rows(self.code, self.count, kind)
+        self.rows = PaddedRows(self.code, self.long, kind)
+        self.turns = PaddedRows(self.code, self.count, kind)
         rows = max(self.players, self.long if self.full else 0)
         self.matrix = scratch.area(rows * self.rows.stride, kind)
         self.rotations = scratch.area(self.players * self.turns.stride, kind)
