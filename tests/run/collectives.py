@@ -110,7 +110,7 @@ class Case:
 
     @property
     def type(self) -> TensorType:
-        bits = self.kind.split()[-1] in ("and", "or", "xor")
+        bits = self.kind.split()[-1] in ("and", "or", "xor") and "i" not in self.dtype
         return TensorType((ROWS, self.columns), DTYPES["i32" if bits else self.dtype])
 
     @property

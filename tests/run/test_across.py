@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.run.collectives import KINDS, MESHES, WAYS, Case, check, disjoint, parts
 from tests.run.processes import Processes
 from weft.errors import WeftError
+from weft.ir.types import DTYPES
 from weft.mesh import Axis, Mesh
 from weft.ops.distributed.local import COMBINERS
 
@@ -50,6 +51,23 @@ def test_every_collective_of_eight_devices(kind: str, stacked: tuple[str, ...]):
     axes = [Axis("y", 2, 2) if name == "half" else Axis(name) for name in stacked]
     made = check(Case(kind, mesh, (Axis("y"), Axis("x")), (Axis("x"), Axis("y"))), axes)
     assert bool(made.sent) == (kind not in ("slice", "index"))
+
+
+ROUNDED = "f8E8M0FNU"  # has powers of two only: sums depend on their order
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("slice", "index")])
+def test_every_dtype(kind: str):
+    """Each collective of each dtype that StableHLO has it for: there is no hole."""
+    axes = (Axis("x"), Axis("y"))
+    how = kind.split()[-1]
+    for dtype in sorted(DTYPES):
+        is_integer = dtype.lstrip("u").startswith("i")
+        if how in ("and", "or", "xor") and not is_integer:
+            continue
+        if dtype == ROUNDED and how in ("add", "together"):
+            continue
+        check(Case(kind, Mesh(x=2, y=2), axes, axes, dtype=dtype), [Axis("y")])
 
 
 # What is sent

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -120,3 +121,19 @@ def _beaten(cluster: Cluster) -> None:
                 return
         time.sleep(0.05)
     raise AssertionError("no note of progress")
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="Linux tells who listens")
+def test_the_store_of_one_host_is_closed_to_others():
+    pytest.importorskip("torch")
+    from weft.workers.gloo import tcp_store
+
+    served = tcp_store("127.0.0.1", 0, 2, 10.0, serves=True)
+    texts = [Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]
+    rows = [line.split() for text in texts for line in text.splitlines()]
+    open_ones = [row[1] for row in rows if row[3] == "0A"]  # listening
+    port = f":{served.port:04X}"
+    assert [each for each in open_ones if each.endswith(port)] == [f"0100007F{port}"]
+    other = tcp_store("127.0.0.1", served.port, 2, 10.0, serves=False)
+    other.set("key", "value")
+    assert served.get("key") == b"value"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from weft.workers.member import WorkerRank
 from weft.workers.messages import Pending
 
 PREFIX = "weft"
+LOOPBACK = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}
 
 
 class Gloo:
@@ -22,7 +24,7 @@ class Gloo:
         import torch
         from torch.distributed import PrefixStore, ProcessGroupGloo
 
-        if me.address in ("127.0.0.1", "localhost") and me.local_size == me.size:
+        if me.address in LOOPBACK and me.local_size == me.size:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # closed to other hosts
         self.tensor: Any = torch.from_numpy
         inner: Any = PrefixStore("gloo", store)
@@ -45,8 +47,17 @@ def tcp_store(address: str, port: int, size: int, timeout: float, *, serves: boo
         from torch.distributed import TCPStore
     except ImportError:
         raise missing_extra("torch", "torch", "a mesh on several processes") from None
-    wait = timedelta(seconds=timeout)
-    return TCPStore(address, port, size, serves, timeout=wait, wait_for_workers=False)
+    rest: dict[str, Any] = {"timeout": timedelta(seconds=timeout), "wait_for_workers": False}
+    if serves and (bound := LOOPBACK.get(address)) is not None:
+        # The store itself would listen on all interfaces.
+        listener = socket.create_server((bound, port), family=_family(bound))
+        port = listener.getsockname()[1]
+        rest["master_listen_fd"] = listener.detach()
+    return TCPStore(address, port, size, serves, **rest)
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def store_of(me: WorkerRank, timeout: float) -> KeyValues:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from weft.workers.messages import Messages
 
 _STORE = "weft/store"  # the key of the port of the workers' key-value store
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ def joined(processes: JaxProcesses) -> Cluster:
 def _joined(processes: JaxProcesses) -> Cluster | WeftError:
     """The cluster, or why it could not be joined."""
     from weft.workers.cluster import Cluster, tell_failures  # most processes are alone
-    from weft.workers.gloo import tcp_store
+    from weft.workers.gloo import LOOPBACK, tcp_store
     from weft.workers.member import WorkerRank
 
     timeout, host = TIMEOUT.value(), coordinator()
@@ -152,7 +151,7 @@ def _joined(processes: JaxProcesses) -> Cluster | WeftError:
             keep(_STORE, str(store.port))
         else:
             store = tcp_store(host, int(kept(_STORE)), size, timeout, serves=False)
-        local = (rank, size) if host in _LOOPBACK else (0, 1)
+        local = (rank, size) if host in LOOPBACK else (0, 1)
         me = WorkerRank(rank, size, host, store.port, *local, "jax.distributed")
         return tell_failures(Cluster(me, timeout, store))
     except WeftError as error:
