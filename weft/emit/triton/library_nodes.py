@@ -108,6 +108,8 @@ def _combined(how: str | None, room: Any, target: Any, updates: Any) -> Any:
     if how == "replace":
         return room.index_put_((target,), updates)
     if how == "add":
+        # index_add_ of narrow floats rounds after each update, in an order that varies between
+        # runs.
         narrow = room.dtype in (torch.bfloat16, torch.float16)
         if not narrow:
             return room.index_add_(0, target, updates)

@@ -158,6 +158,8 @@ def refuses(op: Op, given: Sequence[DType], made: DType) -> str | None:
         case ops.Compare() | ops.Select():
             return None
         case convert.Convert():
+            # Held in f32 between, a f64 would be rounded twice, which may differ from once in the
+            # last bit.
             wide = given[0].bits == 64 and made.is_float and made.bits < 32
             return "rounded twice" if wide else None
         case convert.ReducePrecision():

@@ -17,6 +17,7 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def maximum(a, b):
+    # StableHLO's maximum propagates NaN; the hardware's default returns the other operand.
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
@@ -28,6 +29,8 @@ def minimum(a, b):
 @triton.jit
 def divide(a, b):
     if a.dtype == tl.float32 and b.dtype == tl.float32:
+        # Triton's `/` of f32 is an approximation within 2 ulp, and StableHLO's is correctly
+        # rounded.
         return tl.div_rn(a, b)
     else:
         return a / b
@@ -48,6 +51,7 @@ def exp(a):
         t = a * LOG2E
         lost = tl.fma(a, LOG2E, -t) + a * LOG2E_REST
         y = tl.exp2(t)
+        # Beyond, y is 0 or infinite, and the correction would make it NaN.
         return tl.where(tl.abs(a) < 128.0, tl.fma(y, lost * LN2, y), y)
     else:
         return lib.exp(a)
@@ -55,6 +59,7 @@ def exp(a):
 
 @triton.jit
 def logistic(a):
+    # 1 as a tile of a's shape, which `div_rn` wants; a NaN stays one.
     return divide(1.0 + a * 0.0, 1.0 + exp(-a))
 
 
@@ -104,6 +109,7 @@ def is_inf(a):
 @triton.jit
 def truncated(a, low, high, least, most):
     """Toward zero, saturated at the ends of an integer type; 0 for NaN."""
+    # Compared as floats first: converting a number outside of an integer type's range is undefined.
     inside = (a > low - 1.0) & (a < high)
     whole = tl.where(inside, a, 0.0).to(tl.int64)
     if most > 9223372036854775807:  # of unsigned integers of 64 bits
@@ -152,6 +158,7 @@ def shift_right_arithmetic(a, b):
     width: tl.constexpr = a.dtype.primitive_bitwidth
     kind: tl.constexpr = tl.core.get_int_dtype(width, signed=True)
     inside = (b >= 0) & (b < width)
+    # A shift by the width or more is undefined; StableHLO's fills with the sign.
     moved = a.to(kind, bitcast=True) >> tl.where(inside, b, width - 1).to(kind)
     return moved.to(a.dtype, bitcast=True)
 
@@ -173,6 +180,7 @@ def leading_zeros(a):
 
 @triton.jit
 def dot(a, b, total):
+    # Triton's default rounds f32 operands to TF32, of 10 mantissa bits.
     return tl.dot(a, b, total, input_precision="ieee")
 
 

@@ -56,6 +56,7 @@ def gather_of_slice(node: Node, facts: Facts) -> Rewritten:
         return None
     assert isinstance(node.op, AllGather)
     (x,), dim, split = inner.operands, node.op.all_gather_dim, split_of(inner.op)
+    # A gather undoes the minor axes of a split, hence the common suffix.
     undone, gathered, kept = shared_end(axes, split[dim], maker.mesh)
     if not undone or not facts.varying.is_equal(x, maker.groups(undone)):
         return None
@@ -116,6 +117,7 @@ def moved_convert(node: Node, facts: Facts) -> Rewritten:
 
 def _has_zero(value: Value, op: Op) -> bool:
     """Whether the zeros that an op fills in convert to zeros of the other type."""
+    # f8E8M0FNU has no zero, so a device without a source would get another number.
     makes = isinstance(op, PermuteAlongAxes) and -1 in op.sources
     return not makes or tensor_of(value).dtype is not DTYPES["f8E8M0FNU"]
 
@@ -174,6 +176,7 @@ def _folded(
     """The reduction of a shard, over dims that are not gathered."""
     assert isinstance(node.op, Reduce) and isinstance(inner.op, AllGather)
     groups, init = along(inner), node.operands[1]
+    # Each device would start from its own initial value otherwise.
     if groups is None or not facts.varying.is_equal(init, groups):
         return None
     dims, dim = node.op.dimensions, inner.op.all_gather_dim

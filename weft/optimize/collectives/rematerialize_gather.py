@@ -217,6 +217,7 @@ def source_of(value: Value) -> Value | None:
             return None
         if isinstance(node.op, AllGather):
             found = node.operands[value.index]
+            # The operand is kept alive instead: that must be the smaller one.
             return found if moved(found.type) < moved(value.type) else None
         if not isinstance(node.op, _CHEAP):
             return None
@@ -259,6 +260,7 @@ class _Cutting(Rebuild):
             types: tuple[Type, ...] = (value.type,)
             op, source = node.op.replace(outs=types), first.get(given, given)
             self.times[value] = self.times.get(value, 0) + 1
+            # Numbered, so that two repetitions of one gather differ as well.
             attrs = ((AGAIN, f"{self.times[value]} : i64"),)
             made = apply(op, source, attrs=attrs, loc=node.loc)
         else:

@@ -263,6 +263,7 @@ class Rebuilder:
         ending = self.ending
         cell = self.cells.get(value)
         sharding = None if cell is None else ending.same[id(ending.raw[cell])]
+        # Import split each constant for its uses; those that got the same sharding are one again.
         key = (op, scalar, sharding, node.attrs)
         first = self.merged.get(key)
         if first is None:
@@ -349,6 +350,7 @@ class Rebuilder:
         )
         out.append(made)
         self.became.update(zip(node.results, made.results, strict=True))
+        # In Shardy's text a node has shardings for all of its results or for none.
         wanted = filled(self.raw(node.results), node.types)
         given = filled(chosen.results, node.types)
         known = next((s for s in (*given, *wanted) if s is not None), None)

@@ -66,6 +66,8 @@ def _contradicted(
             seen.extend(entry.axes)
         if out.factors[factor].axes != entry.axes:
             largest = max(n for n, side in zip(elements, (left, right), strict=False) if side)
+            # As Shardy: only one factor may contradict, and only if resharding the result is not
+            # the larger transfer.
             if not entry.axes or found is not None or elements[2] > largest:
                 return None
             found = factor, entry.axes
@@ -136,6 +138,8 @@ class _Candidate:
 
     def rank(self) -> tuple[object, ...]:
         axes = [(a.name, a.before, a.size or 0) for a in self.axes]
+        # Shardy's order of preference; factor and axes break ties, so that the choice is
+        # deterministic.
         return (self.total, self.role, self.largest, self.pieces, self.factor, len(axes), axes)
 
 

@@ -115,6 +115,7 @@ def sign(b: Build, x: Value) -> Value:
     if dtype_of(x).kind == "uint":
         return above
     below = b.select(b.compare("LT", x, zero), one, zero)
+    # Not stablehlo.sign, which keeps NaN.
     return b.op(ours.Subtract(), above, below)  # 0 for NaN
 
 

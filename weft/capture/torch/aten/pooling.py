@@ -152,6 +152,7 @@ def max_pool(
     pairs = zip(windows.views(b, x, least), windows.views(b, places, -1), strict=True)
     best, where = next(pairs)
     for value, at in pairs:
+        # PyTorch's indices: the first maximum, NaN above all; padding (place -1) never wins.
         ahead = b.op(Or(), b.compare("GT", value, best), b.is_nan(value))
         inside = b.compare("GE", at, b.like(at, 0))
         outside = b.compare("LT", where, b.like(where, 0))
@@ -272,6 +273,7 @@ def mean_pool_gradient(
     counts = windows.counts(count_include_pad)
     if divisor_override:
         counts = np.full_like(counts, divisor_override)
+    # A window entirely in the padding has no elements, and 0 / 0 would reach the gradient.
     divisor = b.constant(np.maximum(counts, 1).astype(wide.numpy))
     divisor = b.spread(divisor, shape_of(grad), range(windows.outer, b.out.rank))
     grad = b.op(Divide(), b.convert(grad, wide), divisor)

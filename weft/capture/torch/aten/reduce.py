@@ -140,6 +140,7 @@ def _moments(
         square = b.op(Add(), *[b.op(Multiply(), p, p) for p in parts])
     else:
         square = b.op(Multiply(), apart, apart)
+    # Not below 0: PyTorch divides by 0 there, which gives inf or NaN.
     spread = _over(b, b.reduce(square, dims, "add", 0), max(0.0, count - correction))
     spread = b.kept(spread, sizes, dims, keepdim)
     centre = b.reshape(centre, shape_of(spread))
@@ -219,6 +220,7 @@ def scan(b: Build, x: Value, dim: int, combine: Op, start: object) -> Value:
     while shift < sizes[dim]:
         low, high = [0] * len(sizes), [0] * len(sizes)
         low[dim], high[dim] = shift, -shift
+        # log2(n) elementwise steps, which are fused and may be split along other dims.
         x = b.op(combine, b.pad(x, low, high, start), x)
         shift *= 2
     return x
