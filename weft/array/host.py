@@ -131,6 +131,7 @@ class HostMemory:
         return dense(np.asarray(on_host(array)))
 
     def _from_system(self, size: int) -> _Pages:
+        # Linux overcommits: the mapping would succeed, and writing to it end the process.
         if size >= HUGE and size > _installed():
             raise MemoryError(f"no memory for {size} bytes")
         try:
@@ -169,6 +170,7 @@ class HostMemory:
             for shelf in self.shelves.values():
                 while self._drop(shelf):
                     pass
+            # The peak of an earlier program must not keep its memory cached.
             self.most = self.used
 
 

@@ -251,6 +251,7 @@ def assemble(
     lead = len(atoms.sizes)
     unreduced = [d for d in dims_along(sharding.unreduced, mesh, atoms) if data.shape[d] > 1]
     if unreduced:
+        # With the dtype: numpy would widen small integers, and change the array's type.
         data = data.sum(tuple(unreduced), keepdims=True, dtype=data.dtype)
     dims = [dims_along(d.axes, mesh, atoms) for d in sharding.dims]
     used = {d for digits in dims for d in digits}

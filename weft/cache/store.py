@@ -89,6 +89,8 @@ class DiskStore:
             return None
         self.ledger.hit(key.kind)
         with contextlib.suppress(OSError):  # evicted concurrently, or a read-only folder
+            # The access time for eviction, which many file systems do not record (noatime,
+            # relatime).
             os.utime(path)
         return data
 
@@ -192,6 +194,7 @@ class DiskStore:
                 total -= size
             self.ledger.evicted(evicted)
         self._until_look = self._share(total)
+        # For other processes, so that each need not scan the folder.
         _write(folder / _SIZE, str(total).encode())
 
     def _share(self, total: int) -> int:
@@ -228,6 +231,7 @@ def _place(key: Key) -> Path:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file atomically."""
+    # Once more, since clearing may remove the folder between its creation and the file's.
     for last in (False, True):
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

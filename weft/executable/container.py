@@ -111,6 +111,8 @@ def write_container(
             try:
                 file.writelines(pieces)
                 file.flush()
+                # Before the rename: after a crash a renamed file without its contents would look
+                # complete.
                 os.fsync(file.fileno())
                 os.replace(draft, place)
             except BaseException:
@@ -361,6 +363,7 @@ def _mapped(path: str) -> bytes | mmap.mmap:
 
 def _regular(path: str, flags: int) -> int:
     """Open a regular file; a pipe or a device is refused without blocking."""
+    # Opening a pipe would block until something writes to it.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise WeftError(
             f"{path} is not a regular file", help="name a file that compiled.save has written"
@@ -402,6 +405,7 @@ def _table(where: str, data: bytes | mmap.mmap) -> tuple[int, int, list[str], in
         _check_readable(where, format, reader, [], "a newer Weft")
         raise _damaged(where, "its first line cannot be read")
     length = int(rest[1])
+    # Checked before anything is read by it: a damaged number must not allocate gigabytes.
     if length > min(LARGEST_TABLE, len(data) - begin):
         if length <= LARGEST_TABLE:
             raise _cut(where, begin + length, len(data))

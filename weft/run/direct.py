@@ -101,6 +101,8 @@ class Direct:
             raise explained from None
         self.frames.append(slots)
         # An argument has another kind, and nothing has run: convert the layouts and retry.
+        # The native call compares kinds before it runs anything: usually they match, and Python
+        # need not look at the arguments at all.
         if not ran:
             return self(self._fitted(stacks), new)
         return made if self.is_whole else self._results(stacks, made, slots)

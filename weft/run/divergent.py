@@ -130,6 +130,7 @@ def divergent_branch_step(
         active = None if outer is None else s[outer]
         numbers = rows.numbers(active)
         ways = rows.split(s[chooser], branch.given, active).reshape(-1)
+        # Each block runs once for all rows that take it, not once for each device.
         taken = np.array([choose(way) for way in ways])
         found = Results(branch.divergence, types, branch.results, len(numbers))
         for number, part in enumerate(codes):
@@ -208,6 +209,7 @@ class _Loop:
         while True:
             self.test.run(s)
             goes_on = np.broadcast_to(s[self.test.results[0]].reshape(-1), still.shape)
+            # Rows are dropped only when a device leaves: copying all carried values has a cost.
             if not goes_on.all():
                 self.leave(s, found, still, goes_on)
                 still = still[goes_on]

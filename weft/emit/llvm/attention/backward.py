@@ -58,6 +58,8 @@ class BackwardKernel(Main):
         self.tiles = -(-k.queries // t.queries)
         row = 3 * t.padded(k.depth) + 2 * t.padded(k.value_depth)
         fits = ROOM // (row * t.queries * BITS[t.kind] // 8)
+        # Queries outside, keys inside: each working set of queries stays in cache while all keys
+        # pass by.
         self.span = max(1, min(self.tiles, fits))  # query tiles of a working set
         self.spans = -(-self.tiles // self.span)
         self.key_tiles = -(-k.keys // t.keys)
@@ -89,6 +91,8 @@ class BackwardKernel(Main):
         self.pieces.add("facts", FACTS * rows)
         self.pieces.add("weights", t.queries * t.keys)
         self.pieces.add("slopes", t.queries * t.keys)
+        # One pass writes a tile's gradients at once; several passes must keep the sums of all keys
+        # between.
         every = self.key_tiles * t.keys if self.turns > 1 else t.keys
         self.pieces.add("dk", every * t.padded(k.depth))
         self.pieces.add("dv", every * t.padded(k.value_depth))
@@ -152,6 +156,8 @@ class BackwardKernel(Main):
         if self.parts_of_keys > 1:
             functions.append(self._sum())
             phases.append(Phase(self.name("sum"), points * self.tiles, self.tiles))
+            # Every part of the keys adds to all queries: private sums and a second phase, in a
+            # fixed order, instead of atomic adds, whose rounding would depend on the threads.
             shared = points * self.parts_of_keys * self.query_bytes
         return Emitted(module_text(*functions), tuple(phases), self.pieces.nbytes, shared)
 
@@ -295,6 +301,7 @@ class BackwardKernel(Main):
         k, t = self.kernel, self.tiling
         begin, end = "0", str(self.tiles)
         if self.gradients.bias is not None:
+            # All pairs are visited, since each element of the bias' gradient must be written.
             return begin, end  # a masked pair has gradient 0
         if k.window.right is not None:  # query + shift + right >= key
             first = code.let(f"sub nsw i64 {key}, {k.window.shift + k.window.right}")

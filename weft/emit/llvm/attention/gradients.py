@@ -73,6 +73,8 @@ class Weights:
         left = Left(moved(part.code, "%values", index, value_row, t.kind), value_row, 1)
         start = zeros(v, rows, t.vectors, t.kind)
         pulls = product(v, start, left, VectorRows("%dout", t.queries), k.value_depth)
+        # Stored and loaded again rather than kept: scores and the second product fill the
+        # registers.
         again = self._loaded("weights", index, rows)
         made = [
             [v.mul(v.sub(x, dot), w) for x, dot, w in zip(row, dots, ws, strict=True)]
@@ -179,6 +181,7 @@ def write_facts(main: Main) -> Writer:
     params = ["ptr %lse", "ptr %out", "ptr %dout", "ptr %to", "i64 %rows", "i64 %query"]
     part = main.part("facts", params)
     code, v, one = part.code, part.v, part.one
+    # 2^(score - inf) is 0: padding rows need no mask in the products.
     nothing = v.constant(math.inf, t.kind)
     for n in range(0, t.queries, t.lanes):
         v.store(nothing, v.at("%to", n, t.kind))
@@ -189,6 +192,7 @@ def write_facts(main: Main) -> Writer:
         one.store(v.total_sum(total), v.at("%to", at, t.kind))
         at = code.let(f"mul nsw i64 {loop.index}, {k.lse.row}")
         lse = main.rows(k.lse).held(one, load(one, "%lse", at, k.dtype(k.lse))[0])
+        # Scores are in units of log(2), and the stored logsumexp is natural.
         lse = one.mul(lse, one.constant(LOG2_E, t.kind))
         empty = one.compare("oeq", lse, one.constant(-math.inf, t.kind))
         unseen = one.constant(math.inf if k.empty == "zero" else math.nan, t.kind)
