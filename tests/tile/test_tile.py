@@ -146,6 +146,15 @@ def test_what_several_values_are_made_of_is_kept_alone():
     assert len(large) == 3  # the product, its gelu, and its gradient
 
 
+@pytest.mark.parametrize(("sums", "kept"), [(2, False), (3, True)])
+def test_a_costly_function_is_computed_twice_but_not_more_often(sums, kept):
+    def several(x):
+        return tuple([jnp.exp(x).sum(axis) for axis in ((0,), (1,), (0, 2))[:sums]])
+
+    groups = check(several, normal(6, 7, 8))
+    assert any(v.type.sizes == (6, 7, 8) for g in groups for v in g.outputs) is kept
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_gradients_of_a_block(seed):
     width, heads, batch, length = 16, 2, 3, 5
