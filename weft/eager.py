@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from weft.capture.options import CallOptions
 from weft.compiled import Compiled, CompileOptions
 from weft.compiled import compile as weft_compile
 from weft.errors import WeftError
-from weft.ir.types import DType, TensorType
+from weft.ir.types import TensorType
 from weft.mesh import Mesh, P, Sharding, as_sharding
 
 _MOST = 1 << 12
@@ -32,6 +32,8 @@ def compute(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any
     """
     if name == "reshard":
         return reshard(*args)
+    if name == "gather":
+        return gather(*args)
     fixed = {n: _hashable(v) for n, v in enumerate(args) if _is_fixed(name, n, v, args)}
     named = {key: _hashable(v) for key, v in sorted(options.items()) if not _is_array(v)}
     given = [v for n, v in enumerate(args) if n not in fixed]
@@ -55,22 +57,38 @@ def reshard(array: Array, sharding: Any, mesh: Mesh) -> Array:
             help="give a sharding on the mesh of the array, or have the program replicate it",
         )
     wanted = as_sharding(P() if sharding is None else sharding, array.ndim, mesh)
-    (made,) = _resharding(array.shape, array.element_type, array.sharding, wanted, mesh)(array)
+    (made,) = _resharding((_move(array, wanted),), mesh)(array)
     assert type(made) is Array
     return made
 
 
+def gather(*arrays: Array) -> list[Array]:
+    """The same values on every device, by one program for all arrays of a mesh."""
+    mesh = arrays[0].mesh
+    moves = [_move(array, as_sharding(P(), array.ndim, mesh)) for array in arrays]
+    made: list[Array] = [*_resharding(tuple(moves), mesh)(*arrays)]
+    return made
+
+
+_Move: TypeAlias = tuple[TensorType, Sharding, Sharding]  # from one sharding to another
+
+
+def _move(array: Array, wanted: Sharding) -> _Move:
+    return TensorType(array.shape, array.element_type), array.sharding, wanted
+
+
 @lru_cache(maxsize=_MOST)
-def _resharding(
-    shape: tuple[int, ...], dtype: DType, given: Sharding, wanted: Sharding, mesh: Mesh
-) -> Compiled:
-    """The program that returns its argument with another sharding."""
-    type_ = str(TensorType(shape, dtype))
-    taken, made = (f"sdy.sharding = {replace(s, mesh='mesh')}" for s in (given, wanted))
+def _resharding(moves: tuple[_Move, ...], mesh: Mesh) -> Compiled:
+    """The program that returns its arguments with other shardings."""
+    types = [str(type_) for type_, _, _ in moves]
+    names = [f"%a{n}" for n in range(len(moves))]
+    told = [[f"{{sdy.sharding = {replace(s, mesh='mesh')}}}" for s in both] for _, *both in moves]
+    taken = [f"{n}: {t} {given}" for n, t, (given, _) in zip(names, types, told, strict=True)]
+    made = [f"{t} {wanted}" for t, (_, wanted) in zip(types, told, strict=True)]
     text = f"""module @reshard {{
   sdy.mesh @mesh = {mesh}
-  func.func @main(%a: {type_} {{{taken}}}) -> ({type_} {{{made}}}) {{
-    return %a : {type_}
+  func.func @main({", ".join(taken)}) -> ({", ".join(made)}) {{
+    return {", ".join(names)} : {", ".join(types)}
   }}
 }}"""
     return weft_compile(text)

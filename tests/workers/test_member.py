@@ -53,7 +53,7 @@ def test_mpirun():
     given = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}
     assert member(given) == WorkerRank(1, 4, "127.0.0.1", 29500, 1, 4, "mpirun")
     several = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
-    with pytest.raises(WeftError, match="where the first one is"):
+    with pytest.raises(WeftError, match="does not pass the address of the first worker"):
         member({**given, **several})
 
 

@@ -200,12 +200,18 @@ class Array(Operators, Awaited):
         whole = all(n == 1 for n in counts(self.sharding, self.mesh))
         return whole and not self.sharding.unreduced
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether this process can read all of it; else other workers hold some."""
+        here = self.is_fully_addressable or self.is_fully_replicated
+        return here or workers_of(self.mesh) is None
+
     def gathered(self) -> Array:
         """The array itself if this process can read all of it, else a replicated one.
 
         What several workers hold is sent between them: all of them must call this.
         """
-        if self.is_fully_addressable or self.is_fully_replicated or workers_of(self.mesh) is None:
+        if self.is_readable:
             return self
         made: Array = self.compute("reshard", (self, None, self.mesh), {})
         return made

@@ -8,6 +8,7 @@ from weft.array.array import Array
 from weft.array.host import copied
 from weft.array.stacked import Stacked, way_to_split
 from weft.ir.types import Array as Numpy
+from weft.mesh import Mesh
 from weft.native.cpython import address_of
 
 
@@ -17,16 +18,30 @@ def update(targets: Sequence[Numpy], results: Sequence[Array]) -> None:
     A result that is not in memory of its own may be in that of another target, so that all of
     these are copied before the first target is written.
     """
-    pairs = [_pieces(target, made) for target, made in zip(targets, results, strict=True)]
+    whole = _gathered(results)  # a tensor has the whole value, on every worker
+    pairs = [_pieces(target, made) for target, made in zip(targets, whole, strict=True)]
     left = [(into, held.data if held.owned else copied(held.data))
             for into, held in pairs if not _is_same(into, held.data)]  # fmt: skip
     for into, data in left:
         into[...] = data
 
 
+def _gathered(arrays: Sequence[Array]) -> Sequence[Array]:
+    """The arrays, replicated where other workers hold some: all arrays of a mesh by one program."""
+    apart: dict[Mesh, list[int]] = {}
+    for n, array in enumerate(arrays):
+        if not array.is_readable:
+            apart.setdefault(array.mesh, []).append(n)
+    found = [*arrays]
+    for places in apart.values():
+        given = tuple([arrays[n] for n in places])
+        for n, made in zip(places, given[0].compute("gather", given, {}), strict=True):
+            found[n] = made
+    return found
+
+
 def _pieces(target: Numpy, made: Array) -> tuple[Numpy, Stacked]:
     """The target as a stack of pieces, a view, and the pieces to be written."""
-    made = made.gathered()  # a tensor has the whole value, on every worker
     held = made.stacked
     way = way_to_split(made.shape, made.sharding, made.mesh, held.atoms)
     uneven = way is None or way.room != made.shape or bool(made.sharding.unreduced)
