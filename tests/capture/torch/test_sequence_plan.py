@@ -93,6 +93,20 @@ def test_training_is_eagers(plan: str, length: int) -> None:
     assert (split in step.text("captured")) == (length % 4 == 0)
 
 
+def test_tensor_parallel_training_sends_sums_alone() -> None:
+    """Two a layer and pass, as a person would write them; and those of the logits."""
+    torch.manual_seed(0)
+    net, (tokens, targets) = Llama(), batch(8)
+    sgd = optim.SGD(net.parameters(), lr=0.1)
+    step = weft.train_step(net, loss_of, sgd, mesh=MESH, plan="tp", target="numpy")
+    step.prepare(tokens, targets)
+    sent = [row for row in step.collectives() if row.over == "tp"]
+    activations = 2 * 2 * 8 * WIDTH * 4 * 3 / 4  # what a ring sends for the sum of a device's
+    large = [row for row in sent if row.bytes >= activations]
+    assert {row.name for row in large} == {"stablehlo.all_reduce"}
+    assert sum(row.count for row in large) == 2 + 2 + 1
+
+
 def test_without_hooks_afterwards() -> None:
     net, (tokens, _) = Llama(), batch(8)
     weft.compile(net, tokens, mesh=MESH, plan="tp+sp", target="numpy")

@@ -28,7 +28,7 @@ from weft.capture.torch.plans.by_name import (
 )
 from weft.capture.torch.plans.placements import placed_plan
 from weft.capture.torch.plans.ready import ready_plan
-from weft.capture.torch.plans.sequence import split_sequences, splits_sequences, unflatten_products
+from weft.capture.torch.plans.sequence import split_sequences, splits_heads, unmerge_batches
 from weft.errors import WeftError
 from weft.ir.types import I64, TensorType, dtype_of
 from weft.mesh import Sharding
@@ -182,8 +182,8 @@ class TorchProgram:
     ) -> Captured:
         """The program with its shardings."""
         options, count = self.options, len(made.updated)
-        if splits_sequences(options.plan):
-            made = replace(made, module=unflatten_products(made.module))
+        if splits_heads(options.plan, options.our_mesh):
+            made = replace(made, module=unmerge_batches(made.module))
         outputs = made.module.function("main").result_types[count:]
         names = [f"new {arguments[n].name}" for n in made.updated]
         names += [f"result {n}" for n in range(len(outputs))]

@@ -30,6 +30,13 @@ def splits_sequences(plan: object) -> bool:
     return isinstance(plan, str) and plan in PLANS and "sp" in plan.split("+")
 
 
+def splits_heads(plan: object, mesh: Mesh | None) -> bool:
+    """Whether a ready-made plan has tensor parallelism in it."""
+    if mesh is None or not mesh_roles(mesh).tensor:
+        return False
+    return plan in (None, "auto") or (isinstance(plan, str) and "tp" in plan.split("+"))
+
+
 @contextmanager
 def split_sequences(
     plan: object, module: Any, state: Sequence[Leaf], mesh: Mesh | None
@@ -102,57 +109,47 @@ def _constrained(columns: Sequence[Any], rows: Sequence[Any], axes: MeshRoles) -
         Hooks(tuple(handles)).remove()
 
 
-def unflatten_products(module: Module) -> Module:
-    """Products of activations in their own shape: PyTorch's are of matrices, and batches of them.
+def unmerge_batches(module: Module) -> Module:
+    """Products of batches of matrices, with the dims apart that a reshape has merged to a batch.
 
-    A split of the sequence has no counterpart in the rows of a matrix that the batch is in, too,
-    nor have splits of the batch and of the heads in one dim for both.
+    Splits of the batch by data and of the heads by tensor parallelism have none in one dim of both.
     """
-    return rewrite(module, _unflattened, kinds=(Reshape,))
+    return rewrite(module, _unmerged, kinds=(Reshape,))
 
 
-def _unflattened(node: Node) -> Node | None:
-    """reshape(dot(reshape(x), reshape(y))) -> dot(x, y), where only leading dims are flattened."""
+def _unmerged(node: Node) -> Node | None:
+    """reshape(dot(reshape(x), reshape(y))) -> dot(x, y), where batch dims alone are merged."""
     made = node.operands[0].node
     converted = made if made is not None and isinstance(made.op, Convert) else None
     product = made if converted is None else converted.operands[0].node
     if product is None or not isinstance(product.op, DotGeneral):
         return None
     op, type = product.op, tensor_of(node.results[0])
-    flat = tensor_of(product.results[0])
-    count = type.rank - flat.rank + 1  # of the dims that are flattened to one
+    dims, merged = op.dot_dimension_numbers, tensor_of(product.results[0])
+    if (dims.lhs_batching_dimensions, dims.rhs_batching_dimensions) != ((0,), (0,)):
+        return None
+    count = type.rank - merged.rank + 1  # of the dims that are merged to one
     lead = type.sizes[:count]
-    if count < 2 or type.sizes[count:] != flat.sizes[1:] or math.prod(lead) != flat.sizes[0]:
+    if count < 2 or type.sizes[count:] != merged.sizes[1:] or math.prod(lead) != merged.sizes[0]:
         return None
-    dims, (left, right) = op.dot_dimension_numbers, product.operands
-    x = _with_lead(left, lead)
-    batched = (dims.lhs_batching_dimensions, dims.rhs_batching_dimensions) == ((0,), (0,))
-    y = _with_lead(right, lead) if batched else right
-    if x is None or y is None or not (batched or _keeps_rows(dims)):
+    x, y = (_with_lead(value, lead) for value in product.operands)
+    if x is None or y is None:
         return None
-    more = count - 1
-    contracted = tuple([dim + more for dim in dims.lhs_contracting_dimensions])
-    summed = tuple([dim + more * batched for dim in dims.rhs_contracting_dimensions])
-    batch = tuple(range(count)) if batched else ()
-    found = DotGeneral(
-        DotDims(batch, batch, contracted, summed),
-        flat.with_shape(type.sizes),
-        op.precision_config,
-        op.algorithm,
+    batch = tuple(range(count))
+    left, right = (
+        tuple([dim + count - 1 for dim in contracted])
+        for contracted in (dims.lhs_contracting_dimensions, dims.rhs_contracting_dimensions)
     )
+    whole = merged.with_shape(type.sizes)
+    found = DotGeneral(DotDims(batch, batch, left, right), whole, op.precision_config, op.algorithm)
     value = apply(found, x, y, loc=product.loc)
     if converted is None:
         return value
     return apply(Convert(type), value.results[0], loc=converted.loc)
 
 
-def _keeps_rows(dims: DotDims) -> bool:
-    """Whether the first dim of a product is that of its left operand."""
-    return not dims.batch and 0 not in dims.lhs_contracting_dimensions
-
-
 def _with_lead(value: Value, lead: tuple[int, ...]) -> Value | None:
-    """The value whose leading dims were flattened to the first of this one, or None."""
+    """The value whose leading dims were merged to the first of this one, or None."""
     node = value.node
     if node is None:
         return None
