@@ -1,10 +1,11 @@
-"""Cholesky decomposition: one matrix a task, row by row, with the factor in scratch memory."""
+"""Cholesky decomposition: one matrix a task, by rows of the factor in scratch memory."""
 
 from __future__ import annotations
 
 import math
 
 from weft.emit.llvm.emitted import Emitted
+from weft.emit.llvm.spectral.rows import PaddedRows
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import Along, function, lines, plus, pointers, times
@@ -27,7 +28,11 @@ def refuses_cholesky(kernel: SingleNode) -> str | None:
 
 
 class _Factor:
-    """The function: out[i, j] = (a[i, j] - sum over k < j of out[i, k] * out[j, k]) / out[j, j]."""
+    """The function: u = adjoint(out) by rows; each row is subtracted from the later ones when done.
+
+    Rows are contiguous and padded, so that every step is a few whole vectors of one row, times a
+    number, subtracted from another. What is left of the diagonal is never read.
+    """
 
     def __init__(self, kernel: SingleNode, op: Cholesky) -> None:
         _, out = kernel.operands
@@ -38,64 +43,65 @@ class _Factor:
         steps = [strides(o.shape) for o in kernel.operands]
         sizes = [*kernel.devices, *out.shape[kernel.lead : -2]]
         outer = [Along(n, (steps[0][d], steps[1][d])) for d, n in enumerate(sizes)]
-        self.tasks = lines([*outer, Along(1, (0, 0))], self.size**3, whole=True)
-        self.width = 8 if self.kind == "double" else 16
+        # A row is a few vectors, and takes as long as many elements.
+        cost = self.size**3 + 64 * self.size**2
+        self.tasks = lines([*outer, Along(1, (0, 0))], cost, whole=True)
         self.code = function(kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, 2)
         self.one = Vectors(self.code, 1)
+        self.rows = PaddedRows(self.code, self.size, self.kind)
         self.bad = self.code.let("alloca i1, align 1")
 
     def emit(self) -> Emitted:
         """The function and its tasks."""
-        code = self.code
+        code, one = self.code, self.one
         with self.tasks.each(code) as (offsets, _, _):
             code.do(f"store i1 false, ptr {self.bad}, align 1")
-            with code.loop(0, self.size) as row:
-                with code.loop(0, row.index) as column:
-                    rest = self._rest(row.index, column.index, offsets[0])
-                    pivot = self._kept(column.index, column.index)
-                    self._keep(self.one.div(rest, pivot), row.index, column.index)
-                rest = self._rest(row.index, row.index, offsets[0])
-                fine = self.one.compare("ogt", rest, self.one.constant(0.0, self.kind))
+            self._copy(offsets[0])
+            with code.loop(0, self.size) as step:
+                k, row = step.index, self.rows.row("%scratch", step.index)
+                pivot = one.load(one.at(row, k, self.kind), self.kind)
+                fine = one.compare("ogt", pivot, one.constant(0.0, self.kind))
                 with code.when(code.let(f"xor i1 {fine.text}, true")):
                     code.do(f"store i1 true, ptr {self.bad}, align 1")
-                self._keep(self.one.intrinsic("sqrt", rest), row.index, row.index)
+                self._divide(row, k, one.intrinsic("sqrt", pivot))
+                with code.loop(plus(code, k, 1), self.size) as loop:
+                    self._subtract(row, loop.index)
             self._write(offsets[1])
-        nbytes = self.size * self.size * (8 if self.kind == "double" else 4)
+        nbytes = self.size * self.rows.stride * (8 if self.kind == "double" else 4)
         return Emitted(module_text(code), (self.tasks.phase(code.name),), scratch=nbytes)
 
-    def _rest(self, row: str, column: str, offset: str) -> Vector:
-        """An element of the matrix minus the contribution of earlier columns."""
-        code = self.code
-        at = (row, column) if self.lower else (column, row)
-        place = plus(code, plus(code, offset, times(code, at[0], self.size)), at[1])
-        (given,) = storage.load(self.one, self.buffers[0], place, self.dtype)
-        return self.one.sub(given, self._sum(row, column))
+    def _place(self, row: str, column: str, offset: str) -> str:
+        """An element of the triangle in memory, by its place in u."""
+        code, at = self.code, (column, row) if self.lower else (row, column)
+        return plus(code, plus(code, offset, times(code, at[0], self.size)), at[1])
 
-    def _sum(self, row: str, column: str) -> Vector:
-        """The dot product of two rows of the factor, before a column."""
-        code, v = self.code, Vectors(self.code, self.width)
-        whole = code.let(f"and i64 {column}, {-self.width}")
-        zero = v.constant(0.0, self.kind)
-        with code.loop(0, whole, self.width, carried=[(zero.type, zero.text)]) as loop:
-            parts = [v.load(self._slot(n, loop.index), self.kind) for n in (row, column)]
-            before = Vector(loop.carried[0], self.kind, v.width)
-            loop.carry(v.fma(parts[0], parts[1], before).text)
-        total = v.total_sum(Vector(loop.carried[0], self.kind, v.width))
-        with code.loop(whole, column, carried=[(self.kind, total.text)]) as loop:
-            a, b = (self._kept(n, loop.index) for n in (row, column))
-            loop.carry(self.one.fma(a, b, Vector(loop.carried[0], self.kind)).text)
-        return Vector(loop.carried[0], self.kind)
+    def _copy(self, offset: str) -> None:
+        """The triangle that is read, by rows of u; zeros elsewhere."""
+        code, one, rows = self.code, self.one, self.rows
+        rows.clear("%scratch", self.size)
+        with code.loop(0, self.size) as row, code.loop(row.index, self.size) as column:
+            place = self._place(row.index, column.index, offset)
+            (given,) = storage.load(one, self.buffers[0], place, self.dtype)
+            one.store(given, one.at(rows.row("%scratch", row.index), column.index, self.kind))
 
-    def _slot(self, row: str, column: str) -> str:
-        index = plus(self.code, times(self.code, row, self.size), column)
-        return self.one.at("%scratch", index, self.kind)
+    def _divide(self, row: str, begin: str, by: Vector) -> None:
+        """Divide a row, from a column on."""
+        code, rows, v = self.code, self.rows, self.rows.v
+        divisor = v.splat(by)
+        with code.loop(code.let(f"udiv i64 {begin}, {rows.width}"), rows.count) as block:
+            place = rows.vector(row, block.index)
+            v.store(v.div(rows.get(place), divisor), place)
 
-    def _kept(self, row: str, column: str) -> Vector:
-        return self.one.load(self._slot(row, column), self.kind)
-
-    def _keep(self, value: Vector, row: str, column: str) -> None:
-        self.one.store(value, self._slot(row, column))
+    def _subtract(self, row: str, other: str) -> None:
+        """Subtract a finished row from another, times the element in that one's column."""
+        code, one, rows, v = self.code, self.one, self.rows, self.rows.v
+        factor = v.splat(one.neg(one.load(one.at(row, other, self.kind), self.kind)))
+        target = rows.row("%scratch", other)
+        with code.loop(code.let(f"udiv i64 {other}, {rows.width}"), rows.count) as block:
+            place = rows.vector(target, block.index)
+            given = rows.get(rows.vector(row, block.index))
+            v.store(v.fma(factor, given, rows.get(place)), place)
 
     def _write(self, offset: str) -> None:
         """Store the factor, or NaN, and zeros in the other triangle."""
@@ -103,10 +109,9 @@ class _Factor:
         bad = Vector(code.let(f"load i1, ptr {self.bad}, align 1"), "i1")
         nan, zero = one.constant(math.nan, self.kind), one.constant(0.0, self.kind)
         with code.loop(0, self.size) as row, code.loop(0, self.size) as column:
-            at = (row.index, column.index) if self.lower else (column.index, row.index)
-            # Scratch above the diagonal is uninitialized.
-            value = one.select(bad, nan, self._kept(*at))
-            inside = Vector(code.let(f"icmp sle i64 {at[1]}, {at[0]}"), "i1")
-            place = plus(code, plus(code, offset, times(code, row.index, self.size)), column.index)
+            found = one.at(self.rows.row("%scratch", row.index), column.index, self.kind)
+            value = one.select(bad, nan, one.load(found, self.kind))
+            inside = Vector(code.let(f"icmp sle i64 {row.index}, {column.index}"), "i1")
             made = one.select(inside, value, zero)
+            place = self._place(row.index, column.index, offset)
             storage.store(one, (made,), self.buffers[1], place, self.dtype)

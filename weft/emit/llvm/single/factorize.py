@@ -58,7 +58,8 @@ class _Matrices:
         steps = [strides(o.shape) for o in kernel.operands]
         sizes = [*kernel.devices, *matrix.shape[kernel.lead : -2]]
         outer = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
-        cost = self.rows * self.columns * self.least
+        # A step of a row takes as long as many elements.
+        cost = self.rows * self.columns * self.least + 64 * self.rows * self.least
         self.tasks = lines([*outer, Along(1, (0,) * len(steps))], cost, whole=True)
         self.result = len(kernel.inputs)  # the operand that is the first result
         self.count = kernel.operands[1].shape[-1]  # of reflectors, where they are given
