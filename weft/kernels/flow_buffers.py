@@ -175,6 +175,7 @@ class Lives:
         for value, when, loops in self._reads:
             # A loop reads what comes from outside of it again in every round.
             around = [loop for loop in loops if loop not in self._inside[value]]
+            # Up to the end of the outermost loop that the value comes into from outside.
             end[value] = max(end[value], self._loops[around[0]][1] if around else when)
         self.of = {value: Life(begin, end[value]) for value, begin in self._begin.items()}
 

@@ -61,8 +61,10 @@ def _written_last(kernel: Kernel, outputs: int) -> dict[int, list[int]]:
     """
     sums = [n for n, s in enumerate(kernel.steps) if isinstance(s, Reduce | Pick | Contract)]
     contracts = [n for n in sums if isinstance(kernel.steps[n], Contract)]
+    # A reduction before the contraction would read inputs in a pass of its own.
     if contracts and contracts != sums[:1]:
         return {}
+    # Another task's rows, or another output's pass, might still read what this one has overwritten.
     if sums and not contracts and (outputs > 1 or not _has_whole_rows(kernel)):
         return {}
     apart = _reached(kernel, sums[0]) | _read_late(kernel) if contracts else set()

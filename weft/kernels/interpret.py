@@ -162,6 +162,8 @@ class _Interpreter:
             value = np.moveaxis(self.spread(value, dim), dim, 0)
             if size == 0:
                 value = np.full((1, *value.shape[1:]), identity(how, dtype), value.dtype)
+            # Pairwise, whose error grows with log(n): a reference must not be worse than what it
+            # checks.
             while (size := len(value)) > 1:
                 half = self.combine(how, value[: size // 2], value[size // 2 : size // 2 * 2])
                 value = np.concatenate([half, value[size // 2 * 2 :]])

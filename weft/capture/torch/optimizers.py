@@ -113,6 +113,8 @@ def apply(
     `parameters` and `grads` are by the optimizer's own parameters, `state` also by name; a
     parameter without a gradient is left out, as eager does.
     """
+    # A shallow copy: the step writes only through parameters, state and groups, which are replaced
+    # below, and the user's optimizer keeps its own.
     twin = copy.copy(optimizer)
     twin._accelerator_graph_capture_health_check = (
         _nothing  # of CUDA graphs, which trace no tensors
@@ -192,6 +194,7 @@ def _scalars() -> Any:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             kwargs = kwargs or {}
+            # A traced tensor has no number; in f64, as Python's own arithmetic on it would be.
             if func is tensor.item:
                 return args[0].to(torch.float64)
             word, meaning = meanings.get(func, ("", None))
@@ -221,6 +224,8 @@ def _minima_of_tensors(cls: type) -> Iterator[None]:
 
         return chosen
 
+    # Python's min calls `<` and takes the truth of it, which a traced tensor has not. A name in the
+    # module's globals comes before the builtin.
     home = inspect.unwrap(cls.step).__globals__  # type: ignore[attr-defined]
     words = {"min": torch.minimum, "max": torch.maximum}
     before = {word: home[word] for word in words if word in home}

@@ -80,6 +80,7 @@ class TrainingStep(TorchProgram):
         prepare_state(self.optimizer)
         held = [*state_tensors(self.optimizer)]
         marks = tuple([(name, tensor.shape, tensor.dtype) for _, name, tensor in held])
+        # Part of the key: freezing a parameter between steps changes the program.
         trained = tuple([p.requires_grad for p in self.module.parameters()])
         rates = learning_rates(self.optimizer)
         values = (*batch.values, *[tensor for _, _, tensor in held], *rates)
@@ -222,6 +223,8 @@ class _Trace:
                     "a loss function that gives more than the loss, and accumulate",
                     help="return the loss alone where gradients are accumulated",
                 )
+            # `grad`, not `backward`: it leaves no `.grad` on tensors that live only during the
+            # trace.
             grads = torch.autograd.grad(loss, [*leaves.values()], allow_unused=True)
             summed = [_added(one, other) for one, other in zip(summed, grads, strict=True)]
             outputs = [_added(outputs[0] if outputs else None, loss.detach()), *others]
@@ -299,6 +302,8 @@ def _clipped(grads: Mapping[Any, Any], largest: float) -> dict[Any, Any]:
 
     norms = [torch.linalg.vector_norm(grad) for grad in grads.values()]
     norm = torch.linalg.vector_norm(torch.stack(norms))
+    # The formula of torch.nn.utils.clip_grad_norm_, with its epsilon, so that results agree bit by
+    # bit.
     scale = torch.clamp(largest / (norm + 1e-6), max=1.0)
     return {parameter: grad * scale.to(grad.dtype) for parameter, grad in grads.items()}
 

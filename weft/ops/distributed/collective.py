@@ -235,6 +235,7 @@ class AllGather(GlobalGroups):
 
 def _fold(members: Sequence[DeviceValues], body: RegionCall) -> tuple[Array, ...]:
     """All devices' operands combined, as a tree of neighbours."""
+    # The order of a collective's sum is not specified; a tree rounds less than a chain.
     level = list(members)
     while len(level) > 1:
         pairs = [

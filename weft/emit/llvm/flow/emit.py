@@ -143,6 +143,8 @@ class _Flow:
         code = self.code
         at = code.let(f"getelementptr ptr, ptr %operands, i64 {output}")
         to = code.let(f"load ptr, ptr {at}, align 8", "p")
+        # After an odd number of rounds, buffers that change places may have swapped the operand
+        # away.
         with code.when(code.let(f"icmp ne ptr {to}, {source}")):
             self.copy(to, source, self.flow.values[output].nbytes)
 
@@ -166,6 +168,8 @@ class _Flow:
         pointers = [self.at(value) for value in run.values]
         if called.shared:
             pointers.append(self._own(called.shared, self.scratch_of_inner(0)))
+        # In the entry block, once for each call: LLVM forwards the pointers after inlining, and an
+        # alloca in the loop would grow the stack with each round.
         table = f"%{code.fresh('table')}"
         self.entry.append(f"  {table} = alloca [{len(pointers)} x ptr], align 16")
         for n, pointer in enumerate(pointers):

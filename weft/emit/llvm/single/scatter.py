@@ -186,6 +186,7 @@ class _Scatter:
             place = plus(code, start, inside.get(dim, "0"))
             shift = plus(code, shift, times(code, start, self.steps[self.first][self.lead + dim]))
             if dim != clipped:
+                # Unsigned: a negative index is a huge one, so one comparison checks both ends.
                 within = code.let(f"icmp ult i64 {place}, {self.shape[dim]}")
                 hit = within if hit == "true" else code.let(f"and i1 {hit}, {within}")
         offsets = [plus(code, o, shift) if n >= self.first else o for n, o in enumerate(offsets)]
