@@ -1,6 +1,7 @@
 """How fast the triton target is on this machine's GPU, beside torch.compile and JAX, in one run.
 
-    python benchmarks/gpu.py [--only rows backward chains products attention llama calls mesh]
+    python benchmarks/gpu.py [--only rows backward chains products attention gradients llama
+                                     training decoding calls mesh]
                              [--json FILE] [--markdown FILE]
 
 Every side runs many times back to back (sustained, not bursts), all of a row in the same minute,
@@ -11,6 +12,7 @@ A ratio is the best peer's time over Weft's: above 1, Weft is faster. See docs/g
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import sys
@@ -31,13 +33,16 @@ import weft
 from benchmarks.gpu_programs import (
     CHAINS,
     ROWS,
+    DecodeBlock,
     LlamaBlock,
     M,
     N,
     attend,
+    block_loss,
     gelu_product,
     leaves,
     random,
+    swiglu_pair,
 )
 
 SECONDS = 0.15  # of one measurement
@@ -218,18 +223,23 @@ def products() -> Iterator[GpuRow]:
         }
         ms = compared(lambda c=compiled, g=given: c(*g), peers)
         yield GpuRow("products", f"bf16 {m}x{n}x{k}", ms, 2 * m * n * k, "TFLOP/s", error)
-    m, n, k = 8192, 16384, 4096
-    tensors = (random(m, k), random(k, n), random(n))
-    function, torch_function = gelu_product
-    compiled, given = weft_side(function, tensors)
-    error = relative_error(compiled(*given).to_torch(), torch_function(*tensors))
-    peer = torch.compile(torch_function)
-    peers = {
-        "torch.compile": lambda: milliseconds(lambda: peer(*tensors)),
-        "jax": jax_side(function, tensors),
-    }
-    ms = compared(lambda: compiled(*given), peers)
-    yield GpuRow("products", "product + bias + gelu", ms, 2 * m * n * k, "TFLOP/s", error)
+    m, k = 8192, 4096
+    x = random(m, k)
+    for name, programs, n, others, count in (
+        ("product + bias + gelu", gelu_product, 16384, (random(k, 16384), random(16384)), 1),
+        ("swiglu pair", swiglu_pair, 11008, (random(k, 11008), random(k, 11008)), 2),
+    ):
+        function, torch_function = programs
+        tensors = (x, *others)
+        compiled, given = weft_side(function, tensors)
+        error = relative_error(compiled(*given).to_torch(), torch_function(*tensors))
+        peer = torch.compile(torch_function)
+        peers = {
+            "torch.compile": lambda p=peer, t=tensors: milliseconds(lambda: p(*t)),
+            "jax": jax_side(function, tensors),
+        }
+        ms = compared(lambda c=compiled, g=given: c(*g), peers)
+        yield GpuRow("products", name, ms, 2 * count * m * n * k, "TFLOP/s", error)
 
 
 def attention() -> Iterator[GpuRow]:
@@ -249,6 +259,77 @@ def attention() -> Iterator[GpuRow]:
         ms = compared(lambda c=compiled, g=given: c(*g), {"torch cuDNN": peer})
         work = 2 * b * h * s * s * d
         yield GpuRow("attention", f"causal B{b} H{h} S{s} D{d}", ms, work, "TFLOP/s", error)
+
+
+def gradients() -> Iterator[GpuRow]:
+    """Forward and backward of attention; of PyTorch's both calls."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    for b, h, s, d in ((4, 32, 8192, 128), (16, 16, 2048, 64)):
+        tensors = [random(b, h, s, d) for _ in range(4)]
+
+        def both(q: Any, k: Any, v: Any, g: Any) -> Any:
+            out, pull = jax.vjp(attend, q, k, v)
+            return out, *pull(g)
+
+        compiled, given = weft_side(both, tensors)
+        made = [x.to_torch() for x in leaves(compiled(*given))]
+        wanted = [t.clone().requires_grad_() for t in tensors[:3]]
+
+        def peer(wanted: Any = wanted, seed: Any = tensors[3]) -> Any:
+            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                out = scaled_dot_product_attention(*wanted, is_causal=True)
+            return [out, *torch.autograd.grad(out, wanted, seed)]
+
+        error = max(map(relative_error, made, peer()))
+        ms = compared(
+            lambda c=compiled, g=given: c(*g),
+            {"torch cuDNN": lambda peer=peer: milliseconds(peer)},
+        )
+        work = 7 * b * h * s * s * d
+        name = f"causal B{b} H{h} S{s} D{d}, forward and backward"
+        yield GpuRow("gradients", name, ms, work, "TFLOP/s", error)
+
+
+def training() -> Iterator[GpuRow]:
+    """A step of AdamW on one block of Llama-7B."""
+    tensors = (random(4, 2048, 4096), random(2048, 64), random(2048, 64), random(4, 2048, 4096))
+    ours = LlamaBlock().cuda().bfloat16()
+    theirs = copy.deepcopy(ours)
+    step = weft.train_step(ours, block_loss, torch.optim.AdamW(ours.parameters(), lr=1e-3))
+    optimizer = torch.optim.AdamW(theirs.parameters(), lr=1e-3, fused=True)
+    forward = torch.compile(lambda *batch: block_loss(theirs, *batch))
+
+    def peer() -> Any:
+        optimizer.zero_grad()
+        loss = forward(*tensors)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    error = 0.0
+    for _ in range(3):
+        made, expected = step(*tensors), peer()
+        error = max(error, relative_error(made, expected))
+    ms = compared(lambda: step(*tensors), {"torch.compile": lambda: milliseconds(peer)})
+    yield GpuRow("training", "block, 8192 tokens, AdamW", ms, error=error)
+
+
+def decoding() -> Iterator[GpuRow]:
+    """One token, with a cache of keys and values."""
+    model = DecodeBlock().cuda().bfloat16()
+    peers_model = copy.deepcopy(model)
+    at = torch.tensor([2040], device="cuda")
+    tensors = (random(1, 1, 4096), random(1, 64), random(1, 64), at)
+    with torch.no_grad():
+        compiled = weft.compile(model, *tensors)
+        peer = torch.compile(peers_model, mode="reduce-overhead")
+        error = relative_error(compiled(*tensors), peers_model(*tensors))
+        peers = {"torch.compile, graph": lambda: milliseconds(lambda: peer(*tensors))}
+        ms = compared(lambda: compiled(*tensors), peers)
+        work = nbytes([*model.parameters(), *model.buffers()])
+        yield GpuRow("decoding", "block, one token, cache of 2048", ms, work, "GB/s", error)
 
 
 def llama() -> Iterator[GpuRow]:
@@ -312,7 +393,9 @@ def mesh() -> Iterator[GpuRow]:
                      error=relative_error(made, expected))  # fmt: skip
 
 
-TABLES = (rows, backward, chains, products, attention, llama, calls, mesh)
+TABLES = (
+    rows, backward, chains, products, attention, gradients, llama, training, decoding, calls, mesh,
+)  # fmt: skip
 
 
 def main() -> None:

@@ -188,3 +188,39 @@ class LlamaBlock(torch.nn.Module):
         x = x + self.o(a.transpose(1, 2).reshape(b, t, d))
         y = torch_rms_norm(x, self.second)
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+class DecodeBlock(LlamaBlock):
+    """A block of Llama-7B for one token, with a cache of keys and values."""
+
+    def __init__(self, width=4096, heads=32, hidden=11008, cached=2048):
+        super().__init__(width, heads, hidden)
+        shape = (1, heads, cached, width // heads)
+        self.register_buffer("keys", torch.randn(shape))
+        self.register_buffer("values", torch.randn(shape))
+
+    def forward(self, x, cos, sin, at):
+        b, t, d = x.shape
+        y = torch_rms_norm(x, self.first)
+        q, k, v = (
+            f(y).view(b, t, self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v)
+        )
+        q, k = torch_rotary(q, cos, sin), torch_rotary(k, cos, sin)
+        self.keys.index_copy_(2, at, k)
+        self.values.index_copy_(2, at, v)
+        seen = torch.arange(self.keys.shape[2], device=x.device) <= at
+        a = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=seen[None, :])
+        x = x + self.o(a.transpose(1, 2).reshape(b, t, d))
+        y = torch_rms_norm(x, self.second)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+def block_loss(model, x, cos, sin, y):
+    """The loss of a training step of a block."""
+    return F.mse_loss(model(x, cos, sin).float(), y.float())
+
+
+swiglu_pair = (
+    lambda a, b, c: jax.nn.silu(a @ b) * (a @ c),
+    lambda a, b, c: F.silu(a @ b) * (a @ c),
+)

@@ -85,6 +85,7 @@ OPTIONAL = {
         "capture/torch/grouped.py",
         "capture/torch/locations.py",
         "capture/torch/objective.py",
+        "capture/torch/on_host.py",
         "capture/torch/optimizers.py",
         "capture/torch/plans/by_name.py",
         "capture/torch/plans/sequence.py",

@@ -63,6 +63,8 @@ class Limits:
     saved: int = 1 << 12  # bytes saved that justify merging two kernels
     lines: int = 1  # rows or columns; smaller contractions are vector-like
     cut: int = 1  # rows or columns left when a contraction is split
+    prologues: bool = True  # contractions compute an operand's elementwise op while packing it
+    shared: int = 0  # bytes of a value whose readers are merged; 0 if they are not
     block: tuple[int, int] = (1, 1)  # register block of a contraction, rows and columns
 
 

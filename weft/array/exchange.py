@@ -16,7 +16,7 @@ from weft.records import dataclass
 class Writable:
     """An array of the caller's that a program may overwrite: its memory is updated in place."""
 
-    array: Array
+    array: Any  # of numpy, or a tensor in the memory of a device
 
 
 def to_numpy(given: Any) -> Array:

@@ -139,13 +139,15 @@ class Stream(Protocol):
 class MemoryBlock:
     """An allocation, freed with its last buffer."""
 
-    __slots__ = ("memory", "raw")
+    __slots__ = ("is_lent", "memory", "raw")
 
     def __init__(self, memory: DeviceMemory, raw: Any) -> None:
         self.memory, self.raw = memory, raw
+        self.is_lent = False  # whether others may hold the raw block
 
     def __del__(self) -> None:
-        self.memory.free(self.raw)
+        if not self.is_lent:
+            self.memory.free(self.raw)
 
 
 class DeviceMemory(ABC):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from heapq import heappop, heappush
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,6 +15,7 @@ from weft.ir.types import Array
 
 _CUDA, _HOST = 2, 1  # device types of DLPack
 ALIGNED = 16  # bytes: kernels are compiled for operands at multiples of it
+_SMALL, _KEPT = 1 << 20, 256  # bytes of a block that is kept for reuse; blocks of one size
 
 
 class TorchMemory(DeviceMemory):
@@ -30,16 +32,34 @@ class TorchMemory(DeviceMemory):
         kind = _HOST if self.device.type == "cpu" else _CUDA
         self.dlpack_device = (kind, self.device.index or 0)
         self._empty, self._byte = torch.empty, torch.uint8
+        # Small free blocks by size and stream: PyTorch's allocator takes microseconds for one. The
+        # lowest address comes first, so that calls repeat their addresses, and graphs are replayed.
+        self._free: dict[tuple[int, int | None], list[Any]] = {}
+        self._stream: Any = _no_stream if kind == _HOST else torch._C._cuda_getCurrentRawStream
 
     def reserve(self, nbytes: int) -> Any:
         """A tensor of bytes."""
+        stream = self._stream(self.device.index) if nbytes <= _SMALL else None
+        kept = self._free.get((nbytes, stream))
+        if kept:
+            return heappop(kept)[1]
         try:
-            return self._empty(nbytes, dtype=self._byte, device=self.device)
+            made = self._empty(nbytes, dtype=self._byte, device=self.device)
+            made.stream = stream
+            return made
         except self.torch.OutOfMemoryError as error:
             raise MemoryError(str(error)) from None
 
     def free(self, block: Any) -> None:
-        """Nothing: the allocator takes the tensor's bytes back with its last reference."""
+        """Keep a small block for the next one; the allocator takes others back by themselves.
+
+        Kernels run in the order of the stream, so that its next user writes after its last reader.
+        """
+        stream = getattr(block, "stream", None)
+        if stream is not None:
+            kept = self._free.setdefault((block.nbytes, stream), [])
+            if len(kept) < _KEPT:
+                heappush(kept, (block.data_ptr(), block))
 
     def start(self, block: Any) -> int:
         """The address of a block."""
@@ -50,7 +70,10 @@ class TorchMemory(DeviceMemory):
         """The bytes of a buffer or a host array, as a tensor."""
         if isinstance(held, DeviceBuffer):
             assert held.memory is self, "the buffer is in this memory"
-            return held.block.raw.narrow(0, held.offset, held.nbytes)
+            raw = held.block.raw
+            if raw.dtype is not self._byte:  # an adopted tensor
+                raw = raw.detach().view(-1).view(self._byte)
+            return raw.narrow(0, held.offset, held.nbytes)
         flat = np.ravel(held, order="K").view(np.uint8) if held.nbytes else np.empty(0, np.uint8)
         return self.torch.from_numpy(flat)
 
@@ -64,6 +87,7 @@ class TorchMemory(DeviceMemory):
 
     def tensor(self, buffer: DeviceBuffer) -> Any:
         """A tensor of the buffer's memory, without a copy."""
+        buffer.block.is_lent = True
         dtype = torch_dtype(buffer.dtype)
         if not buffer.nbytes:
             return self._empty(buffer.shape, dtype=dtype, device=self.device)
@@ -74,13 +98,15 @@ class TorchMemory(DeviceMemory):
         tensor = self._tensor_of(foreign)
         if tensor is None or tensor.device != self.device:
             return None
-        dense = tensor.detach().contiguous()
+        dense = tensor if tensor.is_contiguous() else tensor.detach().contiguous()
         if dense.data_ptr() % ALIGNED:
             # A view such as x[1:]: vector loads of a compiled kernel would fault there.
-            dense = dense.clone()
-        raw = dense.view(-1).view(self._byte) if dense.numel() else self.reserve(0)
+            dense = dense.detach().clone()
+        raw = dense if dense.numel() else self.reserve(0)
         dtype = numpy_dtype(dense.dtype)
-        return DeviceBuffer(self, MemoryBlock(self, raw), 0, tuple(dense.shape), dtype)
+        block = MemoryBlock(self, raw)
+        block.is_lent = True  # the memory is the tensor's
+        return DeviceBuffer(self, block, 0, tuple(dense.shape), dtype)
 
     def _tensor_of(self, foreign: Any) -> Any:
         if isinstance(foreign, self.torch.Tensor):
@@ -101,6 +127,10 @@ class TorchMemory(DeviceMemory):
     def exported(self, buffer: DeviceBuffer) -> Any:
         """A tensor that shares the buffer's memory."""
         return self.tensor(buffer)
+
+
+def _no_stream(_: int) -> None:
+    """The host's memory is not kept for reuse."""
 
 
 @cache

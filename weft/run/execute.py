@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableSequence, Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from weft.array.array import Array, ArraySpec, array_spec
 from weft.array.awaited import Awaited
 from weft.array.exchange import Writable, to_numpy
 from weft.array.host import is_dense
+from weft.array.memory import DeviceBuffer
 from weft.array.put import placed_in, put, put_here
 from weft.array.stacked import Kind, Stacked, Way, kind_of, way_to_split
 from weft.array.stream import HostStream, released, report
@@ -198,6 +200,23 @@ class BorrowedStack:
         return Array.of(Stacked(given.reshape(kind.shape), kind.atoms, False, kind), self.spec)
 
 
+@dataclass(frozen=True, slots=True)
+class KnownParameter:
+    """A parameter of PyTorch's in a device's memory, and the array of that memory."""
+
+    parameter: ref[Any]
+    address: int
+    strides: tuple[int, ...]
+    array: Array
+
+    def is_of(self, given: Any) -> bool:
+        """Whether this is the same parameter, in the same memory."""
+        held = self.parameter()
+        if held is None or held is not given or self.array.is_deleted:
+            return False
+        return bool(held.data_ptr() == self.address and held.stride() == self.strides)
+
+
 class ArraySignature:
     """A program's array-level calling convention, computed once."""
 
@@ -212,6 +231,8 @@ class ArraySignature:
         # Fast path: arguments that matched last time, and cached resharding plans for others.
         self.known: dict[int, ArraySpec] = {}
         self.split: dict[int, tuple[ArraySpec, Kind, Way]] = {}
+        self.placed: dict[int, tuple[ArraySpec, Kind]] = {}
+        self.parameters: dict[int, KnownParameter] = {}
 
     def argument(self, index: int, given: Any) -> Array:
         """An argument with the program's devices and sharding."""
@@ -242,13 +263,24 @@ class ArraySignature:
 
     def _put(self, index: int, given: Any) -> Array:
         if given.__class__ is Writable:
-            made = self._put(index, given.array)
+            made = self._converted(index, given.array)
             made.stacked.owned = True
             return made
+        known = self.parameters.get(index)
+        if known is not None and known.is_of(given):
+            return known.array
+        made = self._converted(index, given)
+        if type(given).__name__ == "Parameter" and not made.stacked.is_on_host:
+            self.parameters[index] = KnownParameter(
+                ref(given), given.data_ptr(), given.stride(), made
+            )
+        return made
+
+    def _converted(self, index: int, given: Any) -> Array:
         if not self.memory.is_host and not isinstance(given, Array | np.ndarray):
             buffer = self.memory.adopt(given)
             if buffer is not None and self.here is None:
-                return placed_in(buffer, self._wanted(index), self.mesh)
+                return self._placed(index, buffer)
         held = given if isinstance(given, Array) else to_numpy(given)
         before = self.split.get(index)
         if before is not None and not isinstance(held, Array):
@@ -273,6 +305,21 @@ class ArraySignature:
             return None
         in_order = way.order == tuple(range(len(way.order)))
         return BorrowedStack(spec, kind) if in_order and way.room == spec.shape else None
+
+    def _placed(self, index: int, buffer: DeviceBuffer) -> Array:
+        """A buffer of the program's memory as an argument; quickly where it needs no splitting."""
+        before = self.placed.get(index)
+        if before is not None:
+            spec, kind = before
+            if buffer.shape == spec.shape and buffer.dtype == spec.dtype.numpy:
+                stacked = Stacked(buffer.reshape(kind.shape), kind.atoms, kind=kind)
+                stacked.locate()
+                return Array.of(stacked, spec)
+        made = placed_in(buffer, self._wanted(index), self.mesh)
+        held = made.stacked
+        if held.data.block is buffer.block and held.data.nbytes == buffer.nbytes:
+            self.placed[index] = (made.spec, held.located())
+        return made
 
     def _wanted(self, index: int) -> Sharding:
         """The sharding of an argument, on the program's mesh."""

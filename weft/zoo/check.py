@@ -52,12 +52,13 @@ def check(
     dtype: str = "f32",
     meshes: Sequence[str] = tuple(MESHES),
     passes: Sequence[str] = PASSES,
+    device: str = "cpu",
 ) -> Iterator[ZooResult]:
-    """Compare a model with eager for each pass and mesh."""
+    """Compare a model on a device with eager on the host, for each pass and mesh."""
     for what in passes:
         expected, allowed = _reference(model, dtype, what)
         for mesh in meshes:
-            yield _compared(model, dtype, what, mesh, expected, allowed)
+            yield _compared(model, dtype, what, mesh, expected, allowed, device)
 
 
 def _reference(model: ZooModel, dtype: str, what: str) -> tuple[dict[str, Any], float]:
@@ -93,9 +94,20 @@ def _made(model: ZooModel, dtype: str, what: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _compared(
-    model: ZooModel, dtype: str, what: str, mesh: str, expected: dict[str, Any], allowed: float
+    model: ZooModel,
+    dtype: str,
+    what: str,
+    mesh: str,
+    expected: dict[str, Any],
+    allowed: float,
+    device: str,
 ) -> ZooResult:
+    import torch
+    from torch.utils._pytree import tree_map_only
+
     module, inputs = _made(model, dtype, what)
+    module = module.to(device)
+    inputs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
     sizes = MESHES[mesh]
     on = None if sizes is None else weft.Mesh([*sizes.items()])
     run = _forward if what == "forward" else _gradients
@@ -110,7 +122,7 @@ def _compared(
             detail=str(error),
         )  # fmt: skip
     seconds = time.process_time() - began
-    off, where = relative_error(found, expected)
+    off, where = relative_error({k: v.cpu() for k, v in found.items()}, expected)
     nodes = len(compiled.program.stage("captured").function("main").body.nodes)
     sent = sum(row.count for row in compiled.collectives())
     is_equal = off <= allowed and found.keys() == expected.keys()

@@ -38,13 +38,13 @@ def values(kernel: Kernel, seed: int = 0) -> list[Any]:
     return made
 
 
-def launched(kernel: Any, arrays: list[Any], device: str) -> list[Any]:
+def launched(kernel: Any, arrays: list[Any], device: str, poison: int = POISON) -> list[Any]:
     """The outputs of one launch."""
     memory = torch_memory(device)
     given = iter(arrays)
     buffers = [
         memory.place(
-            np.full(o.shape, POISON, o.dtype.numpy) if o.output else np.asarray(next(given))
+            np.full(o.shape, poison, o.dtype.numpy) if o.output else np.asarray(next(given))
         )
         for o in kernel.operands
     ]

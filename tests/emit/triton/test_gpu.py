@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 import weft
 from tests.emit.triton.corpus import CASES, ON_GPU
-from tests.emit.triton.launching import check, kernels_of
+from tests.emit.triton.launching import check, kernels_of, launched
+from tests.emit.triton.scatters import SCATTERS
+from tests.kernels.attention_cases import inputs
+from tests.kernels.attention_cases import kernels as attention_kernels
+from tests.kernels.interpret_attention import interpret_attention
+from tests.tolerance import assert_close
 from weft.kernels.kernel import Kernel
 
 pytestmark = pytest.mark.gpu
@@ -38,6 +45,117 @@ def test_programs_match_numpy_again_and_again(name):
             np.testing.assert_array_equal(np.isnan(found), np.isnan(wide))
             scale = np.abs(np.nan_to_num(wide)).max(initial=1e-6)
             assert np.abs(np.nan_to_num(found - wide)).max(initial=0) <= limit * scale
+
+
+def test_results_that_others_hold_are_not_reused():
+    import torch
+
+    x = weft.put(torch.arange(64.0, device="cuda"), device="cuda")
+    compiled = weft.compile(lambda a, b: a * b, x, 2.0, target="triton")
+    held = [compiled(x, float(n)).to_torch() for n in range(20)]  # the arrays are gone
+    views = [torch.from_dlpack(compiled(x, float(n))) for n in range(20)]
+    for n in range(20):
+        torch.testing.assert_close(held[n], x.to_torch() * n)
+        torch.testing.assert_close(views[n], x.to_torch() * n)
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+def test_training_updates_parameters_in_place(optimizer):
+    import copy
+
+    import torch
+
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(32, 64), torch.nn.LayerNorm(64), torch.nn.GELU()
+    ours = torch.nn.Sequential(*layers, torch.nn.Linear(64, 1)).cuda()
+    theirs = copy.deepcopy(ours)
+    x, y = torch.randn(16, 32, device="cuda"), torch.randn(16, 1, device="cuda")
+    loss = torch.nn.functional.mse_loss
+    made, eager = (getattr(torch.optim, optimizer)(m.parameters(), lr=1e-2) for m in (ours, theirs))
+    step, places = weft.train_step(ours, loss, made), [p.data_ptr() for p in ours.parameters()]
+    for _ in range(3):
+        found = step(x, y)
+        eager.zero_grad()
+        expected = loss(theirs(x), y)
+        expected.backward()
+        eager.step()
+        torch.testing.assert_close(found.detach(), expected.detach(), rtol=1e-4, atol=1e-5)
+    assert places == [p.data_ptr() for p in ours.parameters()]
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_buffers_are_updated_in_place():
+    import torch
+
+    class Cache(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("held", torch.zeros(2, 8, 4, device="cuda"))
+
+        def forward(self, x, at):
+            self.held.index_copy_(1, at, x)
+            return self.held.sum(1)
+
+    module = Cache()
+    x = torch.randn(2, 1, 4, device="cuda")
+    compiled, place = weft.compile(module), module.held.data_ptr()
+    for n in range(4):
+        made = compiled(x * n, torch.tensor([n], device="cuda"))
+    assert module.held.data_ptr() == place
+    torch.testing.assert_close(module.held[:, 3], x[:, 0] * 3)
+    torch.testing.assert_close(made, module.held.sum(1))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("depth", [64, 96, 128])
+def test_attention_and_its_gradients(causal, depth):
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    torch.manual_seed(0)
+    given = [torch.randn(2, 3, 80, depth, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+
+    def attend(q, k, v):
+        scores = jnp.einsum("bhqd,bhkd->bhqk", q, k, preferred_element_type=jnp.float32)
+        scores = scores * depth**-0.5
+        seen = jnp.tril(jnp.ones(scores.shape[-2:], bool)) if causal else True
+        weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf)).astype(q.dtype)
+        return jnp.einsum("bhqk,bhkd->bhqd", weights, v)
+
+    def both(q, k, v, g):
+        out, pull = jax.vjp(attend, q, k, v)
+        return out, *pull(g)
+
+    arrays = [weft.put(t, device="cuda") for t in given]
+    compiled = weft.compile(both, *arrays, target="triton")
+    made = [x.to_torch() for x in compiled(*arrays)]
+    wide = [t.double().requires_grad_() for t in given[:3]]
+    out = scaled_dot_product_attention(*wide, is_causal=causal)
+    expected = [out, *torch.autograd.grad(out, wide, given[3].double())]
+    for one, other in zip(made, expected, strict=True):
+        error = (one.double() - other).norm() / other.norm()
+        assert error < 1e-2, float(error)
+
+
+@settings(max_examples=30, deadline=None)
+@given(attention_kernels())
+def test_attention_of_every_form(kernel):
+    arrays = inputs(kernel)
+    made = launched(kernel, arrays, "cuda:0", poison=0)
+    length = 16 * max(kernel.keys, kernel.queries, kernel.depth, kernel.value_depth)
+    for one, other in zip(made, interpret_attention(kernel, arrays), strict=True):
+        assert_close(one, other, length, str(kernel), least=1.0)
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_scatters(name):
+    function, arguments = SCATTERS[name]
+    compiled = weft.compile(function, *arguments, target="triton")
+    limit = 1e-2 if name == "narrow" else 1e-5
+    for _ in range(3):
+        one, other = (np.asarray(f(*arguments), "d") for f in (compiled, jax.jit(function)))
+        np.testing.assert_allclose(one, other, rtol=limit, atol=limit)
 
 
 def test_pytorch_shares_memory_and_chooses_the_target():

@@ -93,3 +93,15 @@ def test_attention_by_pytorch():
     assert any(isinstance(k, Attention) for k in kernels_of(compiled.program.local))
     made, expected = (np.asarray(x, "f") for x in (compiled(*given), attend(*given)))
     np.testing.assert_allclose(made, expected, atol=0.03)
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), (4, 4)])
+def test_a_softmax_that_is_split_along_its_rows(sizes):
+    x, w = (np.random.default_rng(0).standard_normal(s).astype("f") for s in ((64, 32), (32, 64)))
+
+    def program(x, w):
+        return jax.nn.softmax(jax.nn.gelu(x @ w))
+
+    mesh, splits = weft.Mesh(data=sizes[0], model=sizes[1]), (P("data"), P(None, "model"))
+    compiled = weft.compile(program, x, w, mesh=mesh, in_shardings=splits, target="triton")
+    np.testing.assert_allclose(compiled(x, w), program(x, w), rtol=1e-5, atol=1e-6)

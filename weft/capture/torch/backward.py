@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from weft.capture.torch.export import Exported, functional, replay
+from weft.capture.torch.on_host import like_on_host
 from weft.capture.torch.phases import StepPhase, marked
 
 ForwardPass = Callable[[Sequence[Any]], Sequence[Any]]
@@ -32,9 +33,10 @@ def traced_step(
     from torch.fx.experimental.proxy_tensor import make_fx
 
     mode = _fake_mode(forward)
-    fakes = [
-        mode.from_tensor(value, static_shapes=True) for value in (*values, *constants.values())
-    ]
+    given = [*values, *constants.values()]
+    if not torch.is_autocast_enabled("cuda"):
+        given = [*map(like_on_host, given)]
+    fakes = [mode.from_tensor(value, static_shapes=True) for value in given]
     program = _recording()(forward.graph_module)
     targets = [spec.target for spec in forward.graph_signature.input_specs]
     count = len(values)

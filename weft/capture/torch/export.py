@@ -18,6 +18,7 @@ from weft.capture.torch.attention import (
 from weft.capture.torch.decompositions import decompositions
 from weft.capture.torch.flex import drop_block_tables, flex_attention, flex_meaning
 from weft.capture.torch.grouped import GROUPED, grouped_product
+from weft.capture.torch.on_host import on_host
 from weft.errors import Unsupported, WeftError
 from weft.ir.location import UNKNOWN, Location, escape
 from weft.records import dataclass
@@ -76,7 +77,9 @@ def exported(
             torch.random.fork_rng(devices=()),
             _without_onednn(),
         ):
-            made = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
+            with on_host(module, args, kwargs) as (values, named):
+                made = torch.export.export(module, values, named, strict=False)
+            _restore_values(made, module)
             yield made
     except refused as error:
         raise Unsupported(
@@ -85,6 +88,14 @@ def exported(
             "or take the decision outside of what is compiled",
             loc=_place(error),
         ) from error
+
+
+def _restore_values(program: Any, module: Any) -> None:
+    """Put the module's own tensors in the place of those that it was traced with."""
+    own = dict(module.named_parameters(remove_duplicate=False))
+    own |= dict(module.named_buffers(remove_duplicate=False))
+    for held in (program.state_dict, program.constants):
+        held.update({name: own[name] for name in held.keys() & own.keys()})
 
 
 @contextmanager
@@ -170,6 +181,8 @@ def replay() -> Any:
             if target is torch.ops.higher_order.flex_attention:
                 attend = whole_attention() if self.is_whole else plain_attention
                 return flex_attention(attend, self.flex[self.current], *args, **kwargs)
+            if target is torch.ops.aten.view.default:
+                return torch.reshape(*args)  # strides may differ from those that were traced
             if str(target) == "weft.attention.default" and not self.is_whole:
                 return plain_attention(*args, **kwargs)
             if str(target) in GROUPED:
@@ -187,6 +200,8 @@ def replay() -> Any:
                 return legit(*args[:8])[0]
             if target is torch.ops.higher_order.wrap_with_autocast:
                 device, dtype, enabled, cached, body, *values = args
+                if device == "cuda" and not torch.is_autocast_enabled("cuda"):
+                    device = "cpu"  # where this is traced
                 with torch.autocast(device, dtype, enabled, cached):
                     return body(*values)
             return super().call_function(target, args, kwargs)

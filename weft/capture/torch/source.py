@@ -126,7 +126,12 @@ class TorchProgram:
                 marks.append((type(leaf), _static(leaf)))
         # Modes that change what is traced belong to the key: the same call under autocast is
         # another program.
-        cast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+        cast = tuple(
+            [
+                torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+                for kind in ("cpu", "cuda")
+            ]
+        )
         overlapping = self.memory.overlaps(values)
         key = (tree, tuple(marks), torch.get_default_dtype(), cast, overlapping)
         given = Tensors(
@@ -260,7 +265,7 @@ class TorchProgram:
     def to_program(self, value: Any, leaf: Leaf) -> Any:
         """The tensor's own memory, without a copy: a call returns only when the program is done."""
         if value.device.type != "cpu":  # a program on that device takes it as it is
-            return value
+            return Writable(value) if leaf.donated else value
         if leaf.donated:
             return Writable(to_numpy(value))
         shared = to_numpy(value).view()
@@ -271,7 +276,10 @@ class TorchProgram:
     def to_user(self, array: Any, leaf: Leaf) -> Any:
         """A tensor in memory of its own: no argument's, nor another result's."""
         whole = array.gathered()  # on workers, too
-        return whole.to_torch() if whole.stacked.owned else to_torch(whole.numpy().copy())
+        held = whole.enqueued()
+        if held.owned:
+            return whole.to_torch()
+        return to_torch(whole.numpy().copy()) if held.is_on_host else whole.to_torch().clone()
 
     def is_converted(self, leaf: Leaf) -> bool:
         return True
@@ -287,11 +295,10 @@ class TorchProgram:
         import torch
 
         changed = [values[place] for place in updated]
-        targets = [to_numpy(tensor) for tensor in changed]
-        update(targets, results[: len(changed)])
-        for tensor, target in zip(changed, targets, strict=True):
-            if tensor.device.type != "cpu":  # a copy in host memory was updated
-                tensor.detach().copy_(to_torch(target))
+        pairs = [*zip(changed, results, strict=False)]
+        on_host = [(t, made) for t, made in pairs if t.device.type == "cpu"]
+        update([to_numpy(t) for t, _ in on_host], [made for _, made in on_host])
+        _update_on_device([(t, made) for t, made in pairs if t.device.type != "cpu"])
         torch.autograd.graph.increment_version(changed)  # as in-place ops do
 
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -299,6 +306,23 @@ class TorchProgram:
 
     def inlined(self) -> Callable[..., Any]:
         raise AssertionError("no tensor of PyTorch's is traced")
+
+
+def _update_on_device(pairs: Sequence[tuple[Any, Any]]) -> None:
+    """Write new values into tensors of a device; nothing where the program has written there.
+
+    A result in memory that is not its own may be in another tensor's: it is copied first.
+    """
+    left = []
+    for tensor, result in pairs:
+        whole = result.gathered()
+        held = whole.enqueued()  # later work of the stream waits for it
+        if not held.is_on_host and held.memory.address(held.data) == tensor.data_ptr():
+            continue
+        made = whole.to_torch()
+        left.append((tensor, made if held.owned else made.clone()))
+    for tensor, made in left:
+        tensor.detach().copy_(made)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,27 +6,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from weft.emit.triton.attention import emit_attention, refuses_kernel
 from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, LibraryCall
+from weft.emit.triton.library_attention import refuses_cudnn
 from weft.emit.triton.library_calls import library_call, product_call
 from weft.emit.triton.library_product import library_product
 from weft.emit.triton.loops import by_points, by_rows, options_of
+from weft.emit.triton.pieces import in_pieces
 from weft.emit.triton.product import by_matrix_units
+from weft.emit.triton.scatter import scatter_parts
 from weft.emit.triton.schedule import kind_of
 from weft.emit.triton.split import parts_of_rows, split
+from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel
+from weft.kernels.single_node import SingleNode
 
 
 @lru_cache(maxsize=4096)
 def emitted(kernel: Launch) -> EmittedParts:
     """The emitted form of a kernel."""
+    if isinstance(kernel, Attention) and refuses_cudnn(kernel) and not refuses_kernel(kernel):
+        return emit_attention(kernel)
+    if isinstance(kernel, SingleNode) and (made := scatter_parts(kernel)) is not None:
+        return made
     if not isinstance(kernel, Kernel):
         return EmittedParts((library_call(kernel),))
     small = collapsed(kernel)
     match kernel.schedule.kind or kind_of(kernel):
         case "points":
-            return EmittedParts((by_points(small),))
+            return EmittedParts((by_points(collapsed(in_pieces(small))),))
         case "rows":
             return _by_rows(small)
         case "matrix":

@@ -36,8 +36,9 @@ def tile(data: Any, like: Any) -> Any:
     """A tile of the interpreter of the element type of another."""
     made = np.asarray(data).astype(like.handle.data.dtype)
     kind = like.dtype.scalar
-    type = tl.block_type(kind, list(made.shape)) if made.ndim else kind
-    return tl.core.tensor(TensorHandle(made if made.ndim else made.reshape(1), kind), type)
+    if not like.type.is_block():  # whose one element the interpreter holds in an array
+        return tl.core.tensor(TensorHandle(made.reshape(1), kind), kind)
+    return tl.core.tensor(TensorHandle(made, kind), tl.block_type(kind, list(made.shape)))
 
 
 class _Library:
@@ -65,14 +66,14 @@ def _row(function: Callable[..., Any]) -> Callable[[Any], Any]:
 def _pick(best: Callable[..., Any]) -> Callable[..., Any]:
     """The first of the best keys along rows, by position: a row's tile may be in any order."""
 
-    def call(key: Any, at: Any, value: Any) -> Any:
+    def call(key: Any, at: Any, *values: Any) -> Any:
         keys, places = key.handle.data, at.handle.data
         order = np.argsort(places, axis=1, kind="stable")
         found = best(np.take_along_axis(keys, order, 1), axis=1)[:, None]
         chosen = np.take_along_axis(order, found, 1)
         return tuple(
             tile(np.take_along_axis(np.broadcast_to(t.handle.data, keys.shape), chosen, 1), t)
-            for t in (key, at, value)
+            for t in (key, at, *values)
         )
 
     return call
@@ -90,6 +91,13 @@ class _Prelude:
     xor_row = staticmethod(_row(np.bitwise_xor))
     pick_max_row = staticmethod(_pick(np.argmax))
     pick_min_row = staticmethod(_pick(np.argmin))
+    place_max_row = staticmethod(_pick(np.argmax))
+    place_min_row = staticmethod(_pick(np.argmin))
+
+    @staticmethod
+    def bound(a: Any) -> int:
+        """A number: numpy makes none of an array with one dim."""
+        return a if isinstance(a, int) else int(a.handle.data.item())
 
     @staticmethod
     def dot(a: Any, b: Any, total: Any) -> Any:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from weft.emit.triton.emitted import LibraryCall
-from weft.emit.triton.library_attention import attention_call, refuses_attention
-from weft.emit.triton.library_nodes import CALLS, refuses_node
+from weft.emit.triton.library_attention import attention_call
+from weft.emit.triton.library_nodes import CALLS, WRITES, refuses_node
 from weft.emit.triton.library_product import LibraryProduct, Matrices
 from weft.errors import Unsupported
 from weft.kernels.attention import Attention
@@ -46,7 +46,7 @@ def refuses_library(kernel: SingleNode | Attention | ControlFlow) -> str | None:
     if isinstance(kernel, SingleNode):
         return refuses_node(kernel)
     if isinstance(kernel, Attention):
-        return refuses_attention(kernel)
+        return None
     return "loops and branches are decided by the host"
 
 
@@ -67,11 +67,15 @@ def library_call(kernel: SingleNode | Attention | ControlFlow) -> LibraryCall:
 
 def _node(kernel: SingleNode, *tensors: Any) -> None:
     """One node on every device."""
-    call = CALLS[type(kernel.op)]
+    call, write = CALLS.get(type(kernel.op)), WRITES.get(type(kernel.op))
     shaped = [t.view(o.shape) for t, o in zip(tensors, kernel.operands, strict=True)]
     count = len(kernel.inputs)
     for point in itertools.product(*map(range, kernel.devices)):
         mine = [_piece(t, point) for t in shaped]
+        if write is not None:
+            write(kernel, mine[count], *mine[:count])
+            continue
+        assert call is not None, "refused"
         made = call(kernel, *mine[:count])
         for out, result in zip(mine[count:], made, strict=True):
             out.copy_(result.reshape(out.shape))

@@ -1,7 +1,8 @@
 """Single nodes by PyTorch, on tensors of their operands' memory: a table by op.
 
-Each function takes the kernel and one device's operands, and returns its results; none waits for
-the device. A function of `refuses` says which nodes are left to numpy, on copies.
+Each function takes the kernel and one device's operands, and returns its results, or writes to its
+result; none waits for the device. A function of `refuses` says which nodes are left to numpy, on
+copies.
 """
 
 from __future__ import annotations
@@ -79,12 +80,12 @@ def _gather(kernel: SingleNode, operand: Any, indices: Any) -> NodeResults:
     return [operand[tuple(_positions(windows, operand.shape, starts, shape))].expand(shape)]
 
 
-def _scatter(kernel: SingleNode, operand: Any, indices: Any, updates: Any) -> NodeResults:
+def _scatter(kernel: SingleNode, out: Any, operand: Any, indices: Any, updates: Any) -> None:
     import torch
 
     op = kernel.op
     assert isinstance(op, Scatter)
-    windows = op.windows
+    windows, how = op.windows, update_of(kernel.regions[0])
     starts = _starts(windows, operand.ndim, indices)
     places = _positions(windows, operand.shape, starts, updates.shape)
     flat = torch.zeros((), dtype=torch.int64, device=operand.device)
@@ -92,13 +93,28 @@ def _scatter(kernel: SingleNode, operand: Any, indices: Any, updates: Any) -> No
     for place, size in zip(places, operand.shape, strict=True):
         inside = inside & (place >= 0) & (place < size)
         flat = flat * size + place
+    narrow = operand.dtype in (torch.bfloat16, torch.float16)
+    if how == "add" and not narrow and operand.numel():
+        copied(operand, out)
+        # Updates out of bounds add -0.0 to some element, which changes none.
+        nothing = torch.full((), -0.0, device=out.device).to(out.dtype)
+        added = torch.where(inside, updates, nothing).reshape(-1)
+        target = torch.where(inside, flat, 0).expand(updates.shape).reshape(-1)
+        out.view(-1).index_add_(0, target, added)
+        return
     count = operand.numel()
     # Updates out of bounds go to one more element, which is dropped.
     target = torch.where(inside, flat, count).expand(updates.shape).reshape(-1)
     room = torch.empty(count + 1, dtype=operand.dtype, device=operand.device)
     room[:count] = operand.reshape(-1)
     room[count:] = 0
-    return [_combined(_update(kernel.regions[0]), room, target, updates.reshape(-1))[:count]]
+    out.view(-1).copy_(_combined(how, room, target, updates.reshape(-1))[:count])
+
+
+def copied(operand: Any, out: Any) -> None:
+    """Start a result from an operand, which may be in the same memory."""
+    if operand.data_ptr() != out.data_ptr():
+        out.copy_(operand)
 
 
 def _combined(how: str | None, room: Any, target: Any, updates: Any) -> Any:
@@ -106,20 +122,20 @@ def _combined(how: str | None, room: Any, target: Any, updates: Any) -> Any:
     import torch
 
     if how == "replace":
-        return room.index_put_((target,), updates)
+        # PyTorch indexes signed integers alone; the bits are the same.
+        signed = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+        kind = signed.get(room.dtype, room.dtype)
+        return room.view(kind).index_put_((target,), updates.view(kind)).view(room.dtype)
     if how == "add":
         # index_add_ of narrow floats rounds after each update, in an order that varies between
         # runs.
-        narrow = room.dtype in (torch.bfloat16, torch.float16)
-        if not narrow:
-            return room.index_add_(0, target, updates)
         wide = torch.zeros(room.shape, dtype=torch.float32, device=room.device)
         return (room + wide.index_add_(0, target, updates.float())).to(room.dtype)
     names = {"max": "amax", "min": "amin", "mul": "prod"}
     return room.scatter_reduce_(0, target, updates, names[str(how)], include_self=True)
 
 
-def _update(region: Region) -> str | None:
+def update_of(region: Region) -> str | None:
     """How a scatter's region combines: by one op, or by taking the update; None if otherwise."""
     if len(region.args) != 2 or len(region.results) != 1:
         return None
@@ -134,7 +150,7 @@ def _update(region: Region) -> str | None:
 
 
 def _refuses_scatter(kernel: SingleNode) -> str | None:
-    how = _update(kernel.regions[0])
+    how = update_of(kernel.regions[0])
     if how is None:
         return "its region is not a plain sum, maximum or select"
     dtype = kernel.operands[0].dtype
@@ -145,9 +161,13 @@ def _refuses_scatter(kernel: SingleNode) -> str | None:
 
 
 def _dynamic_update_slice(
-    kernel: SingleNode, operand: Any, update: Any, *starts: Any
-) -> NodeResults:
+    kernel: SingleNode, out: Any, operand: Any, update: Any, *starts: Any
+) -> None:
     import torch
+
+    if not starts:
+        out.copy_(update)
+        return
 
     places = []
     for dim, start in enumerate(starts):
@@ -155,15 +175,15 @@ def _dynamic_update_slice(
         along = [-1 if d == dim else 1 for d in range(operand.ndim)]
         first = start.to(torch.int64).clamp(0, size - count)
         places.append((first + torch.arange(count, device=operand.device)).reshape(along))
-    made = operand.clone()
-    return [made.index_put_(tuple(places), update) if places else update]
+    copied(operand, out)
+    out.index_put_(tuple(places), update)
 
 
-def _concatenate(kernel: SingleNode, *operands: Any) -> NodeResults:
+def _concatenate(kernel: SingleNode, out: Any, *operands: Any) -> None:
     import torch
 
     assert isinstance(kernel.op, Concatenate)
-    return [torch.cat(operands, kernel.op.dimension)]
+    torch.cat(operands, kernel.op.dimension, out=out)
 
 
 # Order
@@ -234,10 +254,17 @@ def _cholesky(kernel: SingleNode, a: Any) -> NodeResults:
     import torch
 
     assert isinstance(kernel.op, Cholesky)
-    made, info = torch.linalg.cholesky_ex(a, upper=not kernel.op.lower)
+    made, info = torch.linalg.cholesky_ex(_widened(a), upper=not kernel.op.lower)
     wrong = (info != 0)[..., None, None]
     nan = torch.full_like(made, math.nan)
-    return [torch.where(wrong, nan.tril() if kernel.op.lower else nan.triu(), made)]
+    return [torch.where(wrong, nan.tril() if kernel.op.lower else nan.triu(), made).to(a.dtype)]
+
+
+def _widened(a: Any) -> Any:
+    """Narrow floats as f32: PyTorch has no linear algebra of them."""
+    import torch
+
+    return a.float() if a.dtype in (torch.float16, torch.bfloat16) else a
 
 
 def _triangular_solve(kernel: SingleNode, a: Any, b: Any) -> NodeResults:
@@ -245,12 +272,12 @@ def _triangular_solve(kernel: SingleNode, a: Any, b: Any) -> NodeResults:
 
     op = kernel.op
     assert isinstance(op, TriangularSolve)
-    upper, matrix = not op.lower, a
+    upper, matrix = not op.lower, _widened(a)
     if op.transpose_a != "NO_TRANSPOSE":
-        matrix, upper = a.mT, not upper
+        matrix, upper = matrix.mT, not upper
         matrix = matrix.conj() if op.transpose_a == "ADJOINT" else matrix
     options = {"upper": upper, "left": op.left_side, "unitriangular": op.unit_diagonal}
-    return [torch.linalg.solve_triangular(matrix, b, **options)]
+    return [torch.linalg.solve_triangular(matrix, _widened(b), **options).to(b.dtype)]
 
 
 def _fft(kernel: SingleNode, operand: Any) -> NodeResults:
@@ -270,7 +297,7 @@ def _fft(kernel: SingleNode, operand: Any) -> NodeResults:
 def _reduce_window(kernel: SingleNode, operand: Any, init: Any) -> NodeResults:
     op = kernel.op
     assert isinstance(op, ReduceWindow)
-    how = _update(kernel.regions[0])
+    how = update_of(kernel.regions[0])
     window = op.window
     padded = _padded(operand, init, window.padding)
     sizes, strides = [], []
@@ -302,23 +329,26 @@ def _padded(operand: Any, init: Any, padding: Any) -> Any:
 def _refuses_window(kernel: SingleNode) -> str | None:
     op = kernel.op
     assert isinstance(op, ReduceWindow)
-    if len(kernel.outputs) != 1 or _update(kernel.regions[0]) not in ("add", "max", "min"):
+    if len(kernel.outputs) != 1 or update_of(kernel.regions[0]) not in ("add", "max", "min"):
         return "its region is not a plain sum or maximum"
     if any(n != 1 for n in op.window.base_dilations):
         return "its operand is dilated"
     if any(n < 0 for pair in op.window.padding for n in pair):
         return "its padding is negative"
-    how = _update(kernel.regions[0])
+    how = update_of(kernel.regions[0])
     if how == "add" and kernel.known[1:] != (0.0,) and kernel.known[1:] != (0,):
         return "its sum starts from another number than 0"
     return None
 
 
-CALLS: dict[type[Op], Callable[..., NodeResults]] = {
-    Gather: _gather,
+# Functions that write to their result, which may be in the memory of the first operand.
+WRITES: dict[type[Op], Callable[..., None]] = {
     Scatter: _scatter,
     DynamicUpdateSlice: _dynamic_update_slice,
     Concatenate: _concatenate,
+}
+CALLS: dict[type[Op], Callable[..., NodeResults]] = {
+    Gather: _gather,
     Sort: _sort,
     TopK: _top_k,
     Cholesky: _cholesky,
@@ -336,7 +366,7 @@ _NARROW = {"i2", "ui2", "i4", "ui4"}
 
 def refuses_node(kernel: SingleNode) -> str | None:
     """Why PyTorch does not compute a node, or None if it does."""
-    if type(kernel.op) not in CALLS:
+    if type(kernel.op) not in CALLS.keys() | WRITES.keys():
         return "no function of PyTorch's computes it"
     if isinstance(kernel.op, Scatter) and len(kernel.outputs) != 1:
         return "it has several results"

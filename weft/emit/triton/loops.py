@@ -24,6 +24,7 @@ from weft.kernels.kernel import (
     Kernel,
     Load,
     Pick,
+    Position,
     Reduce,
     Step,
     Store,
@@ -218,8 +219,7 @@ class _Rows:
     def _reduce_block(self, number: int) -> None:
         step, tiles = self.kernel.steps[number], self.tiles
         if isinstance(step, Pick):
-            key, at, value = self._picked(step)
-            found = tiles.let(f"p.pick_{step.how}_row({key}, {at}, {value})[2]")
+            found = self._pick_row(step, self._picked(step))
         else:
             found = tiles.let(self._row(step, self._masked(step)))
         self._finish(number, found)
@@ -254,10 +254,29 @@ class _Rows:
         a, b = tiles.value(step.lhs, self.view), tiles.value(step.rhs, self.view)
         return TileValue(tiles.let(f"{a.name}.to({kind}) * {b.name}.to({kind})"), a.axes | b.axes)
 
-    def _picked(self, step: Pick) -> tuple[str, str, str]:
-        """The keys, their positions and the values, on the whole tile."""
+    def _pick_row(self, step: Pick, held: Sequence[str]) -> str:
+        """The value at the best key of each row: that of the tile, or of accumulators."""
+        if not self._is_position(step):
+            return self.tiles.let(f"p.pick_{step.how}_row({', '.join(held)})[2]")
+        found = f"p.place_{step.how}_row({', '.join(held[:2])})[1]"
+        return self.tiles.let(f"{found}.to({dtypes.computed(step.dtype)})")
+
+    def _is_position(self, step: Pick) -> bool:
+        """Whether the value of a pick is the position in the row: then there is none to carry."""
+        value = self.kernel.steps[step.value]
+        if not isinstance(value, Position) or value.at.offset:
+            return False
+        wanted, size = [0] * len(self.kernel.factors), 1
+        for f in reversed(self.r.factors):
+            wanted[f] = size
+            size *= self.kernel.factors[f].size
+        pairs = zip(value.at.strides, wanted, self.kernel.factors, strict=True)
+        return all(stride == want for stride, want, factor in pairs if factor.size > 1)
+
+    def _picked(self, step: Pick) -> tuple[str, ...]:
+        """The keys, their positions, and values that are not these, on the whole tile."""
         tiles, view = self.tiles, self.view
-        key, value = (tiles.broadcast(tiles.value(n, view), view) for n in (step.key, step.value))
+        key = tiles.broadcast(tiles.value(step.key, view), view)
         dtype = _dtype(self.kernel, step.key)
         position = tiles.broadcast(TileValue(self._flat(), frozenset({"r"})), view)
         if dtype.kind == "bool":
@@ -268,6 +287,9 @@ class _Rows:
             worst = dtypes.literal(identity(step.how, dtype), dtype)
             kind = ".to(tl.int32)" if dtype.kind == "bool" else ""
             key = f"tl.where({inside[0]}, {key}, {worst}{kind})"
+        if self._is_position(step):
+            return tiles.let(key), tiles.let(position)
+        value = tiles.broadcast(tiles.value(step.value, view), view)
         return tiles.let(key), tiles.let(position), tiles.let(value)
 
     def _flat(self) -> str:
@@ -364,7 +386,7 @@ class _Rows:
         for n in numbers:
             step = self.kernel.steps[n]
             if isinstance(step, Pick):
-                self._finish(n, tiles.let(f"p.pick_{step.how}_row({', '.join(held[n])})[2]"))
+                self._finish(n, self._pick_row(step, held[n]))
             elif n in sums:
                 self._finish_online(sums[n], held[sums[n].top][0], held[n][0])
             else:
@@ -378,6 +400,13 @@ class _Rows:
             dtype, value = _dtype(self.kernel, step.key), _dtype(self.kernel, step.value)
             worst = _number(identity(step.how, dtype))
             kind = "tl.int32" if dtype.kind == "bool" else dtypes.computed(dtype)
+            if self._is_position(step):
+                # The first block's positions: right even where no key is better than the worst.
+                first = f"tl.arange(0, {self.r.block})[None, :].to({tiles.integer})"
+                return (
+                    tiles.let(f"tl.full({shape}, {worst}, {kind})", "a"),
+                    tiles.let(f"tl.broadcast_to({first}, {shape})", "a"),
+                )
             return (
                 tiles.let(f"tl.full({shape}, {worst}, {kind})", "a"),
                 tiles.let(f"tl.full({shape}, {self.r.size}, {tiles.integer})", "a"),
@@ -390,7 +419,9 @@ class _Rows:
     def _accumulate_pick(self, step: Pick, held: tuple[str, ...]) -> None:
         names = ", ".join(held)
         found = ", ".join(self._picked(step))
-        self.tiles.line(f"{names} = p.pick_{step.how}({names}, {found})")
+        # Blocks come in order: of equal keys the first stays.
+        how = f"later_{step.how}" if self._is_position(step) else f"pick_{step.how}"
+        self.tiles.line(f"{names} = p.{how}({names}, {found})")
 
     def _accumulate_online(self, one: OnlineSum, top: str, total: str) -> None:
         """A running maximum, and a sum of exponentials relative to it."""
@@ -488,6 +519,8 @@ def _width(kernel: Kernel, whole: int) -> int:
     """
     if whole <= 4096:
         return whole
+    if any(isinstance(step, Pick) for step in kernel.steps):
+        return 2048
     if max(_levels(kernel).values(), default=0) == 1:
         return 4096
     return whole if whole <= ROW else 2048

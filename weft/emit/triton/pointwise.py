@@ -158,10 +158,10 @@ def refuses(op: Op, given: Sequence[DType], made: DType) -> str | None:
         case ops.Compare() | ops.Select():
             return None
         case convert.Convert():
-            # Held in f32 between, a f64 would be rounded twice, which may differ from once in the
-            # last bit.
-            wide = given[0].bits == 64 and made.is_float and made.bits < 32
-            return "rounded twice" if wide else None
+            # Held in f32 between, an i64 would be rounded twice, which may differ from once in the
+            # last bit; f64 is rounded to odd first.
+            wide = given[0].is_integer and given[0].bits == 64
+            return "rounded twice" if wide and made.is_float and made.bits < 32 else None
         case convert.ReducePrecision():
             return _refuses_precision(op, made)
         case shape.BitcastConvert():
@@ -226,6 +226,8 @@ def _converted(value: str, given: DType, made: DType) -> str:
         return f"p.truncated({value}, {ends}).to({dtypes.computed(made)})"
     if given.is_float and made.is_float and dtypes.computed(given) == dtypes.computed(made):
         return value
+    if given.bits == 64 and made.is_float and made.bits < 32:
+        return f"p.rounded_to_odd({value})"  # which is rounded again
     return f"{value}.to({dtypes.computed(made)})"
 
 

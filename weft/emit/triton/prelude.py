@@ -16,6 +16,12 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
+def bound(a):
+    """The bound of a loop, which the interpreter needs as a number."""
+    return a
+
+
+@triton.jit
 def maximum(a, b):
     # StableHLO's maximum propagates NaN; the hardware's default returns the other operand.
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
@@ -116,6 +122,16 @@ def truncated(a, low, high, least, most):
         whole = tl.where(inside, a, 0.0).to(tl.uint64)
     whole = tl.where(a >= high, most, whole)
     return tl.where(a < low, least, whole)
+
+
+@triton.jit
+def rounded_to_odd(a):
+    """f64 as f32, inexact ones with an odd last bit: rounded again, they are rounded correctly."""
+    near = a.to(tl.float32)
+    back = near.to(tl.float64)
+    bits = near.to(tl.int32, bitcast=True)
+    below = tl.where(tl.abs(back) > tl.abs(a), bits - 1, bits) | 1
+    return tl.where(back == a, bits, below).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -292,3 +308,38 @@ def pick_max_row(key, at, value):
 @triton.jit
 def pick_min_row(key, at, value):
     return tl.reduce((key, at, value), 1, pick_min, keep_dims=True)
+
+
+@triton.jit
+def later_max(a, a_at, b, b_at):
+    """Of a position and a later one: that of the larger key, NaN the largest."""
+    better = (a == a) & ((b > a) | (b != b))
+    return tl.where(better, b, a), tl.where(better, b_at, a_at)
+
+
+@triton.jit
+def later_min(a, a_at, b, b_at):
+    better = (a == a) & ((b < a) | (b != b))
+    return tl.where(better, b, a), tl.where(better, b_at, a_at)
+
+
+@triton.jit
+def _place_max(a, a_at, b, b_at):
+    kept = (a > b) | _first(a, a_at, b, b_at)
+    return tl.where(kept, a, b), tl.where(kept, a_at, b_at)
+
+
+@triton.jit
+def _place_min(a, a_at, b, b_at):
+    kept = (a < b) | _first(a, a_at, b, b_at)
+    return tl.where(kept, a, b), tl.where(kept, a_at, b_at)
+
+
+@triton.jit
+def place_max_row(key, at):
+    return tl.reduce((key, at), 1, _place_max, keep_dims=True)
+
+
+@triton.jit
+def place_min_row(key, at):
+    return tl.reduce((key, at), 1, _place_min, keep_dims=True)

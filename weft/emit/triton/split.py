@@ -75,12 +75,18 @@ def _is_split(kernel: Kernel, reduced: set[int]) -> bool:
             return False
         if late or isinstance(step, Reduce | Contract):
             seen.add(n)
-        if isinstance(step, Store) and kernel.spans[n] & reduced:
-            return False
         # A step after a reduction that runs along the row again would need a third kernel.
-        if late and kernel.spans[n] & reduced:
+        if late and _along(kernel, n, reduced):
             return False
     return True
+
+
+def _along(kernel: Kernel, number: int, reduced: set[int]) -> bool:
+    """Whether a step runs along the rows."""
+    step = kernel.steps[number]
+    at = [step.at, *[g.index for g in step.guards]] if isinstance(step, Store) else []
+    spans = {f for one in at for f, stride in enumerate(one.strides) if stride}
+    return bool((spans | {*kernel.spans[number]}) & reduced)
 
 
 def _cut(kernel: Kernel) -> int:
@@ -103,6 +109,12 @@ class _Split:
         reduced = reduced_factors(kernel)
         self.rows = [f for f in range(len(kernel.factors)) if f not in reduced]
         self.sums = [n for n, s in enumerate(kernel.steps) if isinstance(s, Reduce | Contract)]
+        # Stores along the rows are those of the first kernel.
+        self.early = [
+            n
+            for n, s in enumerate(kernel.steps)
+            if isinstance(s, Store) and _along(kernel, n, reduced)
+        ]
         count = math.prod(kernel.factors[f].size for f in self.rows)
         self.scratch = tuple([Operand(self._held(n), (parts, count), True) for n in self.sums])
         self.count = count
@@ -144,7 +156,8 @@ class _Split:
         ]
         factors.append(Factor("part", self.parts))
         steps = StepList()
-        for n in sorted(needed_by(kernel, [a for s in self.sums for a in self._read(s)])):
+        reads = [a for s in self.sums for a in self._read(s)]
+        for n in sorted(needed_by(kernel, [*reads, *self.early])):
             steps.numbers[n] = steps.add(self._moved(renumbered(kernel.steps[n], steps.numbers)))
         for number, n in enumerate(self.sums):
             made = steps.add(self._partial(n, steps))
@@ -163,6 +176,9 @@ class _Split:
             case Load(at=at, guards=guards):
                 more = self._inside if at.strides[self.cut] else ()
                 kept = (*self._guards(guards), *more)
+                return replace(step, at=self._affine(at), guards=kept)
+            case Store(at=at, guards=guards):
+                kept = (*self._guards(guards), *self._inside)
                 return replace(step, at=self._affine(at), guards=kept)
             case Position(at=at):
                 return replace(step, at=self._affine(at))
@@ -207,6 +223,7 @@ class _Split:
             for n, f in enumerate(kernel.factors)
         ]
         stores = [n for n, s in enumerate(kernel.steps) if isinstance(s, Store)]
+        stores = [n for n in stores if n not in self.early]
         inits = [s.init for n in self.sums if isinstance(s := kernel.steps[n], Reduce)]
         wanted = needed_by(kernel, [*stores, *[n for n in inits if n is not None]], self.sums)
         at = Affine(

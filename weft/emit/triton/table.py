@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.emit.triton.library_nodes import CALLS
+from weft.emit.triton.library_nodes import CALLS, WRITES
 from weft.emit.triton.pointwise import elementwise_ops
 from weft.ir.op import Op
 from weft.kernels.ops import MOVED, PRODUCTS, REDUCED
@@ -14,7 +14,7 @@ LOOPS, PRODUCT, ALONE = (Cell("emitted", where) for where in ("loops", "product"
 
 TABLE: dict[type[Op], Cell] = {
     **dict.fromkeys(OPS, _HOST),
-    **dict.fromkeys(CALLS, ALONE),
+    **dict.fromkeys([*CALLS, *WRITES], ALONE),
     **dict.fromkeys(PRODUCTS, PRODUCT),
     **dict.fromkeys(elementwise_ops(), LOOPS),
     **dict.fromkeys(MOVED | REDUCED, LOOPS),

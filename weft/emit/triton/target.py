@@ -31,6 +31,8 @@ LIMITS = Limits(
     saved=1 << 62,  # a product's result is reduced by a kernel of its own
     lines=16,
     cut=128,
+    prologues=False,  # the library's products of stored operands are faster
+    shared=1 << 12,
 )
 
 

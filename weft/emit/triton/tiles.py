@@ -180,6 +180,11 @@ class TileWriter:
                 found.append(f"({index} < {guard.high})")
         return found
 
+    def _along(self, axes: frozenset[str], view: TileView) -> str:
+        """Zeros along axes: pointers must have all dims of a mask or a stored value."""
+        names = [self.known(view, f"{axis} flat") for axis in view if axis in axes]
+        return "".join([f" + {name} * 0" for name in names])
+
     def inside(self, axes: frozenset[str], view: TileView) -> list[str]:
         """The masks of axes whose last block is partial."""
         names = [self.known(view, f"{axis} inside") for axis in view if axis in axes]
@@ -246,8 +251,8 @@ class TileWriter:
         return f"{dtypes.rounded(f'({text})', dtype)}.to(tl.float32)"
 
     def _load(self, step: Load, view: TileView) -> TileValue:
-        at = self.index(step.at, view)
         axes = self.span([step.at, *[g.index for g in step.guards]])
+        at = self.index(step.at, view) + self._along(axes - self.span([step.at]), view)
         tests = self.guarded(step.guards, view)
         for shift in step.shifts:
             value = self.value(shift.index, view)
@@ -287,12 +292,7 @@ class TileWriter:
         tests = [*self.guarded(step.guards, view), *self.inside(axes, view)]
         extra = f", mask={' & '.join(tests)}" if tests else ""
         held = dtypes.to_memory(value.name, self.kernel.operands[step.operand].dtype)
-        index = self.index(step.at, view)
-        for axis in view:  # pointers of the value's dims, where it has one element
-            if axis in value.axes and axis not in self.span([step.at]):
-                # A store broadcasts its value to the shape of its pointers, and not the pointers to
-                # the value.
-                index += f" + {self.known(view, f'{axis} flat')} * 0"
+        index = self.index(step.at, view) + self._along(axes - self.span([step.at]), view)
         at = f"out{step.operand} + {_grouped(index)}"
         self.line(f"tl.store({at}, {held}{extra})")
 

@@ -19,6 +19,7 @@ from weft.tile.drafts.finish import finished
 from weft.tile.fusion.grouping import Grouping
 from weft.tile.fusion.ordering import in_order, sooner
 from weft.tile.fusion.reduced_products import reduced_products
+from weft.tile.fusion.shared_reads import shared_reads
 
 
 def fuse(
@@ -48,6 +49,9 @@ def fuse(
     rest = (grouping.positions, grouping.flights, target)
     # After the ordering: merging asks which groups lie between a product and its reduction.
     joined = reduced_products(ordered, results, *rest)
+    if target.limits.shared:
+        ordered = in_order(joined, grouping.positions, scheduled)
+        joined = shared_reads(ordered, results, target)
     made = in_order(joined, grouping.positions, scheduled)
     made = made if scheduled else sooner(made, results)
     return [_strict(group) for group in made] if exact else made

@@ -468,6 +468,8 @@ class Grouping:
             return value in self.light
         if value in self.light:
             return True
+        if not self.limits.prologues:
+            return False
         points = draft.points(draft.at(numbers[0]))
         large = [v for v in placed.node.operands if v not in self.light and tensor_of(v).rank]
         if points > self.elements(value) or len(large) > 1:

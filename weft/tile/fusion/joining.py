@@ -1,4 +1,6 @@
-"""Merging of two kernels, where the second reads the first's stores at the same points."""
+"""Merging of two kernels: the second reads the first's stores, or both the same value, at the same
+points.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +48,45 @@ def joined(first: Group, second: Group, unread: set[Value], target: Target) -> G
         return None
     steps = _Steps(first, second, one, two, matched[2], target)
     return steps.group(stores, unread) if steps.agree(stores, loads) else None
+
+
+def joined_loops(
+    first: Group, second: Group, shared: Value, unread: set[Value], target: Target
+) -> Group | None:
+    """The merged group of two that access a value element by element in the same loops.
+
+    The first reads or stores it. None if their loops or the factors of their reductions differ, or
+    if the second reads one of the first's stores at other points.
+    """
+    one, two = first.kernel, second.kernel
+    assert isinstance(one, Kernel) and isinstance(two, Kernel)
+    here = (
+        _load(one, first.inputs.index(shared))
+        if shared in first.inputs
+        else _store(one, len(first.inputs) + first.outputs.index(shared))
+    )
+    there = _load(two, second.inputs.index(shared))
+    if here is None or there is None:
+        return None
+    matched = _matched(one, two, here, there)
+    if matched is None:
+        return None
+    one, two, factors = matched
+    given = [v for v in second.inputs if v in first.outputs]
+    stores = {v: _store(one, len(first.inputs) + first.outputs.index(v)) for v in given}
+    loads = {v: _load(two, second.inputs.index(v)) for v in given}
+    if None in stores.values() or None in loads.values():
+        return None
+    steps = _Steps(first, second, one, two, factors, target)
+    own = {f: f for f in range(len(one.factors))}
+    alike = _reduced(one, own) == _reduced(two, factors)
+    return steps.group(stores, unread) if alike and steps.agree(stores, loads) else None
+
+
+def _reduced(kernel: Kernel, factors: Mapping[int, int]) -> set[int]:
+    """The factors that reductions run along, renumbered; -1 for those without a number."""
+    over = {f for s in kernel.steps if isinstance(s, Reduce) for f in s.over}
+    return {factors.get(f, -1) for f in over if kernel.factors[f].size > 1}
 
 
 def _store(kernel: Kernel, operand: int) -> int | None:

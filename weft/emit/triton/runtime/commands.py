@@ -25,6 +25,8 @@ class GraphCommands:
 
     def __init__(self, memory: TorchMemory) -> None:
         self.memory = memory
+        # Without Python's wrapper; PyTorch for CPUs has no graphs.
+        self.replay: Any = getattr(memory.torch.cuda.CUDAGraph.__mro__[1], "replay", None)
         self.listed: list[tuple[LoadedParts, slice]] = []
         self.operands: list[int] = []
         self.graphs: dict[bytes, Any] = {}  # by addresses; None where seen once
@@ -56,7 +58,7 @@ class GraphCommands:
         key = self.pointers.tobytes()
         graph = self.graphs.get(key)
         if graph is not None:
-            graph.replay()
+            self.replay(graph)
         elif key in self.graphs and self.uncaptured is None:
             self._capture(key)
         else:
@@ -79,7 +81,7 @@ class GraphCommands:
             )
             self.launch()
         else:
-            self.graphs[key].replay()
+            self.replay(self.graphs[key])
 
     def launch(self) -> None:
         """Launch the kernels one by one."""
