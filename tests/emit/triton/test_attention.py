@@ -15,7 +15,7 @@ from weft.array.torch_memory import torch_dtype
 from weft.emit.triton.attention import attention_blocks, refuses_kernel
 from weft.emit.triton.emit import emitted
 from weft.emit.triton.emitted import GridLaunch
-from weft.emit.triton.library_attention import attention_call
+from weft.emit.triton.library.attention import attention_call
 from weft.ir.types import DTYPES
 from weft.kernels.attention import Attention, Window
 

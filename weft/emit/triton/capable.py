@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.emit.triton import dtypes
 from weft.emit.triton.collapse import collapsed
-from weft.emit.triton.library_calls import refuses_library
+from weft.emit.triton.library.calls import refuses_library
 from weft.emit.triton.pointwise import elementwise_ops, refuses
 from weft.emit.triton.schedule import refuses_schedule
 from weft.emit.triton.table import TABLE

@@ -9,9 +9,9 @@ from functools import lru_cache
 from weft.emit.triton.attention import emit_attention, refuses_kernel
 from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, LibraryCall
-from weft.emit.triton.library_attention import refuses_cudnn
-from weft.emit.triton.library_calls import library_call, product_call
-from weft.emit.triton.library_product import library_product
+from weft.emit.triton.library.attention import refuses_cudnn
+from weft.emit.triton.library.calls import library_call, product_call
+from weft.emit.triton.library.product import library_product
 from weft.emit.triton.loops import by_points, by_rows, options_of
 from weft.emit.triton.pieces import in_pieces
 from weft.emit.triton.product import by_matrix_units

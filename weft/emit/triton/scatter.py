@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.emit.triton import dtypes
 from weft.emit.triton.emitted import EmittedParts, GridLaunch, LibraryCall
-from weft.emit.triton.library_nodes import copied, update_of
+from weft.emit.triton.library.nodes import copied, update_of
 from weft.kernels.kernel import Operand
 from weft.kernels.single_node import SingleNode
 from weft.ops.scatter import Scatter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weft.emit.triton.collapse import collapsed, reduced_factors
-from weft.emit.triton.library_product import library_product
+from weft.emit.triton.library.product import library_product
 from weft.emit.triton.product import refuses_matrix_units
 from weft.kernels.kernel import (
     Contract,

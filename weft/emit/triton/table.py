@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.emit.triton.library_nodes import CALLS, WRITES
+from weft.emit.triton.library.nodes import CALLS, WRITES
 from weft.emit.triton.pointwise import elementwise_ops
 from weft.ir.op import Op
 from weft.kernels.ops import MOVED, PRODUCTS, REDUCED

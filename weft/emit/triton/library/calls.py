@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from weft.emit.triton.emitted import LibraryCall
-from weft.emit.triton.library_attention import attention_call
-from weft.emit.triton.library_nodes import CALLS, WRITES, refuses_node
-from weft.emit.triton.library_product import LibraryProduct, Matrices
+from weft.emit.triton.library.attention import attention_call
+from weft.emit.triton.library.nodes import CALLS, WRITES, refuses_node
+from weft.emit.triton.library.product import LibraryProduct, Matrices
 from weft.errors import Unsupported
 from weft.kernels.attention import Attention
 from weft.kernels.flow import ControlFlow

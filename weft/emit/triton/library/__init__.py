@@ -1,0 +1,1 @@
+"""Calls of PyTorch: products, attention and single nodes."""
