@@ -10,16 +10,12 @@ from dataclasses import field, replace
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from weft import __version__
 from weft.advise import TRIES, Explained, explain
-from weft.array import Array
 from weft.cache.recent import RecentlyUsed
-from weft.capture import Captured, Leaf, Source, source_for, source_of
+from weft.capture import Captured, Source, source_for, source_of
 from weft.capture.options import CallOptions, Positions, as_positions, check_keywords
 from weft.capture.shardings import Spelled
-from weft.capture.signature import signature_of
 from weft.cost.sent import Sent
 from weft.cost.sent_table import sent_by_line
 from weft.describe import described, mesh_text
@@ -38,9 +34,8 @@ from weft.mesh.spelling import as_axes
 from weft.optimize import Level, given_numbers
 from weft.pipeline import OPTIMIZED, STAGES, Program, compile_module
 from weft.predict import Prediction, predict
+from weft.ready import Known, Ready
 from weft.records import dataclass
-from weft.run import run
-from weft.run.execute import BorrowedStack, array_signature_of, at_once
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
 from weft.simulate import QUIET, Noise
@@ -70,110 +65,6 @@ class CompileOptions:
     process: Process | None = None
     programs: int = PROGRAMS  # how many are kept for different types of arguments
     pads: Pads = "named"  # the arguments and results that may have uneven, padded shards
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A compiled program for one cache key of arguments."""
-
-    source: Source
-    captured: Captured
-    program: Program
-    sync_every_op: bool
-
-    def signature(self) -> Signature:
-        """The program's signature, as saved with an executable."""
-        module, mesh = self.program.module, self.program.local.mesh
-        main = module.function("main")
-        return signature_of(self.source.name, self.captured, main, mesh, module.meshes)
-
-    def run(self, values: Sequence[Any]) -> list[Any]:
-        """Run the program on flattened arguments; returns flattened results."""
-        arrays = self.arguments(values)
-        results = run(self.program.local, *arrays, sync_every_op=self.sync_every_op)
-        count = len(self.captured.updated)
-        if count:
-            self.source.update(values, self.captured.updated, results)
-        made = map(self.source.to_user, results[count:], self.captured.results[count:])
-        return [*results[:count], *made]
-
-    def check_count(self, values: Sequence[Any]) -> None:
-        """Refuse a wrong number of leaves."""
-        wanted = len(self.captured.arguments) - self.captured.is_seeded
-        if len(values) != wanted:
-            raise WeftError(
-                f"the program takes {wanted} arguments, not {len(values)}",
-                help="give one array for each argument",
-            )
-
-    def arguments(self, values: Sequence[Any]) -> list[Any]:
-        """Flattened arguments as the immutable arrays that the program takes."""
-        self.check_count(values)
-        if self.captured.is_seeded:
-            values = (*values, self.source.seed())
-        return [*map(self.source.to_program, values, self.captured.arguments)]
-
-
-class Known:
-    """A program for arguments whose cheap key was seen before: the fast path of a call."""
-
-    def __init__(self, ready: Ready, key: Hashable, values: Sequence[Any]) -> None:
-        self.ready, self.key, self.local = ready, key, ready.program.local
-        self.array_signature = array_signature_of(self.local)
-        captured = ready.captured
-        self.packed, self.is_one = captured.packed, captured.is_one
-        # Whether all leaves are arrays that need no conversion.
-        fits = len(values) == len(captured.arguments) and all(map(_is, values, captured.arguments))
-        converted = any(map(ready.source.is_converted, captured.results))
-        plain = not ready.sync_every_op and not converted
-        self.is_plain = plain and fits and self.array_signature.takes(values)
-        self.may_borrow = plain and not self.is_plain and self._reads_only(values)
-        self.borrowed: list[BorrowedStack | None] | None = None  # by argument; None: an array
-
-    def __call__(self, values: Sequence[Any]) -> Any:
-        """Run on leaves; returns the result tree."""
-        arrays = values if self.is_plain else self._borrow(values)
-        if arrays is not None:
-            made = at_once(self.local, self.array_signature, arrays, self.local.runs_on)
-            if made is not None:
-                return made[0] if self.is_one else self.packed([*made])
-        results = self.packed(self.ready.run(values))
-        if self.may_borrow and self.borrowed is None:
-            self._learn(values)
-        return results
-
-    def _reads_only(self, values: Sequence[Any]) -> bool:
-        """Whether a brief run only reads its arguments, and these are numpy arrays or Weft's."""
-        captured, local = self.ready.captured, self.local
-        pairs = zip(values, captured.arguments, strict=False)
-        fit = len(values) == len(captured.arguments) == len(self.array_signature.taken)
-        fit = fit and all(_is(v, leaf) or _is_numpy(v, leaf) for v, leaf in pairs)
-        kept = local.donated or local.plan.lent or captured.updated
-        return fit and self.array_signature.is_brief and not kept
-
-    def _learn(self, values: Sequence[Any]) -> None:
-        """Note how the arguments of a first run become stacks."""
-        signature, found = self.array_signature, list[BorrowedStack | None]()
-        for index, value in zip(signature.taken, values, strict=True):
-            is_array = type(value) is Array
-            borrowed = None if is_array else signature.borrowed(index)
-            if borrowed is None and not (is_array and signature.fits(index, value)):
-                self.may_borrow = False
-                return
-            found.append(borrowed)
-        self.borrowed = found
-
-    def _borrow(self, values: Sequence[Any]) -> list[Array] | None:
-        """The arguments as arrays without a copy; None if they have to be converted."""
-        if self.borrowed is None:
-            return None
-        made: list[Array] = []
-        for value, borrowed in zip(values, self.borrowed, strict=True):
-            array = value if borrowed is None else borrowed.of(value)
-            if array is None:
-                return None
-            made.append(array)
-        return made
 
 
 class Compiled:
@@ -550,13 +441,3 @@ def _target_of(values: Iterable[Any]) -> str | None:
     """The target of programs on arguments in a GPU's memory; None for the default."""
     places = {getattr(getattr(value, "device", None), "type", None) for value in values}
     return "triton" if "cuda" in places else None
-
-
-def _is_numpy(value: Any, leaf: Leaf) -> bool:
-    """Whether a value is a numpy array of the leaf's shape and type."""
-    return type(value) is np.ndarray and value.shape == leaf.shape and value.dtype == leaf.dtype
-
-
-def _is(value: Any, leaf: Leaf) -> bool:
-    """Whether a value is a Weft array of the leaf's shape and type."""
-    return type(value) is Array and value.shape == leaf.shape and value.dtype == leaf.dtype
