@@ -51,15 +51,7 @@ def test_newer_ones_are_warned_of_once(found: str, monkeypatch: pytest.MonkeyPat
 
 
 _SOURCE = """
-from jax._src import distributed
-distributed.global_state.client, distributed.global_state.num_processes = object(), 2
 import jax
-try:
-    jax.devices()
-except RuntimeError as error:
-    print(error)
-distributed.global_state.client = None
-
 from weft.jax import versions
 tried, versions.TRIED = versions.TRIED, ((9, 8),)
 try:
@@ -76,7 +68,6 @@ print(len(jax.devices()), jax.jit(lambda a: a + 1)(1))
 def test_what_users_read() -> None:
     done = start(_SOURCE, "weft", devices=2, timeout=100)
     assert done.returncode == 0, done.stderr
-    assert "jax.distributed with 2 processes: all of Weft's devices are in one" in done.stdout
     assert "is installed, but Weft speaks to jaxlib 9.8" in done.stdout
     assert "pip install 'jax>=9.8,<9.9' 'jaxlib>=9.8,<9.9'" in done.stdout
     assert done.stdout.endswith("2 2\n")

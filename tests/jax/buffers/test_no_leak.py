@@ -10,7 +10,7 @@ SCRIPT = """
 import ctypes, gc
 import numpy as np
 import jax, jax.numpy as jnp
-from weft.jax.native.handles import FOR_EVER
+from weft.jax.native.handles import IMMORTAL
 from weft.jax.plugin import the_plugin
 
 x, m = jnp.ones(8), jnp.ones((64, 64))
@@ -71,7 +71,7 @@ def held():
     handles.drain()
     trim(0)  # what is free goes back to the system
     pages = int(open("/proc/self/statm").read().split()[1])
-    return pages * 4096 / 1e6, len(handles.kept), len(FOR_EVER)
+    return pages * 4096 / 1e6, len(handles.kept), len(IMMORTAL)
 
 for name, (act, times) in ACTS.items():
     times = max(40, int(times * {share}))
