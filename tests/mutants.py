@@ -60,6 +60,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "tests/test_conformance.py",
     ),
     "compiled": ("tests/test_compile.py", "tests/test_compile_calls.py"),
+    "ready": ("tests/test_compile.py", "tests/test_compile_calls.py"),
     "cost": (
         "tests/explain",
         "tests/optimize/scheduling/test_schedule.py",
