@@ -8,9 +8,9 @@ from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.spectral.rows import PaddedRows
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
-from weft.emit.llvm.writer.nest import Along, function, lines, plus, pointers, times
+from weft.emit.llvm.writer.nest import function, matrices, plus, pointers, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.kernels.single_node import SingleNode, strides
+from weft.kernels.single_node import SingleNode
 from weft.ops.linalg import Cholesky
 
 
@@ -40,12 +40,9 @@ class _Factor:
         self.dtype = out.dtype
         self.kind = storage.register_kind(out.dtype)
         self.size = out.shape[-1]
-        steps = [strides(o.shape) for o in kernel.operands]
-        sizes = [*kernel.devices, *out.shape[kernel.lead : -2]]
-        outer = [Along(n, (steps[0][d], steps[1][d])) for d, n in enumerate(sizes)]
         # A row is a few vectors, and takes as long as many elements.
         cost = self.size**3 + 64 * self.size**2
-        self.tasks = lines([*outer, Along(1, (0, 0))], cost, whole=True)
+        self.tasks = matrices(kernel, cost)
         self.code = function(kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, 2)
         self.one = Vectors(self.code, 1)

@@ -12,16 +12,15 @@ from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
-    Along,
     function,
-    lines,
+    matrices,
     plus,
     pointers,
     times,
     vectors_and_rest,
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.kernels.single_node import SingleNode, strides
+from weft.kernels.single_node import SingleNode
 from weft.ops.custom_calls.custom import CustomCall
 
 _BYTES = (64, 16)  # of vectors, and of those at the end of a row
@@ -55,12 +54,9 @@ class _Matrices:
         self.least = min(self.rows, self.columns)
         self.kind = storage.register_kind(matrix.dtype)
         self.widths = [nbytes // matrix.dtype.numpy.itemsize for nbytes in _BYTES]
-        steps = [strides(o.shape) for o in kernel.operands]
-        sizes = [*kernel.devices, *matrix.shape[kernel.lead : -2]]
-        outer = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
         # A step of a row takes as long as many elements.
         cost = self.rows * self.columns * self.least + 64 * self.rows * self.least
-        self.tasks = lines([*outer, Along(1, (0,) * len(steps))], cost, whole=True)
+        self.tasks = matrices(kernel, cost)
         self.result = len(kernel.inputs)  # the operand that is the first result
         self.count = kernel.operands[1].shape[-1]  # of reflectors, where they are given
         self.code = function(kernel.name)

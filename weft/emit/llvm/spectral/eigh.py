@@ -20,9 +20,9 @@ from weft.emit.llvm.spectral.rows import (
 )
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer, module_text
-from weft.emit.llvm.writer.nest import Along, function, lines, plus, pointers, times
+from weft.emit.llvm.writer.nest import function, matrices, plus, pointers, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
-from weft.kernels.single_node import SingleNode, strides
+from weft.kernels.single_node import SingleNode
 from weft.ops.custom_calls.custom import CustomCall
 
 MOST = 128  # rows: LAPACK's blocked divide and conquer is faster for larger matrices
@@ -53,11 +53,8 @@ class _Eigh:
         self.first = op.config.get("first", 0)
         self.size, self.kept = kernel.outputs[0].shape[-2:]
         self.kind = storage.register_kind(matrix.dtype)
-        steps = [strides(o.shape) for o in kernel.operands]
-        sizes = [*kernel.devices, *matrix.shape[kernel.lead : -2]]
-        outer = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
         cost = 16 * self.size**3 + 400 * self.size**2
-        self.tasks = lines([*outer, Along(1, (0,) * len(steps))], cost, whole=True)
+        self.tasks = matrices(kernel, cost)
         self.code: Writer = function(kernel.name)
         self.buffers = pointers(self.code, len(kernel.operands))
         self.one = Vectors(self.code, 1)

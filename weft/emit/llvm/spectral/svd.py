@@ -23,9 +23,9 @@ from weft.emit.llvm.spectral.rows import (
 )
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer, module_text
-from weft.emit.llvm.writer.nest import Along, function, lines, plus, pointers, times
+from weft.emit.llvm.writer.nest import function, matrices, plus, pointers, times
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
-from weft.kernels.single_node import SingleNode, strides
+from weft.kernels.single_node import SingleNode
 from weft.ops.custom_calls.custom import CustomCall
 
 MOST = {"float": 96, "double": 48}  # singular values: LAPACK is faster for larger matrices
@@ -65,11 +65,8 @@ class _Svd:
         self.count, self.long = sorted(matrix.shape[-2:])
         self.full = self.vectors and bool(op.config.get("full_matrices", 0))
         self.kind = storage.register_kind(matrix.dtype)
-        steps = [strides(o.shape) for o in kernel.operands]
-        sizes = [*kernel.devices, *matrix.shape[kernel.lead : -2]]
-        outer = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
         cost = 12 * self.count**2 * self.long + 1200 * self.count**2
-        self.tasks = lines([*outer, Along(1, (0,) * len(steps))], cost, whole=True)
+        self.tasks = matrices(kernel, cost)
         self.code: Writer = function(kernel.name)
         self.buffers = pointers(self.code, len(kernel.operands))
         self.one = Vectors(self.code, 1)

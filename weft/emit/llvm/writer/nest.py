@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from weft.emit.llvm.emitted import Phase
 from weft.emit.llvm.writer.code import Writer
+from weft.kernels.single_node import SingleNode, strides
 from weft.records import dataclass
 
 PARAMS = ("ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end")
@@ -178,6 +179,14 @@ def lines(dims: Sequence[Along], cost: int, whole: bool = False) -> Lines:
     points = max(1, TASK // max(cost, 1))
     piece = line.size if whole else max(1, min(line.size, points))
     return Lines(tuple(outer), line, max(piece, 1), max(1, points // max(piece, 1)))
+
+
+def matrices(kernel: SingleNode, cost: int) -> Lines:
+    """Tasks over the matrices of a kernel, the last two dims of its first operand."""
+    steps = [strides(o.shape) for o in kernel.operands]
+    sizes = [*kernel.devices, *kernel.operands[0].shape[kernel.lead : -2]]
+    outer = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
+    return lines([*outer, Along(1, (0,) * len(steps))], cost, whole=True)
 
 
 def cut(outer: Sequence[Along], line: Along, piece: int, cost: int) -> Lines:
