@@ -19,7 +19,6 @@ from weft.ir.op import rule
 from weft.ir.types import Array, type_of
 from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.custom_calls.declaration import config_text
-from weft.ops.numerics.lapack import has_gees
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 ROUNDINGS = 1000  # that one element of a small decomposition sums up
@@ -221,11 +220,9 @@ def test_eig(batch, size, dtype, seed):
 
 
 @settings(max_examples=8)
-@given(batches, sizes, dtypes, seeds)
+@given(batches, st.sampled_from([1, 5, 15]), dtypes, seeds)
 def test_schur_has_the_order_and_the_signs_of_lapack(batch, size, dtype, seed):
     a = draw((*batch, size, size), dtype, seed)
-    if not has_gees(a.dtype):
-        pytest.skip("numpy's LAPACK does not show gees")
     for ours, theirs in zip(
         call("weft.schur", a, outs=(a, a), vectors=True), lax_linalg.schur(a), strict=True
     ):
@@ -238,7 +235,7 @@ def test_schur(batch, size, dtype, seed, by_lapack):
     a = draw((*batch, size, size), dtype, seed)
     with pytest.MonkeyPatch.context() as patch:
         if not by_lapack:
-            patch.setattr("weft.ops.numerics.schur.has_gees", lambda dtype: False)
+            patch.setattr("weft.ops.numerics.schur.has_lapack", lambda: False)
         form, basis = call("weft.schur", a, outs=(a, a), vectors=True)
     close(basis @ form @ adjoint(basis), a)
     close(adjoint(basis) @ basis, np.broadcast_to(np.eye(size), a.shape))
@@ -265,7 +262,7 @@ def test_schur(batch, size, dtype, seed, by_lapack):
 )
 def test_schur_of_matrices_that_are_special(matrix, dtype, by_lapack, monkeypatch):
     if not by_lapack:
-        monkeypatch.setattr("weft.ops.numerics.schur.has_gees", lambda dtype: False)
+        monkeypatch.setattr("weft.ops.numerics.schur.has_lapack", lambda: False)
     a = matrix.astype(dtype)
     form, basis = call("weft.schur", a, outs=(a, a), vectors=True)
     close(basis @ form @ adjoint(basis), a)

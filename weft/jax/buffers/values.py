@@ -34,6 +34,7 @@ from weft.jax.native.records import (
     RecordWords,
     words,
 )
+from weft.jax.versions import TRIED, jaxlib_version, release
 from weft.mesh.parts import Atoms, atoms_of
 from weft.native.cpython import address_of
 
@@ -44,12 +45,15 @@ _NAMES = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 "
     "complex64 complex128 float8_e5m2 float8_e4m3fn float8_e4m3b11fnuz float8_e5m2fnuz "
     "float8_e4m3fnuz int4 uint4 token int2 uint2 float8_e4m3 float8_e3m4 float8_e8m0fnu "
-    "float4_e2m1fn"
+    "float4_e2m1fn int1 uint1 float6_e2m3fn float6_e3m2fn"
 ).split()
+_NO_ARRAYS = {"token", "int1", "uint1"}  # numbered by PJRT, without a numpy type
+_SINCE_0_11 = {"float6_e2m3fn", "float6_e3m2fn"}  # unknown to older jaxlibs
+_IS_OLD = (release(jaxlib_version()) or TRIED[-1]) < (0, 11)
 DTYPES: dict[int, np.dtype[Any]] = {
     number: np.dtype(getattr(ml_dtypes, name, None) or name)
     for number, name in enumerate(_NAMES, 1)
-    if name != "token"
+    if name not in _NO_ARRAYS and not (_IS_OLD and name in _SINCE_0_11)
 }
 _NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
@@ -66,7 +70,7 @@ def buffer_type_of(dtype: np.dtype[Any]) -> int:
     if found := _NUMBERS.get(dtype):
         return found
     raise Unsupported(
-        f"an argument or result of {dtype}: PJRT, between JAX and devices, has no such type",
+        f"an argument or result of {dtype}: jaxlib {jaxlib_version()} has no such type",
         help="convert it inside of the program, as with x.astype(jax.numpy.float32)",
     )
 

@@ -1,7 +1,7 @@
 """The Schur decomposition, by LAPACK or by the QR algorithm with shifts, a matrix at a time.
 
 The order of the eigenvalues and the signs of the vectors are free, and programs are compared with
-LAPACK's; where numpy's LAPACK exports no `gees`, they are those of the algorithm here:
+LAPACK's; where SciPy is missing, they are those of the algorithm here:
 Golub and Van Loan, Matrix Computations, section 7.5. Real matrices get real 2x2 blocks for pairs of
 complex eigenvalues, with equal diagonal elements, as LAPACK makes them.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.ir.types import Array
 from weft.ops.numerics.factorize import hessenberg, householder_product
-from weft.ops.numerics.lapack import gees, has_gees
+from weft.ops.numerics.lapack import gees, has_lapack
 
 _TRIES = 30  # for each eigenvalue
 _STUCK = 10  # iterations after which an exceptional shift is used
@@ -26,7 +26,7 @@ def schur(matrices: Array) -> tuple[Array, Array]:
     NaN where the algorithm does not converge.
     """
     forms, vectors = np.empty_like(matrices), np.empty_like(matrices)
-    decompose = gees if has_gees(matrices.dtype) else decompose_by_qr
+    decompose = gees if has_lapack() else decompose_by_qr
     for index in np.ndindex(*matrices.shape[:-2]):
         found = decompose(matrices[index]) if np.isfinite(matrices[index]).all() else None
         forms[index], vectors[index] = found or (np.nan, np.nan)
