@@ -135,8 +135,8 @@ def test_tile_makes_loops_of_what_targets_are_told():
 
 def test_a_target_that_says_nothing_leaves_the_rest_to_numpy():
     toy = ToyTarget()
-    assert toy.can(Add(), (F32, F32), (F32,)) is None
-    assert toy.can(Sort(0), (F32,), (F32,)) == "no kernel of loops computes it"
+    assert toy.unsupported_op(Add(), (F32, F32), (F32,)) is None
+    assert toy.unsupported_op(Sort(0), (F32,), (F32,)) == "no kernel of loops computes it"
     assert toy.table[Sort].how == "library" and toy.identity is None
     assert toy.with_options(Options(tune="off")) == ToyTarget(Options(tune="off")) != LLVM()
 

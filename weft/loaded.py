@@ -164,7 +164,7 @@ def _target(made: Executable) -> Target | None:
     """The target of an executable, if it accepts its kernels."""
     target = target_named(made.target)
     for kernel in made.kernels():
-        reason = "numpy has no kernels" if target is None else target.takes(kernel)
+        reason = "numpy has no kernels" if target is None else target.unsupported_kernel(kernel)
         if reason is not None:
             raise WeftError(
                 f"the {made.target} target of weft {__version__} does not support the kernel "

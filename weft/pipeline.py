@@ -115,7 +115,7 @@ def compile_module(
     fused. With `pads="named"` arguments and results have the shardings that the module names, even
     if uneven; JAX requires even shards. With `pieces` callers pass local shards, as JAX does to a
     plugin. `rules` are the user's, for custom calls and composites; `numbers` are those of
-    `weft.optimize.Options`.
+    `weft.optimize.PassOptions`.
 
     `stacked` are the mesh axes whose devices are all in one process, or a function of the mesh that
     gives them: sums over devices are folded

@@ -35,7 +35,7 @@ Where = Literal["loops", "product", "attention", "alone", "numpy", "runtime", ""
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class OpSupport:
     """How a target computes an op.
 
     `emitted`: in fused loops, as a contraction, or as a single-node kernel. `decomposed`: as other
@@ -220,12 +220,15 @@ class OneByOne:
 
 
 @cache
-def _loops_table() -> Mapping[type[Op], Cell]:
+def _loops_table() -> Mapping[type[Op], OpSupport]:
     """The table of a target with loop kernels only."""
     from weft.kernels.ops import LOOPS
     from weft.ops import OPS
 
-    loops, rest = Cell("emitted", "loops"), Cell("library", why="no kernel of loops computes it")
+    loops, rest = (
+        OpSupport("emitted", "loops"),
+        OpSupport("library", why="no kernel of loops computes it"),
+    )
     return MappingProxyType({op: loops if op in LOOPS else rest for op in OPS})
 
 
@@ -247,16 +250,18 @@ class Target(ABC):
     # Capabilities
 
     @property
-    def table(self) -> Mapping[type[Op], Cell]:
-        """One cell for every op, without holes."""
+    def table(self) -> Mapping[type[Op], OpSupport]:
+        """How each op is computed; total."""
         return _loops_table()
 
-    def can(self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+    def unsupported_op(
+        self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]
+    ) -> str | None:
         """Why no kernel computes an op on these types, or None if one does."""
-        cell = self.table[type(op)]
-        return None if cell.how == "emitted" else cell.why
+        support = self.table[type(op)]
+        return None if support.how == "emitted" else support.why
 
-    def takes(self, kernel: Launch) -> str | None:
+    def unsupported_kernel(self, kernel: Launch) -> str | None:
         """Why a whole kernel cannot be emitted, or None if it can.
 
         Also called for kernels read from files, with arbitrary schedules.

@@ -94,15 +94,19 @@ def misfits(case: Case, rule: Rule) -> list[str]:
             for dim, factors in enumerate(dims):
                 roles = {rule.factors[f].role for f in factors}
                 product = math.prod(rule.factors[f].size for f in factors)
-                aided = any(rule.factors[f].aided for f in factors)
-                if product != type.sizes[dim] and roles <= {"pass", "reduction"} and not aided:
+                needs_offset = any(rule.factors[f].needs_offset for f in factors)
+                if (
+                    product != type.sizes[dim]
+                    and roles <= {"pass", "reduction"}
+                    and not needs_offset
+                ):
                     found.append(f"{rule}: dim {dim} of {side} {number} is {type.sizes[dim]}")
     return found
 
 
 def _is_checked(factor: RuleFactor) -> bool:
     """Whether pieces can be made and combined without help from a partitioner."""
-    if factor.size % PIECES or factor.size == 0 or factor.aided:
+    if factor.size % PIECES or factor.size == 0 or factor.needs_offset:
         return False
     return factor.role == "pass" or (factor.role == "reduction" and factor.combine is not None)
 

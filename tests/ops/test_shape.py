@@ -47,9 +47,9 @@ def test_reshape_factors(source, target, expected):
 
 def test_factors_of_one_side_of_a_reshape_are_aided():
     factors = rule(Reshape(tensor(3, 2)), (tensor(2, 3),)).factors
-    assert all(f.aided for f in factors)
+    assert all(f.needs_offset for f in factors)
     factors = rule(Reshape(tensor(2, 12)), (tensor(4, 6),)).factors
-    assert not any(f.aided for f in factors)
+    assert not any(f.needs_offset for f in factors)
 
 
 def test_reshape_refuses_another_number_of_elements():
@@ -158,5 +158,5 @@ def test_get_dimension_size():
 
 def test_a_splat_constant_can_be_split_freely():
     splat, other = Dense(np.ones(4)), Dense(np.arange(4.0))
-    assert not rule(Constant(splat), ()).factors[0].aided
-    assert rule(Constant(other), ()).factors[0].aided
+    assert not rule(Constant(splat), ()).factors[0].needs_offset
+    assert rule(Constant(other), ()).factors[0].needs_offset

@@ -54,7 +54,7 @@ def test_pad_refusals():
 
 def test_a_pad_that_shifts_cannot_be_split_without_help():
     (factor,) = rule(Pad((1,), (-1,), (0,)), (tensor(4), tensor())).factors
-    assert factor.role == "pass" and factor.aided
+    assert factor.role == "pass" and factor.needs_offset
 
 
 def test_slice_refusals():

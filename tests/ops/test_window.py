@@ -66,7 +66,7 @@ def test_a_window_has_the_places_where_it_fits(
 
 
 @pytest.mark.parametrize(
-    ("seen", "apart", "padding", "role", "aided"),
+    ("seen", "apart", "padding", "role", "needs_offset"),
     [
         (1, 1, (0, 0), "pass", False),
         (1, 3, (0, 0), "pass", True),  # as Shardy has it; pieces of it need help
@@ -75,14 +75,14 @@ def test_a_window_has_the_places_where_it_fits(
     ],
 )
 def test_a_plain_window_over_spread_elements(
-    seen: int, apart: int, padding: tuple[int, int], role: str, aided: bool
+    seen: int, apart: int, padding: tuple[int, int], role: str, needs_offset: bool
 ):
     window = make_window("window", (seen,), None, (padding,), (apart,))
     out = tensor(*window.shape("window", (8,)))
     op = ReduceWindow((seen,), (out,), None, (apart,), None, (padding,))
     body = binary_region(Maximum(), "f32").body
     (factor,) = rule(op, (tensor(8), tensor()), (body,)).factors
-    assert (factor.role, factor.aided) == (role, aided)
+    assert (factor.role, factor.needs_offset) == (role, needs_offset)
 
 
 def test_padding_holds_the_initial_value_and_may_be_negative():

@@ -20,10 +20,10 @@ from weft.tile.fusion.fuse import fuse
 class Plain(LLVM):
     """A target of loops alone."""
 
-    def can(self, op, given, made):
+    def unsupported_op(self, op, given, made):
         return None
 
-    def takes(self, kernel):
+    def unsupported_kernel(self, kernel):
         return None if isinstance(kernel, Kernel) else "no loops"
 
 

@@ -38,9 +38,13 @@ EXACT = Options(excess_precision=False)
 class Apart(LLVM):
     """The same target without flows: every kernel is a launch of its own."""
 
-    def takes(self, kernel: Any) -> str | None:
+    def unsupported_kernel(self, kernel: Any) -> str | None:
         """Refuse flows."""
-        return "flows are left apart" if isinstance(kernel, ControlFlow) else super().takes(kernel)
+        return (
+            "flows are left apart"
+            if isinstance(kernel, ControlFlow)
+            else super().unsupported_kernel(kernel)
+        )
 
 
 # Compiling takes long: what fails is shown as it was drawn.

@@ -30,7 +30,7 @@ class RuleFactor:
     role: Role = "pass"
     combine: Combine | None = None  # how a reduction combines its partial results, if known
     blocked: bool = False  # shardings do not propagate along it
-    aided: bool = False  # a shard needs more than the operands' shards, such as its offset
+    needs_offset: bool = False  # a shard needs more than the operands' shards, such as its offset
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Rule:
 
     @cached_property
     def is_aided(self) -> bool:
-        """Whether some factor is aided."""
-        return any(f.aided for f in self.factors)
+        """Whether some factor is needs_offset."""
+        return any(f.needs_offset for f in self.factors)
 
     @cached_property
     def parts(self) -> tuple[int, ...]:
@@ -117,11 +117,11 @@ class RuleBuilder:
         *,
         combine: Combine | None = None,
         blocked: bool = False,
-        aided: bool = False,
+        needs_offset: bool = False,
     ) -> RuleBuilder:
         """Add one factor: for each tensor the dim it runs over, or None."""
         index = len(self._factors)
-        self._factors.append(RuleFactor(size, role, combine, blocked, aided))
+        self._factors.append(RuleFactor(size, role, combine, blocked, needs_offset))
         for tensors, dims in ((self._operands, operand_dims), (self._results, result_dims)):
             for tensor, dim in zip(tensors, dims, strict=True):
                 if dim is not None and tensor is not None:

@@ -369,7 +369,7 @@ def conv_rule(
     elif batch_groups * feature_groups == 1:
         alone += [(None, made[0], None), (None, None, made[1])]
     for a, b, c in sorted(alone, key=lambda at: [n if n is not None else math.inf for n in at]):
-        builder.factor((a, b), (c,), 1, aided=True)
+        builder.factor((a, b), (c,), 1, needs_offset=True)
     return builder.build()
 
 
@@ -393,7 +393,7 @@ def spatial_factors(
             left //= size
         if role == "reduction":
             if size > 1:
-                builder.factor((a, b), (None,), size, "reduction", aided=True)
+                builder.factor((a, b), (None,), size, "reduction", needs_offset=True)
             else:
                 alone.append((None, b, None))
         elif size > 1:

@@ -104,7 +104,7 @@ class Gather(Op):
                 f.size,
                 f.role,
                 blocked=f.blocked,
-                aided=f.aided,
+                needs_offset=f.needs_offset,
             )
         return builder.build()
 
@@ -216,7 +216,7 @@ class WindowFactor:
     size: int
     role: Role = "pass"
     blocked: bool = False
-    aided: bool = False  # an indexed dim: a shard must know its offset
+    needs_offset: bool = False  # an indexed dim: a shard must know its offset
 
 
 def window_factors(
@@ -244,17 +244,17 @@ def window_factors(
         room = operand.bounds[source]
         if size == room:
             pointed = rows is not None and source in windows.start_map
-            yield WindowFactor(source, None, dim, size, aided=pointed)
+            yield WindowFactor(source, None, dim, size, needs_offset=pointed)
         elif rows is None and size != 1:
             yield WindowFactor(source, None, dim, room, "whole", blocked=True)
         else:
             role: Role = "reduction" if rows is None else "whole"
-            yield WindowFactor(source, None, None, room, role, aided=True)
+            yield WindowFactor(source, None, None, room, role, needs_offset=True)
             yield WindowFactor(None, None, dim, size, "whole")
     for source in windows.inserted:
         room = operand.bounds[source]
         role = "pass" if rows is not None else "reduction" if room != 1 else "whole"
-        yield WindowFactor(source, None, None, room, role, aided=True)
+        yield WindowFactor(source, None, None, room, role, needs_offset=True)
     if windows.vector < indices.rank:
         yield WindowFactor(None, windows.vector, None, indices.bounds[windows.vector], "whole")
 
@@ -342,7 +342,7 @@ class TorchIndexSelect(Op):
             source = d if d < dim else None if d < dim + added else d - added + 1
             row = d if d < batch else d - dim + batch if source is None else None
             builder.factor([source, row], [d], size)
-        builder.factor([dim, None], [None], operand.bounds[dim], "reduction", aided=True)
+        builder.factor([dim, None], [None], operand.bounds[dim], "reduction", needs_offset=True)
         return builder.build()
 
     def reference(self, operand: Array, index: Array) -> Array:

@@ -113,7 +113,7 @@ class RngBitGenerator(Op):
     """Random bits from a state, and the next state: the bits that XLA gives, on any device.
 
     DEFAULT is PHILOX. A shard of the output differs from the op's output for the shard's shape, so
-    the rule, which is Shardy's, marks its factors as aided.
+    the rule, which is Shardy's, marks its factors as needs_offset.
     """
 
     rng_algorithm: RngAlgorithm
@@ -143,7 +143,7 @@ class RngBitGenerator(Op):
         out = self.outs[1]
         assert isinstance(out, TensorType)
         for dim, size in enumerate(out.bounds):
-            builder.factor((None,), (None, dim), size, aided=True)
+            builder.factor((None,), (None, dim), size, needs_offset=True)
         return builder.build()
 
     def reference(self, initial_state: Array) -> tuple[Array, Array]:

@@ -120,7 +120,7 @@ class Scatter(Op):
                 f.size,
                 f.role,
                 combine=combine if f.role == "reduction" else None,
-                aided=f.aided,
+                needs_offset=f.needs_offset,
             )
         return builder.build()
 

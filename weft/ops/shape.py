@@ -30,7 +30,7 @@ class Constant(Op):
     def rule(self) -> Rule:
         builder = RuleBuilder((), (self.value.type,))
         for dim, size in enumerate(self.value.type.bounds):
-            builder.factor([], [dim], size, aided=not self.value.is_splat)
+            builder.factor([], [dim], size, needs_offset=not self.value.is_splat)
         return builder.build()
 
     def reference(self) -> Array:
@@ -64,7 +64,7 @@ class Iota(Op):
     def rule(self) -> Rule:
         builder = RuleBuilder((), (self.out,))
         for dim, size in enumerate(self.out.bounds):
-            builder.factor([], [dim], size, aided=dim == self.iota_dimension)
+            builder.factor([], [dim], size, needs_offset=dim == self.iota_dimension)
         return builder.build()
 
     def reference(self) -> Array:
@@ -108,7 +108,7 @@ class Reshape(Op):
         if operand.size == self.out.size != 0:
             for source, target, size in shared_factors(operand.bounds, self.out.bounds):
                 alone = size > 1 and (source is None or target is None)
-                builder.factor([source], [target], size, aided=alone)
+                builder.factor([source], [target], size, needs_offset=alone)
         return builder.build()
 
     def reference(self, operand: Array) -> Array:

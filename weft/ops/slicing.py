@@ -96,7 +96,7 @@ def cut_rule(operands: tuple[TensorType, ...], out: TensorType, shifted: set[int
     others = [None] * (len(operands) - 1)
     for dim, (size, kept) in enumerate(zip(operands[0].bounds, out.bounds, strict=True)):
         role: Role = "pass" if size == kept else "permutation"
-        builder.factor([dim, *others], [dim], size, role, aided=dim in shifted)
+        builder.factor([dim, *others], [dim], size, role, needs_offset=dim in shifted)
     return builder.build()
 
 
@@ -341,7 +341,7 @@ class DynamicUpdateSlice(Op):
             if size == new:
                 builder.factor([dim, dim, *none], [dim], size)
             else:  # every shard of the operand reads its part of the replicated update
-                builder.factor([dim, None, *none], [dim], size, aided=True)
+                builder.factor([dim, None, *none], [dim], size, needs_offset=True)
                 builder.factor([None, dim, *none], [None], new, "whole")
         return builder.build()
 

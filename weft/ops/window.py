@@ -218,7 +218,7 @@ class ReduceWindow(Op):
             # Shardy's rule ignores dilation.
             spread = role == "pass" and size != operands[0].bounds[dim]
             places = [dim] * count + [None] * count
-            builder.factor(places, [dim] * count, size, role, aided=spread)
+            builder.factor(places, [dim] * count, size, role, needs_offset=spread)
         return builder.build()
 
     def reference(self, *arrays: Array, regions: tuple[RegionCall, ...] = ()) -> Arrays:

@@ -27,7 +27,7 @@ from weft.optimize.sink_masks import sink_masks
 
 Level: TypeAlias = Literal[0, 1, 2]
 
-# Every pass with the level that enables it, in running order; dead code is removed after each.
+# Every pass with the level that enables it, in running order.
 STEPS: tuple[tuple[Pass, Level], ...] = (
     (inline_calls, 1),  # first: the others do not look across calls
     (cse, 1),

@@ -207,7 +207,7 @@ class Builder:
 
 
 def moves(before: DimAxes, after: DimAxes, mesh: Mesh) -> tuple[Axes, tuple[int, ...]]:
-    """The axes and source-target pairs that permute pieces from one split to another."""
+    """The axes of a permute from one split to another, and the source of each target along them."""
     old = [axis for axes in before for axis in axes]
     new = [axis for axes in after for axis in axes]
     everything = [*old, *[a for a in new if a not in old]]

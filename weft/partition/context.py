@@ -25,8 +25,8 @@ class Context(Protocol):
     entries: dict[Value, GlobalValue]
     builder: Builder
     manual: frozenset[str]  # manual axes of the enclosing computations
-    loose: set[Value]  # slices that may be fused into the concatenations that read them
-    waiting: set[Value]  # slices that are
+    fusible_slices: set[Value]  # slices that may be fused into the concatenations that read them
+    deferred_slices: set[Value]  # those that are
 
     def define(
         self, value: Value, placed: Piece, asked: DimAxes | None, again: Node | None = None
@@ -34,7 +34,7 @@ class Context(Protocol):
         """Set the piece of a global value."""
 
     def wanted(self, value: Value) -> DimAxes | None:
-        """The propagated split of a value, or None."""
+        """The split that the policy sets for a value, or else the propagated one; None without."""
 
     def first(self, value: Value) -> Piece:
         """The piece of a value as first computed."""

@@ -22,16 +22,16 @@ from weft.ops.distributed.sharding import ManualComputation
 from weft.partition.builder import Builder
 from weft.partition.notes import Note, gathered, repeated
 from weft.partition.partitioners import PARTITIONERS
-from weft.partition.partitioners.joins import loose_slices
+from weft.partition.partitioners.joins import fusible_slices_of
 from weft.partition.piece import (
     Piece,
     free,
     free_part,
     local_type,
     partial_sum,
+    replicated,
     sharding_of,
     split_of,
-    whole,
 )
 from weft.partition.program import Called, GlobalValue, ModuleState, Recipe
 from weft.partition.recipes import (
@@ -45,7 +45,7 @@ from weft.partition.recipes import (
 from weft.partition.remake import is_remade, remade
 from weft.partition.reshard import plan
 from weft.partition.site import NodeSite
-from weft.partition.strategy.choose import Question, cheapest, moved_bytes
+from weft.partition.strategy.choose import ShardingProblem, cheapest, moved_bytes
 from weft.partition.strategy.factors import FactorAxes
 from weft.partition.structural.regions import read_outside, with_values
 from weft.partition.structural.structure import STRUCTURE, splits_of
@@ -68,10 +68,10 @@ class Localizer:
         self.entries: dict[Value, GlobalValue] = {}
         self.builder = Builder(self.mesh, self.mesh_name)
         self.manual: frozenset[str] = frozenset()  # manual axes of the enclosing computations
-        self.loose: set[Value] = (
+        self.fusible_slices: set[Value] = (
             set()
         )  # slices that may be fused into the concatenations that read them
-        self.waiting: set[Value] = set()  # slices that are
+        self.deferred_slices: set[Value] = set()  # fused into the concatenation that reads them
 
     # Functions and regions
 
@@ -171,7 +171,7 @@ class Localizer:
 
     def nodes(self, region: Region) -> None:
         """Partition the nodes of a region, in order."""
-        self.loose |= loose_slices(region)
+        self.fusible_slices |= fusible_slices_of(region)
         for node in region.nodes:
             self.builder.loc = node.loc
             try:
@@ -206,17 +206,17 @@ class Localizer:
     # Values
 
     def wanted(self, value: Value) -> DimAxes | None:
-        """The propagated split of a value, or None."""
+        """The split that the policy sets for a value, or else the propagated one; None without."""
         if not isinstance(value.type, TensorType):
             return None
-        wishes = self.program.policy.wishes
-        if value in wishes:
-            return wishes[value]
+        overrides = self.program.policy.overrides
+        if value in overrides:
+            return overrides[value]
         sharding = self.program.sharding(value)
         if sharding is None:
-            return whole(value.type.rank) if value in self.program.propagated else None
+            return replicated(value.type.rank) if value in self.program.propagated else None
         if not sharding.dims:  # a maximal sharding has no dims
-            return whole(value.type.rank)
+            return replicated(value.type.rank)
         found = self.program.shardings.get(
             id(sharding)
         )  # ids are stable: the table keeps shardings alive
@@ -293,7 +293,9 @@ class Localizer:
     def scalars(self, region: Region) -> Region:
         """A scalar region; its free variables are replicated first."""
         outside = read_outside(region)
-        return with_values(region, {v: self.fetch(v, whole(rank_of(v))).value for v in outside})
+        return with_values(
+            region, {v: self.fetch(v, replicated(rank_of(v))).value for v in outside}
+        )
 
     def inline_manual(self, node: Node, op: ManualComputation) -> None:
         """Inline the body of a manual computation on local shards."""
@@ -373,7 +375,7 @@ class Localizer:
         entries = [known_entries[v] for v in node.operands]
         wanted = tuple([self.wanted(v) for v in node.results])
         given = self.given_rule(node)
-        number = self.program.numbers.number
+        number = self.program.numbers.id_of
         # An entry's state determines its type, too.
         key = (
             node.op,
@@ -390,9 +392,9 @@ class Localizer:
             known = (node.operand_types, node.types, versions, asked_of, wanted)
             is_split = any(any(split) for ((split, _), *_) in versions)
             policy = self.program.policy
-            how = (policy.heed if is_split else 1.0, policy.is_shy)
-            questions = [
-                Question(
+            how = (policy.result_weight if is_split else 1.0, policy.avoids_full_gathers)
+            problems = [
+                ShardingProblem(
                     r,
                     *known,
                     free_factors(node, r),
@@ -402,15 +404,15 @@ class Localizer:
                 )
                 for r in rules
             ]
-            question, chosen = cheapest(questions)
-            found = self.program.recipes[key] = self.finished_recipe(node, question, chosen)
+            problem, chosen = cheapest(problems)
+            found = self.program.recipes[key] = self.finished_recipe(node, problem, chosen)
         self.program.moved += found.moved
         return found
 
     def state(self, entry: GlobalValue) -> int:
         """An interned number for the versions and the requested split of a value."""
         if entry.seen != len(entry.versions):
-            number = self.program.numbers.number
+            number = self.program.numbers.id_of
             parts = [number(entry.asked), entry.again is not None]
             parts.append(number(entry.versions[0].type))
             for placed in entry.versions:
@@ -420,11 +422,11 @@ class Localizer:
             entry.seen = len(entry.versions)
         return entry.state
 
-    def finished_recipe(self, node: Node, question: Question, chosen: FactorAxes) -> Recipe:
+    def finished_recipe(self, node: Node, problem: ShardingProblem, chosen: FactorAxes) -> Recipe:
         """A recipe, with the local op if nothing else is needed."""
-        recipe = make_recipe(question, chosen, self.program.numbers)
-        moved = moved_bytes(question, recipe.operands, recipe.results)
-        recipe = replace(recipe, moved=moved, is_remade=is_remade(node, question))
+        recipe = make_recipe(problem, chosen, self.program.numbers)
+        moved = moved_bytes(problem, recipe.operands, recipe.results)
+        recipe = replace(recipe, moved=moved, is_remade=is_remade(node, problem))
         if recipe.masks or node.regions or type(node.op) in PARTITIONERS:
             return recipe
         given, made = (

@@ -82,6 +82,6 @@ def reason(factors: Sequence[RuleFactor]) -> str:
         return "elements move along this dim"
     if any(f.role == "reduction" and f.combine is None for f in factors):
         return "gathering is cheaper than combining partial results"
-    if any(f.aided for f in factors):
+    if any(f.needs_offset for f in factors):
         return "pieces of this dim do not line up with pieces of the result"
     return "other operands or results are split by these axes elsewhere, and this is cheapest"

@@ -76,8 +76,8 @@ def free_part(split: DimAxes, manual: set[str]) -> DimAxes:
     return tuple(free(axes, manual) for axes in split)
 
 
-def whole(rank: int) -> DimAxes:
-    """The unsplit split of a rank."""
+def replicated(rank: int) -> DimAxes:
+    """The fully replicated split of a tensor of a rank."""
     return ((),) * rank
 
 

@@ -28,20 +28,20 @@ from weft.records import dataclass
 T = TypeVar("T", bound=Hashable)
 
 
-class Numbers:
-    """Numbers things in the order they are first seen; what was seen is found by its identity."""
+class Interner:
+    """Interns equal objects: an id each, in the order they are first seen; lookups by identity."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[int, Hashable]] = {}
         self._seen: dict[int, tuple[int, Hashable]] = {}  # by identity; things are kept alive
         self._alive: list[Hashable] = []
 
-    def number(self, thing: Hashable) -> int:
-        """The number of a thing, the same for all that are equal."""
+    def id_of(self, thing: Hashable) -> int:
+        """The id of an object, the same for all that are equal."""
         return (self._seen.get(id(thing)) or self._first(thing))[0]
 
-    def one(self, thing: T) -> T:
-        """Of all that are equal to a thing the one that was seen first."""
+    def canonical(self, thing: T) -> T:
+        """The first seen of all objects that are equal to this one."""
         return (self._seen.get(id(thing)) or self._first(thing))[1]  # type: ignore[return-value]
 
     def _first(self, thing: Hashable) -> tuple[int, Hashable]:
@@ -112,7 +112,7 @@ class ModuleState:
     recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
     added: dict[str, Function] = field(default_factory=dict)  # functions created along the way
     called: dict[tuple[object, ...], Called] = field(default_factory=dict)
-    numbers: Numbers = field(default_factory=Numbers)
+    numbers: Interner = field(default_factory=Interner)
     states: dict[tuple[int, ...], int] = field(default_factory=dict)
     shardings: dict[int, DimAxes] = field(default_factory=dict)  # by the identity of a sharding
     stands_for: dict[Value, Value] = field(default_factory=dict)  # replacements of values

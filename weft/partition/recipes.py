@@ -12,9 +12,9 @@ from weft.ir.types import TensorType
 from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes
 from weft.partition.partitioners import PARTITIONERS
-from weft.partition.piece import Partial, whole
-from weft.partition.program import GlobalValue, Numbers, Recipe
-from weft.partition.strategy.choose import Question, Version, unreduced_axes
+from weft.partition.piece import Partial, replicated
+from weft.partition.program import GlobalValue, Interner, Recipe
+from weft.partition.strategy.choose import ShardingProblem, Version, unreduced_axes
 from weft.partition.strategy.factors import FactorAxes, asked, plain_factors
 from weft.partition.unreduced import unreduced_of
 
@@ -43,24 +43,24 @@ def free_factors(node: Node, rule: Rule) -> frozenset[int]:
 
 
 def versions_of(entry: GlobalValue) -> tuple[Version, ...]:
-    """The ways a value can be had; one that can be computed anew is as good as whole."""
+    """The available shardings of a value; one that can be rematerialized counts as replicated."""
     found = [(p.split, unreduced_of(p)) for p in entry.versions]
     if entry.again is not None:
-        found.append((whole(len(found[0][0])), ()))
+        found.append((replicated(len(found[0][0])), ()))
     return tuple(found)
 
 
-def make_recipe(question: Question, chosen: FactorAxes, numbers: Numbers) -> Recipe:
+def make_recipe(problem: ShardingProblem, chosen: FactorAxes, numbers: Interner) -> Recipe:
     """The recipe of a node whose factors are split by these axes."""
-    rule, mesh = question.rule, question.mesh
-    operands = [numbers.one(asked(chosen, dims, rule, mesh)) for dims in rule.operands]
-    results = [numbers.one(asked(chosen, dims, rule, mesh)) for dims in rule.results]
+    rule, mesh = problem.rule, problem.mesh
+    operands = [numbers.canonical(asked(chosen, dims, rule, mesh)) for dims in rule.operands]
+    results = [numbers.canonical(asked(chosen, dims, rule, mesh)) for dims in rule.results]
     assert None not in operands and None not in results, f"no tensor can be split by {chosen}"
     axes = unreduced_axes(rule, chosen)
     combine = next((f.combine for f in rule.factors if f.role == "reduction" and f.combine), None)
     partial = Partial(axes, combine) if axes and combine else None
     masks = []
-    for n, (dims, type) in enumerate(zip(rule.operands, question.operands, strict=True)):
+    for n, (dims, type) in enumerate(zip(rule.operands, problem.operands, strict=True)):
         spoiled = tuple(
             d
             for d, factors in enumerate(dims)
@@ -71,11 +71,11 @@ def make_recipe(question: Question, chosen: FactorAxes, numbers: Numbers) -> Rec
         if spoiled:
             masks.append((n, spoiled))
     splits = (tuple(operands), tuple(results))
-    return Recipe(rule, chosen, *splits, partial, tuple(masks), question.wanted)  # type: ignore[arg-type]
+    return Recipe(rule, chosen, *splits, partial, tuple(masks), problem.wanted)  # type: ignore[arg-type]
 
 
 def summing(rule: Rule) -> Rule:
-    """The rule, its reductions sums: that is what Shardy makes of the factors users so mark."""
+    """The rule with every reduction of unspecified kind as a sum, as in Shardy."""
     factors = tuple(
         replace(f, combine="add") if f.role == "reduction" and f.combine is None else f
         for f in rule.factors

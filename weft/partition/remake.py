@@ -11,26 +11,26 @@ from weft.partition.partitioners import PARTITIONERS
 from weft.partition.piece import Piece
 from weft.partition.recipes import own_rules
 from weft.partition.site import NodeSite
-from weft.partition.strategy.choose import Question
+from weft.partition.strategy.choose import ShardingProblem
 from weft.partition.strategy.factors import asked, project
 
-_MADE_OF_NOTHING = (Constant, ShardyConstant, Iota)
+_NULLARY_OPS = (Constant, ShardyConstant, Iota)
 
 
-def is_remade(node: Node, question: Question) -> bool:
+def is_remade(node: Node, problem: ShardingProblem) -> bool:
     """Whether a node can be recomputed in any split: it is cheap and its operands replicated."""
-    if isinstance(node.op, _MADE_OF_NOTHING):
+    if isinstance(node.op, _NULLARY_OPS):
         return True
-    rule = question.rule
+    rule = problem.rule
     if node.regions or type(node.op) in PARTITIONERS or len(node.results) != 1:
         return False
     made = {f for factors in rule.results[0] for f in factors}
     if any(
-        f not in question.free or f not in made for f, x in enumerate(rule.factors) if x.size > 1
+        f not in problem.free or f not in made for f, x in enumerate(rule.factors) if x.size > 1
     ):
         return False
     return all(
-        any(not any(s) and not unreduced for s, unreduced in given) for given in question.given
+        any(not any(s) and not unreduced for s, unreduced in given) for given in problem.given
     )
 
 

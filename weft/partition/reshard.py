@@ -36,8 +36,8 @@ class ReshardStep:
     axes: Axes
     split: DimAxes  # after it
     unreduced: Axes  # after it
-    dim: int = 0  # the dim that is sliced, gathered, scattered, or split by an all_to_all
-    to: int = 0  # the dim that an all_to_all concatenates
+    dim: int = 0  # the dim that is sliced, gathered or scattered; an all_to_all concatenates it
+    to: int = 0  # the dim that an all_to_all splits
     before: DimAxes = ()  # for a permute
 
 

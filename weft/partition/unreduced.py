@@ -76,14 +76,14 @@ def made_unreduced(builder: Builder, placed: Piece, split: DimAxes, unreduced: A
     for dim, (given, wanted) in enumerate(zip(pieces, split, strict=True)):
         axes = given[len(wanted) :]
         if axes:
-            value = _amid_zeros(builder, value, dim, axes)
+            value = _zero_padded_shard(builder, value, dim, axes)
     spread = {axis for axes in pieces for axis in axes}
     if rest := tuple(axis for axis in unreduced if axis not in spread):
         value = builder.only_first(value, rest, 0)
     return placed.moved(value, split, Partial(unreduced, "add"))
 
 
-def _amid_zeros(builder: Builder, piece: Value, dim: int, axes: Axes) -> Value:
+def _zero_padded_shard(builder: Builder, piece: Value, dim: int, axes: Axes) -> Value:
     """A dim of global size with the device's shard at its offset, zeros elsewhere."""
     assert isinstance(piece.type, TensorType)
     sizes = list(piece.type.sizes)
@@ -143,7 +143,7 @@ def _sources(node: Node, split: DimAxes, mesh: Mesh) -> list[DimAxes] | None:
     found = project(split, rule.results[0], rule, mesh)
     chosen = tuple([found.get(n, ()) for n in range(len(rule.factors))])
     # A sliced dim, or one that an operand lacks, cannot be computed shard by shard.
-    cut = [f.role != "pass" or f.aided for f in rule.factors]
+    cut = [f.role != "pass" or f.needs_offset for f in rule.factors]
     if any(axes and is_cut for axes, is_cut in zip(chosen, cut, strict=True)):
         return None
     if asked(chosen, rule.results[0], rule, mesh) != split:

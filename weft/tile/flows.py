@@ -85,7 +85,7 @@ def flow_of(
         return None
     # Its own buffers are scratch of the thread that runs it, outside of the memory plan: nothing
     # else could reuse large ones.
-    if Buffers(flow).own_bytes > MOST_BYTES or target.takes(flow) is not None:
+    if Buffers(flow).own_bytes > MOST_BYTES or target.unsupported_kernel(flow) is not None:
         return None
     return flow, ins
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tests.emit.llvm.corpus import corpus
-from weft.emit.llvm.capable import takes
+from weft.emit.llvm.capable import unsupported_kernel
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.pool.commands import CommandList
@@ -127,7 +127,7 @@ def run(first: int, count: int) -> Counter[str]:
         except WeftError:
             found["refused"] += 1
             continue
-        if takes(kernel) is not None:
+        if unsupported_kernel(kernel) is not None:
             found["not taken"] += 1
             continue
         if text in texts or points(kernel) > MOST:

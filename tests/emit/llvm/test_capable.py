@@ -1,4 +1,4 @@
-"""What the llvm target says that it can is what it emits: of every op and type, and of kernels."""
+"""What the llvm target says it supports is what it emits: every op and type, and kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kernels import attention_cases
 from tests.kernels.building import Building
 from tests.ops.catalogue import EXAMPLES
 from tests.ops.examples.custom import decomposition
-from weft.emit.llvm.capable import can, takes
+from weft.emit.llvm.capable import unsupported_kernel, unsupported_op
 from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.math.pointwise import EMIT, UNSUPPORTED, apply, refuses
 from weft.emit.llvm.single import emit as single
@@ -80,25 +80,27 @@ def test_ops_are_emitted_of_just_the_types_that_it_says(kind: type[Op]):
 def test_conversions_are_emitted_of_just_the_types_that_it_says(given: DType):
     for made in TYPES:
         for op in (Convert(tensor(dtype=made)), BitcastConvert(tensor(dtype=made))):
-            assert (can(op, (given,), (made,)) is None) == computes(op, (given,), made), made
+            assert (unsupported_op(op, (given,), (made,)) is None) == computes(
+                op, (given,), made
+            ), made
 
 
 def test_reasons():
     f8, i4 = DTYPES["f8E8M0FNU"], DTYPES["i4"]
-    assert can(pointwise.Add(), (F32, F32), (F32,)) is None
-    assert can(pointwise.Add(), (f8, f8), (f8,)) == "of f8E8M0FNU"
-    assert can(transcendental.Tanh(), (i4,), (i4,)) == "of i4"
-    assert can(special.Zeta(), (F32, F32), (F32,)) is not None
+    assert unsupported_op(pointwise.Add(), (F32, F32), (F32,)) is None
+    assert unsupported_op(pointwise.Add(), (f8, f8), (f8,)) == "of f8E8M0FNU"
+    assert unsupported_op(transcendental.Tanh(), (i4,), (i4,)) == "of i4"
+    assert unsupported_op(special.Zeta(), (F32, F32), (F32,)) is not None
     complex64 = DTYPES["complex<f32>"]
     dot = contract.Dot(tensor(2, 2))
-    assert can(dot, (F32, F32), (F32,)) is None
-    assert "no product is added up in" in str(can(dot, (complex64,) * 2, (complex64,)))
-    assert can(Slice((0,), (1,), (1,)), (BOOL,), (BOOL,)) is None
+    assert unsupported_op(dot, (F32, F32), (F32,)) is None
+    assert "no product is added up in" in str(unsupported_op(dot, (complex64,) * 2, (complex64,)))
+    assert unsupported_op(Slice((0,), (1,), (1,)), (BOOL,), (BOOL,)) is None
 
 
 def test_the_corpus_is_taken():
     for name, kernel in corpus():
-        assert takes(kernel) is None, name
+        assert unsupported_kernel(kernel) is None, name
 
 
 @st.composite
@@ -128,7 +130,7 @@ def loops(draw: st.DrawFn) -> Launch:
 
 @given(loops())
 def test_kernels_of_loops_are_taken_if_they_are_emitted(kernel: Launch):
-    assert (takes(kernel) is None) == is_emitted(kernel)
+    assert (unsupported_kernel(kernel) is None) == is_emitted(kernel)
 
 
 @given(NAMES, st.sampled_from(["f32", "f64", "i32", "ui64", "bf16", "i8"]), st.booleans())
@@ -140,7 +142,7 @@ def test_products_are_taken_if_they_are_emitted(name: str, held: str, late: bool
         b.write("m", b.reduce("add", made, "n"), DTYPES[name])
     b.write("mn", b.apply(pointwise.Multiply(), made, made, dtype=DTYPES[name]), DTYPES[name])
     kernel = b.kernel("packed")
-    assert (takes(kernel) is None) == is_emitted(kernel)
+    assert (unsupported_kernel(kernel) is None) == is_emitted(kernel)
 
 
 @pytest.mark.parametrize("op", single.EMIT, ids=lambda op: op.name)
@@ -149,7 +151,7 @@ def test_products_are_taken_if_they_are_emitted(name: str, held: str, late: bool
 def test_single_nodes_are_taken_if_they_are_emitted(op: type[Op], data: st.DataObject):
     examples = decomposition() if op is CustomCall else EXAMPLES[op]
     kernel = lone_kernel(data.draw(examples).node())
-    assert (takes(kernel) is None) == is_emitted(kernel)
+    assert (unsupported_kernel(kernel) is None) == is_emitted(kernel)
 
 
 COMBINERS = (pointwise.Add, pointwise.Maximum, pointwise.Power, pointwise.And, transcendental.Atan2)
@@ -165,7 +167,7 @@ def test_what_a_region_computes_is_looked_at(name: str, op: type[Op], shape: tup
     except WeftError:
         reject()
     kernel = lone_kernel(node)
-    assert (takes(kernel) is None) == is_emitted(kernel)
+    assert (unsupported_kernel(kernel) is None) == is_emitted(kernel)
 
 
 def loops_as(kind: str, **options: int) -> Launch:
@@ -198,8 +200,12 @@ SCHEDULES = {
 
 @pytest.mark.parametrize("reason", SCHEDULES)
 def test_schedules_that_no_cpu_has_are_refused(reason: str):
-    assert takes(loops_as("rows", width=8)) is takes(attention_as(keys=32)) is None
-    assert takes(SCHEDULES[reason]) == reason
+    assert (
+        unsupported_kernel(loops_as("rows", width=8))
+        is unsupported_kernel(attention_as(keys=32))
+        is None
+    )
+    assert unsupported_kernel(SCHEDULES[reason]) == reason
 
 
 # A processor without llvmlite groups programs for this target all the same.
@@ -224,7 +230,7 @@ target = LLVM(Options(tune="remembered"))
 groups = group(placed, (), nodes[-1].results, target)
 kinds = [g.kernel.schedule.kind for g in groups]
 assert "packed" in kinds and "rows" in kinds, kinds
-assert all(target.takes(g.kernel) is None for g in groups)
+assert all(target.unsupported_kernel(g.kernel) is None for g in groups)
 assert "llvmlite.binding" not in sys.modules
 print(len(groups))
 """

@@ -51,7 +51,7 @@ def test_every_case_is_a_kernel_of_its_schedule(name):
     assert found
     assert CASES[name][2] <= {kernel.schedule.kind for kernel in found}
     for kernel in found:
-        assert Triton().takes(kernel) is None
+        assert Triton().unsupported_kernel(kernel) is None
         assert Triton().text(kernel) == emitted(kernel).text
 
 
@@ -125,7 +125,7 @@ def test_unknown_schedules_are_refused():
         (Schedule("rows", options=(("block", 3),)), "option block cannot be 3"),
         (Schedule("rows", options=(("speed", 3),)), "unknown option 'speed'"),
     ):
-        assert Triton().takes(replace(kernel, schedule=schedule)) == reason
+        assert Triton().unsupported_kernel(replace(kernel, schedule=schedule)) == reason
     assert schedule_of(kernel) == kernel.schedule
 
 

@@ -10,7 +10,7 @@ from weft.ops.shape import BroadcastInDim
 from weft.partition import partition
 from weft.partition.program import ModuleState
 from weft.partition.strategy.dim_classes import dim_classes
-from weft.partition.strategy.policies import wishes
+from weft.partition.strategy.policies import overriding
 from weft.shard import shard
 
 HEAD = 'sdy.mesh @mesh = <["x"=8]>\n'
@@ -55,10 +55,10 @@ def test_dims_along_which_a_factor_runs_are_one_class():
 def test_the_largest_class_is_split_first():
     module = shard(parse(LAYERS))
     known = ModuleState(module, module.meshes["mesh"], "mesh")
-    (wish,) = wishes(module, known.splits, known.mesh)
-    splits = {tuple(str(a) for axes in split for a in axes) for split in wish.values()}
-    assert len(wish) == 3 and splits == {('"x"',)}
-    assert all(split[0] and not split[1] for split in wish.values())
+    (override,) = overriding(module, known.splits, known.mesh)
+    splits = {tuple(str(a) for axes in split for a in axes) for split in override.values()}
+    assert len(override) == 3 and splits == {('"x"',)}
+    assert all(split[0] and not split[1] for split in override.values())
 
 
 def test_weights_are_gathered_where_that_sends_less():

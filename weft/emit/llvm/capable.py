@@ -19,7 +19,7 @@ from weft.ops.combiners import COMBINERS
 _KNOWN: dict[tuple[type[Op], tuple[DType, ...], tuple[DType, ...]], str | None] = {}
 
 
-def can(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+def unsupported_op(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
     """Why no kernel computes an op on these types, or None if one does."""
     if isinstance(op, CONSTANTS):
         return _can(op, given, made)
@@ -42,10 +42,10 @@ def _can(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | Non
     return refuses(op, given, made[0]) if len(made) == 1 else "it has several results"
 
 
-def takes(kernel: Launch) -> str | None:
+def unsupported_kernel(kernel: Launch) -> str | None:
     """Why a whole kernel cannot be emitted, or None if it can."""
     if isinstance(kernel, ControlFlow):
-        return next((why for inner in kernel.kernels if (why := takes(inner))), None)
+        return next((why for inner in kernel.kernels if (why := unsupported_kernel(inner))), None)
     if isinstance(kernel, SingleNode):
         return refuses_single_node(kernel)
     if (reason := refuses_schedule(kernel)) or isinstance(kernel, Attention):

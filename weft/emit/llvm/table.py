@@ -26,32 +26,32 @@ from weft.ops.distributed import async_pairs as together
 from weft.ops.distributed import collective, local, sharding
 from weft.ops.elementwise import broadcasting, convert, special, transcendental
 from weft.ops.elementwise.pointwise import Map
-from weft.target import Cell
+from weft.target import OpSupport
 
-LOOPS, PRODUCT, ALONE = (Cell("emitted", where) for where in ("loops", "product", "alone"))
+LOOPS, PRODUCT, ALONE = (OpSupport("emitted", where) for where in ("loops", "product", "alone"))
 
 
-def numpy(why: str) -> Cell:
+def numpy(why: str) -> OpSupport:
     """Computed by numpy."""
-    return Cell("library", "numpy", why)
+    return OpSupport("library", "numpy", why)
 
 
-def runtime(why: str) -> Cell:
+def runtime(why: str) -> OpSupport:
     """Done by the runtime, between kernels."""
-    return Cell("library", "runtime", why)
+    return OpSupport("library", "runtime", why)
 
 
-def unsupported(why: str) -> Cell:
+def unsupported(why: str) -> OpSupport:
     """Unsupported."""
-    return Cell("unsupported", "", why)
+    return OpSupport("unsupported", "", why)
 
 
-def _all(families: Iterable[ModuleType], cell: Cell) -> dict[type[Op], Cell]:
+def _all(families: Iterable[ModuleType], cell: OpSupport) -> dict[type[Op], OpSupport]:
     return {op: cell for family in families for op in family.OPS}
 
 
 # Later rows override earlier ones: first whole families, then single ops.
-TABLE: dict[type[Op], Cell] = {
+TABLE: dict[type[Op], OpSupport] = {
     **_all([transcendental, special], numpy("no vector form of the function yet")),
     **_all([broadcasting], numpy("frameworks write the broadcast as an op of its own")),
     **_all([einsum], numpy("frameworks write dot_general")),
@@ -71,7 +71,7 @@ TABLE: dict[type[Op], Cell] = {
     shape.GetDimensionSize: runtime("it is known, or counted, without looking at elements"),
     shape.SetDimensionSize: runtime("it changes no element"),
     random.Rng: numpy("its numbers are those of numpy's generator"),
-    attention.Attention: Cell("emitted", "attention"),
+    attention.Attention: OpSupport("emitted", "attention"),
     **dict.fromkeys(single.EMIT, ALONE),
     **dict.fromkeys(PRODUCTS, PRODUCT),  # those of complex numbers are single nodes
     **dict.fromkeys(pointwise.EMIT, LOOPS),

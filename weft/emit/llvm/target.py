@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from weft.emit.llvm.capable import can, takes
+from weft.emit.llvm.capable import unsupported_kernel, unsupported_op
 from weft.emit.llvm.emitted import encode
 from weft.emit.llvm.flow.interrupts import interruptions
 from weft.emit.llvm.jit.engine import LoadedKernel, load
@@ -50,15 +50,17 @@ class LLVM(Target):
     table = MappingProxyType(TABLE)
     forms = MappingProxyType({"llvm": "ll", "asm": "s"})
 
-    def can(self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+    def unsupported_op(
+        self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]
+    ) -> str | None:
         """Why no kernel computes an op on these types, or None if one does."""
-        return can(op, given, made)
+        return unsupported_op(op, given, made)
 
-    def takes(self, kernel: Launch) -> str | None:
+    def unsupported_kernel(self, kernel: Launch) -> str | None:
         """Why a whole kernel cannot be emitted, or None if it can."""
         if isinstance(kernel, ControlFlow) and not self.options.flows:
             return "flows are off"
-        return takes(kernel)
+        return unsupported_kernel(kernel)
 
     def schedule(self, kernel: Kernel) -> Schedule:
         """The schedule of a kernel's loops."""

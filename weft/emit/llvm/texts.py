@@ -1,4 +1,4 @@
-"""The in-memory cache of emitted texts."""
+"""The caches of emitted texts: in memory, and on disk."""
 
 from __future__ import annotations
 

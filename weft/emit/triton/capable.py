@@ -15,7 +15,7 @@ from weft.kernels.kernel import Apply, Contract, Kernel, Pick, Reduce, Step, Sto
 from weft.ops.combiners import COMBINERS
 
 
-def can(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+def unsupported_op(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
     """Why no kernel computes an op on these types, or None if one does."""
     cell = TABLE.get(type(op))
     if cell is None or cell.how != "emitted":
@@ -29,7 +29,7 @@ def can(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None
     return refuses(op, given, made[0]) if len(made) == 1 else "it has several results"
 
 
-def takes(kernel: Launch) -> str | None:
+def unsupported_kernel(kernel: Launch) -> str | None:
     """Why a whole kernel cannot be emitted, or None if it can."""
     if not isinstance(kernel, Kernel):
         return refuses_library(kernel)

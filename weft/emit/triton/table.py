@@ -7,16 +7,16 @@ from weft.emit.triton.pointwise import elementwise_ops
 from weft.ir.op import Op
 from weft.kernels.ops import MOVED, PRODUCTS, REDUCED
 from weft.ops import OPS, attention
-from weft.target import Cell
+from weft.target import OpSupport
 
-_HOST = Cell("library", "numpy", "it runs in numpy on copies: it has no kernel on a GPU")
-LOOPS, PRODUCT, ALONE = (Cell("emitted", where) for where in ("loops", "product", "alone"))
+_HOST = OpSupport("library", "numpy", "it runs in numpy on copies: it has no kernel on a GPU")
+LOOPS, PRODUCT, ALONE = (OpSupport("emitted", where) for where in ("loops", "product", "alone"))
 
-TABLE: dict[type[Op], Cell] = {
+TABLE: dict[type[Op], OpSupport] = {
     **dict.fromkeys(OPS, _HOST),
     **dict.fromkeys([*CALLS, *WRITES], ALONE),
     **dict.fromkeys(PRODUCTS, PRODUCT),
     **dict.fromkeys(elementwise_ops(), LOOPS),
     **dict.fromkeys(MOVED | REDUCED, LOOPS),
-    attention.Attention: Cell("emitted", "attention"),
+    attention.Attention: OpSupport("emitted", "attention"),
 }

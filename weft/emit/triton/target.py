@@ -7,7 +7,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from weft.array.torch_memory import TorchMemory, torch_memory
-from weft.emit.triton.capable import can, takes
+from weft.emit.triton.capable import unsupported_kernel, unsupported_op
 from weft.emit.triton.emit import emitted
 from weft.emit.triton.runtime.commands import GraphCommands
 from weft.emit.triton.runtime.load import LoadedParts, load_parts
@@ -44,13 +44,15 @@ class Triton(Target):
     table = MappingProxyType(TABLE)
     forms = MappingProxyType({"triton": "py"})
 
-    def can(self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+    def unsupported_op(
+        self, op: Op, given: tuple[DType, ...], made: tuple[DType, ...]
+    ) -> str | None:
         """Why no kernel computes an op on these types, or None if one does."""
-        return can(op, given, made)
+        return unsupported_op(op, given, made)
 
-    def takes(self, kernel: Launch) -> str | None:
+    def unsupported_kernel(self, kernel: Launch) -> str | None:
         """Why a whole kernel cannot be emitted, or None if it can."""
-        return takes(kernel)
+        return unsupported_kernel(kernel)
 
     def schedule(self, kernel: Kernel) -> Schedule:
         """The schedule of a kernel's loops."""

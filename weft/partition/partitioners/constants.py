@@ -12,7 +12,7 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.elementwise.convert import Convert
 from weft.ops.shape import Constant, Iota
-from weft.partition.piece import Piece, local_type, whole
+from weft.partition.piece import Piece, local_type, replicated
 from weft.partition.site import NodeSite, tensor
 
 
@@ -42,7 +42,7 @@ def constant(site: NodeSite) -> tuple[Piece, ...]:
     if block is not None:
         return site.placed(site.builder.emit(Constant(block)))
     everything = site.builder.emit(Constant(value))
-    placed = Piece(everything, value.type, whole(value.type.rank))
+    placed = Piece(everything, value.type, replicated(value.type.rank))
     return (site.builder.reshard(placed, split),)
 
 

@@ -75,7 +75,7 @@ def _compact(rule: Rule) -> Rule:
     known = [rule.factors[f] for f in used]
     numbers = {f: n for n, f in enumerate(used)}
     made = [tuple(tuple(numbers[f] for f in factors) for factors in dims) for dims in sides]
-    factors = tuple(RuleFactor(f.size, "whole") if f.aided else f for f in known)
+    factors = tuple(RuleFactor(f.size, "whole") if f.needs_offset else f for f in known)
     return Rule(factors, tuple(made[:2]), tuple(made[2:]))
 
 

@@ -42,7 +42,7 @@ def slice_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
         if size == out.bounds[dim]:
             builder.factor([dim, *none], [dim], size)
         elif has_zero:
-            builder.factor([dim, *none], [None], size, "reduction", aided=True)
+            builder.factor([dim, *none], [None], size, "reduction", needs_offset=True)
     return (builder.build(),)
 
 

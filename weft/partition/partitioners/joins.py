@@ -81,7 +81,7 @@ class Join(Op):
 # Deferred slices
 
 
-def loose_slices(region: Region) -> set[Value]:
+def fusible_slices_of(region: Region) -> set[Value]:
     """The slices along one dim that only concatenations along it, in the same region, read."""
     found: dict[Value, int] = {}
     for node in region.nodes:
@@ -119,9 +119,9 @@ def cut_dim(node: Node) -> int | None:
 def wait(context: Context, node: Node) -> None:
     """A slice: deferred to the concatenations that read it, if its dim is split."""
     (value,), (source,) = node.results, node.operands
-    dim = cut_dim(node) if value in context.loose else None
+    dim = cut_dim(node) if value in context.fusible_slices else None
     if dim is not None and context.asked(source)[dim]:
-        context.waiting.add(value)
+        context.deferred_slices.add(value)
     else:
         context.compute(node)
 
@@ -130,14 +130,14 @@ def concatenation(context: Context, node: Node) -> None:
     """A concatenation, of ranges if its operands are deferred slices."""
     op = node.op
     assert isinstance(op, Concatenate)
-    if not any(v in context.waiting for v in node.operands):
+    if not any(v in context.deferred_slices for v in node.operands):
         context.compute(node)
         return
     operands: list[Value] = []
     spans: list[tuple[int, int, int]] = []
     for value in node.operands:
         source, start = value, 0
-        if value in context.waiting:
+        if value in context.deferred_slices:
             assert value.node is not None and isinstance(value.node.op, Slice)
             source, start = value.node.operands[0], value.node.op.start_indices[op.dimension]
         if source not in operands:

@@ -94,7 +94,7 @@ def _rule(operand: TensorType, out: TensorType, runs: list[Segment], ragged: set
                 [None if source is None else run.source[source]],
                 [None if target is None else run.target[target]],
                 size,
-                aided=source is None or target is None,
+                needs_offset=source is None or target is None,
             )
     return builder.build()
 

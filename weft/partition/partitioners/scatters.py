@@ -30,7 +30,7 @@ def scatter_factors(node: Node, rule: Rule) -> frozenset[int]:
         n
         for n, f in enumerate(rule.factors)
         if f.role == "reduction"
-        or (f.role == "pass" and (not f.aided or (n in pointed and n not in updates)))
+        or (f.role == "pass" and (not f.needs_offset or (n in pointed and n not in updates)))
     )
 
 

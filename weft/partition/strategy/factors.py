@@ -68,7 +68,7 @@ def plain_factors(node: Node, rule: Rule) -> frozenset[int]:
     return frozenset(
         n
         for n, f in enumerate(rule.factors)
-        if not f.aided
+        if not f.needs_offset
         and ((f.role == "pass" and n in made) or (f.role == "reduction" and f.combine))
     )
 

@@ -22,14 +22,14 @@ from weft.records import dataclass
 class Policy:
     """The weights of costs besides the reshards of an op's operands."""
 
-    heed: float = 1.1  # weight of propagated (or wished) result splits
-    wishes: Mapping[Value, DimAxes] = field(
+    result_weight: float = 1.1  # weight of propagated (or overridden) result splits
+    overrides: Mapping[Value, DimAxes] = field(
         default_factory=dict
     )  # splits that override the propagated ones
-    is_shy: bool = False  # whether full gathers are penalized
+    avoids_full_gathers: bool = False  # whether full gathers are penalized
 
 
-def wishes(
+def overriding(
     module: Module, given: Mapping[Value, DimAxes], mesh: Mesh
 ) -> Iterator[Mapping[Value, DimAxes]]:
     """Splits that prioritize one class of dims over all others.
@@ -51,7 +51,7 @@ def wishes(
     if sizes:
         root = max(sizes, key=lambda root: sizes[root])
         for some in _wider(axes[root], mesh):
-            yield dict(_wished(held[root], some, given, mesh))
+            yield dict(_overridden(held[root], some, given, mesh))
 
 
 def _given_axes(
@@ -81,7 +81,7 @@ def _meets(axis: Axis, axes: Axes) -> bool:
     return any(overlaps(axis, other) for other in axes)
 
 
-def _wished(
+def _overridden(
     dims: Sequence[ValueDim], axes: Axes, given: Mapping[Value, DimAxes], mesh: Mesh
 ) -> Iterator[tuple[Value, DimAxes]]:
     """Splits of the values with a dim of the class: its first such dim has the axes."""

@@ -10,18 +10,18 @@ from weft.cost.distinct import distinct_sent
 from weft.cost.sent import full_gathers
 from weft.ir.module import Module
 from weft.partition.program import ModuleState
-from weft.partition.strategy.policies import Policy, wishes
+from weft.partition.strategy.policies import Policy, overriding
 from weft.records import dataclass
 
 # The weights of propagated result splits to try.
-_HEEDS = (0.5, 0.0)
+_RESULT_WEIGHTS = (0.5, 0.0)
 _LITTLE = 0.01  # the share of avoidable bytes below which no further policy is tried
 _NEAR = 1.05  # a try within this factor of the best is refined
 _LARGE = 6000  # nodes; larger modules get fewer tries
-_WISHED = 1.1  # a policy with wishes must send less than this share of the others' bytes
+_OVERRIDING = 1.1  # factor on the bytes of a policy with overrides: it must save a tenth
 # Factors on the bytes for plans without full gathers: incidental ones, and policies for it.
 _AVOIDED = 3.0
-_AVOIDED_SHYLY = 1.25
+_AVOIDED_BY_POLICY = 1.25
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Try:
     @property
     def count(self) -> float:
         """The weighted bytes: a deviation from propagation must pay off."""
-        return self.sent * (_WISHED if self.program.policy.wishes else 1.0)
+        return self.sent * (_OVERRIDING if self.program.policy.overrides else 1.0)
 
 
 @dataclass
@@ -68,16 +68,16 @@ class Search:
         if not self.is_worth_more(first):
             return first
         is_large = sum(1 for _ in first.program.module.nodes()) > _LARGE
-        for heed in _HEEDS[is_large:]:
-            if not self.is_worth_more(self.run(Policy(heed))):
+        for result_weight in _RESULT_WEIGHTS[is_large:]:
+            if not self.is_worth_more(self.run(Policy(result_weight))):
                 return self.chosen()
-        for some in wishes(first.program.module, first.program.splits, first.program.mesh):
+        for some in overriding(first.program.module, first.program.splits, first.program.mesh):
             sent = self.run(Policy(0.5, some)).sent
             if sent <= _NEAR * self.least().count and not is_large:
-                self.run(Policy(wishes=some))
+                self.run(Policy(overrides=some))
         if self.least().full_gathers:
-            self.run(replace(self.least().program.policy, is_shy=True))
-        shy = Policy(is_shy=True)
+            self.run(replace(self.least().program.policy, avoids_full_gathers=True))
+        shy = Policy(avoids_full_gathers=True)
         if self.chosen().full_gathers and self.tried[-1].program.policy != shy and not is_large:
             self.run(shy)
         return self.chosen()
@@ -100,7 +100,7 @@ class Search:
 
 
 def _more(policy: Policy) -> float:
-    return _AVOIDED_SHYLY if policy.is_shy else _AVOIDED
+    return _AVOIDED_BY_POLICY if policy.avoids_full_gathers else _AVOIDED
 
 
 def sent_by(module: Module) -> float:

@@ -20,7 +20,7 @@ from weft.ops.control import AsyncDone, AsyncStart, Composite, GetTupleElement, 
 from weft.ops.custom_calls.callbacks import HOST_CALL_ON_PIECES, INSPECT
 from weft.ops.custom_calls.custom import CustomCall
 from weft.partition.context import Context
-from weft.partition.piece import Piece, sharding_of, whole
+from weft.partition.piece import Piece, replicated, sharding_of
 from weft.partition.program import Recipe
 from weft.partition.structural.regions import copied
 from weft.partition.structural.stand_in import stand_in
@@ -54,10 +54,10 @@ def _whole_values(context: Context, node: Node) -> bool:
 
 def keep_whole(context: Context, node: Node) -> None:
     """The node itself, on replicated values."""
-    operands = tuple(context.fetch(v, whole(_rank(v.type))).value for v in node.operands)
+    operands = tuple(context.fetch(v, replicated(_rank(v.type))).value for v in node.operands)
     made = Node(node.op, operands, node.types, node.regions, node.attrs, node.loc)
     for old, new in zip(node.results, context.builder.add(made), strict=True):
-        placed = Piece(new, old.type, whole(_rank(old.type)))  # type: ignore[arg-type]
+        placed = Piece(new, old.type, replicated(_rank(old.type)))  # type: ignore[arg-type]
         context.define(old, placed, context.wanted(old))
 
 

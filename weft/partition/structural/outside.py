@@ -26,7 +26,7 @@ from weft.ops.distributed.collective import (
 from weft.ops.random import Rng
 from weft.ops.shape import GetDimensionSize
 from weft.partition.context import Context
-from weft.partition.piece import Partial, Piece, whole
+from weft.partition.piece import Partial, Piece, replicated
 
 _MANUAL = "put it into a manual computation (jax.shard_map), where devices are those of the mesh"
 
@@ -75,12 +75,12 @@ def is_alone(op: Any, meshes: Mapping[str, Mesh]) -> bool:
 
 
 def random_numbers(context: Context, node: Node) -> None:
-    """Stateless random numbers: the first device draws them for all devices."""
+    """`stablehlo.rng`, which has hidden state: the first device draws them for all devices."""
     axes = tuple(
         Axis(name) for name, size in context.mesh.axes if size > 1 and name not in context.manual
     )
     builder = context.builder
-    operands = [context.fetch(v, whole(_rank(v.type))).value for v in node.operands]
+    operands = [context.fetch(v, replicated(_rank(v.type))).value for v in node.operands]
     made = builder.emit(node.op, *operands)
     (type,) = node.types
     assert isinstance(type, TensorType)
@@ -89,7 +89,9 @@ def random_numbers(context: Context, node: Node) -> None:
         made = builder.only_first(made, axes, 0)
         partial = Partial(axes, in_dtype("add", type.dtype))
     (result,) = node.results
-    context.define(result, Piece(made, type, whole(type.rank), partial), context.wanted(result))
+    context.define(
+        result, Piece(made, type, replicated(type.rank), partial), context.wanted(result)
+    )
 
 
 def dimension_size(context: Context, node: Node) -> None:

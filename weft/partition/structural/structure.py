@@ -131,7 +131,7 @@ def call(context: Context, node: Node) -> None:
 
 
 def manual(context: Context, node: Node) -> None:
-    """A manual computation: its body is local already, and is inlined."""
+    """A manual computation, local along its manual axes: inlined, and partitioned along others."""
     op = node.op
     assert isinstance(op, ManualComputation)
     context.inline_manual(node, op)

@@ -34,7 +34,7 @@ def fuse(
     """
     exact = not target.options.excess_precision
     found = attention_groups(placed, sizes, results, excess_precision=not exact)
-    attention = [g for g in found if g.kernel and target.takes(g.kernel) is None]
+    attention = [g for g in found if g.kernel and target.unsupported_kernel(g.kernel) is None]
     grouping = Grouping(placed, sizes, results, target, attention)
     grouping.run()
     groups = [*attention, *(finished(draft, grouping.shape, target) for draft in grouping.drafts)]
@@ -65,7 +65,7 @@ def by_itself(placed: StackedNode, sizes: tuple[int, ...], target: Target) -> La
         if convolved
         else single_node_kernel(placed, sizes)
     )
-    if made is None or target.takes(made) is not None:
+    if made is None or target.unsupported_kernel(made) is not None:
         return None
     exact = not target.options.excess_precision
     return replace(made, excess_precision=False) if exact else made

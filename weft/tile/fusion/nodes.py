@@ -53,7 +53,7 @@ def refusal(node: Node, target: Target) -> str | None:
     made = tuple([t.dtype for t in node.types if isinstance(t, TensorType)])
     if len(given) < len(node.operands) or len(made) < len(node.results):
         return "of values that are not tensors"
-    if reason := target.can(node.op, given, made):
+    if reason := target.unsupported_op(node.op, given, made):
         return reason
     if type(node.op) in REDUCTIONS:  # a region of one node becomes the way to combine
         for region in node.regions:

@@ -112,7 +112,7 @@ class _Merging:
         if _is_serial(kernel, limits.rows):
             return None
         is_small = len(kernel.steps) <= limits.steps and len(kernel.operands) <= limits.steps // 4
-        return made if is_small and self.target.takes(kernel) is None else None
+        return made if is_small and self.target.unsupported_kernel(kernel) is None else None
 
 
 def _is_serial(kernel: Kernel, least: int) -> bool:

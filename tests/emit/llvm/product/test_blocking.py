@@ -74,7 +74,7 @@ def test_sums_that_are_read_again_stay_near():
     found = blocking_of(built(("mk", "kn", "mn"), 8192, 1024, 4096))
     assert found.depth < found.part
     rows = found.task_rows * found.rows.most
-    assert rows * found.task_vectors * found.line * 4 <= WIDE.middle // 2
+    assert rows * found.task_vectors * found.line * 4 <= WIDE.l2_bytes // 2
 
 
 @pytest.mark.parametrize("shape", [(40, 70, 600), (130, 48, 515), (64, 200, 1030)], ids=str)

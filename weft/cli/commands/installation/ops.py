@@ -22,7 +22,7 @@ from weft.ir.op import Op, rule
 from weft.ir.work import Work
 from weft.ir.write import node_text
 from weft.ops import BY_NAME, FAMILIES
-from weft.target import Cell
+from weft.target import OpSupport
 from weft.targets import installed_targets
 
 _SIZES = re.compile(r" \{[^}]*\}", re.S)
@@ -100,7 +100,7 @@ NONE = "·"
 
 
 @cache
-def tables() -> dict[str, Mapping[type[Op], Cell]]:
+def tables() -> dict[str, Mapping[type[Op], OpSupport]]:
     """The capability tables of targets with kernels."""
     found, broken = installed_targets()
     for error in broken:

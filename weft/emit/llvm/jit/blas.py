@@ -14,7 +14,7 @@ from weft.emit.llvm.jit.processor import binding
 from weft.ir.types import Array
 from weft.records import dataclass
 
-ROW_MAJOR, AS_IT_LIES, TURNED = 101, 111, 112  # CBLAS enums
+ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112  # CBLAS enums
 _LETTERS = {"float": "s", "double": "d"}
 _DTYPES = {"float": np.float32, "double": np.float64}
 _MAPS = Path("/proc/self/maps")
@@ -128,5 +128,5 @@ def multiply(blas: Blas, left: Array, right: Array, out: Array) -> None:
     types = (*[ctypes.c_int] * 3, *[whole] * 3, real, *matrix, *matrix, real, *matrix)
     call = ctypes.CFUNCTYPE(None, *types)(dict(blas.products)[kind])
     a, b, c = (array.ctypes.data for array in (left, right, out))
-    ways = (ROW_MAJOR, AS_IT_LIES, AS_IT_LIES)
+    ways = (ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE)
     call(*ways, rows, columns, depth, 1.0, a, depth, b, columns, 0.0, c, columns)

@@ -7,7 +7,7 @@ would oversubscribe the cores. The epilogue is a second pass over the sums in me
 from __future__ import annotations
 
 from weft.emit.llvm.emitted import Emitted, Phase
-from weft.emit.llvm.jit.blas import AS_IT_LIES, ROW_MAJOR, TURNED, Blas
+from weft.emit.llvm.jit.blas import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE, Blas
 from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape, panels
 from weft.emit.llvm.product.finish import Sums, finish
 from weft.emit.llvm.product.job import element
@@ -113,7 +113,7 @@ def _side(
     load = bare_load(product, step)
     if load is None or memory_kind(load.dtype) != kind:
         return None
-    for way, lines, within in ((AS_IT_LIES, down, along), (TURNED, along, down)):
+    for way, lines, within in ((NO_TRANSPOSE, down, along), (TRANSPOSE, along, down)):
         line = _line(product, load.at, lines, within)
         if line is not None:
             return _Side(load, way, line)

@@ -79,7 +79,7 @@ def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None)
 def described(kernel: Kernel, chip: Chip) -> tuple[Product, ProductShape]:
     """The contraction of a kernel, and its shape; options may disable AMX tiles."""
     if dict(kernel.schedule.options).get("tiles") == 0:
-        chip = replace(chip, tiles_of_bf16=False, tiles_of_bytes=False)
+        chip = replace(chip, has_amx_bf16=False, has_amx_int8=False)
     product = choose_sides(find_product(accumulated(kernel)), chip)
     return product, shape_of(product, chip)
 

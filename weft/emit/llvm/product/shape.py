@@ -53,7 +53,7 @@ def _multiply(product: Product, chip: Chip) -> MultiplyKind:
     if contract.held.is_float:
         return "fma"
     left, right = product.dtype(contract.lhs), product.dtype(contract.rhs)
-    if not chip.adds_small or contract.held.bits != 32:
+    if not chip.has_vnni or contract.held.bits != 32:
         return "mul"
     if max(left.bits, right.bits) <= 8 and right.kind == "int" and left.is_integer:
         return "dot4"

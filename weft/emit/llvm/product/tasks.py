@@ -106,7 +106,7 @@ def finish_phase(product: Product, shape: ProductShape, sums: Sums, name: str) -
 
 
 def _part(places: BlockPlaces, task: PanelTask, near: str, far: str, more: str) -> None:
-    """All blocks of a task over a part of the depth, accumulated if there are more."""
+    """All blocks of a task over one block of K; `more`: onto the sums of earlier ones."""
     code, job = places.code, places.job
     b = job.blocking
     if b.left == "task" and b.row_group >= b.task_rows:

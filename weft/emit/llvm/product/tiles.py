@@ -31,9 +31,9 @@ def tile_instruction(product: Product, chip: Chip) -> MultiplyKind | None:
     left, right = product.dtype(contract.lhs), product.dtype(contract.rhs)
     found: MultiplyKind | None = None
     if contract.held.is_float:
-        if chip.tiles_of_bf16 and contract.held.bits == 32 and left is right is BF16:
+        if chip.has_amx_bf16 and contract.held.bits == 32 and left is right is BF16:
             found = "tdpbf16ps"
-    elif chip.tiles_of_bytes and contract.held.bits == 32 and max(left.bits, right.bits) <= 8:
+    elif chip.has_amx_int8 and contract.held.bits == 32 and max(left.bits, right.bits) <= 8:
         found = _INSTRUCTIONS.get((left.kind, right.kind))
     if found is None:
         return None

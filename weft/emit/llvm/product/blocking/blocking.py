@@ -9,8 +9,8 @@ from weft.emit.llvm.jit.caches import USUAL
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.emit.llvm.product.microkernel.microkernel import (
-    Ahead,
     MultiplyKind,
+    Prefetch,
     RegisterBlock,
     SideLines,
 )
@@ -27,12 +27,12 @@ class Chip:
 
     vector: int = 16
     registers: int = 16
-    near: int = USUAL[0]  # L1
-    middle: int = USUAL[1]  # L2 of one core
-    adds_small: bool = False  # dot products of bytes and halves (VNNI)
-    threads: int = 2  # threads
-    tiles_of_bf16: bool = False  # AMX tile registers and products
-    tiles_of_bytes: bool = False
+    l1_bytes: int = USUAL[0]
+    l2_bytes: int = USUAL[1]  # of one core
+    has_vnni: bool = False  # dot products of bytes and halves (VNNI)
+    threads: int = 2
+    has_amx_bf16: bool = False
+    has_amx_int8: bool = False
 
 
 def chip_of(processor: Processor) -> Chip:
@@ -40,9 +40,9 @@ def chip_of(processor: Processor) -> Chip:
     made = Chip(16, 16, *processor.caches, threads=thread_count())
     if processor.has("avx512f"):
         small = processor.has("avx512vnni")
-        made = replace(made, vector=64, registers=32, adds_small=small)
+        made = replace(made, vector=64, registers=32, has_vnni=small)
         floats, small = (processor.has(f"amx-{kind}") for kind in ("bf16", "int8"))
-        return replace(made, tiles_of_bf16=floats, tiles_of_bytes=small)
+        return replace(made, has_amx_bf16=floats, has_amx_int8=small)
     if processor.has("avx"):
         return replace(made, vector=32)
     if processor.triple.startswith(("aarch64", "arm64")):
@@ -96,8 +96,8 @@ class ProductShape:
     group: int = 1  # depth steps in an element
     offset: bool = False  # whether sums start from a packed row (a correction term)
     inner: bool = False  # whether both sides can be read as vectors along the depth
-    left_stored: DType | None = None  # memory type of the right side, if it differs
-    right_stored: DType | None = None
+    left_stored: DType | None = None  # memory type of the left side, if it differs
+    right_stored: DType | None = None  # and of the right side
     right_dense: bool = False  # whether the right side can be read in place as one dense block
     repeats: int = 1  # consecutive batch points with the same right side
 
@@ -131,7 +131,7 @@ class Blocking:
     part: int  # depth steps of a part
     parts: int  # partial sums over the depth, computed by separate tasks
     unroll: int  # unrolled depth steps
-    ahead: Ahead  # what to prefetch
+    ahead: Prefetch  # what to prefetch
 
     @property
     def line(self) -> int:

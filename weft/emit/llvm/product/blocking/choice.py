@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.emit.llvm.product.blocking.blocking import Blocking, Chip, Packed, Panels, ProductShape
 from weft.emit.llvm.product.blocking.panels import FEW_LINES, inner_panels, register_panels
-from weft.emit.llvm.product.microkernel.microkernel import Ahead
+from weft.emit.llvm.product.microkernel.microkernel import Prefetch
 from weft.emit.llvm.product.tiles import tile_panels
 
 WORTH = 1 << 18  # multiplications that amortize a task's startup
@@ -31,13 +31,13 @@ def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) ->
     parts = max(1, -(-shape.depth // part))
     left = _left(shape, rows, vectors, options, inner=inner > 0)
     panel = vectors.most * width * depth * shape.element  # bytes of the right side
-    group = max(1, min(vectors.count, chip.middle // 4 // panel))
+    group = max(1, min(vectors.count, chip.l2_bytes // 4 // panel))
     task_rows, task_vectors = _tasks(shape, chip, rows, vectors, depth, parts)
     task_vectors = vectors.count if streamed else task_vectors
     # sums, which are reloaded for every depth block, stay in cache
     if depth < part and left == "direct":
         sums = task_rows * rows.most * vectors.most * width * shape.element
-        task_vectors = min(task_vectors, max(1, chip.middle // 4 // max(1, sums)))
+        task_vectors = min(task_vectors, max(1, chip.l2_bytes // 4 // max(1, sums)))
     is_much = shape.batch // shape.repeats * shape.columns * shape.depth * shape.element > _MUCH
     if is_much and not _used_little(shape, rows, vectors):
         task_rows = rows.count if left == "direct" else task_rows
@@ -96,7 +96,7 @@ def _depth(
     if whole:
         return _in_vectors(part), part
     # A panel of the right side takes a part of L2.
-    most = max(64, chip.middle // 8 // (4 * chip.vector))
+    most = max(64, chip.l2_bytes // 8 // (4 * chip.vector))
     if shape.tiled and rows.count <= 2:  # many panels are packed at a time, from long lines
         most = min(most, _WIDE)
     if part < shape.depth and not shape.tiled:  # both sides come from memory and have little reuse
@@ -130,7 +130,7 @@ def _is_streamed(shape: ProductShape, chip: Chip, rows: Panels) -> bool:
     sums = 2 * chip.threads * shape.rows * shape.columns * shape.element
     worth = shape.rows >= _SOME_ROWS or stored is not None
     once = rows.count == 1 and shape.batch == 1 and shape.right_lines == "columns"
-    return once and worth and not shape.offset and weights > max(4 * chip.middle, 8 * sums)
+    return once and worth and not shape.offset and weights > max(4 * chip.l2_bytes, 8 * sums)
 
 
 def _unroll(shape: ProductShape, options: dict[str, int]) -> int:
@@ -174,7 +174,7 @@ def _right(
 def _is_near(shape: ProductShape, chip: Chip) -> bool:
     """Whether the right side is dense, and small enough to stay in every L2."""
     nbytes = shape.columns * shape.depth * shape.element
-    return shape.right_dense and shape.batch == 1 and nbytes <= chip.middle // 4
+    return shape.right_dense and shape.batch == 1 and nbytes <= chip.l2_bytes // 4
 
 
 def _used_little(shape: ProductShape, rows: Panels, vectors: Panels) -> bool:
@@ -188,12 +188,12 @@ def _row_group(
     """Panels of rows to pack at a time, if they are used right away and only once; else None."""
     if columns > 2 or depth < part:
         return None
-    return max(1, chip.near // 2 // (max(1, rows.most) * depth * shape.element))
+    return max(1, chip.l1_bytes // 2 // (max(1, rows.most) * depth * shape.element))
 
 
-def _ahead(shape: ProductShape, chip: Chip, rows: Panels, right: Packed) -> Ahead:
+def _ahead(shape: ProductShape, chip: Chip, rows: Panels, right: Packed) -> Prefetch:
     """The operand to prefetch where hardware prefetchers fail: panels, rows or the left side."""
-    near = chip.middle // 2
+    near = chip.l2_bytes // 2
     if shape.columns * shape.depth * shape.element > near:
         if right == "direct" and rows.count <= 2:
             return "rows"
@@ -210,7 +210,7 @@ def _tasks(
     """Panels of rows and columns of a task: enough tasks, each large enough."""
     work = shape.rows * shape.columns * max(1, shape.depth) // (rows.count * vectors.count)
     each = max(1, WORTH * shape.pace // max(1, work))  # blocks that amortize a task
-    fit = max(1, chip.middle // 2 // (max(1, rows.most) * depth * shape.element))
+    fit = max(1, chip.l2_bytes // 2 // (max(1, rows.most) * depth * shape.element))
     task_rows, task_vectors = min(rows.count, fit), vectors.count
 
     def count() -> int:

@@ -7,7 +7,7 @@ from weft.emit.llvm.product.blocking.blocking import Chip, Panels, ProductShape,
 FEW_LINES = 4  # rows or columns for vectorization along the depth
 _MOST_VECTORS, _MOST_ROWS = 6, 12  # vectors of a block
 _BEGUN = 3.2  # instructions a cycle, with hyper-threads sharing a core
-_MIDDLE_BYTES = 24.0  # vectors from L2 a cycle
+_MIDDLE_BYTES = 24.0  # bytes from L2 a cycle
 
 
 def inner_panels(shape: ProductShape) -> tuple[Panels, Panels]:

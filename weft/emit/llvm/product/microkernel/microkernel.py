@@ -1,4 +1,4 @@
-"""The microkernel: a register block of the result, accumulated over the whole depth.
+"""The microkernel: a register block of the result, accumulated over one block of K.
 
     block[i][j] = sum over k of left[i, k] * right[k, j]
 
@@ -26,7 +26,7 @@ PARAMS = (
     "ptr noalias %out",
     "i64 %out_stride",
     "i64 %depth",
-    "i1 %more",
+    "i1 %accumulate",
     "i64 %lanes",
     "ptr readnone %ahead",
 )
@@ -35,9 +35,9 @@ MultiplyKind = Literal[
     "fma", "mul", "dot2", "dot4", "tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"
 ]
 # Prefetches: a share of the next panel, or the next left side, both at %ahead; or rows.
-Ahead = Literal["nothing", "panel", "left", "rows"]
+Prefetch = Literal["nothing", "panel", "left", "rows"]
 
-_ROWS_AHEAD = 16
+_PREFETCH_DISTANCE = 16
 
 # Of x86-64's 16 general registers; the others hold strides, the right side, the depth and the
 # stack.
@@ -56,10 +56,10 @@ class RegisterBlock:
     lines: SideLines
     multiply: MultiplyKind = "fma"
     masked: bool = False  # only `lanes` of the last vector are valid
-    ahead: Ahead = "nothing"  # what every step prefetches
+    ahead: Prefetch = "nothing"  # what every step prefetches
     stored: DType | None = None  # memory type of the right side, if it differs
     left_stored: DType | None = None  # and of the left side
-    adds: bool = False  # accumulates onto the output if %more is set
+    adds: bool = False  # accumulates onto the output if %accumulate is set
     unroll: int = 1  # unrolled steps; divides the depth
     begins: bool = False  # the first packed row holds initial sums
     inner: bool = False  # lanes are along the depth, and `vectors` counts columns
@@ -108,7 +108,7 @@ def microkernel(block: RegisterBlock) -> Writer:
     right, first = _begin(v, block)
     moving = [*([] if _indexed(block) else fixed), right]
     carried = [("ptr", p) for p in moving] + first * block.rows
-    far = times(code, "%right_stride", _ROWS_AHEAD)
+    far = times(code, "%right_stride", _PREFETCH_DISTANCE)
     with code.loop(0, "%depth", block.unroll, carried) as loop:
         here, sums = list(loop.carried[: len(moving)]), list(loop.carried[len(moving) :])
         for n in range(block.unroll):
@@ -229,7 +229,7 @@ def _read(v: Vectors, base: str, j: int, block: RegisterBlock, mask: Vector | No
 def _finish(v: Vectors, block: RegisterBlock, sums: tuple[str, ...], mask: Vector | None) -> None:
     """Store the sums, or add them to the output."""
     code = v.code
-    there = v.splat(Vector("%more", "i1")) if block.adds else None
+    there = v.splat(Vector("%accumulate", "i1")) if block.adds else None
     for i in range(block.rows):
         row = "%out"
         if i:
@@ -238,7 +238,7 @@ def _finish(v: Vectors, block: RegisterBlock, sums: tuple[str, ...], mask: Vecto
         for j in range(block.vectors):
             made = Vector(sums[i * block.vectors + j], block.kind, v.width)
             last = mask if j == block.vectors - 1 else None
-            # Masked by %more, too: uninitialized output must not be read as numbers.
+            # Masked by %accumulate, too: uninitialized output must not be read as numbers.
             if there is not None:
                 read = there if last is None else v.binary("and", there, last)
                 made = v.add(

@@ -111,7 +111,7 @@ class _Tiles:
             for j in range(self.across):
                 clear_tile(code, self.registers.block(i, j))
         if self.block.adds:
-            with code.when("%more"):
+            with code.when("%accumulate"):
                 self.each("tileloadd64")
 
     def each(self, instruction: str) -> None:
