@@ -21,6 +21,7 @@ from weft.mesh import (
     parse_sharding,
     parse_shardings,
 )
+from weft.mesh.algebra import append_merged
 
 MESH = Mesh((("x", 2), ("y", 4)))
 
@@ -123,3 +124,20 @@ def test_pieces_make_the_whole(sharding: str, local: str, axes: str):
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
     (result,) = evaluate(parse(manual(sharding, local, axes)), x)
     assert np.array_equal(result, 2 * x)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "merged"),
+    [
+        (Axis("x", 1, 2), Axis("x", 2, 3), [Axis("x", 1, 6)]),
+        (Axis("x", 2, 3), Axis("x", 6, 4), [Axis("x", 2, 12)]),
+        (Axis("x", 1, 6), Axis("x", 6, 4), [Axis("x")]),
+        (Axis("x", 1, 2), Axis("x", 3, 2), None),  # a part between them is missing
+        (Axis("x", 2, 3), Axis("x", 1, 2), None),
+        (Axis("x", 1, 2), Axis("y", 2, 2), None),
+    ],
+)
+def test_parts_of_an_axis_that_follow_each_other_are_merged(first, second, merged):
+    axes = [first]
+    append_merged(axes, second, Mesh((("x", 24), ("y", 4))))
+    assert axes == (merged or [first, second])

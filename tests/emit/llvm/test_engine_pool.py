@@ -362,6 +362,9 @@ def test_how_many_threads(monkeypatch, tmp_path):
     assert thread_count() == 7
     monkeypatch.delenv("WEFT_THREADS")
     assert 1 <= thread_count() <= (os.cpu_count() or 1)
+    if hasattr(os, "sched_getaffinity"):  # the cores of this process, and of no other
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0} if process == 0 else {})
+        assert thread_count() == 1
     quota = tmp_path / "cpu.max"
     for text, cores in (("150000 100000\n", 2), ("max 100000\n", 1 << 16), ("", 1 << 16)):
         quota.write_text(text)

@@ -11,12 +11,14 @@ import weft.targets as targets
 from tests.emit.triton.corpus import CASES
 from tests.emit.triton.launching import kernels_of, values
 from weft.array.torch_memory import torch_memory
+from weft.capture import parse
 from weft.compiled import compile as compiled
 from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.emit import emitted
+from weft.emit.triton.library.nodes import _comparison
 from weft.emit.triton.online import online_sums
 from weft.emit.triton.schedule import schedule_of
-from weft.emit.triton.split import split
+from weft.emit.triton.split import LEAST, PROGRAMS, parts_of_rows, split
 from weft.emit.triton.target import Triton
 from weft.errors import WeftError
 from weft.kernels.interpret import interpret
@@ -84,6 +86,32 @@ def test_parts_of_a_reduction_make_the_whole(name, parts):
     ]
     (whole,) = interpret(made.second, given)
     np.testing.assert_allclose(whole, interpret(kernel, arrays)[0], rtol=2e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3, PROGRAMS])
+@pytest.mark.parametrize("length", [100, 2 * LEAST - 1, 2 * LEAST, 96 * LEAST, 96 * LEAST + 1])
+def test_few_long_rows_are_split(rows, length):
+    made = compiled(lambda x: (x * x).sum(1), np.ones((rows, length), "f"), target="triton")
+    (kernel,) = (k for k in kernels_of(made.program.local) if isinstance(k, Kernel))
+    parts = parts_of_rows(kernel, rows)
+    if rows == PROGRAMS or length < 2 * LEAST:
+        assert parts == 1
+    else:  # no part is much shorter than LEAST, and there are no more than keep a GPU busy
+        assert 1 < parts <= 2 * length // LEAST and parts * rows <= 8 * PROGRAMS + 8 * rows
+
+
+def test_comparators_that_pytorch_has():
+    import jax
+
+    def comparison(function, *arguments):
+        module = parse(compiled(function, *arguments, target="numpy").text("captured"))
+        (region,) = (n.regions[0] for n in module.nodes() if n.op.name == "stablehlo.sort")
+        return _comparison(region)
+
+    x, n = np.ones(5, "f"), np.arange(5)
+    assert comparison(jax.numpy.sort, x) == (0, False)  # zeros and NaN are made comparable first
+    assert comparison(lambda x: jax.lax.sort((x, n), num_keys=1), x) == (0, False)
+    assert comparison(lambda x: jax.lax.sort((x, n), num_keys=2), x) is None
 
 
 def test_a_sum_of_exponentials_is_found():
