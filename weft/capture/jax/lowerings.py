@@ -207,7 +207,28 @@ def _other_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     broadcast = getattr(parallel, "_pbroadcast_lowering", None)
     if broadcast is not None:
         collectives["pbroadcast_p"] = broadcast
-    return rules_of(ann, {"approx_top_k_p": _approx_top_k}) + rules_of(parallel, collectives)
+    found = rules_of(ann, {"approx_top_k_p": _approx_top_k}) + rules_of(parallel, collectives)
+    return found + _ragged_rules()
+
+
+def _ragged_rules() -> tuple[tuple[Any, LoweringRule], ...]:
+    """Ragged dots as they are: for CPUs JAX multiplies all rows by every matrix."""
+    from jax._src.lax import lax
+
+    whole = getattr(lax, "_ragged_dot_general_lower", None)
+    masked = getattr(lax, "_ragged_dot_general_impl", None)
+    if whole is None or masked is None:
+        return ()
+    return rules_of(lax, {"ragged_dot_general_p": partial(_ragged_dot, whole, masked)})
+
+
+def _ragged_dot(whole: LoweringRule, masked: Any, ctx: Any, *operands: Any, **params: Any) -> Any:
+    from jax._src import core
+    from jax._src.interpreters import mlir
+
+    if all(core.is_constant_shape(aval.shape) for aval in ctx.avals_in):
+        return whole(ctx, *operands, **params)
+    return mlir.lower_fun(masked, multiple_results=False)(ctx, *operands, **params)
 
 
 def _broadcast_from(ctx: Any, operand: Any, source: Any, *, axis_name: Any) -> Any:

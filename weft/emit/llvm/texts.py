@@ -96,7 +96,7 @@ def emitted_for(kernel: Launch, processor: Processor) -> Emitted:
         case Kernel():
             return emit(kernel, processor)
         case SingleNode():
-            return emit_single_node(kernel)
+            return emit_single_node(kernel, processor)
         case Attention():
             return emit_attention(kernel, processor)
         case ControlFlow():

@@ -10,7 +10,12 @@ from weft.ir.op import Op
 from weft.ir.rebuild import NodeRule, Rebuild, Rewritten
 from weft.ops.control import Case, If
 from weft.optimize.drop_dead import drop_dead
-from weft.optimize.simplification import arithmetic_rules, scatter_rules, shape_rules
+from weft.optimize.simplification import (
+    arithmetic_rules,
+    ragged_rules,
+    scatter_rules,
+    shape_rules,
+)
 from weft.optimize.simplification.fold_constants import begins_known, folded
 from weft.optimize.simplification.splats import splat_of
 
@@ -18,6 +23,7 @@ TABLE: Mapping[type[Op], tuple[NodeRule, ...]] = {
     **arithmetic_rules.RULES,
     **shape_rules.RULES,
     **scatter_rules.RULES,
+    **ragged_rules.RULES,
 }
 
 

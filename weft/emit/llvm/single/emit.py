@@ -7,7 +7,10 @@ from collections.abc import Callable
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.fft.emit import fft
 from weft.emit.llvm.fft.plan import refuses_fft
+from weft.emit.llvm.jit.processor import Processor, host
 from weft.emit.llvm.product.complex import complex_product, refuses_complex_product
+from weft.emit.llvm.ragged.dims import refuses_ragged_dot
+from weft.emit.llvm.ragged.emit import ragged_dot
 from weft.emit.llvm.single.calls import custom_call, refuses_call
 from weft.emit.llvm.single.cholesky import cholesky, refuses_cholesky
 from weft.emit.llvm.single.gather import dynamic_slice, dynamic_update_slice, gather
@@ -31,6 +34,7 @@ from weft.ops.contract import Dot, DotGeneral
 from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.index import Gather, TorchIndexSelect
 from weft.ops.linalg import Cholesky, Fft, TriangularSolve
+from weft.ops.ragged import RaggedDot
 from weft.ops.random import RngBitGenerator
 from weft.ops.reduce import Reduce
 from weft.ops.scatter import Scatter
@@ -60,6 +64,8 @@ EMIT: dict[type[Op], Callable[[SingleNode], Emitted]] = {
     CustomCall: custom_call,
     **dict.fromkeys((DotGeneral, Dot), complex_product),
 }
+# Kernels whose blocks depend on the processor.
+FITTED: dict[type[Op], Callable[[SingleNode, Processor], Emitted]] = {RaggedDot: ragged_dot}
 
 
 # Restrictions of emitters, besides those on regions.
@@ -69,13 +75,14 @@ REFUSES: dict[type[Op], Callable[[SingleNode], str | None]] = {
     Cholesky: refuses_cholesky,
     Fft: refuses_fft,
     CustomCall: refuses_call,
+    RaggedDot: refuses_ragged_dot,
     **dict.fromkeys((DotGeneral, Dot), refuses_complex_product),
 }
 
 
 def refuses_single_node(kernel: SingleNode) -> str | None:
     """Why a node's kernel is unsupported, or None if it is supported."""
-    if type(kernel.op) not in EMIT:
+    if type(kernel.op) not in EMIT and type(kernel.op) not in FITTED:
         return "it has no single-node kernel"
     own = REFUSES.get(type(kernel.op))
     if own is not None and (reason := own(kernel)):
@@ -86,11 +93,12 @@ def refuses_single_node(kernel: SingleNode) -> str | None:
     return next((reason for reason in reasons if reason), None)
 
 
-def emit_single_node(kernel: SingleNode) -> Emitted:
+def emit_single_node(kernel: SingleNode, processor: Processor | None = None) -> Emitted:
     """Emit a single-node kernel; raises for those that are left to numpy."""
     if reason := refuses_single_node(kernel):
         raise Unsupported(
             f"{kernel.op.name} has no kernel in the llvm target: {reason}",
             help="run the node on the host",
         )
-    return EMIT[type(kernel.op)](kernel)
+    fitted = FITTED.get(type(kernel.op))
+    return EMIT[type(kernel.op)](kernel) if fitted is None else fitted(kernel, processor or host())

@@ -1,0 +1,1 @@
+"""Ragged dots: products of groups of rows, whose sizes are known only when they run."""

@@ -1,0 +1,98 @@
+"""The dims of a ragged dot by role, with strides in its operands, sizes of groups and result."""
+
+from __future__ import annotations
+
+import math
+
+from weft.emit.llvm.writer.nest import Along, merged
+from weft.emit.llvm.writer.storage import register_kind
+from weft.ir.types import DType
+from weft.kernels.kernel import held_in
+from weft.kernels.single_node import SingleNode, strides
+from weft.ops.ragged import Mode, RaggedDot
+
+_HELD = {"f32", "f64", "i32", "i64", "ui32", "ui64"}  # types that products are added up in
+LEFT, RIGHT, SIZES, OUT = range(4)  # the buffers
+
+
+class RaggedRoles:
+    """The dims of a ragged dot: points of `outer` have a product of one matrix for each group."""
+
+    def __init__(self, kernel: SingleNode) -> None:
+        op, lead = kernel.op, kernel.lead
+        assert isinstance(op, RaggedDot)
+        dims = op.ragged_dot_dimension_numbers
+        self.mode: Mode = dims.mode
+        shapes = [operand.shape for operand in kernel.operands]
+        apart = [strides(shape) for shape in shapes]
+        left_rank, right_rank = len(shapes[LEFT]) - lead, len(shapes[RIGHT]) - lead
+        varies = len(shapes[SIZES]) - lead > 1 and self.mode != "batch"
+        prefix = dims.prefix(left_rank) if varies else ()
+
+        def along(a: int | None, b: int | None, made: int | None) -> Along:
+            """A dim of the left and the right operand, and of the result."""
+            near = 0 if a not in prefix or a is None else apart[SIZES][lead + prefix.index(a)]
+            steps = (
+                0 if a is None else apart[LEFT][lead + a],
+                0 if b is None else apart[RIGHT][lead + b],
+                near,
+                0 if made is None else apart[OUT][lead + made],
+            )
+            size = shapes[LEFT][lead + a] if a is not None else shapes[RIGHT][lead + (b or 0)]
+            return Along(size, steps)
+
+        at = 1 if self.mode == "contracting" else 0
+        devices = zip(kernel.devices, zip(*[s[:lead] for s in apart], strict=True), strict=True)
+        outer = [Along(size, steps) for size, steps in devices]
+        rows: list[Along] = []
+        columns: list[Along] = []
+        for a, b in dims.dot.batch:
+            outer.append(along(a, b, at))
+            at += 1
+        for a in dims.dot.lhs_free(left_rank):
+            (outer if self.mode == "free" and a != dims.ragged else rows).append(along(a, None, at))
+            at += 1
+        for b in dims.rhs_free(right_rank):
+            columns.append(along(None, b, at))
+            at += 1
+        summed = [along(a, b, None) for a, b in dims.dot.contract]
+        if self.mode == "contracting":  # their groups begin and end along the summed dim
+            summed = [Along(dim.size, (*dim.steps[:SIZES], 0, 0)) for dim in summed]
+        self.depths = merged(summed)
+        *more_rows, self.rows = merged(rows) or [Along(1, (0, 0, 0, 0))]
+        *more_columns, self.columns = merged(columns) or [Along(1, (0, 1, 0, 1))]
+        self.outer = merged([*outer, *more_rows, *more_columns])
+        self.depth = self.depths[0] if self.depths else Along(1, (1, 0, 0, 0))
+        if self.mode == "free":  # rows begin and end with groups: their dim has no place in sizes
+            self.rows = Along(self.rows.size, (*self.rows.steps[:SIZES], 0, self.rows.steps[OUT]))
+        self.groups = shapes[SIZES][-1]
+        group = dims.rhs_group_dimensions
+        self.group_steps = (
+            apart[RIGHT][lead + group[0]] if group else 0,
+            apart[SIZES][-1],
+            apart[OUT][lead] if self.mode == "contracting" else 0,
+        )
+        self.empty = math.prod(dim.size for dim in summed) == 0
+
+
+def held_type(kernel: SingleNode) -> DType:
+    """The type that products are added up in."""
+    return held_in(kernel.outputs[0].dtype)
+
+
+def refuses_ragged_dot(kernel: SingleNode) -> str | None:
+    """Why this kernel is unsupported."""
+    held = held_type(kernel)
+    if held.name not in _HELD:
+        return f"no product is added up in {held}"
+    for side in kernel.operands[:2]:
+        if register_kind(side.dtype) != register_kind(held) or side.dtype.kind != held.kind:
+            return f"a product of {side.dtype} is added up in {held}"
+    op = kernel.op
+    assert isinstance(op, RaggedDot)
+    dims = op.ragged_dot_dimension_numbers
+    if dims.mode == "contracting" and len(dims.lhs_contracting_dimensions) > 1:
+        return "it sums over more dims than the ragged one"
+    if kernel.outputs[0].size and len(RaggedRoles(kernel).depths) > 1:
+        return "its summed dims are not one in both operands"
+    return None
