@@ -16,7 +16,7 @@ from weft.ir.location import Location
 from weft.ir.module import Module, Value
 from weft.machine import Machine, bytes_text, seconds_text
 from weft.mesh.algebra import total_size
-from weft.partition import Note, is_of_one, partition
+from weft.partition import Note, is_single_device, partition
 from weft.partition.piece import Piece
 from weft.predict import Prediction, predict
 from weft.records import dataclass
@@ -158,7 +158,7 @@ def causes_of(module: Module, pads: Pads, rules: Rules | None) -> Causes:
     """The causes of communication: the notes and places of partitioning a program."""
     notes: list[Note] = []
     places: dict[Value, list[Piece]] = {}
-    if is_of_one(module):
+    if is_single_device(module):
         return Causes(module, notes, places)
     sharded = shard(module, pads=pads, rules=rules)
     partition(sharded, rules, notes, places)

@@ -24,7 +24,7 @@ from weft.machine import Machine, bytes_text
 from weft.mesh import as_mesh
 from weft.mesh.owners import StackedAxes
 from weft.optimize import Level, Ran, optimize
-from weft.partition import is_of_one, partition
+from weft.partition import is_single_device, partition
 from weft.records import dataclass
 from weft.run import LocalProgram
 from weft.shard import Pads, Rules, Shrunk, shard
@@ -134,7 +134,9 @@ def compile_module(
         _check_sizes(module)
         made = stages.after("captured", made, lambda m: normalize(m, spread, pieces=pieces))
         made = stages.after(
-            "sharded", made, lambda m: m if is_of_one(m) else spread(m, pads=pads, notes=notes)
+            "sharded",
+            made,
+            lambda m: m if is_single_device(m) else spread(m, pads=pads, notes=notes),
         )
         made = stages.after("partitioned", made, lambda m: partition(m, rules))
         made = stages.after(

@@ -21,7 +21,7 @@ from weft.jax.native.bridge import all_slots
 from weft.jax.native.functions import asks_python
 from weft.jax.native.handles import IMMORTAL, Handles, Native, list_at
 from weft.jax.native.slots import thunk
-from weft.jax.native.state import DoorState
+from weft.jax.native.state import PluginState
 from weft.jax.patches.guarding import heed_guards
 from weft.jax.patches.lowering import register_lowerings
 from weft.jax.processes import JaxProcesses, find_processes
@@ -61,12 +61,12 @@ class Plugin:
         for name in bridged:
             made = thunk(spoken, name, self.handles, early.get(name))
             state[self.native.thunk_at[name]] = made
-        state[DoorState.attributes.word], state[DoorState.attribute_count.word] = (
+        state[PluginState.attributes.word], state[PluginState.attribute_count.word] = (
             client.attributes()
         )
-        state[DoorState.templates.word] = ctypes.addressof(TEMPLATES)
+        state[PluginState.templates.word] = ctypes.addressof(TEMPLATES)
         self._drain = self.handles.drain
-        state[DoorState.drain.word] = pointer_to(self._drain)
+        state[PluginState.drain.word] = pointer_to(self._drain)
         self.table = self._table(spoken)
         self.capsule = _capsule(ctypes.addressof(self.table))
         self._is_daemon = _is_daemon
@@ -88,10 +88,10 @@ class Plugin:
         """Process exit: daemon threads park at their next call of Weft."""
         state, until = self.native.state, time.monotonic() + PATIENCE
         daemons = _daemons()
-        if not daemons or not state[DoorState.others.word]:
+        if not daemons or not state[PluginState.others.word]:
             return
-        state[DoorState.ending.word] = pointer_to(self._is_daemon)
-        while state[DoorState.parked.word] < len(daemons) and time.monotonic() < until:
+        state[PluginState.ending.word] = pointer_to(self._is_daemon)
+        while state[PluginState.parked.word] < len(daemons) and time.monotonic() < until:
             time.sleep(0.002)
 
     def _table(self, spoken: Api) -> _Table:

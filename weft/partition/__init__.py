@@ -14,9 +14,9 @@ from weft.mesh import Mesh
 from weft.ops.control import Call, RunParallel
 from weft.partition.localize import Localizer
 from weft.partition.notes import Note
-from weft.partition.of_one import is_of_one, of_one
 from weft.partition.piece import Piece
 from weft.partition.program import ModuleState, RuleFinder
+from weft.partition.single_device import as_local, is_single_device
 from weft.partition.strategy.policies import Policy
 from weft.partition.strategy.search import Search
 
@@ -35,8 +35,8 @@ def partition(
     gathers with their reasons; `places` collects the local piece of every global value.
     """
     name, mesh = the_mesh(module)
-    if notes is None and places is None and is_of_one(module):
-        return replace(of_one(module, name), attrs=with_devices(module.attrs, 1))
+    if notes is None and places is None and is_single_device(module):
+        return replace(as_local(module, name), attrs=with_devices(module.attrs, 1))
 
     def start(policy: Policy) -> ModuleState:
         program = ModuleState(module, mesh, name, rules, policy=policy)
@@ -56,7 +56,7 @@ def partition(
 def localized(module: Module, program: ModuleState) -> Module:
     """The module with all functions on local types."""
     name, mesh = program.mesh_name, program.mesh
-    alone, apart = ModuleState(module, Mesh(), name), run_apart(module)
+    alone, apart = ModuleState(module, Mesh(), name), parallel_programs(module)
     made = {
         n: Localizer(alone if n in apart else program, f).function()
         for n, f in module.functions.items()
@@ -70,7 +70,7 @@ def localized(module: Module, program: ModuleState) -> Module:
     return replace(module, functions=functions, meshes={name: mesh}, tables=tables, attrs=attrs)
 
 
-def run_apart(module: Module) -> set[str]:
+def parallel_programs(module: Module) -> set[str]:
     """The functions that are local programs already: those of interpreter.run_parallel."""
     found: set[str] = set()
     ahead = [name for node in module.nodes() for name in _programs(node)]
@@ -110,4 +110,4 @@ def with_devices(attrs: Attrs, count: int) -> Attrs:
     return tuple(sorted([*kept, (PARTITIONS, f"{count} : i32"), (REPLICAS, "1 : i32")]))
 
 
-__all__ = ["Note", "is_of_one", "partition"]
+__all__ = ["Note", "is_single_device", "partition"]

@@ -13,7 +13,7 @@ from weft.jax.native.bridge import all_slots
 from weft.jax.native.calls import execute
 from weft.jax.native.events import on_ready, settle
 from weft.jax.native.records import SIZE, BufferRecord, FamilyRecord, HandleRecord
-from weft.jax.native.state import SYMBOL, THUNKS, DoorState
+from weft.jax.native.state import SYMBOL, THUNKS, PluginState
 from weft.native.builder import NativeModule
 from weft.native.function import NativeFunction
 from weft.native.lower import lower
@@ -42,8 +42,8 @@ class Side:
     def __init__(self, native: bool, count: int) -> None:
         self.native, self.count = native, count
         self.functions: Any = machine_code() if native else _Python()
-        self.state: DoorState = machine_code().home() if native else state.state
-        ctypes.memset(address(self.state), 0, DoorState.SIZE)
+        self.state: PluginState = machine_code().home() if native else state.state
+        ctypes.memset(address(self.state), 0, PluginState.SIZE)
         self.records = HandleRecord.new(count)
         for n in reversed(range(count)):
             self.functions.give(self.records.nth(n))

@@ -25,7 +25,7 @@ from weft.jax.native.records import (
     HandleRecord,
 )
 from weft.jax.native.slot_tables import CONSTANTS, DELETERS, DESTROYERS, GETTERS
-from weft.jax.native.state import DoorState, state
+from weft.jax.native.state import PluginState, state
 from weft.native.function import NativeFunction
 from weft.native.libc import pthread_self
 from weft.native.memory import Pointer, address, number
@@ -141,13 +141,13 @@ class MadeUp:
 
 @pytest.fixture
 def python():
-    ctypes.memset(address(state), 0, DoorState.SIZE)
+    ctypes.memset(address(state), 0, PluginState.SIZE)
     for n, name in enumerate("interrupted failed ended".split(), 1):
         setattr(state, name, ErrorRecord(4096 * n))
     state.main = Pointer(5)
     thunks = (ctypes.c_size_t * 1)(77)
     with ExitStack() as stack:
-        stack.callback(lambda: ctypes.memset(address(state), 0, DoorState.SIZE))
+        stack.callback(lambda: ctypes.memset(address(state), 0, PluginState.SIZE))
         stack.callback(lambda: thunks)
         usual = {"Py_IsInitialized": 1, "PyLong_FromVoidPtr": 64, "PyObject_Vectorcall": 128}
         yield lambda **answers: MadeUp(stack, **(usual | answers))

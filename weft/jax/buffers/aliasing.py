@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from weft.ir.types import Array
 from weft.jax.native.handles import Handles
-from weft.jax.native.state import DoorState
+from weft.jax.native.state import PluginState
 
 
 class _Now(threading.local):
@@ -18,7 +18,7 @@ class _Now(threading.local):
 
 
 NOW = _Now()
-_ALIASING = DoorState.aliasing.word
+_ALIASING = PluginState.aliasing.word
 
 
 @contextmanager

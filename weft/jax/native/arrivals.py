@@ -20,7 +20,7 @@ from weft.jax.native.records import (
     offsets_of,
 )
 from weft.jax.native.small import DONE, block, quickly, sweep
-from weft.jax.native.state import DoorState, state
+from weft.jax.native.state import PluginState, state
 from weft.native.function import copy, native, to_int, upper_bits, wrapped
 from weft.native.memory import Items, Member, Pointer, Struct, address, i32
 
@@ -73,7 +73,7 @@ def place_of(hash: int) -> int:
 def may_be_known(given: Pointer) -> bool:
     """Whether the template may be in the table."""
     args = ArriveArgs(given)
-    if DoorState.aliasing.load(state, "acquire") != 0:
+    if PluginState.aliasing.load(state, "acquire") != 0:
         return False
     return args.num_dims <= MOST_DIMS and not args.device_layout
 
@@ -107,7 +107,7 @@ def arrive(given: Pointer) -> int:
     family.own = elements
     family.data = address(elements)
     args.buffer = buffer_of(family, 0, device, memory)
-    args.done_with_host_buffer = DoorState.ready.load(state, "acquire")
+    args.done_with_host_buffer = PluginState.ready.load(state, "acquire")
     return DONE
 
 
@@ -117,7 +117,7 @@ def template_of(type: int, rank: int, sizes: Items[int]) -> FamilyRecord:
     hash = type
     for n in range(rank):
         hash = mixed(hash, sizes[n])
-    template = DoorState.templates.load(state, "acquire")[place_of(hash)]
+    template = PluginState.templates.load(state, "acquire")[place_of(hash)]
     if not template or template.type != type or template.rank != rank:
         return FamilyRecord(0)
     for n in range(rank):

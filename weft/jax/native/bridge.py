@@ -30,7 +30,7 @@ from weft.jax.native.python_api import (
     PyLong_FromVoidPtr,
     PyObject_Vectorcall,
 )
-from weft.jax.native.state import DoorState, state
+from weft.jax.native.state import PluginState, state
 from weft.native.function import NativeFunction, native, unreachable
 from weft.native.libc import pause, pthread_self
 from weft.native.memory import Member, Pointer, Struct, i32
@@ -86,16 +86,16 @@ def bridge(args: Pointer, thunk: int) -> Pointer:
     """Call Python, unless the process ends or was forked."""
     # In a forked child the threads that held Weft's and JAX's locks are gone: entering Python could
     # wait on them without end, so the prepared error is the only safe answer.
-    closed = DoorState.closed.load(state, "acquire")
+    closed = PluginState.closed.load(state, "acquire")
     if closed:
         return closed
     if not lives():
-        return DoorState.ended.load(state, "acquire")
-    if pthread_self() == DoorState.main.load(state, "acquire"):
+        return PluginState.ended.load(state, "acquire")
+    if pthread_self() == PluginState.main.load(state, "acquire"):
         return ask_from_main(args, thunk)
     # Noted for `Plugin.end`, which waits for threads to park only if one has ever come this way.
-    DoorState.others.store(state, 1, "release")
-    ending = DoorState.ending.load(state, "acquire")
+    PluginState.others.store(state, 1, "release")
+    ending = PluginState.ending.load(state, "acquire")
     # CPython up to 3.13 calls pthread_exit in a thread that takes the GIL after finalization has
     # begun, and JAX's C++ frames do not survive that.
     if ending and should_park(ending):
@@ -141,7 +141,7 @@ def park_forever() -> None:
     """
     if PyGILState_Check() != 0:
         PyEval_SaveThread()
-    DoorState.parked.add(state, 1, "acq_rel")
+    PluginState.parked.add(state, 1, "acq_rel")
     while True:
         pause()
 
@@ -186,7 +186,7 @@ def ask_python(args: Pointer, thunk: int) -> Pointer:
         answer = error_of_failure()
     PyErr_Restore(raised.type, raised.value, raised.trace)
     PyGILState_Release(lock)
-    if answer == DoorState.interrupted.load(state, "acquire"):
+    if answer == PluginState.interrupted.load(state, "acquire"):
         Py_AddPendingCall(raise_again, Pointer(0))
     return answer
 
@@ -199,46 +199,46 @@ def error_of_failure() -> Pointer:
     """
     # MemoryError or RecursionError before the thunk's first line: the thunk itself catches all
     # others.
-    if PyErr_ExceptionMatches(DoorState.exhausted.load(state, "acquire")) != 0:
+    if PyErr_ExceptionMatches(PluginState.exhausted.load(state, "acquire")) != 0:
         PyErr_Clear()
-        return DoorState.failed.load(state, "acquire")
+        return PluginState.failed.load(state, "acquire")
     # One exception is kept. The fields are filled by PyErr_Fetch, which hands over its references,
     # so a second one would leak the first.
-    if DoorState.raised.load(state, "acquire"):
+    if PluginState.raised.load(state, "acquire"):
         PyErr_Clear()
     else:
         PyErr_Fetch(
-            DoorState.raised.of(state),
-            DoorState.raised_value.of(state),
-            DoorState.raised_trace.of(state),
+            PluginState.raised.of(state),
+            PluginState.raised_value.of(state),
+            PluginState.raised_trace.of(state),
         )
-    return DoorState.interrupted.load(state, "acquire")
+    return PluginState.interrupted.load(state, "acquire")
 
 
 @native
 def raise_again(nothing: Pointer) -> i32:
     """In the main thread, between two steps of Python: what was raised, or an interrupt."""
-    type = DoorState.raised.load(state, "acquire")
+    type = PluginState.raised.load(state, "acquire")
     if type:
-        value = DoorState.raised_value.load(state, "acquire")
-        trace = DoorState.raised_trace.load(state, "acquire")
+        value = PluginState.raised_value.load(state, "acquire")
+        trace = PluginState.raised_trace.load(state, "acquire")
         # PyErr_Restore steals the three references: forget them first.
         state.raised = Pointer(0)
         PyErr_Restore(type, value, trace)
     else:
-        PyErr_SetNone(DoorState.interrupt.load(state, "acquire"))
+        PyErr_SetNone(PluginState.interrupt.load(state, "acquire"))
     return -1
 
 
 @native
 def act_late(nothing: Pointer) -> i32:
     """Handle the signals that came inside of a bridge; again if one raises before others."""
-    act = DoorState.act.load(state, "acquire")
+    act = PluginState.act.load(state, "acquire")
     result = PyObject_Vectorcall(act, Pointer(0), 0, Pointer(0))
     if result:
         Py_DecRef(result)
         return 0
-    if DoorState.remembered.load(state, "acquire") != 0:
+    if PluginState.remembered.load(state, "acquire") != 0:
         Py_AddPendingCall(act_late, Pointer(0))
     return -1
 
@@ -247,19 +247,19 @@ def act_late(nothing: Pointer) -> i32:
 def drain_soon() -> None:
     """Have Python let go of what is gone, also where JAX does not call for a while."""
     # One request at a time: CPython's queue of pending calls is short, and fails when it is full.
-    if not lives() or DoorState.soon.swap(state, 1, "acq_rel") != 0:
+    if not lives() or PluginState.soon.swap(state, 1, "acq_rel") != 0:
         return
     if Py_AddPendingCall(drain_now, Pointer(0)) != 0:
         # A full queue: the next destroyed record asks again.
-        DoorState.soon.store(state, 0, "release")
+        PluginState.soon.store(state, 0, "release")
 
 
 @native
 def drain_now(nothing: Pointer) -> i32:
     """In the main thread, between two steps of Python: let go of what is gone."""
-    DoorState.soon.store(state, 0, "release")
-    closed = DoorState.closed.load(state, "acquire")
-    drain = DoorState.drain.load(state, "acquire")
+    PluginState.soon.store(state, 0, "release")
+    closed = PluginState.closed.load(state, "acquire")
+    drain = PluginState.drain.load(state, "acquire")
     if closed or not drain:
         return 0
     result = PyObject_Vectorcall(drain, Pointer(0), 0, Pointer(0))

@@ -24,7 +24,7 @@ from weft.jax.native.records import (
     offsets_of,
 )
 from weft.jax.native.small import DONE, FAILED, block, quickly, sweep
-from weft.jax.native.state import DoorState, state
+from weft.jax.native.state import PluginState, state
 from weft.native.function import native, to_int
 from weft.native.libc import free, pthread_self
 from weft.native.memory import Items, Member, Pointer, Struct, address
@@ -91,7 +91,7 @@ def execute(given: Pointer) -> int:
     events = args.device_complete_events
     if events:
         for d in range(devices):
-            events[d] = DoorState.ready.load(state, "acquire")
+            events[d] = PluginState.ready.load(state, "acquire")
     return DONE
 
 

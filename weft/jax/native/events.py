@@ -17,7 +17,7 @@ from weft.jax.native.records import (
     Waiter,
     offsets_of,
 )
-from weft.jax.native.state import DoorState, state
+from weft.jax.native.state import PluginState, state
 from weft.native.function import native
 from weft.native.libc import free, malloc
 from weft.native.memory import Member, Pointer, Struct
@@ -84,7 +84,7 @@ def ready_event(args: ReadyEventArgs) -> Pointer:
     """The event that a buffer is there: one for all that are, or its family."""
     family = args.buffer.family
     if EventRecord.state.load(family, "acquire") == READY:
-        args.event = DoorState.ready.load(state, "acquire")
+        args.event = PluginState.ready.load(state, "acquire")
     else:
         CountedRecord.live.add(family, 1, "acq_rel")
         args.event = family

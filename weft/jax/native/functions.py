@@ -44,7 +44,7 @@ from weft.jax.native.records import (
     offsets_of,
 )
 from weft.jax.native.slot_tables import add_slots, table_slots
-from weft.jax.native.state import SYMBOL, THUNKS, DoorState, state
+from weft.jax.native.state import SYMBOL, THUNKS, PluginState, state
 from weft.native.function import NativeFunction, native
 from weft.native.memory import Items, Member, Offsets, Pointer, Struct, i32
 from weft.native.text import remembered_text
@@ -122,15 +122,15 @@ def get_executable(args: GetExecutableArgs) -> Pointer:
 @native(name="Plugin_Attributes")
 def attributes(args: AttributesArgs) -> Pointer:
     """The plugin's attributes, which JAX reads before there is a client."""
-    args.attributes = DoorState.attributes.load(state, "acquire")
-    args.num_attributes = DoorState.attribute_count.load(state, "acquire")
+    args.attributes = PluginState.attributes.load(state, "acquire")
+    args.num_attributes = PluginState.attribute_count.load(state, "acquire")
     return Pointer(0)
 
 
 @native(name="Buffer_IsOnCpu")
 def is_on_cpu(args: IsOnCpuArgs) -> Pointer:
     """Whether JAX reads a buffer where it is: unless it guards what comes from devices."""
-    args.is_on_cpu = DoorState.guarded.load(state, "acquire") == 0
+    args.is_on_cpu = PluginState.guarded.load(state, "acquire") == 0
     return Pointer(0)
 
 

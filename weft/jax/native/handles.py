@@ -16,7 +16,7 @@ from weft.jax.native.bridge import all_slots
 from weft.jax.native.events import CLOSED
 from weft.jax.native.functions import HELPERS, text
 from weft.jax.native.records import ERROR, READY, SIZE, STATIC, ErrorRecord, EventRecord, words
-from weft.jax.native.state import THUNKS, DoorState
+from weft.jax.native.state import THUNKS, PluginState
 from weft.jax.patches.interrupts import LoopEnded, Shield
 from weft.jax.programs.callback_errors import callback_error_message
 from weft.native.cpython import pointer_to
@@ -108,12 +108,12 @@ class Handles:
             "main": threading.main_thread().ident or 0,
         }
         for name, value in known.items():
-            native.state[DoorState.FIELDS[name].word] = value
+            native.state[PluginState.FIELDS[name].word] = value
         self.shield = Shield(native.state)
 
     def close(self) -> None:
         """Call Python no longer: this process is a child that has none of the threads."""
-        self.native.state[DoorState.closed.word] = self.forked
+        self.native.state[PluginState.closed.word] = self.forked
 
     def new(self, what: int) -> int:
         """A record, zeroed but for what it is; held once."""
@@ -191,7 +191,7 @@ class Handles:
         return text
 
 
-_GONE = DoorState.gone.word
+_GONE = PluginState.gone.word
 
 
 def _code_and_message(error: BaseException) -> tuple[int, bytes]:

@@ -22,7 +22,7 @@ from weft.jax.native.records import (
     HandleRecord,
     MemoryRecord,
 )
-from weft.jax.native.state import DoorState, state
+from weft.jax.native.state import PluginState, state
 from weft.native.function import clear, copy, fence, native
 from weft.native.libc import free
 from weft.native.memory import Items, Pointer
@@ -32,7 +32,7 @@ DELETED = 1  # what `columns` says of an argument that is deleted, in place of a
 
 
 @native
-def home() -> DoorState:
+def home() -> PluginState:
     """Where the state is."""
     return state
 
@@ -47,12 +47,12 @@ def push(record: HandleRecord) -> None:
     """Put a record onto the list of those that are gone; any thread may."""
     done = False
     while not done:
-        head = DoorState.gone.load(state, "monotonic")
+        head = PluginState.gone.load(state, "monotonic")
         record.next = head
         # A Treiber stack. Release publishes `record.next` and the thread's last writes to the
         # record. There is no ABA problem: records are taken off only all at once, by a swap with
         # null.
-        done = DoorState.gone.replace(state, head, record, "release", "monotonic")
+        done = PluginState.gone.replace(state, head, record, "release", "monotonic")
 
 
 @native
@@ -123,7 +123,7 @@ def drain(out: Items[HandleRecord], room: int) -> int:
 
     At most `room` of these; how many there were.
     """
-    record = DoorState.gone.swap(state, HandleRecord(0), "acquire")
+    record = PluginState.gone.swap(state, HandleRecord(0), "acquire")
     n = 0
     while record and n < room:
         following = record.next

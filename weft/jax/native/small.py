@@ -6,7 +6,7 @@ from weft.jax.native.bridge import asking, drain_soon, lives
 from weft.jax.native.python_api import PyGILState_Ensure, PyGILState_Release
 from weft.jax.native.record_code import finish, give, push
 from weft.jax.native.records import BUFFER, BufferRecord, CountedRecord, HandleRecord
-from weft.jax.native.state import DoorState, state
+from weft.jax.native.state import PluginState, state
 from weft.native.function import NativeFunction, native
 from weft.native.libc import aligned_alloc
 from weft.native.memory import Pointer
@@ -35,7 +35,7 @@ def quickly(
             if came == DONE:
                 return Pointer(0)
             if came == FAILED:
-                return DoorState.failed.load(state, "acquire")
+                return PluginState.failed.load(state, "acquire")
         return ask(args)
 
     return call
@@ -44,9 +44,9 @@ def quickly(
 @native(attribute="alwaysinline")
 def may_try() -> bool:
     """Whether Python's lock can be had: the process neither ends nor was forked."""
-    if DoorState.closed.load(state, "acquire") or not lives():
+    if PluginState.closed.load(state, "acquire") or not lives():
         return False
-    return not DoorState.ending.load(state, "acquire")
+    return not PluginState.ending.load(state, "acquire")
 
 
 @native
@@ -62,7 +62,7 @@ def sweep() -> bool:
 
     Python is scheduled to free the others.
     """
-    record = DoorState.gone.swap(state, HandleRecord(0), "acquire")
+    record = PluginState.gone.swap(state, HandleRecord(0), "acquire")
     left = 0
     while record:
         following = record.next

@@ -1,4 +1,4 @@
-"""The state that the door's native functions share."""
+"""The state that the plugin's native functions share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from weft.jax.native.records import ErrorRecord, EventRecord, FamilyRecord, Hand
 from weft.native.memory import Items, Member, Pointer, Struct, inline
 
 
-class DoorState(Struct):
+class PluginState(Struct):
     """One record for all; slots that Python fills follow."""
 
     gone: Member[HandleRecord]  # the list of records that JAX has destroyed
@@ -40,5 +40,5 @@ class DoorState(Struct):
 
 
 SYMBOL = "state"
-state = DoorState.static(SYMBOL)
-THUNKS = DoorState.thunks.word
+state = PluginState.static(SYMBOL)
+THUNKS = PluginState.thunks.word

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from weft.jax.native.handles import Native
-from weft.jax.native.state import DoorState
+from weft.jax.native.state import PluginState
 from weft.patches import replace_in_jax
 
 
@@ -31,7 +31,7 @@ def _heeding(theirs: Callable[..., None], native: Native) -> Callable[..., None]
             guarded.discard(who)
         else:
             guarded.add(who)
-        native.state[DoorState.guarded.word] = len(guarded)
+        native.state[PluginState.guarded.word] = len(guarded)
 
     def update(state: Any, key: str, level: str | None) -> None:
         theirs(state, key, level)

@@ -20,11 +20,15 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from weft.jax.native.state import DoorState
+from weft.jax.native.state import PluginState
 from weft.native.cpython import pointer_to
 from weft.patches import replace_in_jax
 
-_DEPTH, _REMEMBERED, _ACT = DoorState.depth.word, DoorState.remembered.word, DoorState.act.word
+_DEPTH, _REMEMBERED, _ACT = (
+    PluginState.depth.word,
+    PluginState.remembered.word,
+    PluginState.act.word,
+)
 _NAMES = "SIGINT SIGTERM SIGALRM SIGUSR1 SIGUSR2 SIGHUP SIGQUIT SIGVTALRM SIGPROF SIGCHLD".split()
 _WATCHED = tuple([int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name)])
 _NO_SIGNAL = 0  # the number that what a handler has raised is queued under

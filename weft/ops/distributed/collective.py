@@ -81,7 +81,7 @@ class CollectiveOp(Op):
 
 
 class GlobalGroups(CollectiveOp):
-    """A collective over replicas, over replicas and partitions, or over global device ids."""
+    """A collective whose groups are cross_replica, cross_replica_and_partition or flattened_ids."""
 
     __slots__ = ()
     use_global_device_ids: Flag
@@ -104,7 +104,7 @@ class GlobalGroups(CollectiveOp):
 
 
 class LocalGroups(CollectiveOp):
-    """A collective over replicas, or over partitions if it has a channel."""
+    """A collective whose groups are cross_replica, or with a channel cross_partition."""
 
     __slots__ = ()
 

@@ -22,11 +22,11 @@ from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.optimize.collectives.facts import combining
 from weft.records import dataclass
 
-# XLA's thresholds, so that a program sends the same messages here and there.
+# XLA's byte threshold on GPUs, so that a program sends the same messages here and there.
 MOST_BYTES = 30 * 1024 * 1024 + 7
 MOST_OPS = 2048
 MergeKey: TypeAlias = tuple[object, ...]
-AxisMask: TypeAlias = int  # a bit mask of sets
+SetMask: TypeAlias = int  # a bit mask of sets
 
 
 def combine_collectives(
@@ -48,11 +48,11 @@ def combine_collectives(
 class _Set:
     """Collectives to be merged into one."""
 
-    bit: AxisMask
+    bit: SetMask
     members: list[Node] = field(default_factory=list)
     bytes: int = 0
     ops: int = 0
-    after: AxisMask = 0  # the sets that depend on this one, transitively
+    after: SetMask = 0  # the sets that depend on this one, transitively
 
 
 def key_of(op: Op, node: Node) -> MergeKey | None:
@@ -181,8 +181,8 @@ class _Combining:
         """
         made: list[_Set] = []
         open_sets: dict[MergeKey, _Set] = {}
-        needs: dict[Value, AxisMask] = {}
-        last_effect: AxisMask = 0
+        needs: dict[Value, SetMask] = {}
+        last_effect: SetMask = 0
         for node in nodes:
             mask = 0
             for value in reads(node):
@@ -204,7 +204,7 @@ class _Combining:
         self,
         key: MergeKey,
         node: Node,
-        mask: AxisMask,
+        mask: SetMask,
         open_sets: dict[MergeKey, _Set],
         made: list[_Set],
     ) -> _Set:

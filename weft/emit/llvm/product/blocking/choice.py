@@ -9,15 +9,15 @@ from weft.emit.llvm.product.tiles import tile_panels
 
 WORTH = 1 << 18  # multiplications that amortize a task's startup
 _EACH = 4  # tasks a thread, for load balance
-_FEW = 24  # panels of rows that stay in one task
-_LONG, _PART = 2048, 256  # a depth from which it is split into partial sums, and the least part
-_SMALL = 2 << 20  # bytes of a result that may exist as several partial sums
-_MUCH = 32 << 20  # bytes of a right side that is too large to be packed
-_WIDE = 128  # depth steps of a panel that is one of many
-_SHALLOW = 128  # depth steps of a part at a time
-_FEW_LINES = 32  # depth steps read at a time in whole lines
-_SOME_ROWS = 4  # rows of f32 for which streaming whole lines of weights pays off
-_SHORT = 256  # depth steps whose lines are too short for the hardware prefetcher
+_ONE_TASK_PANELS = 24  # panels of rows that stay in one task
+_SPLIT_K_FROM, _SPLIT_K_PART = 2048, 256  # the least K that is split, and its least part
+_SPLIT_K_RESULT_BYTES = 2 << 20  # of a result that may exist as several partial sums
+_MOST_PACKED_BYTES = 32 << 20  # of the right side; a larger one is read in place
+_PANEL_K = 128  # depth steps of a panel that is one of many
+_PART_K = 128  # depth steps of a part at a time
+_STREAMED_K = 32  # depth steps read at a time in whole lines
+_STREAMED_ROWS = 4  # rows of f32 for which streaming whole lines of weights pays off
+_UNPREFETCHED_K = 256  # depth steps whose lines are too short for the hardware prefetcher
 _PACKED: tuple[Packed, ...] = ("direct", "task", "shared")  # numbering of options
 
 
@@ -38,7 +38,10 @@ def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) ->
     if depth < part and left == "direct":
         sums = task_rows * rows.most * vectors.most * width * shape.element
         task_vectors = min(task_vectors, max(1, chip.l2_bytes // 4 // max(1, sums)))
-    is_much = shape.batch // shape.repeats * shape.columns * shape.depth * shape.element > _MUCH
+    is_much = (
+        shape.batch // shape.repeats * shape.columns * shape.depth * shape.element
+        > _MOST_PACKED_BYTES
+    )
     if is_much and not _used_little(shape, rows, vectors):
         task_rows = rows.count if left == "direct" else task_rows
         task_vectors = min(task_vectors, group)
@@ -98,11 +101,11 @@ def _depth(
     # A panel of the right side takes a part of L2.
     most = max(64, chip.l2_bytes // 8 // (4 * chip.vector))
     if shape.tiled and rows.count <= 2:  # many panels are packed at a time, from long lines
-        most = min(most, _WIDE)
+        most = min(most, _PANEL_K)
     if part < shape.depth and not shape.tiled:  # both sides come from memory and have little reuse
-        most = min(most, _SHALLOW)
+        most = min(most, _PART_K)
     if streamed:
-        most = min(most, _FEW_LINES * (2 if shape.tiled else 1))
+        most = min(most, _STREAMED_K * (2 if shape.tiled else 1))
     depth = options.get("depth") or -(-part // max(1, -(-part // most)))
     return _in_vectors(min(depth, part)), part
 
@@ -110,12 +113,12 @@ def _depth(
 def _parts(shape: ProductShape, chip: Chip) -> int:
     """Partial sums over the depth: with a long depth, each part of both operands is read once."""
     result = shape.batch * shape.rows * shape.columns * shape.element
-    long = shape.depth >= max(_LONG, 2 * shape.rows, 2 * shape.columns)
+    long = shape.depth >= max(_SPLIT_K_FROM, 2 * shape.rows, 2 * shape.columns)
     wanted = _EACH * chip.threads
-    if not long or result > _SMALL or shape.batch > wanted:
+    if not long or result > _SPLIT_K_RESULT_BYTES or shape.batch > wanted:
         return 1
     worth = shape.batch * shape.rows * shape.columns * shape.depth // (WORTH * shape.pace)
-    return max(1, min(wanted, shape.depth // _PART, worth))
+    return max(1, min(wanted, shape.depth // _SPLIT_K_PART, worth))
 
 
 def _is_streamed(shape: ProductShape, chip: Chip, rows: Panels) -> bool:
@@ -128,7 +131,7 @@ def _is_streamed(shape: ProductShape, chip: Chip, rows: Panels) -> bool:
     each = stored.bits // 8 * shape.group if stored else shape.element
     weights = shape.columns * shape.depth * each
     sums = 2 * chip.threads * shape.rows * shape.columns * shape.element
-    worth = shape.rows >= _SOME_ROWS or stored is not None
+    worth = shape.rows >= _STREAMED_ROWS or stored is not None
     once = rows.count == 1 and shape.batch == 1 and shape.right_lines == "columns"
     return once and worth and not shape.offset and weights > max(4 * chip.l2_bytes, 8 * sums)
 
@@ -200,7 +203,7 @@ def _ahead(shape: ProductShape, chip: Chip, rows: Panels, right: Packed) -> Pref
         if right == "shared":
             return "panel"
     lines = shape.batch * shape.rows * shape.depth * shape.element
-    is_short = shape.left_lines == "depth" and shape.depth <= _SHORT
+    is_short = shape.left_lines == "depth" and shape.depth <= _UNPREFETCHED_K
     return "left" if is_short and lines > near else "nothing"
 
 
@@ -219,7 +222,7 @@ def _tasks(
 
     # With all rows in one task, each panel of the right side is read by one task only.
     while count() < _EACH * chip.threads and task_rows * task_vectors > each:
-        if task_vectors > 1 and (task_rows <= _FEW or task_rows < task_vectors):
+        if task_vectors > 1 and (task_rows <= _ONE_TASK_PANELS or task_rows < task_vectors):
             task_vectors = -(-task_vectors // 2)
         elif task_rows > 1:
             task_rows = -(-task_rows // 2)

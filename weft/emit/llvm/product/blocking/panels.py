@@ -6,7 +6,7 @@ from weft.emit.llvm.product.blocking.blocking import Chip, Panels, ProductShape,
 
 FEW_LINES = 4  # rows or columns for vectorization along the depth
 _MOST_VECTORS, _MOST_ROWS = 6, 12  # vectors of a block
-_BEGUN = 3.2  # instructions a cycle, with hyper-threads sharing a core
+_ISSUE_WIDTH = 3.2  # instructions issued a cycle, with hyper-threads sharing a core
 _MIDDLE_BYTES = 24.0  # bytes from L2 a cycle
 
 
@@ -48,7 +48,7 @@ def _cycles(rows: Panels, vectors: Panels, chip: Chip, depth: int) -> float:
     total = 0.0
     for m, row_panels in _counted(rows):
         for n, column_panels in _counted(vectors):
-            begun = (m * n + m + n + 3) / _BEGUN
+            begun = (m * n + m + n + 3) / _ISSUE_WIDTH
             far = n * chip.vector / _MIDDLE_BYTES
             step = max(m * n / 2, (m + n) / 2, begun, far, 4.0)
             ends = (m * n + 20) / max(1, depth)  # storing a block, and its overhead

@@ -1,7 +1,7 @@
-"""Packed cells: one element, or several along the depth.
+"""Packed cells: one element, or in VNNI form several consecutive ones along K.
 
-Dot-product instructions take several small integers in one 32-bit cell: depth steps 4k, 4k+1, 4k+2
-and 4k+3, for example, zero-padded past the end.
+Dot-product instructions (VNNI, AMX) take two or four small elements in one 32-bit lane: those of
+steps 4k, 4k+1, 4k+2 and 4k+3 of K, for example, zero-padded past the end.
 """
 
 from __future__ import annotations

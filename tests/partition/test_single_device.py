@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.capture import parse
-from weft.partition.of_one import is_of_one
+from weft.partition.single_device import is_single_device
 
 ADD = """func.func @main(%0: tensor<{0}xf32> {1}) -> tensor<{0}xf32> {{
   %1 = stablehlo.add %0, %0 : tensor<{0}xf32>
@@ -26,4 +26,4 @@ SPLIT = '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}'
     ],
 )
 def test_what_is_left_as_it_is(text: str, expected: bool) -> None:
-    assert is_of_one(parse(text)) is expected
+    assert is_single_device(parse(text)) is expected

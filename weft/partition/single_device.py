@@ -20,7 +20,7 @@ _AS_WRITTEN: tuple[type[Op], ...] = (While, If, Case, Call, Slice, Concatenate)
 _CHANGED = frozenset(STRUCTURE) - {*_AS_WRITTEN}
 
 
-def is_of_one(module: Module) -> bool:
+def is_single_device(module: Module) -> bool:
     """Whether a program has one device, and no op needs partitioning."""
     if any(mesh.axes for mesh in module.meshes.values()):
         return False
@@ -42,14 +42,14 @@ def _borders(function: Function) -> tuple[Attrs, ...]:
     return (*function.arg_attrs, *function.res_attrs)
 
 
-def of_one(module: Module, name: str) -> Module:
+def as_local(module: Module, name: str) -> Module:
     """The program of one device, with replicated shardings on arguments and results."""
-    functions = {n: _bordered(f, name) for n, f in module.functions.items()}
+    functions = {n: _with_boundary_shardings(f, name) for n, f in module.functions.items()}
     tables = {n: table for n, table in module.tables.items() if n != SHARDINGS}
     return replace(module, functions=functions, meshes={name: Mesh()}, tables=tables)
 
 
-def _bordered(function: Function, mesh: str) -> Function:
+def _with_boundary_shardings(function: Function, mesh: str) -> Function:
     body = function.body
     inside = function.arg_attrs or ((),) * len(body.args)
     outside = function.res_attrs or ((),) * len(body.results)
