@@ -9,7 +9,7 @@ PYTHONS ?= 3.11 3.12 3.13
 JAXES ?= 0.10 0.11 0.12
 BENCHES := ir shard lean compile lockstep engine load cpu jax_door torch_door
 
-.PHONY: help demo test test-all test-versions test-jax mutants lint format tour bench against clean
+.PHONY: help demo test test-all test-versions test-jax reach mutants lint format tour bench against clean
 
 help:
 	@echo "make demo      train a small Llama on 8 virtual devices, and look at the examples"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-all  the same and the long ones"
 	@echo "make test-versions  the JAX plugin on every Python and JAX (PYTHONS='3.12' JAXES='0.11' for one)"
 	@echo "make test-jax  JAX's own tests, of the checkout DIR of jax-ml/jax (FILES, ARGS)"
+	@echo "make reach     which tests reach which lines, so that make mutants is quick (about an hour)"
 	@echo "make mutants   change weft/ in 100 random places; how many do the tests see? (ARGS=--help)"
 	@echo "make lint      ruff and mypy --strict"
 	@echo "make format    let ruff write the code in its form"
@@ -59,6 +60,9 @@ test-versions:
 test-jax: $(VENV)/.dev
 	@test -n "$(DIR)" || { echo "make test-jax DIR=a checkout of jax-ml/jax"; exit 2; }
 	$(BIN)/python tests/upstream/run.py $(DIR) $(FILES) --jobs $(JOBS) $(ARGS)
+
+reach: $(VENV)/.dev
+	$(BIN)/python tests/reach.py -n $(JOBS) $(ARGS)
 
 mutants: $(VENV)/.dev
 	$(BIN)/python tests/mutants.py --jobs $(JOBS) $(ARGS)

@@ -7,10 +7,11 @@
 A mutant is one random change in a copy of the tree: `<` for `<=`, `and` for `or`, `+` for `-`,
 another number. It is found if a test of its room fails, or does not end: a room's tests are the
 folder of `tests/` that mirrors that of `weft/`, what `ROOMS` adds, and files that name the changed
-module, from the likeliest one on. The test that fails has to pass without the change. Changes that
-no test could see are left out: annotations, error texts, `__all__`, messages of assertions,
-options of dataclasses. What is equivalent for another reason counts as a survivor, and its diff is
-printed for a person to judge. The exit status is 1 if less than 95% are found.
+module, from the likeliest one on; or, after `make reach`, the files that reach the changed line.
+The test that fails has to pass without the change. Changes that no test could see are left out:
+annotations, error texts, `__all__`, messages of assertions, options of dataclasses. What is
+equivalent for another reason counts as a survivor, and its diff is printed for a person to judge.
+The exit status is 1 if less than 95% are found.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+from tests.reach import RECORD, Reach
 
 ROOT = Path(__file__).resolve().parents[1]
 WANTED = 0.95
@@ -331,6 +334,7 @@ class Workshop:
 
     def __init__(self, root: Path, folder: Path, files: int | None = None) -> None:
         self.root, self.files = root, files
+        self.reach = Reach() if RECORD.exists() else None
         self.copy = Path(tempfile.mkdtemp(prefix="tree", dir=folder))
         self.cache = Path(tempfile.mkdtemp(prefix="cache", dir=folder))
         self.kernels = self.cache.with_suffix(".kernels")  # machine code, known by its own text
@@ -345,12 +349,17 @@ class Workshop:
         """What the tests of a room say to a change."""
         began = time.perf_counter()
         failed = ""
-        for test in room_tests(self.copy, mutant.path)[: self.files]:
+        for test in self.tests(mutant)[: self.files]:
             failed = self.changed(mutant, test)
             if failed and self.passes(failed):
                 break
             failed = ""
         return Outcome(mutant, failed, time.perf_counter() - began)
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        """The files of tests for a change: those that reach its line, if that is recorded."""
+        reaching = self.reach.files(mutant.path, mutant.line) if self.reach else []
+        return reaching or room_tests(self.copy, mutant.path)
 
     def changed(self, mutant: Mutant, test: str) -> str:
         """The first failure of a file of tests with a change."""
