@@ -6,7 +6,8 @@ A step trains three layers whose parameters are split over all processes (one de
 on Weft's devices and on JAX's CPU devices, both with `jax.distributed`; by `weft.train_step` and by
 PyTorch's FSDP2. All sides use gloo between the processes. Times are processor time, summed over the
 processes, as processes share the cores; a ratio is the peer's time over Weft's: above 1, Weft is
-ahead. `start` is the time from nothing to the first sum over all processes.
+ahead. `start` is from nothing to the end of processes that compute one sum over all of them; those
+with Weft are started by `weft launch`, the others side by side.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -57,7 +59,7 @@ def jax_side(given: argparse.Namespace) -> Times:
     total = jax.jit(lambda x: x.sum())
     assert float(total(ones)) == 8 * size
     if given.part == "start":
-        return {"start": time.process_time()}
+        return {}
 
     def loss(params: Any, x: Any) -> Any:
         for w in params:
@@ -102,7 +104,7 @@ def weft_side(given: argparse.Namespace) -> Times:
     total = weft.compile(_SUM.replace("SIZE", str(mesh.size)))
     assert float(np.asarray(total(ones)[0])) == 8 * mesh.size
     if given.part == "start":
-        return {"start": time.process_time()}
+        return {}
     import torch
 
     model = layers(given.width)
@@ -171,22 +173,41 @@ PAIRS = {
 
 def run_side(name: str, part: str, given: argparse.Namespace) -> Times:
     """The times of one side, summed over its processes, and how long all of them took."""
-    port, begin = free_port(), time.perf_counter()
-    line = [sys.executable, __file__, "--side", name, "--part", part]
+    line = [__file__, "--side", name, "--part", part]
     line += ["--steps", str(given.steps), "--width", str(given.width)]
-    started = []
-    for rank in range(given.workers):
-        env = {"RANK": rank, "WORLD_SIZE": given.workers, "LOCAL_RANK": rank, "MASTER_PORT": port}
-        env |= {"MASTER_ADDR": "127.0.0.1", "LOCAL_WORLD_SIZE": given.workers}
+    if part == "start":
+        return started(name, line, given.workers)
+    told = [process.communicate()[0] for process in processes(name, line, given.workers)]
+    each = [json.loads(text.splitlines()[-1]) for text in told]
+    return {key: sum(one[key] for one in each) for key in each[0]}
+
+
+def started(name: str, line: Sequence[str], workers: int) -> Times:
+    """Processor time and time of all processes, their launcher's included."""
+    begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    if name in ("JAX on Weft", "weft.train_step"):
+        launcher = [sys.executable, "-m", "weft", "launch", "--workers", str(workers)]
+        env = os.environ | {"WEFT_THREADS": "1", "OMP_NUM_THREADS": "1", **SIDES[name][1]}
+        subprocess.run([*launcher, *line], env=env, stdout=subprocess.DEVNULL, check=True)
+    else:
+        for process in processes(name, line, workers):
+            process.communicate()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"start": spent, "start, all of it": time.perf_counter() - begin}
+
+
+def processes(name: str, line: Sequence[str], workers: int) -> list[subprocess.Popen[str]]:
+    """The processes of a side, which end by themselves."""
+    port, found = free_port(), []
+    for rank in range(workers):
+        env = {"RANK": rank, "WORLD_SIZE": workers, "LOCAL_RANK": rank, "MASTER_PORT": port}
+        env |= {"MASTER_ADDR": "127.0.0.1", "LOCAL_WORLD_SIZE": workers}
         env |= {"OMP_NUM_THREADS": 1, "WEFT_THREADS": 1, **SIDES[name][1]}
         full = os.environ | {key: str(value) for key, value in env.items()}
-        started.append(subprocess.Popen(line, env=full, stdout=subprocess.PIPE, text=True))
-    told = [process.communicate()[0] for process in started]
-    if any(process.returncode for process in started):
-        raise SystemExit(f"{name} failed")
-    each = [json.loads(text.splitlines()[-1]) for text in told]
-    times = {key: sum(one[key] for one in each) for key in each[0]}
-    return times | {"start, all of it": time.perf_counter() - begin} if part == "start" else times
+        command = [sys.executable, *line]
+        found.append(subprocess.Popen(command, env=full, stdout=subprocess.PIPE, text=True))
+    return found
 
 
 def main(line: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from tests.workers.gloo_processes import GlooProcesses
 from weft.errors import WeftError
 from weft.mesh import Axis, Mesh
 from weft.workers.cluster import Cluster
+from weft.workers.failure import note_of
 from weft.workers.launch import free_port
 from weft.workers.member import WorkerRank
 
@@ -83,7 +84,7 @@ def test_a_worker_that_does_not_come(pair: list[Cluster]):
 
 
 def test_a_worker_that_has_failed(pair: list[Cluster]):
-    pair[1].board.fail("ValueError: no such file")
+    pair[1].board.fail(note_of(1, ValueError("no such file")))
     assert pair[0].board.news_of(1) == "worker 1 has failed: ValueError: no such file"
 
 

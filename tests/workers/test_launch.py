@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import weft
 from weft import Mesh, P
+from weft.workers.forked import CAN_FORK
 
 pytest.importorskip("torch")
 SCRIPT = Path(__file__).parent / "launched.py"
@@ -22,6 +24,7 @@ def weft_launch(*line: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "weft", "launch", *line],
         env={**os.environ, "PYTHONPATH": str(ROOT), **more},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=300,
@@ -47,6 +50,35 @@ def test_a_job_that_starts_again():
 
 
 @pytest.mark.long
+def test_a_job_whose_workers_are_new_interpreters():
+    ran = weft_launch("--workers", "2", "--start", "spawn", str(SCRIPT), "killed")
+    assert ran.returncode == 137, ran.stderr
+    assert "error: worker 1 was killed by SIGKILL" in ran.stderr
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="workers are forked on Linux")
+def test_forked_workers_are_like_new_interpreters(tmp_path: Path):
+    """The script is __main__, its folder is on the path, and random numbers differ."""
+    (tmp_path / "beside.py").write_text("NAME = 'beside'")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import beside, sys, os, pickle, numpy as np\n"
+        "class Kept: pass\n"
+        "assert type(pickle.loads(pickle.dumps(Kept()))) is Kept\n"
+        "print(__name__, beside.NAME, sys.argv[1:], sys.stdin.read(), np.random.rand())\n"
+        "sys.exit(3 if os.environ['RANK'] == '1' else 0)\n"
+    )
+    ran = weft_launch("--workers", "2", "--json", str(script), "-x", "y")
+    assert ran.returncode == 3, ran.stderr
+    *lines, told = ran.stdout.splitlines()[:2], "".join(ran.stdout.splitlines()[2:])
+    drawn = [line.split() for line in lines[0]]
+    assert [" ".join(words[1:-1]) for words in drawn] == ["__main__ beside ['-x', 'y']"] * 2
+    assert drawn[0][-1] != drawn[1][-1]
+    assert json.loads(told)["rank"] == 1
+    assert "error: worker 1 exited with status 3" in ran.stderr
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [2, 4])
 def test_a_module_is_trained_on_workers(workers: int):
     ran = weft_launch("--workers", str(workers), str(SCRIPT.parent / "launched_training.py"))
@@ -67,6 +99,13 @@ def test_a_killed_job_goes_on_from_its_checkpoint(tmp_path: Path):
     found = weft.load_state(tmp_path, mesh=Mesh(y=8), plan={"w": P(None, "y")})
     np.testing.assert_allclose(found["w"].numpy(), wanted, rtol=1e-4)
     assert len([*tmp_path.iterdir()]) == 2
+
+
+@pytest.mark.long
+def test_every_collective_with_every_dtype():
+    ran = weft_launch("--workers", "2", "-m", "tests.workers.launched_table", "1")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("collectives are equal") == 2
 
 
 @pytest.mark.long
@@ -106,6 +145,7 @@ def test_a_worker_with_a_fault(fault: str, status: int, said: str, other: str):
         (["--hosts", "2", str(SCRIPT)], "--master HOST:PORT"),
         (["--host", "1", str(SCRIPT)], "--host 1 is not one of 1 hosts"),
         (["--master", ":x", str(SCRIPT)], "--master :x is not an address"),
+        (["--min-workers", "3", str(SCRIPT)], "--min-workers 3 of 2 workers on 1 hosts"),
     ],
 )
 def test_lines_that_are_wrong(line: list[str], said: str, capsys: pytest.CaptureFixture[str]):

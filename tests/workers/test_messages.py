@@ -33,3 +33,13 @@ def test_every_collective_of_eight_devices_on_four_workers(kind: str, clusters: 
 def test_every_dtype(kind: str, dtype: str, clusters: list[Cluster]):
     case = Case(kind, Mesh(x=2), (Axis("x"),), (Axis("x"),), dtype=dtype)
     check(case, [], partial(GlooProcesses, clusters=clusters))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i4", "ui64", "bf16", "f16", "f8E4M3FN", "f8E5M2FNUZ"])
+def test_every_reduction(dtype: str, clusters: list[Cluster]):
+    """A sample; `launched_table` has all dtypes."""
+    for kind in KINDS:
+        is_bits = kind.split()[-1] in ("and", "or", "xor")
+        if "reduce" in kind and not (is_bits and "f" in dtype):
+            case = Case(kind, Mesh(x=2), (Axis("x"),), (Axis("x"),), dtype=dtype)
+            check(case, [], partial(GlooProcesses, clusters=clusters))

@@ -12,17 +12,20 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, field
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from weft.errors import WeftError
 from weft.records import dataclass
+from weft.workers.failure import FailureNote, WorkerLost, root_cause
 from weft.workers.member import WorkerRank
 
+T = TypeVar("T")
 BEAT = 1.0  # seconds between two notes of progress
-STALE = 10.0  # seconds without a note after which a worker counts as dead
+STALE = 5.0  # seconds without a note after which a worker counts as dead
+ANSWER = 5.0  # seconds for the store to answer after a failure
 
 
 class KeyValues(Protocol):
@@ -66,13 +69,15 @@ class Board:
     told: int = 0
     agreed: Counter[str] = field(default_factory=Counter)  # programs, by the workers that agreed
     met: int = 0  # barriers
+    is_cut: bool = False  # whether the store did not answer
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def join(self) -> tuple[Joined, ...]:
         """Announce this worker, and wait for all others."""
         mine = Joined(self.me.rank, os.urandom(8).hex(), socket.gethostname(), os.getpid())
         key, text = f"member/{self.me.rank}", json.dumps(asdict(mine))
-        other = self.store.compare_set(key, "", text).decode()
+        claim = self._answered(lambda: self.store.compare_set(key, "", text), self.timeout)
+        other = claim.decode()
         if other != text:
             there = json.loads(other)
             raise WeftError(
@@ -91,43 +96,50 @@ class Board:
         number, self.agreed[group] = self.agreed[group], self.agreed[group] + 1
         self.activity.doing = f"compiles {name}"
         prefix = f"program/{group}/{number}"
-        self.store.set(f"{prefix}/{self.me.rank}", json.dumps([name, digest]))
+        self._put(prefix, json.dumps([name, digest]))
         told = self._of_all(prefix, f"compiled program {number} ({name})", ranks)
         listed = dict(zip(ranks, [json.loads(text) for text in told], strict=True))
         others = [rank for rank, (_, theirs) in listed.items() if theirs != digest]
         if others:
             theirs = listed[others[0]][0]
             what = "another program" if theirs != name else f"another version of {name}"
-            raise WeftError(
+            # The program of most workers, and of two that of the first, is what the job runs.
+            digests = Counter(digest for _, digest in listed.values())
+            job = max(digests, key=lambda each: digests[each])
+            odd = next(rank for rank, (_, theirs) in listed.items() if theirs != job)
+            message = (
                 f"program {number} differs between workers: worker {self.me.rank} has compiled "
-                f"{name}, and {_workers(others)} {what}: {theirs}",
-                help="all workers must compile the same programs in the same order, with the "
-                "same shapes, mesh and options",
+                f"{name}, and {_workers(others)} {what}: {theirs}"
             )
+            help_ = (
+                "all workers must compile the same programs in the same order, with the same "
+                "shapes, mesh and options"
+            )
+            if digest == job:
+                raise WorkerLost(message, rank=odd, help=help_)
+            raise WeftError(message, help=help_)
 
     def barrier(self, name: str = "barrier") -> None:
         """Wait until all workers are here."""
         number, self.met = self.met, self.met + 1
         self.activity.doing = f"waits at {name}"
-        self.store.set(f"barrier/{number}/{self.me.rank}", "here")
+        self._put(f"barrier/{number}", "here")
         self._of_all(f"barrier/{number}", f"reached {name}")
 
     def tell(self, done: str, text: str) -> list[str]:
         """Wait until all workers are here; returns what each tells."""
         key, self.told = f"{self.prefix}told/{self.told}", self.told + 1
         self.activity.doing = f"waits until all have {done}"
-        self.store.set(f"{key}/{self.me.rank}", text)
+        self._put(key, text)
         return self._of_all(key, done)
 
     def beside(self, name: str) -> Board:
         """The same board for another thread, on a connection of its own."""
         return Board(self.store.clone(), self.me, self.timeout, prefix=f"{name}/")
 
-    def fail(self, error: str) -> None:
-        """Tell the others why this worker ends; the first note of all counts as the cause."""
-        note = json.dumps({"rank": self.me.rank, "error": error})
-        self.store.set(f"failed/{self.me.rank}", note)
-        self.store.compare_set("failed/first", "", note)
+    def fail(self, note: FailureNote) -> None:
+        """Tell the others why this worker ends."""
+        self._put("failed", json.dumps(asdict(note)), ANSWER)
 
     def close(self) -> None:
         """End the notes of progress."""
@@ -136,18 +148,77 @@ class Board:
     def news_of(self, rank: int, *, is_gone: bool = False) -> str:
         """The last report of a worker that did not answer, or whose connection broke."""
         try:
-            if self.store.check([f"failed/{rank}"]):
-                note = json.loads(self.store.get(f"failed/{rank}"))
-                return f"worker {rank} has failed: {note['error']}"
-            if not self.store.check([f"beat/{rank}"]):
-                return f"worker {rank} has never reported"
-            beat = json.loads(self.store.get(f"beat/{rank}"))
+            return self._answered(lambda: self._news_of(rank, is_gone))
         except Exception as error:  # noqa: BLE001  # the store is gone with its worker
             return f"the key-value store of worker 0 is gone: {error}"
+
+    def quietest(self) -> int:
+        """The worker whose last note of progress is oldest; that of the store if it is gone."""
+
+        def last() -> dict[int, float]:
+            keys = {rank: f"beat/{rank}" for rank in range(self.me.size) if rank != self.me.rank}
+            return {
+                rank: json.loads(self.store.get(key))["time"] if self._has(key) else 0.0
+                for rank, key in keys.items()
+            }
+
+        try:
+            beats = self._answered(last)
+        except Exception:  # noqa: BLE001  # the store is gone with its worker
+            return 0
+        return min(beats, key=lambda rank: beats[rank])
+
+    def _news_of(self, rank: int, is_gone: bool) -> str:
+        notes: dict[int, FailureNote] = {}
+        asked: int | None = rank
+        while asked is not None and asked not in notes and self._has(f"failed/{asked}"):
+            notes[asked] = FailureNote(**json.loads(self.store.get(f"failed/{asked}")))
+            asked = notes[asked].blames
+        cause = root_cause(rank, notes)
+        before = "" if cause == rank else f"worker {rank} has failed, as it waited for others; "
+        if cause in notes:
+            return f"{before}worker {cause} has failed: {notes[cause].error}"
+        if not self._has(f"beat/{cause}"):
+            return f"{before}worker {cause} has never reported"
+        beat = json.loads(self.store.get(f"beat/{cause}"))
         age = time.time() - beat["time"]
-        life = f"is dead: no sign of life for {age:.0f} s" if age > STALE else "is alive"
+        life = f"is dead or stopped: no sign of life for {age:.0f} s" if age > STALE else "is alive"
         life = f"was last heard of {age:.0f} s ago" if is_gone else life
-        return f"worker {rank} {life}; at step {beat['step']} it {beat['doing']}"
+        return f"{before}worker {cause} {life}; at step {beat['step']} it {beat['doing']}"
+
+    def _put(self, prefix: str, text: str, seconds: float | None = None) -> None:
+        """Set this worker's value of a key."""
+        key = f"{prefix}/{self.me.rank}"
+        try:
+            self._answered(lambda: self.store.set(key, text), seconds or self.timeout)
+        except Exception as error:
+            raise self._gone(error) from error
+
+    def _answered(self, work: Callable[[], T], seconds: float = ANSWER) -> T:
+        """The result of reading or writing the store.
+
+        Its own timeouts need an answer, which a stopped worker 0, or one behind a network that was
+        cut, never sends.
+        """
+        if self.is_cut:
+            raise TimeoutError("it does not answer")
+        found: list[T | Exception] = []
+
+        def caught() -> None:
+            try:
+                found.append(work())
+            except Exception as error:  # noqa: BLE001  # raised below
+                found.append(error)
+
+        thread = threading.Thread(target=caught, name="weft-store", daemon=True)
+        thread.start()
+        thread.join(seconds)
+        if not found:
+            self.is_cut = True  # the operation under way keeps its connection
+            raise TimeoutError(f"it did not answer within {seconds:g} s")
+        if isinstance(found[0], Exception):
+            raise found[0]
+        return found[0]
 
     def _beat(self) -> None:
         """Note the progress of this worker until it ends, on a connection of its own."""
@@ -166,18 +237,39 @@ class Board:
         """The values that all workers have set; raises with the names of those that have not."""
         ranks = range(self.me.size) if among is None else among
         keys = [f"{prefix}/{rank}" for rank in ranks]
-        try:
+
+        def read() -> list[str]:
             self.store.wait(keys, timedelta(seconds=self.timeout))
+            return [self.store.get(key).decode() for key in keys]
+
+        try:
+            return self._answered(read, self.timeout + ANSWER)
         except Exception as error:
-            absent = [rank for rank, key in zip(ranks, keys, strict=True) if not self._has(key)]
-            if not absent:
-                raise
-            raise WeftError(
-                f"{_workers(absent)} of {self.me.size} {_has(absent)} not {done} within "
-                f"{self.timeout:g} s: {self.news_of(absent[0])}",
-                help="see the output of that worker; WEFT_TIMEOUT is the time to wait",
-            ) from error
-        return [self.store.get(key).decode() for key in keys]
+            raise self._absent(ranks, keys, done) from error
+
+    def _absent(self, ranks: Sequence[int], keys: Sequence[str], done: str) -> WorkerLost:
+        """The error for workers that have not set their keys in time."""
+        pairs = list(zip(ranks, keys, strict=True))
+        help_ = "see the output of that worker; WEFT_TIMEOUT is the time to wait"
+        try:
+            absent = self._answered(lambda: [rank for rank, key in pairs if not self._has(key)])
+        except Exception as error:  # noqa: BLE001  # the store is gone with its worker
+            return self._gone(error)
+        late = absent or [*ranks][:1]  # all have come since
+        return WorkerLost(
+            f"{_workers(late)} of {self.me.size} {_have(late)} not {done} within "
+            f"{self.timeout:g} s: {self.news_of(late[0])}",
+            rank=late[0],
+            help=help_,
+        )
+
+    def _gone(self, error: Exception) -> WorkerLost:
+        """The error for a store that fails, or does not answer."""
+        return WorkerLost(
+            f"worker 0 is gone, or stopped: its key-value store fails: {error}",
+            rank=0,
+            help=f"see its output; worker {self.me.rank} {self.activity.doing}",
+        )
 
     def _has(self, key: str) -> bool:
         return self.store.check([key])
@@ -188,5 +280,5 @@ def _workers(ranks: Sequence[int]) -> str:
     return f"worker {listed}" if len(ranks) == 1 else f"workers {listed}"
 
 
-def _has(ranks: Sequence[int]) -> str:
+def _have(ranks: Sequence[int]) -> str:
     return "has" if len(ranks) == 1 else "have"

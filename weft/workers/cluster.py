@@ -14,6 +14,7 @@ from weft.knobs import TIMEOUT
 from weft.mesh import Axis, Mesh
 from weft.mesh.axes import inner_axes
 from weft.workers.board import Board, Joined, KeyValues
+from weft.workers.failure import WorkerLost, note_of, write_note
 from weft.workers.gloo import Gloo, store_of
 from weft.workers.member import WorkerRank
 from weft.workers.messages import Messages, Wire
@@ -27,9 +28,21 @@ class Cluster:
         store = store_of(me, timeout) if store is None else store
         self.board = Board(store, me, timeout)
         self.workers: tuple[Joined, ...] = self.board.join()
-        self.wire = Wire(Gloo(store, me, timeout), self.board, timeout)
+        self.wire = Wire(self._connected(store, timeout), self.board, timeout)
         self.stream = HostStream(f"weft-{me.rank}")
         self._processes: dict[Mesh, tuple[tuple[Axis, ...], Process]] = {}
+
+    def _connected(self, store: KeyValues, timeout: float) -> Gloo:
+        """The connections to all others; a failure is that of the worker that reports least."""
+        try:
+            return Gloo(store, self.me, timeout)
+        except RuntimeError as error:
+            quiet = self.board.quietest()
+            raise WorkerLost(
+                f"worker {self.me.rank} cannot connect to all others: {error}",
+                rank=quiet,
+                help=f"{self.board.news_of(quiet)}; GLOO_SOCKET_IFNAME names the network interface",
+            ) from error
 
     @property
     def rank(self) -> int:
@@ -72,19 +85,35 @@ def join(me: WorkerRank) -> Cluster:
 
 @lru_cache(maxsize=1)
 def _join(me: WorkerRank) -> Cluster:
-    return tell_failures(Cluster(me, TIMEOUT.value()))
+    failures = Failures(me)
+    return failures.watch(Cluster(me, TIMEOUT.value()))
 
 
-def tell_failures(made: Cluster) -> Cluster:
-    """Tell the other workers of an exception that ends this one."""
-    before = sys.excepthook
+class Failures:
+    """Reports the exception that ends this worker: to the launcher, and once joined to others."""
 
-    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def __init__(self, me: WorkerRank) -> None:
+        self.me, self.before = me, sys.excepthook
+        self.cluster: Cluster | None = None
+        sys.excepthook = self.report
+
+    def watch(self, cluster: Cluster) -> Cluster:
+        """Report to the workers of a cluster, too."""
+        self.cluster = cluster
+        atexit.register(cluster.board.close)
+        return cluster
+
+    def report(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        """Tell why this worker ends, then print it."""
         try:
-            made.board.fail(f"{kind.__name__}: {error}"[:2000])
+            step = 0 if self.cluster is None else self.cluster.board.activity.step
+            note = note_of(self.me.rank, error, step)
+            write_note(note)
+            if self.cluster is not None:
+                self.cluster.board.fail(note)
+        except Exception as trouble:  # noqa: BLE001  # the error itself must be seen
+            print(f"this error cannot be told to other workers: {trouble}", file=sys.stderr)
         finally:
-            before(kind, error, trace)
-
-    sys.excepthook = tell
-    atexit.register(made.board.close)
-    return made
+            self.before(kind, error, trace)

@@ -7,9 +7,10 @@ import socket
 from datetime import timedelta
 from typing import Any
 
-from weft.errors import missing_extra
+from weft.errors import WeftError, missing_extra
 from weft.ir.types import Array
 from weft.workers.board import KeyValues
+from weft.workers.failure import WorkerLost
 from weft.workers.member import WorkerRank
 from weft.workers.messages import Pending
 
@@ -64,7 +65,21 @@ def store_of(me: WorkerRank, timeout: float) -> KeyValues:
     """The key-value store of all workers: torchrun's own, or one that the first worker has."""
     is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     serves = me.rank == 0 and not is_agents
-    made = tcp_store(me.address, me.port, me.size, timeout, serves=serves)
+    where = f"{me.address}:{me.port}"
+    try:
+        made = tcp_store(me.address, me.port, me.size, timeout, serves=serves)
+    except (RuntimeError, OSError) as error:
+        if serves:
+            raise WeftError(
+                f"worker 0 cannot listen at {where}: {error}",
+                help="choose another port (MASTER_PORT), or an address of this host",
+            ) from error
+        raise WorkerLost(
+            f"worker {me.rank} cannot reach the key-value store of worker 0 at {where} within "
+            f"{timeout:g} s: {error}",
+            rank=0,
+            help="see whether worker 0 is alive, and whether its host can be reached",
+        ) from error
     from torch.distributed import PrefixStore
 
     # torchrun keeps its store across restarts: keys of a failed attempt must not be read again.

@@ -3,47 +3,60 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
-from typing import IO, TextIO
+from dataclasses import field, replace
+from pathlib import Path
+from typing import IO, TextIO, TypeAlias
 
 from weft.records import dataclass
+from weft.workers.failure import ERROR_FILE, read_note, root_cause
+from weft.workers.forked import CAN_FORK, ForkedWorker, fork_workers
 
 GRACE = 10.0  # seconds for the others to see a failure, and again to end when asked
 POLL = 0.05
+WorkerProcess: TypeAlias = "subprocess.Popen[str] | ForkedWorker"
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchJob:
     """The workers to start on this host, of all hosts of a job."""
 
-    command: Sequence[str]
+    command: Sequence[str]  # a script and its arguments, or -m and a module
     workers: int  # on each host
     hosts: int = 1
     host: int = 0
     address: str = "127.0.0.1"
     port: int | None = None  # None for a free one, on one host
+    forks: bool = CAN_FORK  # else every worker is a new interpreter
 
     @property
     def size(self) -> int:
         """The workers of all hosts."""
         return self.workers * self.hosts
 
+    @property
+    def ranks(self) -> range:
+        """The workers of this host."""
+        return range(self.host * self.workers, (self.host + 1) * self.workers)
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a job ended: the exit status, and the worker that failed first."""
+    """How a job ended: the exit status, and the worker whose failure ended all others."""
 
     status: int
     rank: int | None = None
     reason: str = ""
+    error: str = ""  # its own, or that of the worker that waited for it
 
 
 @dataclass(eq=False)
@@ -54,25 +67,25 @@ class Attempt:
     number: int
     out: TextIO
     err: TextIO
-    processes: dict[int, subprocess.Popen[str]] = field(default_factory=dict)
+    processes: dict[int, WorkerProcess] = field(default_factory=dict)
     readers: list[threading.Thread] = field(default_factory=list)
+    stopped: set[int] = field(default_factory=set)  # workers that the launcher itself ended
+    notes: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="weft-launch-")))
     lock: threading.Lock = field(default_factory=threading.Lock)  # whole lines
 
     def start(self) -> None:
         """Start every worker of this host."""
         port = self.job.port or free_port()
-        for local in range(self.job.workers):
-            rank = self.job.host * self.job.workers + local
-            started = subprocess.Popen(
-                self.job.command,
-                env={**os.environ, **variables(self.job, local, port, self.number)},
-                stdin=None if rank == 0 else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-            )
-            self.processes[rank] = started
+        environments = {
+            rank: {
+                **variables(self.job, local, port, self.number),
+                ERROR_FILE: str(self.notes / f"{rank}.json"),
+            }
+            for local, rank in enumerate(self.job.ranks)
+        }
+        start = fork_workers if self.job.forks else spawn_workers
+        self.processes.update(start(self.job.command, environments))
+        for rank, started in self.processes.items():
             assert started.stdout is not None and started.stderr is not None
             for source, sink in ((started.stdout, self.out), (started.stderr, self.err)):
                 reader = threading.Thread(target=self._pass_on, args=(rank, source, sink))
@@ -88,59 +101,112 @@ class Attempt:
 
     def wait(self) -> Ended:
         """Wait until all have ended; when one fails, the others get a little time, then end."""
-        first: tuple[int, int] | None = None
+        first: int | None = None
         deadline = float("inf")
-        while alive := [p for p in self.processes.values() if p.poll() is None]:
+        while alive := self._alive():
             if first is None and (first := self._failed()) is not None:
                 deadline = time.monotonic() + GRACE
             if time.monotonic() > deadline:
                 self._stop(alive)
                 break
             time.sleep(POLL)
-        first = first or self._failed()
+        first = self._failed() if first is None else first
         for reader in self.readers:
             reader.join(GRACE)
-        if first is None:
-            return Ended(0)
-        rank, code = first
-        if code < 0:
-            return Ended(128 - code, rank, f"was killed by {signal.Signals(-code).name}")
-        return Ended(code, rank, f"exited with status {code}")
+        return Ended(0) if first is None else self._explained(first)
 
-    def _failed(self) -> tuple[int, int] | None:
+    def _failed(self) -> int | None:
         """A worker that failed; one that a signal killed before those that saw it go."""
         codes = {rank: p.poll() for rank, p in self.processes.items()}
-        bad = [(rank, code) for rank, code in codes.items() if code]
-        return min(bad, key=lambda pair: (pair[1] > 0, pair[0]), default=None)
+        bad = [(code > 0, rank) for rank, code in codes.items() if code]
+        return min(bad)[1] if bad else None
 
-    def _stop(self, alive: Sequence[subprocess.Popen[str]]) -> None:
+    def _explained(self, first: int) -> Ended:
+        """The worker that is to blame for the first failure that was seen, and how it ended."""
+        found = {rank: read_note(self.notes / f"{rank}.json") for rank in self.processes}
+        notes = {rank: note for rank, note in found.items() if note is not None}
+        code = self.processes[first].wait()
+        # A worker that a signal killed wrote no note, and is the cause itself.
+        rank = root_cause(first, notes)
+        waited = next((note for note in notes.values() if note.blames == rank), None)
+        note = notes.get(rank, waited)
+        status = code if code > 0 else 128 - code
+        return Ended(status, rank, self._reason(rank), "" if note is None else note.error)
+
+    def _reason(self, rank: int) -> str:
+        if rank not in self.processes:
+            return "of another host is lost"
+        if rank in self.stopped:
+            return "did not come to the others"
+        code = self.processes[rank].wait()
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"exited with status {code}" + ("" if code else ", before the others")
+
+    def _stop(self, alive: Sequence[int]) -> None:
         """End workers: by a request, then by force."""
-        for process in alive:
-            process.terminate()
+        self.stopped |= {*alive}
+        for rank in alive:
+            self.processes[rank].terminate()
+            # One that is stopped (SIGSTOP) does not see the request until it goes on.
+            with suppress(ProcessLookupError):
+                self.processes[rank].send_signal(signal.SIGCONT)
         end = time.monotonic() + GRACE
-        for process in alive:
+        for rank in alive:
+            process = self.processes[rank]
             try:
                 process.wait(max(end - time.monotonic(), 0))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
+    def close(self) -> None:
+        """Remove the files of this attempt."""
+        shutil.rmtree(self.notes, ignore_errors=True)
+
     def interrupt(self) -> None:
         """Pass a keyboard interrupt on, which a terminal sends by itself, and end the rest."""
-        alive = [p for p in self.processes.values() if p.poll() is None]
-        for process in alive:
+        for process in self.processes.values():
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGINT)
         end = time.monotonic() + GRACE
-        while time.monotonic() < end and any(p.poll() is None for p in alive):
+        while time.monotonic() < end and self._alive():
             time.sleep(POLL)
-        self._stop([p for p in alive if p.poll() is None])
+        self._stop(self._alive())
+
+    def _alive(self) -> list[int]:
+        return [rank for rank, process in self.processes.items() if process.poll() is None]
+
+
+def spawn_workers(
+    command: Sequence[str], environments: Mapping[int, Mapping[str, str]]
+) -> dict[int, subprocess.Popen[str]]:
+    """Start a new interpreter for each worker."""
+    return {
+        rank: subprocess.Popen(
+            [sys.executable, *command],
+            env={**os.environ, **environment},
+            stdin=None if rank == 0 else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        for rank, environment in environments.items()
+    }
 
 
 def launch(
-    job: LaunchJob, restarts: int = 0, out: TextIO | None = None, err: TextIO | None = None
+    job: LaunchJob,
+    restarts: int = 0,
+    fewest: int | None = None,
+    out: TextIO | None = None,
+    err: TextIO | None = None,
 ) -> Ended:
-    """Run a job to its end; a failed attempt is started again up to so many times."""
+    """Run a job to its end; a failed attempt is started again up to so many times.
+
+    With `fewest` workers given, a restart leaves out a worker that failed.
+    """
     out, err = out or sys.stdout, err or sys.stderr
     for number in range(restarts + 1):
         attempt = Attempt(job, number, out, err)
@@ -150,16 +216,27 @@ def launch(
         except BaseException:
             attempt.interrupt()
             raise
+        finally:
+            attempt.close()
         if ended.status == 0 or number == restarts:
             break
         left = restarts - number
+        workers = smaller(job.workers, fewest or job.workers)
+        some = "all workers start" if workers == job.workers else f"{workers} workers start"
+        job = replace(job, workers=workers)
         print(
-            f"worker {ended.rank} {ended.reason}: all workers start again, {left} "
+            f"worker {ended.rank} {ended.reason}: {some} again, {left} "
             f"restart{'s' if left > 1 else ''} left",
             file=err,
             flush=True,
         )
     return ended
+
+
+def smaller(workers: int, fewest: int) -> int:
+    """The next smaller number of workers that share the same devices evenly, if not too few."""
+    divisors = [n for n in range(fewest, workers) if workers % n == 0]
+    return divisors[-1] if divisors else workers
 
 
 def variables(job: LaunchJob, local: int, port: int, attempt: int) -> Mapping[str, str]:

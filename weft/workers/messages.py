@@ -19,11 +19,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from weft.array.host import aligned_bytes
-from weft.errors import WeftError
 from weft.executable.process import Exchange, Meeting, Peer, Values
 from weft.ir.types import Array
 from weft.records import dataclass
 from weft.workers.board import Board
+from weft.workers.failure import WorkerLost
 
 HEADER = 128  # bytes: a digest, and the collective in words
 ALIGNMENT = 64
@@ -131,8 +131,9 @@ class Messages:
             is_late = "timed out" in str(error).lower() or "timeout" in str(error)
             late = meeting.never_came([peer], self.wire.timeout)
             said = late if is_late else meeting.lost(peer)
+            message = f"{said.message}: worker {rank}, in step {board.activity.step}"
             help_ = f"{board.news_of(rank, is_gone=not is_late)}; {said.help}"
-            raise WeftError(said.message, help=help_, loc=meeting.node.loc) from error
+            raise WorkerLost(message, rank=rank, help=help_, loc=meeting.node.loc) from error
 
     def _header(self, meeting: Meeting) -> bytes:
         """The header that identifies the collective of a message; made once for each."""

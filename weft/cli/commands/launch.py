@@ -10,6 +10,7 @@ from pathlib import Path
 from weft.cli.parser import Subparsers, command
 from weft.cli.screen import print_json
 from weft.errors import WeftError
+from weft.workers.forked import CAN_FORK
 from weft.workers.launch import LaunchJob, launch
 from weft.workers.member import PORT
 
@@ -27,10 +28,22 @@ def add(commands: Subparsers) -> None:
     parser.add_argument(
         "--restarts", type=int, default=0, help="how often a failed job starts again; else 0"
     )
+    parser.add_argument(
+        "--min-workers",
+        type=int,
+        metavar="N",
+        help="start again with fewer workers after a failure, but no fewer than N",
+    )
     parser.add_argument("--hosts", type=int, default=1, help="the number of hosts; else 1")
     parser.add_argument("--host", type=int, default=0, help="the number of this host, from 0 on")
     parser.add_argument(
         "--master", metavar="HOST:PORT", help="where the first worker of host 0 is reached"
+    )
+    parser.add_argument(
+        "--start",
+        choices=("fork", "spawn"),
+        help="fork workers from one process that has imported PyTorch and Weft (the default on "
+        "Linux), or spawn each as a new interpreter",
     )
     parser.add_argument("--json", action="store_true", help="print how it ended as JSON, last")
     parser.add_argument("-m", dest="module", action="store_true", help="run a module by its name")
@@ -40,12 +53,17 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Start the workers and wait for them."""
-    ended = launch(job_of(arguments), arguments.restarts)
+    ended = launch(job_of(arguments), arguments.restarts, arguments.min_workers)
     if arguments.json:
         print_json(asdict(ended))
     if ended.rank is not None:
         print(f"error: worker {ended.rank} {ended.reason}", file=sys.stderr)
-        print("help: its own output, above, has the reason", file=sys.stderr)
+        if ended.error:
+            print("\n".join(f"   |  {line}" for line in ended.error.splitlines()), file=sys.stderr)
+        why = (
+            "the system kills processes when memory is full; " if "SIGKILL" in ended.reason else ""
+        )
+        print(f"help: {why}the output of the workers, above, has the rest", file=sys.stderr)
     return ended.status
 
 
@@ -57,6 +75,14 @@ def job_of(arguments: argparse.Namespace) -> LaunchJob:
             "restarts",
             help="give at least one worker and host, and no negative number",
         )
+    if arguments.min_workers is not None and not (
+        1 <= arguments.min_workers <= arguments.workers and arguments.hosts == 1
+    ):
+        raise WeftError(
+            f"--min-workers {arguments.min_workers} of {arguments.workers} workers on "
+            f"{arguments.hosts} hosts",
+            help="give a number from 1 to that of the workers, on one host",
+        )
     if not 0 <= arguments.host < arguments.hosts:
         raise WeftError(
             f"--host {arguments.host} is not one of {arguments.hosts} hosts",
@@ -67,6 +93,8 @@ def job_of(arguments: argparse.Namespace) -> LaunchJob:
             "several hosts need to know where the first one is",
             help="give every host the same --master HOST:PORT",
         )
+    if arguments.start == "fork" and not CAN_FORK:
+        raise WeftError("workers are forked on Linux alone", help="--start spawn")
     if not arguments.module and not Path(arguments.script).is_file():
         raise WeftError(
             f"no such script: {arguments.script}",
@@ -82,5 +110,13 @@ def job_of(arguments: argparse.Namespace) -> LaunchJob:
                 help="--master HOST:PORT, as 10.0.0.1:29500",
             )
     what = ["-m", arguments.script] if arguments.module else [arguments.script]
-    line = [sys.executable, *what, *arguments.arguments]
-    return LaunchJob(line, arguments.workers, arguments.hosts, arguments.host, address, port)
+    forks = CAN_FORK if arguments.start is None else arguments.start == "fork"
+    return LaunchJob(
+        [*what, *arguments.arguments],
+        arguments.workers,
+        arguments.hosts,
+        arguments.host,
+        address,
+        port,
+        forks,
+    )

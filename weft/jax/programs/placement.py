@@ -139,7 +139,7 @@ def joined(processes: JaxProcesses) -> Cluster:
 @cache
 def _joined(processes: JaxProcesses) -> Cluster | WeftError:
     """The cluster, or why it could not be joined."""
-    from weft.workers.cluster import Cluster, tell_failures  # most processes are alone
+    from weft.workers.cluster import Cluster, Failures  # most processes are alone
     from weft.workers.gloo import LOOPBACK, tcp_store
     from weft.workers.member import WorkerRank
 
@@ -153,6 +153,6 @@ def _joined(processes: JaxProcesses) -> Cluster | WeftError:
             store = tcp_store(host, int(kept(_STORE)), size, timeout, serves=False)
         local = (rank, size) if host in LOOPBACK else (0, 1)
         me = WorkerRank(rank, size, host, store.port, *local, "jax.distributed")
-        return tell_failures(Cluster(me, timeout, store))
+        return Failures(me).watch(Cluster(me, timeout, store))
     except WeftError as error:
         return error

@@ -1,0 +1,85 @@
+"""Failures of workers: a note of each worker that ends by an error, and the root cause of all.
+
+A note goes to the key-value store, for the other workers, and to the file that the launcher names
+in TORCHELASTIC_ERROR_FILE, in torchrun's form.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from weft.errors import WeftError
+from weft.ir.location import Location
+from weft.records import dataclass
+
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+LENGTH = 2000  # characters of an error that are passed on
+
+
+class WorkerLost(WeftError):
+    """Another worker has not come in time, or is gone."""
+
+    def __init__(self, message: str, *, rank: int, help: str, loc: Location | None = None) -> None:
+        super().__init__(message, help=help, loc=loc)
+        self.rank = rank
+
+
+@dataclass(frozen=True, slots=True)
+class FailureNote:
+    """The error that ends a worker; `blames` is the worker that it waited for in vain."""
+
+    rank: int
+    error: str
+    blames: int | None = None
+    step: int = 0
+
+
+def note_of(rank: int, error: BaseException, step: int = 0) -> FailureNote:
+    """The note of an error: a lost worker may be the cause of what the script made of it."""
+    cause: BaseException | None = error
+    blames = None
+    while cause is not None and blames is None:
+        blames = cause.rank if isinstance(cause, WorkerLost) else None
+        cause = cause.__cause__ or cause.__context__
+    return FailureNote(rank, _text(error)[:LENGTH], blames, step)
+
+
+def _text(error: BaseException) -> str:
+    """An error without the op's text, which the worker's own output has."""
+    if not isinstance(error, WeftError):
+        return f"{type(error).__name__}: {error}"
+    where = f"\n  --> {error.loc.describe()}" if error.loc is not None and error.loc.known else ""
+    return f"{error.message}{where}\nhelp: {error.help}"
+
+
+def root_cause(rank: int, notes: Mapping[int, FailureNote]) -> int:
+    """The worker at the end of the chain of blame that begins at one."""
+    seen = [rank]
+    while (note := notes.get(seen[-1])) is not None and note.blames is not None:
+        if note.blames in seen:  # they waited for each other
+            return rank
+        seen.append(note.blames)
+    return seen[-1]
+
+
+def write_note(note: FailureNote) -> None:
+    """Write a note to the launcher's file, if it names one."""
+    path = os.environ.get(ERROR_FILE)
+    if not path:
+        return
+    message = {"message": note.error, "extraInfo": {"timestamp": str(int(time.time()))}}
+    with open(path, "w") as file:
+        json.dump({"message": message, "weft": asdict(note)}, file)
+
+
+def read_note(path: Path) -> FailureNote | None:
+    """The note in a file; None if its worker wrote none, or was killed while it did."""
+    try:
+        return FailureNote(**json.loads(path.read_text())["weft"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

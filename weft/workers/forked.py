@@ -1,0 +1,113 @@
+"""Workers that a nursery forks, with the interface of `subprocess.Popen`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+from typing import IO
+
+from weft.records import dataclass
+
+CAN_FORK = sys.platform == "linux"
+_KILLED = -int(signal.SIGKILL)
+
+
+@dataclass(eq=False)
+class ForkedWorker:
+    """A worker: its output, its process id once it runs, and its exit code once it has ended."""
+
+    stdout: IO[str]
+    stderr: IO[str]
+    pid: int | None = None
+    returncode: int | None = None
+    pending: list[int] = field(default_factory=list)  # signals that came before the process
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def poll(self) -> int | None:
+        """The exit code, if the worker has ended."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code; raises `subprocess.TimeoutExpired` if the worker runs on."""
+        if not self.ended.wait(timeout):
+            raise subprocess.TimeoutExpired("worker", timeout or 0.0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, sent: int) -> None:
+        """Send a signal to the worker."""
+        if self.pid is None:
+            self.pending.append(sent)
+        elif self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, sent)
+
+    def terminate(self) -> None:
+        """Ask the worker to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the worker."""
+        self.send_signal(signal.SIGKILL)
+
+    def note(self, *, pid: int | None = None, code: int | None = None) -> None:
+        """Take a report of the nursery: the process id, or the exit code."""
+        if pid is not None:
+            self.pid = pid
+            for sent in self.pending:
+                self.send_signal(sent)
+        if code is not None:
+            self.returncode = code
+            self.ended.set()
+
+
+def fork_workers(
+    command: Sequence[str], environments: Mapping[int, Mapping[str, str]]
+) -> dict[int, ForkedWorker]:
+    """Start a worker of each rank from one process that has imported what they need."""
+    ours, theirs = socket.socketpair()
+    workers: dict[int, ForkedWorker] = {}
+    listed: list[dict[str, object]] = []
+    inherited = [theirs.fileno()]
+    for rank, environment in environments.items():
+        (out, write_out), (err, write_err) = os.pipe(), os.pipe()
+        workers[rank] = ForkedWorker(
+            os.fdopen(out, errors="replace"), os.fdopen(err, errors="replace")
+        )
+        listed.append(
+            {"rank": rank, "out": write_out, "err": write_err, "environment": dict(environment)}
+        )
+        inherited += [write_out, write_err]
+    common = {"OMP_NUM_THREADS", "PYTHONUNBUFFERED"}  # read at the start, and by what is imported
+    first = next(iter(environments.values()))
+    nursery = subprocess.Popen(
+        [sys.executable, "-m", "weft.workers.nursery", str(theirs.fileno())],
+        env={**os.environ, **{name: first[name] for name in common}},
+        pass_fds=inherited,
+    )
+    for fd in inherited[1:]:
+        os.close(fd)
+    theirs.close()
+    lines = ours.makefile("rw", encoding="utf-8", errors="replace")
+    print(json.dumps({"command": [*command], "workers": listed}), file=lines, flush=True)
+
+    def follow() -> None:
+        with ours, lines:
+            for line in lines:
+                told = json.loads(line)
+                workers[told.pop("rank")].note(**told)
+        nursery.wait()
+        for worker in workers.values():  # those that are left end with their parent
+            if worker.returncode is None:
+                worker.note(code=_KILLED)
+
+    threading.Thread(target=follow, name="weft-nursery").start()
+    return workers

@@ -1,0 +1,120 @@
+"""The nursery: a process that imports what all workers need once, and forks the workers.
+
+`python -m weft.workers.nursery FD` reads the workers to start, as JSON, from a pipe, and writes
+there the process ids and exit codes. Importing PyTorch takes longer than everything else until a
+first step, so workers of one host share it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from weft.ir.memory import importing
+
+# What a worker has imported at its first step: PyTorch, and the stages of the compiler.
+PRELOADED = (
+    "torch",
+    "torch.distributed",
+    "weft.compiled",
+    "weft.loaded",
+    "weft.array",
+    "weft.capture.stablehlo",
+    "llvmlite.binding",
+    "weft.emit.llvm.target",
+    "weft.emit.numpy.across",
+    "weft.workers.cluster",
+)
+_OWN = (__file__, "<frozen runpy>")
+_PARENT_DEATH = 1  # prctl's PR_SET_PDEATHSIG
+
+
+def main(control: socket.socket) -> Callable[[], object]:
+    """Fork the workers and wait for them; a worker itself returns the script to run."""
+    _end_with_parent(signal.SIGTERM)
+    lines = control.makefile("rw", encoding="utf-8")
+    job: dict[str, Any] = json.loads(lines.readline())
+    preload()
+    ranks: dict[int, int] = {}
+    parent = os.getpid()
+    for worker in job["workers"]:
+        pid = os.fork()
+        if pid == 0:
+            control.detach()  # the parent's; a worker's exit must not close it twice
+            return _become(worker, job["command"], parent)
+        ranks[pid] = worker["rank"]
+        print(json.dumps({"rank": worker["rank"], "pid": pid}), file=lines, flush=True)
+    for worker in job["workers"]:
+        for fd in (worker["out"], worker["err"]):
+            os.close(fd)
+    while ranks:
+        pid, status = os.wait()
+        code = os.waitstatus_to_exitcode(status)
+        print(json.dumps({"rank": ranks.pop(pid), "code": code}), file=lines, flush=True)
+    os._exit(0)
+
+
+def preload() -> None:
+    """Import what workers need; what is missing is an error of the worker that needs it."""
+    with importing():
+        for name in PRELOADED:
+            with suppress(ImportError):
+                importlib.import_module(name)
+
+
+def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Callable[[], object]:
+    """Make this process a worker: its output, environment and command line."""
+    _end_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # the parent ended before it was watched
+    os.dup2(worker["out"], 1)
+    os.dup2(worker["err"], 2)
+    os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+    if worker["rank"] != 0:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ.update(worker["environment"])
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()  # workers would draw the same numbers
+    sys.excepthook = _without_own_frames
+    return _script(command)
+
+
+def _script(command: Sequence[str]) -> Callable[[], object]:
+    """A function that runs a script as `python SCRIPT ARGUMENTS` or `python -m MODULE` would."""
+    if command[0] == "-m":
+        sys.argv[:] = command[1:]
+        return lambda: runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    path = os.path.abspath(command[0])
+    sys.argv[:] = command
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(path)
+    return lambda: runpy.run_path(path, run_name="__main__")
+
+
+def _without_own_frames(
+    kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
+) -> None:
+    """Print a traceback from the script on."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in _OWN:
+        trace = trace.tb_next
+    traceback.print_exception(kind, error, trace)
+
+
+def _end_with_parent(sent: signal.Signals) -> None:
+    """Have the kernel send a signal to this process when its parent has ended."""
+    ctypes.CDLL(None).prctl(_PARENT_DEATH, int(sent), 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))()
