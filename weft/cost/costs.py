@@ -34,6 +34,7 @@ from weft.ops.distributed.collective import (
     ReduceScatter,
 )
 from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.ragged import RaggedAllToAll
 from weft.ops.einsum import Einsum
 from weft.ops.ragged import RaggedDot
 from weft.ops.shape import BitcastConvert, Constant, Reshape
@@ -44,6 +45,7 @@ KINDS: Mapping[type[Op], TrafficKind] = {
     ReduceScatter: "scatter",
     ReduceScatterTogether: "scatter",
     AllToAll: "exchange",
+    RaggedAllToAll: "exchange",
     CollectiveBroadcast: "permute",
     CollectivePermute: "permute",
     PermuteAlongAxes: "permute",
@@ -76,6 +78,11 @@ def groups_of(op: Op) -> Groups:
         return ()
     found: Groups = op.replica_groups  # type: ignore[attr-defined]  # a field of all the others
     return found
+
+
+def sent_values(op: Op, operands: Types) -> Types:
+    """The operands that are sent; of a ragged exchange all rows that one sends or receives."""
+    return (min(operands[:2], key=moved),) if isinstance(op, RaggedAllToAll) else operands
 
 
 def _pattern(op: Op) -> Pattern:
@@ -128,7 +135,7 @@ class Costs:
         """The seconds of a collective, how sure they are and where they come from."""
         kind = KINDS[type(op)]
         # The larger side of each: a gather's result, the operand of all others.
-        size = moved(*results) if kind == "gather" else moved(*operands)
+        size = moved(*results) if kind == "gather" else moved(*sent_values(op, operands))
         dtype = next((t.dtype.name for t in operands if isinstance(t, TensorType)), "f32")
         return travel_estimate(kind, size, self.reach(op), self.machine, dtype, _pattern(op))
 

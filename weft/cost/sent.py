@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from weft.cost.costs import KINDS, groups_of
+from weft.cost.costs import KINDS, groups_of, sent_values
 from weft.cost.totals import Totals
 from weft.cost.travel import TrafficKind
 from weft.ir.location import Location
@@ -79,7 +79,8 @@ class SentCounter:
         """The row of one collective."""
         op, kind = node.op, KINDS[type(node.op)]
         over, devices = group(op, self.module.meshes, self.everyone)
-        size = moved(*node.types) if kind == "gather" else moved(*node.operand_types)
+        given = sent_values(op, node.operand_types)
+        size = moved(*node.types) if kind == "gather" else moved(*given)
         sent = size * _share(op, kind, devices, self.everyone)
         return Sent(op.name, over, devices, sent, 1, node.loc)
 

@@ -63,6 +63,8 @@ class Causes:
             return self._gathered(nodes, axes, code, shown)
         if name == "all_to_all":
             return f"the pieces of {code} along {shown} are read with another dim split"
+        if name.endswith("ragged_all_to_all"):
+            return f"the rows of {code} go to the devices along {shown} that the program chooses"
         if name == "collective_permute":
             return f"{code} moves pieces along {shown}: a shift, a halo or a ring of products"
         return f"{code} sends along {shown}"

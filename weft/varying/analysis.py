@@ -35,6 +35,7 @@ from weft.ops.distributed.collective import (
     ReplicaId,
 )
 from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes
+from weft.ops.distributed.ragged import RaggedAllToAll
 from weft.ops.distributed.sharding import Computation, NamedComputation
 from weft.records import dataclass
 from weft.varying.axis_bits import AxisBits
@@ -220,6 +221,9 @@ class _Walk:
                 return (_parts(given)[index],)
             case OptimizationBarrier():
                 return given
+            case RaggedAllToAll():  # one result of all operands
+                change = self.analysis.change(node.op)
+                return (change.applied(union(*given)),)
             case op if op.collective:
                 change = self.analysis.change(op)
                 return tuple([change.applied(union(mask)) for mask in given])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy, composite
 
@@ -13,7 +14,14 @@ from weft.ir.types import TensorType
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
 from weft.ops.combiners import SHORT_NAMES
-from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.local import (
+    CHANNEL,
+    AllSlice,
+    AxisIndex,
+    PermuteAlongAxes,
+    ReduceScatterTogether,
+)
+from weft.ops.distributed.ragged import RaggedAllToAll
 
 NUMBERS = ("f32", "i32", "bf16", "ui8")
 INTEGERS = ("i32", "ui8")
@@ -82,9 +90,28 @@ def reduce_scatter(draw: DrawFn) -> Example:
     return OnDevices(op, tuple(stacks), devices=mesh.size)
 
 
+@composite
+def ragged_all_to_all(draw: DrawFn) -> Example:
+    """Every pair of devices has a size of its own; rows arrive in the order of their senders."""
+    mesh, axes = draw(places())
+    count, random = total_size(axes, mesh), np.random.default_rng(draw(seeds))
+    dtype = draw(dtypes(NUMBERS))
+    starts, sizes, to, awaited = (np.zeros((mesh.size, count), np.int32) for _ in range(4))
+    for group in mesh.groups(axes):
+        sent = random.integers(0, 3, (count, count))
+        for n, device in enumerate(group):
+            sizes[device], awaited[device] = sent[n], sent[:, n]
+            starts[device] = np.cumsum(sent[n]) - sent[n]
+            to[device] = (np.cumsum(sent, 0) - sent)[n]
+    rows, room = (array((mesh.size, 2 * count, 2), dtype, draw(seeds)) for _ in range(2))
+    op = RaggedAllToAll(MeshAxes(mesh, axes), CHANNEL)
+    return OnDevices(op, (rows, room, starts, sizes, to, awaited), devices=mesh.size)
+
+
 EXAMPLES: dict[type[Op], SearchStrategy[Example]] = {
     AxisIndex: axis_index(),
     AllSlice: all_slice(),
     PermuteAlongAxes: permute(),
     ReduceScatterTogether: reduce_scatter(),
+    RaggedAllToAll: ragged_all_to_all(),
 }

@@ -1,15 +1,18 @@
-"""Reading composites of Weft's own ops back as these ops."""
+"""Reading composites of Weft's own ops, and JAX's custom calls of them, back as these ops."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from weft.ir.module import Module, Node
+from weft.ir.module import Module, Node, apply
 from weft.ir.op import Op, read_op
 from weft.ir.rebuild import rewrite
 from weft.ir.scan import dictionary
 from weft.ops import BY_NAME
 from weft.ops.control import Call, Composite
+from weft.ops.custom_calls.custom import CustomCall
+from weft.ops.distributed.collective import GROUPS, ChannelHandle
+from weft.ops.distributed.ragged import CALL, RaggedAllToAll
 from weft.ops.sort import TopK
 
 # JAX's composite for top-k; its decomposition, a sort, is slower and cannot be split.
@@ -23,6 +26,8 @@ def absorb_composites(module: Module) -> Module:
         for node in module.nodes()
         if isinstance(node.op, Composite) and _absorbed(node.op) is not None
     }
+    if any(_is_exchange(node) for node in module.nodes()):
+        module = rewrite(module, exchange, kinds=(CustomCall,))
     if not names:
         return module
     made = rewrite(module, composite)
@@ -37,6 +42,22 @@ def composite(node: Node) -> Node | None:
     if made is None:
         return None
     return Node(made, node.operands, node.types, node.regions, node.attrs, node.loc)
+
+
+def _is_exchange(node: Node) -> bool:
+    return isinstance(node.op, CustomCall) and node.op.call_target_name == CALL
+
+
+def exchange(node: Node) -> Node | None:
+    """custom_call @ragged_all_to_all -> weft.ragged_all_to_all, which knows its groups."""
+    if not _is_exchange(node):
+        return None
+    assert isinstance(node.op, CustomCall)
+    config = dictionary(node.op.backend_config or "{}")
+    groups = GROUPS.read(config["replica_groups"]) if "replica_groups" in config else ()
+    channel = node.op.config.get("channel_id", 0)
+    made = RaggedAllToAll(groups, ChannelHandle(channel, 1) if channel else None)
+    return apply(made, *node.operands, attrs=node.attrs, loc=node.loc)
 
 
 @lru_cache(maxsize=4096)

@@ -18,6 +18,7 @@ import numpy as np
 from weft.emit.numpy import collective
 from weft.emit.numpy.by_group import by_group
 from weft.emit.numpy.peers import Peers, peers_of
+from weft.emit.numpy.ragged import ragged_exchange
 from weft.emit.numpy.ufuncs import is_native, ufunc_of
 from weft.executable.items import Site
 from weft.executable.process import Exchange, Peer, Process, Values
@@ -35,6 +36,7 @@ from weft.ops.distributed.collective import (
     ReduceScatter,
 )
 from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.ragged import RaggedAllToAll
 from weft.records import dataclass
 
 ROUND_BYTES = 1 << 14  # from so many bytes on, a sum of several processes takes two rounds
@@ -69,7 +71,9 @@ def across(site: Site, process: Process, stream: str | None) -> HostKernel:
     peers = peers_of(site, process, stream)
     assert peers is not None, "there are other processes"
     found = None
-    if not site.stack_dims.has_rows:
+    if isinstance(site.op, RaggedAllToAll) and not site.stack_dims.has_rows:
+        found = ragged_exchange(site, peers)
+    elif not site.stack_dims.has_rows:
         found = _permute(site, peers) if type(site.op) in _MOVES else _together(site, peers)
     return collective.windowed(site, found or by_group(site, process, stream))
 

@@ -29,6 +29,7 @@ from weft.ops.distributed.collective import (
     ReplicaId,
 )
 from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.ragged import RaggedAllToAll
 
 ArrayStep = Callable[[Array], Array]
 NAMED: dict[str, type[Op]] = {op.name: type(op) for op in COMBINERS.values()}
@@ -487,6 +488,7 @@ KERNELS: dict[type[Op], Callable[[Site, Process | None], HostKernel]] = {
     CollectiveBroadcast: collective_broadcast,
     CollectivePermute: permute,
     PermuteAlongAxes: permute,
+    RaggedAllToAll: _grouped,
     AllSlice: all_slice,
     AxisIndex: axis_index,
     PartitionId: partition_id,

@@ -35,6 +35,7 @@ from weft.ops.distributed.collective import (
     dim_by_dim,
     tensors,
 )
+from weft.ops.distributed.ragged import RaggedAllToAll
 from weft.ops.distributed.sharding import OneSharding
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Add, Divide, Multiply, Remainder
@@ -324,4 +325,10 @@ class _Combine:
         return self(*values)
 
 
-OPS: tuple[type[Op], ...] = (AxisIndex, AllSlice, PermuteAlongAxes, ReduceScatterTogether)
+OPS: tuple[type[Op], ...] = (
+    AxisIndex,
+    AllSlice,
+    PermuteAlongAxes,
+    ReduceScatterTogether,
+    RaggedAllToAll,
+)

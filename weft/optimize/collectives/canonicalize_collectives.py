@@ -15,6 +15,7 @@ from weft.ops.distributed.collective import (
     ReduceScatter,
 )
 from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.ragged import RaggedAllToAll
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Subtract
 from weft.ops.reduce import Reduce
@@ -52,6 +53,7 @@ TABLE: dict[type[Op], tuple[RewriteRule, ...]] = {
     AllGather: (*_GROUPS, *GATHER_RULES),
     AllToAll: (*_GROUPS, *EXCHANGE_RULES),
     CollectiveBroadcast: _GROUPS,
+    RaggedAllToAll: _GROUPS,
     CollectivePermute: (permute_along_axes,),
     PermuteAlongAxes: (tidy_axes, *PERMUTE_RULES),
     ReduceScatterTogether: (tidy_axes,),

@@ -23,6 +23,7 @@ from weft.ops.distributed.collective import (
     PartitionId,
     ReduceScatter,
 )
+from weft.ops.distributed.ragged import RaggedAllToAll
 from weft.ops.random import Rng
 from weft.ops.shape import GetDimensionSize
 from weft.partition.context import Context
@@ -132,6 +133,7 @@ OUTSIDE: dict[type[Op], Callable[[Context, Node], None]] = {
     ReduceScatter: collective,
     CollectiveBroadcast: collective,
     CollectivePermute: collective,
+    RaggedAllToAll: collective,
     Rng: random_numbers,
     GetDimensionSize: dimension_size,
 }

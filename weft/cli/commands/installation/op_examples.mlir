@@ -432,6 +432,8 @@
 
 "weft.reduce_scatter"(%arg0) <{axes = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>, reduction = "add", scatter_dimensions = array<i64: 0>}> : (tensor<8x4xf32>) -> tensor<4x4xf32>
 
+"weft.ragged_all_to_all"(%arg0, %arg1, %arg2, %arg3, %arg4, %arg5) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>}> : (tensor<8x4xf32>, tensor<16x4xf32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> tensor<16x4xf32>
+
 "weft.async_start"(%arg0, %arg1) ({
 ^bb0(%arg2: tensor<8x4xf32>, %arg3: tensor<8x4xf32>):
   %1:2 = "weft.collective_permute"(%arg2, %arg3) <{axes = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>, sources = array<i64: 1, 0>}> : (tensor<8x4xf32>, tensor<8x4xf32>) -> (tensor<8x4xf32>, tensor<8x4xf32>)
