@@ -16,16 +16,18 @@ from weft.cache.recent import RecentlyUsed
 from weft.capture import Captured, Source, source_for, source_of
 from weft.capture.options import CallOptions, Positions, as_positions, check_keywords
 from weft.capture.shardings import Spelled
+from weft.capture.torch.buckets import BatchBuckets, check_dynamic
 from weft.cost.sent import Sent
 from weft.cost.sent_table import sent_by_line
 from weft.describe import described, mesh_text
 from weft.errors import WeftError, warn
+from weft.evaluate import evaluate
 from weft.executable.files import save
 from weft.executable.memory import MemoryUse
 from weft.executable.process import Process
 from weft.executable.signature import Signature
 from weft.ir.module import Module
-from weft.knobs import Tune
+from weft.knobs import TRACE, Tune
 from weft.machine import HOST, MACHINES, Machine
 from weft.machine import machine as machine_named
 from weft.mesh import Axis
@@ -39,6 +41,7 @@ from weft.records import dataclass
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
 from weft.simulate import QUIET, Noise
+from weft.trace import Trace
 from weft.workers import cluster_holding
 
 if TYPE_CHECKING:
@@ -281,6 +284,9 @@ class Compiled:
                 captured = self._source.capture(given)
                 chosen = self._options
                 stacked, process, workers = self._placed(captured.module)
+                trace = Trace(TRACE.value(), captured.module.name)
+                if self._programs:
+                    trace.write_text("programs.txt", self._counts())
                 program = compile_module(
                     captured.module,
                     level=chosen.level,
@@ -294,6 +300,7 @@ class Compiled:
                     numbers=chosen.numbers,
                     stacked=stacked,
                     process=process,
+                    trace=trace,
                 )
                 _warn(program)
                 if workers is not None:
@@ -303,6 +310,14 @@ class Compiled:
                 self._keep(key, ready)
             self._last = ready
             return ready
+
+    def _counts(self) -> str:
+        """The programs for other types of arguments, when one more is compiled."""
+        programs = self._programs
+        return (
+            f"{self._source.name}: {len(programs)} programs for other types of arguments, "
+            f"at most {programs.most} kept, {programs.dropped} dropped\n"
+        )
 
     def _keep(self, key: Hashable, ready: Ready) -> None:
         """Keep a program, and drop the one that was not used for the longest time, if too many."""
@@ -329,6 +344,25 @@ class Compiled:
         return (None, None, None) if workers is None else (*workers.holding(mesh), workers)
 
 
+class DynamicCompiled(Compiled):
+    """A program of PyTorch's whose batch size varies: it is padded to a few sizes."""
+
+    def __init__(
+        self, source: Source, options: CompileOptions, given: CallOptions | None = None
+    ) -> None:
+        super().__init__(source, options, given)
+        self._buckets = BatchBuckets(source.name, self.captured_for, evaluate)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on tensors, padded where rows do not depend on each other."""
+        return self._buckets(super().__call__, args, kwargs)
+
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Compile for the padded batch of arguments of these types without running."""
+        args, kwargs = self._buckets.padded(args, kwargs)
+        super().prepare(*args, **kwargs)
+
+
 def compile(
     fn: Callable[..., Any] | Module | str | bytes | os.PathLike[str],
     *args: Any,
@@ -353,6 +387,7 @@ def compile(
     stacked: Iterable[Axis | str] | None = None,
     process: Process | None = None,
     programs: int = PROGRAMS,
+    dynamic: bool = False,
     **kwargs: Any,
 ) -> Compiled:
     """Compile a function of JAX or PyTorch, a module, or StableHLO (text, bytes, path) for a mesh.
@@ -374,7 +409,8 @@ def compile(
     `stacked` axes of the mesh runs its part of the program on its own shards of arrays, and
     communicates with the others through its transport; a process that a launcher started as one of
     several workers knows both by itself. For arguments of different types and shapes, so many
-    `programs` are kept, those that were used most recently.
+    `programs` are kept, those that were used most recently. With `dynamic` the batch of a PyTorch
+    program, dim 0 of its tensors, is padded to powers of two where no row depends on others.
     """
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     _check(fn, kwargs, modelled)
@@ -396,7 +432,7 @@ def compile(
         None if rules is None else as_rules(rules), numbers,
         None if stacked is None else as_axes(stacked), process, _check_programs(programs),
     )  # fmt: skip
-    made = Compiled(source, options, given)
+    made = (DynamicCompiled if check_dynamic(dynamic) else Compiled)(source, options, given)
     if source.function is not None:
         update_wrapper(made, source.function, updated=())
     if args or kwargs or not source.needs_arguments:

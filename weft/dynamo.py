@@ -24,7 +24,7 @@ from weft.records import dataclass
 from weft.run.parts import hosts_of
 
 # Options of weft.compile that have no meaning for a graph that Dynamo has captured.
-_NOT_HERE = {"in_shardings", "out_shardings", "donate_argnums", "static_argnums"}
+_NOT_HERE = {"in_shardings", "out_shardings", "donate_argnums", "static_argnums", "dynamic"}
 # TorchDynamo traces calls of weft.constrain and weft.attention before it calls the backend.
 define_attention()
 define_constraint()

@@ -90,6 +90,23 @@ OTHERS = {
         ),
         (4, 3, 3, 2),
     ),
+    "prefix sums of exponentials": (lambda x: x.logcumsumexp(1), (3, 5)),
+    "factors": (lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(3)), (2, 3, 4)),
+    "systems": (lambda x: torch.linalg.solve(x.flip(1), torch.ones(3, 2)), (2, 3, 3)),
+    "inverses": (lambda x: torch.linalg.inv(x + 3 * torch.eye(3)), (2, 3, 3)),
+    "determinants": (lambda x: torch.linalg.slogdet(x)[1] + torch.linalg.det(x), (2, 3, 3)),
+    "eigenvalues": (lambda x: torch.linalg.eigvalsh(x + x.mT), (3, 3)),
+    "singular values": (lambda x: torch.linalg.svdvals(x), (3, 4)),
+    "samples": (
+        lambda x: F.grid_sample(
+            x, torch.linspace(-1.2, 1.2, 24).view(1, 3, 4, 2), align_corners=False
+        ),
+        (1, 2, 5, 4),
+    ),
+    "margins of labels": (
+        lambda x: F.multilabel_margin_loss(x, torch.tensor([[2, 0, -1, 1], [3, -1, 0, 0]])),
+        (2, 4),
+    ),
 }  # fmt: skip
 
 

@@ -92,6 +92,32 @@ def orders(x: Any) -> list[Any]:
     ]  # fmt: skip
 
 
+def searches(x: Any) -> list[Any]:
+    some, whole = x.clone(), (x * 4).long()
+    some[0, 1] = some[2] = float("nan")
+    edges, many = x.sort(1).values, torch.linspace(-3, 3, 101)
+    places = torch.tensor([0, 2, 1, 2])
+    return [
+        torch.searchsorted(edges, x.flip(1)), torch.searchsorted(edges[1], some, side="right"),
+        torch.searchsorted(many, some), torch.searchsorted(many, some, right=True),
+        torch.searchsorted(x, x, sorter=x.argsort(1), out_int32=True),
+        torch.searchsorted(edges[0], 0.25), torch.bucketize(some, many[::5].clone()),
+        torch.bucketize(whole, torch.tensor([-5, 0, 3])), torch.bucketize(2, edges[0]),
+        torch.isin(whole, whole[:2]), *whole.clamp(-2, 2).mode(1), *x.mode(0, keepdim=True),
+        some.nanmedian(), some.nanmedian(1).values, *some[:2].nanmedian(1),
+        *whole.nanmedian(0, keepdim=True),
+        (30 * some).logcumsumexp(1), torch.full_like(x, -float("inf")).logcumsumexp(0),
+        torch.histc(x, 5), torch.histc(x[:1, :1], 3), *torch.histogram(x, 5),
+        *torch.histogram(x, 4, range=(-1.0, 1.0), weight=x.abs(), density=True),
+        *torch.histogram(x, many[::20].clone()), torch.nonzero_static(whole > 0, size=9),
+        torch.nonzero_static(whole, size=40, fill_value=7),
+        x.repeat_interleave(torch.tensor([2, 0, 1, 1, 0, 3, 1]), 1, output_size=8),
+        x.put(places, x[0, :4], accumulate=True), x.index_reduce(0, places, x, "amax"),
+        x.index_reduce(1, places, x[:, :4], "mean", include_self=False),
+        x.diagonal_scatter(x[0, :4], 2), F.embedding(places, x.clone(), max_norm=0.5),
+    ]  # fmt: skip
+
+
 def images(x: Any) -> list[Any]:
     return [
         F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, (2, 3), 1, dilation=(2, 1), ceil_mode=True),
@@ -107,6 +133,16 @@ def images(x: Any) -> list[Any]:
         F.conv2d(x, KERNEL, padding=1, stride=2), F.unfold(x, 2, padding=1, stride=2),
         F.conv_transpose2d(x, GROUPED, stride=2, output_padding=1, groups=2),
     ]  # fmt: skip
+
+
+def volumes(x: Any) -> list[Any]:
+    grid = torch.linspace(-1.4, 1.4, 54).view(2, 1, 3, 3, 3)
+    return [
+        F.grid_sample(x, grid, mode, padding, align)
+        for mode in ("bilinear", "nearest")
+        for padding in ("zeros", "border", "reflection")
+        for align in (False, True)
+    ]
 
 
 def elements(x: Any) -> list[Any]:
@@ -127,6 +163,10 @@ def elements(x: Any) -> list[Any]:
         x.heaviside(y), whole << 2, whole >> 1, whole >> torch.tensor(2), ~whole,
         whole & other, whole ^ other, (x > 0) ^ (y > 0), x.logical_not(),
         torch.logical_xor(x, y), whole.bitwise_or(5), x.eq(y), x.ne(1), x.erf(), x.tanh(), x.sinc(),
+        1 << whole.abs() % 9, 100 >> whole.abs() % 9, torch.bitwise_left_shift(whole, 3),
+        torch.gcd(whole, other), torch.lcm(whole, other), torch.gcd(whole, torch.tensor(6)),
+        x.round(decimals=1), (100 * x).round(decimals=-1), x.bfloat16().round(decimals=2),
+        F.bilinear(x, y, x.reshape(2, 2, 6).repeat(1, 3, 1)),
         torch.where(x > 0, x, y), torch.arange(1, 9, 3) + whole[0, 0], torch.full_like(x, 2.5),
         torch.linspace(0, 1, 5) * x[0, 0], torch.addmm(x[:, :2], x, TALL, beta=0.5, alpha=2),
     ]  # fmt: skip
@@ -141,13 +181,39 @@ def spectra(x: Any) -> list[Any]:
     ]  # fmt: skip
 
 
+def factors(x: Any) -> list[Any]:
+    square = x[:, :, :3].sin() + 2 * torch.eye(3)
+    spread = square @ square.mT + torch.eye(3)
+    lower, b = torch.linalg.cholesky(spread), x[:, :, 2:4]
+    packed, pivots = torch.linalg.lu_factor(square.flip(1))
+    return [
+        lower, torch.linalg.cholesky(spread, upper=True), torch.linalg.inv(square.flip(1)),
+        *torch.linalg.cholesky_ex(spread - 3 * torch.eye(3)),
+        torch.linalg.solve_triangular(lower, b[:1], upper=False), torch.linalg.det(square.flip(1)),
+        torch.linalg.solve_triangular(lower.mT, b.mT, upper=True, left=False, unitriangular=True),
+        torch.linalg.solve(square.flip(1), b), torch.linalg.solve(square, x[:, :, 0]),
+        torch.linalg.solve(square.flip(1), b.mT, left=False), *torch.linalg.slogdet(square.flip(2)),
+        packed, pivots, *torch.linalg.lu(x), torch.linalg.lu_solve(packed, pivots, b),
+        torch.linalg.lu_solve(packed, pivots, b, adjoint=True), torch.linalg.pinv(x),
+        torch.linalg.lu_solve(packed, pivots, b.mT, left=False),
+        torch.linalg.lu_solve(packed, pivots, b.mT, left=False, adjoint=True),
+        *torch.linalg.qr(x), *torch.linalg.qr(x.mT, mode="complete"), torch.linalg.qr(x, "r")[1],
+        torch.linalg.svdvals(x), torch.linalg.eigvalsh(spread), torch.cholesky_solve(b, lower),
+        torch.cholesky_inverse(lower), torch.linalg.matrix_norm(x, "nuc"),
+        torch.linalg.cond(square),
+    ]  # fmt: skip
+
+
 GROUPS: list[tuple[Callable[..., list[Any]], tuple[int, ...]]] = [
     (views, (4, 5, 6)),
     (conversions, (4, 6)),
     (indices, (4, 5)),
     (reductions, (4, 6)),
     (orders, (4, 7)),
+    (searches, (4, 7)),
+    (factors, (2, 3, 5)),
     (images, (1, 4, 7, 8)),
+    (volumes, (2, 2, 3, 1, 4)),
     (elements, (4, 6)),
     (spectra, (4, 6)),
 ]  # fmt: skip

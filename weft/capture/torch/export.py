@@ -15,7 +15,7 @@ from weft.capture.torch.attention import (
     scaled_dot_product,
     whole_attention,
 )
-from weft.capture.torch.decompositions import decompositions
+from weft.capture.torch.decompositions import DIFFERENTIATED, decompositions
 from weft.capture.torch.flex import drop_block_tables, flex_attention, flex_meaning
 from weft.capture.torch.grouped import GROUPED, grouped_product
 from weft.capture.torch.on_host import on_host
@@ -185,6 +185,8 @@ def replay() -> Any:
                 return torch.reshape(*args)  # strides may differ from those that were traced
             if str(target) == "weft.attention.default" and not self.is_whole:
                 return plain_attention(*args, **kwargs)
+            if str(target) in DIFFERENTIATED and not self.is_whole:
+                return DIFFERENTIATED[str(target)](*args, **kwargs)
             if str(target) in GROUPED:
                 return grouped_product(*args, **kwargs)
             if target is torch.ops.higher_order.wrap_with_set_grad_enabled:

@@ -24,7 +24,17 @@ from weft.ops.distributed.sharding import ShardingConstraint
 from weft.records import dataclass
 
 # Assertions that hold by the captured types.
-_CHECKS = {"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"}
+_CHECKS = {
+    "aten._assert_tensor_metadata.default",
+    "aten._assert_scalar.default",
+    "aten._linalg_check_errors.default",  # singular matrices give NaN or infinity
+}
+_KEEPS_SHAPE = {
+    "aten.bincount.default": "use torch.zeros(size).index_add(0, x, weights)",
+    "aten.nonzero.default": "use torch.nonzero_static(x, size=...), or torch.where and masks",
+    "aten.repeat_interleave.Tensor": "give output_size=",
+    "aten.masked_select.default": "use torch.where(mask, x, 0), which keeps shapes",
+}
 _COPY = "aten.copy_.default"
 _RANDOM = "poisson cauchy geometric log_normal binomial"
 SEED = "seed"  # the name of the argument that random numbers depend on
@@ -272,7 +282,7 @@ def _type_of(node: Any, held: Any) -> TensorType | None:
         raise _refuse(
             node,
             f"gives a tensor of shape {[*held.shape]}, which depends on elements of others",
-            "use torch.where and masks, which keep shapes",
+            _KEEPS_SHAPE.get(str(node.target), "use torch.where and masks, which keep shapes"),
         )
     return TensorType(tuple(held.shape), dtype_of_torch(held.dtype))
 

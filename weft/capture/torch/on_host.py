@@ -13,10 +13,16 @@ from typing import Any
 
 
 def like_on_host(tensor: Any) -> Any:
-    """A tensor of the same type on the host, without its elements; others as they are."""
+    """A tensor of the same type on the host, without its elements; others as they are.
+
+    A view of another tensor is replaced, too: PyTorch would make the sizes of both symbolic where
+    both are arguments.
+    """
     import torch
 
-    if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cuda":
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return tensor
+    if tensor.device.type != "cuda" and not (tensor.device.type == "cpu" and tensor._is_view()):
         return tensor
     shape, strides = tensor.shape, tensor.stride()
     made = torch.empty_strided(shape, strides, dtype=tensor.dtype, device="cpu")

@@ -9,6 +9,7 @@ from weft.ir.op import Op
 from weft.ir.rule import Rule
 from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes
+from weft.ops.attention import Attention
 from weft.ops.convolution import Convolution
 from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.distributed.sharding import ShardyConstant
@@ -21,6 +22,11 @@ from weft.ops.shape import Constant, Iota, Reshape, Reverse
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, Slice
 from weft.ops.sort import TopK
 from weft.ops.window import ReduceWindow, SelectAndScatter
+from weft.partition.partitioners.attentions import (
+    attention,
+    attention_rules,
+    attention_sent,
+)
 from weft.partition.partitioners.concatenates import (
     concatenate,
     concatenate_rules,
@@ -91,6 +97,7 @@ PARTITIONERS: dict[type[Op], Partitioner] = {
     Constant: Partitioner(every_factor, constant),
     ShardyConstant: Partitioner(every_factor, constant),
     Iota: Partitioner(every_factor, iota),
+    Attention: Partitioner(plain_factors, attention, rules=attention_rules, sent=attention_sent),
     Reduce: Partitioner(folded_factors, reduce),
     RaggedDot: Partitioner(plain_factors, ragged_dot, ragged_rule),
     Reshape: Partitioner(plain_factors, reshape, rules=reshape_rules, sent=reshape_sent),

@@ -8,6 +8,8 @@ from weft.capture.torch.aten import (
     creation,
     fourier,
     indexing,
+    integers,
+    linalg,
     pointwise,
     pooling,
     random,
@@ -20,6 +22,7 @@ from weft.capture.torch.build import AtenLowering
 
 FAMILIES = (
     pointwise,
+    integers,
     convert,
     creation,
     fourier,
@@ -28,6 +31,7 @@ FAMILIES = (
     indexing,
     sorting,
     contract,
+    linalg,
     convolution,
     pooling,
     resize,

@@ -20,7 +20,7 @@ from weft.ir.module import Region, Value
 from weft.ir.rule import Combine
 from weft.ir.types import BOOL, I64, TensorType
 from weft.ops.combiners import combiner
-from weft.ops.elementwise.pointwise import Add, And, Compare, Divide, Multiply
+from weft.ops.elementwise.pointwise import Add, Divide, Multiply
 from weft.ops.index import Gather, GatherDims
 from weft.ops.scatter import Scatter, ScatterDims
 from weft.ops.slicing import DynamicUpdateSlice
@@ -356,24 +356,9 @@ def _replace(type: TensorType) -> Region:
     return Region(args, [], (args[1],))
 
 
-def bucketize(
-    b: Build, x: TorchOperand, boundaries: Value, *, out_int32: bool = False, right: bool = False
-) -> Value:
-    """How many boundaries are below each element (or not above it)."""
-    shape = b.out.sizes
-    values = b.value(x, dtype_of(boundaries)) if not isinstance(x, Value) else x
-    left, edges = b.operands(b.reshape(values, (*shape, 1)), boundaries)
-    below = b.op(Compare("LE" if right else "LT"), edges, left)
-    if dtype_of(left).is_float:
-        below = b.op(And(), below, b.compare("EQ", edges, edges))
-    return b.reduce(b.convert(below, b.out.dtype), (len(shape),), "add", 0)
-
-
 LOWERINGS: dict[str, AtenLowering] = {
     "aten._unsafe_index.Tensor": index,
     "aten._unsafe_index_put.default": index_put,
-    "aten.bucketize.Scalar": bucketize,
-    "aten.bucketize.Tensor": bucketize,
     "aten.embedding.default": embedding,
     "aten.embedding_dense_backward.default": embedding_backward,
     "aten.gather.default": gather,

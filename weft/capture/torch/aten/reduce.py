@@ -298,20 +298,32 @@ def histogram(
     min: float = 0,
     max: float = 0,  # PyTorch's
 ) -> Value:
-    """Counts of equal bins between two numbers; elements outside of them are not counted."""
-    if not min < max:
-        raise b.refuse("takes its range from the elements", "give min and max")
+    """Counts of equal bins between two numbers, or the extreme elements if these are equal."""
     flat = b.reshape(x, (type_of(x).size,))
-    held = computed_in(b.out.dtype)
-    value = b.convert(flat, held)
-    share = b.op(Divide(), b.op(Subtract(), value, b.like(value, min)), b.like(value, max - min))
+    value = b.convert(flat, computed_in(b.out.dtype))
+    low, high = _range_of(b, value, min, max)
+    share = b.op(Divide(), b.op(Subtract(), value, low), b.op(Subtract(), high, low))
     place = b.op(Floor(), b.op(Multiply(), share, b.like(value, bins)))
-    last = b.compare("EQ", value, b.like(value, max))  # which the last bin includes
+    last = b.compare("EQ", value, high)  # which the last bin includes
     place = b.select(last, b.like(value, bins - 1), place)
-    shape = (bins, type_of(flat).size)
+    shape, held = (bins, type_of(flat).size), dtype_of(value)
     hits = b.compare("EQ", b.spread(place, shape, (1,)), b.convert(b.iota(0, shape), held))
     return b.convert(b.reduce(b.convert(hits, held), (1,), "add", 0), b.out.dtype)
 
+
+def _range_of(b: Build, value: Value, low: float, high: float) -> tuple[Value, Value]:
+    """The range of a histogram, at every element; a single number is the middle of its range."""
+    if low != high or not type_of(value).size:
+        return b.like(value, low), b.like(value, high)
+    least, most = (b.reduce(value, (0,), kind, start) for kind, start in _ENDS)
+    is_point = b.compare("EQ", least, most)
+    one = b.like(least, 1)
+    least = b.select(is_point, b.op(Subtract(), least, one), least)
+    most = b.select(is_point, b.op(Add(), most, one), most)
+    return b.broadcast(least, shape_of(value)), b.broadcast(most, shape_of(value))
+
+
+_ENDS: tuple[tuple[Combine, float], ...] = (("min", math.inf), ("max", -math.inf))
 
 LOWERINGS: dict[str, AtenLowering] = {
     "aten.histc.default": histogram,

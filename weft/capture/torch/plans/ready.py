@@ -2,7 +2,8 @@
 
 `tp` follows a Hugging Face model's own `tp_plan`, or the names and shapes of its layers: Megatron's
 columns, then rows. `fsdp` shards every parameter along one dim, and gathers it where it is used.
-`sp` splits the activations between the blocks of `tp` along the sequence. `ep` splits the stacked
+`sp` splits the activations between the blocks of `tp` along the sequence. `cp` splits the inputs
+along the sequence, so that attention passes keys and values along a ring. `ep` splits the stacked
 parameters of experts. Axes are found by name.
 """
 
@@ -23,8 +24,12 @@ from weft.records import dataclass
 DATA = ("data", "dp", "fsdp")
 TENSOR = ("tp", "model")
 EXPERT = ("ep", "expert")
+CONTEXT = ("cp", "context")
 AxesByDim: TypeAlias = dict[int, tuple[str, ...]]
-PLANS = ("auto", "tp", "tp+sp", "ep", "fsdp", "fsdp+tp", "fsdp+tp+sp", "fsdp+ep")
+PLANS = (
+    *("auto", "tp", "tp+sp", "ep", "fsdp", "fsdp+tp", "fsdp+tp+sp", "fsdp+ep"),
+    *("cp", "tp+cp", "fsdp+cp", "fsdp+tp+cp"),
+)
 
 # Styles of a tp_plan by the dim of a Linear's weight (out, in) that they split.
 _COLUMNS = {"colwise", "colwise_rep", "colwise_gather_output", "packed_colwise"}
@@ -48,6 +53,7 @@ class MeshRoles:
     data: tuple[str, ...]
     tensor: tuple[str, ...]
     expert: tuple[str, ...]
+    context: tuple[str, ...]
     sizes: Mapping[str, int]
 
     def divide(self, size: int, axes: Sequence[str]) -> bool:
@@ -82,25 +88,36 @@ def ready_plan(
         made.append(spelled(leaf, {**split, **along}, priority=along))
         if along:
             gathered[n] = spelled(leaf, split)
-    return PlannedShardings([*made, *[input_sharding(leaf, axes) for leaf in inputs]], gathered)
+    placed = [input_sharding(leaf, axes, "cp" in parts) for leaf in inputs]
+    return PlannedShardings([*made, *placed], gathered)
 
 
 def mesh_roles(mesh: Mesh) -> MeshRoles:
     """The axes of a mesh by the roles that their names have."""
     sizes = dict(mesh.axes)
-    data, tensor, expert = (
-        tuple([axis for axis in sizes if axis in role]) for role in (DATA, TENSOR, EXPERT)
+    data, tensor, expert, context = (
+        tuple([axis for axis in sizes if axis in role]) for role in (DATA, TENSOR, EXPERT, CONTEXT)
     )
-    return MeshRoles(data, tensor, expert, sizes)
+    return MeshRoles(data, tensor, expert, context, sizes)
 
 
 def _parts(name: str, axes: MeshRoles) -> set[str]:
     """The kinds of sharding that a plan combines; `auto` takes them from the axes' names."""
     if name == "auto":
-        roles = {"tp": axes.tensor, "ep": axes.expert, "fsdp": "fsdp" in axes.data}
+        roles = {
+            "tp": axes.tensor,
+            "ep": axes.expert,
+            "fsdp": "fsdp" in axes.data,
+            "cp": axes.context,
+        }
         return {part for part, is_there in roles.items() if is_there}
     parts = set(name.split("+"))
-    wanted = (("tp", axes.tensor, TENSOR), ("ep", axes.expert, EXPERT), ("fsdp", axes.data, DATA))
+    wanted = (
+        ("tp", axes.tensor, TENSOR),
+        ("ep", axes.expert, EXPERT),
+        ("fsdp", axes.data, DATA),
+        ("cp", axes.context, CONTEXT),
+    )
     for part, found, names in wanted:
         if part in parts and not found:
             has = ", ".join(axes.sizes) or "no axis"
@@ -204,8 +221,10 @@ def styles_of(module: Any) -> dict[re.Pattern[str], str]:
     return made
 
 
-def input_sharding(leaf: Leaf, axes: MeshRoles) -> Spelled:
-    """The batch is split along the data axes, if it can be."""
-    if leaf.shape and axes.data and axes.divide(leaf.shape[0], axes.data):
-        return P(axes.data)
-    return None
+def input_sharding(leaf: Leaf, axes: MeshRoles, splits_context: bool = False) -> Spelled:
+    """The batch is split along the data axes, and the sequence (dim 1) along those of context."""
+    batch = axes.data if leaf.shape and axes.divide(leaf.shape[0], axes.data) else None
+    is_sequence = splits_context and len(leaf.shape) in (2, 3)
+    if is_sequence and axes.divide(leaf.shape[1], axes.context):
+        return P(batch, axes.context)
+    return None if batch is None else P(batch)

@@ -1,0 +1,46 @@
+"""Losses whose decompositions PyTorch lacks or has wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_MEAN, _SUM = 1, 2
+
+
+def multilabel_margin(x: Any, target: Any, reduction: int) -> tuple[Any, Any]:
+    """The margins between target classes, those before the first -1, and all others."""
+    import torch
+
+    rows = x.reshape(-1, x.shape[-1]) if x.dim() else x.reshape(1, 1)
+    labels = target.reshape(rows.shape)
+    is_label = (labels == -1).to(torch.int64).cumsum(1) == 0
+    place = torch.where(is_label, labels, 0)
+    classes = torch.arange(rows.shape[1])
+    is_target = ((place[:, :, None] == classes) & is_label[:, :, None]).any(1)
+    apart = (1 - rows.gather(1, place)[:, :, None] + rows[:, None, :]).clamp(min=0)
+    counts = is_label[:, :, None] & ~is_target[:, None, :]
+    made = torch.where(counts, apart, 0).sum((1, 2)) / rows.shape[1]
+    if reduction == _MEAN:
+        made = made.mean()
+    elif reduction == _SUM:
+        made = made.sum()
+    else:
+        made = made.reshape(x.shape[:-1])
+    return made, is_target.to(x.dtype).reshape(target.shape)
+
+
+def multilabel_margin_loss(x: Any, target: Any, reduction: int = _MEAN) -> Any:
+    """The loss alone, in ops that can be differentiated."""
+    return multilabel_margin(x, target, reduction)[0]
+
+
+DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
+    # PyTorch's counts the places after the last label, too.
+    "multilabel_margin_loss_forward": multilabel_margin,
+}
+
+# Ops whose gradients have no lowering: these are traced instead.
+DIFFERENTIATED: dict[str, Callable[..., Any]] = {
+    "aten.multilabel_margin_loss.default": multilabel_margin_loss,
+}

@@ -1,0 +1,222 @@
+"""Attention along a split sequence: rings of keys and values, and windows at their offsets.
+
+Where keys are split as queries are, every device attends to its own keys, passes them to its
+neighbour along the ring, and combines the partial results by their logsumexps (online softmax).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from weft.ir.module import Node, Value
+from weft.ir.op import rule as rule_of
+from weft.ir.rule import Dims, Rule
+from weft.ir.types import BOOL, I32, TensorType
+from weft.mesh import Mesh
+from weft.mesh.algebra import DimAxes, total_size
+from weft.ops.attention import Attention
+from weft.ops.elementwise.convert import Convert
+from weft.ops.elementwise.pointwise import (
+    Add,
+    And,
+    Compare,
+    Divide,
+    Maximum,
+    Multiply,
+    Remainder,
+    Select,
+    Subtract,
+)
+from weft.ops.elementwise.transcendental import Exponential, Log
+from weft.ops.shape import BroadcastInDim
+from weft.ops.slicing import DynamicSlice, Pad
+from weft.partition.piece import Piece, local_type
+from weft.partition.site import NodeSite, tensor
+from weft.partition.strategy.factors import FactorAxes, asked
+from weft.records import dataclass
+
+
+def attention_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
+    """Keys are split with the queries, or whole; then queries may be split alone."""
+    rule = rule_of(node.op, node.operand_types)
+    q, k = (tensor(type) for type in node.operand_types[:2])
+    rows = q.rank - 2
+    (queries,) = rule.operands[0][rows]
+    factors = list(rule.factors)
+    factors[queries] = replace(factors[queries], role="pass")
+    alone = Rule(tuple(factors), rule.operands, rule.results)
+    if q.sizes[rows] != k.sizes[rows] or q.sizes[rows] < 2:
+        return (alone,)
+    ring = [(*dims[:rows], (queries,), *dims[rows + 1 :]) for dims in alone.operands[1:3]]
+    sides = (alone.operands[0], *ring, *alone.operands[3:])
+    return (_compact(Rule(alone.factors, sides, alone.results)), alone)
+
+
+def _compact(rule: Rule) -> Rule:
+    """The rule without factors that no tensor has."""
+    used = sorted({f for dims in (*rule.operands, *rule.results) for fs in dims for f in fs})
+    numbers = {f: n for n, f in enumerate(used)}
+
+    def moved(dims: Dims) -> Dims:
+        return tuple([tuple([numbers[f] for f in factors]) for factors in dims])
+
+    operands, results = (
+        tuple(moved(dims) for dims in side) for side in (rule.operands, rule.results)
+    )
+    return Rule(tuple([rule.factors[f] for f in used]), operands, results)
+
+
+def attention_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
+    """The bytes of the keys and values that a device passes on along a ring."""
+    total = 0.0
+    for type, dims in zip(node.operand_types[1:3], rule.operands[1:3], strict=True):
+        split, given = asked(chosen, dims, rule, mesh), tensor(type)
+        if split is not None and split[given.rank - 2]:
+            local = local_type(given, split, mesh)
+            total += (total_size(split[given.rank - 2], mesh) - 1) * local.nbytes
+    return total
+
+
+def attention(site: NodeSite) -> tuple[Piece, ...]:
+    """Attention of a shard's queries, by a ring where keys are split, too."""
+    op = site.node.op
+    assert isinstance(op, Attention)
+    q, k = site.operands[:2]
+    rows = q.type.rank - 2
+    if not q.split[rows] or not (k.split[rows] or op.left >= 0 or op.right >= 0):
+        return site.plain()
+    return site.placed(*_Ring(site, op).results())
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """One attention on a device: its queries, and the keys of all devices in turn."""
+
+    site: NodeSite
+    op: Attention
+
+    def results(self) -> tuple[Value, ...]:
+        site, builder, op = self.site, self.site.builder, self.op
+        q, k, v = site.operands[:3]
+        rows = q.type.rank - 2
+        axes, is_ring = q.split[rows], bool(k.split[rows])
+        count = total_size(axes, site.mesh)
+        device = builder.index(axes)
+        keys, values = k.value, v.value
+        following = tuple((n + 1) % count for n in range(count))
+        made: tuple[Value, Value] | None = None
+        for step in range(count if is_ring else 1):
+            owner = self._owner(device, step, count) if is_ring else None
+            part = self._part(device, owner, keys, values)
+            made = part if made is None else self._joined(made, part)
+            if is_ring and step + 1 < count:
+                keys, values = (builder.permute_along(x, axes, following) for x in (keys, values))
+        assert made is not None, "at least one step"
+        out = self._as(made[0], tensor(site.local_types()[0]))
+        return (out, made[1]) if op.logsumexp else (out,)
+
+    def _owner(self, device: Value, step: int, count: int) -> Value:
+        """The device whose keys are here after some steps."""
+        builder = self.site.builder
+        moved = builder.emit(Add(), device, builder.constant(np.asarray(step, np.int32)))
+        return builder.emit(Remainder(), moved, builder.constant(np.asarray(count, np.int32)))
+
+    def _part(
+        self, device: Value, owner: Value | None, keys: Value, values: Value
+    ) -> tuple[Value, Value]:
+        """Attention to some of the keys, and its logsumexp; in the type of scores."""
+        site, builder, op = self.site, self.site.builder, self.op
+        query = site.operands[0]
+        held = op.held(query.type.dtype)
+        q, k, v = (
+            self._as(x, tensor(x.type).with_dtype(held)) for x in (query.value, keys, values)
+        )
+        rows = query.type.rank - 2
+        start = builder.scaled(device, tensor(q.type).sizes[rows])
+        first = None if owner is None else builder.scaled(owner, tensor(k.type).sizes[rows])
+        seen = self._seen(tensor(q.type), tensor(k.type), start, first)
+        pairs = [self._of_keys(n, tensor(k.type), first) for n in range(3, len(site.operands))]
+        if op.masked:
+            given = pairs.pop(0)
+            seen = given if seen is None else self._both(seen, given)
+        bias = [self._as(x, tensor(x.type).with_dtype(held)) for x in pairs]
+        whole = op.replace(
+            left=-1, right=-1, bottom_right=False, masked=seen is not None, logsumexp=True
+        )
+        out, lse = site.add(whole, (q, k, v, *([] if seen is None else [seen]), *bias))
+        return out, lse
+
+    def _seen(
+        self, q: TensorType, k: TensorType, start: Value, first: Value | None
+    ) -> Value | None:
+        """The mask of a window at the offsets of queries and keys, and of padding."""
+        site, builder, op = self.site, self.site.builder, self.op
+        rows = q.rank - 2
+        queries, keys = (site.operands[n].type.sizes[rows] for n in (0, 1))
+        count = TensorType((*[1] * rows, q.sizes[rows], k.sizes[rows]), I32)
+        place = builder.counted(count, rows + 1, first)
+        apart = builder.emit(Subtract(), place, builder.counted(count, rows, start))
+        shift = op.shift(queries, keys)
+        limits = [
+            (way, apart, sign * side + shift)
+            for side, way, sign in ((op.left, "GE", -1), (op.right, "LE", 1))
+            if side >= 0
+        ]
+        if first is not None and keys % k.sizes[rows]:
+            limits.append(("LT", place, keys))
+        made: Value | None = None
+        for way, value, limit in limits:
+            one = builder.emit(Compare(way, "SIGNED"), value, builder.splat(limit, count))
+            made = one if made is None else builder.emit(And(), made, one)
+        return made
+
+    def _of_keys(self, n: int, k: TensorType, first: Value | None) -> Value:
+        """The part of a mask or bias that is about some keys."""
+        builder, piece = self.site.builder, self.site.operands[n]
+        value, given = piece.value, tensor(piece.value.type)
+        size, rank = k.sizes[-2], given.rank
+        if first is None or given.sizes[-1] == 1:
+            return value
+        if short := -given.sizes[-1] % size:
+            none = (0,) * rank
+            zero = builder.splat(0, given.with_shape(()))
+            value = builder.emit(Pad(none, (*none[:-1], short), none), value, zero)
+        zero = builder.constant(np.asarray(0, np.int32))
+        sizes = (*given.sizes[:-1], size)
+        return builder.emit(DynamicSlice(sizes), value, *[zero] * (rank - 1), first)
+
+    def _both(self, left: Value, right: Value) -> Value:
+        """Two masks, broadcast to one shape."""
+        builder = self.site.builder
+        shape = np.broadcast_shapes(tensor(left.type).sizes, tensor(right.type).sizes)
+        wide = TensorType(tuple(shape), BOOL)
+        spread = [x if tensor(x.type) == wide else self._spread(x, wide) for x in (left, right)]
+        return builder.emit(And(), *spread)
+
+    def _spread(self, value: Value, wide: TensorType) -> Value:
+        return self.site.builder.emit(BroadcastInDim(tuple(range(wide.rank)), wide), value)
+
+    def _joined(self, one: tuple[Value, Value], other: tuple[Value, Value]) -> tuple[Value, Value]:
+        """The attention to both sets of keys; one without keys counts as nothing."""
+        emit, splat = self.site.builder.emit, self.site.builder.splat
+        row, out = tensor(one[1].type), tensor(one[0].type)
+        top = emit(Maximum(), one[1], other[1])
+        is_empty = emit(Compare("EQ", "FLOAT"), top, splat(-np.inf, row))
+        top = emit(Select(), is_empty, splat(0, row), top)
+        weights = [emit(Exponential(), emit(Subtract(), lse, top)) for _, lse in (one, other)]
+        total = emit(Add(), *weights)
+        is_none = emit(Compare("EQ", "FLOAT"), total, splat(0, row))
+        divisor = emit(Select(), is_none, splat(1, row), total)
+        dims = tuple(range(row.rank))
+        shares = [
+            emit(BroadcastInDim(dims, out), emit(Divide(), weight, divisor)) for weight in weights
+        ]
+        parts = [
+            emit(Multiply(), value, x) for (value, _), x in zip((one, other), shares, strict=True)
+        ]
+        return emit(Add(), *parts), emit(Add(), top, emit(Log(), total))
+
+    def _as(self, value: Value, type: TensorType) -> Value:
+        return value if value.type is type else self.site.builder.emit(Convert(type), value)
