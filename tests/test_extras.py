@@ -85,7 +85,7 @@ def test_the_demo_needs_no_torch():
 def test_what_is_tested_is_pinned():
     pinned = re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text(), re.M)
     needed = {"numpy", "ml_dtypes", "torch", "transformers", "triton", "jax", "jaxlib"}
-    needed |= {"llvmlite", "rich"}
+    needed |= {"grpcio", "llvmlite", "rich"}
     tools = {"flatbuffers", "hypothesis", "mypy", "optax", "pytest", "pytest-xdist", "ruff"}
-    tools |= {"expecttest"}
+    tools |= {"coverage", "expecttest"}
     assert needed | tools == set(pinned)

@@ -19,7 +19,7 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
 # What may know two verbs: the pipeline and the doors that call it.
 DOORS = {
     *"pipeline targets traced loaded compiled training dynamo eager compare describe cli".split()
-} | {*"__init__ __main__ jax planner predict advise ready reporting state zoo".split()}
+} | {*"__init__ __main__ jax planner predict advise ready remote reporting state zoo".split()}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard", "partition"}}
 CORE = {"numpy", "ml_dtypes"}
@@ -127,7 +127,7 @@ OPTIONAL = {
     "pynvml": {"machine/here.py"},
     "scipy": {"ops/numerics/lapack.py"},
     "ray": set[str](),
-    "grpc": set[str](),
+    "grpc": {"remote/channel.py"},
     "rich": {
         "cli/commands/installation/cache.py",
         "cli/commands/installation/conformance.py",

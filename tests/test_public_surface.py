@@ -19,6 +19,7 @@ def test_the_names_are_these_and_no_others():
         "__version__",
         "attention",
         "compile",
+        "connect",
         "constrain",
         "devices",
         "evaluate",

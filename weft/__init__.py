@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft.loaded import load
     from weft.mesh import Mesh, P
     from weft.planner.search import plan
+    from weft.remote.client import connect
     from weft.state import load_state, save_state
     from weft.training import train_step
 
@@ -41,6 +42,7 @@ __all__ = [
     "__version__",
     "attention",
     "compile",
+    "connect",
     "constrain",
     "devices",
     "evaluate",
@@ -65,6 +67,7 @@ _HOMES = {
     "WeftError": "weft.errors",
     "attention": "weft.capture",
     "compile": "weft.compiled",
+    "connect": "weft.remote.client",
     "constrain": "weft.capture",
     "devices": "weft.array",
     "load": "weft.loaded",

@@ -11,17 +11,18 @@ from weft.array.array import Array
 from weft.patches import replace_in_jax, table_of_jax
 
 
-def make_known_to_jax() -> None:
-    """Register Weft's arrays with JAX, if it is imported, wherever it takes numpy arrays.
+def make_known_to_jax(kind: type[Array] = Array) -> None:
+    """Register a class of Weft's arrays with JAX, if it is imported, wherever it takes numpy's.
 
     `__jax_array__` alone covers only jax.numpy: jit, grad and lax would refuse them.
     """
     if sys.modules.get("jax") is not None:
-        _enter()
+        _replace()
+        _enter(kind)  # type: ignore[arg-type]  # classes are hashable
 
 
 @cache
-def _enter() -> None:
+def _enter(kind: type[Array]) -> None:
     from jax._src import core, dtypes
     from jax._src.interpreters import pxla
 
@@ -34,15 +35,19 @@ def _enter() -> None:
         values = [array.to_jax() for array in arrays]
         return pxla.shard_args(shardings, layouts, copies, values, **more)
 
-    table_of_jax("jax._src.core:pytype_aval_mappings")[Array] = type_of
-    dtypes.register_canonicalize_value_handler(Array, Array.to_jax)
-    table_of_jax("jax._src.interpreters.pxla:shard_arg_handlers")[Array] = shard
+    table_of_jax("jax._src.core:pytype_aval_mappings")[kind] = type_of
+    dtypes.register_canonicalize_value_handler(kind, Array.to_jax)
+    table_of_jax("jax._src.interpreters.pxla:shard_arg_handlers")[kind] = shard
+
+
+@cache
+def _replace() -> None:
     replace_in_jax("jax._src.pjit:convert_to_metaty", _with_arrays)
 
 
 def _with_arrays(theirs: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @wraps(theirs)
     def convert_to_metaty(given: Any) -> Any:
-        return theirs(given.to_jax() if type(given) is Array else given)
+        return theirs(given.to_jax() if issubclass(type(given), Array) else given)
 
     return convert_to_metaty

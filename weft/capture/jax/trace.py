@@ -125,6 +125,8 @@ def glance(
         # are.
         elif kind in _SCALARS:
             marks.append(kind)
+        elif issubclass(kind, Array):  # at a server
+            marks.append((kind, value.spec))
         else:
             return None, []
     return (tree, tuple(marks), static, trace_context()), values

@@ -32,6 +32,7 @@ PACKAGES = {
     "jax": ("jax", "JAX functions cannot be compiled"),
     "llvmlite": ("cpu", "programs run node by node in numpy"),
     "rich": ("cli", "the command line has no colours and no progress"),
+    "grpcio": (None, ""),
     "torch": (None, ""),
     "triton": (None, ""),
 }

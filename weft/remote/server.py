@@ -1,0 +1,336 @@
+"""`weft serve-devices`: the devices of this process for clients, over gRPC."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import queue
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+import weft
+from weft.array import Array
+from weft.capture import parse
+from weft.compiled import compile as weft_compile
+from weft.errors import Unsupported, WeftError, warn
+from weft.ir.types import dtype_of
+from weft.ir.write import node_text
+from weft.knobs import TUNES
+from weft.loaded import load
+from weft.ops.custom_calls.callbacks import INSPECT, calls_python
+from weft.records import dataclass
+from weft.remote.channel import import_grpc, server_channel_options
+from weft.remote.limits import ServerLimits
+from weft.remote.session import REQUESTS, ClientSession, ServedProgram
+from weft.remote.wire import (
+    CHUNK,
+    DOWNLOAD,
+    LARGEST_MESSAGE,
+    SESSION,
+    UPLOAD,
+    WireMessage,
+    agreed_version,
+    array_from,
+    batches,
+    check_byte_order,
+    decoded,
+    elements_of,
+    encoded,
+    failed,
+    messages,
+    room_for,
+    size_of,
+    type_in,
+)
+
+THREADS_PER_CLIENT = 4  # its session, and transfers next to it
+# The options of `weft.compile` that a client may give, and their values.
+OPTIONS: Mapping[str, Callable[[object], bool]] = {
+    "level": lambda value: value in (0, 1, 2),
+    "target": lambda value: value in (None, "llvm", "numpy", "triton"),
+    "fold_sums": lambda value: isinstance(value, bool),
+    "tune": lambda value: value is None or value in TUNES,
+    "excess_precision": lambda value: isinstance(value, bool),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Where a server listens, and whom it serves."""
+
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: any that is free
+    token: str | None = None
+    certificate: bytes | None = None  # PEM, with its key: TLS
+    key: bytes | None = None
+    limits: ServerLimits = ServerLimits()
+
+    def check(self) -> None:
+        """Refuse a server that is open to everybody, and half of a certificate."""
+        if (self.certificate is None) != (self.key is None):
+            raise WeftError("TLS needs a certificate and its key", help="give both, or neither")
+        if is_loopback(self.host):
+            return
+        if not self.token:
+            raise WeftError(
+                f"{self.host} is reached from other machines, and no token is set",
+                help="give a token, or listen on 127.0.0.1",
+            )
+        if self.certificate is None:
+            warn(
+                f"{self.host} is served without TLS: token, programs and arrays travel in the "
+                "clear; give a certificate, or use a network that you trust"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only processes of this machine reach an address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class DeviceServer:
+    """A server of this process's devices; `start` returns its port."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        check_byte_order()
+        options.check()
+        self.options, self.limits = options, options.limits
+        self.sessions: dict[str, ClientSession] = {}
+        self._lock = threading.Lock()
+        self._server: Any = None
+
+    def start(self) -> int:
+        """Listen; returns the port."""
+        grpc, options = import_grpc("serving devices"), self.options
+        threads = (self.limits.clients + 1) * THREADS_PER_CLIENT
+        self._server = grpc.server(
+            ThreadPoolExecutor(threads, thread_name_prefix="weft-serve"),
+            options=server_channel_options(),
+            maximum_concurrent_rpcs=threads,  # more are refused, not left waiting
+        )
+        self._server.add_generic_rpc_handlers((_handlers(grpc, self),))
+        address = f"{options.host}:{options.port}"
+        try:
+            if options.certificate is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                pair = (options.key, options.certificate)
+                port = self._server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+        except RuntimeError as error:
+            raise WeftError(
+                f"cannot listen on {address}: {error}"[:300],
+                help="another process may use the port; give --port 0 for any that is free",
+            ) from None
+        self._server.start()
+        return int(port)
+
+    def wait(self) -> None:
+        """Serve until `stop` is called."""
+        self._server.wait_for_termination()
+
+    def stop(self, grace: float = 0.0) -> None:
+        """End all sessions after so many seconds."""
+        if self._server is not None:
+            self._server.stop(grace).wait()
+
+    def is_allowed(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether a call has the token; the time that takes does not depend on the token."""
+        if self.options.token is None:
+            return True
+        given = metadata.get("authorization", "")
+        given = given if isinstance(given, bytes) else str(given).encode()
+        return hmac.compare_digest(given, f"Bearer {self.options.token}".encode())
+
+    # Sessions
+
+    def session(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """One client: its requests are handled in a thread, replies are sent in this one."""
+        replies: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        made = ClientSession(self.limits, replies.put)
+        name = secrets.token_hex(16)
+        try:
+            hello = decoded(next(requests), "hello")
+            version = agreed_version(hello["oldest"], hello["newest"], f"weft {weft.__version__}")
+            with self._lock:
+                self.limits.check("clients", len(self.sessions) + 1, "clients", "wait for one")
+                self.sessions[name] = made
+        except StopIteration:
+            return
+        except Exception as error:  # noqa: BLE001  # the client's
+            yield failed(0, error)
+            return
+        try:
+            limits = self.limits.as_fields()
+            yield encoded(
+                "welcome", version=version, session=name, weft=weft.__version__, limits=limits
+            )
+            reader = threading.Thread(
+                target=_read, args=(requests, made, replies.put), name="weft-session", daemon=True
+            )
+            reader.start()
+            yield from batches(replies)
+        finally:
+            with self._lock:
+                del self.sessions[name]
+            made.close()
+
+    def _session(self, name: str) -> ClientSession:
+        found = self.sessions.get(name)
+        if found is None:
+            raise WeftError("there is no such session", help="connect again")
+        return found
+
+    # Transfers
+
+    def upload(self, requests: Iterator[bytes], context: Any) -> bytes:
+        """Receive an array or a program."""
+        try:
+            first = decoded(next(requests, b""), "array", "program")
+            session = self._session(first["session"])
+            if first.kind == "array":
+                self._receive_array(session, first, requests)
+                return encoded("done", op=0, sizes=[])
+            signature = self._receive_program(session, first, requests)
+            return encoded("compiled", signature.encode(), op=0)
+        except Exception as error:  # noqa: BLE001  # the client's
+            return failed(0, error)
+
+    def _receive_array(
+        self, session: ClientSession, first: WireMessage, requests: Iterator[bytes]
+    ) -> None:
+        type = type_in(first)
+        _check_size(first, size_of(type))
+        session.reserve(1, size_of(type))  # before memory is taken for it
+        room = room_for(type)
+        _fill(room, requests)
+        session.put(first, array_from(room, type))
+
+    def _receive_program(
+        self, session: ClientSession, first: WireMessage, requests: Iterator[bytes]
+    ) -> str:
+        size, form, options = first["size"], first["form"], first["options"]
+        self.limits.check("program_bytes", size, "bytes of a program", "pass constants as arrays")
+        session.reserve(0, size)
+        unknown = [n for n, value in options.items() if n not in OPTIONS or not OPTIONS[n](value)]
+        if unknown or form not in ("module", "executable"):
+            raise WeftError(
+                f"unknown option of a program: {', '.join([*unknown, form])}"[:200],
+                help=f"known options are {', '.join(OPTIONS)}",
+            )
+        room = np.empty(size, np.uint8)
+        _fill(room, requests)
+        data = room.tobytes()
+        served = _loaded(data) if form == "executable" else _compiled(data, options)
+        session.keep(first["program"], served)
+        text = str(served.signature)
+        if len(text) > LARGEST_MESSAGE // 2:
+            raise Unsupported(
+                f"a program of {len(served.signature.arguments):,} arguments",
+                help="stack some of them into one array",
+            )
+        return text
+
+    def download(self, request: bytes, context: Any) -> Iterator[bytes]:
+        """Send the elements of an array, when they are computed, in chunks."""
+        try:
+            asked = decoded(request, "download")
+            value = self._session(asked["session"]).value(asked["array"])
+            dtype = value.element_type if isinstance(value, Array) else dtype_of(value.dtype)
+            data = elements_of(np.asarray(value), dtype)
+        except Exception as error:  # noqa: BLE001  # the client's
+            yield failed(0, error)
+            return
+        yield encoded("value", op=0, size=len(data))
+        for at in range(0, len(data), CHUNK):
+            yield bytes(data[at : at + CHUNK])
+
+
+def _read(
+    requests: Iterator[bytes], session: ClientSession, reply: Callable[[bytes | None], None]
+) -> None:
+    """Handle the requests of a session until it ends; a malformed one ends it."""
+    grpc = import_grpc("serving devices")
+    try:
+        for data in requests:
+            for message in messages(data, *REQUESTS):
+                session.handle(message)
+    except grpc.RpcError:
+        pass  # the client is gone
+    except Exception as error:  # noqa: BLE001  # said to the client
+        reply(failed(0, error))
+    finally:
+        reply(None)
+
+
+def _check_size(first: WireMessage, size: int) -> None:
+    if first["size"] != size:
+        raise WeftError(
+            f"{first['size']:,} bytes are not a {first['type'][:80]}",
+            help="send all of its elements",
+        )
+
+
+def _fill(room: Any, chunks: Iterator[bytes]) -> None:
+    """Receive as many bytes as there is room for."""
+    at, size = 0, len(room)
+    for chunk in chunks:
+        end = at + len(chunk)
+        if end > size:
+            raise WeftError(f"more than {size:,} bytes were sent", help="send as many as was said")
+        room[at:end] = np.frombuffer(chunk, np.uint8)
+        at = end
+    if at < size:
+        raise WeftError(f"{at:,} of {size:,} bytes were sent", help="send as many as was said")
+
+
+def _loaded(data: bytes) -> ServedProgram:
+    """A saved executable: its kernels are verified, and none of its native code is used."""
+    made = load(data)
+    return ServedProgram(made.program, made.signature, len(data))
+
+
+def _compiled(data: bytes, options: Mapping[str, Any]) -> ServedProgram:
+    """StableHLO, read by the parser in its own process, and compiled."""
+    module = parse(data)
+    for node in module.nodes():
+        # An id in the text would name a Python function of this process.
+        if calls_python(node.op) or getattr(node.op, "call_target_name", None) == INSPECT:
+            raise Unsupported(
+                "a program for a server cannot call Python functions",
+                help="leave out callbacks and debug prints",
+                loc=node.loc,
+                node=node_text(node),
+            )
+    made = weft_compile(module, **options)
+    return ServedProgram(made.program.local, made.signature, len(data))
+
+
+def _handlers(grpc: Any, server: DeviceServer) -> Any:
+    """gRPC's table of the server's methods; without the token each refuses."""
+    methods = {
+        SESSION: (grpc.stream_stream_rpc_method_handler, server.session),
+        UPLOAD: (grpc.stream_unary_rpc_method_handler, server.upload),
+        DOWNLOAD: (grpc.unary_stream_rpc_method_handler, server.download),
+    }
+    allowed = {name: make(serve) for name, (make, serve) in methods.items()}
+
+    def refuse(request: Any, context: Any) -> Any:
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong")
+
+    refused = grpc.unary_unary_rpc_method_handler(refuse)
+
+    class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, details: Any) -> Any:
+            if not server.is_allowed(dict(details.invocation_metadata)):
+                return refused
+            return allowed.get(details.method)
+
+    return Handlers()
