@@ -138,3 +138,23 @@ def test_the_store_of_one_host_is_closed_to_others():
     other = tcp_store("127.0.0.1", served.port, 2, 10.0, serves=False)
     other.set("key", "value")
     assert served.get("key") == b"value"
+
+
+def test_a_text_is_made_by_one_worker(pair: list[Cluster]):
+    made: list[int] = []
+
+    def make(rank: int) -> str:
+        time.sleep(0.1)
+        made.append(rank)
+        return f"text of {rank}"
+
+    texts = each([lambda c=c: c.board.shared("key", lambda: make(c.rank)) for c in pair])
+    assert len(made) == 1 and texts == [f"text of {made[0]}"] * 2
+
+
+def test_a_text_that_cannot_be_made(pair: list[Cluster]):
+    def fail() -> str:
+        raise ValueError("no such op")
+
+    found = each([lambda c=c: c.board.shared("bad", fail) for c in pair])
+    assert [str(error) for error in found] == ["no such op"] * 2

@@ -57,6 +57,15 @@ def test_mpirun():
         member({**given, **several})
 
 
+def test_mpich_and_intel_mpi():
+    given = {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+    with pytest.raises(WeftError, match="-genv MASTER_ADDR HOST"):
+        member(given)
+    found = member({**given, "MASTER_ADDR": "head"})
+    assert found == WorkerRank(3, 4, "head", 29500, 1, 2, "mpirun")
+    assert member({**SLURM, "PMI_RANK": "5", "PMI_SIZE": "8"}) == member(SLURM), "srun --mpi=pmi2"
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [({"RANK": "4"}, "rank 4 of 4"), ({"RANK": "x"}, "RANK=x"), ({"WORLD_SIZE": "-2"}, "-2")],

@@ -80,8 +80,8 @@ class Transport(Protocol):
     send buffer must not change until the exchange was waited for.
     """
 
-    def begin_run(self, name: str) -> None:
-        """Note that a program starts to run."""
+    def begin_run(self, name: str, digest: str) -> None:
+        """Note that a program starts to run; its digest is the same in all processes."""
         ...
 
     def start(self, exchange: Exchange) -> object:

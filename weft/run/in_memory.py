@@ -67,7 +67,7 @@ class InMemory:
     nbytes: int = 0  # sequence numbers by peer
     _met: Counter[tuple[Peer, Peer]] = field(default_factory=Counter)
 
-    def begin_run(self, name: str) -> None:
+    def begin_run(self, name: str, digest: str) -> None:
         """Nothing to note: threads see each other's errors."""
 
     def start(self, exchange: Exchange) -> Started:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -15,6 +16,7 @@ from weft.array.stacked import Kind, Stacked, kind_of
 from weft.array.stream import DEFAULT
 from weft.errors import WeftError
 from weft.ir.memory import without_gc
+from weft.ir.module import walk
 from weft.ir.names import GLOBAL
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType, Type
@@ -193,6 +195,13 @@ class LocalProgram:
         return self.tiled.world.mesh
 
     @cached_property
+    def ops_digest(self) -> str:
+        """A digest of ops and types: another process that runs another program is found by it."""
+        nodes = walk(self.function.body)
+        listed = [f"{node.op.name} {' '.join(map(str, node.types))}" for node in nodes]
+        return hashlib.blake2b("\n".join(listed).encode(), digest_size=8).hexdigest()
+
+    @cached_property
     def arg_types(self) -> tuple[Type, ...]:
         """The local types of the arguments."""
         return self.function.arg_types
@@ -211,7 +220,7 @@ class LocalProgram:
                 given.owned = False  # a result aliases it from here on
         if self.here is not None:
             assert self.host.process is not None, "checked when it was loaded"
-            self.host.process.transport.begin_run(self.function.name)
+            self.host.process.transport.begin_run(self.function.name, self.ops_digest)
         if self.direct is not None:
             return self.direct(stacks, self.frame)
         slots = self.frame()

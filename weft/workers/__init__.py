@@ -6,6 +6,9 @@ first use of a mesh joins them. Lockstep and workers run the same executable.
 
 from __future__ import annotations
 
+import hashlib
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weft.errors import WeftError
@@ -15,7 +18,9 @@ if TYPE_CHECKING:
     from weft.mesh import Mesh
     from weft.workers.cluster import Cluster
 
-__all__ = ["WorkerRank", "cluster_holding", "joined_cluster", "member", "workers_of"]
+__all__ = ["WorkerRank", "cluster_holding", "joined_cluster", "made_once", "member", "workers_of"]
+
+SHARED_BYTES = 1 << 26  # of larger contents every worker makes its own
 
 
 def joined_cluster() -> Cluster | None:
@@ -26,6 +31,15 @@ def joined_cluster() -> Cluster | None:
     from weft.workers.cluster import join  # most processes are alone
 
     return join(me)
+
+
+def made_once(content: bytes, make: Callable[[], str]) -> str:
+    """A text that is made of some content, by one of the workers for all that need it."""
+    if len(content) > SHARED_BYTES or "weft.workers.cluster" not in sys.modules:
+        return make()
+    from weft.workers import cluster
+
+    return cluster.made_once(hashlib.blake2b(content, digest_size=16).hexdigest(), make)
 
 
 def workers_of(mesh: Mesh) -> WorkerRank | None:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, field
 from datetime import timedelta
+from functools import partial
 from typing import Protocol, TypeVar
 
 from weft.errors import WeftError
@@ -25,6 +26,7 @@ from weft.workers.member import WorkerRank
 T = TypeVar("T")
 BEAT = 1.0  # seconds between two notes of progress
 STALE = 5.0  # seconds without a note after which a worker counts as dead
+SHARED = -1  # in place of a rank: a value of all
 ANSWER = 5.0  # seconds for the store to answer after a failure
 
 
@@ -132,6 +134,23 @@ class Board:
         self.activity.doing = f"waits until all have {done}"
         self._put(key, text)
         return self._of_all(key, done)
+
+    def shared(self, key: str, make: Callable[[], str]) -> str:
+        """A text that the first worker to need it makes, and sends to the others."""
+        mine, key = str(self.me.rank), f"shared/{key}"
+        take = partial(self.store.compare_set, f"{key}/maker", "", mine)
+        if self._answered(take, self.timeout).decode() != mine:
+            try:
+                (text,) = self._of_all(key, "made it", [SHARED])
+            except WorkerLost:  # its maker is lost: the next collective will tell
+                text = "-"
+            return text.removeprefix("+") if text.startswith("+") else make()
+        text = "-"  # a failed maker's: the others fail by themselves, with an error of their own
+        try:
+            text = "+" + make()
+        finally:
+            self._answered(lambda: self.store.set(f"{key}/{SHARED}", text), self.timeout)
+        return text.removeprefix("+")
 
     def beside(self, name: str) -> Board:
         """The same board for another thread, on a connection of its own."""

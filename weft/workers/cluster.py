@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from types import TracebackType
 
@@ -75,6 +76,7 @@ class Cluster:
 
 
 _joining = threading.Lock()
+_JOINED: list[Cluster] = []  # of this process: at most one
 
 
 def join(me: WorkerRank) -> Cluster:
@@ -86,7 +88,13 @@ def join(me: WorkerRank) -> Cluster:
 @lru_cache(maxsize=1)
 def _join(me: WorkerRank) -> Cluster:
     failures = Failures(me)
-    return failures.watch(Cluster(me, TIMEOUT.value()))
+    _JOINED.append(failures.watch(Cluster(me, TIMEOUT.value())))
+    return _JOINED[0]
+
+
+def made_once(key: str, make: Callable[[], str]) -> str:
+    """A text that only one of the workers makes, if this process has joined others."""
+    return _JOINED[0].board.shared(key, make) if _JOINED else make()
 
 
 class Failures:

@@ -38,7 +38,7 @@ class WorkerRank:
 
 def member(environment: Mapping[str, str] = os.environ) -> WorkerRank | None:
     """The worker that this process was launched as; None if it was started alone."""
-    for find in (_torchrun, _open_mpi, _slurm):
+    for find in (_torchrun, _open_mpi, _hydra, _slurm):
         found = find(environment)
         if found is not None and found.size > 1:
             return found
@@ -59,17 +59,33 @@ def _open_mpi(given: Mapping[str, str]) -> WorkerRank | None:
     """By the variables of Open MPI's mpirun."""
     if "OMPI_COMM_WORLD_RANK" not in given:
         return None
+    names = [f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")]
+    return _by_mpi(given, *names)
+
+
+def _hydra(given: Mapping[str, str]) -> WorkerRank | None:
+    """By the variables of Hydra, the mpiexec of MPICH and Intel MPI.
+
+    Slurm may set PMI_RANK, too, but no local ranks.
+    """
+    if "PMI_RANK" not in given or "MPI_LOCALRANKID" not in given:
+        return None
+    return _by_mpi(given, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
+
+
+def _by_mpi(
+    given: Mapping[str, str], rank: str, size: str, local_rank: str, local_size: str
+) -> WorkerRank:
+    """By the names of an MPI's variables."""
     read = _reader("mpirun", given)
-    rank, size = read("OMPI_COMM_WORLD_RANK", None), read("OMPI_COMM_WORLD_SIZE", None)
-    local_rank = read("OMPI_COMM_WORLD_LOCAL_RANK", rank)
-    local_size = read("OMPI_COMM_WORLD_LOCAL_SIZE", size)
-    if local_size < size and "MASTER_ADDR" not in given:
+    ranks = read(rank, None), read(size, None)
+    local = read(local_rank, ranks[0]), read(local_size, ranks[1])
+    if local[1] < ranks[1] and "MASTER_ADDR" not in given:
         raise WeftError(
             "mpirun does not pass the address of the first worker to the other hosts",
-            help="mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ...",
+            help="mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ..., or -genv MASTER_ADDR HOST",
         )
-    address = _address(given, "127.0.0.1")
-    return WorkerRank(rank, size, *address, local_rank, local_size, "mpirun")
+    return WorkerRank(*ranks, *_address(given, "127.0.0.1"), *local, "mpirun")
 
 
 def _slurm(given: Mapping[str, str]) -> WorkerRank | None:

@@ -71,12 +71,14 @@ class Messages:
     wire: Wire
     ranks: Mapping[Peer, int]
     _headers: dict[int, tuple[Meeting, bytes]] = field(default_factory=dict)
+    _program: str = ""  # the digest of the one that runs
 
-    def begin_run(self, name: str) -> None:
+    def begin_run(self, name: str, digest: str) -> None:
         """Count the steps of this worker, for the errors of the others."""
         activity = self.wire.board.activity
         activity.step += 1
         activity.doing = f"runs {name}"
+        self._program = digest
 
     def start(self, exchange: Exchange) -> Underway:
         """Send to every peer, and post the receives."""
@@ -118,6 +120,8 @@ class Messages:
             # Programs that diverged would otherwise read bytes of another collective as their own.
             if theirs != started.header:
                 said = theirs[_DIGEST:].rstrip(b"\0").decode(errors="replace")
+                if theirs[_DIGEST:] == started.header[_DIGEST:]:
+                    said += ", of another program"
                 raise meeting.elsewhere(peer, said)
             found[peer] = _unpacked(message, started.exchange.awaited[peer])
         return found
@@ -140,7 +144,8 @@ class Messages:
         known = self._headers.get(id(meeting))
         if known is None:
             text = meeting.described().encode()
-            digest = hashlib.blake2b(text, digest_size=_DIGEST).digest()
+            whole = text + self._program.encode()
+            digest = hashlib.blake2b(whole, digest_size=_DIGEST).digest()
             header = (digest + text[: HEADER - _DIGEST]).ljust(HEADER, b"\0")
             known = self._headers[id(meeting)] = meeting, header
         return known[1]

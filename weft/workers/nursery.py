@@ -7,7 +7,9 @@ first step, so workers of one host share it.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -87,6 +89,8 @@ def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Call
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()  # workers would draw the same numbers
     sys.excepthook = _without_own_frames
+    # At the very end: to look for cycles among all that is imported takes most of a second.
+    atexit.register(gc.freeze)
     return _script(command)
 
 

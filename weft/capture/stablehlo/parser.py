@@ -22,6 +22,7 @@ from weft.ir.location import Location
 from weft.ir.module import Module
 from weft.ir.read import read_module
 from weft.ops import BY_NAME
+from weft.workers import made_once
 
 _DIAGNOSTIC = re.compile(r'^(?:error: )?"?(.*?)"?:(\d+):(\d+): (?:error: )?(.*)', re.M)
 
@@ -35,7 +36,9 @@ def parse(program: str | bytes | os.PathLike[str]) -> Module:
             "utf-8", "surrogateescape"
         )
     try:
-        return absorb_composites(read_module(PARSER.generic_text(source, file), BY_NAME, file))
+        # The parser's process starts slowly, so one worker asks it for all.
+        text = made_once(source, lambda: PARSER.generic_text(source, file))
+        return absorb_composites(read_module(text, BY_NAME, file))
     except WeftError as error:
         if error.loc is None and (file is not None or not source.startswith(MAGIC)):
             error.loc = Location(f'"{file or "-"}":1:1')

@@ -62,7 +62,7 @@ class LateMessages:
     digest: Callable[[], str] | None = None
     _messages: list[Messages] = field(default_factory=list)
 
-    def begin_run(self, name: str) -> None:
+    def begin_run(self, name: str, digest: str) -> None:
         """Join the others and agree on the program, once; count the step."""
         if not self._messages:
             from weft.workers.messages import Messages  # most processes are alone
@@ -71,7 +71,7 @@ class LateMessages:
             assert self.digest is not None, "the program is compiled"
             workers.board.agree(name, self.digest(), sorted({*self.ranks.values()}))
             self._messages.append(Messages(workers.wire, self.ranks))
-        self._messages[0].begin_run(name)
+        self._messages[0].begin_run(name, digest)
 
     def start(self, exchange: Exchange) -> Any:
         """Start an exchange."""
