@@ -11,6 +11,7 @@ from weft.kernels.kernel import (
     Choose,
     Contract,
     Factor,
+    Fill,
     Guard,
     Kernel,
     Load,
@@ -57,6 +58,26 @@ def map_affines(step: Step, affine: Callable[[Affine], Affine]) -> Step:
         case Choose():
             return replace(step, guards=guards(step.guards))
     return step
+
+
+def pad_by_loads(kernel: Kernel) -> Kernel:
+    """where(guards, load[guards], 0) -> load[guards]: a load is 0 where a guard fails."""
+    equal = [_padded_load(kernel.steps, step) for step in kernel.steps]
+    if all(load is None for load in equal):
+        return kernel
+    numbers = [n if load is None else load for n, load in enumerate(equal)]
+    return replace(kernel, steps=tuple([renumbered(step, numbers) for step in kernel.steps]))
+
+
+def _padded_load(steps: Sequence[Step], step: Step) -> int | None:
+    """The load that a choice is equal to, or None."""
+    if not isinstance(step, Choose):
+        return None
+    load, fill = steps[step.inside], steps[step.outside]
+    zero = isinstance(fill, Fill) and repr(fill.value) in ("0", "0.0", "False")  # not -0.0
+    if not (isinstance(load, Load) and zero and set(step.guards) <= set(load.guards)):
+        return None
+    return step.inside
 
 
 def split_factor(kernel: Kernel, factor: int, inner: int) -> Kernel:

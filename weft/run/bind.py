@@ -198,7 +198,7 @@ def is_enqueued(code: Code) -> bool:
     )
 
 
-QUICK = 1 << 21  # arithmetic operations; fewer take one thread less time than that, too
+QUICK = 1 << 22  # arithmetic operations; fewer take one thread less time than that, too
 BRIEF = 1 << 25  # bytes; streaming fewer takes less time than waking a thread
 
 

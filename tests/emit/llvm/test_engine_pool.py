@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.machine_code import assembly
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.pool.commands import CommandList
-from weft.emit.llvm.pool.pool import Pool, the_pool
+from weft.emit.llvm.pool.pool import Pool, lone_pool, the_pool
 from weft.emit.llvm.pool.state import PoolState
 from weft.emit.llvm.pool.text import pool_text
 from weft.emit.llvm.pool.thread_count import _allowed, thread_count
@@ -159,6 +160,50 @@ def test_callers_take_turns(pool):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_raw_launches_meet_others(pool):
+    """Native code that holds the GIL launches on a pool that other threads run commands on."""
+    kernels = load([count(64, 1), doubled_through_scratch(64, 1, 4096)])
+    x = np.arange(64)
+
+    def commands():
+        made, counted, doubled = CommandList(pool), np.zeros(65, np.int64), np.zeros(64, int)
+        made.kernel(kernels[0], [0, at(counted)])
+        made.kernel(kernels[1], [at(x), at(doubled)])
+        return made, counted, doubled
+
+    own, by_python, by_native = [], 300, 3000
+    threads = []
+    for _ in range(2):
+        made, counted, doubled = commands()
+        own.append((counted, doubled, by_python))
+        run = made.run
+        threads.append(threading.Thread(target=lambda run=run: [run() for _ in range(by_python)]))
+    made, counted, doubled = commands()
+    own.append((counted, doubled, by_native))
+    raw = made.raw_launch(None)
+    assert raw.state == pool.state_at, "there are enough chunks to divide"
+    launch = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(raw.run)
+    for thread in threads:
+        thread.start()
+    assert not any(launch(raw.state, raw.commands) for _ in range(by_native))
+    for thread in threads:
+        thread.join()
+    for counted, doubled, runs in own:
+        assert (counted[:-1] == runs).all() and (doubled == 2 * x).all()
+
+
+def test_few_chunks_are_launched_on_one_thread(pool):
+    (loaded,) = load([count(6, 3)])
+    counted = np.zeros(7, np.int64)
+    commands = CommandList(pool)
+    commands.kernel(loaded, [0, at(counted)])
+    raw = commands.raw_launch(None)
+    assert raw.state == lone_pool().state_at
+    launch = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(raw.run)
+    assert launch(raw.state, raw.commands) == 0
+    assert counted.tolist() == [1] * 6 + [0]
 
 
 @pytest.mark.long

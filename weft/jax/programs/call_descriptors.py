@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Iterator, Sequence
 
 from weft.emit.llvm.pool.raw_launch import RawLaunch
-from weft.emit.llvm.pool.thread_count import thread_count
 from weft.jax.buffers.values import number_of, step_of, template
 from weft.jax.native.records import (
     READY,
@@ -20,11 +19,10 @@ from weft.jax.programs.executables import LoadedExecutable
 from weft.kernels.work import work_of
 from weft.run.direct import Direct
 
-_LITTLE = 1 << 20  # bytes; fewer are streamed about as soon as Python would run the call
-_RESULT = 1 << 18  # bytes of a result; malloc keeps blocks of that size, with their pages
-_QUICK = 1 << 21  # arithmetic ops; fewer take one thread no longer than that
+_LITTLE = 1 << 22  # bytes; fewer are streamed about as soon as Python would run the call
+_RESULT = 1 << 20  # bytes of a result; malloc keeps blocks of that size, with their pages
+_QUICK = 1 << 23  # arithmetic ops; fewer take one thread no longer than that
 _CALL = 16  # arithmetic ops of a transcendental function
-_TWICE = 4  # all of that, where two threads are all there are: one takes at most twice as long
 _FEW = 64  # arguments; a donating call checks all of them
 
 
@@ -42,11 +40,10 @@ def attach_call_descriptor(handle: int, loaded: LoadedExecutable) -> None:
 
 def _is_small(loaded: LoadedExecutable, direct: Direct) -> bool:
     """Whether it finishes before overlapping work could start."""
-    by = _TWICE if thread_count() <= 2 else 1
     most = max([nbytes for _, nbytes, _ in direct.made], default=0)
-    little = loaded.at_once and loaded.program.memory().peak <= by * _LITTLE
-    few = len(direct.given) <= _FEW and _steps(direct) <= by * _QUICK
-    return little and few and most <= by * _RESULT
+    little = loaded.at_once and loaded.program.memory().peak <= _LITTLE
+    few = len(direct.given) <= _FEW and _steps(direct) <= _QUICK
+    return little and few and most <= _RESULT
 
 
 def _steps(direct: Direct) -> int:

@@ -14,9 +14,11 @@ from weft.emit.llvm.pool.call import StackPlan, StacksCall
 from weft.emit.llvm.pool.pool import Pool, address, aligned, functions, lone_pool, the_pool
 from weft.emit.llvm.pool.raw_launch import RawLaunch
 from weft.emit.llvm.pool.state import CommandHead, CommandRow
+from weft.emit.llvm.pool.threads import WAKE
 from weft.native.cpython import pointer_to
 from weft.target import StackBinding
 
+_TOOK = CommandHead.took.word
 _CHUNK_TAKES = 3000  # nanoseconds at least, before it is known how many
 _COPIED_AT_ONCE = 1 << 18  # bytes of a copy that one task moves
 
@@ -127,13 +129,19 @@ class CommandList:
     def raw_launch(self, keep: object) -> RawLaunch:
         """Handles for native code to run all commands; the caller becomes their only owner."""
         self._seal()
-        pool, shared = lone_pool(), aligned(self._shared)
+        # A loop that asks takes the GIL, which the caller has: no other thread may run it.
+        pool = lone_pool() if self._asks or not self._divides() else self._pool
+        shared = aligned(self._shared)
         if self._shared:
             self._place(address(shared))
         pointers = int(self._pointers.ctypes.data)
         short_run = interruptions().short_run_at if self._asks else 0
         held = (self, shared, keep)
-        return RawLaunch(pool.run_at, pool.state_at, self._at, pointers, held, short_run)
+        return RawLaunch(pool.run_raw_at, pool.state_at, self._at, pointers, held, short_run)
+
+    def _divides(self) -> bool:
+        """Whether commands have so many chunks that waking threads may pay off."""
+        return bool(self._sealed is not None and int(self._sealed[0, _TOOK]) > WAKE)
 
     def repeat(self, work: CommandList, verdict: int, moves: int, limit: int) -> int:
         """Run this, a test, and then `work`, as long as the byte at `verdict` is not 0.

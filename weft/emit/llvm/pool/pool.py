@@ -34,14 +34,16 @@ class _Functions:
         names = [function.name for function in POOL_FUNCTIONS]
         text = pool_text(host().triple, futex=futex)
         (self._loaded,) = load([Emitted(text, tuple([Phase(name, 1) for name in names]))])
-        start, stop, run, spin, copy, repeat = (phase.address for phase in self._loaded.phases)
+        start, stop, run, spin, copy, repeat, run_raw = (
+            phase.address for phase in self._loaded.phases
+        )
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self.start = ctypes.CFUNCTYPE(number, pointer, pointer, number)(start)
         self.stop = ctypes.CFUNCTYPE(None, pointer, pointer, number)(stop)
         self.run = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer)(run)
         self.spin = ctypes.CFUNCTYPE(None, number)(spin)
         self.copy = copy
-        self.run_at = run
+        self.run_at, self.run_raw_at = run, run_raw
         self.repeat = ctypes.CFUNCTYPE(number, *[pointer] * 5, number)(repeat)
 
     @functools.cached_property
@@ -108,8 +110,13 @@ class Pool:
         return functions(self._futex).run_at
 
     @property
+    def run_raw_at(self) -> int:
+        """Where the function is that runs commands for native code, which holds the GIL."""
+        return functions(self._futex).run_raw_at
+
+    @property
     def state_at(self) -> int:
-        """The state that function takes; its callers must run one at a time."""
+        """The state that these functions take."""
         with self.lock:
             if not self._count:
                 self._start()

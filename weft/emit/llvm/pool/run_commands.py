@@ -4,15 +4,18 @@ Waking a thread costs time. No thread is woken for less work than that, unless q
 back to back for some time: threads that are awake then stay awake. A run may have been preempted,
 so it counts for at most twice the time of the previous one.
 
-A loop inside of a kernel has handlers of signals called, and these may run commands in their turn:
-such a run is nested. It leaves the threads and the scratch to the run around it.
+A run has all threads until it ends. A loop inside of a kernel has handlers of signals called, and
+these may run commands in their turn: such a run is nested, and leaves the threads and the scratch
+to the run around it. Native code that launches small programs holds the GIL, and does not wait for
+another thread's run either.
 """
 
 from __future__ import annotations
 
 from weft.emit.llvm.pool.state import CommandHead, CommandRow, PoolState, ThreadState
-from weft.emit.llvm.pool.threads import drop, launch, now, scratch
-from weft.native.function import copy, native
+from weft.emit.llvm.pool.threads import drop, grow, launch, now, scratch
+from weft.native.function import copy, native, relax
+from weft.native.libc import pthread_self
 from weft.native.memory import Member, Pointer, Struct, i32
 
 STREAK = (
@@ -34,31 +37,52 @@ class CopyOperands(Struct):
 @native
 def run(pool: PoolState, commands: CommandHead) -> i32:
     """Run commands one after another; 0, or 1 if there was no memory for scratch."""
-    if pool.running != 0:
-        return run_nested(pool, commands)
-    pool.running = 1
+    me = pthread_self()
+    if PoolState.runner.load(pool, "monotonic") == me:
+        return run_alone(commands)
+    # Python runs one queue at a time: the threads are in use by a raw launch, which is short.
+    while not claim(pool, me):
+        relax()
+    return run_claimed(pool, commands)
+
+
+@native
+def run_raw(pool: PoolState, commands: CommandHead) -> i32:
+    """Run commands for native code: in this thread alone, where another run has the threads."""
+    if not claim(pool, pthread_self()):
+        return run_alone(commands)
+    return run_claimed(pool, commands)
+
+
+@native(attribute="alwaysinline")
+def claim(pool: PoolState, me: Pointer) -> bool:
+    """Take the threads for a run, unless another one has them."""
+    return PoolState.runner.replace(pool, Pointer(0), me, "acquire", "monotonic")
+
+
+@native
+def run_claimed(pool: PoolState, commands: CommandHead) -> i32:
+    """Run commands on the threads that this run has, and give them back."""
     failed = run_outermost(pool, commands)
-    pool.running = 0
+    PoolState.runner.store(pool, Pointer(0), "release")
     return failed
 
 
 @native(attribute="noinline")
-def run_nested(pool: PoolState, commands: CommandHead) -> i32:
+def run_alone(commands: CommandHead) -> i32:
     """Run commands in this thread alone, with scratch of its own."""
-    before = PoolState.failed.load(pool, "seq_cst")
     thread = ThreadState.new()
-    thread.pool = pool
     thread.scratch = Pointer(0)
     thread.scratch_bytes = 0
-    PoolState.failed.store(pool, 0, "seq_cst")
+    failed: i32 = 0
     command = CommandRow(commands)
     for _ in range(commands.count):
         command = command.nth(1)
-        if command.scratch <= thread.scratch_bytes or scratch(thread, command.scratch):
+        if command.scratch <= thread.scratch_bytes or grow(thread, command.scratch):
             command.function(command.operands, thread.scratch, 0, command.tasks)
+        else:
+            failed = 1
     drop(thread)
-    failed = PoolState.failed.load(pool, "seq_cst")
-    PoolState.failed.store(pool, before, "seq_cst")
     return failed
 
 
@@ -84,6 +108,14 @@ def run_outermost(pool: PoolState, commands: CommandHead) -> i32:
             if need > thread.scratch_bytes and not scratch(thread, need):
                 return PoolState.failed.load(pool, "seq_cst")
             command.function(command.operands, thread.scratch, 0, tasks)
+        elif not worth and PoolState.sleepers.load(pool, "monotonic") == pool.workers:
+            # Nobody would help: a launch costs more than its chunks may take.
+            need = command.scratch
+            if need > thread.scratch_bytes and not scratch(thread, need):
+                return PoolState.failed.load(pool, "seq_cst")
+            begun = now()
+            command.function(command.operands, thread.scratch, 0, tasks)
+            PoolState.busy.add(pool, now() - begun, "monotonic")
         else:
             launch(pool, thread, command, (tasks + chunk - 1) // chunk, worth)
     busy = PoolState.busy.load(pool, "seq_cst")

@@ -69,7 +69,8 @@ class PoolState(Struct):
     spins: Member[int] = inline(line=True)  # spin iterations before parking
     threads: Member[ThreadState]
     alone: Member[int]  # whether the caller's thread is the only one
-    running: Member[int]  # whether the caller's thread runs commands
+    runner: Member[Pointer]  # the thread whose run has the workers, null if there is none
+    workers: Member[i32]  # threads besides the caller's
     range_count: Member[int]
     waking: Member[int]  # nanoseconds of work from which waking threads pays off
     failed: Member[i32]  # whether a thread had no memory for its scratch

@@ -7,14 +7,14 @@ from pathlib import Path
 from weft.array.references import StackObject
 from weft.emit.llvm.pool.call import call
 from weft.emit.llvm.pool.repeat import repeat
-from weft.emit.llvm.pool.run_commands import copy_bytes, run
+from weft.emit.llvm.pool.run_commands import copy_bytes, run, run_raw
 from weft.emit.llvm.pool.sleep import sleep_constants
 from weft.emit.llvm.pool.threads import spin, start, stop
 from weft.native.text import lowered_text, remembered_text
 
 _HERE = Path(__file__).parent
 _CLOCK, _DARWINS_CLOCK = 1, 6  # the numbers of clocks that only go forward
-POOL_FUNCTIONS = (start, stop, run, spin, copy_bytes, repeat)
+POOL_FUNCTIONS = (start, stop, run, spin, copy_bytes, repeat, run_raw)
 
 
 def pool_text(triple: str, *, futex: bool | None = None) -> str:

@@ -48,13 +48,20 @@ def scratch(thread: ThreadState, need: int) -> Pointer:
     """The scratch of a thread, of at least so many bytes; null if there is no memory."""
     if need <= thread.scratch_bytes:
         return thread.scratch
+    if not grow(thread, need):
+        PoolState.failed.store(thread.pool, 1, "seq_cst")
+    return thread.scratch
+
+
+@native
+def grow(thread: ThreadState, need: int) -> Pointer:
+    """New scratch of a thread, of at least so many bytes; null if there is no memory."""
     old = thread.scratch
     thread.scratch = Pointer(0)
     thread.scratch_bytes = 0
     free(old)
     size = (need + (_PAGE - 1)) & -_PAGE
     if posix_memalign(ThreadState.scratch.of(thread), _VECTOR, size) != 0:
-        PoolState.failed.store(thread.pool, 1, "seq_cst")
         return Pointer(0)
     thread.scratch_bytes = size
     return thread.scratch
@@ -156,6 +163,7 @@ def start(pool: PoolState, threads: ThreadState, count: int) -> int:
             break
         made += 1
     pool.alone = to_int(made == 1)
+    pool.workers = to_i32(made - 1)
     # n threads save (n - 1) / n of the work's time, at the price of waking them.
     pool.waking = WAKE * made // max(made - 1, 1)
     return made

@@ -36,6 +36,7 @@ from weft.emit.llvm.product.tiles import in_bits
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.errors import Unsupported
 from weft.kernels.kernel import Kernel
+from weft.kernels.rewriting import pad_by_loads
 
 
 def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None) -> Emitted:
@@ -80,7 +81,7 @@ def described(kernel: Kernel, chip: Chip) -> tuple[Product, ProductShape]:
     """The contraction of a kernel, and its shape; options may disable AMX tiles."""
     if dict(kernel.schedule.options).get("tiles") == 0:
         chip = replace(chip, has_amx_bf16=False, has_amx_int8=False)
-    product = choose_sides(find_product(accumulated(kernel)), chip)
+    product = choose_sides(find_product(pad_by_loads(accumulated(kernel))), chip)
     return product, shape_of(product, chip)
 
 

@@ -147,6 +147,22 @@ def indices(v: Vectors, at: AffineLanes) -> Vector:
     return found if at.lanes is None else v.add(found, at.lanes)
 
 
+def split_guards(
+    v: Vectors, guards: Sequence[Guard], point: FactorPoint
+) -> tuple[list[str], list[Guard]]:
+    """The conditions (i1) of guards that are equal in all lanes, and the other guards."""
+    equal: list[str] = []
+    others: list[Guard] = []
+    one = Vectors(v.code, 1)
+    for guard in guards:
+        at = place(v, guard.index, point)
+        if at.step or at.lanes is not None:
+            others.append(guard)
+        else:
+            equal.append(_inside(one, at, guard).text)
+    return equal, others
+
+
 def holds(v: Vectors, guards: Sequence[Guard], point: FactorPoint) -> Vector | None:
     """The mask where all guards hold; None without guards."""
     found: Vector | None = None

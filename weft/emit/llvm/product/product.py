@@ -168,7 +168,10 @@ def find_product(kernel: Kernel) -> Product:
 
 
 def _turned(kernel: Kernel) -> Kernel:
-    """lhs * rhs -> rhs * lhs, when all results are contiguous along the left side's rows."""
+    """lhs * rhs -> rhs * lhs, when all results are contiguous along the left side's rows.
+
+    Also for one column, when the left side itself is: vectors of it need not be transposed.
+    """
     _, rows, columns, _ = _roles(kernel)
     at = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
     contract = kernel.steps[at]
@@ -176,8 +179,15 @@ def _turned(kernel: Kernel) -> Kernel:
     lanes = [f for f in rows if kernel.factors[f].size > 1]
     stores = [s.at for n in _early_stores(kernel) if isinstance(s := kernel.steps[n], Store)]
     many = all(math.prod(kernel.factors[f].size for f in role) >= _WIDE for role in (rows, columns))
+    near = [
+        s.at
+        for n in needed(kernel.steps, [contract.lhs], ())
+        if isinstance(s := kernel.steps[n], Load)
+    ]
+    single = math.prod(kernel.factors[f].size for f in columns) == 1
+    single = single and any(at.strides[f] == 1 for at in near for f in lanes)
     aside = bool(stores) and all(any(store.strides[f] == 1 for f in lanes) for store in stores)
-    if not (many and aside and contract.held.is_float):
+    if not ((many or single) and aside and contract.held.is_float):
         return kernel
     turned = replace(contract, lhs=contract.rhs, rhs=contract.lhs)
     return replace(kernel, steps=(*kernel.steps[:at], turned, *kernel.steps[at + 1 :]))

@@ -6,7 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from weft.emit.llvm.math.pointwise import apply, in_type
 from weft.emit.llvm.math.pointwise_convert import convert
-from weft.emit.llvm.product.points import AffineLanes, FactorPoint, holds, indices, place
+from weft.emit.llvm.product.points import (
+    AffineLanes,
+    FactorPoint,
+    holds,
+    indices,
+    place,
+    split_guards,
+)
 from weft.emit.llvm.product.product import needed
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.storage import Held
@@ -113,7 +120,12 @@ class ProductValues:
     ) -> Held:
         v, base = self.vectors, self.operands[step.operand]
         at = place(v, step.at, point)
-        inside = _both(v, holds(v, step.guards, point), mask)
+        even = at.lanes is None and not step.shifts and (v.width == 1 or at.step in (0, 1))
+        always, sometimes = split_guards(v, step.guards, point) if even else ([], step.guards)
+        inside = _both(v, holds(v, sometimes, point), mask)
+        if always:
+            base = self._or_zeros(base, at.base, step.dtype, always)
+            at = AffineLanes("0", at.step)
         for shift in step.shifts:
             at, inside = self._shifted(shift, found, at, inside)
         if at.lanes is None and at.step == 0 and inside is None:
@@ -121,6 +133,18 @@ class ProductValues:
         if at.lanes is None and (v.width == 1 or at.step == 1):
             return storage.load(v, base, at.base, step.dtype, inside)
         return storage.gather(v, base, indices(v, at), step.dtype, inside)
+
+    def _or_zeros(self, base: str, index: str, dtype: DType, conditions: Sequence[str]) -> str:
+        """The address of an element, or of zeros: cheaper than a mask with equal lanes."""
+        v, code = self.vectors, self.vectors.code
+        nbytes = v.width * dtype.numpy.itemsize
+        code.declare(
+            f"@zeros_{nbytes} = private constant [{nbytes} x i8] zeroinitializer, align 64"
+        )
+        address = code.let(f"getelementptr [{dtype.numpy.itemsize} x i8], ptr {base}, i64 {index}")
+        for condition in conditions:
+            address = code.let(f"select i1 {condition}, ptr {address}, ptr @zeros_{nbytes}")
+        return address
 
     def _shifted(
         self, shift: Shift, found: dict[int, Held], at: AffineLanes, inside: Vector | None

@@ -170,13 +170,22 @@ def _how_many(v: Vectors, mask: Vector) -> str:
 
 
 def _compress(v: Vectors, value: Vector, place: str, mask: Vector) -> None:
-    """Store the active lanes contiguously (compress)."""
+    """Store the active lanes contiguously (compress); what follows them is overwritten."""
     code = v.code
     if v.width == 1:
         with code.when(mask.text):
             v.store(value, place)
         return
-    name = f"llvm.masked.compressstore.{suffix(value.kind, v.width)}"
-    code.declare(f"declare void @{name}({value.type}, ptr, {mask.type})")
-    align = value.bits // 8
-    code.do(f"call void @{name}({value.typed}, ptr align {align} {place}, {mask.typed})")
+    # In registers, and whole ones are stored: some processors take over a hundred cycles for a
+    # compressing store to memory.
+    lanes = min(v.width, 512 // value.bits)
+    part = Vectors(code, lanes)
+    name = f"llvm.experimental.vector.compress.{suffix(value.kind, lanes)}"
+    for first in range(0, v.width, lanes):
+        order = range(first, first + lanes)
+        some, active = v.shuffle(value, value, order), v.shuffle(mask, mask, order)
+        code.declare(f"declare {some.type} @{name}({some.type}, {active.type}, {some.type})")
+        given = f"{some.typed}, {active.typed}, {some.type} poison"
+        packed = Vector(code.let(f"call {some.type} @{name}({given})"), value.kind, lanes)
+        part.store(packed, place)
+        place = part.at(place, _how_many(part, active), value.kind)

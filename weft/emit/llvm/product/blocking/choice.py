@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.emit.llvm.product.blocking.blocking import Blocking, Chip, Packed, Panels, ProductShape
 from weft.emit.llvm.product.blocking.panels import FEW_LINES, inner_panels, register_panels
-from weft.emit.llvm.product.microkernel.microkernel import Prefetch
+from weft.emit.llvm.product.microkernel.microkernel import POINTERS, Prefetch
 from weft.emit.llvm.product.tiles import tile_panels
 
 WORTH = 1 << 18  # multiplications that amortize a task's startup
@@ -65,7 +65,7 @@ def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) ->
         inner,
         part,
         parts,
-        1 if inner else _unroll(shape, options),
+        1 if inner else _unroll(shape, chip, rows, vectors, options),
         "nothing" if inner or shape.tiled else _ahead(shape, chip, rows, right),
     )
 
@@ -136,9 +136,17 @@ def _is_streamed(shape: ProductShape, chip: Chip, rows: Panels) -> bool:
     return once and worth and not shape.offset and weights > max(4 * chip.l2_bytes, 8 * sums)
 
 
-def _unroll(shape: ProductShape, options: dict[str, int]) -> int:
+def _unroll(
+    shape: ProductShape, chip: Chip, rows: Panels, vectors: Panels, options: dict[str, int]
+) -> int:
     """The unroll factor of the depth loop: 2 or 4, if that divides all parts of it."""
     wanted = options.get("unroll", 2 if shape.tiled else 4)
+    # Where rows share pointers, LLVM loads the right side of all steps first: beside the sums, or
+    # it spills every one of them.
+    sums = rows.most * vectors.most
+    crowded = rows.most > POINTERS and sums + wanted * vectors.most >= chip.registers
+    if "unroll" not in options and not shape.tiled and crowded:
+        wanted = 2
     while wanted > 1 and shape.depth % wanted:
         wanted //= 2
     return wanted

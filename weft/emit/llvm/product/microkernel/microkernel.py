@@ -41,7 +41,7 @@ _PREFETCH_DISTANCE = 16
 
 # Of x86-64's 16 general registers; the others hold strides, the right side, the depth and the
 # stack.
-_POINTERS = 9  # rows up to which each has its own pointer
+POINTERS = 9  # rows up to which each has its own pointer
 _SHARE = 3  # rows that one pointer reaches by scaled addressing: stride times 0, 1 and 2
 
 
@@ -158,7 +158,7 @@ def fetch(code: Writer, base: str, far: str, *, write: bool) -> None:
 
 def _indexed(block: RegisterBlock) -> bool:
     """Whether each row of the left side has its own pointer, indexed by the depth."""
-    return block.lines == "depth" and block.rows <= _POINTERS
+    return block.lines == "depth" and block.rows <= POINTERS
 
 
 def _left_pointers(code: Writer, block: RegisterBlock) -> list[str]:

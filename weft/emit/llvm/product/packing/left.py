@@ -6,6 +6,8 @@ registers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
 from weft.emit.llvm.product.packing.cells import Cells, in_chunks
 from weft.emit.llvm.product.packing.guards import always, without_guards
@@ -15,6 +17,8 @@ from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, pointers, smaller, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
+
+_STRAIGHT = 512  # elements of a row that are packed without loops
 
 
 def pack_left(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
@@ -45,6 +49,7 @@ class _Left:
         self.cells = Cells(product, shape, code, operands, left=True)
         inside = without_guards(product, product.contract.lhs)
         self.inside = None if inside is None else Cells(inside, shape, code, operands, left=True)
+        self.guarded = None if inside is None else self.cells
         self.batch = flat_point(code, self.factors, product.batch, "%batch")
         self.length = line_length(blocking, shape.element)
         self.origin = first_line(code, product, blocking, "%first")
@@ -79,21 +84,26 @@ class _Left:
         outer = product.depth[: len(product.depth) - self.run]
         run = product.depth[len(outer) :]
         count = product.size(run)
+        # Straight code: addresses that differ by constants are computed once.
+        straight = cells is not self.guarded and product.size(outer) * count <= _STRAIGHT
 
         def loops(left: tuple[int, ...], point: FactorPoint, number: str) -> None:
             if left:
-                with code.loop(0, self.factors[left[0]].size) as loop:
-                    size = self.factors[left[0]].size
-                    following = plus(code, times(code, number, size), loop.index)
-                    loops(left[1:], point | FactorPoint({left[0]: loop.index}), following)
+                size = self.factors[left[0]].size
+                for index in _indices(code, size, 1, straight=straight):
+                    following = plus(code, times(code, number, size), index)
+                    loops(left[1:], point | FactorPoint({left[0]: index}), following)
                 return
-            begin = times(code, number, count)
+            begin, edge = times(code, number, count), count - count % v.width
 
             def body(at: str, mask: Vector | None) -> None:
-                there = point | flat_lanes(v, self.factors, run, at, aligned=count % v.width == 0)
+                there = point | flat_lanes(v, self.factors, run, at, aligned=edge == count)
                 v.store(cells.at(v, there, mask), self._at(row, plus(code, begin, at)))
 
-            in_chunks(v, "0", str(count), body, whole=count % v.width == 0)
+            for at in _indices(code, edge, v.width, straight=straight):
+                body(at, None)
+            if edge < count:
+                body(str(edge), v.first(str(count - edge)))
 
         loops(outer, here, "0")
 
@@ -129,3 +139,12 @@ class _Left:
         along = code.let(f"sub nsw i64 {step}, %near")
         far = plus(code, times(code, down, self.length), along)
         return code.let(f"getelementptr {self.shape.kind}, ptr %to, i64 {far}")
+
+
+def _indices(code: Writer, end: int, step: int, *, straight: bool) -> Iterator[str]:
+    """The indices 0, step, ..: all as constants, or that of a loop."""
+    if straight:
+        yield from map(str, range(0, end, step))
+        return
+    with code.loop(0, end, step) as loop:
+        yield loop.index
