@@ -22,7 +22,21 @@ LARGE = 1 << 14  # bytes of a program above which printing through a file is fas
 HEAVY = 1 << 18  # bytes of a program that may hold large constants
 MANY = 1 << 12  # elements of a constant that does not become text
 # Element types that numpy reads from MLIR.
-LENT = frozenset({"f16", "f32", "f64", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"})
+LENT = frozenset(
+    {"i1", "f16", "f32", "f64", *[f"{sign}i{n}" for sign in ("", "u") for n in (8, 16, 32, 64)]}
+)
+# Those whose bits it reads as integers, and their names in ml_dtypes.
+NARROW = {
+    "bf16": "bfloat16",
+    "f8E3M4": "float8_e3m4",
+    "f8E4M3": "float8_e4m3",
+    "f8E4M3FN": "float8_e4m3fn",
+    "f8E4M3FNUZ": "float8_e4m3fnuz",
+    "f8E4M3B11FNUZ": "float8_e4m3b11fnuz",
+    "f8E5M2": "float8_e5m2",
+    "f8E5M2FNUZ": "float8_e5m2fnuz",
+    "f8E8M0FNU": "float8_e8m0fnu",
+}
 MUCH = 1 << 22  # bytes of programs parsed in one context before it is replaced
 
 
@@ -94,17 +108,40 @@ def _lend_constants(context: Any, module: Any, lend: Lend) -> None:
     def visit(op: Any) -> Any:
         if op.name == "stablehlo.constant":
             type = str(op.results[0].type)
+            element = type.rpartition("x")[2].rstrip(">")
             # Before the value is looked at: Python cannot have those of every type.
-            if type.rpartition("x")[2].rstrip(">") in LENT:
+            if element in LENT or element in NARROW:
                 value = op.attributes["value"]
                 is_dense = isinstance(value, ir.DenseElementsAttr)
                 if is_dense and not value.is_splat and len(value) >= MANY:
-                    name = lend(np.array(value))
-                    text = f"dense_resource<{name}> : {type}"
+                    array = np.array(value) if element in LENT else _narrow(op, NARROW[element])
+                    text = f"dense_resource<{lend(array)}> : {type}"
                     op.attributes["value"] = ir.Attribute.parse(text, context)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
+
+
+def _narrow(constant: Any, name: str) -> Any:
+    """The array of a constant of narrow floats: MLIR has no buffer of it, but folds a bitcast."""
+    import ml_dtypes
+    import numpy as np
+    from jaxlib.mlir import ir, passmanager
+    from jaxlib.mlir.dialects import arith, func
+
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    with constant.context, ir.Location.unknown():
+        bits = ir.IntegerType.get_signless(8 * dtype.itemsize)
+        made = ir.RankedTensorType.get(ir.RankedTensorType(constant.results[0].type).shape, bits)
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("bits", ((), (made,)))
+            with ir.InsertionPoint(function.add_entry_block()):
+                copy = constant.operation.clone()
+                func.ReturnOp([arith.BitcastOp(made, copy.results[0]).result])
+        passmanager.PassManager.parse("builtin.module(canonicalize)").run(module.operation)
+        folded = module.body.operations[0].regions[0].blocks[0].operations[0]
+        return np.array(folded.attributes["value"]).view(dtype)
 
 
 def _printed_to_file(context: Any, module: Any) -> bytes | None:
