@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +16,14 @@ from tests.emit.llvm.product.products import BF16, I8, check, product
 from tests.tolerance import assert_close
 from weft.cache.choices import remember
 from weft.emit.llvm.jit.blas import Blas, libraries, multiply
+from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.jit.machine_code import Compiler
 from weft.emit.llvm.jit.processor import host
+from weft.emit.llvm.pool.commands import CommandList
+from weft.emit.llvm.pool.pool import Pool
 from weft.emit.llvm.product.blas import emit_by_blas
 from weft.emit.llvm.product.blocking.blocking import Chip, chip_of
-from weft.emit.llvm.product.emit import described
+from weft.emit.llvm.product.emit import described, emit_product
 from weft.emit.llvm.target import LLVM
 from weft.emit.llvm.tuning import candidates as product_candidates
 from weft.emit.llvm.tuning.candidates import (
@@ -178,6 +182,40 @@ def test_a_library_keeps_its_threads_and_its_nans():
     arrays[1][0, 2] = np.inf
     check(with_options(kernel, {"blas": 0}), arrays)
     assert threads_of(library) == before
+
+
+@needs_blas
+def test_runs_that_overlap_restore_the_threads_of_a_library():
+    numbers = [n for n, one in enumerate(libraries()) if one.threads is not None]
+    if not numbers:
+        pytest.skip("the libraries' thread counts are fixed")
+    library = libraries()[numbers[0]]
+    change = ctypes.CFUNCTYPE(None, ctypes.c_int)(library.threads[1])
+    before = threads_of(library)
+    change(2)
+    try:
+        wanted = threads_of(library)
+        kernel = with_options(kernel_of(("mk", "kn", "mn"), (1, 40, 50, 60)), {"blas": numbers[0]})
+        (loaded,) = load([emit_product(kernel, host())])
+        x, y = inputs_of(kernel, 0)
+
+        def work():
+            pool, made = Pool(1), np.zeros((40, 50), np.float32)
+            commands = CommandList(pool)
+            for _ in range(1000):  # in one native call, so that the runs of threads overlap
+                commands.kernel(loaded, [int(a.ctypes.data) for a in (x, y, made)])
+            for _ in range(10):
+                commands.run()
+            pool.close()
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert threads_of(library) == wanted
+    finally:
+        change(before)
 
 
 def threads_of(library: Blas) -> int:

@@ -42,10 +42,17 @@ class Blas:
         found = dict(self.products)
         if self.threads is not None:
             found |= dict(zip(("get", "set"), self.threads, strict=True))
+            found["use"] = ctypes.addressof(_use(self.name))
         stem = re.sub(r"\W", "_", self.name)
         for what, address in found.items():
             binding().add_symbol(f"weft.blas.{stem}.{what}", address)
         return {what: f"weft.blas.{stem}.{what}" for what in found}
+
+
+@functools.cache
+def _use(name: str) -> ctypes.Array[ctypes.c_int64]:
+    """The state of a library's thread count: a lock, the runs that need one thread, the count."""
+    return (ctypes.c_int64 * 3)()
 
 
 @functools.cache

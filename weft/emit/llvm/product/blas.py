@@ -1,13 +1,18 @@
 """Contractions by a BLAS library: each task multiplies one piece of the result in one call.
 
 The library runs in the threads of our pool, one call in each, and starts none of its own: two pools
-would oversubscribe the cores. The epilogue is a second pass over the sums in memory.
+would oversubscribe the cores. Its thread count is the process's: the first of several runs sets it
+to one, and the last one restores it. The epilogue is a second pass over the sums in memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.blas import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE, Blas
+from weft.emit.llvm.loops.emit import ALIGNED
 from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape, panels
 from weft.emit.llvm.product.finish import Sums, finish
 from weft.emit.llvm.product.job import element
@@ -22,7 +27,6 @@ from weft.records import dataclass
 
 _STEP = 16  # rows or columns that pieces are multiples of
 _MOST = 1 << 31  # bound of sizes and strides for 32-bit libraries
-_ROOM = 64  # bytes that save the library's thread count
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +73,11 @@ def emit_by_blas(product: Product, shape: ProductShape, chip: Chip, blas: Blas) 
         functions.append(finish(product, shape, lie))
         functions.append(finish_phase(product, shape, lie, f"{name}_finish"))
         phases.append(Phase(f"{name}_finish", shape.batch * finish_tasks(shape)[0]))
-    shared = -(-sums // _ROOM) * _ROOM
     if blas.threads is not None:
-        functions.append(_one_thread(product, symbols, shared, f"{name}_begin"))
-        functions.append(_threads_again(product, symbols, shared, f"{name}_end"))
+        functions.append(_one_thread(symbols, f"{name}_begin"))
+        functions.append(_threads_again(symbols, f"{name}_end"))
         phases = [Phase(f"{name}_begin", 1), *phases, Phase(f"{name}_end", 1)]
-        shared += _ROOM
-    return Emitted(module_text(*functions), tuple(phases), 0, shared)
+    return Emitted(module_text(*functions), tuple(phases), 0, -(-sums // ALIGNED) * ALIGNED)
 
 
 def _call(product: Product, shape: ProductShape, chip: Chip) -> _Call | None:
@@ -177,26 +179,47 @@ def _integer(code: Writer, blas: Blas, number: str | int) -> str:
     return f"i32 {code.let(f'trunc i64 {number} to i32')}"
 
 
-def _one_thread(product: Product, symbols: dict[str, str], at: int, name: str) -> Writer:
-    """Save the library's thread count, and set it to one."""
+def _one_thread(symbols: dict[str, str], name: str) -> Writer:
+    """The first run saves the library's thread count, and sets it to one."""
     code = function(name)
-    place = _room(code, product, at)
-    old = code.call("i32", symbols["get"])
-    code.do(f"store i32 {old}, ptr {place}, align 4")
-    _set_threads(code, symbols, "1")
+    with _locked(code, symbols) as (users, saved):
+        before = code.let(f"load i64, ptr {users}, align 8")
+        code.do(f"store i64 {code.let(f'add i64 {before}, 1')}, ptr {users}, align 8")
+        with code.when(code.let(f"icmp eq i64 {before}, 0")):
+            count = code.let(f"sext i32 {code.call('i32', symbols['get'])} to i64")
+            code.do(f"store i64 {count}, ptr {saved}, align 8")
+            _set_threads(code, symbols, "1")
     return code
 
 
-def _threads_again(product: Product, symbols: dict[str, str], at: int, name: str) -> Writer:
-    """Restore the library's thread count."""
+def _threads_again(symbols: dict[str, str], name: str) -> Writer:
+    """The last run restores the library's thread count."""
     code = function(name)
-    old = code.let(f"load i32, ptr {_room(code, product, at)}, align 4")
-    _set_threads(code, symbols, old)
+    with _locked(code, symbols) as (users, saved):
+        after = code.let(f"sub i64 {code.let(f'load i64, ptr {users}, align 8')}, 1")
+        code.do(f"store i64 {after}, ptr {users}, align 8")
+        with code.when(code.let(f"icmp eq i64 {after}, 0")):
+            count = code.let(f"load i64, ptr {saved}, align 8")
+            _set_threads(code, symbols, code.let(f"trunc i64 {count} to i32"))
     return code
 
 
-def _room(code: Writer, product: Product, at: int) -> str:
-    return code.let(f"getelementptr i8, ptr {shared_bytes(code, product)}, i64 {at}")
+@contextmanager
+def _locked(code: Writer, symbols: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """A spin lock around the library's state: the addresses of its users and of its count."""
+    use = f"@{symbols['use']}"
+    code.declare(f"{use} = external global [3 x i64]")
+    again, held = code.fresh("again"), code.fresh("held")
+    code.do(f"br label %{again}")
+    code.start(again)
+    pair = code.let(f"cmpxchg ptr {use}, i64 0, i64 1 acquire monotonic, align 8")
+    code.do(
+        f"br i1 {code.let(f'extractvalue {{i64, i1}} {pair}, 1')}, label %{held}, label %{again}"
+    )
+    code.start(held)
+    users, saved = (code.let(f"getelementptr i64, ptr {use}, i64 {n}") for n in (1, 2))
+    yield users, saved
+    code.do(f"store atomic i64 0, ptr {use} release, align 8")
 
 
 def _set_threads(code: Writer, symbols: dict[str, str], count: str) -> None:
