@@ -8,6 +8,7 @@ from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.jit.processor import Processor, host
 from weft.emit.llvm.loops.emit import emit_loops
 from weft.emit.llvm.product.emit import emit_product
+from weft.emit.llvm.product.product import supports
 from weft.kernels.kernel import Kernel
 
 _TINY = 256  # multiplications
@@ -23,4 +24,5 @@ def emit(kernel: Kernel, processor: Processor | None = None) -> Emitted:
 
 def _is_tiny(kernel: Kernel) -> bool:
     """Whether a contraction ends sooner as plain loops than its operands would be packed."""
-    return not kernel.schedule.options and math.prod(f.size for f in kernel.factors) <= _TINY
+    few = math.prod(f.size for f in kernel.factors) <= _TINY
+    return few and not kernel.schedule.options and supports(kernel) is None
