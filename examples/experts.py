@@ -105,12 +105,14 @@ def compiled(function):
 
 
 def main() -> None:
-    expected = gathered(*example())
+    expected, sent = gathered(*example()), {}
     for function in (gathered, dispatched):
-        program = compiled(function)
+        program, name = compiled(function), function.__name__
         error = np.abs(np.asarray(program(*example())) - expected).max()
-        sent = sum(row.bytes * row.count for row in program.collectives())
-        print(f"{function.__name__:12s} {sent:8.0f} bytes sent by a device, error {error:.0e}")
+        assert error < 1e-4, f"{name}: {error}"
+        sent[name] = sum(row.bytes * row.count for row in program.collectives())
+        print(f"{name:12s} {sent[name]:8.0f} bytes sent by a device, error {error:.0e}")
+    assert sent["dispatched"] < sent["gathered"] / 8
 
 
 if __name__ == "__main__":

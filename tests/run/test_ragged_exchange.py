@@ -156,16 +156,12 @@ def test_its_bytes_are_at_most_those_of_its_rows():
     assert (row.devices, row.bytes) == (4, ROWS * WIDTH * 4 * 3 / 4)
 
 
-def test_tokens_travel_to_their_experts():
-    """The example's layer has the gradients of the plain one, and sends fewer bytes."""
+@pytest.mark.long
+def test_tokens_travel_to_their_experts_and_gradients_back():
+    """The example's layer has the gradients of the plain one."""
     experts = runpy.run_path(str(EXAMPLES / "experts.py"))
-    given, compiled = experts["example"](), experts["compiled"]
-
-    def sent(name: str) -> float:
-        return sum(row.bytes * row.count for row in compiled(experts[name]).collectives())
-
-    assert sent("dispatched") < sent("gathered") / 8
-    made = compiled(jax.value_and_grad(experts["dispatched_loss"]))(*given)
+    given = experts["example"]()
+    made = experts["compiled"](jax.value_and_grad(experts["dispatched_loss"]))(*given)
     plain = jax.jit(jax.value_and_grad(experts["gathered_loss"]))(*given)
     for mine, theirs in zip(jax.tree.leaves(made), jax.tree.leaves(plain), strict=True):
         assert_close(np.asarray(mine), np.asarray(theirs), 64, least=1e-5)

@@ -22,7 +22,8 @@ from weft.evaluate import evaluate
 
 # What programs are checked for; the others are rarely computed with.
 DTYPES = "float32 bfloat16 int64 bool float64 float16 int32 uint8 complex64".split()
-# Results that no two implementations share: random numbers, memory without values, strides.
+# Results that no two implementations share: random numbers, memory without values, strides. And
+# sparse tensors, which are no arrays.
 NO_NUMBERS = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided",
     "bernoulli", "multinomial", "normal", "rand_like", "randint", "randint_like", "randn",
@@ -32,6 +33,7 @@ NO_NUMBERS = {
     "nn.functional._scaled_dot_product_attention", "nn.functional.rrelu", "rand", "randperm",
     "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
     "torch.ops.aten._flash_attention_forward", "torch.ops.aten._efficient_attention_forward",
+    "sparse.mm", "sparse.sampled_addmm", "to_sparse",
 }  # fmt: skip
 
 # Ops that say where elements were, of equal ones any.
@@ -54,11 +56,24 @@ def op_names(entry: Any) -> str:
     return f"{entry.name}.{variant}" if variant else str(entry.name)
 
 
-def entries() -> list[Any]:
-    """The ops of the database that have numbers to compare."""
+def entries(*, core: bool = False) -> list[Any]:
+    """The ops of the database that have numbers to compare; `core`: those of core ATen alone."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    return [entry for entry in op_db if entry.name not in NO_NUMBERS]
+    found = [entry for entry in op_db if entry.name not in NO_NUMBERS]
+    return [entry for entry in found if is_core(entry)] if core else found
+
+
+def is_core(entry: Any) -> bool:
+    """Whether the op, or one that its name is short for, belongs to the core ATen opset."""
+    import torch
+
+    for name in {entry.aten_name, entry.name, f"_{entry.name}", entry.name.rpartition(".")[2]}:
+        packet = getattr(torch.ops.aten, str(name).replace(".", "_"), None)
+        overloads = packet.overloads() if packet is not None else ()
+        if any(torch.Tag.core in getattr(packet, over).tags for over in overloads):
+            return True
+    return False
 
 
 def samples(entry: Any, dtype: str, most: int | None) -> Iterator[Any]:
@@ -153,13 +168,14 @@ def main() -> None:
     parser.add_argument("ops", nargs="*", help="names, or beginnings of them; all without")
     parser.add_argument("--dtypes", nargs="*", default=DTYPES)
     parser.add_argument("--samples", type=int, help="of each op and type; all without")
+    parser.add_argument("--core", action="store_true", help="ops of core ATen only")
     parser.add_argument("--log", action="store_true", help="tell every outcome on stderr")
     parser.add_argument("--part", default="0/1", help="i/n: every n-th op, from the i-th on")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     index, parts = map(int, given.part.split("/"))
     wanted = tuple(given.ops) or ("",)
-    chosen = [e for e in entries() if op_names(e).startswith(wanted)][index::parts]
+    chosen = [e for e in entries(core=given.core) if op_names(e).startswith(wanted)][index::parts]
     bad = ("wrong", "failed")
 
     def tell(o: Outcome) -> None:

@@ -122,7 +122,8 @@ def images(x: Any) -> list[Any]:
     return [
         F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, (2, 3), 1, dilation=(2, 1), ceil_mode=True),
         F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), F.avg_pool2d(x, 2, 3, ceil_mode=True),
-        F.avg_pool2d(x, 2, divisor_override=3), F.adaptive_avg_pool2d(x, (3, 2)),
+        F.avg_pool1d((9 * x[:, 0]).long(), 3, 2, 1), F.avg_pool2d(x, 2, divisor_override=3),
+        F.adaptive_avg_pool2d(x, (3, 2)),
         *F.adaptive_max_pool2d(x, (2, 3), return_indices=True), F.lp_pool2d(x.abs(), 2, 2),
         F.interpolate(x, (9, 4), mode="nearest"), F.interpolate(x, (9, 4), mode="nearest-exact"),
         F.interpolate(x, (9, 4), mode="bilinear"), F.interpolate(x, (5, 11), mode="bicubic"),

@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 
 from weft.capture.torch.aten.indexing import index_select, scatter_add
-from weft.capture.torch.aten.pointwise import floor_integers
 from weft.capture.torch.aten.reduce import with_place
 from weft.capture.torch.build import (
     AtenLowering,
@@ -181,9 +180,7 @@ def mean_pool(
         counts = np.full_like(counts, divisor_override)
     divisor = b.constant(counts.astype(wide.numpy))
     divisor = b.spread(divisor, shape_of(sums), range(windows.outer, b.out.rank))
-    if dtype.is_integer:
-        return floor_integers(b, sums, divisor)
-    return b.convert(b.op(Divide(), sums, divisor), dtype)
+    return b.convert(b.op(Divide(), sums, divisor), dtype)  # of integers, toward zero
 
 
 def adaptive_mean_pool(b: Build, x: Value, output_size: Sequence[int]) -> Value:
