@@ -16,6 +16,7 @@ from weft.pipeline import Program
 from weft.records import dataclass
 from weft.run import run
 from weft.run.execute import BorrowedStack, array_signature_of, at_once
+from weft.run.on_device import EnqueuedArrays, EnqueuedTensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Ready:
         results = run(self.program.local, *arrays, sync_every_op=self.sync_every_op)
         count = len(self.captured.updated)
         if count:
-            self.source.update(values, self.captured.updated, results)
+            self.source.update(values, self.captured.updated, results, self.captured.counted)
         made = map(self.source.to_user, results[count:], self.captured.results[count:])
         return [*results[:count], *made]
 
@@ -75,9 +76,19 @@ class Known:
         self.is_plain = plain and fits and self.array_signature.takes(values)
         self.may_borrow = plain and not self.is_plain and self._reads_only(values)
         self.borrowed: list[BorrowedStack | None] | None = None  # by argument; None: an array
+        self.enqueued = None if ready.sync_every_op else self._enqueued()
+        self.on_arrays = self._on_arrays() if self.is_plain else None
 
     def __call__(self, values: Sequence[Any]) -> Any:
         """Run on leaves; returns the result tree."""
+        if self.on_arrays is not None:
+            found = self.on_arrays(values)
+            if found is not None:
+                return found[0] if self.is_one else self.packed(found)
+        if self.enqueued is not None:
+            tensors = self._enqueue(values)
+            if tensors is not None:
+                return self.packed(tensors)
         arrays = values if self.is_plain else self._borrow(values)
         if arrays is not None:
             made = at_once(self.local, self.array_signature, arrays, self.local.runs_on)
@@ -87,6 +98,40 @@ class Known:
         if self.may_borrow and self.borrowed is None:
             self._learn(values)
         return results
+
+    def _enqueued(self) -> EnqueuedTensors | None:
+        """The program on PyTorch tensors of its device, where all updates are in place."""
+        captured, direct, local = self.ready.captured, self.local.on_device, self.local
+        whole = local.here is None and local.mesh.size == 1
+        if direct is None or not whole or not local.is_brief or captured.is_seeded:
+            return None
+        if not self.ready.source.takes_tensors or direct.over != dict(enumerate(captured.updated)):
+            return None
+        return EnqueuedTensors(direct, [leaf.shape for leaf in captured.results])
+
+    def _on_arrays(self) -> EnqueuedArrays | None:
+        """The program on arrays of its device, without donated ones."""
+        local = self.local
+        if local.on_device is None or local.donated or not self.array_signature.is_brief:
+            return None
+        if local.here is not None or local.plan.lent:
+            return None
+        specs = self.array_signature.specs
+        return EnqueuedArrays(local.on_device, specs, local.runs_on, local.frame)
+
+    def _enqueue(self, values: Sequence[Any]) -> list[Any] | None:
+        """Run on tensors where they are; None if an argument has to be converted."""
+        stream, local, enqueued = self.local.runs_on, self.local, self.enqueued
+        assert enqueued is not None
+        if stream.tasks or stream.busy or stream.outside:  # it may write what this program reads
+            return None
+        made = enqueued(values, local.frame)
+        if made is None:
+            return None
+        updated = self.ready.captured.updated
+        if updated:
+            self.ready.source.update(values, updated, ())  # they are
+        return [*[None] * len(updated), *made]
 
     def _reads_only(self, values: Sequence[Any]) -> bool:
         """Whether a brief run only reads its arguments, and these are numpy arrays or Weft's."""

@@ -8,7 +8,7 @@ internal to the target.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from types import MappingProxyType
@@ -65,6 +65,7 @@ class Limits:
     cut: int = 1  # rows or columns left when a contraction is split
     prologues: bool = True  # contractions compute an operand's elementwise op while packing it
     shared: int = 0  # bytes of a value whose readers are merged; 0 if they are not
+    crossed: bool = False  # kernels of rows may also sum along columns
     block: tuple[int, int] = (1, 1)  # register block of a contraction, rows and columns
 
 
@@ -168,6 +169,19 @@ class TakesStacks(Protocol):
 
         It returns False, without running anything, if an input has an unexpected kind.
         """
+        ...
+
+
+@runtime_checkable
+class KeepsGraphs(Protocol):
+    """A launch queue that replays what it has enqueued before, by a key of its addresses."""
+
+    def replayed(self, key: Hashable) -> bool:
+        """Enqueue all kernels as they were under this key; False, with no effect, if unknown."""
+        ...
+
+    def run_as(self, key: Hashable) -> None:
+        """Enqueue all kernels with the addresses in `pointers`, to be replayed by this key."""
         ...
 
 

@@ -78,10 +78,11 @@ class DeviceBuffer:
         offset: int,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
+        nbytes: int | None = None,
     ) -> None:
         self.memory, self.block, self.offset = memory, block, offset
         self.shape, self.dtype = shape, dtype
-        self.nbytes = math.prod(shape) * dtype.itemsize
+        self.nbytes = math.prod(shape) * dtype.itemsize if nbytes is None else nbytes
         self.event: Event | None = None  # the event that makes its elements valid, if pending
 
     def numpy(self) -> Array:
@@ -178,7 +179,7 @@ class DeviceMemory(ABC):
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> DeviceBuffer:
         """A buffer with its own allocation."""
-        return DeviceBuffer(self, MemoryBlock(self, self.reserve(nbytes)), 0, shape, dtype)
+        return DeviceBuffer(self, MemoryBlock(self, self.reserve(nbytes)), 0, shape, dtype, nbytes)
 
     def view(
         self, buffer: DeviceBuffer, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]

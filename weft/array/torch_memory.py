@@ -50,6 +50,19 @@ class TorchMemory(DeviceMemory):
         except self.torch.OutOfMemoryError as error:
             raise MemoryError(str(error)) from None
 
+    aligned = ALIGNED
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """An uninitialized tensor of one of PyTorch's element types."""
+        try:
+            return self._empty(shape, dtype=dtype, device=self.device)
+        except self.torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from None
+
+    def element_type(self, dtype: np.dtype[Any]) -> Any:
+        """PyTorch's element type of numpy's."""
+        return torch_dtype(dtype)
+
     def free(self, block: Any) -> None:
         """Keep a small block for the next one; the allocator takes others back by themselves.
 
@@ -83,7 +96,9 @@ class TorchMemory(DeviceMemory):
             return
         if isinstance(source, np.ndarray) and not source.flags.writeable:
             source = source.copy()  # PyTorch has no tensors of read-only memory
-        self.bytes_of(into).copy_(self.bytes_of(source))
+        # Not waiting for the stream: CUDA has read pageable memory when the copy is enqueued.
+        to_device = isinstance(source, np.ndarray) and not isinstance(into, np.ndarray)
+        self.bytes_of(into).copy_(self.bytes_of(source), non_blocking=to_device)
 
     def tensor(self, buffer: DeviceBuffer) -> Any:
         """A tensor of the buffer's memory, without a copy."""

@@ -48,6 +48,7 @@ class Captured:
     updated: tuple[
         int, ...
     ] = ()  # arguments updated in place: the first results are their new values
+    counted: tuple[tuple[int, float], ...] = ()  # updates that add a number: result and number
     is_seeded: bool = False  # whether the last argument is a seed, drawn for every run
     narrows: bool = False  # whether 64-bit arrays are narrowed to 32 bits, JAX's default
 

@@ -35,6 +35,11 @@ class Source(Protocol):
         """Whether it can be compiled only for arguments."""
         ...
 
+    @property
+    def takes_tensors(self) -> bool:
+        """Whether arguments and results are PyTorch tensors."""
+        ...
+
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, FlatArguments]:
@@ -67,8 +72,18 @@ class Source(Protocol):
         """The last argument of a program that draws random numbers, anew for every run."""
         ...
 
-    def update(self, values: Sequence[Any], updated: Sequence[int], results: Sequence[Any]) -> None:
-        """Write the first results into the arguments that the program updates in place."""
+    def update(
+        self,
+        values: Sequence[Any],
+        updated: Sequence[int],
+        results: Sequence[Any],
+        counted: Sequence[tuple[int, float]] = (),
+    ) -> None:
+        """Write the first results into the arguments that the program updates in place.
+
+        Without results, the program has written there, and the arguments are marked as updated.
+        `counted` results add a number to their argument.
+        """
         ...
 
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

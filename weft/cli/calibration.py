@@ -49,14 +49,14 @@ def is_busy() -> bool:
         return False
 
 
-def machine_text(found: list[Measurement], about: str) -> str:
-    """A machine file that is based on the shipped host, with what was measured."""
+def machine_text(found: list[Measurement], about: str, base: str = "host") -> str:
+    """A machine file that is based on a shipped one, with what was measured."""
     sections: dict[str, list[str]] = {}
     for one in found:
         section, _, name = one.key.partition(".")
         value = json.dumps(one.value)
         sections.setdefault(section, []).append(f'{name} = [{value}, "measured", "{one.note}"]')
-    lines = ['based_on = "host"', f"about = {json.dumps(about)}"]
+    lines = [f"based_on = {json.dumps(base)}", f"about = {json.dumps(about)}"]
     lines += ["", "[sources]", 'measured = "weft calibrate"']
     for section, entries in sections.items():
         lines += ["", f"[{section}]", *entries]
@@ -65,7 +65,7 @@ def machine_text(found: list[Measurement], about: str) -> str:
 
 def measurements(seconds: float) -> Iterator[Measurement]:
     """All that can be measured here, each for about so many seconds."""
-    empty = _time(_chain(1, 8), [_array("f32", (8, 8))] * 2, seconds)
+    empty = _time(chain_program(1, 8), [sample("f32", (8, 8))] * 2, seconds)
     yield _launch(empty, seconds)
     rates = {}
     for name in _DTYPES:
@@ -83,21 +83,25 @@ def measurements(seconds: float) -> Iterator[Measurement]:
 
 def product_rate(name: str, side: int, seconds: float, empty: float) -> float:
     """Flops a second of a square product."""
+    spent = _time(product_program(name, side), [sample(name, (side, side))] * 2, seconds)
+    return 2.0 * side**3 / max(spent - empty, spent / 10)
+
+
+def product_program(name: str, side: int) -> str:
+    """One square product of an element type."""
     out = _ACCUMULATED.get(name, name)
     square = f"tensor<{side}x{side}x"
-    program = f"""
+    return f"""
 func.func @main(%a: {square}{name}>, %b: {square}{name}>) -> {square}{out}> {{
   %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
     : ({square}{name}>, {square}{name}>) -> {square}{out}>
   return %0 : {square}{out}>
 }}"""
-    spent = _time(program, [_array(name, (side, side))] * 2, seconds)
-    return 2.0 * side**3 / max(spent - empty, spent / 10)
 
 
 def _launch(empty: float, seconds: float) -> Measurement:
     """Seconds of one more launch in a program of many."""
-    many = _time(_chain(_CHAIN, 8), [_array("f32", (8, 8))] * 2, seconds)
+    many = _time(chain_program(_CHAIN, 8), [sample("f32", (8, 8))] * 2, seconds)
     each = max((many - empty) / (_CHAIN - 1), 1e-8)
     note = f"{_CHAIN} products of 8 x 8 in a row"
     return Measurement("device.launch", float(f"{each:.2e}"), note, seconds_text(each))
@@ -113,8 +117,8 @@ def _product_curve(rate: float, seconds: float) -> Measurement:
 
 
 def _rate_in_a_row(side: int, seconds: float) -> float:
-    arguments = [_array("f32", (side, side))] * 2
-    one, many = (_time(_chain(times, side), arguments, seconds) for times in (1, 17))
+    arguments = [sample("f32", (side, side))] * 2
+    one, many = (_time(chain_program(times, side), arguments, seconds) for times in (1, 17))
     return 16 * 2.0 * side**3 / max(many - one, many / 10)
 
 
@@ -133,7 +137,7 @@ func.func @main(%a: {shape}) -> tensor<f32> {{
     : ({shape}, tensor<f32>) -> tensor<f32>
   return %0 : tensor<f32>
 }}"""
-        spent = _time(program, [_array("f32", (size // 4,))], seconds)
+        spent = _time(program, [sample("f32", (size // 4,))], seconds)
         rates.append(size / max(spent - empty, spent / 10))
     last = rates[-1]
     note = f"the sum of {_SIZES[-1] >> 20} MiB"
@@ -147,21 +151,9 @@ func.func @main(%a: {shape}) -> tensor<f32> {{
 def _pointwise(key: str, op: str, times: int, seconds: float, empty: float) -> Measurement:
     """Elements a second of a chain of one op, in a kernel that the cache holds."""
     count = 1 << 18
-    shape = f"tensor<{count}xf32>"
-    operands = "%{0}, %b" if op == "multiply" else "%{0}"
-    steps = ["%0 = stablehlo.negate %a : " + shape]
-    steps += [
-        f"%{n} = stablehlo.{op} {operands.format(n - 1)} : {shape}" for n in range(1, times + 1)
-    ]
-    lines = "\n  ".join(steps)
-    program = f"""
-func.func @main(%a: {shape}, %b: {shape}) -> {shape} {{
-  {lines}
-  return %{times} : {shape}
-}}"""
     # Near 1, so that no product becomes a denormal number, which takes much longer.
     values = np.linspace(0.999, 1.001, count, dtype=np.float32)
-    spent = _time(program, [values, values], seconds)
+    spent = _time(pointwise_program(op, times, count), [values, values], seconds)
     rate = count * times / max(spent - empty, spent / 10)
     unit = "flop/s" if key == "vector" else "/s"
     return Measurement(
@@ -172,9 +164,25 @@ func.func @main(%a: {shape}, %b: {shape}) -> {shape} {{
     )
 
 
-def _chain(times: int, side: int) -> str:
+def pointwise_program(op: str, times: int, count: int) -> str:
+    """A chain of one op on so many elements, which is one kernel."""
+    shape = f"tensor<{count}xf32>"
+    operands = "%{0}, %b" if op == "multiply" else "%{0}"
+    steps = ["%0 = stablehlo.negate %a : " + shape]
+    steps += [
+        f"%{n} = stablehlo.{op} {operands.format(n - 1)} : {shape}" for n in range(1, times + 1)
+    ]
+    lines = "\n  ".join(steps)
+    return f"""
+func.func @main(%a: {shape}, %b: {shape}) -> {shape} {{
+  {lines}
+  return %{times} : {shape}
+}}"""
+
+
+def chain_program(times: int, side: int, name: str = "f32") -> str:
     """So many products in a row, each of the one before."""
-    square = f"tensor<{side}x{side}xf32>"
+    square = f"tensor<{side}x{side}x{name}>"
     steps = [
         f"%{n + 1} = stablehlo.dot_general %{n if n else 'a'}, %b, contracting_dims = [1] x [0] : "
         f"({square}, {square}) -> {square}"
@@ -188,8 +196,9 @@ func.func @main(%a: {square}, %b: {square}) -> {square} {{
 }}"""
 
 
-def _array(name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    values = np.random.default_rng(0).standard_normal(shape)
+def sample(name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Random elements; of integers not too large."""
+    values = np.random.default_rng(0).standard_normal(shape, np.float32)
     scaled = values if name != "i8" else np.clip(values * 20, -100, 100)
     made: npt.NDArray[Any] = scaled.astype(_DTYPES[name])
     return made

@@ -169,13 +169,17 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A contraction: the sum along factors of products of two steps, accumulated in `held`."""
+    """A contraction: the sum along factors of products of two steps, accumulated in `held`.
+
+    With `tf32` a target may round f32 operands to TF32, of 10 mantissa bits.
+    """
 
     lhs: int
     rhs: int
     over: tuple[int, ...]
     dtype: DType
     held: DType
+    tf32: bool = False
 
 
 @dataclass(frozen=True, slots=True)

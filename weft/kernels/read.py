@@ -308,11 +308,12 @@ class _Reader:
             how = _HOW[name.removeprefix("pick_")]
             made = Pick(how, first, rest[0], along, self.dtype(rest[0]))  # type: ignore[arg-type]
             return self.add(made)
-        if name != "dot":
+        if name not in ("dot", "dot_tf32"):
             unknown("reduction", name)
         if held is None:
             self.bare.add(len(self.steps))
-        return self.add(Contract(first, rest[0], along, dtype, held or dtype))
+        tf32 = name == "dot_tf32"
+        return self.add(Contract(first, rest[0], along, dtype, held or dtype, tf32))
 
     def op(self, name: str, line: Line) -> Op:
         """The op of this name, with its attributes."""

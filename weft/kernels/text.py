@@ -254,9 +254,9 @@ class _Steps:
                 return f"{REDUCED[how]}[{self.over(over)}]({given})"
             case Pick(how=how, over=over):
                 return f"pick_{REDUCED[how]}[{self.over(over)}]({given})"
-            case Contract(over=over, held=held, dtype=dtype):
+            case Contract(over=over, held=held, dtype=dtype, tf32=tf32):
                 wide = "" if held is dtype else f" in {held}"
-                return f"dot[{self.over(over)}{wide}]({given})"
+                return f"dot{'_tf32' if tf32 else ''}[{self.over(over)}{wide}]({given})"
 
     def place(
         self, n: int, at: Affine, guards: Sequence[Guard], shifts: Sequence[Shift] = ()

@@ -1,4 +1,4 @@
-"""The machine that this process runs on: its GPUs by NVML, or else its processor."""
+"""The machine that this process runs on: its GPUs by NVML or PyTorch, or else its processor."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import platform
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from weft.machine.known import MACHINES, machine
+from weft.machine.known import machine
 from weft.machine.machine import Figure, Machine
 from weft.records import dataclass
 
@@ -51,12 +52,12 @@ def machine_here() -> Here:
     if not devices:
         return Here(_host(), (), tuple(notes))
     first = devices[0]
-    known = next((name for text, name in _NAMES.items() if text in first.name), None)
+    known = known_machine(first)
     if known is None:
         notes.append(f"{first.name} is not among the known machines; costed as h100")
     domains, how = fast_domains(devices)
     notes.append(how)
-    base = MACHINES[known or "h100"]
+    base = machine(known or "h100")  # as it was calibrated, or as it is shipped
     figures = tuple(
         Figure(f.key, "measured", "as the driver says") if f.key == "device.memory" else f
         for f in base.figures
@@ -69,6 +70,11 @@ def machine_here() -> Here:
         figures=figures,
     )
     return Here(found.with_domains(domains), devices, tuple(notes))
+
+
+def known_machine(device: Gpu) -> str | None:
+    """The name of the machine that a GPU is one of, if it is known."""
+    return next((name for text, name in _NAMES.items() if text in device.name), None)
 
 
 def fast_domains(devices: Sequence[Gpu]) -> tuple[list[int], str]:
@@ -89,7 +95,9 @@ def gpus() -> tuple[tuple[Gpu, ...], list[str]]:
         if not Path("/proc/driver/nvidia/version").exists():
             return (), ["no NVIDIA driver is loaded: this is a machine without GPUs"]
         text = "an NVIDIA driver is loaded, but its Python package is missing"
-        return (), [f"{text}: pip install nvidia-ml-py"]
+        note = f"{text}: pip install nvidia-ml-py"
+        devices = _by_torch()
+        return devices, [f"{note}; these GPUs are PyTorch's" if devices else note]
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -104,6 +112,20 @@ def gpus() -> tuple[tuple[Gpu, ...], list[str]]:
         return tuple(found), [*dict.fromkeys(notes)] if count else ["the driver lists no GPU"]
     finally:
         pynvml.nvmlShutdown()
+
+
+def _by_torch() -> tuple[Gpu, ...]:
+    """The GPUs that PyTorch can use, if it is installed."""
+    if find_spec("torch") is None:
+        return ()
+    import torch
+
+    found = []
+    for n in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(n)
+        capability = f"{about.major}.{about.minor}"
+        found.append(Gpu(about.name, about.total_memory, capability, "", socket.gethostname()))
+    return tuple(found)
 
 
 def _device(nvml: Any, handle: Any, notes: list[str]) -> Gpu:

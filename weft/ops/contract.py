@@ -123,6 +123,19 @@ def check_precision(name: str, precision: tuple[str, ...] | None) -> None:
     )
 
 
+def allows_tf32(op: Op) -> bool:
+    """Whether a program lets f32 operands of a product be rounded to TF32.
+
+    It does by precision HIGH, which JAX calls `high` or `tensorfloat32`, or by an algorithm of that
+    type. The default is exact, unlike that of XLA on GPUs.
+    """
+    algorithm: DotAlgorithm | None = getattr(op, "algorithm", None)
+    if algorithm is not None:
+        return {algorithm.lhs_precision_type, algorithm.rhs_precision_type} == {"tf32"}
+    chosen = {*(getattr(op, "precision_config", None) or ())}
+    return "HIGH" in chosen and "HIGHEST" not in chosen
+
+
 def wide(*dtypes: DType) -> np.dtype[Any]:
     """The numpy type in which sums of products accumulate before they are rounded once."""
     kinds = {d.kind for d in dtypes}

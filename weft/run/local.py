@@ -26,6 +26,7 @@ from weft.run.bind import Binder, HostKernels, is_brief, is_enqueued, is_native
 from weft.run.code import checking, shortage
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Calls
+from weft.run.on_device import DirectOnDevice, direct_on_device
 from weft.varying.world import World, sharding_in
 
 if TYPE_CHECKING:
@@ -114,9 +115,11 @@ class LocalProgram:
         enqueued = self.stream is not None and is_enqueued(self.code)
         self.is_brief = enqueued or is_brief(self.code, self.memory().peak)
         self.direct: Direct | None = None
+        self.on_device: DirectOnDevice | None = None
         if self.calls is not None:
             known = (self.arguments, self.results, self.donated, self.frames)
             self.direct = direct_of(self.code, self.calls, *known)
+            self.on_device = direct_on_device(self.code, self.calls, *known)
 
     def _known_kinds(self) -> list[tuple[int, Kind]]:
         """The results with buffers of their own, and their kinds."""
@@ -223,6 +226,10 @@ class LocalProgram:
             self.host.process.transport.begin_run(self.function.name, self.ops_digest)
         if self.direct is not None:
             return self.direct(stacks, self.frame)
+        if self.on_device is not None:
+            found = self.on_device(stacks, self.frame)
+            if found is not None:
+                return found
         slots = self.frame()
         self.arguments.put(stacks, slots)
         slots[1] = self._writable(stacks) if self.donated else NOTHING

@@ -172,7 +172,9 @@ def _eager_gradients(module: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     loss.backward()
     made = {"the loss": loss.detach()}
     for name, parameter in module.named_parameters():
-        made[name] = parameter.grad if parameter.grad is not None else parameter.detach() * 0
+        if parameter.requires_grad:  # tables of positions may be frozen
+            unused = parameter.grad is None
+            made[name] = parameter.detach() * 0 if unused else parameter.grad
     return made
 
 

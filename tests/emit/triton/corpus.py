@@ -30,6 +30,13 @@ def rms_norm(x, w):
     return scaled.astype(x.dtype) * w
 
 
+def layer_norm(x, w, c):
+    wide = x.astype(jnp.float32)
+    centred = wide - wide.mean(-1, keepdims=True)
+    scaled = centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    return scaled.astype(x.dtype) * w + c
+
+
 def cross_entropy(x, t):
     logs = jax.nn.log_softmax(x.astype(jnp.float32))
     return -jnp.take_along_axis(logs, t[:, None], 1).mean()
@@ -60,10 +67,35 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], set[str]]] = {
         (f(7, 65), f(65)),
         {"rows"},
     ),
+    "gradients, columns beside rows": (
+        lambda x, w, g: jax.vjp(rms_norm, x, w)[1](g),
+        (f(1030, 37), f(37), f(1030, 37)),
+        {"crossed"},
+    ),
+    "gradients, tiles of rows": (
+        lambda x, w, c, g: jax.vjp(layer_norm, x, w, c)[1](g),
+        (b(2121, 24), b(24), b(24), b(2121, 24)),
+        {"crossed"},
+    ),
+    "a power for all points": (
+        lambda x, y, s, t: (x @ y) * 0.99 ** (s + 1) + jnp.exp(x[0, 0] ** t),
+        (f(260, 9), f(9, 257), f(), abs(f())),
+        {"library"},
+    ),
     "cross-entropy": (cross_entropy, (f(6, 77), i(77, 6)), {"rows"}),
     "product, bias, gelu": (
         lambda x, w, c: jax.nn.gelu(x @ w + c),
         (b(33, 70), b(70, 40), b(40)),
+        {"library"},
+    ),
+    "product of tf32": (
+        lambda x, w: jnp.matmul(x, w, precision="high") + 1,
+        (f(33, 70), f(70, 40)),
+        {"library"},
+    ),
+    "tiles of tf32": (
+        lambda x, w: jnp.matmul(jnp.tril(x), w, precision="tensorfloat32"),
+        (f(20, 70), f(70, 36)),
         {"library"},
     ),
     "computed side": (lambda x, w: (x * 2 + 1) @ w, (b(20, 70), b(70, 36)), {"library"}),

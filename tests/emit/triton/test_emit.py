@@ -17,8 +17,8 @@ from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.emit import emitted
 from weft.emit.triton.library.nodes import _comparison
 from weft.emit.triton.online import online_sums
+from weft.emit.triton.parts.split import LEAST, PROGRAMS, parts_of_rows, split
 from weft.emit.triton.schedule import schedule_of
-from weft.emit.triton.split import LEAST, PROGRAMS, parts_of_rows, split
 from weft.emit.triton.target import Triton
 from weft.errors import WeftError
 from weft.kernels.interpret import interpret
@@ -138,6 +138,17 @@ def test_the_text_of_a_kernel():
         "    v12 = v11 | (v10 != 0)\n"
         "    tl.store(out1 + x2, v12.to(tl.uint8))\n"
     )
+
+
+def test_products_of_f64_are_the_librarys():
+    square = "tensor<64x64xf64>"
+    program = f"""
+func.func @main(%a: {square}, %b: {square}) -> {square} {{
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+    : ({square}, {square}) -> {square}
+  return %0 : {square}
+}}"""
+    assert "torch.bmm of f64" in compiled(program, target="triton").text("emitted")
 
 
 def test_the_table_has_no_holes():

@@ -57,6 +57,8 @@ class JaxFunction:
         except (TypeError, ValueError):
             return True
 
+    takes_tensors = False
+
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, CallArguments]:
@@ -81,7 +83,13 @@ class JaxFunction:
     def seed(self) -> Any:
         raise AssertionError("the seeds of its random numbers are arguments of its own")
 
-    def update(self, values: Sequence[Any], updated: Sequence[int], results: Sequence[Any]) -> None:
+    def update(
+        self,
+        values: Sequence[Any],
+        updated: Sequence[int],
+        results: Sequence[Any],
+        counted: Sequence[tuple[int, float]] = (),
+    ) -> None:
         raise AssertionError("a JAX function changes no argument in place")
 
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -78,6 +78,8 @@ class GivenModule:
     function: None = None
     needs_arguments: bool = False
 
+    takes_tensors = False
+
     @property
     def name(self) -> str:
         return self.module.name or "main"
@@ -129,7 +131,13 @@ class GivenModule:
     def seed(self) -> Any:
         raise AssertionError("the seeds of its random numbers are arguments of its own")
 
-    def update(self, values: Sequence[Any], updated: Sequence[int], results: Sequence[Any]) -> None:
+    def update(
+        self,
+        values: Sequence[Any],
+        updated: Sequence[int],
+        results: Sequence[Any],
+        counted: Sequence[tuple[int, float]] = (),
+    ) -> None:
         raise AssertionError("a module changes no argument in place")
 
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

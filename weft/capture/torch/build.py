@@ -10,13 +10,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.capture.torch.dtypes import TorchOperand, computed_in, promoted
+from weft.capture.torch.overlaps import matmul_precision
 from weft.errors import Unsupported
 from weft.ir.dense import Dense
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import Op
 from weft.ir.rule import Combine
-from weft.ir.types import BOOL, I64, Array, DType, TensorType
+from weft.ir.types import BOOL, F32, I64, Array, DType, TensorType
 from weft.ops.combiners import combiner
 from weft.ops.contract import DotDims, DotGeneral
 from weft.ops.elementwise.convert import Convert, Real
@@ -261,14 +262,17 @@ class Build:
         return self.reshape(value, [1 if d in dims else size for d, size in enumerate(given)])
 
     def dot(self, left: Value, right: Value, dims: DotDims, dtype: DType) -> Value:
-        """A dot_general that accumulates in f32 at least."""
+        """A dot_general that accumulates in f32 at least, of PyTorch's precision of products."""
         a, b = shape_of(left), shape_of(right)
         batch = [a[d] for d in dims.lhs_batching_dimensions]
         lone = {*dims.lhs_batching_dimensions, *dims.lhs_contracting_dimensions}
         other = {*dims.rhs_batching_dimensions, *dims.rhs_contracting_dimensions}
         free = [s for d, s in enumerate(a) if d not in lone]
         free += [s for d, s in enumerate(b) if d not in other]
-        return self.op(DotGeneral(dims, TensorType((*batch, *free), dtype)), left, right)
+        exact = dtype is not F32 or matmul_precision() == "highest"
+        precision = None if exact else ("HIGH", "HIGH")
+        made = DotGeneral(dims, TensorType((*batch, *free), dtype), precision)
+        return self.op(made, left, right)
 
     def unmerged(self, value: Value) -> Value:
         """A matrix whose rows a reshape has merged from several dims, with these dims apart.

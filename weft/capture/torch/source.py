@@ -19,7 +19,7 @@ from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported, export
 from weft.capture.torch.functions import as_module, modules_of
 from weft.capture.torch.graph import SEED, GraphConstant, Imported, import_graph
-from weft.capture.torch.overlaps import MemoryOverlaps
+from weft.capture.torch.overlaps import LastCall, MemoryOverlaps, tracing_modes
 from weft.capture.torch.plans.by_name import (
     PlannedShardings,
     input_shardings,
@@ -32,6 +32,8 @@ from weft.capture.torch.plans.sequence import split_sequences, splits_heads, unm
 from weft.errors import WeftError
 from weft.ir.types import I64, TensorType, dtype_of
 from weft.mesh import Sharding
+from weft.ops.elementwise.pointwise import Add
+from weft.ops.shape import Constant
 from weft.records import dataclass
 
 
@@ -80,6 +82,7 @@ class TorchProgram:
     """A module of PyTorch's, one of its methods, or a function of tensors."""
 
     needs_arguments = True
+    takes_tensors = True
 
     def __init__(self, function: Any, module: Any, options: CallOptions) -> None:
         if options.static_argnums or options.donate_argnums:
@@ -89,6 +92,7 @@ class TorchProgram:
             )
         self.function, self.module, self.options = function, module, options
         self.memory = MemoryOverlaps()
+        self.last = LastCall()
 
     @property
     def name(self) -> str:
@@ -126,14 +130,8 @@ class TorchProgram:
                 marks.append((type(leaf), _static(leaf)))
         # Modes that change what is traced belong to the key: the same call under autocast is
         # another program.
-        cast = tuple(
-            [
-                torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
-                for kind in ("cpu", "cuda")
-            ]
-        )
         overlapping = self.memory.overlaps(values)
-        key = (tree, tuple(marks), torch.get_default_dtype(), cast, overlapping)
+        key = (tree, tuple(marks), tracing_modes(), overlapping)
         given = Tensors(
             tuple(values), places, args, kwargs, tuple(leaves), tuple(inputs), overlapping
         )
@@ -142,8 +140,14 @@ class TorchProgram:
     def glance(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
-        key, given = self.flatten(args, kwargs)
-        return key, given.values
+        found = self.last.values(args, kwargs)
+        if found is None:
+            key, given = self.flatten(args, kwargs)
+            self.last.note(self.module, args, kwargs, given.values, key)
+            return key, given.values
+        # Tensors of the same types, but perhaps in other memory.
+        overlapping = self.memory.overlaps(found)
+        return self.last.key_with(overlapping), found
 
     # Programs
 
@@ -207,7 +211,7 @@ class TorchProgram:
         packing = Packing(tree, made.outputs, made.updated)
         return Captured(
             module, mesh, None, packing, arguments, results,
-            updated=made.updated, is_seeded=made.is_seeded,
+            updated=made.updated, counted=counted_updates(made), is_seeded=made.is_seeded,
         )  # fmt: skip
 
     def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> PlannedShardings:
@@ -290,12 +294,27 @@ class TorchProgram:
 
         return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64)
 
-    def update(self, values: Sequence[Any], updated: Sequence[int], results: Sequence[Any]) -> None:
-        """Write new values into the caller's tensors, unless the program has done so itself."""
+    def update(
+        self,
+        values: Sequence[Any],
+        updated: Sequence[int],
+        results: Sequence[Any],
+        counted: Sequence[tuple[int, float]] = (),
+    ) -> None:
+        """Write new values into the caller's tensors, unless the program has done so itself.
+
+        Counts on the host are added to there: a device's results would have to be waited for.
+        """
         import torch
 
         changed = [values[place] for place in updated]
         pairs = [*zip(changed, results, strict=False)]
+        for n, number in counted:
+            tensor, made = pairs[n]
+            if tensor.device.type == "cpu" and not made.enqueued().is_on_host:
+                tensor.detach().add_(number)
+                pairs[n] = (None, None)
+        pairs = [pair for pair in pairs if pair[0] is not None]
         on_host = [(t, made) for t, made in pairs if t.device.type == "cpu"]
         update([to_numpy(t) for t, _ in on_host], [made for _, made in on_host])
         _update_on_device([(t, made) for t, made in pairs if t.device.type != "cpu"])
@@ -306,6 +325,22 @@ class TorchProgram:
 
     def inlined(self) -> Callable[..., Any]:
         raise AssertionError("no tensor of PyTorch's is traced")
+
+
+def counted_updates(made: Imported) -> tuple[tuple[int, float], ...]:
+    """The updates of numbers that add a constant, such as a step count: result and constant."""
+    body = made.module.function("main").body
+    found: list[tuple[int, float]] = []
+    for n, place in enumerate(made.updated):
+        node, argument = body.results[n].node, body.args[place]
+        if node is None or not isinstance(node.op, Add) or argument not in node.operands:
+            continue
+        (other,) = [v for v in node.operands if v is not argument] or [argument]
+        known, type = None if other.node is None else other.node.op, argument.type
+        is_number = isinstance(type, TensorType) and not type.sizes and type.dtype.is_float
+        if is_number and isinstance(known, Constant):
+            found.append((n, float(known.value.array.item())))
+    return tuple(found)
 
 
 def _update_on_device(pairs: Sequence[tuple[Any, Any]]) -> None:

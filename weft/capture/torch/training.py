@@ -98,6 +98,12 @@ class TrainingStep(TorchProgram):
         )
         return (key, marks, trained, settings(self.optimizer), overlapping), given
 
+    def glance(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Hashable, Sequence[Any]]:
+        key, given = self.flatten(args, kwargs)
+        return key, given.values
+
     # Names and shardings
 
     def arguments(self, given: Tensors) -> tuple[Leaf, ...]:
@@ -132,8 +138,14 @@ class TrainingStep(TorchProgram):
             made.append(named or (made[places[id(parameter)]] if same else None))
         return PlannedShardings([*made, *[None] * (len(arguments) - len(made))], plan.gathered)
 
-    def update(self, values: Sequence[Any], updated: Sequence[int], results: Sequence[Any]) -> None:
-        super().update(values, updated, results)
+    def update(
+        self,
+        values: Sequence[Any],
+        updated: Sequence[int],
+        results: Sequence[Any],
+        counted: Sequence[tuple[int, float]] = (),
+    ) -> None:
+        super().update(values, updated, results, counted)
         self.optimizer._opt_called = True  # which schedules of learning rates ask for
 
     # Programs

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from weft.cli.calibration import Measurement, is_busy, machine_text, measurements
 from weft.cli.files import write
+from weft.cli.gpu_calibration import gpu_measurements
 from weft.cli.parser import Subparsers, command
 from weft.cli.screen import print_json, print_text, working
 from weft.errors import WeftError
 from weft.machine import machine, user_folder
-from weft.machine.here import memory_here, processor_here
+from weft.machine.here import gpus, known_machine, memory_here, processor_here
 
 
 def add(commands: Subparsers) -> None:
@@ -22,9 +23,11 @@ def add(commands: Subparsers) -> None:
         run,
         "calibrate",
         "Measure this computer with Weft's own kernels (products by element type, bandwidth, "
-        "launches) and write its machine file, which is the machine `host` from then on.",
+        "launches) and write its machine file, which is the machine `host` from then on; with "
+        "--gpu that of its GPU, which is the machine of that name.",
         "weft calibrate -o host.toml",
     )
+    parser.add_argument("--gpu", action="store_true", help="measure the GPU, by the triton target")
     parser.add_argument(
         "-o", "--out", metavar="FILE.toml", help="the file to write (default: the user's host.toml)"
     )
@@ -40,20 +43,21 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, show each number as it comes, write the file."""
-    out = Path(arguments.out) if arguments.out else default_file()
-    busy = is_busy()
+    base, about = _gpu_here() if arguments.gpu else ("host", _about_host())
+    out = Path(arguments.out) if arguments.out else default_file(base)
+    busy = is_busy() and not arguments.gpu
+    measure = gpu_measurements if arguments.gpu else measurements
     found: list[Measurement] = []
     with working("calibrating"):
-        for one in measurements(arguments.seconds):
+        for one in measure(arguments.seconds):
             found.append(one)
             if not arguments.json:
                 print(f"{one.key:22} {one.text}", flush=True)
-    if size := memory_here():
+    if not arguments.gpu and (size := memory_here()):
         found.append(Measurement("device.memory", size, "as the system says", ""))
     found.sort(key=lambda one: one.key)
-    about = f"virtual devices on {processor_here()}, {os.cpu_count()} cores"
     out.parent.mkdir(parents=True, exist_ok=True)
-    write(out, machine_text(found, about))
+    write(out, machine_text(found, about, base))
     machine(str(out.resolve()))  # what was written can be read
     if arguments.json:
         numbers = {one.key: one.value for one in found}
@@ -67,9 +71,27 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def default_file() -> Path:
-    """The user's own `host`."""
+def _about_host() -> str:
+    return f"virtual devices on {processor_here()}, {os.cpu_count()} cores"
+
+
+def _gpu_here() -> tuple[str, str]:
+    """The known machine that the GPU is one of, and its name."""
+    devices, notes = gpus()
+    if not devices:
+        raise WeftError("there is no GPU to measure", help="; ".join(notes))
+    known = known_machine(devices[0])
+    if known is None:
+        raise WeftError(
+            f"{devices[0].name} is not among the known machines",
+            help="write a file for it, based_on the nearest: docs/machines.md",
+        )
+    return known, f"{devices[0].name}, as calibrated"
+
+
+def default_file(name: str = "host") -> Path:
+    """The user's own machine of a name."""
     folder = user_folder()
     if folder is None:
-        raise WeftError("this user has no home folder", help="name a file: -o host.toml")
-    return folder / "host.toml"
+        raise WeftError("this user has no home folder", help=f"name a file: -o {name}.toml")
+    return folder / f"{name}.toml"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from weft.emit.triton import dtypes
 from weft.emit.triton.emitted import EmittedParts, GridLaunch
-from weft.emit.triton.loops import power_of_two
+from weft.emit.triton.parts.sizes import power_of_two
 from weft.ir.types import F32
 from weft.kernels.attention import Access, Attention
 from weft.kernels.kernel import Operand

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.emit.triton import dtypes
 from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.library.calls import refuses_library
+from weft.emit.triton.parts.columns import crossed_sums
 from weft.emit.triton.pointwise import elementwise_ops, refuses
 from weft.emit.triton.schedule import refuses_schedule
 from weft.emit.triton.table import TABLE
@@ -39,7 +40,7 @@ def unsupported_kernel(kernel: Launch) -> str | None:
         return reason
     small = collapsed(kernel)
     sums = [s for s in small.steps if isinstance(s, Reduce | Pick | Contract)]
-    if len({frozenset(s.over) for s in sums}) > 1:
+    if len({frozenset(s.over) for s in sums}) > 1 and crossed_sums(small) is None:
         return "its reductions run along different factors"
     if len(sums) > 1 and any(isinstance(s, Contract) for s in sums):
         return "it reduces a product"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -12,12 +12,15 @@ from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, Libr
 from weft.emit.triton.library.attention import refuses_cudnn
 from weft.emit.triton.library.calls import library_call, product_call
 from weft.emit.triton.library.product import library_product
-from weft.emit.triton.loops import by_points, by_rows, options_of
+from weft.emit.triton.loops import by_points, by_rows
+from weft.emit.triton.parts.columns import by_rows_and_columns, crossed_sums
+from weft.emit.triton.parts.scalars import shared_scalars
+from weft.emit.triton.parts.sizes import options_of
+from weft.emit.triton.parts.split import TwoKernels, parts_of_rows, split
 from weft.emit.triton.pieces import in_pieces
 from weft.emit.triton.product import by_matrix_units
 from weft.emit.triton.scatter import scatter_parts
 from weft.emit.triton.schedule import kind_of
-from weft.emit.triton.split import parts_of_rows, split
 from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Kernel
@@ -36,9 +39,11 @@ def emitted(kernel: Launch) -> EmittedParts:
     small = collapsed(kernel)
     match kernel.schedule.kind or kind_of(kernel):
         case "points":
-            return EmittedParts((by_points(collapsed(in_pieces(small))),))
+            return _by_points(collapsed(in_pieces(small)))
         case "rows":
             return _by_rows(small)
+        case "crossed":
+            return _by_columns(small)
         case "matrix":
             return EmittedParts((by_matrix_units(small),))
         case _:
@@ -51,9 +56,30 @@ def _by_rows(kernel: Kernel) -> EmittedParts:
     parts = options_of(kernel).get("parts") or parts_of_rows(kernel, whole.grid[0])
     if parts == 1:
         return EmittedParts((whole,))
-    made = split(kernel, parts)
+    return _by_two(split(kernel, parts), by_rows)
+
+
+def _by_columns(kernel: Kernel) -> EmittedParts:
+    """Rows with sums along columns, and what follows these."""
+    form = crossed_sums(kernel)
+    assert form is not None, "its schedule is valid"
+    made = by_rows_and_columns(kernel, form)
+    after = _on(by_rows(collapsed(made.after)), made.after_operands)
+    return EmittedParts((_on(made.rows, made.operands), after), made.scratch)
+
+
+def _by_points(kernel: Kernel) -> EmittedParts:
+    """One launch, or two where all points share numbers that take long."""
+    made = shared_scalars(kernel)
+    if made is None:
+        return EmittedParts((by_points(kernel),))
+    return _by_two(made, by_points)
+
+
+def _by_two(made: TwoKernels, emit: Callable[[Kernel], GridLaunch]) -> EmittedParts:
+    """Two launches, the second of which reads the first's scratch."""
     launches = [
-        _on(by_rows(collapsed(one)), operands)
+        _on(emit(collapsed(one)), operands)
         for one, operands in (
             (made.first, made.first_operands),
             (made.second, made.second_operands),
@@ -72,10 +98,17 @@ def _by_library(kernel: Kernel) -> EmittedParts:
     product = library_product(kernel)
     assert product is not None, "the library computes it"
     parts: list[EmittedPart] = [product_call(kernel.name, product)]
+    scratch = product.scratch
     if product.epilogue is not None:
         one, operands = product.epilogue
-        parts.append(_on(by_points(collapsed(one)), operands))
-    return EmittedParts(tuple(parts), product.scratch)
+        after = _by_points(collapsed(one))
+        count = len(kernel.operands) + len(scratch)
+        numbers = (*operands, *range(count, count + len(after.scratch)))
+        for part in after.parts:
+            assert isinstance(part, GridLaunch), "steps of points are a Triton function"
+            parts.append(_on(part, numbers))
+        scratch += after.scratch
+    return EmittedParts(tuple(parts), scratch)
 
 
 def is_emitted(part: EmittedPart) -> bool:

@@ -55,10 +55,10 @@ class _Library:
         return call
 
 
-def _row(function: Callable[..., Any]) -> Callable[[Any], Any]:
+def _row(function: Callable[..., Any], axis: int = 1) -> Callable[[Any], Any]:
     def call(a: Any) -> Any:
         with np.errstate(all="ignore"):
-            return tile(function.reduce(a.handle.data, axis=1, keepdims=True), a)  # type: ignore[attr-defined]
+            return tile(function.reduce(a.handle.data, axis=axis, keepdims=True), a)  # type: ignore[attr-defined]
 
     return call
 
@@ -82,6 +82,7 @@ def _pick(best: Callable[..., Any]) -> Callable[..., Any]:
 class _Prelude:
     """The prelude; reductions of rows by numpy, since the interpreter's take element by element."""
 
+    sum_columns = staticmethod(_row(np.add, axis=0))
     sum_row = staticmethod(_row(np.add))
     product_row = staticmethod(_row(np.multiply))
     max_row = staticmethod(_row(np.maximum))
@@ -103,6 +104,8 @@ class _Prelude:
     def dot(a: Any, b: Any, total: Any) -> Any:
         """In f32: the interpreter multiplies the bits of narrower floats."""
         return tl.dot(a.to(tl.float32), b.to(tl.float32), total, input_precision="ieee")
+
+    dot_tf32 = dot  # whose rounding the interpreter does not have
 
     def __getattr__(self, name: str) -> Any:
         return getattr(prelude, name)

@@ -9,13 +9,20 @@ block, else in one pass for each level of reductions and one that writes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from weft.emit.triton import dtypes
 from weft.emit.triton.collapse import reduced_factors
 from weft.emit.triton.emitted import GridLaunch
 from weft.emit.triton.online import OnlineSum, online_sums
+from weft.emit.triton.parts.sizes import (
+    fastest_factor,
+    levels_of,
+    options_of,
+    power_of_two,
+    tile_of,
+)
 from weft.emit.triton.tiles import TileAxis, TileValue, TileWriter, needed_by, parameters
 from weft.ir.rule import Combine
 from weft.ir.types import DType
@@ -36,8 +43,6 @@ from weft.ops.combiners import identity, in_dtype
 
 POINTS = 1024  # points of a program
 FLAT = 2048  # points of a program that moves at most four bytes for each
-ROW = 16384  # elements of a row that stay in registers
-ELEMENTS = 4096  # elements of a tile of rows
 _ROW_FUNCTIONS: dict[Combine, str] = {
     "add": "sum_row",
     "mul": "product_row",
@@ -48,17 +53,6 @@ _ROW_FUNCTIONS: dict[Combine, str] = {
     "xor": "xor_row",
 }
 _INFIX: dict[Combine, str] = {"add": "+", "mul": "*", "and": "&", "or": "|", "xor": "^"}
-
-
-def power_of_two(size: int) -> int:
-    """The least power of two that is not below."""
-    # tl.arange and the shapes of tiles take powers of two only; the rest is masked.
-    return 1 << max(0, size - 1).bit_length()
-
-
-def options_of(kernel: Kernel) -> dict[str, int]:
-    """The options of a kernel's schedule."""
-    return dict(kernel.schedule.options)
 
 
 def finished(
@@ -92,7 +86,7 @@ def by_points(kernel: Kernel) -> GridLaunch:
     axis = TileAxis("x", tuple(range(len(kernel.factors))), size, block)
     tiles = TileWriter(kernel, {"x": axis})
     view = ("x",)
-    tiles.line(f"x = {_program(tiles, 0)} * {block} + tl.arange(0, {block})")
+    tiles.line(f"x = {program_number(tiles, 0)} * {block} + tl.arange(0, {block})")
     tiles.place(view, axis, "x")
     _store_all(tiles, view)
     return finished(
@@ -100,7 +94,7 @@ def by_points(kernel: Kernel) -> GridLaunch:
     )
 
 
-def _program(tiles: TileWriter, dim: int) -> str:
+def program_number(tiles: TileWriter, dim: int) -> str:
     """The number of this program along a dim of the grid."""
     # program_id is an i32: its product with a block would overflow in operands of 2^31 elements.
     return f"tl.program_id({dim})" + (".to(tl.int64)" if tiles.is_wide else "")
@@ -115,20 +109,14 @@ def _read_across(kernel: Kernel) -> int | None:
     """The factor that a load runs along fastest, if it is not the one of the stores."""
     store = next(s for s in kernel.steps if isinstance(s, Store))
     sizes = [f.size for f in kernel.factors]
-    last = _fastest(store.at.strides, sizes)
+    last = fastest_factor(store.at.strides, sizes)
     for step in kernel.steps:
         if isinstance(step, Load):
-            first = _fastest(step.at.strides, sizes)
+            first = fastest_factor(step.at.strides, sizes)
             is_slow = last is not None and abs(step.at.strides[last]) > 1
             if first is not None and first != last and is_slow and sizes[first] >= 8:
                 return first
     return None
-
-
-def _fastest(strides: Sequence[int], sizes: Sequence[int]) -> int | None:
-    """The factor of stride 1, if there is one."""
-    found = [n for n, stride in enumerate(strides) if abs(stride) == 1 and sizes[n] > 1]
-    return found[0] if found else None
 
 
 def _by_tiles(kernel: Kernel, across: int) -> GridLaunch:
@@ -144,7 +132,7 @@ def _by_tiles(kernel: Kernel, across: int) -> GridLaunch:
     x = TileAxis("x", rest, count, min(wide, power_of_two(count)))
     tiles = TileWriter(kernel, {"y": y, "x": x})
     view = ("y", "x")
-    tiles.line(f"program = {_program(tiles, 0)}")
+    tiles.line(f"program = {program_number(tiles, 0)}")
     for axis, number in ((y, f"program // {x.blocks}"), (x, f"program % {x.blocks}")):
         flat = tiles.let(f"{number} * {axis.block} + tl.arange(0, {axis.block})", axis.name)
         tiles.place(view, axis, flat)
@@ -166,10 +154,10 @@ def _store_all(tiles: TileWriter, view: tuple[str, ...]) -> None:
 
 def by_rows(kernel: Kernel) -> GridLaunch:
     """A kernel of reductions, all along the same factors, of collapsed loops."""
-    return _Rows(kernel).launch()
+    return RowLoops(kernel).launch()
 
 
-class _Rows:
+class RowLoops:
     """The passes of one kernel over its rows."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -185,13 +173,13 @@ class _Rows:
         self.tiles = TileWriter(kernel, {"x": self.x, "r": self.r})
         self.view = ("x", "r")
         self.is_whole = self.r.blocks == 1
-        self.levels = _levels(kernel)
+        self.levels = levels_of(kernel)
         self.online = {} if self.is_whole else online_sums(kernel)
 
     def launch(self) -> GridLaunch:
         """The launch."""
         tiles, x, r = self.tiles, self.x, self.r
-        start = "" if x.blocks == 1 else f"{_program(tiles, 0)} * {x.block} + "
+        start = "" if x.blocks == 1 else f"{program_number(tiles, 0)} * {x.block} + "
         kind = f".to({tiles.integer})" if tiles.is_wide and not start else ""
         flat = tiles.let(f"{start}tl.arange(0, {x.block}){kind}", "x")
         tiles.place(self.view, x, flat)
@@ -478,72 +466,3 @@ def _dtype(kernel: Kernel, number: int) -> DType:
     step = kernel.steps[number]
     assert not isinstance(step, Store), "a store gives no value"
     return step.dtype
-
-
-def _levels(kernel: Kernel) -> Mapping[int, int]:
-    """By reduction, the number of reductions on the way to it, itself included."""
-    found: list[int] = []
-    levels: dict[int, int] = {}
-    for n, step in enumerate(kernel.steps):
-        level = max([found[a] for a in args_of(step)], default=0)
-        if isinstance(step, Reduce | Pick | Contract):
-            level += 1
-            levels[n] = level
-        found.append(level)
-    return levels
-
-
-def tile_of(kernel: Kernel, rows: int, length: int) -> tuple[int, int, int]:
-    """The rows and elements of a tile, and the warps of its program."""
-    options = options_of(kernel)
-    columns = _runs_along_rows(kernel)
-    whole = power_of_two(length)
-    if columns:
-        height = options.get("rows", power_of_two(rows) if rows <= 128 else 64)
-        width = options.get("block", min(whole, max(1, ELEMENTS // height)))
-    else:
-        width = options.get("block", _width(kernel, whole))
-        height = options.get("rows", _height(rows, width))
-    return (
-        height,
-        width,
-        options.get("warps", min(16, max(1, height * width // (512 if width < 8192 else 1024)))),
-    )
-
-
-def _width(kernel: Kernel, whole: int) -> int:
-    """Elements of a block of a row: the row, if its tile is not too large for the registers.
-
-    A long row with one reduction is read twice, the second time from cache, which takes less than
-    waiting for the whole row.
-    """
-    if whole <= 4096:
-        return whole
-    if any(isinstance(step, Pick) for step in kernel.steps):
-        return 2048
-    if max(_levels(kernel).values(), default=0) == 1:
-        return 4096
-    return whole if whole <= ROW else 2048
-
-
-def _height(rows: int, width: int) -> int:
-    """Rows of a tile: as many as fill it, if enough programs are left."""
-    height = max(1, 1024 // width)
-    # Programs before rows of a tile: about two for each of 132 multiprocessors.
-    while height > 1 and rows // height < 256:
-        height //= 2
-    return height
-
-
-def _runs_along_rows(kernel: Kernel) -> bool:
-    """Whether neighbouring rows, not neighbouring elements of a row, are adjacent in memory."""
-    reduced = reduced_factors(kernel)
-    votes = 0
-    for step in kernel.steps:
-        if isinstance(step, Load):
-            sizes = [f.size for f in kernel.factors]
-            fastest = _fastest(step.at.strides, sizes)
-            if fastest is not None:
-                weight = math.prod(s for s, k in zip(sizes, step.at.strides, strict=True) if k)
-                votes += weight if fastest not in reduced else -weight
-    return votes > 0

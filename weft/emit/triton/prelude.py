@@ -201,6 +201,11 @@ def dot(a, b, total):
 
 
 @triton.jit
+def dot_tf32(a, b, total):
+    return tl.dot(a, b, total, input_precision="tf32")
+
+
+@triton.jit
 def dot_integers(a, b, total):
     return tl.dot(a, b, total, out_dtype=tl.int32)
 
@@ -241,6 +246,11 @@ def _or(a, b):
 @triton.jit
 def _xor(a, b):
     return a ^ b
+
+
+@triton.jit
+def sum_columns(a):
+    return tl.sum(a, 0, keep_dims=True)
 
 
 @triton.jit

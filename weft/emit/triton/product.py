@@ -7,11 +7,12 @@ of its result.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from weft.emit.triton import dtypes
 from weft.emit.triton.emitted import GridLaunch
-from weft.emit.triton.loops import finished, options_of, power_of_two
+from weft.emit.triton.loops import finished
+from weft.emit.triton.parts.sizes import options_of, power_of_two
 from weft.emit.triton.tiles import TileAxis, TileValue, TileView, TileWriter
 from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, Store, is_rounded
 from weft.kernels.roles import Roles, roles_of
@@ -25,8 +26,10 @@ def contract_of(kernel: Kernel) -> int:
     return next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
 
 
-def refuses_matrix_units(kernel: Kernel) -> str | None:
-    """Why a contraction runs by rows and not on matrix units; None if it can."""
+def refuses_matrix_units(
+    kernel: Kernel, types: Collection[str] = frozenset(MATRIX_TYPES)
+) -> str | None:
+    """Why a contraction runs by rows and not on matrix units of these types; None if it can."""
     sums = [s for s in kernel.steps if isinstance(s, Reduce | Pick | Contract)]
     if len(sums) != 1:
         return "it is reduced as well"
@@ -34,7 +37,7 @@ def refuses_matrix_units(kernel: Kernel) -> str | None:
     assert isinstance(contract, Contract)
     sides = [kernel.steps[n] for n in (contract.lhs, contract.rhs)]
     kinds = {side.dtype.name for side in sides if not isinstance(side, Store)}
-    if len(kinds) != 1 or not kinds <= MATRIX_TYPES:
+    if len(kinds) != 1 or not kinds <= {*types}:
         return f"of {' and '.join(sorted(kinds))}"
     roles = roles_of(kernel)
     if not roles.rows or not roles.columns:
@@ -152,8 +155,7 @@ class _Product:
             tiles.place(left, k, "k")
             tiles.place(right, k, "k")
             a, b = self._side(contract.lhs, left), self._side(contract.rhs, right)
-            how = "p.dot_integers" if not contract.held.is_float else "p.dot"
-            tiles.line(f"total = {how}({a}, {b}, total)")
+            tiles.line(f"total = {_function_of(contract)}({a}, {b}, total)")
 
     def _side(self, number: int, view: TileView) -> str:
         """A side's tile in its element type, 0 beyond the depth."""
@@ -181,6 +183,13 @@ class _Product:
         values = [tiles.value(store.arg, view) for store in stores]
         for store, value in zip(stores, values, strict=True):
             tiles.store(store, value, view)
+
+
+def _function_of(contract: Contract) -> str:
+    """The product of two tiles."""
+    if not contract.held.is_float:
+        return "p.dot_integers"
+    return "p.dot_tf32" if contract.tf32 else "p.dot"
 
 
 def _sides(roles: Roles) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:

@@ -1,4 +1,7 @@
-"""Schedules on a GPU: by points, by rows, or on matrix units, by PyTorch's library or by Triton."""
+"""Schedules on a GPU: by points, by rows, with sums of their columns, or on matrix units.
+
+Matrix units are those of PyTorch's library or of Triton's tiles.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping
 
 from weft.emit.triton.collapse import collapsed, reduced_factors
 from weft.emit.triton.library.product import library_product
+from weft.emit.triton.parts.columns import crossed_sums
 from weft.emit.triton.product import refuses_matrix_units
 from weft.kernels.kernel import (
     Contract,
@@ -22,6 +26,7 @@ _WARPS = (1, 2, 4, 8, 16, 32)
 OPTIONS: Mapping[str, OptionRanges] = {
     "points": {"block": _SIZES, "warps": _WARPS},
     "rows": {"block": _SIZES, "rows": _SIZES, "warps": _WARPS, "parts": range(1, 1 << 12)},
+    "crossed": {"rows": _SIZES, "warps": _WARPS},
     "matrix": {
         **dict.fromkeys(("rows", "columns", "depth"), (16, 32, 64, 128, 256)),
         "warps": (4, 8),
@@ -42,11 +47,13 @@ def kind_of(kernel: Kernel) -> str:
     """The form of a kernel's programs."""
     small = collapsed(kernel)
     if any(isinstance(s, Contract) for s in small.steps):
-        if refuses_matrix_units(small) is not None:
-            return "rows"
-        return "matrix" if library_product(small) is None else "library"
-    is_reduced = any(isinstance(s, Reduce | Pick) for s in small.steps)
-    return "rows" if is_reduced else "points"
+        if library_product(small) is not None:
+            return "library"
+        return "matrix" if refuses_matrix_units(small) is None else "rows"
+    sets = {frozenset(s.over) for s in small.steps if isinstance(s, Reduce | Pick)}
+    if len(sets) > 1 and crossed_sums(small) is not None:
+        return "crossed"
+    return "rows" if sets else "points"
 
 
 def refuses_schedule(kernel: Kernel) -> str | None:
@@ -59,10 +66,12 @@ def refuses_schedule(kernel: Kernel) -> str | None:
     if schedule.kind in ("matrix", "library"):
         if not contracts:
             return "it contracts nothing"
-        if reason := refuses_matrix_units(small):
+        if schedule.kind == "matrix" and (reason := refuses_matrix_units(small)):
             return reason
         if schedule.kind == "library" and library_product(small) is None:
             return "no library computes this product"
+    if (schedule.kind == "crossed") != (crossed_sums(small) is not None):
+        return f"its sums do not run as {schedule.kind}"
     is_reduced = any(isinstance(s, Reduce | Pick | Contract) for s in small.steps)
     if is_reduced != (schedule.kind != "points"):
         return f"its loops do not run as {schedule.kind}"

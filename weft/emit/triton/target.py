@@ -33,6 +33,7 @@ LIMITS = Limits(
     cut=128,
     prologues=False,  # the library's products of stored operands are faster
     shared=1 << 12,
+    crossed=True,
 )
 
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import field, replace
 
-from weft.ir.types import DType, TensorType, tensor
+from weft.ir.types import F32, DType, TensorType, tensor
 from weft.kernels.kernel import (
     Affine,
     Apply,
@@ -28,6 +28,7 @@ from weft.kernels.kernel import (
     held_in,
 )
 from weft.kernels.stacked_node import StackedNode
+from weft.ops.contract import allows_tf32
 from weft.ops.convolution import Convolution
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Multiply
@@ -216,7 +217,8 @@ class _Maker:
         if self._is_thin():
             steps = _summed_products(loads, summed, out.dtype)
         else:
-            steps = (*loads, Contract(0, 1, summed, out.dtype, held_in(out.dtype)))
+            tf32 = out.dtype is F32 and allows_tf32(self.op)
+            steps = (*loads, Contract(0, 1, summed, out.dtype, held_in(out.dtype), tf32))
         steps = (*steps, Store(2, places[2], len(steps) - 1, guards[2]))
         shape = "x".join(str(n) for n in (*rhs.sizes, math.prod(out.sizes)))
         name = f"convolution_{shape}"

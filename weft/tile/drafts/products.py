@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from weft.ir.module import Node, tensor_of
 from weft.ir.op import Op
-from weft.ir.types import DType, TensorType
+from weft.ir.types import F32, DType, TensorType
 from weft.kernels import kernel as k
-from weft.ops.contract import Dot, DotDims, DotGeneral
+from weft.ops.contract import Dot, DotDims, DotGeneral, allows_tf32
 from weft.ops.convolution import Convolution
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Multiply
@@ -123,9 +123,10 @@ def product(pull: Pull, a: int, b: int, over: set[int], met: set[int]) -> Defini
     held = k.held_in(dtype)
 
     total = dtype if times_over == 1 else held
+    tf32 = dtype is F32 and allows_tf32(pull.node.op)
 
     def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
-        return k.Contract(numbers[0], numbers[1], terms.factors(listed), total, held)
+        return k.Contract(numbers[0], numbers[1], terms.factors(listed), total, held, tf32)
 
     made = Definition((a, b), make)
     if times_over == 1:

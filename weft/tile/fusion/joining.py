@@ -55,8 +55,9 @@ def joined_loops(
 ) -> Group | None:
     """The merged group of two that access a value element by element in the same loops.
 
-    The first reads or stores it. None if their loops or the factors of their reductions differ, or
-    if the second reads one of the first's stores at other points.
+    The first reads or stores it. None if their loops or the factors of their reductions differ (and
+    the target has no kernels of both), or if the second reads one of the first's stores at other
+    points.
     """
     one, two = first.kernel, second.kernel
     assert isinstance(one, Kernel) and isinstance(two, Kernel)
@@ -79,7 +80,8 @@ def joined_loops(
         return None
     steps = _Steps(first, second, one, two, factors, target)
     own = {f: f for f in range(len(one.factors))}
-    alike = _reduced(one, own) == _reduced(two, factors)
+    ours, theirs = _reduced(one, own), _reduced(two, factors)
+    alike = ours == theirs or bool(target.limits.crossed and ours and theirs)
     return steps.group(stores, unread) if alike and steps.agree(stores, loads) else None
 
 

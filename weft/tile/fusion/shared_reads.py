@@ -2,7 +2,7 @@
 
 Gradients of norms read a row for its statistics and again for their results; those of gated units
 read all operands for each of their results. The second kernel may read the first's stores, as an
-optimizer's new parameters read its new state.
+optimizer's new parameters read its new state, which follows the product that is their gradient.
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ class _Merging:
     def merge(self, number: int) -> bool:
         """Merge one later group into a group; whether there was one."""
         first = self.groups[number]
-        if first is None or not _is_loops(first):
+        if first is None or not _is_loops(first, products=True):
             return False
         for other, shared in self._others(number, first):
             second = self.groups[other]
             if second is None or not _is_loops(second) or self._is_cycle(number, other):
+                continue
+            if _contracts(first) and not (shared in first.outputs and _is_pointwise(second)):
                 continue
             made = self._joined(first, second, shared, other)
             if made is not None:
@@ -117,7 +119,10 @@ class _Merging:
 
 def _is_serial(kernel: Kernel, least: int) -> bool:
     """Whether few long rows are written along, which leaves little to run in parallel."""
-    over = {f for s in kernel.steps if isinstance(s, Reduce) for f in s.over}
+    sets = {frozenset(s.over) for s in kernel.steps if isinstance(s, Reduce)}
+    if len(sets) > 1:  # the target takes it only if there are enough rows
+        return False
+    over = {f for one in sets for f in one}
     rows = math.prod(f.size for n, f in enumerate(kernel.factors) if n not in over)
     written = {f for s in kernel.steps if isinstance(s, Store) for f in _factors(s)}
     return bool(over & written) and rows < least
@@ -127,9 +132,20 @@ def _factors(store: Store) -> list[int]:
     return [f for f, stride in enumerate(store.at.strides) if stride]
 
 
-def _is_loops(group: Group) -> bool:
-    """Whether a group is a kernel of loops, of static reads, without products."""
+def _is_loops(group: Group, *, products: bool = False) -> bool:
+    """Whether a group is a kernel of loops, of static reads; without products unless allowed."""
     kernel = group.kernel
     if not isinstance(kernel, Kernel) or not all(node.op.pure for node in group.nodes):
         return False
-    return not any(isinstance(step, Contract | Pick) for step in kernel.steps)
+    refused = Pick if products else Contract | Pick
+    return not any(isinstance(step, refused) for step in kernel.steps)
+
+
+def _contracts(group: Group) -> bool:
+    assert isinstance(group.kernel, Kernel)
+    return any(isinstance(step, Contract) for step in group.kernel.steps)
+
+
+def _is_pointwise(group: Group) -> bool:
+    assert isinstance(group.kernel, Kernel)
+    return not any(isinstance(step, Reduce) for step in group.kernel.steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from weft.emit.triton.library.attention import attention_call
 from weft.emit.triton.library.nodes import CALLS, WRITES, refuses_node
 from weft.emit.triton.library.product import LibraryProduct, Matrices
 from weft.errors import Unsupported
+from weft.ir.types import F32
 from weft.kernels.attention import Attention
 from weft.kernels.flow import ControlFlow
 from weft.kernels.single_node import SingleNode
@@ -20,9 +22,23 @@ def product_call(name: str, product: LibraryProduct) -> LibraryCall:
     """The call of a product: out[b] = lhs[b] @ rhs[b]."""
     sides = (product.lhs, product.rhs, product.out)
     shown = [f"{tuple(s.sizes)} by {tuple(s.strides)}" for s in sides]
-    text = f"# {name}\n# torch.bmm of {product.dtype}: {shown[0]} @ {shown[1]} -> {shown[2]}\n"
-    run = partial(_multiply, sides)
+    kind = "tf32" if product.tf32 else product.dtype
+    text = f"# {name}\n# torch.bmm of {kind}: {shown[0]} @ {shown[1]} -> {shown[2]}\n"
+    multiply = partial(_multiply, sides)
+    run = partial(_in_precision, product.tf32, multiply) if product.dtype is F32 else multiply
     return LibraryCall(name, text, tuple([side.operand for side in sides]), run)
+
+
+def _in_precision(tf32: bool, multiply: Callable[..., None], *tensors: Any) -> None:
+    """A product of f32, whatever PyTorch's own setting is."""
+    import torch
+
+    before = torch._C._get_cublas_allow_tf32()
+    torch._C._set_cublas_allow_tf32(tf32)
+    try:
+        multiply(*tensors)
+    finally:
+        torch._C._set_cublas_allow_tf32(before)
 
 
 def _multiply(sides: tuple[Matrices, Matrices, Matrices], *tensors: Any) -> None:

@@ -1,7 +1,7 @@
 """Products by PyTorch's library, cuBLAS on NVIDIA GPUs: on strided views of the operands.
 
-Steps before a product and after it are kernels of their own, on scratch. A product of f32 has the
-precision of `torch.backends.cuda.matmul`, exact by default.
+Steps before a product and after it are kernels of their own, on scratch. A product of f32 is exact,
+or of TF32 operands where the program allows it.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class LibraryProduct:
     rhs: Matrices
     out: Matrices
     dtype: DType
+    tf32: bool
     epilogue: tuple[Kernel, tuple[int, ...]] | None  # and its operands: `out` is the last
     scratch: tuple[Operand, ...]
 
@@ -67,7 +68,7 @@ class _Dims:
 
 def library_product(kernel: Kernel) -> LibraryProduct | None:
     """The product of a kernel of collapsed loops, if the library takes its operands as they are."""
-    if refuses_matrix_units(kernel) is not None:
+    if refuses_matrix_units(kernel, LIBRARY_TYPES) is not None:
         return None
     at = contract_of(kernel)
     contract = kernel.steps[at]
@@ -83,7 +84,7 @@ def library_product(kernel: Kernel) -> LibraryProduct | None:
     if direct is not None:
         made = _views(kernel, lhs, rhs, direct.operand, direct.at)
         if made is not None and made[2].strides[-1] == 1:
-            return LibraryProduct(*made, lhs.dtype, None, ())
+            return LibraryProduct(*made, lhs.dtype, contract.tf32, None, ())
     place = _dense(kernel)
     made = _views(kernel, lhs, rhs, len(kernel.operands), place)
     if made is None:
@@ -91,7 +92,7 @@ def library_product(kernel: Kernel) -> LibraryProduct | None:
     size = math.prod(made[2].sizes)
     scratch = Operand(lhs.dtype, (size,), True)
     epilogue = _epilogue(kernel, at, place, scratch)
-    return LibraryProduct(*made, lhs.dtype, epilogue, (scratch,))
+    return LibraryProduct(*made, lhs.dtype, contract.tf32, epilogue, (scratch,))
 
 
 def _dense(kernel: Kernel) -> Affine:

@@ -1,0 +1,106 @@
+"""Predicted against measured times of every launch of programs on this machine's GPU.
+
+    python benchmarks/gpu_predict.py [--machine h200] [--json FILE]
+
+Each launch of a compiled program is timed alone, in a CUDA graph of its own with cold caches, and
+compared with the cost model's time on the machine (run `weft calibrate --gpu` first for the
+numbers of this one). See docs/gpu.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+from triton.testing import do_bench
+
+import weft
+from benchmarks.gpu import milliseconds
+from benchmarks.gpu_programs import DecodeBlock, LlamaBlock, block_loss, random
+from weft.cost.kernels import kernel_seconds
+from weft.emit.triton.runtime.commands import GraphCommands
+from weft.machine import machine
+from weft.run.bind import loaded_kernels
+
+
+def programs() -> dict[str, tuple[Any, Any]]:
+    """Name: the compiled program, and a call of it."""
+    x, cos, sin = random(4, 2048, 4096), random(2048, 64), random(2048, 64)
+    block, decoding, trained = (
+        cls().cuda().bfloat16() for cls in (LlamaBlock, DecodeBlock, LlamaBlock)
+    )
+    token = (random(1, 1, 4096), random(1, 64), random(1, 64), torch.tensor([2040], device="cuda"))
+    with torch.no_grad():
+        forward, one = weft.compile(block, x, cos, sin), weft.compile(decoding, *token)
+    step = weft.train_step(trained, block_loss, torch.optim.AdamW(trained.parameters(), lr=1e-3))
+    batch = (x, cos, sin, random(4, 2048, 4096))
+    return {
+        "Llama block, forward": (forward, lambda: forward(x, cos, sin)),
+        "training step": (step, lambda: step(*batch)),
+        "one token": (one, lambda: one(*token)),
+    }
+
+
+def measured(loaded: Any, launch: Any) -> float:
+    """Seconds of one launch, on random operands."""
+    memory = launch[0].target.memory
+    buffers = [
+        torch.randint(60, 64, (max(16, o.nbytes),), dtype=torch.uint8, device="cuda")
+        for o in launch[1].kernel.operands
+    ]
+    queue = GraphCommands(memory)
+    queue.kernel(loaded, [b.data_ptr() for b in buffers])
+    queue.launch()
+    graph = queue.captured()
+    stream = torch.cuda.current_stream().cuda_stream
+    return float(do_bench(lambda: graph.launch(stream), warmup=5, rep=20)) / 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--machine", default="h200")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    on, rows = machine(given.machine), []
+    print(f"{torch.cuda.get_device_name()}, {on.name}: {on.about}")
+    print("| program | launches | median error | mean | within 15% | sum | whole |")
+    print("|---|---|---|---|---|---|---|")
+    for name, (compiled, call) in programs().items():
+        call()
+        whole = milliseconds(call) / 1e3
+        local, pairs, known = compiled.program.local, [], {}
+        for launch, loaded in loaded_kernels(local.calls):
+            kernel = launch.kernel
+            if id(loaded) not in known and kernel not in known:
+                known[kernel] = measured(loaded, (local, launch))
+            pairs.append((kernel.name, kernel_seconds(kernel, on), known[kernel]))
+        errors = [abs(p / m - 1) for _, p, m in pairs]
+        ratio = math.exp(statistics.mean([math.log(p / m) for _, p, m in pairs]))
+        total, each = sum(p for _, p, _ in pairs), sum(m for *_, m in pairs)
+        inside = sum(e <= 0.15 for e in errors) / len(errors)
+        print(
+            f"| {name} | {len(pairs)} | {statistics.median(errors):.0%} | {ratio:.2f} | "
+            f"{inside:.0%} | {total * 1e3:.3f} of {each * 1e3:.3f} ms | {whole * 1e3:.3f} ms |",
+            flush=True,
+        )
+        worst = sorted(pairs, key=lambda r: -abs(r[1] - r[2]))[:6]
+        for kernel, p, m in worst:
+            print(f"  {kernel}: {p * 1e6:.1f} us predicted, {m * 1e6:.1f} measured")
+        rows += [
+            {"program": name, "kernel": kernel, "predicted": p, "measured": m}
+            for kernel, p, m in pairs
+        ]
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

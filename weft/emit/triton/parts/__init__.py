@@ -1,0 +1,1 @@
+"""Kernels that are several launches, with scratch between them."""

@@ -1,0 +1,237 @@
+"""Direct programs on a device: a call passes addresses, by which launches are replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.array.array import Array, ArraySpec
+from weft.array.memory import DeviceBuffer, DeviceMemory, Stream
+from weft.array.stacked import Kind, Stacked, kind_of
+from weft.array.stream import HostStream
+from weft.run.code import Call, Code, Slots
+from weft.run.launch import Calls, Place, reshaped
+from weft.target import KeepsGraphs
+
+if TYPE_CHECKING:
+    from weft.run.arguments import Arguments
+
+
+class DirectOnDevice:
+    """A program of one sequence of kernels on a device, whose results are all allocated by it.
+
+    The addresses of arguments and results are the key of a captured graph: a call with addresses
+    that recur writes no address table.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        calls: Calls,
+        arguments: Arguments,
+        results: Sequence[tuple[int, bool]],
+        donated: Sequence[int],
+        frames: list[Slots],
+    ) -> None:
+        (call,) = code.units
+        assert isinstance(call, Call), "the only unit is a call"
+        assert isinstance(calls.memory, DeviceMemory), "it is no host program"
+        self.code, self.call, self.arguments = code, call, arguments
+        self.memory: DeviceMemory = calls.memory
+        self.stream: Stream | None = calls.target.stream
+        self.donated, self.frames = donated, frames
+        self.kinds: list[Kind] = [kind for kind, *_ in arguments.listed if kind is not None]
+        self.places: list[list[Place]] = [places for _, _, places in arguments.listed]
+        self.made: list[tuple[Kind, int, bool]] = []  # kind, bytes, whether owned
+        self.over: dict[int, int] = {}  # by output: the donor argument
+        slots = {slot: n for n, slot in enumerate(arguments.slots)}
+        owned, order = dict(results), {slot: n for n, (slot, _) in enumerate(results)}
+        fresh = [row for launch in call.launches for row in calls.fresh_of(launch)]
+        fresh.sort(key=lambda row: order[row[0]])
+        for number, (slot, donor, shape, dtype, nbytes, places) in enumerate(fresh):
+            if donor in slots:
+                self.over[number] = slots[donor]
+            kind = kind_of(arguments.atoms, shape, dtype, self.memory)
+            self.made.append((kind, nbytes, owned[slot]))
+            self.places.append(places)
+
+    def __call__(
+        self, stacks: tuple[Stacked | None, ...], new: Callable[[], Slots]
+    ) -> tuple[Stacked, ...] | None:
+        """Run on all devices; None, with no effect, if an argument has another kind."""
+        if len(stacks) != len(self.kinds):
+            raise self.arguments.miscounted(len(stacks))
+        addresses: list[int] = []
+        for given, kind in zip(stacks, self.kinds, strict=True):
+            if given is None or given.kind is not kind:
+                return None
+            addresses.append(given.address or given.locate())
+        over: dict[int, Any] = {}
+        if self.over:
+            writable = {*self.arguments.writable(stacks, self.donated)}
+            over = {n: donor.data for n, at in self.over.items()
+                    if at in writable and (donor := stacks[at]) is not None}  # fmt: skip
+        buffers = self.enqueue(addresses, over, new)
+        event = None if self.stream is None else self.stream.record()
+        atoms, made = self.arguments.atoms, list[Stacked]()
+        for buffer, (kind, _, owned) in zip(buffers, self.made, strict=True):
+            buffer.event = event
+            made.append(Stacked(buffer, atoms, owned, kind))
+        return tuple(made)
+
+    def enqueue(
+        self, addresses: list[int], over: dict[int, Any], new: Callable[[], Slots]
+    ) -> list[DeviceBuffer]:
+        """Enqueue the kernels on arguments at these addresses; results are allocated or `over`."""
+        memory = self.memory
+        buffers: list[DeviceBuffer] = []
+        try:
+            for number, (kind, nbytes, _) in enumerate(self.made):
+                donor = over.get(number)
+                buffers.append(
+                    memory.allocate(kind.shape, kind.dtype, nbytes)
+                    if donor is None
+                    else reshaped(donor, kind.shape, kind.dtype, memory)
+                )
+            self.launch((*addresses, *map(memory.address, buffers)), new)
+        except BaseException as error:
+            self.explain(error)
+            raise
+        return buffers
+
+    def explain(self, error: BaseException) -> None:
+        """Raise an error that names the kernels' lines in the place of another, if there is one."""
+        explained = self.code.explained(error, self.code.units[0])
+        if explained is not error:
+            raise explained from None
+
+    def launch(self, key: tuple[int, ...], new: Callable[[], Slots]) -> None:
+        """Enqueue the kernels on arguments and results at these addresses."""
+        # A call owns its frame: list.pop and append are atomic, so that threads never share one.
+        try:
+            slots = self.frames.pop()
+        except IndexError:
+            slots = new()
+        commands: KeepsGraphs = slots[self.call.commands]
+        if not commands.replayed(key):
+            for address, places in zip(key, self.places, strict=True):
+                for table, place in places:
+                    slots[table][place] = address
+            commands.run_as(key)
+        self.frames.append(slots)
+
+
+class EnqueuedArrays:
+    """A direct program that overwrites none of its arguments, on arrays of its device."""
+
+    def __init__(
+        self,
+        direct: DirectOnDevice,
+        specs: Sequence[ArraySpec],
+        runs_on: HostStream,
+        new: Callable[[], Slots],
+    ) -> None:
+        self.direct, self.runs_on, self.new = direct, runs_on, new
+        self.kinds, self.atoms = direct.kinds, direct.arguments.atoms
+        self.made = [(*row, spec) for row, spec in zip(direct.made, specs, strict=True)]
+        self.allocate, self.start = direct.memory.allocate, direct.memory.start
+        self.record = None if direct.stream is None else direct.stream.record
+
+    def __call__(self, arrays: Sequence[Array]) -> list[Array] | None:
+        """The results; None, with no effect, if the call has to be enqueued or converted."""
+        runs_on = self.runs_on
+        # Anything queued must come first: it may write what this program reads, or fail.
+        if runs_on.tasks or runs_on.busy or runs_on.outside:
+            return None
+        runs_on.beside.append(None)
+        try:
+            key: list[int] = []
+            for array, kind in zip(arrays, self.kinds, strict=True):
+                held = array.held
+                if held is None or held.kind is not kind:
+                    return None
+                key.append(held.address or held.locate())
+            made: list[Array] = []
+            for kind, nbytes, owned, spec in self.made:
+                buffer = self.allocate(kind.shape, kind.dtype, nbytes)
+                address = self.start(buffer.block.raw)
+                key.append(address)
+                made.append(Array.of(Stacked(buffer, self.atoms, owned, kind, address), spec))
+            self.direct.launch((*key,), self.new)
+            event = None if self.record is None else self.record()
+            for array in made:
+                array.held.data.event = event  # type: ignore[union-attr]
+            return made
+        except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
+            found = self.direct.code.explained(error, self.direct.call)
+            return [Array.of(None, spec).failed(found) for *_, spec in self.made]
+        finally:
+            runs_on.beside.pop()
+
+
+class EnqueuedTensors:
+    """A direct program on PyTorch tensors of its device, without arrays of them.
+
+    `updated` arguments are written in place; the other results are new tensors. Nothing holds the
+    arguments when a call returns: PyTorch's allocator reuses memory in the order of the stream.
+    """
+
+    def __init__(self, direct: DirectOnDevice, shapes: Sequence[tuple[int, ...]]) -> None:
+        self.direct = direct
+        memory: Any = direct.memory
+        self.device, self.empty, self.aligned = memory.device, memory.empty, memory.aligned
+        self.over = [*direct.over.items()]
+        pairs = zip(shapes, direct.made, strict=True)
+        # The shapes of PyTorch's results: kinds have leading dims.
+        self.fresh = [
+            (n, shape, memory.element_type(kind.dtype))
+            for n, (shape, (kind, *_)) in enumerate(pairs)
+            if n not in direct.over
+        ]
+
+    def __call__(self, tensors: Sequence[Any], new: Callable[[], Slots]) -> list[Any] | None:
+        """The results that update no argument; None, with no effect, where one must be copied."""
+        device, aligned = self.device, self.aligned
+        addresses: list[int] = []
+        for tensor in tensors:
+            address = tensor.data_ptr()
+            if address % aligned or tensor.device != device or not tensor.is_contiguous():
+                return None
+            addresses.append(address)
+        found = [0] * len(self.direct.made)
+        for number, argument in self.over:
+            found[number] = addresses[argument]
+        made = []
+        try:
+            for number, shape, dtype in self.fresh:
+                tensor = self.empty(shape, dtype)
+                found[number] = tensor.data_ptr()
+                made.append(tensor)
+            self.direct.launch((*addresses, *found), new)
+        except BaseException as error:
+            self.direct.explain(error)
+            raise
+        return made
+
+
+def direct_on_device(
+    code: Code,
+    calls: Calls,
+    arguments: Arguments,
+    results: Sequence[tuple[int, bool]],
+    donated: Sequence[int],
+    frames: list[Slots],
+) -> DirectOnDevice | None:
+    """The direct form of a program on a device, or None if it does not qualify."""
+    if len(code.units) != 1 or not isinstance(code.units[0], Call):
+        return None
+    if calls.memory.is_host or not isinstance(calls.target.commands(), KeepsGraphs):
+        return None
+    slots = [slot for slot, _ in results]
+    fresh = {row[0] for launch in code.units[0].launches for row in calls.fresh_of(launch)}
+    # Every output is one result, which is written by the kernels.
+    if len({*slots}) < len(slots) or {*slots} != fresh:
+        return None
+    if any(kind is None for kind, *_ in arguments.listed):  # tokens
+        return None
+    return DirectOnDevice(code, calls, arguments, results, donated, frames)
