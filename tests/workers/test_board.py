@@ -17,7 +17,7 @@ from tests.workers.gloo_processes import GlooProcesses
 from weft.errors import WeftError
 from weft.mesh import Axis, Mesh
 from weft.workers.cluster import Cluster
-from weft.workers.failure import note_of
+from weft.workers.failure import WorkerLost, note_of
 from weft.workers.launch import free_port
 from weft.workers.member import WorkerRank
 
@@ -99,6 +99,23 @@ def test_a_collective_that_a_worker_never_reaches():
     assert "devices [1] of the group [0, 1] never came, in 0.5 s" in str(error.value)
     assert "--> model.py:7" in str(error.value)
     assert "worker 1 is alive; at step 0 it sleeps" in error.value.help
+
+
+def test_a_connection_that_was_closed_before_a_collective():
+    """Gloo refuses to begin a send or a receive then, before anything is waited for."""
+    two = joined(2, timeout=5.0)
+    case = Case("all_reduce add", Mesh(x=2), (Axis("x"),), (Axis("x"),))
+    processes = GlooProcesses(case.module(), [], two)
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    for name in ("send", "receive"):
+        setattr(two[0].wire.bytes, name, refuse)
+        with pytest.raises(WorkerLost) as error:
+            processes.programs[0](*processes.given(0, case.pieces()))
+        assert "devices [1] is gone: worker 1, in step" in str(error.value)
+        assert error.value.rank == 1 and "--> model.py:7" in str(error.value)
 
 
 def test_workers_in_different_collectives():

@@ -90,7 +90,10 @@ class Messages:
             # even where messages overtake each other.
             wire.received[rank] += 1
             message = aligned_bytes(_spans(kinds)[1])
-            pending = wire.bytes.receive(message, rank, wire.received[rank])
+            try:
+                pending = wire.bytes.receive(message, rank, wire.received[rank])
+            except RuntimeError as error:  # the connection is closed already
+                raise self._lost(error, peer, exchange.meeting) from error
             receives[peer] = rank, pending, message
         packed: dict[tuple[int, ...], Array] = {}  # the same arrays for several peers, packed once
         sends = []
@@ -101,7 +104,10 @@ class Messages:
             message = packed.get(key)
             if message is None:
                 message = packed[key] = _packed(header, values)
-            sends.append((rank, wire.bytes.send(message, rank, wire.sent[rank]), message))
+            try:
+                sends.append((rank, wire.bytes.send(message, rank, wire.sent[rank]), message))
+            except RuntimeError as error:
+                raise self._lost(error, peer, exchange.meeting) from error
         return Underway(exchange, header, sends, receives)
 
     def wait(self, started: Underway) -> Mapping[Peer, Values]:
@@ -131,13 +137,17 @@ class Messages:
         try:
             pending.wait(timedelta(seconds=left))
         except RuntimeError as error:
-            board, rank = self.wire.board, self.ranks[peer]
-            is_late = "timed out" in str(error).lower() or "timeout" in str(error)
-            late = meeting.never_came([peer], self.wire.timeout)
-            said = late if is_late else meeting.lost(peer)
-            message = f"{said.message}: worker {rank}, in step {board.activity.step}"
-            help_ = f"{board.news_of(rank, is_gone=not is_late)}; {said.help}"
-            raise WorkerLost(message, rank=rank, help=help_, loc=meeting.node.loc) from error
+            raise self._lost(error, peer, meeting) from error
+
+    def _lost(self, error: RuntimeError, peer: Peer, meeting: Meeting) -> WorkerLost:
+        """The error for a peer that gloo does not reach, or that was too late."""
+        board, rank = self.wire.board, self.ranks[peer]
+        is_late = "timed out" in str(error).lower() or "timeout" in str(error)
+        late = meeting.never_came([peer], self.wire.timeout)
+        said = late if is_late else meeting.lost(peer)
+        message = f"{said.message}: worker {rank}, in step {board.activity.step}"
+        help_ = f"{board.news_of(rank, is_gone=not is_late)}; {said.help}"
+        return WorkerLost(message, rank=rank, help=help_, loc=meeting.node.loc)
 
     def _header(self, meeting: Meeting) -> bytes:
         """The header that identifies the collective of a message; made once for each."""
