@@ -153,6 +153,19 @@ def test_a_failure_is_carried_by_the_results_to_whoever_reads_them(client):
     np.testing.assert_array_equal(program(x, x), [2, 2, 2])  # the session goes on
 
 
+def test_a_failure_names_the_calls_it_went_through(client):
+    program = client.compile(lambda x: x + 1, np.ones(3, "f"))._last
+    (bad,) = program.program.run([client.put(np.ones(4, "f"))])  # the first cause
+    (worse,) = program.program.run([bad])
+    with pytest.raises(WeftError, match="has the shape") as caught:
+        worse.block_until_ready()
+    (note,) = caught.value.__notes__
+    assert "(worse,) = program" in note
+    with pytest.raises(WeftError) as caught:
+        bad.block_until_ready()
+    assert "the first cause" in caught.value.__notes__[0]
+
+
 def test_callbacks_are_refused_at_the_users_line_on_both_sides(client):
     def shout(x):
         jax.debug.print("{}", x)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
+from weft.array.context import UserContext, note
 from weft.array.lease import Lease
 from weft.array.memory import DeviceBuffer
 from weft.array.stacked import Stacked
@@ -22,6 +23,7 @@ class Awaited:
     held: Stacked | None  # the pieces, if available
     _ready: bool  # resolved or failed
     _error: BaseException | None = None
+    context: UserContext | None = None  # the call that computes it
     _deleted: str | None = None
     # Created by the first waiter and released on completion. A lock, not an event: an event whose
     # wait is interrupted at a bad moment can stay locked.
@@ -51,7 +53,8 @@ class Awaited:
         self._complete()
 
     def fail(self, error: BaseException) -> None:
-        """Complete with an error."""
+        """Complete with an error, which then names the call that computes this."""
+        note(error, self.context)
         self._error = error
         self._complete()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from weft.array import Array, Device
 from weft.array.array import array_spec
+from weft.array.context import CONTEXTS, UserContext
 from weft.array.device import device_at
 from weft.array.exchange import to_numpy
 from weft.array.put import mesh_of
@@ -77,6 +78,7 @@ class DeviceClient:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._told: set[int] = {0}  # contexts that the server knows
         _OPEN.add(self)
 
     @property
@@ -130,7 +132,8 @@ class DeviceClient:
         on = mesh_of(None) if mesh is None else mesh
         spec = array_spec(held.shape, dtype, sharding or as_sharding(P(), held.ndim, on), on)
         made, data = RemoteArray.at(self.connection, handle, spec), elements_of(held, dtype)
-        fields |= {"array": handle, "context": self.context()}
+        made.context = self.context()
+        fields |= {"array": handle, "context": made.context.id}
         if len(data) <= INLINE:
             self.connection.request("put", data, _completing(made), **fields)
         else:
@@ -146,8 +149,8 @@ class DeviceClient:
         made = RemoteArray.at(self.connection, handle, spec)
         fields: dict[str, Any] = {**place_fields(given, ours)}
         fields |= {"array": array.handle, "result": handle}
-        done = _completing(made)
-        self.connection.request("reshard", b"", done, context=self.context(), **fields)
+        made.context, done = self.context(), _completing(made)
+        self.connection.request("reshard", b"", done, context=made.context.id, **fields)
         return made
 
     def compile(
@@ -199,9 +202,13 @@ class DeviceClient:
         """A number for a new array or program."""
         return self.connection.new_handle()
 
-    def context(self) -> int:
-        """The number of the user's call site."""
-        return 0
+    def context(self) -> UserContext:
+        """The user's call, which the server knows by its number."""
+        found = CONTEXTS.here()
+        if found.id not in self._told:
+            self._told.add(found.id)
+            self.connection.tell("context", context=found.id, place=found.place)
+        return found
 
     def close(self) -> None:
         """End the session; the server frees what it holds."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from weft.array.array import ArraySpec, array_spec
+from weft.array.context import UserContext
 from weft.cache.recent import RecentlyUsed
 from weft.capture import Captured, Source, source_for
 from weft.capture.options import CallOptions
@@ -40,8 +41,8 @@ class ProgramOwner(Protocol):
         """A number for a new array."""
         ...
 
-    def context(self) -> int:
-        """The number of the user's call site."""
+    def context(self) -> UserContext:
+        """The user's call."""
         ...
 
     def placed(self, value: Any) -> RemoteArray:
@@ -83,6 +84,9 @@ class RemoteProgram:
         arrays = [client.placed(value) for value in values]
         results = [RemoteArray.at(connection, client.new_handle(), spec) for spec in self.specs]
         waiting = [ref(array) for array in results]  # one that is dropped is not waited for
+        context = client.context()
+        for array in results:
+            array.context = context
 
         def done(message: WireMessage | None, error: BaseException | None) -> None:
             for each, part in zip(waiting, parts_of(message, len(waiting)), strict=True):
@@ -94,7 +98,7 @@ class RemoteProgram:
             program=self.handle,
             arguments=[array.handle for array in arrays],
             results=[array.handle for array in results],
-            context=client.context(),
+            context=context.id,
         )
         for n in self.donated:
             arrays[n].delete("donated to a program")

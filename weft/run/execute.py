@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.array.array import Array, ArraySpec, array_spec
 from weft.array.awaited import Awaited
+from weft.array.context import CONTEXTS, note
 from weft.array.exchange import Writable, to_numpy
 from weft.array.host import is_dense
 from weft.array.memory import DeviceBuffer
@@ -49,6 +50,9 @@ def run(
     arrays = dict(zip(signature.taken, listed, strict=True))
     help_ = stream.help
     results = {n: Array.of(None, place).helped_by(help_) for n, place in signature.given.items()}
+    context = CONTEXTS.here()
+    for result in results.values():
+        result.context = context
     # Under the lock: a synchronous run sees this task, or this task sees the deleted array.
     with stream.lock:
         task = Run(program, arrays, results, stream)
@@ -84,6 +88,7 @@ def at_once(
             take_over(stream, program.donated, arrays, stacks)
         made = program(*stacks)
     except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
+        note(error, CONTEXTS.here())
         return tuple([Array.of(None, spec).failed(error) for spec in signature.specs])
     finally:
         stream.beside.pop()
