@@ -11,11 +11,20 @@ from weft.columns import Column, table_text
 from weft.cost.repeated import repeated
 from weft.errors import WeftError
 from weft.explain.causes import Causes
-from weft.explain.edits import AnnotationEdit, argument_groups, candidate_edits, mesh_in
+from weft.explain.edits import (
+    AnnotationEdit,
+    candidate_edits,
+    mesh_in,
+    spelled,
+    split_dims,
+)
+from weft.explain.findings import SendWarning, indivisible, line_text, padded, replicated
+from weft.explain.state import result_name
 from weft.ir.location import Location
 from weft.ir.module import Module, Value
+from weft.ir.types import TensorType
 from weft.machine import Machine, bytes_text, seconds_text
-from weft.mesh.algebra import total_size
+from weft.ops.distributed.annotations import annotated
 from weft.partition import Note, is_single_device, partition
 from weft.partition.piece import Piece
 from weft.predict import Prediction, predict
@@ -31,7 +40,6 @@ _SHOWN = 4  # pieces of advice
 _LINES = 3  # lines whose values get constraints, of collectives and of products
 _TINY = 64 << 10  # bytes of a collective whose time is latency
 _MANY = 8  # tiny collectives worth a warning
-_LARGE = 0.05  # the share of a device's memory from which replication is worth a warning
 _KINDS = ("removal", "argument", "order", "constraint", "addition")  # simpler changes first
 
 
@@ -68,6 +76,7 @@ class Advice:
     memory_before: int
     memory_after: int
     module: Module  # the program with the change
+    results: tuple[str, ...] = ()  # inferred shardings of results that it changes
 
     @property
     def gain(self) -> float:
@@ -80,16 +89,8 @@ class Advice:
         if abs(self.memory_after - self.memory_before) > 0.01 * self.memory_before:
             sizes = (bytes_text(self.memory_before), bytes_text(self.memory_after))
             memory = f", memory {sizes[0]} -> {sizes[1]}"
-        return f"{self.text}\n     {saved} ({self.gain / self.before:.0%} less){memory}"
-
-
-@dataclass(frozen=True, slots=True)
-class SendWarning:
-    """A warning: replication, padding, imbalance, tiny collectives or exposed latency."""
-
-    kind: str
-    text: str
-    loc: Location | None = None
+        moved = f"; returns {', '.join(self.results)}" if self.results else ""
+        return f"{self.text}\n     {saved} ({self.gain / self.before:.0%} less){memory}{moved}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class Explained:
             "advice": [
                 {"text": a.text, "line": a.loc.line, "kind": a.kind, "before": a.before}
                 | {"after": a.after, "memory": [a.memory_before, a.memory_after]}
+                | {"results": [*a.results]}
                 for a in self.advice
             ],
             "warnings": [
@@ -150,7 +152,8 @@ def explain(
     trying = _Trying(module, machine, whole, options)
     advice = trying.advice(rows, tries) if mesh_in(module) is not None else ()
     rows = tuple(replace(row, advice=_removed_by(row, advice, trying)) for row in rows)
-    findings = tuple(_findings(module, whole, rows))
+    sent = {axis for row in rows for axis in row.over.split()}
+    findings = (*indivisible(causes.sharded, sent), *_findings(module, whole, rows))
     return Explained(whole, rows, tuple(advice), findings, trying.count)
 
 
@@ -218,6 +221,7 @@ class _Trying:
         self.count = len(edits)
         module, before = self.module, self.whole
         found: list[Advice] = []
+        returns = self.returned(module)
         while edits and len(found) < _SHOWN:
             tried = self.gains(module, edits)
             chosen = next(self.checked(module, before, tried), None)
@@ -225,14 +229,30 @@ class _Trying:
                 break
             edit, module, after = chosen
             self.timelines.append(after.timeline)
+            returned = self.returned(module)
+            moved = tuple([f"{n} as {s}" for n, s in returned.items() if s != returns.get(n)])
             made = Advice(
                 edit.text, edit.loc, edit.kind, before.seconds, after.seconds,
-                before.memory.peak, after.memory.peak, module,
+                before.memory.peak, after.memory.peak, module, moved,
             )  # fmt: skip
             found.append(made)
-            before = after
+            before, returns = after, returned
             edits = [other for other, _ in tried if not _overlaps(other, edit)]
         return tuple(found)
+
+    def returned(self, module: Module) -> dict[str, str]:
+        """The inferred shardings of the results that have no annotation of their own."""
+        main = module.function("main")
+        given = main.res_attrs or ((),) * len(main.body.results)
+        if all(annotated(attrs) is not None for attrs in given):
+            return {}
+        made = shard(module, pads=self.options["pads"], rules=self.options["rules"])
+        inferred = made.function("main").res_attrs or given
+        return {
+            result_name(given[n], n): spelled(split_dims(annotated(inferred[n]), type.rank))
+            for n, type in enumerate(main.result_types)
+            if annotated(given[n]) is None and isinstance(type, TensorType)
+        }
 
     def lines(self, rows: Sequence[ExplainedCollective]) -> list[object]:
         """The lines of the most exposed collectives, and of the longest products."""
@@ -305,7 +325,7 @@ def _ranked(
     def rank(edit: AnnotationEdit) -> tuple[float, int]:
         near = sum(exposed.get(line, 0.0) for line in edit.lines) / total
         if edit.kind in ("removal", "order"):
-            near = max(near, 0.5)  # few, and cheap to try
+            near += 1.0  # few, so that none of them is left out
         return (-round(near, 2), -edit.size)
 
     return sorted(edits, key=rank)
@@ -329,8 +349,8 @@ def _findings(
     module: Module, found: Prediction, rows: Sequence[ExplainedCollective]
 ) -> Iterator[SendWarning]:
     """Warnings about what costs memory or time without a collective to blame."""
-    yield from _replicated(module, found)
-    yield from _padded(module)
+    yield from replicated(module, found.memory.peak)
+    yield from padded(module)
     tiny = [row for row in rows if row.bytes < _TINY]
     count = sum(row.times for row in tiny)
     exposed = sum(row.exposed for row in tiny)
@@ -347,46 +367,6 @@ def _findings(
             f"compute waits for collectives in {share:.0%} of the step",
             rows[0].loc if rows else None,
         )
-
-
-def _replicated(module: Module, found: Prediction) -> Iterator[SendWarning]:
-    named = mesh_in(module)
-    if named is None:
-        return
-    _, mesh = named
-    for group in argument_groups(module):
-        held = group.type.nbytes * len(group.numbers)
-        if any(group.split) or held < _LARGE * max(found.memory.peak, 1):
-            continue
-        yield SendWarning(
-            "replication",
-            f"{group.name} is whole on each of {mesh.size:,} devices: {bytes_text(held)}, "
-            f"{held / max(found.memory.peak, 1):.0%} of a device's peak",
-            group.loc,
-        )
-
-
-def _padded(module: Module) -> Iterator[SendWarning]:
-    """Dims whose pieces are uneven: padded, and on some devices less or nothing."""
-    named = mesh_in(module)
-    if named is None:
-        return
-    _, mesh = named
-    for group in argument_groups(module):
-        for dim, (size, axes) in enumerate(zip(group.type.sizes, group.split, strict=True)):
-            pieces = total_size(axes, mesh)
-            if size % pieces == 0:
-                continue
-            piece = -(-size // pieces)
-            waste = 1 - size / (piece * pieces)
-            empty = pieces - -(-size // piece)
-            yield SendWarning(
-                "padding" if not empty else "imbalance",
-                f"dim {dim} of {group.name} has size {size}, in {pieces} pieces of {piece}: "
-                f"{waste:.0%} of the work is padding"
-                + (f", and {empty} of {pieces} devices have nothing" if empty else ""),
-                group.loc,
-            )
 
 
 def _collective_json(row: ExplainedCollective) -> dict[str, Any]:
@@ -441,14 +421,9 @@ def _table(rows: Sequence[ExplainedCollective], width: int | None) -> list[str]:
             f"{row.times:,}",
             seconds_text(row.seconds),
             seconds_text(row.exposed) if row.exposed > 1e-9 else "hidden",
-            f"{_line(row.loc)}: {row.reason}"
+            f"{line_text(row.loc)}: {row.reason}"
             + (f" (advice {row.advice})" if row.advice is not None else ""),
         )
         for row in rows
     ]
     return table_text(_COLUMNS, cells, width).split("\n")
-
-
-def _line(loc: Location) -> str:
-    line = loc.line
-    return f"{line[0].rpartition('/')[2]}:{line[1]}" if line else loc.name or "?"

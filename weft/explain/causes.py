@@ -24,7 +24,7 @@ class Causes:
     def __init__(
         self, sharded: Module, notes: Sequence[Note], places: Mapping[Value, list[Piece]]
     ) -> None:
-        self.places = places
+        self.sharded, self.places = sharded, places
         self.by_text: dict[str, list[Node]] = {}
         self.by_line: dict[object, list[Node]] = {}
         self.notes: dict[Node, list[Note]] = {}

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
-from weft.ir.attrs import Attrs
+from weft.explain.state import CARRIES, named_state, with_arguments
 from weft.ir.location import Location
 from weft.ir.module import Module, Node, Value, apply, walk
-from weft.ir.names import SHARDING
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import TensorType
 from weft.mesh import Axis, DimSharding, Mesh, P, Sharding
@@ -25,10 +24,7 @@ from weft.records import dataclass
 
 EditKind: TypeAlias = Literal["argument", "constraint", "removal", "addition", "order"]
 _NUMBER = re.compile(r"\d+")
-_CARRIES = frozenset(
-    "stablehlo.convert stablehlo.transpose stablehlo.reshape stablehlo.broadcast_in_dim "
-    "sdy.sharding_constraint stablehlo.slice".split()
-)
+_NAMED = 4  # the most results that a change names
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +63,11 @@ def candidate_edits(module: Module, lines: Sequence[object]) -> Iterator[Annotat
     if found is None:
         return
     name, mesh = found
-    groups = argument_groups(module)
+    groups, state = argument_groups(module), named_state(module)
     for group in groups:
         for split in _other_splits(group.type, group.split, mesh):
-            yield _argument_edit([group], split, name)
-    yield from _families(groups, name, mesh)
+            yield _argument_edit([group], split, name, state)
+    yield from _families(groups, name, mesh, state)
     yield from _constraint_edits(module, name, mesh)
     yield from _orders(module, name, mesh)
     yield from _additions(module, name, mesh, lines)
@@ -85,7 +81,7 @@ def argument_groups(module: Module) -> list[ArgumentGroup]:
     found: dict[tuple[str, TensorType, DimAxes], list[int]] = {}
     for n, value in enumerate(main.body.args):
         if isinstance(value.type, TensorType) and value.type.rank:
-            loc, split = main.body.arg_locs[n], _split(annotated(attrs[n]), value.type.rank)
+            loc, split = main.body.arg_locs[n], split_dims(annotated(attrs[n]), value.type.rank)
             label = _NUMBER.sub("*", loc.name or f"%arg{n}") if loc.name else f"%arg{n}"
             found.setdefault((label, value.type, split), []).append(n)
     made = []
@@ -106,12 +102,13 @@ def _reading_lines(module: Module) -> dict[Value, frozenset[object]]:
         for value in node.operands:
             if value in roots:
                 found[roots[value]].add(node.loc.line)
-                if node.op.name in _CARRIES:
+                if node.op.name in CARRIES:
                     roots[node.results[0]] = roots[value]
     return {value: frozenset(lines - {None}) for value, lines in found.items()}
 
 
-def _split(sharding: Sharding | None, rank: int) -> DimAxes:
+def split_dims(sharding: Sharding | None, rank: int) -> DimAxes:
+    """The axes of each dim; none without a sharding."""
     if sharding is None or not sharding.dims:
         return ((),) * rank
     return tuple([dim.axes for dim in sharding.dims])
@@ -157,7 +154,11 @@ def spelled(split: DimAxes) -> str:
 
 
 def _argument_edit(
-    groups: Sequence[ArgumentGroup], split: DimAxes, mesh: str, label: str = ""
+    groups: Sequence[ArgumentGroup],
+    split: DimAxes,
+    mesh: str,
+    state: Mapping[int, str],
+    label: str = "",
 ) -> AnnotationEdit:
     numbers = frozenset(n for group in groups for n in group.numbers)
     sharding = Sharding(mesh, tuple([DimSharding(axes) for axes in split]))
@@ -167,12 +168,17 @@ def _argument_edit(
 
     first = groups[0]
     text = f"in_shardings: {label or first.name}: {spelled(split)}"
+    if results := [state[n] for n in sorted(numbers) if n in state]:
+        more = f" and {len(results) - _NAMED} more" if len(results) > _NAMED else ""
+        text += f"; out_shardings: {', '.join(results[:_NAMED])}{more}: the same"
     lines = frozenset().union(*[group.lines for group in groups])
     size = sum(group.type.nbytes * len(group.numbers) for group in groups)
     return AnnotationEdit("argument", first.loc, text, change, lines, size)
 
 
-def _families(groups: Sequence[ArgumentGroup], name: str, mesh: Mesh) -> Iterator[AnnotationEdit]:
+def _families(
+    groups: Sequence[ArgumentGroup], name: str, mesh: Mesh, state: Mapping[int, str]
+) -> Iterator[AnnotationEdit]:
     """Changes of several groups at once: of one shape and sharding, as optimizer state is."""
     alike: dict[tuple[TensorType, DimAxes], list[ArgumentGroup]] = {}
     for group in groups:
@@ -181,52 +187,7 @@ def _families(groups: Sequence[ArgumentGroup], name: str, mesh: Mesh) -> Iterato
         if len(members) > 1:
             label = ", ".join(group.name for group in members)
             for other in _other_splits(type, split, mesh):
-                yield _argument_edit(members, other, name, label)
-
-
-def with_arguments(module: Module, shardings: Mapping[int, Sharding]) -> Module:
-    """The module with other shardings of arguments, and of the results that are their new state."""
-    main = module.function("main")
-    attrs = list(main.arg_attrs or ((),) * len(main.body.args))
-    made = list(main.res_attrs or ((),) * len(main.body.results))
-    state = state_results(module)
-    for number, sharding in shardings.items():
-        attrs[number] = _with_sharding(attrs[number], sharding)
-        result = state.get(number)
-        if result is not None and annotated(made[result]) is not None:
-            made[result] = _with_sharding(made[result], sharding)
-    function = replace(main, arg_attrs=tuple(attrs), res_attrs=tuple(made))
-    return module.with_functions({**module.functions, main.name: function})
-
-
-def state_results(module: Module) -> dict[int, int]:
-    """The results that are the next values of arguments, as the weights of a training step are.
-
-    Such a result has the argument's type and is computed from it element by element; as JAX does
-    for donated arguments, the first such result goes with the first such argument.
-    """
-    main = module.function("main").body
-    ancestors: dict[Value, frozenset[int]] = {}
-    for n, value in enumerate(main.args):
-        ancestors[value] = frozenset((n,))
-    for node in main.nodes:
-        if node.op.elementwise or node.op.name in _CARRIES:
-            above = frozenset[int]().union(*[ancestors.get(v, frozenset()) for v in node.operands])
-            ancestors.update(dict.fromkeys(node.results, above))
-    found: dict[int, int] = {}
-    for number, value in enumerate(main.results):
-        alike = [
-            n
-            for n in sorted(ancestors.get(value, ()))
-            if n not in found and main.args[n].type == value.type
-        ]
-        if alike:
-            found[alike[0]] = number
-    return found
-
-
-def _with_sharding(attrs: Attrs, sharding: Sharding) -> Attrs:
-    return tuple(sorted((dict(attrs) | {SHARDING: str(sharding)}).items()))
+                yield _argument_edit(members, other, name, state, label)
 
 
 # Constraints
@@ -244,10 +205,10 @@ def _constraint_edits(module: Module, name: str, mesh: Mesh) -> Iterator[Annotat
             continue
         place = _place(node.loc)
         remove = _Constraints(str(text), sharding, None)
-        said = f"remove the constraint {spelled(_split(sharding, type.rank))}{place}"
+        said = f"remove the constraint {spelled(split_dims(sharding, type.rank))}{place}"
         lines = frozenset([node.loc.line])
         yield AnnotationEdit("removal", node.loc, said, remove, lines, type.nbytes)
-        for split in _other_splits(type, _split(sharding, type.rank), mesh):
+        for split in _other_splits(type, split_dims(sharding, type.rank), mesh):
             other = Sharding(name, tuple([DimSharding(axes) for axes in split]))
             said = f"write {spelled(split)} in the constraint{place}"
             change = _Constraints(str(text), sharding, other)
@@ -300,7 +261,7 @@ def _additions(
             if node.loc.line != line or key in seen or not isinstance(type, TensorType):
                 continue
             seen.add(key)
-            if type.rank < 2 or node.op.name in _CARRIES or node.regions:
+            if type.rank < 2 or node.op.name in CARRIES or node.regions:
                 continue
             for split in _other_splits(type, ((),) * type.rank, mesh):
                 sharding = Sharding(name, tuple([DimSharding(axes) for axes in split]))

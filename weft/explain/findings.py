@@ -1,0 +1,136 @@
+"""Warnings about shardings: replicated arguments, padding, and sizes that do not divide."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from weft.explain.edits import argument_groups, mesh_in
+from weft.ir.location import Location
+from weft.ir.module import Module, Value
+from weft.ir.types import TensorType
+from weft.ir.write import SHARDINGS
+from weft.machine import bytes_text
+from weft.mesh import Sharding
+from weft.mesh.algebra import Axes, total_size
+from weft.ops.shape import Reshape
+from weft.records import dataclass
+
+_LARGE = 0.05  # the share of a device's memory from which replication is worth a warning
+
+
+@dataclass(frozen=True, slots=True)
+class SendWarning:
+    """A warning: replication, padding, imbalance, tiny collectives or exposed latency."""
+
+    kind: str
+    text: str
+    loc: Location | None = None
+
+
+def indivisible(sharded: Module, sent: Collection[str]) -> Iterator[SendWarning]:
+    """Reshapes whose dims the pieces of an axis do not fit, such as heads; `sent` are axes."""
+    found: dict[str, dict[str, Location]] = {}
+    for node in sharded.nodes():
+        if not isinstance(node.op, Reshape):
+            continue
+        (operand,), (result,) = node.operands, node.results
+        for merged, parted in ((operand, result), (result, operand)):
+            for axes, pieces, dim, size in _cut(sharded, merged, parted):
+                # Where the size divides the pieces, they go on inside of the next dim, and matter
+                # only if a part of the axis is sent.
+                parts = {name.partition(":")[0] for name in sent if ":" in name or pieces % size}
+                if any(axis.name in parts for axis in axes):
+                    text = _indivisible_text(axes, pieces, dim, size)
+                    found.setdefault(text, {}).setdefault(line_text(node.loc), node.loc)
+    for text, places in found.items():
+        yield SendWarning(
+            "indivisible", f"{', '.join(places)}: {text}", next(iter(places.values()))
+        )
+
+
+def _indivisible_text(axes: Axes, pieces: int, dim: int, size: int) -> str:
+    names = " and ".join(f"`{axis.name}`" for axis in axes)
+    fits = [str(n) for n in range(2, size + 1) if size % n == 0]
+    return (
+        f"{names} makes {pieces} pieces, which do not divide dim {dim} of size {size}, so they "
+        f"are sent; sizes that divide it are {', '.join(fits)}"
+    )
+
+
+def _cut(sharded: Module, merged: Value, parted: Value) -> Iterator[tuple[Axes, int, int, int]]:
+    """Axes of dims that a reshape parts, their pieces, and the first part that they do not fit."""
+    table = sharded.tables.get(SHARDINGS, {})
+    sharding, whole, made = table.get(merged), merged.type, parted.type
+    if not (
+        isinstance(sharding, Sharding)
+        and isinstance(whole, TensorType)
+        and isinstance(made, TensorType)
+    ):
+        return
+    mesh = sharding.resolve(sharded.meshes)
+    for dim, parts in _parts(whole.sizes, made.sizes):
+        axes = sharding.dims[dim].axes if sharding.dims else ()
+        pieces = total_size(axes, mesh)
+        real = [n for n in parts if made.sizes[n] > 1]
+        if pieces > 1 and len(real) > 1 and made.sizes[real[0]] % pieces:
+            yield axes, pieces, real[0], made.sizes[real[0]]
+
+
+def _parts(merged: Sequence[int], parted: Sequence[int]) -> Iterator[tuple[int, range]]:
+    """The dims of `parted` that each dim of `merged` consists of, as far as they match."""
+    at = 0
+    for dim, size in enumerate(merged):
+        start, product = at, 1
+        while at < len(parted) and product < size:
+            product *= parted[at]
+            at += 1
+        if product != size:
+            return
+        yield dim, range(start, at)
+
+
+def replicated(module: Module, peak: int) -> Iterator[SendWarning]:
+    """Large arguments that are whole on every device, as shares of a device's peak."""
+    named = mesh_in(module)
+    if named is None:
+        return
+    _, mesh = named
+    for group in argument_groups(module):
+        held = group.type.nbytes * len(group.numbers)
+        if any(group.split) or held < _LARGE * max(peak, 1):
+            continue
+        yield SendWarning(
+            "replication",
+            f"{group.name} is whole on each of {mesh.size:,} devices: {bytes_text(held)}, "
+            f"{held / max(peak, 1):.0%} of a device's peak",
+            group.loc,
+        )
+
+
+def padded(module: Module) -> Iterator[SendWarning]:
+    """Dims whose pieces are uneven: padded, and on some devices less or nothing."""
+    named = mesh_in(module)
+    if named is None:
+        return
+    _, mesh = named
+    for group in argument_groups(module):
+        for dim, (size, axes) in enumerate(zip(group.type.sizes, group.split, strict=True)):
+            pieces = total_size(axes, mesh)
+            if size % pieces == 0:
+                continue
+            piece = -(-size // pieces)
+            waste = 1 - size / (piece * pieces)
+            empty = pieces - -(-size // piece)
+            yield SendWarning(
+                "padding" if not empty else "imbalance",
+                f"dim {dim} of {group.name} has size {size}, in {pieces} pieces of {piece}: "
+                f"{waste:.0%} of the work is padding"
+                + (f", and {empty} of {pieces} devices have nothing" if empty else ""),
+                group.loc,
+            )
+
+
+def line_text(loc: Location) -> str:
+    """`mlp.py:5`, or the name of what has no line."""
+    line = loc.line
+    return f"{line[0].rpartition('/')[2]}:{line[1]}" if line else loc.name or "?"

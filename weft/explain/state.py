@@ -1,0 +1,97 @@
+"""The results of a program that are the next values of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from weft.ir.attrs import Attrs
+from weft.ir.module import Module, Region, Value
+from weft.ir.names import RESULT_INFO, SHARDING
+from weft.mesh import Sharding
+from weft.ops.control import Call, While
+from weft.ops.distributed.annotations import annotated
+from weft.ops.scatter import Scatter
+from weft.ops.slicing import DynamicUpdateSlice
+
+# Ops that only rearrange a value.
+CARRIES = frozenset(
+    "stablehlo.convert stablehlo.transpose stablehlo.reshape stablehlo.broadcast_in_dim "
+    "sdy.sharding_constraint stablehlo.slice".split()
+)
+
+
+def with_arguments(module: Module, shardings: Mapping[int, Sharding]) -> Module:
+    """The module with other shardings of arguments, and of the results that are their new state."""
+    main = module.function("main")
+    attrs = list(main.arg_attrs or ((),) * len(main.body.args))
+    made = list(main.res_attrs or ((),) * len(main.body.results))
+    state = state_results(module)
+    for number, sharding in shardings.items():
+        attrs[number] = _with_sharding(attrs[number], sharding)
+        result = state.get(number)
+        if result is not None and annotated(made[result]) is not None:
+            made[result] = _with_sharding(made[result], sharding)
+    function = replace(main, arg_attrs=tuple(attrs), res_attrs=tuple(made))
+    return module.with_functions({**module.functions, main.name: function})
+
+
+def named_state(module: Module) -> dict[int, str]:
+    """By argument the name of the annotated result that is its next value."""
+    main = module.function("main")
+    attrs = main.res_attrs or ((),) * len(main.body.results)
+    return {
+        argument: result_name(attrs[n], n)
+        for argument, n in state_results(module).items()
+        if annotated(attrs[n]) is not None
+    }
+
+
+def result_name(attrs: Attrs, number: int) -> str:
+    """The path of a result in what the function returns."""
+    return str(dict(attrs).get(RESULT_INFO, f"result {number}")).strip('"')
+
+
+def state_results(module: Module) -> dict[int, int]:
+    """The results that are the next values of arguments, as the weights of a training step are.
+
+    Such a result has the argument's type and is computed from it element by element, by an update
+    of a part of it, or by a loop that carries it; as JAX does for donated arguments, the first such
+    result goes with the first such argument.
+    """
+    main = module.function("main").body
+    given = [frozenset((n,)) for n in range(len(main.args))]
+    found: dict[int, int] = {}
+    for number, (value, above) in enumerate(
+        zip(main.results, _carried(module, main, given), strict=True)
+    ):
+        alike = [n for n in sorted(above) if n not in found and main.args[n].type == value.type]
+        if alike:
+            found[alike[0]] = number
+    return found
+
+
+def _carried(
+    module: Module, block: Region, given: Sequence[frozenset[int]]
+) -> list[frozenset[int]]:
+    """For each result of a block the arguments of the program that it is a next value of."""
+    nothing = frozenset[int]()
+    above: dict[Value, frozenset[int]] = dict(zip(block.args, given, strict=True))
+    for node in block.nodes:
+        held = [above.get(value, nothing) for value in node.operands]
+        if not any(held):
+            continue
+        if isinstance(node.op, Call):
+            made = _carried(module, module.function(node.op.callee).body, held)
+        elif isinstance(node.op, While | DynamicUpdateSlice | Scatter):
+            made = held  # a loop returns what it carries; an update, what its first operands were
+        elif node.op.elementwise or node.op.name in CARRIES:
+            made = [nothing.union(*held)] * len(node.results)
+        else:
+            continue
+        above.update(zip(node.results, made, strict=False))
+    return [above.get(value, nothing) for value in block.results]
+
+
+def _with_sharding(attrs: Attrs, sharding: Sharding) -> Attrs:
+    return tuple(sorted((dict(attrs) | {SHARDING: str(sharding)}).items()))
