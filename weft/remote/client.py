@@ -47,9 +47,9 @@ def connect(
 ) -> DeviceClient:
     """Connect to the devices of `weft serve-devices` at "host:port".
 
-    With `tls` the server is checked by the system's certificates, or by those of a PEM file. A
-    server that does not answer for `timeout` seconds is gone, and everything that waits for it
-    raises an error.
+    With `tls` the server is checked by the system's certificates, or by those of a PEM file. It is
+    pinged about every `timeout` seconds; once gRPC finds that it is gone, everything that waits for
+    it raises an error.
     """
     check_byte_order()
     host, _, port = address.rpartition(":")
