@@ -195,6 +195,19 @@ def test_branches_on_elements_are_refused():
     assert caught.value.loc.line[0] == __file__
 
 
+def test_ops_that_branch_on_elements_name_the_line():
+    window = torch.ones(8)
+
+    def inverse(x):
+        spectrum = torch.stft(x, 8, 4, window=window, return_complex=True)
+        return torch.istft(spectrum, 8, 4, window=window)
+
+    for function, shape in ((inverse, (2, 32)), (lambda x: torch.combinations(x), (6,))):
+        with pytest.raises(Unsupported, match="cannot export") as caught:
+            weft.compile(function, torch.randn(shape))
+        assert "test_modules.py" in str(caught.value)
+
+
 class Shuffle(torch.nn.Module):
     def forward(self, x):
         return torch.poisson(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from weft.ir.location import UNKNOWN, Location, escape
 from weft.records import dataclass
 
 _OWN = str(Path(__file__).parents[2])
+_TRACED_VALUE = "get value out of a tracing tensor"  # of an op that branches on elements
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')  # in the message of an error, while replayed
 _ROUNDS = 3  # decompositions change their own tensors in place, which the next round removes
 
 
@@ -56,7 +59,10 @@ def exported(
         DataDependentOutputException,
         DynamicOutputShapeException,
     )
-    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+    from torch.fx.experimental.symbolic_shapes import (
+        GuardOnDataDependentSymNode,
+        PendingUnbackedSymbolNotFound,
+    )
 
     if name := next((n for n, p in module.named_parameters() if hasattr(p, "placements")), None):
         raise WeftError(
@@ -68,6 +74,7 @@ def exported(
         DataDependentOutputException,
         DynamicOutputShapeException,
         GuardOnDataDependentSymNode,
+        PendingUnbackedSymbolNotFound,
     )
     try:
         # Tracing draws random numbers; the caller's generator stays as it is. oneDNN's recurrent
@@ -81,7 +88,9 @@ def exported(
                 made = torch.export.export(module, values, named, strict=False)
             _restore_values(made, module)
             yield made
-    except refused as error:
+    except RuntimeError as error:  # which the others are, too
+        if not isinstance(error, refused) and _TRACED_VALUE not in str(error):
+            raise
         raise Unsupported(
             f"PyTorch cannot export {type(module).__name__}: {_first_line(error)}",
             help="branches and sizes must not depend on the elements of tensors: use torch.where, "
@@ -220,8 +229,9 @@ def _place(error: BaseException) -> Location:
     import torch
 
     library = str(Path(torch.__file__).parent)
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        name = frame.filename
-        if not name.startswith((library, _OWN, "<")) and frame.lineno:
-            return Location(f'"{escape(name)}":{frame.lineno}:0')
+    frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    frames += [(name, int(line)) for name, line in _FRAME.findall(str(error))]
+    for name, line in reversed(frames):
+        if not name.startswith((library, _OWN, "<")) and line:
+            return Location(f'"{escape(name)}":{line}:0')
     return UNKNOWN
