@@ -45,3 +45,20 @@ def test_a_model_equals_eager_on_one_device_and_on_four(name):
         assert type(found) is type(expected)
         for key, value in expected.items():
             assert_close(found[key].numpy(), value.numpy(), 256, least=1e-1)
+
+
+@pytest.mark.long
+def test_a_llama_of_70_billion_parameters_is_compiled_from_types_alone():
+    config = transformers.LlamaConfig(
+        vocab_size=128256, hidden_size=8192, intermediate_size=28672, num_hidden_layers=80,
+        num_attention_heads=64, num_key_value_heads=8, use_cache=False,
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).eval()
+        tokens = torch.zeros(8, 2048, dtype=torch.int64)
+    compiled = weft.compile(model, input_ids=tokens, mesh=weft.Mesh(data=8, tp=8))
+    rows = compiled.collectives()
+    assert {(row.name, row.over) for row in rows} == {("stablehlo.all_reduce", "tp")}
+    assert sum(row.count for row in rows) == 161  # two for each layer, and the embedding's
+    weights = sum(p.numel() for p in model.parameters()) * 2
+    assert compiled.memory().arguments < 1.01 * weights / 8
