@@ -108,6 +108,7 @@ def searches(x: Any) -> list[Any]:
         *whole.nanmedian(0, keepdim=True),
         (30 * some).logcumsumexp(1), torch.full_like(x, -float("inf")).logcumsumexp(0),
         torch.histc(x, 5), torch.histc(x[:1, :1], 3), *torch.histogram(x, 5),
+        *torch.histogram(x[:1, :1], 3),
         *torch.histogram(x, 4, range=(-1.0, 1.0), weight=x.abs(), density=True),
         *torch.histogram(x, many[::20].clone()), torch.nonzero_static(whole > 0, size=9),
         torch.nonzero_static(whole, size=40, fill_value=7),

@@ -169,7 +169,7 @@ def _edges(x: Any, bins: int) -> Any:
 
     low, high = x.amin(), x.amax()
     is_point = low == high
-    low, high = torch.where(is_point, low - 1, low), torch.where(is_point, high + 1, high)
+    low, high = torch.where(is_point, low - 0.5, low), torch.where(is_point, high + 0.5, high)
     return torch.linspace(low, high, bins + 1, dtype=x.dtype)
 
 
