@@ -4,7 +4,7 @@
       mesh @mesh = <["data"=2, "model"=4]>
       take b2: f32[2,1,1|8,64] {weft.sharding = ...}
       ...
-      launch contract_maximum_590fd115(b2, b3) -> b6@0: f32[2,2,2|8,64]   ; mlp.py:4
+      launch contract_maximum_583b932d(b2, b3) -> b6@0: f32[2,2,2|8,64]   ; mlp.py:4
         kernel ...
 
 `b6` is a slot; `@0` is its arena offset; its type lists the element type, the leading device dims,
