@@ -14,9 +14,15 @@ from weft import __version__
 from weft.advise import TRIES, Explained, explain
 from weft.cache.recent import RecentlyUsed
 from weft.capture import Captured, Source, source_for, source_of
-from weft.capture.options import CallOptions, Positions, as_positions, check_keywords
+from weft.capture.options import (
+    CallOptions,
+    Positions,
+    as_positions,
+    check_dynamic,
+    check_keywords,
+)
 from weft.capture.shardings import Spelled
-from weft.capture.torch.buckets import BatchBuckets, check_dynamic
+from weft.capture.sources import batch_buckets
 from weft.cost.sent import Sent
 from weft.cost.sent_table import sent_by_line
 from weft.describe import described, mesh_text
@@ -351,7 +357,7 @@ class DynamicCompiled(Compiled):
         self, source: Source, options: CompileOptions, given: CallOptions | None = None
     ) -> None:
         super().__init__(source, options, given)
-        self._buckets = BatchBuckets(source.name, self.captured_for, evaluate)
+        self._buckets = batch_buckets(source.name, self.captured_for, evaluate)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on tensors, padded where rows do not depend on each other."""

@@ -293,7 +293,8 @@ def test_version(run):
     "line", [["--help"], *([module.__name__.split(".")[-1], "--help"] for module in COMMANDS)]
 )
 def test_every_help_has_an_example(run, line):
-    status, out, _ = run(*["eval" if word == "evaluate" else word for word in line])
+    named = {"evaluate": "eval", "serve_devices": "serve-devices"}
+    status, out, _ = run(*[named.get(word, word) for word in line])
     assert status == 0
     assert "example:\n  weft " in out
 

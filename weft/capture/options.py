@@ -98,3 +98,13 @@ def _keywords_of(fn: Callable[..., Any]) -> set[str] | None:
         return None
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {p.name for p in parameters if p.kind in named}
+
+
+def check_dynamic(dynamic: object) -> bool:
+    """Whether batches are padded, or an error."""
+    if isinstance(dynamic, bool):
+        return dynamic
+    raise WeftError(
+        f"dynamic={dynamic!r} is not a boolean",
+        help="dynamic=True: dim 0 of the tensors varies; other sizes are compiled one by one",
+    )

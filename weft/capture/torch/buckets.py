@@ -159,13 +159,3 @@ def _cut(made: Any, rows: Any, size: int) -> Any:
         return made
     dim = next(rows)
     return made if dim is None else made.narrow(dim, 0, size)
-
-
-def check_dynamic(dynamic: object) -> bool:
-    """Whether batches are padded, or an error."""
-    if isinstance(dynamic, bool):
-        return dynamic
-    raise WeftError(
-        f"dynamic={dynamic!r} is not a boolean",
-        help="dynamic=True: dim 0 of the tensors varies; other sizes are compiled one by one",
-    )
