@@ -11,15 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weft.array.array import array_spec
+from weft.array.stacked import kind_of
 from weft.ir import intern
 from weft.ir.dense import Dense
 from weft.ir.types import F32, TensorType
+from weft.mesh import Mesh, Sharding
+from weft.mesh.parts import atoms_of
 from weft.ops.shape import Iota
 
 MAKERS: dict[str, Callable[[int], Any]] = {
     "types": lambda n: TensorType((n, 7, 11), F32),
     "ops": lambda n: Iota(0, TensorType((n, 7, 13), F32)),
     "constants": lambda n: Dense(np.array([n, 0.5, -3.0])),
+    "kinds": lambda n: kind_of(atoms_of(1, ()), (n, 7, 17), np.dtype("f")),
+    "specs": lambda n: array_spec((n, 7, 19), F32, Sharding("", ()), Mesh()),
 }
 
 
@@ -72,3 +78,10 @@ def test_a_child_does_not_wait_for_a_thread_it_does_not_have() -> None:
     done.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_what_a_cache_drops_is_the_same_object_as_long_as_it_is_in_use() -> None:
+    made = intern.InternTable[tuple[object, ...], set[int]]().interned(lambda *key: {*key}, 1)
+    first = made(1, 2)
+    made(3, 4)  # drops it
+    assert made(1, 2) is first and first == {1, 2}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +17,7 @@ from weft.array.host import HOST_MEMORY, copied
 from weft.array.operators import Operators
 from weft.array.stacked import Stacked, assemble, split
 from weft.errors import WeftError
+from weft.ir.intern import InternTable
 from weft.ir.types import Array as Numpy
 from weft.ir.types import DType, dtype_of
 from weft.mesh import Mesh, Sharding
@@ -39,7 +39,7 @@ class Shard:
     data: Any  # without padding; None if held by another process
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class ArraySpec:
     """The shape, type, sharding and devices of an array.
 
@@ -70,7 +70,8 @@ def array_spec(
     return _array_spec(shape, dtype, sharding, mesh, here)
 
 
-_array_spec = lru_cache(maxsize=1 << 14)(ArraySpec)
+_SPECS: InternTable[tuple[object, ...], ArraySpec] = InternTable()
+_array_spec = _SPECS.interned(ArraySpec, 1 << 14)
 
 
 class Array(Operators, Awaited):

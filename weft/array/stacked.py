@@ -13,6 +13,7 @@ import numpy as np
 from weft.array.host import HOST_MEMORY, dense, is_dense
 from weft.array.lease import Lease
 from weft.array.memory import DeviceBuffer, Memory, on_host
+from weft.ir.intern import InternTable
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.parts import Atoms, atoms_of, common, span_of
@@ -20,7 +21,7 @@ from weft.mesh.pieces import local_shape
 from weft.records import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Kind:
     """The type of a stack, interned: stacks of one kind are interchangeable for a program."""
 
@@ -37,9 +38,8 @@ def kind_of(
     return _kind_of(atoms, shape, dtype, memory)  # normalized, so that equal kinds have one key
 
 
-@lru_cache(maxsize=1 << 16)
-def _kind_of(atoms: Atoms, shape: tuple[int, ...], dtype: np.dtype[Any], memory: Memory) -> Kind:
-    return Kind(atoms, shape, dtype, memory)
+_KINDS: InternTable[tuple[object, ...], Kind] = InternTable()
+_kind_of = _KINDS.interned(Kind, 1 << 16)
 
 
 @final

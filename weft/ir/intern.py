@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 from weft.forks import after_fork
 
@@ -34,6 +36,20 @@ class InternTable(Generic[K, V]):
         """
         with _LOCK:
             return self._known.setdefault(key, made)
+
+    def interned(self, make: Callable[..., V], most: int) -> Callable[..., V]:
+        """`make` with interned results, by its arguments; a cache of `most` makes it quick.
+
+        A cache alone interns nothing: threads that miss at once get objects of their own, and what
+        it drops is made anew while the old one is in use.
+        """
+
+        @lru_cache(maxsize=most)
+        def found(*key: Any) -> V:
+            known = self.get(key)  # type: ignore[arg-type]  # this table's keys are tuples
+            return self.enter(key, make(*key)) if known is None else known  # type: ignore[arg-type]
+
+        return found
 
 
 def _forked() -> None:
