@@ -13,11 +13,11 @@ BENCHES := ir shard lean compile lockstep engine load cpu jax_door torch_door
 
 help:
 	@echo "make demo      train a small Llama on 8 virtual devices, and look at the examples"
-	@echo "make test      the tests, about 20 minutes on 2 cores"
+	@echo "make test      the tests, about 12 minutes on 2 cores"
 	@echo "make test-all  the same and the long ones"
 	@echo "make test-versions  the JAX plugin on every Python and JAX (PYTHONS='3.12' JAXES='0.11' for one)"
 	@echo "make test-jax  JAX's own tests, of the checkout DIR of jax-ml/jax (FILES, ARGS)"
-	@echo "make reach     which tests reach which lines, so that make mutants is quick (about an hour)"
+	@echo "make reach     which tests reach which lines, so that make mutants is quick"
 	@echo "make mutants   change weft/ in 100 random places; how many do the tests see? (ARGS=--help)"
 	@echo "make lint      ruff and mypy --strict"
 	@echo "make format    let ruff write the code in its form"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -139,13 +139,20 @@ func.func @main(%a: {shape}) -> tensor<f32> {{
 }}"""
         spent = _time(program, [sample("f32", (size // 4,))], seconds)
         rates.append(size / max(spent - empty, spent / 10))
+    total = f"the sum of {_SIZES[-1] >> 20} MiB"
+    yield from bandwidths(_SIZES, rates, total, "sums that caches hold")
+
+
+def bandwidths(
+    sizes: Sequence[int], rates: Sequence[float], last_note: str, curve_note: str
+) -> Iterator[Measurement]:
+    """The bandwidth of the last and largest size, and the efficiency curve of all."""
     last = rates[-1]
-    note = f"the sum of {_SIZES[-1] >> 20} MiB"
-    yield Measurement("device.bandwidth", float(f"{last:.3g}"), note, rate_text(last, "B/s"))
-    pairs = zip(_SIZES, rates, strict=True)
+    yield Measurement("device.bandwidth", float(f"{last:.3g}"), last_note, rate_text(last, "B/s"))
+    pairs = zip(sizes, rates, strict=True)
     curve = [[float(size), round(max(rate / last, 0.01), 3)] for size, rate in pairs]
     shown = ", ".join(rate_text(rate, "B/s") for rate in rates[:-1])
-    yield Measurement("efficiency.memory", curve, "sums that caches hold", shown)
+    yield Measurement("efficiency.memory", curve, curve_note, shown)
 
 
 def _pointwise(key: str, op: str, times: int, seconds: float, empty: float) -> Measurement:

@@ -11,6 +11,7 @@ import numpy as np
 from weft.array import put
 from weft.cli.calibration import (
     Measurement,
+    bandwidths,
     chain_program,
     pointwise_program,
     product_program,
@@ -98,13 +99,8 @@ func.func @main({taken}) -> ({types}) {{
         arguments = [sample("f32", (size // 8,)) for _ in range(count)]
         spent = _time(program, arguments, seconds) / count
         rates.append(size / max(spent - launch, spent / 10))
-    last = rates[-1]
-    note = f"a kernel that reads and writes {_SIZES[-1] >> 20} MiB"
-    yield Measurement("device.bandwidth", float(f"{last:.3g}"), note, rate_text(last, "B/s"))
-    pairs = zip(_SIZES, rates, strict=True)
-    curve = [[float(size), round(max(rate / last, 0.01), 3)] for size, rate in pairs]
-    shown = ", ".join(rate_text(rate, "B/s") for rate in rates[:-1])
-    yield Measurement("efficiency.memory", curve, "kernels of fewer bytes, not in a cache", shown)
+    kernel = f"a kernel that reads and writes {_SIZES[-1] >> 20} MiB"
+    yield from bandwidths(_SIZES, rates, kernel, "kernels of fewer bytes, not in a cache")
 
 
 def _pointwise_rate(op: str, times: int, seconds: float, launch: float) -> float:

@@ -67,5 +67,5 @@ def connection_error(address: str, error: Any) -> WeftError:
         )
     return WeftError(
         f"there is no connection to {address}: {details or name}"[:300],
-        help="start `weft serve-devices` there, and connect again; its arrays are gone",
+        help="start `weft serve-devices` there, and connect again; older arrays are gone",
     )
