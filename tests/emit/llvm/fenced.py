@@ -36,7 +36,7 @@ from weft.kernels.verify import verify_kernel
 PAGE = mmap.PAGESIZE
 MOST = 1 << 18  # points of a mutant that is run
 OPTIONS = ("task=1", "task=40", "width=4", "width=64", "stream=0", "rows=3", "vectors=2", "keys=32")
-OPTIONS += ("depth=16", "parts=3", "unroll=2", "right=0", "right=1", "left=1", "inner=1", "tiles=0")
+OPTIONS += ("block_k=16", "parts=3", "unroll=2", "rhs=0", "rhs=1", "lhs=1", "inner=1", "tiles=0")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _WORD = re.compile(r"-?\d+|\b[a-z]+\d*\b|[-+*/]")
 

@@ -191,7 +191,7 @@ SCHEDULES = {
     "option task cannot be 0": loops_as("rows", task=0),
     "a packed kernel has one Contract, this one has 0": loops_as("packed"),
     "unknown option 'blas'": loops_as("packed", blas=0),
-    "option depth cannot be 0": loops_as("packed", depth=0),
+    "option block_k cannot be 0": loops_as("packed", block_k=0),
     "unknown option 'rows'": attention_as(rows=3),
     "option vectors cannot be 99": attention_as(vectors=99),
     "option keys cannot be 0": attention_as(keys=0),

@@ -23,12 +23,12 @@ _LARGE = range(1, 1 << 40)
 _TRUTH = (0, 1)
 _LOOPS = {"task": _LARGE, "width": tuple(1 << n for n in range(9)), "stream": range(1 << 48)}
 _PACKED = {
-    **dict.fromkeys(("depth", "parts", "task_rows", "task_vectors"), _LARGE),
+    **dict.fromkeys(("block_k", "parts", "task_rows", "task_vectors"), _LARGE),
     "rows": range(1, 17),
     "vectors": range(1, 17),
     "unroll": (1, 2, 4),
-    "right": range(3),
-    **dict.fromkeys(("left", "inner", "tiles", "stream"), _TRUTH),
+    "rhs": range(3),
+    **dict.fromkeys(("lhs", "inner", "tiles", "stream"), _TRUTH),
 }
 _ATTENTION = {"vectors": (1, 2, 4), "keys": range(16, 4097, 16)}
 OPTIONS: Mapping[str, OptionRanges] = {"rows": _LOOPS, "columns": _LOOPS, "packed": _PACKED}

@@ -42,7 +42,7 @@ def test_rounds_divide_the_depth(depth: int, unroll: int):
 
 
 def test_short_lines_of_the_left_side_are_fetched():
-    assert blocking_of(built(("mk", "kn", "mn"), 4096, 256, 256)).ahead == "left"
+    assert blocking_of(built(("mk", "kn", "mn"), 4096, 256, 256)).ahead == "lhs"
     assert blocking_of(built(("mk", "kn", "mn"), 4096, 256, 1024)).ahead == "nothing"
     assert blocking_of(built(("mk", "kn", "mn"), 64, 256, 256)).ahead == "nothing"
 
@@ -50,7 +50,7 @@ def test_short_lines_of_the_left_side_are_fetched():
 def test_parts_of_long_sums_are_multiplied_a_little_at_a_time():
     found = blocking_of(built(("km", "kn", "mn"), 256, 1024, 4096))
     assert found.parts > 1
-    assert found.depth < found.part
+    assert found.block_k < found.part
 
 
 @pytest.mark.parametrize(
@@ -59,20 +59,20 @@ def test_parts_of_long_sums_are_multiplied_a_little_at_a_time():
 def test_many_weights_for_few_rows_are_read_by_whole_lines(m: int, k: int, streamed: bool):
     found = blocking_of(built(("mk", "kn", "mn"), m, 65536 * 64 // k, k))
     is_so = found.parts == 2 * WIDE.threads and found.task_vectors == found.vectors.count
-    assert is_so == streamed and (found.depth <= 32) == streamed
+    assert is_so == streamed and (found.block_k <= 32) == streamed
     other = blocking_of(built(("mk", "kn", "mn"), m, 65536 * 64 // k, k, stream=0))
-    assert other.depth > 32
+    assert other.block_k > 32
 
 
 def test_small_right_sides_are_read_as_they_lie():
-    assert blocking_of(built(("mk", "kn", "mn"), 256, 256, 256)).right == "direct"
-    assert blocking_of(built(("mk", "nk", "mn"), 256, 256, 256)).right != "direct"
-    assert blocking_of(built(("mk", "kn", "mn"), 256, 1024, 1024)).right == "shared"
+    assert blocking_of(built(("mk", "kn", "mn"), 256, 256, 256)).rhs == "direct"
+    assert blocking_of(built(("mk", "nk", "mn"), 256, 256, 256)).rhs != "direct"
+    assert blocking_of(built(("mk", "kn", "mn"), 256, 1024, 1024)).rhs == "shared"
 
 
 def test_sums_that_are_read_again_stay_near():
     found = blocking_of(built(("mk", "kn", "mn"), 8192, 1024, 4096))
-    assert found.depth < found.part
+    assert found.block_k < found.part
     rows = found.task_rows * found.rows.most
     assert rows * found.task_vectors * found.line * 4 <= WIDE.l2_bytes // 2
 
@@ -80,11 +80,11 @@ def test_sums_that_are_read_again_stay_near():
 @pytest.mark.parametrize("shape", [(40, 70, 600), (130, 48, 515), (64, 200, 1030)], ids=str)
 @pytest.mark.parametrize("dims", [("mk", "kn", "mn"), ("km", "kn", "mn"), ("km", "nk", "nm")])
 def test_small_caches(shape: tuple[int, int, int], dims: tuple[str, str, str]):
-    """Many tasks, parts of the depth and panels, of a product that is soon computed."""
+    """Many tasks, parts of K and panels, of a product that is soon computed."""
     m, n, k = shape
     b, total = product(dims, {"m": m, "n": n, "k": k})
     b.write(dims[2], total)
-    for options in ({}, {"parts": 2}, {"depth": 64}):
+    for options in ({}, {"parts": 2}, {"block_k": 64}):
         check(b.kernel("packed", **options), b.arrays(), SMALL)
 
 
@@ -126,13 +126,13 @@ SIZES = (
     + [(700, 4, 900), (700, 5, 900), (4, 700, 900), (5, 700, 900), (2, 700, 900), (700, 2, 900)]
 )
 ROWS = ProductShape(
-    1, 1, 1, 1, "float", 4, "fma", "depth", "columns", True, True, right_dense=True
+    1, 1, 1, 1, "float", 4, "fma", "k", "columns", True, True, rhs_dense=True
 )  # as they lie in rows
-TURNED = replace(ROWS, left_lines="rows", right_lines="columns")
-DEPTHS = replace(
-    ROWS, right_lines="depth", right_direct=False, right_dense=False, inner=True
-)  # both sides along the depth
-LAID = {"rows": ROWS, "transposed": TURNED, "depths": DEPTHS}
+TURNED = replace(ROWS, lhs_lines="rows", rhs_lines="columns")
+ALONG_K = replace(
+    ROWS, rhs_lines="k", rhs_direct=False, rhs_dense=False, inner=True
+)  # both sides along K
+LAID = {"rows": ROWS, "transposed": TURNED, "along K": ALONG_K}
 
 
 def shapes() -> Iterator[tuple[str, str, ProductShape]]:
@@ -140,25 +140,25 @@ def shapes() -> Iterator[tuple[str, str, ProductShape]]:
     for m, n, k in SIZES:
         for laid, shape in LAID.items():
             chip = "wide" if laid == "rows" else "middle" if laid == "transposed" else "wide"
-            yield f"{laid} {m}x{n}x{k}", chip, replace(shape, rows=m, columns=n, depth=k)
+            yield f"{laid} {m}x{n}x{k}", chip, replace(shape, rows=m, columns=n, k=k)
     for m, n, k in ((64, 64, 64), (100, 300, 600), (300, 40, 5000)):
-        at = replace(ROWS, rows=m, columns=n, depth=k)
+        at = replace(ROWS, rows=m, columns=n, k=k)
         yield f"small {m}x{n}x{k}", "small", at
         yield f"f64 {m}x{n}x{k}", "wide", replace(at, kind="double", element=8)
         yield f"batch 16 of {m}x{n}x{k}", "wide", replace(at, batch=16)
-        yield f"batch 16, one right side, {m}x{n}x{k}", "wide", replace(at, batch=16, repeats=16)
+        yield f"batch 16, one RHS, {m}x{n}x{k}", "wide", replace(at, batch=16, repeats=16)
         yield f"offset {m}x{n}x{k}", "wide", replace(at, offset=True)
-        packed = replace(at, left_direct=False, right_direct=False, right_dense=False)
+        packed = replace(at, lhs_direct=False, rhs_direct=False, rhs_dense=False)
         yield f"nothing as it lies {m}x{n}x{k}", "wide", packed
     for batch in (32, 33):
-        at = replace(ROWS, batch=batch, rows=20, columns=20, depth=4096)
+        at = replace(ROWS, batch=batch, rows=20, columns=20, k=4096)
         yield f"batch {batch} of 20x20x4096", "wide", at
     for m, n, k in ((6, 16, 32), (16, 64, 512), (33, 100, 700), (512, 512, 4096), (8, 9000, 2048)):
-        tiles = replace(ROWS, rows=m, columns=n, depth=k, multiply="tdpbf16ps", group=2)
-        stored = replace(tiles, left_direct=False, right_direct=False, right_dense=False)
+        tiles = replace(ROWS, rows=m, columns=n, k=k, multiply="tdpbf16ps", group=2)
+        stored = replace(tiles, lhs_direct=False, rhs_direct=False, rhs_dense=False)
         yield f"tiles {m}x{n}x{k}", "wide", stored
-        yield f"tiles of weights {m}x{n}x{k}", "wide", replace(stored, right_stored=DTYPES["i8"])
-    few = replace(ROWS, rows=2, columns=4096, depth=4096, right_stored=DTYPES["bf16"])
+        yield f"tiles of weights {m}x{n}x{k}", "wide", replace(stored, rhs_stored=DTYPES["i8"])
+    few = replace(ROWS, rows=2, columns=4096, k=4096, rhs_stored=DTYPES["bf16"])
     yield "bf16 weights 2x4096x4096", "wide", few
 
 
@@ -171,11 +171,11 @@ def panels_text(panels: Panels) -> str:
 def blocking_text(found: Blocking) -> str:
     """Blocks in a line."""
     parts = [f"rows {panels_text(found.rows)}, vectors {panels_text(found.vectors)}"]
-    parts += [f"of {found.width}, last {found.lanes}", f"depth {found.depth} by {found.unroll}"]
+    parts += [f"of {found.width}, last {found.lanes}", f"K {found.block_k} by {found.unroll}"]
     parts += [f"{found.parts} parts of {found.part}"] if found.parts > 1 else []
-    parts += [f"left {found.left} {found.row_group}", f"right {found.right} {found.group}"]
+    parts += [f"LHS {found.lhs} {found.row_group}", f"RHS {found.rhs} {found.group}"]
     parts += [f"tasks {found.task_rows}x{found.task_vectors}"]
-    parts += [f"along the depth {found.inner}"] if found.inner else []
+    parts += [f"along K {found.inner}"] if found.inner else []
     parts += [f"fetch {found.ahead}"] if found.ahead != "nothing" else []
     return ", ".join(parts)
 
@@ -207,7 +207,7 @@ def test_tasks(golden: Callable[[Path, str], None]):
             b.write(dims[2], b.apply(Add(), total, b.read("n")))
             for name, options in (
                 ("", {}),
-                (" packed", {"left": 1, "right": 2}),
+                (" packed", {"lhs": 1, "rhs": 2}),
                 (" parts", {"parts": 3}),
             ):
                 made = emit_product(b.kernel("packed", **options), PROCESSOR, CHIPS["wide"])

@@ -58,13 +58,13 @@ def test_layouts(shape: tuple[int, int, int], dims: tuple[str, str, str]):
     check(b.kernel("packed"), b.arrays())
 
 
-@pytest.mark.parametrize("left", [0, 1])
-@pytest.mark.parametrize("right", [0, 1, 2])
+@pytest.mark.parametrize("lhs", [0, 1])
+@pytest.mark.parametrize("rhs", [0, 1, 2])
 @pytest.mark.parametrize("vectors", [1, 2, 3])
-def test_options(left: int, right: int, vectors: int):
+def test_options(lhs: int, rhs: int, vectors: int):
     b, total = product(PLAIN, sized(37, 75, 90))
     b.write("mn", total)
-    options = {"left": left, "right": right, "vectors": vectors, "depth": 32}
+    options = {"lhs": lhs, "rhs": rhs, "vectors": vectors, "block_k": 32}
     check(b.kernel("packed", **options), b.arrays())
 
 
@@ -126,7 +126,7 @@ def test_sums_in_parts():
     bias = b.read("n")
     b.write("mn", b.apply(Add(), total, bias))
     check(b.kernel("packed"), b.arrays())
-    check(b.kernel("packed", depth=64), b.arrays())
+    check(b.kernel("packed", block_k=64), b.arrays())
 
 
 @pytest.mark.parametrize(
@@ -290,10 +290,10 @@ def test_any_product(data: st.DataObject):
     options = {
         name: data.draw(choice)
         for name, choice in (
-            ("left", st.integers(0, 1)),
-            ("right", st.integers(0, 2)),
+            ("lhs", st.integers(0, 1)),
+            ("rhs", st.integers(0, 2)),
             ("vectors", st.integers(1, 3)),
-            ("depth", st.sampled_from([16, 32, 512])),
+            ("block_k", st.sampled_from([16, 32, 512])),
             ("parts", st.integers(1, 3)),
             ("inner", st.integers(0, 1)),
             ("unroll", st.sampled_from([1, 2, 4])),

@@ -68,7 +68,7 @@ def test_shapes(shape: tuple[int, int, int], over: str):
     st.sampled_from(["add", "max", "min"]),
     st.sampled_from([(F32, F32, F32), (BF16, F32, BF16), (I8, I32, I32)]),
     st.booleans(),
-    st.sampled_from([{}, {"right": 2}, {"left": 1, "right": 1, "depth": 16}]),
+    st.sampled_from([{}, {"rhs": 2}, {"lhs": 1, "rhs": 1, "block_k": 16}]),
 )
 def test_any_shape(shape, over: str, how: str, types, beside: bool, options: dict[str, int]):
     b = reduced(PLAIN, sized(*shape), over, how, types, beside)
@@ -105,7 +105,7 @@ def test_dtypes(types: tuple[DType, DType, DType]):
     ids=str,
 )
 def test_batches(dims: tuple[str, str, str], over: str):
-    for options in ({}, {"right": 2}):
+    for options in ({}, {"rhs": 2}):
         b = reduced(dims, sized(40, 50, 30, b=3), over, beside=not options)
         check(b.kernel("packed", **options), b.arrays())
 

@@ -65,10 +65,10 @@ def test_shapes_and_layouts(kind: str, dims: tuple[str, str, str], chip: Chip):
 @pytest.mark.parametrize("vectors", [1, 2, 3, 4])
 def test_ways_to_pack(vectors: int, kind: DType, chip: Chip):
     held = F32 if kind is BF16 else I32
-    for m, left, right, depth in ((32, 0, 1, 32), (50, 1, 2, 512), (64, 1, 1, 32), (64, 0, 2, 48)):
+    for m, lhs, rhs, block_k in ((32, 0, 1, 32), (50, 1, 2, 512), (64, 1, 1, 32), (64, 0, 2, 48)):
         b, total = product(("mk", "kn", "mn"), {"m": m, "n": 150, "k": 192}, kind, held, held)
         b.write("mn", total)
-        options = {"left": left, "right": right, "vectors": vectors, "depth": depth}
+        options = {"lhs": lhs, "rhs": rhs, "vectors": vectors, "block_k": block_k}
         check(b.kernel("packed", **options, task_rows=2, task_vectors=3), b.arrays(), chip)
 
 
@@ -83,7 +83,7 @@ def test_batches_parts_and_several_factors(chip: Chip):
         b, total = product(("mk", "kn", "mn"), {"m": m, "n": 40, "k": 3000}, BF16)
         b.write("mn", b.apply(Add(), total, b.read("n")))
         check(b.kernel("packed", parts=3), b.arrays(), chip)
-        check(b.kernel("packed", parts=3, depth=64), b.arrays(), chip)
+        check(b.kernel("packed", parts=3, block_k=64), b.arrays(), chip)
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -202,8 +202,8 @@ def test_any_product(chip: Chip, data: st.DataObject):
     if data.draw(st.booleans()):
         total = b.apply(Add(), total, b.read("".join(n for n in out if n in "amq"), held))
     b.write(out, total)
-    ways = {"left": st.integers(0, 1), "right": st.integers(1, 2), "vectors": st.integers(1, 4)}
-    ways |= {"depth": st.sampled_from([16, 64]), "parts": st.integers(1, 3)}
+    ways = {"lhs": st.integers(0, 1), "rhs": st.integers(1, 2), "vectors": st.integers(1, 4)}
+    ways |= {"block_k": st.sampled_from([16, 64]), "parts": st.integers(1, 3)}
     ways |= {"task_rows": st.integers(1, 3), "task_vectors": st.integers(1, 3)}
     options = {name: data.draw(way) for name, way in ways.items() if data.draw(st.booleans())}
     check(b.kernel("packed", **options), b.arrays(), chip)

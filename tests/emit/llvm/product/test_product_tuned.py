@@ -119,13 +119,13 @@ def test_names_say_what_candidates_are():
     kernel = kernel_of(("mk", "kn", "mn"), (1, 512, 512, 2048))
     for name, options in candidates(class_of(kernel, CHIPS[0]), CHIPS[0]).items():
         assert options_of(name) == options
-    assert name_of({"parts": 2, "depth": 64}) == "depth=64, parts=2"
-    assert options_of("depth=64, parts=2") == {"parts": 2, "depth": 64}
+    assert name_of({"parts": 2, "block_k": 64}) == "block_k=64, parts=2"
+    assert options_of("block_k=64, parts=2") == {"parts": 2, "block_k": 64}
     assert options_of("magic=1") is options_of("parts") is options_of(f"{BLAS}of another") is None
 
 
 @pytest.mark.parametrize(
-    "name", ["depth=0", "vectors=99", "right=3", "parts=99999999999999", "blas=0", "left=1, left=0"]
+    "name", ["block_k=0", "vectors=99", "rhs=3", "parts=99999999999999", "blas=0", "lhs=1, lhs=0"]
 )
 def test_options_that_no_product_has_are_refused(name):
     """What was measured is read from a file, which may say anything."""
@@ -306,7 +306,7 @@ def test_little_products_and_unknown_ones_are_as_modelled():
 
 def test_a_slow_candidate_loses(monkeypatch):
     kernel = kernel_of(("mk", "kn", "mn"), SIZES)
-    slow = {AS_MODELLED: {}, "slow": {"rows": 1, "vectors": 1, "depth": 16, "task_rows": 256}}
+    slow = {AS_MODELLED: {}, "slow": {"rows": 1, "vectors": 1, "block_k": 16, "task_rows": 256}}
     monkeypatch.setattr(product_candidates, "candidates", lambda wanted, chip: slow)
     assert choice(kernel, MEASURE).name == AS_MODELLED
 
@@ -336,9 +336,9 @@ def kernel_in(compiled: weft.Compiled) -> Kernel:
 def test_programs_take_what_was_measured(monkeypatch):
     model = kernel_in(weft.compile(PROGRAM, tune="off"))
     assert not model.schedule.options
-    remembered(model, model=2e-3, right__1=1e-3)
+    remembered(model, model=2e-3, rhs__1=1e-3)
     compiled = weft.compile(PROGRAM)
-    assert kernel_in(compiled).schedule.options == (("right", 1),)
+    assert kernel_in(compiled).schedule.options == (("rhs", 1),)
     x, w = (np.random.default_rng(n).standard_normal((256, 256), np.float32) for n in (0, 1))
     (made,) = compiled(x, w)
     assert_close(np.asarray(made), x @ w, 256)

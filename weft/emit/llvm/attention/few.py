@@ -15,7 +15,7 @@ from weft.emit.llvm.attention.pack import PackedRows, moved, stored, transposing
 from weft.emit.llvm.attention.part import Routine, write_vector
 from weft.emit.llvm.attention.product import (
     UNROLL,
-    Left,
+    Lhs,
     VectorBlock,
     VectorRows,
     first_lanes,
@@ -240,12 +240,12 @@ class Few(Main):
             less = part.spread("decay", "0", n)
             start.append([v.mul(v.load(p, t.kind), less) for p in listed])
         last = k.value_depth - begin - (columns - 1) * t.lanes
-        left = Left(part.place("scores", rows.start * KEYS), KEYS, 1)
+        lhs = Lhs(part.place("scores", rows.start * KEYS), KEYS, 1)
         base = v.at("%values", begin, memory_kind(k.dtype(k.v)))
-        right = VectorRows(base, k.v.row, last if last < t.lanes else None, k.dtype(k.v))
+        rhs = VectorRows(base, k.v.row, last if last < t.lanes else None, k.dtype(k.v))
         first, end = self._range()
         whole = (end - first) % UNROLL == 0
-        made = product(v, start, left, right, "%count", whole=whole)
+        made = product(v, start, lhs, rhs, "%count", whole=whole)
         for listed, row in zip(places, made, strict=True):
             for p, x in zip(listed, row, strict=True):
                 v.store(x, p)

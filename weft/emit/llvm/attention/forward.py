@@ -10,7 +10,7 @@ import math
 
 from weft.emit.llvm.attention.pack import moved, stored
 from weft.emit.llvm.attention.part import Routine, carried, write_vector
-from weft.emit.llvm.attention.product import UNROLL, Left, VectorBlock, VectorRows, product, zeros
+from weft.emit.llvm.attention.product import UNROLL, Lhs, VectorBlock, VectorRows, product, zeros
 from weft.emit.llvm.attention.scores import ScoreBlocks
 from weft.emit.llvm.attention.tiling import ScratchPieces, Tiling
 from weft.emit.llvm.math.logarithm import log
@@ -118,11 +118,11 @@ class ValueProduct(Routine):
     def _product(self, start: VectorBlock, index: str, begin: int, columns: int) -> VectorBlock:
         t, end = self.tiling, self.kernel.value_depth - begin
         last = end - (columns - 1) * t.lanes
-        left = Left(self.place("scores", index), 1, t.queries)
+        lhs = Lhs(self.place("scores", index), 1, t.queries)
         base = self.v.at("%values", begin, t.kind)
-        right = VectorRows(base, self.row, last if last < t.lanes else None)
+        rhs = VectorRows(base, self.row, last if last < t.lanes else None)
         fours = self.kernel.keys % UNROLL == 0
-        return product(self.v, start, left, right, "%count", whole=fours)
+        return product(self.v, start, lhs, rhs, "%count", whole=fours)
 
     def _add(self, index: str, rows: int, begin: int, columns: int) -> None:
         t, v = self.tiling, self.v

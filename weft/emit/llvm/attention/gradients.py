@@ -17,7 +17,7 @@ from weft.emit.llvm.attention.pack import moved, stored
 from weft.emit.llvm.attention.part import Routine, write_vector
 from weft.emit.llvm.attention.product import (
     UNROLL,
-    Left,
+    Lhs,
     VectorBlock,
     VectorRows,
     first_lanes,
@@ -70,9 +70,9 @@ class Weights:
         ]
         self._store("weights", index, self._uniform(weights, block, lse))
         value_row = self.main.row_of(k.v, k.value_depth)
-        left = Left(moved(part.code, "%values", index, value_row, t.kind), value_row, 1)
+        lhs = Lhs(moved(part.code, "%values", index, value_row, t.kind), value_row, 1)
         start = zeros(v, rows, t.vectors, t.kind)
-        pulls = product(v, start, left, VectorRows("%dout", t.queries), k.value_depth)
+        pulls = product(v, start, lhs, VectorRows("%dout", t.queries), k.value_depth)
         # Stored and loaded again rather than kept: scores and the second product fill the
         # registers.
         again = self._loaded("weights", index, rows)
@@ -160,12 +160,12 @@ class Products:
         ]
         start = [[v.load(place, t.kind) for place in listed] for listed in places]
         across, along = (t.queries, 1) if keys else (1, t.queries)
-        left = Left(moved(self.code, "%pairs", index, across, t.kind), across, along)
+        lhs = Lhs(moved(self.code, "%pairs", index, across, t.kind), across, along)
         last = self.depth - begin - (columns - 1) * t.lanes
         base = v.at("%from", begin, t.kind)
-        right = VectorRows(base, self.row, last if last < t.lanes else None)
+        rhs = VectorRows(base, self.row, last if last < t.lanes else None)
         fours = (self.kernel.queries if keys else self.kernel.keys) % UNROLL == 0
-        made = product(v, start, left, right, "%steps", whole=fours)
+        made = product(v, start, lhs, rhs, "%steps", whole=fours)
         for listed, row in zip(places, made, strict=True):
             for place, x in zip(listed, row, strict=True):
                 v.store(x, place)

@@ -1,10 +1,10 @@
 """The contraction of attention: a register block of rows and vectors, kept over all steps.
 
-    block[i][j] += left[i, step] * right[step, j]
+    block[i][j] += lhs[i, step] * rhs[step, j]
 
-Elements of the left side are broadcast, rows of the right side are loaded as vectors. Every
+Elements of the LHS are broadcast, rows of the RHS are loaded as vectors. Every
 contraction of attention, forward and backward, has this form without a transposed copy: only the
-strides of the left side differ.
+strides of the LHS differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Lhs:
     """Elements to broadcast: their base address and strides."""
 
     base: str
@@ -48,8 +48,8 @@ def zeros(vectors: Vectors, rows: int, columns: int, kind: str) -> VectorBlock:
 def product(
     vectors: Vectors,
     block: VectorBlock,
-    left: Left,
-    right: VectorRows,
+    lhs: Lhs,
+    rhs: VectorRows,
     steps: int | str,
     *,
     whole: bool = False,
@@ -59,20 +59,20 @@ def product(
     if isinstance(steps, int):
         rest = steps % UNROLL
         if steps > rest:
-            block = _loop(vectors, block, left, right, 0, steps - rest, UNROLL, sure=True)
+            block = _loop(vectors, block, lhs, rhs, 0, steps - rest, UNROLL, sure=True)
         for step in range(steps - rest, steps):
-            block = _step(vectors, block, _moved(code, left, right, str(step), block), 0, left)
+            block = _step(vectors, block, _moved(code, lhs, rhs, str(step), block), 0, lhs)
         return block
     end = steps if whole else code.let(f"and i64 {steps}, {-UNROLL}")
-    block = _loop(vectors, block, left, right, 0, end, UNROLL)
-    return block if whole else _loop(vectors, block, left, right, end, steps, 1)
+    block = _loop(vectors, block, lhs, rhs, 0, end, UNROLL)
+    return block if whole else _loop(vectors, block, lhs, rhs, end, steps, 1)
 
 
 def _loop(
     vectors: Vectors,
     block: VectorBlock,
-    left: Left,
-    right: VectorRows,
+    lhs: Lhs,
+    rhs: VectorRows,
     begin: int | str,
     end: int | str,
     unroll: int,
@@ -82,9 +82,9 @@ def _loop(
     carried = [(x.type, x.text) for row in block for x in row]
     with code.loop(begin, end, unroll, carried, at_least_once=sure) as loop:
         inner = _like(block, loop.carried)
-        places = _moved(code, left, right, loop.index, block)
+        places = _moved(code, lhs, rhs, loop.index, block)
         for n in range(unroll):
-            inner = _step(vectors, inner, places, n, left)
+            inner = _step(vectors, inner, places, n, lhs)
         loop.carry(*[x.text for row in inner for x in row])
     return _like(block, loop.carried)
 
@@ -93,18 +93,18 @@ def _loop(
 class _Places:
     """The addresses of one unrolled iteration."""
 
-    left: str
-    right: str
+    lhs: str
+    rhs: str
     rows: VectorRows
 
 
-def _moved(code: Writer, left: Left, right: VectorRows, index: str, block: VectorBlock) -> _Places:
+def _moved(code: Writer, lhs: Lhs, rhs: VectorRows, index: str, block: VectorBlock) -> _Places:
     kind = block[0][0].kind
-    stored = kind if right.dtype is None else memory_kind(right.dtype)
+    stored = kind if rhs.dtype is None else memory_kind(rhs.dtype)
     return _Places(
-        address(code, left.base, index, left.step, kind),
-        address(code, right.base, index, right.step, stored),
-        right,
+        address(code, lhs.base, index, lhs.step, kind),
+        address(code, rhs.base, index, rhs.step, stored),
+        rhs,
     )
 
 
@@ -114,7 +114,7 @@ def address(code: Writer, base: str, index: str, stride: int, kind: str) -> str:
     return code.let(f"getelementptr {kind}, ptr {base}, i64 {at}")
 
 
-def _step(vectors: Vectors, block: VectorBlock, at: _Places, n: int, left: Left) -> VectorBlock:
+def _step(vectors: Vectors, block: VectorBlock, at: _Places, n: int, lhs: Lhs) -> VectorBlock:
     kind, width, columns = block[0][0].kind, vectors.width, len(block[0])
     row: list[Vector] = []
     for j in range(columns):
@@ -123,7 +123,7 @@ def _step(vectors: Vectors, block: VectorBlock, at: _Places, n: int, left: Left)
     made: VectorBlock = []
     one = Vectors(vectors.code, 1)
     for i, before in enumerate(block):
-        place = vectors.at(at.left, n * left.step + i * left.row, kind)
+        place = vectors.at(at.lhs, n * lhs.step + i * lhs.row, kind)
         spread = vectors.splat(one.load(place, kind))
         made.append([vectors.fma(spread, x, y) for x, y in zip(row, before, strict=True)])
     return made
@@ -132,9 +132,9 @@ def _step(vectors: Vectors, block: VectorBlock, at: _Places, n: int, left: Left)
 def _read(vectors: Vectors, at: _Places, index: int, kind: str, lanes: int | None) -> Vector:
     """A vector of a row, in the compute type."""
     if at.rows.dtype is None:
-        return read_first(vectors, vectors.at(at.right, index, kind), kind, lanes)
+        return read_first(vectors, vectors.at(at.rhs, index, kind), kind, lanes)
     mask = None if lanes is None else first_lanes(vectors, lanes)
-    return load(vectors, at.right, index, at.rows.dtype, mask)[0]
+    return load(vectors, at.rhs, index, at.rows.dtype, mask)[0]
 
 
 def read_first(vectors: Vectors, place: str, kind: str, lanes: int | None) -> Vector:

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.emit.llvm.attention.pack import moved
 from weft.emit.llvm.attention.part import Routine
-from weft.emit.llvm.attention.product import Left, VectorBlock, VectorRows, product, zeros
+from weft.emit.llvm.attention.product import Lhs, VectorBlock, VectorRows, product, zeros
 from weft.emit.llvm.writer.vector import Vector
 from weft.kernels.attention import Attention
 
@@ -53,9 +53,9 @@ class ScoreBlocks:
     def block(self, index: str, rows: int, queries: str, keys: str = "%keys") -> VectorBlock:
         """The scores of some keys of a tile from an index on, and all queries of a tile."""
         t = self.tiling
-        left = Left(moved(self.code, keys, index, self.row, t.kind), self.row, 1)
+        lhs = Lhs(moved(self.code, keys, index, self.row, t.kind), self.row, 1)
         start = zeros(self.v, rows, t.vectors, t.kind)
-        block = product(self.v, start, left, VectorRows(queries, t.queries), self.kernel.depth)
+        block = product(self.v, start, lhs, VectorRows(queries, t.queries), self.kernel.depth)
         return self.shown(block, index)
 
     def shown(self, block: VectorBlock, index: str) -> VectorBlock:

@@ -28,17 +28,17 @@ def write_multiply(part: Routine, depth: int, key_row: int) -> Writer:
     """scores[key][query] of a tile of keys, 16 at a time."""
     code, t = part.code, part.tiling
     registers, vectors = Registers(LINES, t.vectors), range(t.vectors)
-    left, queries = registers.left(0), part.place("queries")
+    lhs, queries = registers.lhs(0), part.place("queries")
     with code.loop(0, "%count", LINES) as key:
         line = moved(code, "%keys", key.index, key_row, "i16")
         for j in vectors:
             clear_tile(code, registers.block(0, j))
         for d in range(0, depth, STEP):
-            move_tile(code, "tileloadd64", left, part.v.at(line, d, "i16"), 2 * key_row)
+            move_tile(code, "tileloadd64", lhs, part.v.at(line, d, "i16"), 2 * key_row)
             for j in vectors:
                 at = part.v.at(queries, d // 2 * t.queries + j * LINES, "i32")
-                move_tile(code, "tileloadd64", registers.right(j), at, 4 * t.queries)
-                given = registers.block(0, j), left, registers.right(j)
+                move_tile(code, "tileloadd64", registers.rhs(j), at, 4 * t.queries)
+                given = registers.block(0, j), lhs, registers.rhs(j)
                 multiply_tiles(code, "tdpbf16ps", *given)
         to = part.place("scores", key.index, t.queries)
         for j in vectors:
@@ -134,7 +134,7 @@ def write_sums(part: Routine, width: int, keys: int) -> Writer:
     code, t, v = part.code, part.tiling, part.v
     _decay(part, width)
     registers, vectors = Registers(LINES, t.vectors), range(t.vectors)
-    left, end = registers.left(0), _whole(code)
+    lhs, end = registers.lhs(0), _whole(code)
     probabilities = [part.place(name) for name in ("high", "low")]
     with code.loop(0, width, LINES) as d:
         out = part.place("out", d.index, t.queries)
@@ -143,14 +143,14 @@ def write_sums(part: Routine, width: int, keys: int) -> Writer:
         for j in vectors:
             move_tile(code, "tileloadd64", registers.block(0, j), places[j], 4 * t.queries)
         with code.loop(0, end, STEP) as key:
-            move_tile(code, "tileloadd64", left, v.at(line, key.index, "i16"), 2 * keys)
+            move_tile(code, "tileloadd64", lhs, v.at(line, key.index, "i16"), 2 * keys)
             far = code.let(f"mul i64 {key.index}, {t.queries // 2}")
             for base in probabilities:
                 here = v.at(base, far, "i32")
                 for j in vectors:
                     at = v.at(here, j * LINES, "i32")
-                    move_tile(code, "tileloadd64", registers.right(j), at, 4 * t.queries)
-                    given = registers.block(0, j), left, registers.right(j)
+                    move_tile(code, "tileloadd64", registers.rhs(j), at, 4 * t.queries)
+                    given = registers.block(0, j), lhs, registers.rhs(j)
                     multiply_tiles(code, "tdpbf16ps", *given)
         for j in vectors:
             move_tile(code, "tilestored64", registers.block(0, j), places[j], 4 * t.queries)

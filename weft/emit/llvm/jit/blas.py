@@ -117,23 +117,23 @@ def _keeps_nan(blas: Blas) -> bool:
     """Whether 0 * NaN is NaN: some libraries skip zero factors."""
     for kind in blas.kinds:
         zeros, lost = np.zeros((2, 2), _DTYPES[kind]), np.full((2, 2), np.nan, _DTYPES[kind])
-        for left, right in ((zeros, lost), (lost, zeros)):
+        for lhs, rhs in ((zeros, lost), (lost, zeros)):
             made = np.zeros((2, 2), _DTYPES[kind])
-            multiply(blas, left, right, made)
+            multiply(blas, lhs, rhs, made)
             if not np.isnan(made).all():
                 return False
     return True
 
 
-def multiply(blas: Blas, left: Array, right: Array, out: Array) -> None:
-    """out = left @ right for row-major matrices of one type."""
+def multiply(blas: Blas, lhs: Array, rhs: Array, out: Array) -> None:
+    """out = lhs @ rhs for row-major matrices of one type."""
     kind = next(kind for kind, dtype in _DTYPES.items() if out.dtype == dtype)
     real = ctypes.c_float if kind == "float" else ctypes.c_double
     whole = ctypes.c_int64 if blas.bits == 64 else ctypes.c_int32
-    (rows, depth), columns = left.shape, right.shape[1]
+    (rows, k), columns = lhs.shape, rhs.shape[1]
     matrix = (ctypes.c_void_p, whole)
     types = (*[ctypes.c_int] * 3, *[whole] * 3, real, *matrix, *matrix, real, *matrix)
     call = ctypes.CFUNCTYPE(None, *types)(dict(blas.products)[kind])
-    a, b, c = (array.ctypes.data for array in (left, right, out))
+    a, b, c = (array.ctypes.data for array in (lhs, rhs, out))
     ways = (ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE)
-    call(*ways, rows, columns, depth, 1.0, a, depth, b, columns, 0.0, c, columns)
+    call(*ways, rows, columns, k, 1.0, a, k, b, columns, 0.0, c, columns)

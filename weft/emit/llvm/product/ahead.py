@@ -1,4 +1,4 @@
-"""Software prefetch: panels, lines of the left side, and the result's own lines.
+"""Software prefetch: panels, lines of the LHS, and the result's own lines.
 
 While a block is multiplied, memory is idle: the operands of its epilogue and the first lines of the
 next block can be fetched meanwhile.
@@ -21,24 +21,24 @@ def next_side(
     places: BlockPlaces,
     task: PanelTask,
     row: str,
-    left: tuple[StridedPointer, str],
+    lhs: tuple[StridedPointer, str],
     columns: str,
-    right: StridedPointer,
+    rhs: StridedPointer,
 ) -> str:
-    """The prefetch of a block: its share of the next panel, or the next block's left side."""
+    """The prefetch of a block: its share of the next panel, or the next block's LHS."""
     code, job = places.code, places.job
-    if job.blocking.ahead == "left":
-        far = code.let(f"mul nsw i64 {left[0].stride}, {left[1]}")
-        return code.let(f"getelementptr i8, ptr {left[0].pointer}, i64 {far}")
+    if job.blocking.ahead == "lhs":
+        far = code.let(f"mul nsw i64 {lhs[0].stride}, {lhs[1]}")
+        return code.let(f"getelementptr i8, ptr {lhs[0].pointer}, i64 {far}")
     if job.blocking.ahead != "panel":
         return "null"
     down = code.let(f"sub nsw i64 {row}, {task.first_row}")
-    far = times(code, down, job.blocking.depth * 64)
-    size = times(code, columns, job.panel_depth * job.shape.element)
+    far = times(code, down, job.blocking.block_k * 64)
+    size = times(code, columns, job.panel_k * job.shape.element)
     inside = code.let(f"icmp slt i64 {far}, {size}")
     next_panel = plus(code, size, far)
     chosen = code.let(f"select i1 {inside}, i64 {next_panel}, i64 0")
-    return code.let(f"getelementptr i8, ptr {right.pointer}, i64 {chosen}")
+    return code.let(f"getelementptr i8, ptr {rhs.pointer}, i64 {chosen}")
 
 
 def fetch_end(places: BlockPlaces, task: PanelTask, row: str, rows: str, column: str) -> None:

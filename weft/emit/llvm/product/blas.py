@@ -44,8 +44,8 @@ class _Call:
 
     product: Product
     shape: ProductShape
-    left: _Side
-    right: _Side
+    lhs: _Side
+    rhs: _Side
     store: Store | None  # None: to the workspace, for the epilogue
     line: int  # leading dimension of the result
     pieces: int
@@ -99,13 +99,13 @@ def _call(product: Product, shape: ProductShape, chip: Chip) -> _Call | None:
 
 def _sides(product: Product, shape: ProductShape) -> tuple[_Side, _Side] | None:
     """Both operands in the library's terms."""
-    sizes = (shape.batch, shape.rows, shape.columns, shape.depth)
+    sizes = (shape.batch, shape.rows, shape.columns, shape.k)
     whole = shape.kind in ("float", "double") and all(0 < n < _MOST for n in sizes)
     if not whole or shape.tiled or product.reduced:
         return None
-    left = _side(product, product.contract.lhs, product.rows, product.depth, shape.kind)
-    right = _side(product, product.contract.rhs, product.depth, product.columns, shape.kind)
-    return None if left is None or right is None else (left, right)
+    lhs = _side(product, product.contract.lhs, product.rows, product.k, shape.kind)
+    rhs = _side(product, product.contract.rhs, product.k, product.columns, shape.kind)
+    return None if lhs is None or rhs is None else (lhs, rhs)
 
 
 def _side(
@@ -152,17 +152,17 @@ def _multiply(call: _Call, blas: Blas, symbol: str, name: str) -> Writer:
             held = (operands[operand], product.kernel.operands[operand].dtype)
             return element(code, product, held, place, batch, *where)
 
-        left, right, store = call.left, call.right, call.store
-        a = at(left.load.operand, left.load.at, (product.rows, row))
-        b = at(right.load.operand, right.load.at, (product.columns, column))
+        lhs, rhs, store = call.lhs, call.rhs, call.store
+        a = at(lhs.load.operand, lhs.load.at, (product.rows, row))
+        b = at(rhs.load.operand, rhs.load.at, (product.columns, column))
         if store is not None:
             c = at(store.operand, store.at, (product.rows, row), (product.columns, column))
         else:
             far = times(code, plus(code, times(code, batch, shape.rows), row), call.line)
             c = code.let(f"getelementptr {shape.kind}, ptr {shared}, i64 {plus(code, far, column)}")
-        whole = [_integer(code, blas, n) for n in (down, across, shape.depth)]
-        lines = [f"i{blas.bits} {n}" for n in (left.line, right.line, call.line)]
-        ways = [f"i32 {n}" for n in (ROW_MAJOR, left.way, right.way)]
+        whole = [_integer(code, blas, n) for n in (down, across, shape.k)]
+        lines = [f"i{blas.bits} {n}" for n in (lhs.line, rhs.line, call.line)]
+        ways = [f"i32 {n}" for n in (ROW_MAJOR, lhs.way, rhs.way)]
         one, none = (f"{shape.kind} {n}" for n in ("1.0", "0.0"))
         given = [*ways, *whole, one, f"ptr {a}", lines[0], f"ptr {b}", lines[1], none]
         given += [f"ptr {c}", lines[2]]

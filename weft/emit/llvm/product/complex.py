@@ -1,7 +1,7 @@
 """Products of complex matrices: a panel of columns is packed, and blocks of rows run over it.
 
-Numbers stay interleaved as they are in memory. A vector of the right side is multiplied by the real
-part of an element of the left, and the same with real and imaginary parts swapped by the imaginary
+Numbers stay interleaved as they are in memory. A vector of the RHS is multiplied by the real
+part of an element of the LHS, and the same with real and imaginary parts swapped by the imaginary
 part; the two sums meet once, at the end.
 """
 
@@ -33,7 +33,7 @@ from weft.ops.contract import Dot, DotDims, DotGeneral
 _REGISTER = 512  # bits of a vector
 _ROWS = (4, 5, 6, 3)  # of a block, in order of preference: what divides all rows
 _BLOCK = 120  # rows of a task: a multiple of every block
-_DEPTH = 1 << 13  # of a panel, which is in scratch memory
+_MOST_K = 1 << 13  # of a panel, which is in scratch memory
 
 
 def refuses_complex_product(kernel: SingleNode) -> str | None:
@@ -44,10 +44,10 @@ def refuses_complex_product(kernel: SingleNode) -> str | None:
     if not all(operand.size for operand in kernel.operands):
         return "it has no elements"
     sizes = _Sizes(kernel)
-    if len(sizes.depth) > 1:
+    if len(sizes.k) > 1:
         return "its summed dims are not one in both operands"
-    depth = math.prod(dim.size for dim in sizes.depth)
-    return None if depth <= _DEPTH else f"more than {_DEPTH} elements are summed"
+    k = math.prod(dim.size for dim in sizes.k)
+    return None if k <= _MOST_K else f"more than {_MOST_K} elements are summed"
 
 
 def complex_product(kernel: SingleNode) -> Emitted:
@@ -60,25 +60,25 @@ class _Sizes:
 
     def __init__(self, kernel: SingleNode) -> None:
         op, lead = kernel.op, kernel.lead
-        left, right, made = (strides(o.shape) for o in kernel.operands)
+        lhs, rhs, made = (strides(o.shape) for o in kernel.operands)
         shapes = [o.shape for o in kernel.operands]
         rank = len(shapes[0]) - lead
         dims = _dims(op, rank)
-        outer = [Along(n, (left[d], right[d], made[d])) for d, n in enumerate(kernel.devices)]
+        outer = [Along(n, (lhs[d], rhs[d], made[d])) for d, n in enumerate(kernel.devices)]
         at = lead
         for a, b in dims.batch:
-            outer.append(Along(shapes[0][lead + a], (left[lead + a], right[lead + b], made[at])))
+            outer.append(Along(shapes[0][lead + a], (lhs[lead + a], rhs[lead + b], made[at])))
             at += 1
         rows, columns = [], []
         for a in dims.lhs_free(rank):
-            rows.append(Along(shapes[0][lead + a], (left[lead + a], 0, made[at])))
+            rows.append(Along(shapes[0][lead + a], (lhs[lead + a], 0, made[at])))
             at += 1
         for b in dims.rhs_free(len(shapes[1]) - lead):
-            columns.append(Along(shapes[1][lead + b], (0, right[lead + b], made[at])))
+            columns.append(Along(shapes[1][lead + b], (0, rhs[lead + b], made[at])))
             at += 1
-        self.depth = merged(
+        self.k = merged(
             [
-                Along(shapes[0][lead + a], (left[lead + a], right[lead + b], 0))
+                Along(shapes[0][lead + a], (lhs[lead + a], rhs[lead + b], 0))
                 for a, b in dims.contract
             ]
         )
@@ -97,14 +97,14 @@ class _ComplexProduct:
 
     def __init__(self, kernel: SingleNode) -> None:
         sizes = _Sizes(kernel)
-        self.left, self.right = 0, 1
+        self.lhs, self.rhs = 0, 1
         rows, columns = sizes.rows, sizes.columns
         if not columns:  # by a vector: the rows are the vector's lanes, as factors commute
             rows, columns = columns, rows
-            self.left, self.right = 1, 0
+            self.lhs, self.rhs = 1, 0
         one = Along(1, (0, 0, 0))
         self.rows, self.columns = (dims[-1] if dims else one for dims in (rows, columns))
-        self.depth = sizes.depth[0] if sizes.depth else one
+        self.k = sizes.k[0] if sizes.k else one
         self.outer = [*sizes.outer, *rows[:-1], *columns[:-1]]
         self.kind = register_kind(kernel.outputs[0].dtype)
         self.lanes = _REGISTER // BITS[self.kind]
@@ -133,9 +133,9 @@ class _ComplexProduct:
             self._pack(offsets, smaller(code, left, self.panel))
             self._blocks(offsets, high, left)
         tasks = math.prod(d.size for d in self.outer) * blocks * panels
-        cost = self.depth.size * self.panel * (min(count, _BLOCK) + 8)
+        cost = self.k.size * self.panel * (min(count, _BLOCK) + 8)
         phase = Phase(code.name, tasks, max(1, TASK // cost))
-        nbytes = self.depth.size * self.vectors * _REGISTER // 8
+        nbytes = self.k.size * self.vectors * _REGISTER // 8
         return Emitted(module_text(code), (phase,), scratch=nbytes)
 
     def _real(self, operand: int, offset: str) -> str:
@@ -145,15 +145,15 @@ class _ComplexProduct:
     def _pack(self, offsets: Sequence[str], count: str) -> None:
         """Copy the columns of a panel to scratch memory; those past the end are zeros."""
         code = self.code
-        pack = self._pack_row if self.columns.steps[self.right] == 1 else self._pack_elements
-        with code.loop(0, self.depth.size) as k:
-            down = times(code, k.index, self.depth.steps[self.right])
+        pack = self._pack_row if self.columns.steps[self.rhs] == 1 else self._pack_elements
+        with code.loop(0, self.k.size) as k:
+            down = times(code, k.index, self.k.steps[self.rhs])
             target = self.one.at("%scratch", times(code, k.index, 2 * self.panel), self.kind)
-            pack(plus(code, offsets[self.right], down), target, count)
+            pack(plus(code, offsets[self.rhs], down), target, count)
 
     def _pack_row(self, source: str, target: str, count: str) -> None:
         """Contiguous elements."""
-        start = self._real(self.right, source)
+        start = self._real(self.rhs, source)
         for n in range(self.vectors):
             address = self.one.at(start, n * self.lanes, self.kind)
             given = self.v.load_masked(address, self._mask(count, n), self.kind)
@@ -166,8 +166,8 @@ class _ComplexProduct:
         for n in range(self.vectors):
             self.v.store(zero, one.at(target, n * self.lanes, self.kind))
         with code.loop(0, count) as column:
-            apart = times(code, column.index, self.columns.steps[self.right])
-            given = pair.load(self._real(self.right, plus(code, source, apart)), self.kind)
+            apart = times(code, column.index, self.columns.steps[self.rhs])
+            given = pair.load(self._real(self.rhs, plus(code, source, apart)), self.kind)
             pair.store(given, one.at(target, times(code, column.index, 2), self.kind))
 
     def _mask(self, count: str, number: int) -> Vector:
@@ -195,19 +195,19 @@ class _ComplexProduct:
         cells = [(r, n) for r in range(rows) for n in range(self.vectors)]
         carried = [(zero.type, "zeroinitializer")] * (2 * len(cells))
         swap = [n ^ 1 for n in range(self.lanes)]
-        with code.loop(0, self.depth.size, carried=carried) as k:
+        with code.loop(0, self.k.size, carried=carried) as k:
             panel = one.at("%scratch", times(code, k.index, 2 * self.panel), self.kind)
             given = [
                 v.load(one.at(panel, n * self.lanes, self.kind), self.kind)
                 for n in range(self.vectors)
             ]
             sides = given, [v.shuffle(x, x, swap) for x in given]
-            along = times(code, k.index, self.depth.steps[self.left])
+            along = times(code, k.index, self.k.steps[self.lhs])
             factors = []
             for r in range(rows):
-                step = r * self.rows.steps[self.left]
-                place = plus(code, plus(code, offsets[self.left], along), step)
-                address = self._real(self.left, place)
+                step = r * self.rows.steps[self.lhs]
+                place = plus(code, plus(code, offsets[self.lhs], along), step)
+                address = self._real(self.lhs, place)
                 factors.append(
                     [
                         v.splat(one.load(one.at(address, part, self.kind), self.kind))

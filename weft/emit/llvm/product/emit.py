@@ -18,9 +18,9 @@ from weft.emit.llvm.product.job import Job, memory_of
 from weft.emit.llvm.product.microkernel.inner import inner_microkernel
 from weft.emit.llvm.product.microkernel.microkernel import RegisterBlock, microkernel
 from weft.emit.llvm.product.microkernel.tiles import Registers, tile_microkernel
-from weft.emit.llvm.product.packing.left import pack_left
-from weft.emit.llvm.product.packing.right import pack_right
-from weft.emit.llvm.product.packing.tiles import lines_of_columns, pack_right_tiles
+from weft.emit.llvm.product.packing.lhs import pack_lhs
+from weft.emit.llvm.product.packing.rhs import pack_rhs
+from weft.emit.llvm.product.packing.tiles import lines_of_columns, pack_rhs_tiles
 from weft.emit.llvm.product.parts import Parts, combining_kernels, end_of, parts_of
 from weft.emit.llvm.product.product import Product, find_product, supports
 from weft.emit.llvm.product.shape import plain_store, shape_of
@@ -57,7 +57,7 @@ def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None)
     reduced = _reduced(job)
     functions = _functions(job, reduced)
     phases = []
-    if blocking.right == "shared":
+    if blocking.rhs == "shared":
         name = f"{kernel.name}_pack"
         functions.append(pack_phase(job, name))
         groups, parts = pack_tasks(job)
@@ -92,7 +92,7 @@ def _multiplying(job: Job) -> Phase:
     count = shape.batch * blocking.parts * along_rows * along_columns
     count = count if shape.rows and shape.columns else 0
     blocks = blocking.task_rows * blocking.task_vectors
-    each = blocks * blocking.rows.most * blocking.line * max(1, shape.depth)
+    each = blocks * blocking.rows.most * blocking.line * max(1, shape.k)
     chunk = min(WORTH * shape.pace // max(1, each), count // 16)
     return Phase(job.product.kernel.name, count, max(1, chunk))
 
@@ -117,11 +117,11 @@ def _functions(job: Job, reduced: Sequence[Parts]) -> list[Writer]:
     if job.store is None:
         found.append(finish(product, shape, sums_of(shape, blocking), reduced))
     packed = in_bits(product) if shape.tiled else product
-    if blocking.left != "direct":
-        found.append(pack_left(packed, shape, blocking))
-    if blocking.right != "direct":
+    if blocking.lhs != "direct":
+        found.append(pack_lhs(packed, shape, blocking))
+    if blocking.rhs != "direct":
         interleaved = shape.tiled and lines_of_columns(packed) is not None
-        pack = pack_right_tiles if interleaved else pack_right
+        pack = pack_rhs_tiles if interleaved else pack_rhs
         found.append(pack(packed, shape, blocking))
     return found
 

@@ -27,30 +27,30 @@ class Job:
 
     @property
     def once(self) -> bool:
-        """Whether a task multiplies a block over the whole depth at once."""
-        return self.blocking.depth >= self.blocking.part
+        """Whether a task multiplies a block over all of K at once."""
+        return self.blocking.block_k >= self.blocking.part
 
     @property
     def shared(self) -> int:
-        """The workspace bytes: the packed right side, or partial sums."""
+        """The workspace bytes: the packed RHS, or partial sums."""
         b, shape = self.blocking, self.shape
         if b.parts > 1:
             sums = shape.batch * b.parts * shape.rows * b.columns * shape.element
             return -(-sums // ALIGNED) * ALIGNED
-        rights = shape.batch // self.product.repeats
-        packed = rights * b.columns * self.panel_depth * shape.element
-        return -(-packed // ALIGNED) * ALIGNED if b.right == "shared" else 0
+        rhs_batch = shape.batch // self.product.repeats
+        packed = rhs_batch * b.columns * self.panel_k * shape.element
+        return -(-packed // ALIGNED) * ALIGNED if b.rhs == "shared" else 0
 
     @property
-    def panel_depth(self) -> int:
+    def panel_k(self) -> int:
         """The lines of a panel that is packed before tasks run."""
-        return self.shape.depth + int(self.shape.offset)
+        return self.shape.k + int(self.shape.offset)
 
     @property
     def masked(self) -> bool:
         """Whether the last panel needs a lane mask."""
         b = self.blocking
-        return (b.right == "direct" or self.store is not None) and b.lanes != b.width
+        return (b.rhs == "direct" or self.store is not None) and b.lanes != b.width
 
     @property
     def tasks(self) -> tuple[int, int]:
@@ -63,8 +63,8 @@ class Job:
 class TaskMemory:
     """The scratch layout of a task: byte offsets."""
 
-    left: int
-    right: int
+    lhs: int
+    rhs: int
     sums: int
     total: int
 
@@ -72,16 +72,16 @@ class TaskMemory:
 def memory_of(job: Job) -> TaskMemory:
     """The scratch layout of a job's tasks."""
     b, shape = job.blocking, job.shape
-    left = right = sums = 0
-    if b.left != "direct":
+    lhs = rhs = sums = 0
+    if b.lhs != "direct":
         rows = b.row_group * b.rows.most + 2 * b.width
-        left = rows * pack.line_length(b, shape.element) + b.width
-    if b.right == "task":
-        right = b.group * b.line * (b.depth + int(shape.offset))
+        lhs = rows * pack.line_length(b, shape.element) + b.width
+    if b.rhs == "task":
+        rhs = b.group * b.line * (b.block_k + int(shape.offset))
     if job.store is None and b.parts == 1:
         sums = b.rows.most * b.line * (1 if job.once else b.task_rows * b.task_vectors)
     ends = [0]
-    for elements in (left, right, sums):
+    for elements in (lhs, rhs, sums):
         ends.append(ends[-1] + -(-elements * shape.element // 64) * 64)
     return TaskMemory(*ends)
 
@@ -103,7 +103,7 @@ class PanelTask:
     last_row: str
     first_column: str
     last_column: str
-    part: str = "0"  # the part of the depth, where a task has only one
+    part: str = "0"  # the part of K, where a task has only one
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +116,17 @@ class BlockPlaces:
     operands: list[str]
     shared: str
 
-    def left(self, task: PanelTask, start: str, near: str) -> StridedPointer:
-        """The left side of a panel of rows, from a depth step on."""
+    def lhs(self, task: PanelTask, start: str, near: str) -> StridedPointer:
+        """The LHS of a panel of rows, from a K step on."""
         job, code = self.job, self.code
         b, shape, product = job.blocking, job.shape, job.product
-        if b.left == "direct":
+        if b.lhs == "direct":
             load = product.kernel.steps[product.contract.lhs]
             assert isinstance(load, Load)
-            strided = product.depth if shape.left_lines == "rows" else product.rows
-            where = (product.rows, start), (product.depth, times(code, near, shape.group))
+            strided = product.k if shape.lhs_lines == "rows" else product.rows
+            where = (product.rows, start), (product.k, times(code, near, shape.group))
             return self._operand(load.operand, load.at, task.batch, strided, *where)
-        base = self.scratch(self.memory.left)
+        base = self.scratch(self.memory.lhs)
         length = pack.line_length(b, shape.element)
         first = pack.first_line(
             code, product, b, pack.panel_bounds(code, b.rows, task.first_row)[0]
@@ -136,30 +136,30 @@ class BlockPlaces:
             self.moved(base, times(code, down, length)), str(length * shape.element)
         )
 
-    def right(
+    def rhs(
         self, task: PanelTask, packed: str, start: str, columns: str, near: str
     ) -> StridedPointer:
-        """The right side of a panel, from a depth step on, in place or packed."""
+        """The RHS of a panel, from a K step on, in place or packed."""
         job, code = self.job, self.code
         b, shape, product = job.blocking, job.shape, job.product
-        if b.right == "direct":
+        if b.rhs == "direct":
             load = product.kernel.steps[product.contract.rhs]
             assert isinstance(load, Load)
-            strided = product.columns if b.inner else product.depth
-            where = (product.columns, start), (product.depth, near)
+            strided = product.columns if b.inner else product.k
+            where = (product.columns, start), (product.k, near)
             return self._operand(load.operand, load.at, task.batch, strided, *where)
         stride = times(code, columns, shape.element)
-        if b.right == "task":
+        if b.rhs == "task":
             first, _ = pack.panel_bounds(code, b.vectors, packed)
             across = code.let(f"sub nsw i64 {start}, {times(code, first, b.width)}")
-            base = self.scratch(self.memory.right)
-            far = times(code, across, b.depth + int(shape.offset))
+            base = self.scratch(self.memory.rhs)
+            far = times(code, across, b.block_k + int(shape.offset))
             return StridedPointer(self.moved(base, far), stride)
-        far = times(code, start, job.panel_depth)
+        far = times(code, start, job.panel_k)
         if near != "0":
             far = plus(code, far, code.let(f"mul nsw i64 {near}, {columns}"))
-        right, _ = divided(code, task.batch, product.repeats)
-        base = self.moved(self.shared, times(code, right, b.columns * job.panel_depth))
+        rhs, _ = divided(code, task.batch, product.repeats)
+        base = self.moved(self.shared, times(code, rhs, b.columns * job.panel_k))
         return StridedPointer(self.moved(base, far), stride)
 
     def out(

@@ -48,7 +48,7 @@ class Product:
     batch: tuple[int, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
-    depth: tuple[int, ...]  # reduced factors
+    k: tuple[int, ...]  # reduced factors
 
     @property
     def contract(self) -> Contract:
@@ -59,12 +59,12 @@ class Product:
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """The points of batch, rows, columns and depth."""
+        """The points of batch, rows, columns and K."""
         return (
             self.size(self.batch),
             self.size(self.rows),
             self.size(self.columns),
-            self.size(self.depth),
+            self.size(self.k),
         )
 
     def dtype(self, step: int) -> DType:
@@ -103,7 +103,7 @@ class Product:
 
     @property
     def repeats(self) -> int:
-        """The number of consecutive batch points with the same right side."""
+        """The number of consecutive batch points with the same RHS."""
         count = len(self.batch)
         while count and self.batch[count - 1] not in self.kernel.spans[self.contract.rhs]:
             count -= 1
@@ -163,14 +163,14 @@ def find_product(kernel: Kernel) -> Product:
         kernel = _merged(kernel, role)
     kernel = _peeled(kernel)
     at = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
-    batch, rows, columns, depth = (tuple(role) for role in kept)
-    return Product(kernel, at, batch, rows, columns, depth)
+    batch, rows, columns, k = (tuple(role) for role in kept)
+    return Product(kernel, at, batch, rows, columns, k)
 
 
 def _turned(kernel: Kernel) -> Kernel:
-    """lhs * rhs -> rhs * lhs, when all results are contiguous along the left side's rows.
+    """lhs * rhs -> rhs * lhs, when all results are contiguous along the LHS's rows.
 
-    Also for one column, when the left side itself is: vectors of it need not be transposed.
+    Also for one column, when the LHS itself is: vectors of it need not be transposed.
     """
     _, rows, columns, _ = _roles(kernel)
     at = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
@@ -216,7 +216,7 @@ def _narrow(kernel: Kernel, side: int, held: DType) -> int:
 
 
 def _roles(kernel: Kernel) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Factors by role; of the batch, first those that the right side varies along."""
+    """Factors by role; of the batch, first those that the RHS varies along."""
     found = roles_of(kernel)
     return [*found.batch], [*found.rows], [*found.columns], [*found.depth]
 

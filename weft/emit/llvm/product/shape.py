@@ -17,11 +17,11 @@ def shape_of(product: Product, chip: Chip) -> ProductShape:
     """The shape of a product."""
     kind = register_kind(product.contract.held)
     lines = _lines(product, product.contract.lhs, product.rows, "rows")
-    right_lines = _lines(product, product.contract.rhs, product.columns, "columns")
+    rhs_lines = _lines(product, product.contract.rhs, product.columns, "columns")
     multiply = tile_instruction(product, chip) or _multiply(product, chip)
     group = TILE_GROUPS.get(multiply) or {"dot2": 2, "dot4": 4}.get(multiply, 1)
-    batch, rows, columns, depth = product.sizes
-    steps = -(-depth // group)
+    batch, rows, columns, k = product.sizes
+    steps = -(-k // group)
     tiled = multiply in TILE_GROUPS
     return ProductShape(
         batch,
@@ -32,17 +32,15 @@ def shape_of(product: Product, chip: Chip) -> ProductShape:
         BITS[kind] // 8,
         multiply,
         lines,
-        right_lines,
-        tiles_direct(product, group)
-        if tiled
-        else group == 1 and _left_direct(product, kind, lines),
-        group == 1 and _right_direct(product, kind),
+        rhs_lines,
+        tiles_direct(product, group) if tiled else group == 1 and _lhs_direct(product, kind, lines),
+        group == 1 and _rhs_direct(product, kind),
         group,
         multiply == "dot4" and product.dtype(product.contract.lhs).kind == "int",
         group == 1 and _inner(product, kind),
         _stored(product, product.contract.lhs, kind),
         _stored(product, product.contract.rhs, kind),
-        group == 1 and _right_dense(product, kind),
+        group == 1 and _rhs_dense(product, kind),
         product.repeats,
     )
 
@@ -52,12 +50,12 @@ def _multiply(product: Product, chip: Chip) -> MultiplyKind:
     contract = product.contract
     if contract.held.is_float:
         return "fma"
-    left, right = product.dtype(contract.lhs), product.dtype(contract.rhs)
+    lhs, rhs = product.dtype(contract.lhs), product.dtype(contract.rhs)
     if not chip.has_vnni or contract.held.bits != 32:
         return "mul"
-    if max(left.bits, right.bits) <= 8 and right.kind == "int" and left.is_integer:
+    if max(lhs.bits, rhs.bits) <= 8 and rhs.kind == "int" and lhs.is_integer:
         return "dot4"
-    fits = all(d.is_integer and d.bits <= (16 if d.kind == "int" else 8) for d in (left, right))
+    fits = all(d.is_integer and d.bits <= (16 if d.kind == "int" else 8) for d in (lhs, rhs))
     return "dot2" if fits else "mul"
 
 
@@ -83,67 +81,67 @@ def plain_store(product: Product) -> Store | None:
 
 
 def _lines(product: Product, side: int, role: tuple[int, ...], name: SideLines) -> SideLines:
-    """The contiguous direction of a side; the depth if there is none."""
+    """The contiguous direction of a side; K if there is none."""
     steps = product.kernel.steps
     loads = [s for n in needed(steps, [side], ()) if isinstance(s := steps[n], Load)]
     near = {
         name: [load.at.strides[f] == 1 for load in loads for f in along[-1:]]
-        for name, along in (("depth", product.depth), (name, role))
+        for name, along in (("k", product.k), (name, role))
     }
-    if name == "rows":  # the left side is broadcast: along the depth it is read in place
-        return name if any(near[name]) and not any(near["depth"]) else "depth"
-    return "depth" if any(near["depth"]) and not any(near[name]) else name
+    if name == "rows":  # the LHS is broadcast: along K it is read in place
+        return name if any(near[name]) and not any(near["k"]) else "k"
+    return "k" if any(near["k"]) and not any(near[name]) else name
 
 
-def _left_direct(product: Product, kind: str, lines: SideLines) -> bool:
-    """Whether the left side has evenly spaced lines of the multiplied type."""
+def _lhs_direct(product: Product, kind: str, lines: SideLines) -> bool:
+    """Whether the LHS has evenly spaced lines of the multiplied type."""
     load = bare_load(product, product.contract.lhs)
     if load is None or memory_kind(load.dtype) != kind:
         return False
-    along, across = product.depth, product.rows
+    along, across = product.k, product.rows
     if lines == "rows":
         along, across = across, along
     return product.stride(load.at, along) == 1 and product.stride(load.at, across) is not None
 
 
 def tiles_direct(product: Product, group: int) -> bool:
-    """Whether AMX tiles of the left side can be loaded in place: whole ones, along the depth."""
+    """Whether AMX tiles of the LHS can be loaded in place: whole ones, along K."""
     load = bare_load(product, product.contract.lhs)
     return (
         load is not None
         and load.dtype.bits * group == 32
-        and product.size(product.depth) % (LINES * group) == 0
-        and product.stride(load.at, product.depth) == 1
+        and product.size(product.k) % (LINES * group) == 0
+        and product.stride(load.at, product.k) == 1
         and product.stride(load.at, product.rows) is not None
     )
 
 
-def _right_direct(product: Product, kind: str) -> bool:
-    """Whether the right side has lines of columns, in a type that loads can widen."""
+def _rhs_direct(product: Product, kind: str) -> bool:
+    """Whether the RHS has lines of columns, in a type that loads can widen."""
     load = bare_load(product, product.contract.rhs)
     return (
         load is not None
         and register_kind(load.dtype) == kind
-        and product.stride(load.at, product.depth) is not None
+        and product.stride(load.at, product.k) is not None
         and product.stride(load.at, product.columns) == 1
     )
 
 
-def _right_dense(product: Product, kind: str) -> bool:
-    """Whether the right side can be read in place, with contiguous lines."""
+def _rhs_dense(product: Product, kind: str) -> bool:
+    """Whether the RHS can be read in place, with contiguous lines."""
     load = bare_load(product, product.contract.rhs)
-    if load is None or memory_kind(load.dtype) != kind or not _right_direct(product, kind):
+    if load is None or memory_kind(load.dtype) != kind or not _rhs_direct(product, kind):
         return False
-    return product.stride(load.at, product.depth) == product.size(product.columns)
+    return product.stride(load.at, product.k) == product.size(product.columns)
 
 
 def _inner(product: Product, kind: str) -> bool:
-    """Whether both sides have lines along the depth, in types that loads can widen."""
+    """Whether both sides have lines along K, in types that loads can widen."""
     sides = [bare_load(product, n) for n in (product.contract.lhs, product.contract.rhs)]
     return all(
         load is not None
         and register_kind(load.dtype) == kind
-        and product.stride(load.at, product.depth) == 1
+        and product.stride(load.at, product.k) == 1
         and product.stride(load.at, role) is not None
         for load, role in zip(sides, (product.rows, product.columns), strict=True)
     )

@@ -1,4 +1,4 @@
-"""Operand order for AMX tiles: the left side is the one that can be read in place."""
+"""Operand order for AMX tiles: the LHS is the one that can be read in place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FEW_FLOATS = 2
 
 
 def choose_sides(product: Product, chip: Chip) -> Product:
-    """The contraction with swapped sides, if its right side is along the depth with little reuse.
+    """The contraction with swapped sides, if its RHS is along K with little reuse.
 
     With few rows against many weights, packing the weights would take longer than multiplying.
     """

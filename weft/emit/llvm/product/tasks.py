@@ -14,36 +14,36 @@ from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import divided, function, plus, pointers, smaller, times
 
-GROUP, PART = 4, 128  # panels and depth steps packed by a task
+GROUP, PART = 4, 128  # panels and K steps packed by a task
 
 
 def pack_tasks(job: Job) -> tuple[int, int]:
-    """Groups of panels and parts of the depth, by packing task."""
-    return -(-job.blocking.vectors.count // GROUP), -(-job.shape.depth // _part_size(job))
+    """Groups of panels and parts of K, by packing task."""
+    return -(-job.blocking.vectors.count // GROUP), -(-job.shape.k // _part_size(job))
 
 
 def _part_size(job: Job) -> int:
-    """Depth steps that a task packs: all, if column sums are packed, too."""
-    return max(1, job.shape.depth) if job.shape.offset else PART
+    """K steps that a task packs: all, if column sums are packed, too."""
+    return max(1, job.shape.k) if job.shape.offset else PART
 
 
 def pack_phase(job: Job, name: str) -> Writer:
-    """Each task packs some panels of the right side over a part of the depth."""
+    """Each task packs some panels of the RHS over a part of K."""
     code = function(name)
     b, shape = job.blocking, job.shape
     shared = shared_bytes(code, job.product)
     groups, parts = pack_tasks(job)
     with code.loop("%begin", "%end") as task:
         rest, part = divided(code, task.index, parts)
-        right, group = divided(code, rest, groups)
-        batch = times(code, right, job.product.repeats)
+        rhs, group = divided(code, rest, groups)
+        batch = times(code, rhs, job.product.repeats)
         first = times(code, group, GROUP)
         last = smaller(code, plus(code, first, GROUP), b.vectors.count)
         near = times(code, part, _part_size(job))
-        far = smaller(code, plus(code, near, _part_size(job)), shape.depth)
-        begin = times(code, right, b.columns * job.panel_depth)
+        far = smaller(code, plus(code, near, _part_size(job)), shape.k)
+        begin = times(code, rhs, b.columns * job.panel_k)
         to = code.let(f"getelementptr {shape.kind}, ptr {shared}, i64 {begin}")
-        _pack(code, pack.PACK_RIGHT, to, batch, first, last, near, far)
+        _pack(code, pack.PACK_RHS, to, batch, first, last, near, far)
     return code
 
 
@@ -65,15 +65,15 @@ def multiply_phase(job: Job, name: str) -> Writer:
         last_row = smaller(code, plus(code, first_row, b.task_rows), b.rows.count)
         last_column = smaller(code, plus(code, first_column, b.task_vectors), b.vectors.count)
         task = PanelTask(batch, first_row, last_row, first_column, last_column, part)
-        begin, end = "0", str(shape.depth)
+        begin, end = "0", str(shape.k)
         if b.parts > 1:
             begin = times(code, part, b.part)
-            end = smaller(code, plus(code, begin, b.part), shape.depth)
+            end = smaller(code, plus(code, begin, b.part), shape.k)
         if job.once:
             _part(places, task, begin, end, "false")
         else:
-            with code.loop(begin, end, b.depth) as step:
-                far = smaller(code, plus(code, step.index, b.depth), end)
+            with code.loop(begin, end, b.block_k) as step:
+                far = smaller(code, plus(code, step.index, b.block_k), end)
                 more = code.let(f"icmp ne i64 {step.index}, {begin}")
                 _part(places, task, step.index, far, more)
     if shape.tiled:
@@ -109,25 +109,25 @@ def _part(places: BlockPlaces, task: PanelTask, near: str, far: str, more: str) 
     """All blocks of a task over one block of K; `more`: onto the sums of earlier ones."""
     code, job = places.code, places.job
     b = job.blocking
-    if b.left == "task" and b.row_group >= b.task_rows:
-        _pack_left(places, task, near, far)
-    if b.right != "task":
+    if b.lhs == "task" and b.row_group >= b.task_rows:
+        _pack_lhs(places, task, near, far)
+    if b.rhs != "task":
         _columns(places, task, (task.first_column, task.last_column), (near, far, more))
         return
     with code.loop(task.first_column, task.last_column, b.group, at_least_once=True) as group:
         last = smaller(code, plus(code, group.index, b.group), task.last_column)
-        to = places.scratch(places.memory.right)
-        _pack(code, pack.PACK_RIGHT, to, task.batch, group.index, last, near, far)
+        to = places.scratch(places.memory.rhs)
+        _pack(code, pack.PACK_RHS, to, task.batch, group.index, last, near, far)
         _columns(places, task, (group.index, last), (near, far, more))
 
 
-def _pack_left(places: BlockPlaces, task: PanelTask, near: str, far: str) -> None:
-    """Pack the left side of a task's rows."""
+def _pack_lhs(places: BlockPlaces, task: PanelTask, near: str, far: str) -> None:
+    """Pack the LHS of a task's rows."""
     code, rows = places.code, places.job.blocking.rows
     first, _ = pack.panel_bounds(code, rows, task.first_row)
     last, _ = pack.panel_bounds(code, rows, task.last_row)
-    to = places.scratch(places.memory.left)
-    _pack(code, pack.PACK_LEFT, to, task.batch, first, last, near, far)
+    to = places.scratch(places.memory.lhs)
+    _pack(code, pack.PACK_LHS, to, task.batch, first, last, near, far)
 
 
 def _columns(
@@ -135,11 +135,11 @@ def _columns(
 ) -> None:
     """All blocks of some panels of columns; rows are packed a few at a time, if not before."""
     code, b = places.code, places.job.blocking
-    if b.left == "task" and b.row_group < b.task_rows:
+    if b.lhs == "task" and b.row_group < b.task_rows:
         with code.loop(task.first_row, task.last_row, b.row_group, at_least_once=True) as group:
             last = smaller(code, plus(code, group.index, b.row_group), task.last_row)
             some = replace(task, first_row=group.index, last_row=last)
-            _pack_left(places, some, part[0], part[1])
+            _pack_lhs(places, some, part[0], part[1])
             _blocks(places, some, panels, part)
     else:
         _blocks(places, task, panels, part)
@@ -153,9 +153,9 @@ def _blocks(
     with code.loop(*panels, at_least_once=True) as column:
         start, vectors = pack.panel_bounds(code, b.vectors, column.index)
         start, columns = (times(code, n, b.width) for n in (start, vectors))
-        right = places.right(task, panels[0], start, columns, part[0])
+        rhs = places.rhs(task, panels[0], start, columns, part[0])
         with code.loop(task.first_row, task.last_row, at_least_once=True) as row:
-            _block(places, task, (row.index, column.index), (start, columns), right, part)
+            _block(places, task, (row.index, column.index), (start, columns), rhs, part)
 
 
 def _block(
@@ -163,28 +163,28 @@ def _block(
     task: PanelTask,
     panel: tuple[str, str],
     columns: tuple[str, str],
-    right: StridedPointer,
+    rhs: StridedPointer,
     part: tuple[str, str, str],
 ) -> None:
-    """One block: multiply it, and run the epilogue after the last part of the depth."""
+    """One block: multiply it, and run the epilogue after the last part of K."""
     code, job = places.code, places.job
     (row, column), (column_start, column_count), (near, far, more) = panel, columns, part
     start, count = pack.panel_bounds(code, job.blocking.rows, row)
-    left = places.left(task, start, near)
+    lhs = places.lhs(task, start, near)
     out = places.out(task, row, column, start, column_start)
-    depth = far if near == "0" else code.let(f"sub nsw i64 {far}, {near}")
-    given = ", ".join(f"ptr {p.pointer}, i64 {p.stride}" for p in (left, right, out))
+    k = far if near == "0" else code.let(f"sub nsw i64 {far}, {near}")
+    given = ", ".join(f"ptr {p.pointer}, i64 {p.stride}" for p in (lhs, rhs, out))
     chosen = _chosen(code, job, row, column)
-    ahead = next_side(places, task, row, (left, count), column_count, right)
+    ahead = next_side(places, task, row, (lhs, count), column_count, rhs)
     if job.store is None and job.blocking.parts == 1:
         fetch_end(places, task, start, count, column_start)
-    rest = f"i64 {depth}, i1 {more}, i64 {job.blocking.lanes}, ptr {ahead}"
+    rest = f"i64 {k}, i1 {more}, i64 {job.blocking.lanes}, ptr {ahead}"
     code.do(f"call void {chosen}({given}, {rest})")
     if job.store is None and job.blocking.parts == 1:
         rest = code.let(f"sub nsw i64 {job.shape.columns}, {column_start}")
         block = (task.batch, start, count, column_start, smaller(code, rest, column_count))
         listed = ", ".join(f"i64 {n}" for n in (*block, *panel))
-        done = "true" if job.once else code.let(f"icmp sge i64 {far}, {job.shape.depth}")
+        done = "true" if job.once else code.let(f"icmp sge i64 {far}, {job.shape.k}")
         with code.when(done):
             code.do(f"call void @{FINISH}(ptr %operands, ptr {out.pointer}, {listed})")
 

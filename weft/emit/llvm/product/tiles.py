@@ -13,7 +13,7 @@ from weft.kernels.kernel import Apply, Load
 from weft.ops.shape import BitcastConvert
 
 BF16, I16 = DTYPES["bf16"], DTYPES["i16"]
-# The least rows, columns, and depth cells for which tiles pay off, as measured: vectors need
+# The least rows, columns, and K cells for which tiles pay off, as measured: vectors need
 # packing for small integers as well.
 _WORTH = {"tdpbf16ps": (6, 2, 12)}
 _WORTH_OF_BYTES = (1, 1, 12)
@@ -28,18 +28,18 @@ _INSTRUCTIONS: dict[tuple[str, str], MultiplyKind] = {
 def tile_instruction(product: Product, chip: Chip) -> MultiplyKind | None:
     """The AMX instruction for a contraction; None if none pays off."""
     contract = product.contract
-    left, right = product.dtype(contract.lhs), product.dtype(contract.rhs)
+    lhs, rhs = product.dtype(contract.lhs), product.dtype(contract.rhs)
     found: MultiplyKind | None = None
     if contract.held.is_float:
-        if chip.has_amx_bf16 and contract.held.bits == 32 and left is right is BF16:
+        if chip.has_amx_bf16 and contract.held.bits == 32 and lhs is rhs is BF16:
             found = "tdpbf16ps"
-    elif chip.has_amx_int8 and contract.held.bits == 32 and max(left.bits, right.bits) <= 8:
-        found = _INSTRUCTIONS.get((left.kind, right.kind))
+    elif chip.has_amx_int8 and contract.held.bits == 32 and max(lhs.bits, rhs.bits) <= 8:
+        found = _INSTRUCTIONS.get((lhs.kind, rhs.kind))
     if found is None:
         return None
-    _, rows, columns, depth = product.sizes
+    _, rows, columns, k = product.sizes
     least = _WORTH.get(found, _WORTH_OF_BYTES)
-    sizes = (rows, columns, depth // TILE_GROUPS[found])
+    sizes = (rows, columns, k // TILE_GROUPS[found])
     return found if all(n >= few for n, few in zip(sizes, least, strict=True)) else None
 
 

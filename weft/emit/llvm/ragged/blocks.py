@@ -18,9 +18,9 @@ from weft.records import dataclass
 
 VECTORS = 2  # of a panel of columns
 PANELS = 4  # of a task
-DEPTH = 256  # steps of the sum that are packed at a time
-FEW = 8  # rows for which the right side is read in place: packing would cost more than it saves
-INNER = 4  # rows and columns of a block with lanes along the depth
+BLOCK_K = 256  # steps of the sum that are packed at a time
+FEW = 8  # rows for which the RHS is read in place: packing would cost more than it saves
+INNER = 4  # rows and columns of a block with lanes along K
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class RaggedBlocks:
     kind: str  # LLVM type of sums
     width: int
     rows: int
-    lines: SideLines  # of the packed left side
+    lines: SideLines  # of the packed LHS
     task_rows: int
 
     @property
@@ -50,8 +50,8 @@ class RaggedBlocks:
 
     @property
     def line(self) -> int:
-        """The elements of a line of the packed left side."""
-        return DEPTH + self.width if self.lines == "depth" else self.task_rows
+        """The elements of a line of the packed LHS."""
+        return BLOCK_K + self.width if self.lines == "k" else self.task_rows
 
     @property
     def multiply(self) -> MultiplyKind:
@@ -93,18 +93,18 @@ class BlockCalls:
         )
         return self._named(chosen)
 
-    def inner(self, rows: int, columns: int, left: DType | None, right: DType | None) -> str:
-        """A block of rows and columns with lanes along the depth, in place."""
+    def inner(self, rows: int, columns: int, lhs: DType | None, rhs: DType | None) -> str:
+        """A block of rows and columns with lanes along K, in place."""
         b = self.blocks
         chosen = RegisterBlock(
             rows,
             columns,
             b.width,
             b.kind,
-            "depth",
+            "k",
             b.multiply,
-            stored=right,
-            left_stored=left,
+            stored=rhs,
+            lhs_stored=lhs,
             inner=True,
         )
         return self._named(chosen)
@@ -117,15 +117,15 @@ class BlockCalls:
     def call(
         self,
         name: str,
-        left: tuple[str, str | int],
-        right: tuple[str, str | int],
+        lhs: tuple[str, str | int],
+        rhs: tuple[str, str | int],
         out: tuple[str, str | int],
-        depth: str,
+        k_count: str,
         more: str = "false",
     ) -> None:
         """Call a block with pointers and strides in bytes."""
-        sides = ", ".join(f"ptr {p}, i64 {stride}" for p, stride in (left, right, out))
-        rest = f"i64 {depth}, i1 {more}, i64 0, ptr null"
+        sides = ", ".join(f"ptr {p}, i64 {stride}" for p, stride in (lhs, rhs, out))
+        rest = f"i64 {k_count}, i1 {more}, i64 0, ptr null"
         self.code.do(f"call void @{name}({sides}, {rest})")
 
 

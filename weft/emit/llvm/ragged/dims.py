@@ -12,7 +12,7 @@ from weft.kernels.single_node import SingleNode, strides
 from weft.ops.ragged import Mode, RaggedDot
 
 _HELD = {"f32", "f64", "i32", "i64", "ui32", "ui64"}  # types that products are added up in
-LEFT, RIGHT, SIZES, OUT = range(4)  # the buffers
+LHS, RHS, SIZES, OUT = range(4)  # the buffers
 
 
 class RaggedRoles:
@@ -25,20 +25,20 @@ class RaggedRoles:
         self.mode: Mode = dims.mode
         shapes = [operand.shape for operand in kernel.operands]
         apart = [strides(shape) for shape in shapes]
-        left_rank, right_rank = len(shapes[LEFT]) - lead, len(shapes[RIGHT]) - lead
+        lhs_rank, rhs_rank = len(shapes[LHS]) - lead, len(shapes[RHS]) - lead
         varies = len(shapes[SIZES]) - lead > 1 and self.mode != "batch"
-        prefix = dims.prefix(left_rank) if varies else ()
+        prefix = dims.prefix(lhs_rank) if varies else ()
 
         def along(a: int | None, b: int | None, made: int | None) -> Along:
-            """A dim of the left and the right operand, and of the result."""
+            """A dim of the LHS and the RHS, and of the result."""
             near = 0 if a not in prefix or a is None else apart[SIZES][lead + prefix.index(a)]
             steps = (
-                0 if a is None else apart[LEFT][lead + a],
-                0 if b is None else apart[RIGHT][lead + b],
+                0 if a is None else apart[LHS][lead + a],
+                0 if b is None else apart[RHS][lead + b],
                 near,
                 0 if made is None else apart[OUT][lead + made],
             )
-            size = shapes[LEFT][lead + a] if a is not None else shapes[RIGHT][lead + (b or 0)]
+            size = shapes[LHS][lead + a] if a is not None else shapes[RHS][lead + (b or 0)]
             return Along(size, steps)
 
         at = 1 if self.mode == "contracting" else 0
@@ -49,26 +49,26 @@ class RaggedRoles:
         for a, b in dims.dot.batch:
             outer.append(along(a, b, at))
             at += 1
-        for a in dims.dot.lhs_free(left_rank):
+        for a in dims.dot.lhs_free(lhs_rank):
             (outer if self.mode == "free" and a != dims.ragged else rows).append(along(a, None, at))
             at += 1
-        for b in dims.rhs_free(right_rank):
+        for b in dims.rhs_free(rhs_rank):
             columns.append(along(None, b, at))
             at += 1
         summed = [along(a, b, None) for a, b in dims.dot.contract]
         if self.mode == "contracting":  # their groups begin and end along the summed dim
             summed = [Along(dim.size, (*dim.steps[:SIZES], 0, 0)) for dim in summed]
-        self.depths = merged(summed)
+        self.summed = merged(summed)
         *more_rows, self.rows = merged(rows) or [Along(1, (0, 0, 0, 0))]
         *more_columns, self.columns = merged(columns) or [Along(1, (0, 1, 0, 1))]
         self.outer = merged([*outer, *more_rows, *more_columns])
-        self.depth = self.depths[0] if self.depths else Along(1, (1, 0, 0, 0))
+        self.k = self.summed[0] if self.summed else Along(1, (1, 0, 0, 0))
         if self.mode == "free":  # rows begin and end with groups: their dim has no place in sizes
             self.rows = Along(self.rows.size, (*self.rows.steps[:SIZES], 0, self.rows.steps[OUT]))
         self.groups = shapes[SIZES][-1]
         group = dims.rhs_group_dimensions
         self.group_steps = (
-            apart[RIGHT][lead + group[0]] if group else 0,
+            apart[RHS][lead + group[0]] if group else 0,
             apart[SIZES][-1],
             apart[OUT][lead] if self.mode == "contracting" else 0,
         )
@@ -93,6 +93,6 @@ def refuses_ragged_dot(kernel: SingleNode) -> str | None:
     dims = op.ragged_dot_dimension_numbers
     if dims.mode == "contracting" and len(dims.lhs_contracting_dimensions) > 1:
         return "it sums over more dims than the ragged one"
-    if kernel.outputs[0].size and len(RaggedRoles(kernel).depths) > 1:
+    if kernel.outputs[0].size and len(RaggedRoles(kernel).summed) > 1:
         return "its summed dims are not one in both operands"
     return None

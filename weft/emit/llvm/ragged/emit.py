@@ -12,8 +12,8 @@ import math
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.product.blocking.blocking import chip_of
-from weft.emit.llvm.ragged.blocks import DEPTH, FEW, INNER, BlockCalls, blocks_for, cut_rows
-from weft.emit.llvm.ragged.dims import LEFT, OUT, RIGHT, SIZES, RaggedRoles, held_type
+from weft.emit.llvm.ragged.blocks import BLOCK_K, FEW, INNER, BlockCalls, blocks_for, cut_rows
+from weft.emit.llvm.ragged.dims import LHS, OUT, RHS, SIZES, RaggedRoles, held_type
 from weft.emit.llvm.ragged.pack import RaggedPacking
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
@@ -42,8 +42,8 @@ class Tile:
     near: str  # the first step of the sum, and the end
     far: str
     columns: str  # how many
-    left: str  # the elements where the operands and the result begin
-    right: str
+    lhs: str  # the elements where the operands and the result begin
+    rhs: str
     out: str
 
 
@@ -61,10 +61,10 @@ class _RaggedProduct:
         self.roles = roles = RaggedRoles(kernel)
         self.dtypes = [operand.dtype for operand in kernel.operands]
         kind = register_kind(held_type(kernel))
-        # The packed left side keeps its lines; those of rows are vectors of rows.
-        by_rows = roles.rows.steps[LEFT] == 1 and roles.depth.steps[LEFT] != 1
+        # The packed LHS keeps its lines; those of rows are vectors of rows.
+        by_rows = roles.rows.steps[LHS] == 1 and roles.k.steps[LHS] != 1
         self.blocks = blocks_for(
-            chip_of(processor), kind, "rows" if by_rows else "depth", roles.rows.size
+            chip_of(processor), kind, "rows" if by_rows else "k", roles.rows.size
         )
         self.code = function(kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, 4)
@@ -72,10 +72,10 @@ class _RaggedProduct:
         self.pack = RaggedPacking(self.code, self.blocks)
         self.one, self.v = Vectors(self.code, 1), Vectors(self.code, self.blocks.width)
         b, size = self.blocks, BITS[kind] // 8
-        lines = b.task_rows if b.lines == "depth" else DEPTH
-        self.left = 0
-        self.right = _aligned(lines * b.line * size)
-        self.sums = self.right + _aligned((DEPTH + b.width) * b.panel * size)
+        lines = b.task_rows if b.lines == "k" else BLOCK_K
+        self.lhs = 0
+        self.rhs = _aligned(lines * b.line * size)
+        self.sums = self.rhs + _aligned((BLOCK_K + b.width) * b.panel * size)
         self.scratch = self.sums + _aligned(b.task_rows * b.task_columns * size)
         self.element = size
 
@@ -89,12 +89,12 @@ class _RaggedProduct:
             offsets = located(code, point, roles.outer, ["0"] * 4)
             first = times(code, chunk, b.task_columns)
             left = code.let(f"sub nsw i64 {roles.columns.size}, {first}")
-            for buffer in (RIGHT, OUT):
+            for buffer in (RHS, OUT):
                 across = times(code, first, roles.columns.steps[buffer])
                 offsets[buffer] = plus(code, offsets[buffer], across)
             self._tile(tile, offsets, smaller(code, left, b.task_columns))
         count = math.prod(dim.size for dim in roles.outer) * chunks * tiles
-        cost = min(roles.rows.size, b.task_rows) * b.task_columns * max(1, roles.depth.size)
+        cost = min(roles.rows.size, b.task_rows) * b.task_columns * max(1, roles.k.size)
         phase = Phase(code.name, count, max(1, 8 * TASK // cost))
         text = module_text(*self.calls.made.values(), code)
         return Emitted(text, (phase,), scratch=self.scratch)
@@ -120,7 +120,7 @@ class _RaggedProduct:
             group, begin, end = self._find(number, offsets[SIZES])
             with code.when(code.let(f"icmp sge i64 {group}, 0")):
                 in_none = code.let(f"icmp eq i64 {group}, {roles.groups}")
-                far = code.let(f"select i1 {in_none}, i64 0, i64 {roles.depth.size}")
+                far = code.let(f"select i1 {in_none}, i64 0, i64 {roles.k.size}")
                 known = code.let(f"select i1 {in_none}, i64 0, i64 {group}")
                 self._placed(offsets, known, (begin, end), ("0", far), columns)
             return
@@ -128,7 +128,7 @@ class _RaggedProduct:
         group, tile = divided(code, number, count)
         begin = times(code, tile, self.blocks.task_rows)
         end = smaller(code, plus(code, begin, self.blocks.task_rows), roles.rows.size)
-        span = ("0", str(roles.depth.size))
+        span = ("0", str(roles.k.size))
         if roles.mode == "contracting":
             span = self._span(group, offsets[SIZES])
         self._placed(offsets, group, (begin, end), span, columns)
@@ -142,13 +142,13 @@ class _RaggedProduct:
         columns: str,
     ) -> None:
         code, steps = self.code, self.roles.rows.steps
-        right, _, out = self.roles.group_steps
+        rhs, _, out = self.roles.group_steps
         tile = Tile(
             code.let(f"sub nsw i64 {rows[1]}, {rows[0]}"),
             *span,
             columns,
-            plus(code, offsets[LEFT], times(code, rows[0], steps[LEFT])),
-            plus(code, offsets[RIGHT], times(code, group, right)),
+            plus(code, offsets[LHS], times(code, rows[0], steps[LHS])),
+            plus(code, offsets[RHS], times(code, group, rhs)),
             plus(
                 code,
                 plus(code, offsets[OUT], times(code, group, out)),
@@ -199,7 +199,7 @@ class _RaggedProduct:
 
     def _span(self, group: str, base: str) -> tuple[str, str]:
         """The steps of the sum that are in a group."""
-        code, most = self.code, self.roles.depth.size
+        code, most = self.code, self.roles.k.size
         with code.loop(0, group, carried=[("i64", "0")]) as loop:
             loop.carry(self._ended(loop.carried[0], self._size(loop.index, base), most))
         begin = loop.carried[0]
@@ -213,8 +213,8 @@ class _RaggedProduct:
         sums = self._scratch(self.sums)
         with code.when(code.let(f"icmp sge i64 {tile.near}, {tile.far}")):
             self._clear(tile, sums)
-        in_place = roles.depth.steps[LEFT] == 1 and roles.depth.steps[RIGHT] == 1
-        in_place = in_place and roles.columns.steps[RIGHT] != 1
+        in_place = roles.k.steps[LHS] == 1 and roles.k.steps[RHS] == 1
+        in_place = in_place and roles.columns.steps[RHS] != 1
         if in_place:
             few = code.let(f"icmp sle i64 {tile.rows}, {FEW}")
             with code.when(few):
@@ -226,27 +226,27 @@ class _RaggedProduct:
         self._store(tile, sums)
 
     def _steps(self, tile: Tile, sums: str) -> None:
-        """Pack a part of the depth of both sides, and multiply; then the next part."""
+        """Pack a part of K of both sides, and multiply; then the next part."""
         code, roles, b = self.code, self.roles, self.blocks
-        down = roles.depth.steps
-        with code.loop(tile.near, tile.far, DEPTH) as k:
-            depth = smaller(code, code.let(f"sub nsw i64 {tile.far}, {k.index}"), DEPTH)
+        down = roles.k.steps
+        with code.loop(tile.near, tile.far, BLOCK_K) as k:
+            k_count = smaller(code, code.let(f"sub nsw i64 {tile.far}, {k.index}"), BLOCK_K)
             more = code.let(f"icmp ne i64 {k.index}, {tile.near}")
-            left = plus(code, tile.left, times(code, k.index, down[LEFT]))
-            self._pack_left(left, tile.rows, depth)
+            lhs = plus(code, tile.lhs, times(code, k.index, down[LHS]))
+            self._pack_lhs(lhs, tile.rows, k_count)
             with code.loop(0, tile.columns, b.panel) as panel:
-                right = plus(code, tile.right, times(code, k.index, down[RIGHT]))
-                across = times(code, panel.index, roles.columns.steps[RIGHT])
-                source = self._address(RIGHT, plus(code, right, across))
+                rhs = plus(code, tile.rhs, times(code, k.index, down[RHS]))
+                across = times(code, panel.index, roles.columns.steps[RHS])
+                source = self._address(RHS, plus(code, rhs, across))
                 columns = code.let(f"sub nsw i64 {tile.columns}, {panel.index}")
                 out = self.one.at(sums, panel.index, b.kind)
-                self._panel(source, tile.rows, (depth, more), columns, out)
+                self._panel(source, tile.rows, (k_count, more), columns, out)
 
     def _panel(self, source: str, rows: str, part: tuple[str, str], columns: str, out: str) -> None:
         """Multiply the packed rows with a panel of columns, read in place for few rows."""
         code, roles, b = self.code, self.roles, self.blocks
-        dtype, packed = self.dtypes[RIGHT], self._scratch(self.right)
-        step, apart = roles.depth.steps[RIGHT], roles.columns.steps[RIGHT]
+        dtype, packed = self.dtypes[RHS], self._scratch(self.rhs)
+        step, apart = roles.k.steps[RHS], roles.columns.steps[RHS]
         is_even = roles.columns.size % b.panel == 0
         line = b.panel * self.element
         if apart == 1 or roles.columns.size == 1:
@@ -268,15 +268,15 @@ class _RaggedProduct:
         self, source: str, step: int, rows: str, part: tuple[str, str], columns: str, out: str
     ) -> None:
         """A panel whose lines are read where they lie; the last one, if narrower, is packed."""
-        code, b, dtype = self.code, self.blocks, self.dtypes[RIGHT]
+        code, b, dtype = self.code, self.blocks, self.dtypes[RHS]
         full = code.let(f"icmp sge i64 {columns}, {b.panel}")
         counts = tuple([n for n in b.row_counts if n <= FEW])
         with code.when(full):
-            right = source, step * dtype.numpy.itemsize
-            self._rows(counts, rows, right, part, out, in_place=True)
+            rhs = source, step * dtype.numpy.itemsize
+            self._rows(counts, rows, rhs, part, out, in_place=True)
         if self.roles.columns.size % b.panel:
             with code.when(code.let(f"xor i1 {full}, true")):
-                packed = self._scratch(self.right)
+                packed = self._scratch(self.rhs)
                 self.pack.panel(source, dtype, step, part[0], packed, columns)
                 self._rows(counts, rows, (packed, b.panel * self.element), part, out)
 
@@ -284,60 +284,60 @@ class _RaggedProduct:
         self,
         counts: tuple[int, ...],
         rows: str,
-        right: tuple[str, int],
+        rhs: tuple[str, int],
         part: tuple[str, str],
         out: str,
         *,
         in_place: bool = False,
     ) -> None:
         """Blocks of rows over one panel."""
-        code, b, dtype = self.code, self.blocks, self.dtypes[RIGHT]
+        code, b, dtype = self.code, self.blocks, self.dtypes[RHS]
         stored = dtype if in_place and storage.memory_kind(dtype) != b.kind else None
         line = b.task_columns * self.element
-        base = self._scratch(self.left)
+        base = self._scratch(self.lhs)
         for size, begin, end in cut_rows(code, rows, counts):
             name = self.calls.block(size, in_place=in_place, stored=stored)
             with code.loop(begin, end, size) as row:
-                apart = b.line if b.lines == "depth" else 1
-                left = self.one.at(base, times(code, row.index, apart), b.kind)
+                apart = b.line if b.lines == "k" else 1
+                lhs = self.one.at(base, times(code, row.index, apart), b.kind)
                 to = code.let(f"getelementptr i8, ptr {out}, i64 {times(code, row.index, line)}")
-                sides = (left, b.line * self.element), right, (to, line)
+                sides = (lhs, b.line * self.element), rhs, (to, line)
                 self.calls.call(name, *sides, part[0], part[1])
 
     def _inner(self, tile: Tile, sums: str) -> None:
-        """A few rows times columns that lie along the depth, both in place."""
+        """A few rows times columns that lie along K, both in place."""
         code, roles, b = self.code, self.roles, self.blocks
         stored = [
-            d if storage.memory_kind(d) != b.kind else None for d in self.dtypes[LEFT : RIGHT + 1]
+            d if storage.memory_kind(d) != b.kind else None for d in self.dtypes[LHS : RHS + 1]
         ]
-        left_step, right_step = (
+        lhs_step, rhs_step = (
             step * dtype.numpy.itemsize
             for step, dtype in (
-                (roles.rows.steps[LEFT], self.dtypes[LEFT]),
-                (roles.columns.steps[RIGHT], self.dtypes[RIGHT]),
+                (roles.rows.steps[LHS], self.dtypes[LHS]),
+                (roles.columns.steps[RHS], self.dtypes[RHS]),
             )
         )
-        depth = code.let(f"sub nsw i64 {tile.far}, {tile.near}")
+        k_count = code.let(f"sub nsw i64 {tile.far}, {tile.near}")
         line = b.task_columns * self.element
         bases = [
             self._address(side, plus(code, start, tile.near))
-            for side, start in ((LEFT, tile.left), (RIGHT, tile.right))
+            for side, start in ((LHS, tile.lhs), (RHS, tile.rhs))
         ]
-        some = code.let(f"icmp sgt i64 {depth}, 0")
+        some = code.let(f"icmp sgt i64 {k_count}, 0")
         rows_to_do = code.let(f"select i1 {some}, i64 {tile.rows}, i64 0")
         for columns, first, last in cut_rows(code, tile.columns, (INNER, 1)):
             with code.loop(first, last, columns) as column:
-                far = times(code, column.index, right_step)
-                right = code.let(f"getelementptr i8, ptr {bases[1]}, i64 {far}")
+                far = times(code, column.index, rhs_step)
+                rhs = code.let(f"getelementptr i8, ptr {bases[1]}, i64 {far}")
                 for rows, begin, end in cut_rows(code, rows_to_do, (INNER, 1)):
                     name = self.calls.inner(rows, columns, *stored)
                     with code.loop(begin, end, rows) as row:
-                        far = times(code, row.index, left_step)
-                        left = code.let(f"getelementptr i8, ptr {bases[0]}, i64 {far}")
+                        far = times(code, row.index, lhs_step)
+                        lhs = code.let(f"getelementptr i8, ptr {bases[0]}, i64 {far}")
                         at = plus(code, times(code, row.index, b.task_columns), column.index)
                         out = self.one.at(sums, at, b.kind)
-                        sides = (left, left_step), (right, right_step), (out, line)
-                        self.calls.call(name, *sides, depth)
+                        sides = (lhs, lhs_step), (rhs, rhs_step), (out, line)
+                        self.calls.call(name, *sides, k_count)
 
     # Memory
 
@@ -348,16 +348,16 @@ class _RaggedProduct:
         kind = storage.memory_kind(self.dtypes[buffer])
         return self.one.at(self.buffers[buffer], at, kind)
 
-    def _pack_left(self, start: str, rows: str, depth: str) -> None:
+    def _pack_lhs(self, start: str, rows: str, k_count: str) -> None:
         """Widen a part of the rows into scratch memory."""
         b = self.blocks
-        steps = self.roles.rows.steps[LEFT], self.roles.depth.steps[LEFT]
-        counts = rows, depth
+        steps = self.roles.rows.steps[LHS], self.roles.k.steps[LHS]
+        counts = rows, k_count
         if b.lines == "rows":
             steps, counts = steps[::-1], counts[::-1]
-        source = self._address(LEFT, start)
-        to = self._scratch(self.left), b.line
-        self.pack.lines(source, self.dtypes[LEFT], steps, counts, to)
+        source = self._address(LHS, start)
+        to = self._scratch(self.lhs), b.line
+        self.pack.lines(source, self.dtypes[LHS], steps, counts, to)
 
     def _clear(self, tile: Tile, sums: str) -> None:
         """Sums of nothing."""

@@ -11,7 +11,7 @@ from weft.ir.types import DType
 
 
 class RaggedPacking:
-    """Copies of parts of operands: lines of rows, of the depth, or of columns."""
+    """Copies of parts of operands: lines of rows, of K, or of columns."""
 
     def __init__(self, code: Writer, blocks: RaggedBlocks) -> None:
         self.code, self.blocks = code, blocks
@@ -43,7 +43,7 @@ class RaggedPacking:
                 self._elements(source, dtype, (start, steps[1]), counts[1], target)
 
     def panel(
-        self, source: str, dtype: DType, step: int, depth: str, to: str, columns: str | None
+        self, source: str, dtype: DType, step: int, k_count: str, to: str, columns: str | None
     ) -> None:
         """A panel to[k][j] = source[k * step + j]; `columns` of it, or all."""
         code, b, v = self.code, self.blocks, self.v
@@ -51,7 +51,7 @@ class RaggedPacking:
         masks: list[Vector | None] = [None] * len(starts)
         if columns is not None:
             masks = [v.first(code.let(f"sub nsw i64 {columns}, {first}")) for first in starts]
-        with code.loop(0, depth) as k:
+        with code.loop(0, k_count) as k:
             start = times(code, k.index, step)
             target = self.one.at(to, times(code, k.index, b.panel), b.kind)
             for first, mask in zip(starts, masks, strict=True):
@@ -73,7 +73,7 @@ class RaggedPacking:
             self.one.store(given, self.one.at(target, loop.index, self.blocks.kind))
 
     def turned(
-        self, source: str, dtype: DType, step: int, columns: str, depth: str, to: str
+        self, source: str, dtype: DType, step: int, columns: str, k_count: str, to: str
     ) -> None:
         """A panel to[k][j] = source[j * step + k]: squares are transposed in registers.
 
@@ -86,8 +86,8 @@ class RaggedPacking:
             for lane in range(v.width):
                 column = smaller(code, last, first + lane)
                 places.append(times(code, column, step))
-            with code.loop(0, depth, v.width) as k:
-                rest = code.let(f"sub nsw i64 {depth}, {k.index}")
+            with code.loop(0, k_count, v.width) as k:
+                rest = code.let(f"sub nsw i64 {k_count}, {k.index}")
                 mask = v.first(rest)
                 read = [
                     storage.load(v, source, plus(code, place, k.index), dtype, mask)[0]

@@ -27,7 +27,7 @@ _PAIR = re.compile(r"(\w+)=(\d+)")
 _MOST = 9
 _WORTH = 1 << 21  # multiplications; fewer are not worth tuning
 _SMALL = 1 << 20  # elements of a result that may exist as several partial sums
-_LEAST_PART = 256  # depth steps
+_LEAST_PART = 256  # K steps
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def candidates(wanted: ProductClass, chip: Chip) -> dict[str, CandidateOptions]:
 
 
 def name_of(options: CandidateOptions) -> str:
-    """The name of options: `depth=512, parts=4`."""
+    """The name of options: `block_k=512, parts=4`."""
     return ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
 
 
@@ -116,20 +116,20 @@ def _others(wanted: ProductClass, chip: Chip, model: Blocking) -> Iterator[Candi
     shape = wanted.shape
     if shape.tiled:
         yield {"tiles": 0}
-    if shape.right_lines == "columns" and model.rows.count <= 2 and not shape.offset:
+    if shape.rhs_lines == "columns" and model.rows.count <= 2 and not shape.offset:
         yield from ({"stream": 0}, {"stream": 1})
     if shape.inner:
         yield {"inner": int(not model.inner)}
     if model.parts > 1:
         yield {"parts": 1}
-    elif shape.depth >= 2 * _LEAST_PART and shape.rows * shape.columns <= _SMALL:
-        yield {"parts": min(chip.threads, shape.depth // _LEAST_PART)}
-    if shape.right_direct:
-        yield {"right": 0 if model.right != "direct" else 1}
-    if model.right != "direct":
-        yield {"right": 1 if model.right == "shared" else 2}
-    if shape.left_direct:
-        yield {"left": int(model.left == "direct")}
+    elif shape.k >= 2 * _LEAST_PART and shape.rows * shape.columns <= _SMALL:
+        yield {"parts": min(chip.threads, shape.k // _LEAST_PART)}
+    if shape.rhs_direct:
+        yield {"rhs": 0 if model.rhs != "direct" else 1}
+    if model.rhs != "direct":
+        yield {"rhs": 1 if model.rhs == "shared" else 2}
+    if shape.lhs_direct:
+        yield {"lhs": int(model.lhs == "direct")}
     yield {"task_vectors": 2 * model.task_vectors}
     if not model.inner and not shape.tiled:
         most = model.vectors.most
@@ -138,6 +138,6 @@ def _others(wanted: ProductClass, chip: Chip, model: Blocking) -> Iterator[Candi
         yield {"task_vectors": model.task_vectors // 2}
     if model.task_rows > 1:
         yield {"task_rows": -(-model.task_rows // 2)}
-    yield {"depth": 2 * model.depth}
-    if model.depth >= 256:
-        yield {"depth": model.depth // 2}
+    yield {"block_k": 2 * model.block_k}
+    if model.block_k >= 256:
+        yield {"block_k": model.block_k // 2}

@@ -24,12 +24,12 @@ class ProductClass:
 
     @property
     def text(self) -> str:
-        """The cache key: `float 1x64x64x96, fma, left along depth, ...`."""
+        """The cache key: `float 1x64x64x96, fma, lhs along k, ...`."""
         s = self.shape
-        sizes = f"{s.batch}x{s.rows}x{s.columns}x{s.depth}"
-        words = [f"{s.kind} {sizes}", s.multiply, f"left along {s.left_lines}"]
-        words.append(f"right along {s.right_lines}")
-        words += [f"each right {s.repeats} times"] if s.repeats > 1 else []
+        sizes = f"{s.batch}x{s.rows}x{s.columns}x{s.k}"
+        words = [f"{s.kind} {sizes}", s.multiply, f"lhs along {s.lhs_lines}"]
+        words.append(f"rhs along {s.rhs_lines}")
+        words += [f"each rhs {s.repeats} times"] if s.repeats > 1 else []
         for field in fields(ProductShape):
             value = getattr(s, field.name)
             if field.name.endswith(("_direct", "_stored", "_dense", "inner", "offset")) and value:
@@ -56,10 +56,10 @@ def _has_after(product: Product) -> bool:
 
 
 def _rounded(shape: ProductShape) -> ProductShape:
-    sizes = (shape.batch, shape.rows, shape.columns, shape.depth)
-    batch, rows, columns, depth = map(round_up, sizes)
+    sizes = (shape.batch, shape.rows, shape.columns, shape.k)
+    batch, rows, columns, k = map(round_up, sizes)
     again = round_up(shape.repeats)
-    return replace(shape, batch=batch, rows=rows, columns=columns, depth=depth, repeats=again)
+    return replace(shape, batch=batch, rows=rows, columns=columns, k=k, repeats=again)
 
 
 def round_up(number: int) -> int:

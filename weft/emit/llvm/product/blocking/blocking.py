@@ -1,4 +1,4 @@
-"""Blocks of a contraction: panels of rows and columns, parts of the depth, and tasks."""
+"""Blocks of a contraction: panels of rows and columns, parts of K, and tasks."""
 
 from __future__ import annotations
 
@@ -85,21 +85,21 @@ class ProductShape:
     batch: int
     rows: int
     columns: int
-    depth: int  # depth steps, `group` of the kernel's in each
+    k: int  # K steps, `group` of the kernel's in each
     kind: str  # LLVM type of the operands
     element: int  # element bytes
     multiply: MultiplyKind
-    left_lines: SideLines
-    right_lines: SideLines
-    left_direct: bool  # whether the left side can be read in place
-    right_direct: bool
-    group: int = 1  # depth steps in an element
+    lhs_lines: SideLines
+    rhs_lines: SideLines
+    lhs_direct: bool  # whether the LHS can be read in place
+    rhs_direct: bool
+    group: int = 1  # K steps in an element
     offset: bool = False  # whether sums start from a packed row (a correction term)
-    inner: bool = False  # whether both sides can be read as vectors along the depth
-    left_stored: DType | None = None  # memory type of the left side, if it differs
-    right_stored: DType | None = None  # and of the right side
-    right_dense: bool = False  # whether the right side can be read in place as one dense block
-    repeats: int = 1  # consecutive batch points with the same right side
+    inner: bool = False  # whether both sides can be read as vectors along K
+    lhs_stored: DType | None = None  # memory type of the LHS, if it differs
+    rhs_stored: DType | None = None  # and of the RHS
+    rhs_dense: bool = False  # whether the RHS can be read in place as one dense block
+    repeats: int = 1  # consecutive batch points with the same RHS
 
     @property
     def tiled(self) -> bool:
@@ -120,17 +120,17 @@ class Blocking:
     rows: Panels
     vectors: Panels  # vectors of a panel of columns
     lanes: int  # valid lanes of the last vector
-    depth: int  # depth of a block (kc)
-    left: Packed
-    right: Packed
+    block_k: int  # K steps of a block (kc)
+    lhs: Packed
+    rhs: Packed
     task_rows: int  # panels of one task
     task_vectors: int
     group: int  # panels of columns packed at a time
     row_group: int  # and of rows
-    inner: int  # lanes along the depth, if it is vectorized; else 0
-    part: int  # depth steps of a part
-    parts: int  # partial sums over the depth, computed by separate tasks
-    unroll: int  # unrolled depth steps
+    inner: int  # lanes along K, if it is vectorized; else 0
+    part: int  # K steps of a part
+    parts: int  # partial sums over K, computed by separate tasks
+    unroll: int  # unrolled K steps
     ahead: Prefetch  # what to prefetch
 
     @property
@@ -162,13 +162,13 @@ class Blocking:
             vectors,
             self.inner or self.width,
             shape.kind,
-            shape.left_lines if self.left == "direct" else "depth",
+            shape.lhs_lines if self.lhs == "direct" else "k",
             shape.multiply,
             masked,
             self.ahead,
-            shape.right_stored if self.right == "direct" else None,
-            shape.left_stored if self.inner else None,
-            self.depth < self.part,
+            shape.rhs_stored if self.rhs == "direct" else None,
+            shape.lhs_stored if self.inner else None,
+            self.block_k < self.part,
             self.unroll,
             shape.offset,
             self.inner > 0,

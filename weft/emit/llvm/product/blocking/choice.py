@@ -12,12 +12,12 @@ _EACH = 4  # tasks a thread, for load balance
 _ONE_TASK_PANELS = 24  # panels of rows that stay in one task
 _SPLIT_K_FROM, _SPLIT_K_PART = 2048, 256  # the least K that is split, and its least part
 _SPLIT_K_RESULT_BYTES = 2 << 20  # of a result that may exist as several partial sums
-_MOST_PACKED_BYTES = 32 << 20  # of the right side; a larger one is read in place
-_PANEL_K = 128  # depth steps of a panel that is one of many
-_PART_K = 128  # depth steps of a part at a time
-_STREAMED_K = 32  # depth steps read at a time in whole lines
+_MOST_PACKED_BYTES = 32 << 20  # of the RHS; a larger one is read in place
+_PANEL_K = 128  # K steps of a panel that is one of many
+_PART_K = 128  # K steps of a part at a time
+_STREAMED_K = 32  # K steps read at a time in whole lines
 _STREAMED_ROWS = 4  # rows of f32 for which streaming whole lines of weights pays off
-_UNPREFETCHED_K = 256  # depth steps whose lines are too short for the hardware prefetcher
+_UNPREFETCHED_K = 256  # K steps whose lines are too short for the hardware prefetcher
 _PACKED: tuple[Packed, ...] = ("direct", "task", "shared")  # numbering of options
 
 
@@ -25,55 +25,54 @@ def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) ->
     """Blocks that fit a chip; options override the choice."""
     width, inner, rows, vectors = _panels(shape, chip, options)
     streamed = bool(options.get("stream", _is_streamed(shape, chip, rows))) and not inner
-    depth, part = _depth(
+    block_k, part = _block_k(
         shape, chip, rows, options, whole=inner > 0 or shape.offset, streamed=streamed
     )
-    parts = max(1, -(-shape.depth // part))
-    left = _left(shape, rows, vectors, options, inner=inner > 0)
-    panel = vectors.most * width * depth * shape.element  # bytes of the right side
+    parts = max(1, -(-shape.k // part))
+    lhs = _lhs(shape, rows, vectors, options, inner=inner > 0)
+    panel = vectors.most * width * block_k * shape.element  # bytes of the RHS
     group = max(1, min(vectors.count, chip.l2_bytes // 4 // panel))
-    task_rows, task_vectors = _tasks(shape, chip, rows, vectors, depth, parts)
+    task_rows, task_vectors = _tasks(shape, chip, rows, vectors, block_k, parts)
     task_vectors = vectors.count if streamed else task_vectors
-    # sums, which are reloaded for every depth block, stay in cache
-    if depth < part and left == "direct":
+    # sums, which are reloaded for every K block, stay in cache
+    if block_k < part and lhs == "direct":
         sums = task_rows * rows.most * vectors.most * width * shape.element
         task_vectors = min(task_vectors, max(1, chip.l2_bytes // 4 // max(1, sums)))
     is_much = (
-        shape.batch // shape.repeats * shape.columns * shape.depth * shape.element
-        > _MOST_PACKED_BYTES
+        shape.batch // shape.repeats * shape.columns * shape.k * shape.element > _MOST_PACKED_BYTES
     )
     if is_much and not _used_little(shape, rows, vectors):
-        task_rows = rows.count if left == "direct" else task_rows
+        task_rows = rows.count if lhs == "direct" else task_rows
         task_vectors = min(task_vectors, group)
     task_rows = min(options.get("task_rows") or task_rows, rows.count)
     task_vectors = min(options.get("task_vectors") or task_vectors, vectors.count)
     read_once = (task_rows == rows.count and shape.repeats == 1) or parts > 1 or is_much
     is_near = _is_near(shape, chip) or _used_little(shape, rows, vectors)
-    right = "direct" if inner else _right(shape, is_near, options, read_once=read_once)
+    rhs = "direct" if inner else _rhs(shape, is_near, options, read_once=read_once)
     return Blocking(
         width,
         rows,
         vectors,
         (shape.columns - 1) % width + 1 if shape.columns else 0,
-        depth,
-        left,
-        right,
+        block_k,
+        lhs,
+        rhs,
         task_rows,
         task_vectors,
         min(group, task_vectors),
-        min(_row_group(shape, chip, rows, task_vectors, depth, part) or task_rows, task_rows),
+        min(_row_group(shape, chip, rows, task_vectors, block_k, part) or task_rows, task_rows),
         inner,
         part,
         parts,
         1 if inner else _unroll(shape, chip, rows, vectors, options),
-        "nothing" if inner or shape.tiled else _ahead(shape, chip, rows, right),
+        "nothing" if inner or shape.tiled else _ahead(shape, chip, rows, rhs),
     )
 
 
 def _panels(
     shape: ProductShape, chip: Chip, options: dict[str, int]
 ) -> tuple[int, int, Panels, Panels]:
-    """Lanes along columns or along the depth (0 if not), and the panels of rows and columns."""
+    """Lanes along columns or along K (0 if not), and the panels of rows and columns."""
     width = max(1, chip.vector // shape.element)
     if shape.inner and options.get("inner", min(shape.rows, shape.columns) <= FEW_LINES):
         return 1, width, *inner_panels(shape)
@@ -82,7 +81,7 @@ def _panels(
     return width, 0, *register_panels(shape, chip, width, options)
 
 
-def _depth(
+def _block_k(
     shape: ProductShape,
     chip: Chip,
     rows: Panels,
@@ -91,144 +90,142 @@ def _depth(
     whole: bool,
     streamed: bool,
 ) -> tuple[int, int]:
-    """The depth of a block (kc), and that of a partial sum."""
-    part = max(1, shape.depth)
+    """The K steps of a block (kc), and those of a partial sum."""
+    part = max(1, shape.k)
     parts = options.get("parts") or (2 * chip.threads if streamed else _parts(shape, chip))
     if parts > 1 and not shape.offset:
-        part = _in_vectors(-(-shape.depth // parts))
+        part = _in_vectors(-(-shape.k // parts))
     if whole:
         return _in_vectors(part), part
-    # A panel of the right side takes a part of L2.
+    # A panel of the RHS takes a part of L2.
     most = max(64, chip.l2_bytes // 8 // (4 * chip.vector))
     if shape.tiled and rows.count <= 2:  # many panels are packed at a time, from long lines
         most = min(most, _PANEL_K)
-    if part < shape.depth and not shape.tiled:  # both sides come from memory and have little reuse
+    if part < shape.k and not shape.tiled:  # both sides come from memory and have little reuse
         most = min(most, _PART_K)
     if streamed:
         most = min(most, _STREAMED_K * (2 if shape.tiled else 1))
-    depth = options.get("depth") or -(-part // max(1, -(-part // most)))
-    return _in_vectors(min(depth, part)), part
+    block_k = options.get("block_k") or -(-part // max(1, -(-part // most)))
+    return _in_vectors(min(block_k, part)), part
 
 
 def _parts(shape: ProductShape, chip: Chip) -> int:
-    """Partial sums over the depth: with a long depth, each part of both operands is read once."""
+    """Partial sums over K: with a large K, each part of both operands is read once."""
     result = shape.batch * shape.rows * shape.columns * shape.element
-    long = shape.depth >= max(_SPLIT_K_FROM, 2 * shape.rows, 2 * shape.columns)
+    long = shape.k >= max(_SPLIT_K_FROM, 2 * shape.rows, 2 * shape.columns)
     wanted = _EACH * chip.threads
     if not long or result > _SPLIT_K_RESULT_BYTES or shape.batch > wanted:
         return 1
-    worth = shape.batch * shape.rows * shape.columns * shape.depth // (WORTH * shape.pace)
-    return max(1, min(wanted, shape.depth // _SPLIT_K_PART, worth))
+    worth = shape.batch * shape.rows * shape.columns * shape.k // (WORTH * shape.pace)
+    return max(1, min(wanted, shape.k // _SPLIT_K_PART, worth))
 
 
 def _is_streamed(shape: ProductShape, chip: Chip, rows: Panels) -> bool:
-    """Whether the right side is streamed in whole lines, each thread its own.
+    """Whether the RHS is streamed in whole lines, each thread its own.
 
     Few rows against many weights are memory-bound: sequential streams reach the highest bandwidth.
     The exception is very little compute for each f32.
     """
-    stored = shape.right_stored
+    stored = shape.rhs_stored
     each = stored.bits // 8 * shape.group if stored else shape.element
-    weights = shape.columns * shape.depth * each
+    weights = shape.columns * shape.k * each
     sums = 2 * chip.threads * shape.rows * shape.columns * shape.element
     worth = shape.rows >= _STREAMED_ROWS or stored is not None
-    once = rows.count == 1 and shape.batch == 1 and shape.right_lines == "columns"
+    once = rows.count == 1 and shape.batch == 1 and shape.rhs_lines == "columns"
     return once and worth and not shape.offset and weights > max(4 * chip.l2_bytes, 8 * sums)
 
 
 def _unroll(
     shape: ProductShape, chip: Chip, rows: Panels, vectors: Panels, options: dict[str, int]
 ) -> int:
-    """The unroll factor of the depth loop: 2 or 4, if that divides all parts of it."""
+    """The unroll factor of the K loop: 2 or 4, if that divides all parts of it."""
     wanted = options.get("unroll", 2 if shape.tiled else 4)
-    # Where rows share pointers, LLVM loads the right side of all steps first: beside the sums, or
+    # Where rows share pointers, LLVM loads the RHS of all steps first: beside the sums, or
     # it spills every one of them.
     sums = rows.most * vectors.most
     crowded = rows.most > POINTERS and sums + wanted * vectors.most >= chip.registers
     if "unroll" not in options and not shape.tiled and crowded:
         wanted = 2
-    while wanted > 1 and shape.depth % wanted:
+    while wanted > 1 and shape.k % wanted:
         wanted //= 2
     return wanted
 
 
-def _in_vectors(depth: int) -> int:
-    """The depth rounded up to whole vectors of any width."""
-    return -(-depth // 16) * 16
+def _in_vectors(k: int) -> int:
+    """K rounded up to whole vectors of any width."""
+    return -(-k // 16) * 16
 
 
-def _left(
+def _lhs(
     shape: ProductShape, rows: Panels, vectors: Panels, options: dict[str, int], *, inner: bool
 ) -> Packed:
-    """The mode of the left side: in place where possible, unless blocks are too small."""
+    """The mode of the LHS: in place where possible, unless blocks are too small."""
     if shape.tiled and rows.large:  # the smaller panels read one row too many
         return "task"
-    direct = shape.left_direct and (shape.left_lines == "depth" or vectors.count <= 2)
-    if "left" in options:
-        direct = shape.left_direct and options["left"] == 0
+    direct = shape.lhs_direct and (shape.lhs_lines == "k" or vectors.count <= 2)
+    if "lhs" in options:
+        direct = shape.lhs_direct and options["lhs"] == 0
     return "direct" if direct or inner else "task"
 
 
-def _right(
-    shape: ProductShape, is_near: bool, options: dict[str, int], *, read_once: bool
-) -> Packed:
-    """The mode of the right side."""
+def _rhs(shape: ProductShape, is_near: bool, options: dict[str, int], *, read_once: bool) -> Packed:
+    """The mode of the RHS."""
     found: Packed = "task" if read_once else "shared"
     if is_near:
         found = "direct"
-    wanted = _PACKED[options["right"]] if "right" in options else found
-    if (wanted == "direct" and not shape.right_direct) or (wanted == "shared" and read_once):
+    wanted = _PACKED[options["rhs"]] if "rhs" in options else found
+    if (wanted == "direct" and not shape.rhs_direct) or (wanted == "shared" and read_once):
         return found
     return wanted
 
 
 def _is_near(shape: ProductShape, chip: Chip) -> bool:
-    """Whether the right side is dense, and small enough to stay in every L2."""
-    nbytes = shape.columns * shape.depth * shape.element
-    return shape.right_dense and shape.batch == 1 and nbytes <= chip.l2_bytes // 4
+    """Whether the RHS is dense, and small enough to stay in every L2."""
+    nbytes = shape.columns * shape.k * shape.element
+    return shape.rhs_dense and shape.batch == 1 and nbytes <= chip.l2_bytes // 4
 
 
 def _used_little(shape: ProductShape, rows: Panels, vectors: Panels) -> bool:
-    """Whether reading the right side in place is best: little reuse, or a single panel."""
-    return shape.right_direct and (rows.count <= 2 or vectors.count == 1)
+    """Whether reading the RHS in place is best: little reuse, or a single panel."""
+    return shape.rhs_direct and (rows.count <= 2 or vectors.count == 1)
 
 
 def _row_group(
-    shape: ProductShape, chip: Chip, rows: Panels, columns: int, depth: int, part: int
+    shape: ProductShape, chip: Chip, rows: Panels, columns: int, block_k: int, part: int
 ) -> int | None:
     """Panels of rows to pack at a time, if they are used right away and only once; else None."""
-    if columns > 2 or depth < part:
+    if columns > 2 or block_k < part:
         return None
-    return max(1, chip.l1_bytes // 2 // (max(1, rows.most) * depth * shape.element))
+    return max(1, chip.l1_bytes // 2 // (max(1, rows.most) * block_k * shape.element))
 
 
-def _ahead(shape: ProductShape, chip: Chip, rows: Panels, right: Packed) -> Prefetch:
-    """The operand to prefetch where hardware prefetchers fail: panels, rows or the left side."""
+def _ahead(shape: ProductShape, chip: Chip, rows: Panels, rhs: Packed) -> Prefetch:
+    """The operand to prefetch where hardware prefetchers fail: panels, rows or the LHS."""
     near = chip.l2_bytes // 2
-    if shape.columns * shape.depth * shape.element > near:
-        if right == "direct" and rows.count <= 2:
+    if shape.columns * shape.k * shape.element > near:
+        if rhs == "direct" and rows.count <= 2:
             return "rows"
-        if right == "shared":
+        if rhs == "shared":
             return "panel"
-    lines = shape.batch * shape.rows * shape.depth * shape.element
-    is_short = shape.left_lines == "depth" and shape.depth <= _UNPREFETCHED_K
-    return "left" if is_short and lines > near else "nothing"
+    lines = shape.batch * shape.rows * shape.k * shape.element
+    is_short = shape.lhs_lines == "k" and shape.k <= _UNPREFETCHED_K
+    return "lhs" if is_short and lines > near else "nothing"
 
 
 def _tasks(
-    shape: ProductShape, chip: Chip, rows: Panels, vectors: Panels, depth: int, parts: int
+    shape: ProductShape, chip: Chip, rows: Panels, vectors: Panels, block_k: int, parts: int
 ) -> tuple[int, int]:
     """Panels of rows and columns of a task: enough tasks, each large enough."""
-    work = shape.rows * shape.columns * max(1, shape.depth) // (rows.count * vectors.count)
+    work = shape.rows * shape.columns * max(1, shape.k) // (rows.count * vectors.count)
     each = max(1, WORTH * shape.pace // max(1, work))  # blocks that amortize a task
-    fit = max(1, chip.l2_bytes // 2 // (max(1, rows.most) * depth * shape.element))
+    fit = max(1, chip.l2_bytes // 2 // (max(1, rows.most) * block_k * shape.element))
     task_rows, task_vectors = min(rows.count, fit), vectors.count
 
     def count() -> int:
         along = -(-rows.count // task_rows) * -(-vectors.count // task_vectors)
         return shape.batch * parts * along
 
-    # With all rows in one task, each panel of the right side is read by one task only.
+    # With all rows in one task, each panel of the RHS is read by one task only.
     while count() < _EACH * chip.threads and task_rows * task_vectors > each:
         if task_vectors > 1 and (task_rows <= _ONE_TASK_PANELS or task_rows < task_vectors):
             task_vectors = -(-task_vectors // 2)

@@ -1,6 +1,6 @@
-"""The microkernel for few rows or columns: lanes along the depth (dot products).
+"""The microkernel for few rows or columns: lanes along K (dot products).
 
-    block[i][j] = sum over k of left[i, k] * right[j, k]
+    block[i][j] = sum over k of lhs[i, k] * rhs[j, k]
 
 Both sides are loaded as vectors in place; lanes are summed at the end. Nothing is packed: each
 element is read once from memory, which is the bottleneck.
@@ -21,17 +21,17 @@ def inner_microkernel(block: RegisterBlock) -> Writer:
     code = Writer(block.name, PARAMS, internal=True)
     code.header += " noinline nounwind"
     v = Vectors(code, block.width)
-    left = _lines(code, "%left", "%left_stride", block.rows)
-    right = _lines(code, "%right", "%right_stride", block.vectors)
+    lhs = _lines(code, "%lhs", "%lhs_stride", block.rows)
+    rhs = _lines(code, "%rhs", "%rhs_stride", block.vectors)
     zero = Vector("zeroinitializer" if v.width > 1 else _zero(block.kind), block.kind, v.width)
-    rest = code.let(f"urem i64 %depth, {v.width}")
-    whole = code.let(f"sub nsw i64 %depth, {rest}")
+    rest = code.let(f"urem i64 %k, {v.width}")
+    whole = code.let(f"sub nsw i64 %k, {rest}")
     carried = [(zero.type, zero.text)] * (block.rows * block.vectors)
     with code.loop(0, whole, v.width, carried) as loop:
-        loop.carry(*_step(v, block, left, right, loop.index, loop.carried, None))
+        loop.carry(*_step(v, block, lhs, rhs, loop.index, loop.carried, None))
     sums = loop.carried
     if v.width > 1:
-        sums = tuple(_step(v, block, left, right, whole, sums, v.first(rest)))
+        sums = tuple(_step(v, block, lhs, rhs, whole, sums, v.first(rest)))
     _finish(v, block, sums)
     return code
 
@@ -52,15 +52,15 @@ def _lines(code: Writer, base: str, stride: str, count: int) -> list[str]:
 def _step(
     v: Vectors,
     block: RegisterBlock,
-    left: list[str],
-    right: list[str],
+    lhs: list[str],
+    rhs: list[str],
     at: str,
     sums: tuple[str, ...],
     mask: Vector | None,
 ) -> list[str]:
     """The sums with one more vector of products each."""
-    rows = [_read(v, line, at, block, block.left_stored, mask) for line in left]
-    columns = [_read(v, line, at, block, block.stored, mask) for line in right]
+    rows = [_read(v, line, at, block, block.lhs_stored, mask) for line in lhs]
+    columns = [_read(v, line, at, block, block.stored, mask) for line in rhs]
     multiply = MULTIPLY[block.multiply]
     made = []
     for i, row in enumerate(rows):

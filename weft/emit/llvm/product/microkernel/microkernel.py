@@ -1,9 +1,9 @@
 """The microkernel: a register block of the result, accumulated over one block of K.
 
-    block[i][j] = sum over k of left[i, k] * right[k, j]
+    block[i][j] = sum over k of lhs[i, k] * rhs[k, j]
 
-An element of the left side is broadcast; rows of the right side are loaded as vectors. Strides and
-depth are run-time parameters: one function serves every contraction with a block of this size.
+An element of the LHS is broadcast; rows of the RHS are loaded as vectors. Strides and
+K are run-time parameters: one function serves every contraction with a block of this size.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from weft.ir.types import DType
 from weft.records import dataclass
 
 PARAMS = (
-    "ptr noalias readonly %left",
-    "i64 %left_stride",
-    "ptr noalias readonly %right",
-    "i64 %right_stride",
+    "ptr noalias readonly %lhs",
+    "i64 %lhs_stride",
+    "ptr noalias readonly %rhs",
+    "i64 %rhs_stride",
     "ptr noalias %out",
     "i64 %out_stride",
-    "i64 %depth",
+    "i64 %k",
     "i1 %accumulate",
     "i64 %lanes",
     "ptr readnone %ahead",
 )
-SideLines = Literal["rows", "columns", "depth"]  # the contiguous direction of a side
+SideLines = Literal["rows", "columns", "k"]  # the contiguous direction of a side
 MultiplyKind = Literal[
     "fma", "mul", "dot2", "dot4", "tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"
 ]
-# Prefetches: a share of the next panel, or the next left side, both at %ahead; or rows.
-Prefetch = Literal["nothing", "panel", "left", "rows"]
+# Prefetches: a share of the next panel, or the next LHS, both at %ahead; or rows.
+Prefetch = Literal["nothing", "panel", "lhs", "rows"]
 
 _PREFETCH_DISTANCE = 16
 
-# Of x86-64's 16 general registers; the others hold strides, the right side, the depth and the
+# Of x86-64's 16 general registers; the others hold strides, the RHS, K and the
 # stack.
 POINTERS = 9  # rows up to which each has its own pointer
 _SHARE = 3  # rows that one pointer reaches by scaled addressing: stride times 0, 1 and 2
@@ -57,12 +57,12 @@ class RegisterBlock:
     multiply: MultiplyKind = "fma"
     masked: bool = False  # only `lanes` of the last vector are valid
     ahead: Prefetch = "nothing"  # what every step prefetches
-    stored: DType | None = None  # memory type of the right side, if it differs
-    left_stored: DType | None = None  # and of the left side
+    stored: DType | None = None  # memory type of the RHS, if it differs
+    lhs_stored: DType | None = None  # and of the LHS
     adds: bool = False  # accumulates onto the output if %accumulate is set
-    unroll: int = 1  # unrolled steps; divides the depth
+    unroll: int = 1  # unrolled steps; divides K
     begins: bool = False  # the first packed row holds initial sums
-    inner: bool = False  # lanes are along the depth, and `vectors` counts columns
+    inner: bool = False  # lanes are along K, and `vectors` counts columns
 
     @property
     def name(self) -> str:
@@ -70,8 +70,8 @@ class RegisterBlock:
         words = [self.kind, self.lines, self.multiply]
         words += ["masked"] if self.masked else []
         words += [f"{self.ahead}_ahead"] if self.ahead != "nothing" else []
-        words += [f"right_{self.stored}"] if self.stored else []
-        words += [f"left_{self.left_stored}"] if self.left_stored else []
+        words += [f"rhs_{self.stored}"] if self.stored else []
+        words += [f"lhs_{self.lhs_stored}"] if self.lhs_stored else []
         words += ["adds"] if self.adds else []
         words += [f"by{self.unroll}"] if self.unroll > 1 else []
         words += ["begins"] if self.begins else []
@@ -92,35 +92,33 @@ class RegisterBlock:
 def microkernel(block: RegisterBlock) -> Writer:
     """The function of a block; strides are in bytes.
 
-    With `more`, an accumulating block adds to the contents of `out`. `left_stride` leads from row
-    to row where the depth is contiguous, and else from one depth step to the next.
+    With `more`, an accumulating block adds to the contents of `out`. `lhs_stride` leads from row
+    to row where K is contiguous, and else from one K step to the next.
     """
     code = Writer(block.name, PARAMS, internal=True)
     code.header += " noinline nounwind"
     v = Vectors(code, block.width)
     mask = v.first("%lanes") if block.masked else None
-    # The output's lines are fetched for writing now, and arrive while the depth loop runs.
+    # The output's lines are fetched for writing now, and arrive while the K loop runs.
     for i in range(block.rows):
         for j in range(0, block.columns * block.element, 64):
             row = plus(code, times(code, "%out_stride", i), j)
             fetch(code, "%out", row, write=True)
-    fixed = _left_pointers(code, block)
-    right, first = _begin(v, block)
-    moving = [*([] if _indexed(block) else fixed), right]
+    fixed = _lhs_pointers(code, block)
+    rhs, first = _begin(v, block)
+    moving = [*([] if _indexed(block) else fixed), rhs]
     carried = [("ptr", p) for p in moving] + first * block.rows
-    far = times(code, "%right_stride", _PREFETCH_DISTANCE)
-    with code.loop(0, "%depth", block.unroll, carried) as loop:
+    far = times(code, "%rhs_stride", _PREFETCH_DISTANCE)
+    with code.loop(0, "%k", block.unroll, carried) as loop:
         here, sums = list(loop.carried[: len(moving)]), list(loop.carried[len(moving) :])
         for n in range(block.unroll):
             index = plus(code, loop.index, n)
             if _indexed(block):
-                left = [
-                    code.let(f"getelementptr {block.kind}, ptr {p}, i64 {index}") for p in fixed
-                ]
+                lhs = [code.let(f"getelementptr {block.kind}, ptr {p}, i64 {index}") for p in fixed]
             else:
-                left = [_left_at(code, block, here, i) for i in range(block.rows)]
+                lhs = [_lhs_at(code, block, here, i) for i in range(block.rows)]
             _fetch_ahead(code, block, index, far, here[-1])
-            sums = _step(v, block, left, here[-1], sums, mask)
+            sums = _step(v, block, lhs, here[-1], sums, mask)
             here = _next(code, block, here)
         loop.carry(*here, *sums)
     _finish(v, block, loop.carried[len(moving) :], mask)
@@ -131,20 +129,20 @@ def _begin(v: Vectors, block: RegisterBlock) -> tuple[str, list[tuple[str, str]]
     """The first packed row: the initial sums of each column."""
     zero = (v.constant(0, block.kind).type, "zeroinitializer")
     if not block.begins:
-        return "%right", [zero] * block.vectors
-    read = [_read(v, "%right", j, block, None) for j in range(block.vectors)]
-    right = v.code.let("getelementptr i8, ptr %right, i64 %right_stride")
-    return right, [(one.type, one.text) for one in read]
+        return "%rhs", [zero] * block.vectors
+    read = [_read(v, "%rhs", j, block, None) for j in range(block.vectors)]
+    rhs = v.code.let("getelementptr i8, ptr %rhs, i64 %rhs_stride")
+    return rhs, [(one.type, one.text) for one in read]
 
 
-def _fetch_ahead(code: Writer, block: RegisterBlock, index: str, far: str, right: str) -> None:
+def _fetch_ahead(code: Writer, block: RegisterBlock, index: str, far: str, rhs: str) -> None:
     """Prefetch for later steps or later blocks."""
-    if block.ahead in ("panel", "left"):
+    if block.ahead in ("panel", "lhs"):
         fetch(code, "%ahead", code.let(f"shl i64 {index}, 6"), write=False)
     if block.ahead == "rows":
         element = block.stored.numpy.itemsize if block.stored else block.element
         for j in range(0, block.columns * element, 64):
-            fetch(code, right, plus(code, far, j), write=False)
+            fetch(code, rhs, plus(code, far, j), write=False)
 
 
 def fetch(code: Writer, base: str, far: str, *, write: bool) -> None:
@@ -157,53 +155,53 @@ def fetch(code: Writer, base: str, far: str, *, write: bool) -> None:
 
 
 def _indexed(block: RegisterBlock) -> bool:
-    """Whether each row of the left side has its own pointer, indexed by the depth."""
-    return block.lines == "depth" and block.rows <= POINTERS
+    """Whether each row of the LHS has its own pointer, indexed by K."""
+    return block.lines == "k" and block.rows <= POINTERS
 
 
-def _left_pointers(code: Writer, block: RegisterBlock) -> list[str]:
-    """Pointers to the left side, opaque to LLVM, whose own address arithmetic costs more."""
+def _lhs_pointers(code: Writer, block: RegisterBlock) -> list[str]:
+    """Pointers to the LHS, opaque to LLVM, whose own address arithmetic costs more."""
     if block.lines == "rows":
-        return ["%left"]
+        return ["%lhs"]
     made = []
     for first in range(0, block.rows, 1 if _indexed(block) else _SHARE):
-        far = code.let(f"mul i64 %left_stride, {first}")
-        at = code.let(f"getelementptr i8, ptr %left, i64 {far}")
+        far = code.let(f"mul i64 %lhs_stride, {first}")
+        at = code.let(f"getelementptr i8, ptr %lhs, i64 {far}")
         # an empty asm: LLVM cannot see how the pointers are related
         made.append(code.let(f'call ptr asm "", "=r,0"(ptr {at})'))
     return made
 
 
 def _next(code: Writer, block: RegisterBlock, here: list[str]) -> list[str]:
-    *left, right = here
-    step = "%left_stride" if block.lines == "rows" else str(block.element)
-    made = [code.let(f"getelementptr i8, ptr {p}, i64 {step}") for p in left]
-    return [*made, code.let(f"getelementptr i8, ptr {right}, i64 %right_stride")]
+    *lhs, rhs = here
+    step = "%lhs_stride" if block.lines == "rows" else str(block.element)
+    made = [code.let(f"getelementptr i8, ptr {p}, i64 {step}") for p in lhs]
+    return [*made, code.let(f"getelementptr i8, ptr {rhs}, i64 %rhs_stride")]
 
 
-def _left_at(code: Writer, block: RegisterBlock, left: list[str], row: int) -> str:
+def _lhs_at(code: Writer, block: RegisterBlock, lhs: list[str], row: int) -> str:
     if block.lines == "rows":
-        return code.let(f"getelementptr {block.kind}, ptr {left[0]}, i64 {row}")
-    base, times = left[row // _SHARE], row % _SHARE
+        return code.let(f"getelementptr {block.kind}, ptr {lhs[0]}, i64 {row}")
+    base, times = lhs[row // _SHARE], row % _SHARE
     if times == 0:
         return base
-    far = "%left_stride" if times == 1 else code.let(f"mul i64 %left_stride, {times}")
+    far = "%lhs_stride" if times == 1 else code.let(f"mul i64 %lhs_stride, {times}")
     return code.let(f"getelementptr i8, ptr {base}, i64 {far}")
 
 
 def _step(
     v: Vectors,
     block: RegisterBlock,
-    left: list[str],
-    right: str,
+    lhs: list[str],
+    rhs: str,
     sums: list[str],
     mask: Vector | None,
 ) -> list[str]:
-    """One depth step: the sums with one more product each."""
-    columns = [_right(v, right, j, block, mask) for j in range(block.vectors)]
+    """One K step: the sums with one more product each."""
+    columns = [_rhs(v, rhs, j, block, mask) for j in range(block.vectors)]
     scalar = Vectors(v.code, 1)
     made = []
-    for i, at in enumerate(left):
+    for i, at in enumerate(lhs):
         spread = v.splat(scalar.load(at, block.kind))
         for j, column in enumerate(columns):
             old = Vector(sums[i * block.vectors + j], block.kind, v.width)
@@ -211,7 +209,7 @@ def _step(
     return made
 
 
-def _right(v: Vectors, base: str, j: int, block: RegisterBlock, mask: Vector | None) -> Vector:
+def _rhs(v: Vectors, base: str, j: int, block: RegisterBlock, mask: Vector | None) -> Vector:
     if block.stored is None:
         return _read(v, base, j, block, mask)
     last = mask if j == block.vectors - 1 else None

@@ -1,9 +1,9 @@
 """The AMX microkernel: tile registers of 16 rows of 64 bytes.
 
-    block[i][j] += left[i, k] * right[k, j]     each a tile: 16 rows, 16 cells of 32 bits
+    block[i][j] += lhs[i, k] * rhs[k, j]     each a tile: 16 rows, 16 cells of 32 bits
 
-A cell of the operands holds two depth steps of bf16 or four of bytes; a cell of the block holds a
-32-bit sum. Tile loads take any row stride, so that the left side need not be packed.
+A cell of the operands holds two K steps of bf16 or four of bytes; a cell of the block holds a
+32-bit sum. Tile loads take any row stride, so that the LHS need not be packed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft.emit.llvm.writer.nest import times
 
 LINES = 16  # rows of a tile, and cells of a row
 MOST = 4  # tiles of a block
-# Depth steps in a cell, by the multiply instruction: signed or unsigned.
+# K steps in a cell, by the multiply instruction: signed or unsigned.
 TILE_GROUPS = {"tdpbf16ps": 2, "tdpbssd": 4, "tdpbsud": 4, "tdpbusd": 4, "tdpbuud": 4}
 _BYTES = 64
 # The side with four tiles: three registers for four tiles; the last one, if shorter than the
@@ -34,13 +34,13 @@ class Registers:
         """The accumulator register."""
         return i * self.across + j
 
-    def left(self, i: int) -> int:
-        """The register of a left tile."""
+    def lhs(self, i: int) -> int:
+        """The register of a LHS tile."""
         return self.down * self.across + (_IN_TURN[i] if self.down == MOST else i)
 
-    def right(self, j: int) -> int:
-        """The register of a right tile."""
-        first = self.left(self.down - 1) + 1
+    def rhs(self, j: int) -> int:
+        """The register of a RHS tile."""
+        first = self.lhs(self.down - 1) + 1
         return first + (_IN_TURN[j] if self.across == MOST else j)
 
     def configuration(self) -> bytes:
@@ -49,10 +49,10 @@ class Registers:
         # Intel's layout: byte 0 is the palette, 16-bit row sizes from byte 16 on, row counts from
         # 48 on.
         made[0] = 1
-        lines = {self.right(j): LINES for j in range(self.across)}
+        lines = {self.rhs(j): LINES for j in range(self.across)}
         for i in range(self.down):
             own = min(LINES, self.rows - i * LINES)
-            lines |= {self.left(i): own} | {self.block(i, j): own for j in range(self.across)}
+            lines |= {self.lhs(i): own} | {self.block(i, j): own for j in range(self.across)}
         for register, count in lines.items():
             made[16 + 2 * register] = _BYTES
             made[48 + register] = count
@@ -75,7 +75,7 @@ def end_tiles(code: Writer) -> None:
 
 
 def tile_microkernel(block: RegisterBlock, registers: Registers, *, begins: bool) -> Writer:
-    """The function of a block, with `microkernel`'s signature; the depth is in whole tiles.
+    """The function of a block, with `microkernel`'s signature; K is in whole tiles.
 
     A block that configures tiles has exactly its own rows; otherwise the caller configures them.
     """
@@ -86,13 +86,13 @@ def tile_microkernel(block: RegisterBlock, registers: Registers, *, begins: bool
         begin_tiles(code, registers)
     tiles = _Tiles(code, block, registers)
     tiles.start()
-    down = code.let(f"mul i64 %left_stride, {LINES}")
-    step = code.let(f"mul i64 %right_stride, {LINES}")
-    carried = [("ptr", "%left"), ("ptr", "%right")]
-    with code.loop(0, "%depth", LINES, carried) as loop:
-        left, right = loop.carried
-        tiles.multiply(left, down, right)
-        loop.carry(_moved(code, left, _BYTES), _moved(code, right, step))
+    down = code.let(f"mul i64 %lhs_stride, {LINES}")
+    step = code.let(f"mul i64 %rhs_stride, {LINES}")
+    carried = [("ptr", "%lhs"), ("ptr", "%rhs")]
+    with code.loop(0, "%k", LINES, carried) as loop:
+        lhs, rhs = loop.carried
+        tiles.multiply(lhs, down, rhs)
+        loop.carry(_moved(code, lhs, _BYTES), _moved(code, rhs, step))
     tiles.each("tilestored64")
     return code
 
@@ -123,23 +123,23 @@ class _Tiles:
                 at = _moved(code, row, j * _BYTES)
                 move_tile(code, instruction, self.registers.block(i, j), at, "%out_stride")
 
-    def multiply(self, left: str, down: str, right: str) -> None:
-        """One depth tile, each side loaded once."""
+    def multiply(self, lhs: str, down: str, rhs: str) -> None:
+        """One K tile, each side loaded once."""
         code, registers = self.code, self.registers
-        rows = [left]
+        rows = [lhs]
         for _ in range(1, self.down):
             rows.append(_moved(code, rows[-1], down))
         few_rows = self.down <= self.across
         read: set[tuple[str, int]] = set()
         pairs = [(i, j) for i in range(self.down) for j in range(self.across)]
         for i, j in pairs if few_rows else sorted(pairs, key=lambda p: (p[1], p[0])):
-            if ("right", j) not in read:
-                at = _moved(code, right, j * _BYTES)
-                move_tile(code, "tileloadd64", registers.right(j), at, "%right_stride")
-            if ("left", i) not in read:
-                move_tile(code, "tileloadd64", registers.left(i), rows[i], "%left_stride")
-            read |= {("left", i), ("right", j)}
-            named = registers.block(i, j), registers.left(i), registers.right(j)
+            if ("rhs", j) not in read:
+                at = _moved(code, rhs, j * _BYTES)
+                move_tile(code, "tileloadd64", registers.rhs(j), at, "%rhs_stride")
+            if ("lhs", i) not in read:
+                move_tile(code, "tileloadd64", registers.lhs(i), rows[i], "%lhs_stride")
+            read |= {("lhs", i), ("rhs", j)}
+            named = registers.block(i, j), registers.lhs(i), registers.rhs(j)
             multiply_tiles(code, self.block.multiply, *named)
 
 
@@ -155,10 +155,10 @@ def move_tile(code: Writer, instruction: str, register: int, at: str, stride: st
     code.do(f"call void @llvm.x86.{instruction}(i8 {register}, ptr {at}, i64 {stride})")
 
 
-def multiply_tiles(code: Writer, instruction: str, sums: int, left: int, right: int) -> None:
+def multiply_tiles(code: Writer, instruction: str, sums: int, lhs: int, rhs: int) -> None:
     """Multiply-accumulate of tile registers."""
     code.declare(f"declare void @llvm.x86.{instruction}(i8 immarg, i8 immarg, i8 immarg)")
-    code.do(f"call void @llvm.x86.{instruction}(i8 {sums}, i8 {left}, i8 {right})")
+    code.do(f"call void @llvm.x86.{instruction}(i8 {sums}, i8 {lhs}, i8 {rhs})")
 
 
 def _moved(code: Writer, pointer: str, far: str | int) -> str:

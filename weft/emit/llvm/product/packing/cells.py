@@ -31,29 +31,29 @@ class Cells:
         code: Writer,
         operands: Sequence[str],
         *,
-        left: bool,
+        lhs: bool,
     ) -> None:
         self.product, self.shape, self.code, self.operands = product, shape, code, operands
         contract = product.contract
-        self.side = contract.lhs if left else contract.rhs
+        self.side = contract.lhs if lhs else contract.rhs
         self.element: DType = contract.held
         if shape.group > 1:
             self.element = DTYPES[f"i{32 // shape.group}"]
         # vpdpbusd takes one side unsigned: 128 is added to signed bytes, and corrected in the sums.
-        self.flip = left and shape.offset
-        self.steps = product.size(product.depth)
-        self.whole = self.steps == shape.depth * shape.group
+        self.flip = lhs and shape.offset
+        self.steps = product.size(product.k)
+        self.whole = self.steps == shape.k * shape.group
 
     def side_by_side(self) -> int:
-        """The number of innermost depth factors that are contiguous; 0 if too few."""
+        """The number of innermost K factors that are contiguous; 0 if too few."""
         product, steps = self.product, self.product.kernel.steps
         loads = [s for n in needed(steps, [self.side], ()) if isinstance(s := steps[n], Load)]
-        spanning = [load.at for load in loads if any(load.at.strides[f] for f in product.depth)]
-        count = len(product.depth)
-        while count > 1 and any(product.stride(at, product.depth[-count:]) != 1 for at in spanning):
+        spanning = [load.at for load in loads if any(load.at.strides[f] for f in product.k)]
+        count = len(product.k)
+        while count > 1 and any(product.stride(at, product.k[-count:]) != 1 for at in spanning):
             count -= 1
-        long = product.size(product.depth[-count:]) >= _RUN
-        return count if len(product.depth) > 1 and long else 0
+        long = product.size(product.k[-count:]) >= _RUN
+        return count if len(product.k) > 1 and long else 0
 
     def at(self, v: Vectors, point: FactorPoint, mask: Vector | None) -> Vector:
         """Cells of one element each, at a point."""
@@ -64,15 +64,15 @@ class Cells:
         """The cells of a step, with rows or columns along lanes."""
         code, group = self.code, self.shape.group
         values = ProductValues(self.product.kernel, v, self.operands)
-        factors, depth = self.product.kernel.factors, self.product.depth
+        factors, k = self.product.kernel.factors, self.product.k
         if group == 1:
-            there = point | flat_point(code, factors, depth, step)
+            there = point | flat_point(code, factors, k, step)
             return values.side(self.side, there, self.element, mask)
         cells: Vector | None = None
         for n in range(group):
             number = plus(code, times(code, step, group), n)
             kept = number if self.whole else smaller(code, number, self.steps - 1)
-            there = point | flat_point(code, factors, depth, kept)
+            there = point | flat_point(code, factors, k, kept)
             value = v.cast("zext", values.side(self.side, there, self.element, mask), "i32")
             if not self.whole:
                 inside = Vector(code.let(f"icmp slt i64 {number}, {self.steps}"), "i1")
@@ -85,10 +85,10 @@ class Cells:
     def along(self, v: Vectors, point: FactorPoint, step: str, mask: Vector | None) -> Vector:
         """The cells of as many steps as there are lanes, from `step` on; zero-padded."""
         code, group = self.code, self.shape.group
-        factors, depth = self.product.kernel.factors, self.product.depth
+        factors, k = self.product.kernel.factors, self.product.k
         if group == 1:
             values = ProductValues(self.product.kernel, v, self.operands)
-            there = point | flat_lanes(v, factors, depth, step)
+            there = point | flat_lanes(v, factors, k, step)
             return values.side(self.side, there, self.element, mask)
         wide = Vectors(code, v.width * group)
         values = ProductValues(self.product.kernel, wide, self.operands)
@@ -96,7 +96,7 @@ class Cells:
         inside: Vector | None = None
         if self.steps % wide.width or not self.whole:
             inside = wide.first(code.let(f"sub nsw i64 {self.steps}, {number}"))
-        there = point | flat_lanes(wide, factors, depth, number)
+        there = point | flat_lanes(wide, factors, k, number)
         value = values.side(self.side, there, self.element, inside)
         if inside is not None:
             value = wide.select(inside, value, wide.constant(0, value.kind))

@@ -30,11 +30,11 @@ def without_guards(product: Product, side: int) -> Product | None:
 
 
 def always(one: Vectors, product: Product, side: int, row: FactorPoint) -> str:
-    """Whether all guards of a side hold over the whole depth of a row: an i1."""
+    """Whether all guards of a side hold over all of K of a row: an i1."""
     code, held = one.code, "true"
     for guard in guards_of(product, side):
         low = high = 0
-        for f in product.depth:
+        for f in product.k:
             far = guard.index.strides[f] * (product.kernel.factors[f].size - 1)
             low, high = low + min(far, 0), high + max(far, 0)
         base = place(one, guard.index, row).base

@@ -9,15 +9,15 @@ from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, smaller, times
 from weft.kernels.kernel import Kernel
 
-PACK_LEFT = "pack_left"
-PACK_RIGHT = "pack_right"
+PACK_LHS = "pack_lhs"
+PACK_RHS = "pack_rhs"
 PARAMS = (
     "ptr %operands",
     "ptr noalias %to",
     "i64 %batch",
     "i64 %first",  # range of rows, or of panels
     "i64 %last",
-    "i64 %near",  # range of the depth
+    "i64 %near",  # range of K
     "i64 %far",
 )
 
@@ -40,10 +40,10 @@ def panel_bounds(code: Writer, panels: Panels, panel: str) -> tuple[str, str]:
 
 
 def line_length(blocking: Blocking, element: int) -> int:
-    """The stride of packed lines of the left side, in elements."""
+    """The stride of packed lines of the LHS, in elements."""
     line = 64 // element
     # A stride of a multiple of the page size would map all lines to the same few L1 sets.
-    return -(-blocking.depth // line) * line + line
+    return -(-blocking.block_k // line) * line + line
 
 
 def first_line(code: Writer, product: Product, blocking: Blocking, first: str) -> str:

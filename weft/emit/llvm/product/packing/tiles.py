@@ -1,6 +1,6 @@
-"""Packing of the right side for AMX tiles, from lines of columns.
+"""Packing of the RHS for AMX tiles, from lines of columns.
 
-Cells of two or four depth steps interleave as many memory lines. All panels of some lines come
+Cells of two or four K steps interleave as many memory lines. All panels of some lines come
 before the next lines, which are prefetched meanwhile.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
 from weft.emit.llvm.product.microkernel.microkernel import fetch
-from weft.emit.llvm.product.packing.pack import PACK_RIGHT, pack_function
-from weft.emit.llvm.product.packing.right import RightPanels
+from weft.emit.llvm.product.packing.pack import PACK_RHS, pack_function
+from weft.emit.llvm.product.packing.rhs import RhsPanels
 from weft.emit.llvm.product.points import place
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.product.shape import bare_load
@@ -19,37 +19,37 @@ from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
 from weft.kernels.kernel import Load
 
 _PIECE = 2  # vectors of cells built at a time
-_AHEAD = 8  # depth steps
-_FAR = 1 << 20  # bytes of a right side from which prefetching pays off
+_AHEAD = 8  # K steps
+_FAR = 1 << 20  # bytes of an RHS from which prefetching pays off
 
 
 def lines_of_columns(product: Product) -> Load | None:
-    """The load of a right side with contiguous columns and evenly spaced lines."""
+    """The load of an RHS with contiguous columns and evenly spaced lines."""
     load = bare_load(product, product.contract.rhs)
     if load is None or product.stride(load.at, product.columns) != 1:
         return None
-    return load if product.stride(load.at, product.depth) is not None else None
+    return load if product.stride(load.at, product.k) is not None else None
 
 
-def pack_right_tiles(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
-    """`pack_right` for lines of columns: whole cells, then the rest."""
-    code = pack_function(PACK_RIGHT, product.kernel)
+def pack_rhs_tiles(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
+    """`pack_rhs` for lines of columns: whole cells, then the rest."""
+    code = pack_function(PACK_RHS, product.kernel)
     lines = _Lines(product, shape, blocking, code)
-    steps = smaller(code, "%far", product.size(product.depth) // shape.group)
+    steps = smaller(code, "%far", product.size(product.k) // shape.group)
     edge = smaller(code, "%last", lines.whole)
     with code.loop("%near", steps) as step:
         lines.cells(step.index, edge)
         if lines.whole < blocking.vectors.count:
             with code.loop(larger(code, "%first", edge), "%last") as panel:
-                lines.right.row(panel.index, step.index)
+                lines.rhs.row(panel.index, step.index)
     rest = (larger(code, "%near", steps), "%far")
     with code.loop(*rest) as step, code.loop("%first", "%last") as panel:
-        lines.right.row(panel.index, step.index)
+        lines.rhs.row(panel.index, step.index)
     return code
 
 
 class _Lines:
-    """Lines of the right side in their packing function."""
+    """Lines of the RHS in their packing function."""
 
     def __init__(
         self, product: Product, shape: ProductShape, blocking: Blocking, code: Writer
@@ -58,13 +58,13 @@ class _Lines:
         assert load is not None, "only lines of columns are interleaved"
         self.shape, self.blocking, self.code = shape, blocking, code
         operands = pointers(code, len(product.kernel.operands))
-        self.right = RightPanels(product, shape, blocking, code, operands)
+        self.rhs = RhsPanels(product, shape, blocking, code, operands)
         self.kind = f"i{32 // shape.group}"
         one = Vectors(code, 1)
-        begin = place(one, load.at, self.right.batch).base
+        begin = place(one, load.at, self.rhs.batch).base
         self.base = one.at(operands[load.operand], begin, self.kind)
-        self.stride = product.stride(load.at, product.depth) or 0
-        self.is_far = shape.columns * shape.depth * 4 > _FAR
+        self.stride = product.stride(load.at, product.k) or 0
+        self.is_far = shape.columns * shape.k * 4 > _FAR
         whole = blocking.lanes == blocking.width
         self.whole = blocking.vectors.count - (0 if whole else 1)  # panels
 
@@ -84,7 +84,7 @@ class _Lines:
 
     def _panel(self, panel: str, step: str, source: str, vectors: int) -> None:
         code, width, group = self.code, self.blocking.width, self.shape.group
-        start, _, to = self.right.line(panel, step)
+        start, _, to = self.rhs.line(panel, step)
         for first in range(0, vectors, _PIECE):
             count = min(_PIECE, vectors - first)
             v = Vectors(code, count * width)

@@ -1,4 +1,4 @@
-"""Packing of the left side, in lines along the depth.
+"""Packing of the LHS, in lines along K.
 
 The prologue is fused into packing. Where rows are contiguous in memory, squares are transposed in
 registers.
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
 from weft.emit.llvm.product.packing.cells import Cells, in_chunks
 from weft.emit.llvm.product.packing.guards import always, without_guards
-from weft.emit.llvm.product.packing.pack import PACK_LEFT, first_line, line_length, pack_function
+from weft.emit.llvm.product.packing.pack import PACK_LHS, first_line, line_length, pack_function
 from weft.emit.llvm.product.points import FactorPoint, flat_lanes, flat_point, lane_count
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.writer.code import Writer
@@ -21,24 +21,24 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 _STRAIGHT = 512  # elements of a row that are packed without loops
 
 
-def pack_left(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
+def pack_lhs(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
     """to[m - first line, k - near] = lhs[batch, m, k], for first <= m < last, near <= k < far."""
-    code = pack_function(PACK_LEFT, product.kernel)
-    left = _Left(product, shape, blocking, code)
-    if shape.left_lines == "depth":
+    code = pack_function(PACK_LHS, product.kernel)
+    lhs = _Lhs(product, shape, blocking, code)
+    if shape.lhs_lines == "k":
         with code.loop("%first", "%last") as line:
-            left.row(line.index)
+            lhs.row(line.index)
     else:
-        width = left.turned.width
-        rows, steps = (left.origin, "%last", width), ("%near", "%far", width)
+        width = lhs.turned.width
+        rows, steps = (lhs.origin, "%last", width), ("%near", "%far", width)
         # Rows first: they are contiguous in memory.
         with code.loop(*steps) as step, code.loop(*rows) as row:
-            left.square(row.index, step.index)
+            lhs.square(row.index, step.index)
     return code
 
 
-class _Left:
-    """The left side in its packing function."""
+class _Lhs:
+    """The LHS in its packing function."""
 
     def __init__(
         self, product: Product, shape: ProductShape, blocking: Blocking, code: Writer
@@ -46,18 +46,18 @@ class _Left:
         self.product, self.shape, self.code = product, shape, code
         self.factors = product.kernel.factors
         operands = pointers(code, len(product.kernel.operands))
-        self.cells = Cells(product, shape, code, operands, left=True)
+        self.cells = Cells(product, shape, code, operands, lhs=True)
         inside = without_guards(product, product.contract.lhs)
-        self.inside = None if inside is None else Cells(inside, shape, code, operands, left=True)
+        self.inside = None if inside is None else Cells(inside, shape, code, operands, lhs=True)
         self.guarded = None if inside is None else self.cells
         self.batch = flat_point(code, self.factors, product.batch, "%batch")
         self.length = line_length(blocking, shape.element)
         self.origin = first_line(code, product, blocking, "%first")
-        lanes = lane_count(self.factors, product.depth, blocking.width * shape.group)
+        lanes = lane_count(self.factors, product.k, blocking.width * shape.group)
         self.along = Vectors(code, lanes // shape.group)
         self.width = blocking.width
         # Packing in one piece can walk factor by factor, without index arithmetic.
-        whole = blocking.part == shape.depth and blocking.depth >= shape.depth
+        whole = blocking.part == shape.k and blocking.block_k >= shape.k
         self.run = self.cells.side_by_side() if whole and shape.group == 1 else 0
         self.turned = Vectors(code, lane_count(self.factors, product.rows, blocking.width))
 
@@ -78,11 +78,11 @@ class _Left:
         (self._runs if self.run else self._line)(cells, row, here)
 
     def _runs(self, cells: Cells, row: str, here: FactorPoint) -> None:
-        """One row, vectorized along the depth factors that are contiguous in memory."""
+        """One row, vectorized along the K factors that are contiguous in memory."""
         code, product = self.code, self.product
         v = Vectors(code, self.width)
-        outer = product.depth[: len(product.depth) - self.run]
-        run = product.depth[len(outer) :]
+        outer = product.k[: len(product.k) - self.run]
+        run = product.k[len(outer) :]
         count = product.size(run)
         # Straight code: addresses that differ by constants are computed once.
         straight = cells is not self.guarded and product.size(outer) * count <= _STRAIGHT
@@ -108,13 +108,13 @@ class _Left:
         loops(outer, here, "0")
 
     def _line(self, cells: Cells, row: str, here: FactorPoint) -> None:
-        """One row, vectorized along the depth."""
+        """One row, vectorized along K."""
         v = self.along
 
         def body(at: str, mask: Vector | None) -> None:
             v.store(cells.along(v, here, at, mask), self._at(row, at))
 
-        in_chunks(v, "%near", "%far", body, whole=self.shape.depth % v.width == 0)
+        in_chunks(v, "%near", "%far", body, whole=self.shape.k % v.width == 0)
 
     def square(self, row: str, step: str) -> None:
         """A square of rows and steps, loaded as vectors along rows and transposed."""
@@ -126,8 +126,8 @@ class _Left:
         read = []
         for n in range(v.width):
             at = plus(code, step, n)
-            if self.shape.depth % v.width:
-                at = smaller(code, at, self.shape.depth - 1)
+            if self.shape.k % v.width:
+                at = smaller(code, at, self.shape.k - 1)
             read.append(self.cells.across(v, point, at, mask))
         for n, vector in enumerate(v.transpose(read)):
             v.store(vector, self._at(plus(code, row, n), step))

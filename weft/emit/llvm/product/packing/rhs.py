@@ -1,6 +1,6 @@
-"""Packing of the right side, in lines of a panel's columns.
+"""Packing of the RHS, in lines of a panel's columns.
 
-The prologue is fused into packing. Where the depth is contiguous in memory, squares are transposed
+The prologue is fused into packing. Where K is contiguous in memory, squares are transposed
 in registers.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
 from weft.emit.llvm.product.microkernel.microkernel import MULTIPLY
 from weft.emit.llvm.product.packing.cells import Cells
-from weft.emit.llvm.product.packing.pack import PACK_RIGHT, pack_function, panel_bounds
+from weft.emit.llvm.product.packing.pack import PACK_RHS, pack_function, panel_bounds
 from weft.emit.llvm.product.points import flat_lanes, flat_point, lane_count
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.writer.code import Writer
@@ -17,35 +17,35 @@ from weft.emit.llvm.writer.nest import plus, pointers, smaller, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
 
-def pack_right(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
+def pack_rhs(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
     """to[panel][k, n] = rhs[batch, k, n], of panels first..last-1 and near <= k < far.
 
-    A panel starts at its first column times the depth; in a task, columns are relative to its first
-    panel, and the depth is a part. Padding columns are uninitialized.
+    A panel starts at its first column times K; in a task, columns are relative to its first
+    panel, and K is a part. Padding columns are uninitialized.
     """
-    code = pack_function(PACK_RIGHT, product.kernel)
+    code = pack_function(PACK_RHS, product.kernel)
     operands = pointers(code, len(product.kernel.operands))
-    right = RightPanels(product, shape, blocking, code, operands)
-    if shape.right_lines == "columns":
-        # Along the rows of the right side first: loads are contiguous.
+    rhs = RhsPanels(product, shape, blocking, code, operands)
+    if shape.rhs_lines == "columns":
+        # Along the rows of the RHS first: loads are contiguous.
         with code.loop("%near", "%far") as step, code.loop("%first", "%last") as panel:
-            right.row(panel.index, step.index)
+            rhs.row(panel.index, step.index)
     else:
         count = code.let("sub nsw i64 %far, %near")
         rest = code.let(f"urem i64 {count}, {blocking.width}")
         edge = code.let(f"sub nsw i64 %far, {rest}")
         with code.loop("%first", "%last") as panel:
-            right.squares(panel.index, edge)
+            rhs.squares(panel.index, edge)
             with code.loop(edge, "%far") as step:
-                right.row(panel.index, step.index)
+                rhs.row(panel.index, step.index)
     if shape.offset:
         with code.loop("%first", "%last") as panel:
-            right.begin(panel.index)
+            rhs.begin(panel.index)
     return code
 
 
-class RightPanels:
-    """Panels of the right side in their packing function."""
+class RhsPanels:
+    """Panels of the RHS in their packing function."""
 
     def __init__(
         self,
@@ -56,17 +56,17 @@ class RightPanels:
         operands: list[str],
     ) -> None:
         self.product, self.shape, self.blocking, self.code = product, shape, blocking, code
-        self.cells = Cells(product, shape, code, operands, left=False)
+        self.cells = Cells(product, shape, code, operands, lhs=False)
         self.factors = product.kernel.factors
         self.batch = flat_point(code, self.factors, product.batch, "%batch")
-        self.in_task = blocking.right == "task"
+        self.in_task = blocking.rhs == "task"
         self.origin = "0"
         if self.in_task:
             first, _ = panel_bounds(code, blocking.vectors, "%first")
             self.origin = times(code, first, blocking.width)
 
     def row(self, panel: str, step: str) -> None:
-        """One depth step, vectorized along the columns."""
+        """One K step, vectorized along the columns."""
         code, product = self.code, self.product
         v = Vectors(code, lane_count(self.factors, product.columns, self.blocking.width))
         start, columns, line = self.line(panel, step)
@@ -80,7 +80,7 @@ class RightPanels:
             v.store(value, v.at(line, chunk.index, self.shape.kind))
 
     def squares(self, panel: str, far: str) -> None:
-        """Steps in squares of a vector's lanes: loaded along the depth, transposed.
+        """Steps in squares of a vector's lanes: loaded along K, transposed.
 
         All steps of some columns come before the next columns, to keep few cache lines active.
         """
@@ -126,12 +126,12 @@ class RightPanels:
         start, columns = (
             times(code, n, blocking.width) for n in panel_bounds(code, blocking.vectors, panel)
         )
-        down, depth = step, shape.depth
+        down, k = step, shape.k
         if self.in_task:
-            down, depth = code.let(f"sub nsw i64 {step}, %near"), blocking.depth
+            down, k = code.let(f"sub nsw i64 {step}, %near"), blocking.block_k
         begin = code.let(f"sub nsw i64 {start}, {self.origin}")
         down = plus(code, down, int(shape.offset))
-        lines = times(code, begin, depth + int(shape.offset))
+        lines = times(code, begin, k + int(shape.offset))
         far = plus(code, lines, code.let(f"mul nsw i64 {down}, {columns}"))
         line = code.let(f"getelementptr {shape.kind}, ptr %to, i64 {far}")
         return start, columns, line
