@@ -2,32 +2,29 @@
 
     python tests/mutants.py [--count 100] [--seed 0] [--room optimize cost] [--jobs 2]
     python tests/mutants.py --room weft/optimize/cse.py:40  # one survivor again
-    python tests/mutants.py --files 3                       # a first look, by the likeliest tests
+    python tests/mutants.py --files 3                       # a first look, by the likeliest files
+    python tests/mutants.py --seconds 600                   # after `make reach`: more tests each
 
 A mutant is one random change in a copy of the tree: `<` for `<=`, `and` for `or`, `+` for `-`,
 another number. It is found if a test of its room fails, or does not end: a room's tests are the
 folder of `tests/` that mirrors that of `weft/`, what `ROOMS` adds, and files that name the changed
-module, from the likeliest one on; or, after `make reach`, the files that reach the changed line.
-The test that fails has to pass without the change. Changes that no test could see are left out:
-annotations, error texts, `__all__`, messages of assertions, options of dataclasses. What is
-equivalent for another reason counts as a survivor, and its diff is printed for a person to judge.
-The exit status is 1 if less than 95% are found.
+module, from the likeliest one on; or, after `make reach`, the tests that reach the changed line,
+up to so many seconds of them. The test that fails has to pass without the change. Changes that no
+test could see are left out: annotations, error texts, `__all__`, messages of assertions, options of
+dataclasses. What is equivalent for another reason counts as a survivor, and its diff is printed for
+a person to judge. The exit status is 1 if less than 95% are found.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
-import difflib
 import importlib
 import io
 import itertools
-import math
 import multiprocessing
 import os
 import random
-import re
 import select
 import shutil
 import signal
@@ -35,17 +32,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from tests.reach import RECORD, Reach
+from tests.changes import Mutant, mutants
+from tests.reach import RECORD, Reach, TimedTest
 
 ROOT = Path(__file__).resolve().parents[1]
 WANTED = 0.95
+FIRST = 12  # reaching tests that are tried before all others are collected
 PATIENCE = 240.0  # seconds after which a test counts as one that does not end
 # Tests of a room beside those of its mirror, tests/<room>.
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -95,162 +94,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "training": ("tests/capture/torch/test_training.py",),
     "dynamo": ("tests/capture/torch/test_dynamo.py",),
 }
-SWAPS: dict[type[ast.AST], tuple[str, str]] = {
-    ast.Add: ("+", "-"),
-    ast.Sub: ("-", "+"),
-    ast.Mult: ("*", "+"),
-    ast.Div: ("/", "*"),
-    ast.FloorDiv: ("//", "*"),
-    ast.Mod: ("%", "*"),
-    ast.Pow: ("**", "*"),
-    ast.LShift: ("<<", ">>"),
-    ast.RShift: (">>", "<<"),
-    ast.BitAnd: ("&", "|"),
-    ast.BitOr: ("|", "&"),
-    ast.BitXor: ("^", "&"),
-    ast.Lt: ("<", "<="),
-    ast.LtE: ("<=", "<"),
-    ast.Gt: (">", ">="),
-    ast.GtE: (">=", ">"),
-    ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="),
-    ast.Is: ("is", "is not"),
-    ast.IsNot: ("is not", "is"),
-    ast.In: ("in", "not in"),
-    ast.NotIn: ("not in", "in"),
-    ast.And: ("and", "or"),
-    ast.Or: ("or", "and"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One change: the bytes of a file from `start` to `end` become `after`."""
-
-    path: str  # below the root: weft/optimize/cse.py
-    line: int
-    start: int
-    end: int
-    before: str
-    after: str
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}  {self.before} -> {self.after or 'nothing'}"
-
-    def applied(self, source: bytes) -> bytes:
-        """The changed source."""
-        return source[: self.start] + self.after.encode() + source[self.end :]
-
-    def diff(self, source: bytes) -> str:
-        """The change as a diff."""
-        old, new = source.decode().splitlines(), self.applied(source).decode().splitlines()
-        lines = difflib.unified_diff(old, new, self.path, self.path, n=1, lineterm="")
-        return "\n".join(f"    {line}" for line in lines)
 
 
 def room_of(path: str) -> str:
     """The folder of weft/ that a file is in, or the name of the file."""
     return Path(path).parts[1].removesuffix(".py")
-
-
-# Where a source can be changed
-
-
-def mutants(path: str, source: bytes) -> list[Mutant]:
-    """Every change of a file that tests should see."""
-    return list(_Sites(path, source).of(ast.parse(source)))
-
-
-class _Sites:
-    """The places of one file."""
-
-    def __init__(self, path: str, source: bytes) -> None:
-        self.path, self.source = path, source
-        self.starts = [0]
-        for line in source.splitlines(keepends=True):
-            self.starts.append(self.starts[-1] + len(line))
-
-    def of(self, node: ast.AST) -> Iterator[Mutant]:
-        """The changes in a node and in all below it."""
-        match node:
-            case ast.BinOp(left=left, op=op, right=right):
-                yield from self.swap(left, op, right)
-            case ast.AugAssign(target=target, op=op, value=value):
-                yield from self.swap(target, op, value)
-            case ast.BoolOp(op=op, values=[first, second, *_]):
-                yield from self.swap(first, op, second)
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
-                yield from self.swap(left, op, right)
-            case ast.UnaryOp(op=ast.Not() | ast.USub()):
-                yield from self.without_sign(node)
-            case ast.Constant(value=bool() | int() | float()):
-                yield from self.constant(node)
-        for child in seen_children(node):
-            yield from self.of(child)
-
-    def swap(self, left: ast.expr | ast.stmt, op: ast.AST, right: ast.expr) -> Iterator[Mutant]:
-        before, after = SWAPS.get(type(op), ("", ""))
-        begin, end = self.end(left), self.start(right)
-        words = r"\s+".join(map(re.escape, before.split()))
-        found = re.search(words.encode(), self.source[begin:end]) if before else None
-        if found:
-            yield self.made(begin + found.start(), begin + found.end(), after)
-
-    def without_sign(self, node: ast.UnaryOp) -> Iterator[Mutant]:
-        start = self.start(node)
-        yield self.made(start, start + (3 if isinstance(node.op, ast.Not) else 1), "")
-
-    def constant(self, node: ast.Constant) -> Iterator[Mutant]:
-        value = node.value
-        other = not value if isinstance(value, bool) else value + 1
-        if isinstance(value, float) and abs(value) > 1:  # to which 1 is little, or nothing
-            other = 0.0 if math.isinf(value) else value / 2
-        yield self.made(self.start(node), self.end(node), repr(other))
-
-    def made(self, start: int, end: int, after: str) -> Mutant:
-        line = self.source.count(b"\n", 0, start) + 1
-        return Mutant(self.path, line, start, end, self.source[start:end].decode(), after)
-
-    def start(self, node: ast.AST) -> int:
-        return self.starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
-
-    def end(self, node: ast.AST) -> int:
-        return self.starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
-
-
-def seen_children(node: ast.AST) -> list[ast.AST]:
-    """The parts of a node whose changes a test can see."""
-    match node:
-        case ast.JoinedStr() | ast.Raise():  # texts; their positions are unknown, too
-            return []
-        case ast.Assert(test=test):
-            return [test]
-        case ast.AnnAssign(annotation=annotation, value=value):
-            is_alias = isinstance(annotation, ast.Name) and annotation.id == "TypeAlias"
-            return [] if value is None or is_alias else [value]
-        case ast.Assign(targets=[ast.Name(id=name)], value=value):
-            return [] if name == "__all__" or _is_union(value) else [value]
-        case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=orelse):
-            return [*orelse]
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            return [*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body]
-        case ast.ClassDef():
-            return [*node.body]
-        case ast.Call(func=ast.Name(id="isinstance"), args=[value, _]):
-            return [value]
-        case ast.Call():  # zip(strict=True) is an assertion
-            named = [k.value for k in node.keywords if k.arg != "strict"]
-            return [node.func, *node.args, *named]
-    return list(ast.iter_child_nodes(node))
-
-
-def _is_union(node: ast.expr) -> bool:
-    """Whether an expression is types with `|` between them, as far as can be seen."""
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.BitOr) and _is_union(node.left) and _is_union(node.right)
-    return isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or (
-        isinstance(node, ast.Constant) and node.value is None
-    )
 
 
 def drawn(root: Path, rooms: Sequence[str], count: int, seed: int) -> list[Mutant]:
@@ -304,6 +152,28 @@ def shared_folders(path: str, test: str) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
+def in_turn(tests: Sequence[TimedTest], files: Sequence[str], seconds: float) -> list[str]:
+    """The names of tests that took so many seconds together: one of each function, then another.
+
+    The functions of some files come first; then the quick ones.
+    """
+    functions: dict[str, list[TimedTest]] = {}
+    for test in sorted(tests, key=lambda test: test.seconds):
+        functions.setdefault(test.name.partition("[")[0], []).append(test)
+    rank = {file: n for n, file in enumerate(files)}
+
+    def unlikely(function: str) -> tuple[int, float]:
+        file = function.partition("::")[0]
+        return rank.get(file, len(rank)), functions[function][0].seconds
+
+    order = sorted(functions, key=unlikely)
+    rounds = itertools.zip_longest(*(functions[f] for f in order))
+    listed = [test for turn in rounds for test in turn if test]
+    spent = itertools.accumulate(test.seconds for test in listed)
+    within = sum(used <= seconds for used in spent)
+    return [test.name for test in listed[: max(1, within)]]
+
+
 class Watch:
     """A pytest plugin that writes to a pipe which test runs, and which fails."""
 
@@ -332,37 +202,53 @@ class Workshop:
     starts in the time that weft takes to import.
     """
 
-    def __init__(self, root: Path, folder: Path, files: int | None = None) -> None:
-        self.root, self.files = root, files
+    def __init__(self, root: Path, folder: Path, files: int | None, seconds: float) -> None:
+        self.root, self.files, self.seconds = root, files, seconds
         self.reach = Reach() if RECORD.exists() else None
         self.copy = Path(tempfile.mkdtemp(prefix="tree", dir=folder))
         self.cache = Path(tempfile.mkdtemp(prefix="cache", dir=folder))
         self.kernels = self.cache.with_suffix(".kernels")  # machine code, known by its own text
         self.trials = 0
         self.fine: set[str] = set()  # tests that pass without a change
-        for name in _files(root):
-            target = self.copy / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, target)
+        copy_tree(root, self.copy)
 
     def tried(self, mutant: Mutant) -> Outcome:
         """What the tests of a room say to a change."""
         began = time.perf_counter()
         failed = ""
-        for test in self.tests(mutant)[: self.files]:
-            failed = self.changed(mutant, test)
-            if failed and self.passes(failed):
+        for tests in self.batches(mutant):
+            failed = self.witness(mutant, tests)
+            if failed:
                 break
-            failed = ""
         return Outcome(mutant, failed, time.perf_counter() - began)
 
-    def tests(self, mutant: Mutant) -> list[str]:
-        """The files of tests for a change: those that reach its line, if that is recorded."""
-        reaching = self.reach.files(mutant.path, mutant.line) if self.reach else []
-        return reaching or room_tests(self.copy, mutant.path)
+    def batches(self, mutant: Mutant) -> list[list[str]]:
+        """The tests for a change, those of one process together.
 
-    def changed(self, mutant: Mutant, test: str) -> str:
-        """The first failure of a file of tests with a change."""
+        If it is recorded which tests reach the line, those: from each function of a test one, then
+        from each another one, the likeliest files first. Otherwise files.
+        """
+        files = room_tests(self.copy, mutant.path)
+        source = (self.copy / mutant.path).read_bytes()
+        reaching = self.reach.reaching(mutant.path, mutant.line, source) if self.reach else []
+        if not reaching:
+            return [[file] for file in files[: self.files]]
+        names = in_turn(reaching, files, self.seconds)
+        return [batch for batch in (names[:FIRST], names[FIRST:]) if batch]
+
+    def witness(self, mutant: Mutant, tests: list[str]) -> str:
+        """The first of some tests that fails with a change and passes without it."""
+        while tests:
+            failed = self.changed(mutant, tests)
+            if not failed or self.passes(failed):
+                return failed
+            if failed not in tests:
+                return ""
+            tests = [test for test in tests if test != failed]
+        return ""
+
+    def changed(self, mutant: Mutant, tests: list[str]) -> str:
+        """The first failure of tests with a change."""
         path = self.copy / mutant.path
         source, status = path.read_bytes(), path.stat()
         self.trials += 1
@@ -370,20 +256,22 @@ class Workshop:
         os.utime(path, (self.trials, self.trials))  # bytecode goes by it: a time of its own
         try:
             leaves = not mutant.path.startswith(("weft/cache/", "weft/emit/llvm/jit/"))
-            return self.run(test, leaves=leaves)
+            return self.run(tests, leaves=leaves)
         finally:
             path.write_bytes(source)
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def passes(self, test: str) -> bool:
         """Whether a test passes without a change; what does not is no witness."""
-        if test not in self.fine and self.run(test, leaves=True):
+        whole = "::" not in test and self.reach  # a file that could not be collected
+        line = ["--collect-only", test] if whole else [test]
+        if test not in self.fine and self.run(line, leaves=True):
             print(f"{test} fails without a change", flush=True)
             return False
         self.fine.add(test)
         return True
 
-    def run(self, test: str, *, leaves: bool) -> str:
+    def run(self, tests: list[str], *, leaves: bool) -> str:
         """The first failure of tests; nothing is remembered from run to run but kernels."""
         shutil.rmtree(self.cache, ignore_errors=True)
         if self.kernels.exists():
@@ -392,10 +280,10 @@ class Workshop:
         pid = os.fork()
         if not pid:
             os.close(reading)
-            _be_pytest(self.copy, test, self.cache, writing)
+            _be_pytest(self.copy, tests, self.cache, writing)
         os.close(writing)
         with os.fdopen(reading, "rb", buffering=0) as pipe:
-            failed = _watched(pipe, test)
+            failed = _watched(pipe, tests[-1])
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)  # tests start processes, too
         os.waitpid(pid, 0)
@@ -423,7 +311,7 @@ def _watched(pipe: io.FileIO, name: str) -> str:
                 return name if word == "failed" else ""
 
 
-def _be_pytest(copy: Path, test: str, cache: Path, pipe: int) -> NoReturn:
+def _be_pytest(copy: Path, tests: list[str], cache: Path, pipe: int) -> NoReturn:
     """Run tests in this process, and end it."""
     os.setsid()
     os.chdir(copy)
@@ -431,15 +319,25 @@ def _be_pytest(copy: Path, test: str, cache: Path, pipe: int) -> NoReturn:
     for stream in range(3):
         os.dup2(nothing, stream)
     sys.path.insert(0, str(copy))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]  # those of the copy are others
     os.environ |= {"PYTHONPATH": str(copy), "WEFT_CACHE": str(cache)}
     watch = Watch(pipe)
     try:
-        line = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", test]
+        line = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", *tests]
         status = pytest.main(line, plugins=[watch])
         is_fine = status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        watch.write("passed" if is_fine else "failed", test)
+        watch.write("passed" if is_fine else "failed", tests[-1])
     finally:
         os._exit(0)
+
+
+def copy_tree(root: Path, copy: Path) -> None:
+    """Copy the files of a tree."""
+    for name in _files(root):
+        target = copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root / name, target)
 
 
 def _files(root: Path) -> list[str]:
@@ -473,6 +371,9 @@ def main(given: Sequence[str] | None = None) -> int:
     )
     options.add_argument("--jobs", type=int, default=2, help="how many are tried at once")
     options.add_argument("--files", type=int, help="try the likeliest files of tests alone")
+    options.add_argument(
+        "--seconds", type=float, default=90.0, help="try reaching tests that took so long together"
+    )
     options.add_argument("--root", type=Path, default=ROOT, help="the tree to change copies of")
     options.add_argument("--list", action="store_true", help="only print them")
     chosen = options.parse_args(given)
@@ -482,20 +383,25 @@ def main(given: Sequence[str] | None = None) -> int:
     if chosen.list:
         print(*listed, sep="\n")
         return 0
-    found = tried(chosen.root, listed, chosen.jobs, chosen.files)
+    found = tried(chosen.root, listed, chosen.jobs, chosen.files, chosen.seconds)
     print(f"{found} of {len(listed)} found ({100 * found / len(listed):.0f}%), seed {chosen.seed}")
     return 0 if found >= WANTED * len(listed) else 1
 
 
-def tried(root: Path, listed: Sequence[Mutant], jobs: int, files: int | None) -> int:
+def tried(
+    root: Path, listed: Sequence[Mutant], jobs: int, files: int | None, seconds: float
+) -> int:
     """How many mutants the tests find; what comes of each is printed."""
-    for name in ("hypothesis", "llvmlite.binding", "numpy", "scipy"):
+    os.environ["JAX_PLATFORMS"] = "cpu"  # as tests/programs.py, which has to be first
+    for name in ("hypothesis", "llvmlite.binding", "numpy", "scipy", "torch", "jax"):
         with contextlib.suppress(ImportError):  # some are extras
             importlib.import_module(name)
     found = 0
     with (
         tempfile.TemporaryDirectory() as folder,
-        multiprocessing.get_context("fork").Pool(jobs, _open, (root, Path(folder), files)) as pool,
+        multiprocessing.get_context("fork").Pool(
+            jobs, _open, (root, Path(folder), files, seconds)
+        ) as pool,
     ):
         for outcome in pool.imap_unordered(_try, listed):
             found += bool(outcome.failed)
@@ -506,10 +412,10 @@ def tried(root: Path, listed: Sequence[Mutant], jobs: int, files: int | None) ->
     return found
 
 
-def _open(root: Path, folder: Path, files: int | None) -> None:
+def _open(root: Path, folder: Path, files: int | None, seconds: float) -> None:
     """Open the workshop of a process of the pool."""
     global SHOP
-    SHOP = Workshop(root, folder, files)
+    SHOP = Workshop(root, folder, files, seconds)
 
 
 def _try(mutant: Mutant) -> Outcome:

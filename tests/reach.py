@@ -1,89 +1,226 @@
-"""Which files of tests reach which lines of weft/, for `tests/mutants.py`.
+"""Which tests reach which statements of weft/, for `tests/mutants.py`.
 
-    make reach    # all tests once, with coverage.py: build/reach.db
+    make reach    # all tests once, in a copy of the tree with probes: build/reach
 
-A plugin of pytest names the file of the running test as the context of coverage.py; processes that
-tests start get it from the environment. Lines that run when a module is imported are reached by
-every test and by none in particular: they have no files.
+A probe before every statement that can be changed sets a byte of a map in shared memory; processes
+that tests start map the same file. That costs a tenth of what a tracer does, and nothing is lost
+when a process is killed. A plugin of pytest reads and clears the map after each test, and forgets
+what the disk cache holds beside machine code before each file of tests, so that programs compile
+again. Statements of modules and classes run once, at import: they have the tests of their file.
 """
 
 from __future__ import annotations
 
+import ast
+import base64
+import builtins
+import hashlib
+import itertools
+import json
+import mmap
 import os
+import shutil
 import subprocess
 import sys
-from collections import Counter
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.changes import mutants
+
 ROOT = Path(__file__).resolve().parents[1]
-RECORD = ROOT / "build" / "reach.db"
-CONTEXT = "WEFT_REACH"
-IMPORTED = "import"
-SETTINGS = f"""[run]
-source = {ROOT / "weft"}
-data_file = {RECORD}
-parallel = true
-context = ${{{CONTEXT}-{IMPORTED}}}
-sigterm = true
-disable_warnings = no-data-collected
+RECORD = ROOT / "build" / "reach"
+MAP = "WEFT_REACH"  # names the file of the map, for processes that tests start
+HEADER = "weft_reach_map"
+# What every changed module imports: the map as a builtin, so that copied functions find it, too.
+HEADER_TEXT = f"""import builtins, mmap, os
+if not hasattr(builtins, "_weft_probes"):
+    builtins._weft_probes = {{}}
+    if path := os.environ.get("{MAP}"):
+        with open(path, "r+b") as file:
+            builtins._weft_probes = mmap.mmap(file.fileno(), 0)
 """
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_logstart(nodeid: str) -> None:
-    """Let what runs from here on be reached by the file of this test."""
-    import coverage
+# Probes
 
-    os.environ[CONTEXT] = file = nodeid.partition("::")[0]
-    running = coverage.Coverage.current()
-    if running is not None:
-        running.switch_context(file)
+
+def owners(tree: ast.Module, source: bytes) -> Iterator[tuple[int, int, bool]]:
+    """First and last lines of the statements that a probe can precede; whether in a function.
+
+    Outer statements come before inner ones.
+    """
+    lines = source.splitlines()
+
+    def of(node: ast.AST, inside: bool) -> Iterator[tuple[int, int, bool]]:
+        if is_native(node):  # its source is lowered to machine code
+            return
+        if isinstance(node, ast.stmt):
+            first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+            text = lines[node.lineno - 1]
+            alone = not text[: node.col_offset].strip() and not text.strip().startswith(b"elif")
+            if alone and not isinstance(node, ast.ImportFrom):
+                yield first, node.end_lineno or first, inside
+        inner = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for child in ast.iter_child_nodes(node):
+            yield from of(child, inner)
+
+    return of(tree, False)
+
+
+def is_native(node: ast.AST) -> bool:
+    """Whether a node is a function of `weft.native`."""
+    marks = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+    return any(isinstance(n, ast.Name) and n.id == "native" for m in marks for n in ast.walk(m))
+
+
+def probed_lines(path: str, source: bytes) -> dict[int, tuple[int, bool]]:
+    """By line of a change: the first line of its statement, and whether that is in a function."""
+    found: dict[int, tuple[int, bool]] = {}
+    if b"from __future__" not in source:  # where the map is imported
+        return found
+    wanted = {mutant.line for mutant in mutants(path, source)}
+    for first, last, inside in owners(ast.parse(source), source):
+        found |= dict.fromkeys(wanted.intersection(range(first, last + 1)), (first, inside))
+    return found
+
+
+def with_probes(source: bytes, numbers: dict[int, int]) -> bytes:
+    """A source with a probe before some of its lines."""
+    lines = source.splitlines(keepends=True)
+    future = [n for n, line in enumerate(lines) if line.startswith(b"from __future__")]
+    for line, number in numbers.items():
+        old = lines[line - 1]
+        indent = old[: len(old) - len(old.lstrip())]
+        lines[line - 1] = indent + b"_weft_probes[%d] = 1\n" % number + old
+    if numbers:
+        lines[future[-1]] += b"import %s\n" % HEADER.encode()
+    return b"".join(lines)
+
+
+def probed_tree(copy: Path) -> None:
+    """Write probes into a copy of the tree, and their numbers into the record."""
+    record: dict[str, dict[str, object]] = {}
+    count = 0
+    for file in sorted((copy / "weft").rglob("*.py")):
+        source, path = file.read_bytes(), file.relative_to(copy).as_posix()
+        lines = sorted({first for first, _ in probed_lines(path, source).values()})
+        record[path] = {"digest": digest(source), "begin": count, "lines": lines}
+        file.write_bytes(with_probes(source, dict(zip(lines, itertools.count(count)))))
+        count += len(lines)
+    (copy / f"{HEADER}.py").write_text(HEADER_TEXT)
+    (RECORD / "probes.json").write_text(json.dumps(record))
+
+
+def digest(source: bytes) -> str:
+    """What tells that a source has changed since the record."""
+    return hashlib.sha256(source).hexdigest()
+
+
+# The plugin
+
+
+class Recorder:
+    """A pytest plugin that writes down what each test reaches."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        name = f"{os.getpid()}"
+        self.cache, self.file = folder / f"cache-{name}", ""
+        path = folder / f"map-{name}"
+        path.write_bytes(bytes(size))
+        os.environ |= {MAP: str(path), "WEFT_CACHE": str(self.cache)}
+        with path.open("r+b") as opened:
+            self.map = mmap.mmap(opened.fileno(), 0)
+        builtins._weft_probes = self.map  # type: ignore[attr-defined]
+        self.out = (folder / f"tests-{name}").open("a")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        file = item.nodeid.partition("::")[0]
+        if file != self.file:
+            self.file = file
+            for folder in self.cache.glob("*"):
+                if folder.name != "kernel":
+                    shutil.rmtree(folder, ignore_errors=True)
+        self.map[:] = bytes(len(self.map))
+        began = time.perf_counter()
+        result = yield
+        bits = np.packbits(np.frombuffer(self.map[:], np.uint8))
+        text = base64.b64encode(zlib.compress(bits.tobytes())).decode()
+        line = [item.nodeid, round(time.perf_counter() - began, 3), text]
+        print(json.dumps(line), file=self.out, flush=True)
+        return result
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record, in the processes that run tests."""
+    folder, size = Path(os.environ["WEFT_REACH_RECORD"]), int(os.environ["WEFT_REACH_SIZE"])
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        config.pluginmanager.register(Recorder(folder, size))
+
+
+# The record
+
+
+@dataclass(frozen=True, slots=True)
+class TimedTest:
+    """A test, and how long it took."""
+
+    name: str
+    seconds: float
 
 
 class Reach:
-    """The record of a run: the files of tests by line."""
+    """The record of a run: tests by line."""
 
     def __init__(self, record: Path = RECORD) -> None:
-        from coverage import CoverageData
+        self.probes = json.loads((record / "probes.json").read_text())
+        rows: list[np.ndarray] = []
+        self.tests: list[TimedTest] = []
+        for file in sorted(record.glob("tests-*")):
+            for line in file.read_text().splitlines():
+                name, seconds, text = json.loads(line)
+                self.tests.append(TimedTest(name, seconds))
+                rows.append(np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8))
+        self.bits = np.stack(rows) if rows else np.zeros((0, 0), np.uint8)
 
-        self.data = CoverageData(str(record))
-        self.data.read()
-        self.lines = Counter[str]()  # reached by each file of tests
-        for file in self.data.measured_files():
-            for contexts in self.data.contexts_by_lineno(file).values():
-                self.lines.update(map(_file, contexts))
-
-    def files(self, path: str, line: int) -> list[str]:
-        """The files of tests that reach a line of a file, those that reach the least first.
-
-        Of a statement only the first line is recorded: a line without a record is of the one above.
-        """
-        reached = self.data.contexts_by_lineno(str(ROOT / path))
-        first = max((n for n in reached if n <= line), default=0)
-        found = {_file(context) for context in reached.get(first, ())} - {IMPORTED}
-        return sorted(found, key=lambda name: self.lines[name])
-
-
-def _file(context: str) -> str:
-    """The file of tests in a context: the static one, a bar, and what the plugin set."""
-    return context.rpartition("|")[2]
+    def reaching(self, path: str, line: int, source: bytes) -> list[TimedTest]:
+        """The tests that reach a line, or its file if it runs at import or has changed."""
+        known = self.probes.get(path)
+        if known is None or not known["lines"] or not self.tests:
+            return []
+        begin, lines = known["begin"], known["lines"]
+        columns = np.arange(begin, begin + len(lines))
+        if digest(source) == known["digest"]:
+            first, inside = probed_lines(path, source).get(line, (0, False))
+            if inside:
+                columns = np.array([begin + lines.index(first)])
+        hit = (self.bits[:, columns // 8] >> (7 - columns % 8).astype(np.uint8)) & 1
+        return [self.tests[n] for n in np.flatnonzero(hit.any(1))]
 
 
 def main() -> int:
-    """Run the tests, and put the records of all processes together."""
-    RECORD.parent.mkdir(exist_ok=True)
-    for old in RECORD.parent.glob("reach.db*"):
-        old.unlink()
-    settings = RECORD.with_suffix(".ini")
-    settings.write_text(SETTINGS)
-    env = os.environ | {"COVERAGE_PROCESS_START": str(settings)}
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "tests.reach", *sys.argv[1:]]
-    status = subprocess.run(line, cwd=ROOT, env=env).returncode
-    combine = ["combine", f"--rcfile={settings}", "-q"]
-    subprocess.run([sys.executable, "-m", "coverage", *combine], cwd=ROOT, check=True)
-    return status
+    """Run the tests in a copy with probes."""
+    from tests.mutants import copy_tree
+
+    shutil.rmtree(RECORD, ignore_errors=True)
+    copy = RECORD / "tree"
+    copy_tree(ROOT, copy)
+    probed_tree(copy)
+    record = json.loads((RECORD / "probes.json").read_text())
+    size = max(1, sum(len(known["lines"]) for known in record.values()))
+    env = os.environ | {
+        "WEFT_REACH_RECORD": str(RECORD),
+        "WEFT_REACH_SIZE": str(size),
+        "PYTHONPATH": str(copy),
+    }
+    line = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "tests.reach", *sys.argv[1:]]
+    return subprocess.run(line, cwd=copy, env=env).returncode
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import textwrap
 
 import pytest
 
-from tests.mutants import ROOMS, ROOT, drawn, mutants, room_of, room_tests
+from tests.mutants import ROOMS, ROOT, drawn, in_turn, mutants, room_of, room_tests
+from tests.reach import TimedTest, probed_lines, with_probes
 
 
 def changes(source):
@@ -119,3 +120,50 @@ def test_found_and_survived(tmp_path):
     assert "    +    return x <= 0" in told
     assert "1 of 3 found (33%), seed 0" in told
     assert (tmp_path / "weft/room/seen.py").read_text().endswith("x + x\n")  # only copies change
+
+
+def test_one_test_of_each_function_and_then_another():
+    tests = [TimedTest(f"far.py::f[{n}]", n) for n in (3, 1, 2)] + [
+        TimedTest("near.py::g", 9),
+        TimedTest("q::h", 0),
+    ]
+    order = ["near.py::g", "q::h", "far.py::f[1]", "far.py::f[2]", "far.py::f[3]"]
+    assert in_turn(tests, ["near.py"], 99) == order
+    assert in_turn(tests, ["near.py"], 12) == order[:4]
+    assert in_turn(tests, ["near.py"], 1) == order[:1]  # one is always tried
+
+
+PROBED = """\
+from __future__ import annotations
+LIMIT = 3
+@cache
+def f(x, most=4):
+    if x > LIMIT:
+        return [y + 1
+            for y in x]
+    elif x < 0:
+        return "none"
+    return 5
+@native
+def g(x):
+    return x + 1
+"""
+
+
+def test_a_probe_precedes_each_statement_that_can_change():
+    source = PROBED.encode()
+    assert probed_lines("weft/x.py", source) == {
+        2: (2, False),
+        4: (3, False),  # the default is evaluated where the function is defined
+        5: (5, True),
+        6: (6, True),
+        8: (5, True),  # nothing can precede an elif
+        10: (10, True),
+    }
+    text = with_probes(source, {2: 0, 3: 1, 5: 2, 6: 3, 10: 4}).decode()
+    reached = {}
+    names = {"cache": lambda f: f, "native": lambda f: f, "_weft_probes": reached}
+    exec(text.replace("import weft_reach_map\n", ""), names)
+    assert sorted(reached) == [0, 1]
+    assert names["f"](-1) == "none" and sorted(reached) == [0, 1, 2]
+    assert names["f"](1) == 5 and sorted(reached) == [0, 1, 2, 4]
