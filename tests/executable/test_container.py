@@ -278,7 +278,7 @@ def adding(line: str) -> bytes:
             "its table does not match its checks",
         ),
         (WHOLE.replace(b"header 11", b"header 9999911", 1), "its table has 999,991,1"),
-        (edited(FORMAT, 0), "is of format 1 for readers from 0"),
+        (edited(FORMAT, 0), f"is of format {FORMAT} for readers from 0"),
         (with_lines(lambda lines: lines, "NaN"), "first line cannot be read"),
         (with_lines(lambda lines: lines, "-1"), "first line cannot be read"),
         (with_lines(lambda lines: lines, "9" * 30), "first line cannot be read"),

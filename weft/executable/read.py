@@ -106,7 +106,9 @@ class _Reader(IndentedLines):
         head.expect("on")
         first, second = head.take(), head.take()
         shape = (int(first), int(second.removeprefix("x")))
-        head.expect("devices", ",", "digits")
+        head.expect("devices", ",")
+        if not head.taken("digits"):  # the word of format 1, as `take` and `give` are below
+            head.expect("stacked")
         sizes = head.listed("[", "]", head.integer)
         head.expect(",")
         absent: list[int] = []
@@ -122,9 +124,9 @@ class _Reader(IndentedLines):
         world = World(shape, parse_mesh(self.raw("order")), self.meshes)
         world.atoms = Atoms(tuple(sizes))
         if world.atoms.count != shape[0] * shape[1] or world.mesh.size != world.atoms.count:
-            raise wrong(f"digits {sizes} do not factor {shape} devices on {world.mesh}")
+            raise wrong(f"stacked sizes {sizes} do not factor {shape} devices on {world.mesh}")
         if absent != sorted({*absent} & {*range(len(sizes))}):
-            raise wrong(f"the absent digits {absent} are none of {sizes}")
+            raise wrong(f"the absent dims {absent} are none of {sizes}")
         stack_dims = StackDims(world.atoms, absent=tuple(absent))
         inputs, masks, donated, main = self.borders(name, loc)
         functions = {name: main}
@@ -169,8 +171,8 @@ class _Reader(IndentedLines):
         args: list[Value] = []
         arg_attrs: list[Attrs] = []
         arg_locs: list[Location] = []
-        while self.begins("take"):
-            line = self.after("take")
+        while self.begins("argument", "take"):
+            line = self.after_any("argument", "take")
             slot = self.defined(line)
             line.expect("along")
             masks.append(mask(line))
@@ -183,8 +185,8 @@ class _Reader(IndentedLines):
         results: list[Value] = []
         res_attrs: list[Attrs] = []
         result_masks: list[Mask] = []
-        while self.begins("give"):
-            line = self.after("give")
+        while self.begins("result", "give"):
+            line = self.after_any("result", "give")
             results.append(Value(type_of(line)))
             line.expect("along")
             result_masks.append(mask(line))

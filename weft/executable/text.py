@@ -1,8 +1,8 @@
 """The text form of tiled programs, which `read_tiled` reads back exactly.
 
-    tiled @main on 1x8 devices, digits [2, 2, 2], arena 65536
+    tiled @main on 1x8 devices, stacked [2, 2, 2], arena 65536
       mesh @mesh = <["data"=2, "model"=4]>
-      take b2: f32[2,1,1|8,64] {weft.sharding = ...}
+      argument b2: f32[2,1,1|8,64] {weft.sharding = ...}
       ...
       launch contract_maximum_583b932d(b2, b3) -> b6@0: f32[2,2,2|8,64]   ; mlp.py:4
         kernel ...
@@ -87,10 +87,10 @@ class _Writer:
 
     def lines(self) -> Iterator[str]:
         tiled, world = self.tiled, self.tiled.world
-        digits = ", ".join(map(str, world.atoms.sizes))
+        stacked = ", ".join(map(str, world.atoms.sizes))
         shape = "x".join(map(str, world.shape))
         main = tiled.module.function(tiled.function)
-        head = f"tiled {SYMBOL.write(tiled.function)} on {shape} devices, digits [{digits}]"
+        head = f"tiled {SYMBOL.write(tiled.function)} on {shape} devices, stacked [{stacked}]"
         if tiled.stack_dims.absent:
             head += f", absent [{', '.join(map(str, tiled.stack_dims.absent))}]"
         yield f"{head}, arena {self.plan.arena}{self.place(main.loc)}"
@@ -112,13 +112,13 @@ class _Writer:
         for n, (slot, listed, loc) in enumerate(
             zip(tiled.inputs, attrs, body.arg_locs, strict=True)
         ):
-            given = " donated" if n in tiled.donated else ""
+            donated = " donated" if n in tiled.donated else ""
             place = f" {loc}" if loc.known else ""
             text = f"{self.defined(slot)} along {mask_text(tiled.masks[n])}"
-            yield f"  take {text}{given}{_attrs(listed)}{place}"
+            yield f"  argument {text}{donated}{_attrs(listed)}{place}"
         attrs = main.res_attrs or ((),) * len(body.results)
         for value, listed, mask in zip(body.results, attrs, tiled.result_masks, strict=True):
-            yield f"  give {value.type} along {mask_text(mask)}{_attrs(listed)}"
+            yield f"  result {value.type} along {mask_text(mask)}{_attrs(listed)}"
 
     def memory(self) -> Iterator[str]:
         plan = self.plan

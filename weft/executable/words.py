@@ -133,9 +133,16 @@ class IndentedLines:
         line.expect(*words)
         return line
 
-    def begins(self, word: str) -> bool:
-        """Whether the current line begins with a word."""
-        return self.next.strip().partition(" ")[0] == word
+    def after_any(self, *words: str) -> Line:
+        """Consume a line after a leading word, one of these."""
+        line = self.line()
+        if not line.taken(*words):
+            line.expect(words[0])
+        return line
+
+    def begins(self, *words: str) -> bool:
+        """Whether the current line begins with a word, one of these."""
+        return self.next.strip().partition(" ")[0] in words
 
     def below(self) -> list[str]:
         """Consume the lines nested under the last one."""
