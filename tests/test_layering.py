@@ -11,7 +11,8 @@ import pytest
 
 WEFT = Path(__file__).parent.parent / "weft"
 NOUNS = {*"ir ops mesh machine cost array cache kernels native varying executable".split()} | {
-    *"workers columns errors forks knobs patches records timeline trace target tune".split()
+    *"workers columns errors forks knobs patches recording records timeline trace target".split(),
+    "tune",
 }
 VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
@@ -19,7 +20,10 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
 # What may know two verbs: the pipeline and the doors that call it.
 DOORS = {
     *"pipeline targets traced loaded compiled training dynamo eager compare describe cli".split()
-} | {*"__init__ __main__ jax planner predict advise ready remote reporting state zoo".split()}
+} | {
+    *"__init__ __main__ jax planner predict advise profiling ready remote reporting state".split(),
+    "zoo",
+}
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard", "partition"}}
 CORE = {"numpy", "ml_dtypes"}

@@ -19,6 +19,7 @@ from weft.executable import call
 from weft.executable.container import TARGET, Container, open_container
 from weft.executable.read import read_tiled
 from weft.ir.memory import without_gc
+from weft.recording import recorder
 from weft.run import LocalProgram, run
 from weft.targets import code_identity, target_named, unpacked
 from weft.workers import cluster_holding
@@ -83,7 +84,9 @@ def load(
 
 def _loaded(container: Container, process: Process | None) -> Loaded:
     key = _key(container)
-    runtime = _remembered(container, key) or (_trusted(container) if container.trusts else None)
+    runtime = None
+    if recorder() is None:  # a profile needs the kernels' contents, to predict their seconds
+        runtime = _remembered(container, key) or (_trusted(container) if container.trusts else None)
     if runtime is None:
         return Loaded(container, _emitted(container, key, process))
     tiled, plan = read_tiled(container.text("tiled"), container.constants, opaque=True)
@@ -141,6 +144,10 @@ def _emitted(container: Container, key: Key | None, process: Process | None) -> 
     process = process or _worker(made.tiled)
     adopted = container.trusts and target is not None and _adopted(container, made, target)
     program = LocalProgram(made.tiled, made.plan, host_of(process), target)
+    if program.recorded is not None:
+        from weft.traced import record_prediction  # most processes are not profiled
+
+        record_prediction(program, made, name=container.signature().name)
     if key is not None and target is not None and not adopted:
         the_store().put(key, target.packed(kernels)["code"])
     return program

@@ -32,7 +32,7 @@ from weft.target import Target
 from weft.targets import target_named
 from weft.tile import tile
 from weft.trace import Trace
-from weft.traced import trace_program
+from weft.traced import record_prediction, trace_program
 from weft.varying.world import World
 
 STAGES = ("captured", "sharded", "partitioned", "optimized", "tiled", "emitted")
@@ -163,6 +163,7 @@ def compile_module(
             emitted = emit(tiled, chosen)
             loaded = LocalProgram(emitted.tiled, emitted.plan, host, chosen, op_by_op)
         trace_program(trace, made, loaded)
+        record_prediction(loaded, emitted, machine)
         return Program(stages.modules, emitted, loaded, tuple(notes))
 
 

@@ -80,7 +80,7 @@ def report_data(
         "layers": [*_layers_json(found, mesh)],
         "notes": [remark.text().strip() for remark in found.notes()],
         "collectives": _collectives_json(prediction.timeline, causes),
-        "timeline": _timeline_json(prediction.timeline),
+        "timeline": timeline_json(prediction.timeline),
         "memory": [[p.seconds, p.bytes] for p in prediction.timeline.memory],
         "held": len(held),
         "peak": _peak_json(held),
@@ -200,7 +200,8 @@ def _collective_json(events: Sequence[TimelineEvent], causes: Causes) -> dict[st
     } | _line(first.loc)
 
 
-def _timeline_json(timeline: Timeline) -> dict[str, Any]:
+def timeline_json(timeline: Timeline) -> dict[str, Any]:
+    """The events of a timeline as numbers into lists of names, tracks and lines."""
     events = timeline.events
     if len(events) > _EVENTS:
         least = sorted(e.duration for e in events)[-_EVENTS]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from weft.ir.location import UNKNOWN, Location
 from weft.records import dataclass
 
-EventKind: TypeAlias = Literal["product", "attention", "memory", "collective", "wait", "loop"]
+EventKind: TypeAlias = Literal[
+    "product", "attention", "memory", "collective", "wait", "loop", "run", "stage"
+]
 # Kinds of events that occupy the compute units; a loop's event stands for rounds not drawn.
 COMPUTING: tuple[EventKind, ...] = ("product", "attention", "memory")
 
@@ -37,6 +39,13 @@ class TimelineEvent:
     source: str = ""  # where the duration comes from
     flops: float = 0.0  # of products
     ideal: float = 0.0  # seconds of these flops at the machine's full rate
+    # Of measured events: the process, its devices, the program's digest, the number of its run, and
+    # the number that the events of one collective share on all workers; 0 for no collective.
+    worker: int = 0
+    devices: str = ""
+    program: str = ""
+    run: int = 0
+    match: int = 0
 
     @property
     def end(self) -> float:
@@ -65,6 +74,7 @@ class Timeline:
     events: tuple[TimelineEvent, ...]
     seconds: float
     memory: tuple[MemoryPoint, ...] = ()
+    hosts: tuple[Mapping[str, Any], ...] = ()  # of measured ones: metadata of each worker
 
     @property
     def tracks(self) -> tuple[str, ...]:
@@ -92,7 +102,8 @@ class Timeline:
 
     def as_chrome(self) -> dict[str, Any]:
         """The timeline in the format of Chrome's trace viewer and of Perfetto."""
-        return {"traceEvents": [*self._chrome_events()], "displayTimeUnit": "ms"}
+        made = {"traceEvents": [*self._chrome_events()], "displayTimeUnit": "ms"}
+        return made | ({"metadata": {"workers": [*self.hosts]}} if self.hosts else {})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the timeline as JSON, which ui.perfetto.dev and chrome://tracing open."""
@@ -100,14 +111,19 @@ class Timeline:
 
     def _chrome_events(self) -> Iterator[dict[str, Any]]:
         numbers = {track: number for number, track in enumerate(self.tracks, 1)}
-        yield _meta("process_name", 0, self.name or "weft")
-        for track, number in numbers.items():
-            yield _meta("thread_name", number, track)
-            yield _meta("thread_sort_index", number, number)
+        shown = {(event.worker, event.track) for event in self.events}
+        for worker in sorted({0} | {worker for worker, _ in shown}):
+            name = self.name or "weft"
+            yield _meta("process_name", worker, 0, f"{name}: worker {worker}" if worker else name)
+            for track, number in numbers.items():
+                if (worker, track) in shown:
+                    yield _meta("thread_name", worker, number, track)
+                    yield _meta("thread_sort_index", worker, number, number)
+        yield from _flows(self.events, numbers)
         for event in self.events:
             yield {
                 "ph": "X",
-                "pid": 0,
+                "pid": event.worker,
                 "tid": numbers[event.track],
                 "name": event.name,
                 "cat": event.kind,
@@ -122,9 +138,29 @@ class Timeline:
             }
 
 
-def _meta(name: str, track: int, value: str | int) -> dict[str, Any]:
+def _meta(name: str, worker: int, track: int, value: str | int) -> dict[str, Any]:
     key = "sort_index" if isinstance(value, int) else "name"
-    return {"ph": "M", "pid": 0, "tid": track, "name": name, "args": {key: value}}
+    return {"ph": "M", "pid": worker, "tid": track, "name": name, "args": {key: value}}
+
+
+def _flows(events: Sequence[TimelineEvent], tracks: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Arrows between the events of one collective on all workers, in the order of their starts."""
+    matched: dict[int, list[TimelineEvent]] = {}
+    for event in events:
+        if event.match:
+            matched.setdefault(event.match, []).append(event)
+    for number, found in matched.items():
+        for place, event in enumerate(sorted(found, key=lambda e: e.start) if found[1:] else ()):
+            phase = "s" if place == 0 else "f" if place == len(found) - 1 else "t"
+            yield {
+                "ph": phase,
+                "id": number,
+                "pid": event.worker,
+                "tid": tracks[event.track],
+                "name": event.name,
+                "cat": "match",
+                "ts": 1e6 * event.start,
+            } | ({"bp": "e"} if phase == "f" else {})
 
 
 def _details(event: TimelineEvent) -> dict[str, Any]:
@@ -134,4 +170,9 @@ def _details(event: TimelineEvent) -> dict[str, Any]:
     if event.kind == "collective":
         found |= {"bytes": round(event.bytes), "over": event.over}
         found |= {"exposed us": 1e6 * event.exposed, "source": event.source}
+    if event.program or event.devices:
+        found |= {"worker": event.worker, "devices": event.devices}
+        found |= {"program": event.program, "run": event.run}
+    if event.match:
+        found["match"] = event.match
     return found

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from weft.executable.executable import Executable
 from weft.ir.module import Module
+from weft.recording import recorder
 
 _LOCK = threading.Lock()
 _REPORTED: set[Path] = set()  # folders whose failure is already reported
@@ -26,7 +27,7 @@ class Trace:
 
     def __init__(self, folder: Path | None, name: str | None) -> None:
         self._count = itertools.count(1)
-        self._root = folder
+        self._root, self._name = folder, name or "module"
         self._folder: Path | None = None
         self.seconds: dict[str, float] = {}  # seconds of each stage, in order
         if folder is not None:
@@ -78,8 +79,11 @@ class Trace:
         self.took(stage, time.perf_counter() - begin)
 
     def took(self, stage: str, seconds: float) -> None:
-        """Add seconds to a stage."""
+        """Add seconds to a stage, which end now."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        if seconds and (found := recorder()) is not None:
+            end = found.clock()
+            found.zone(self._name, stage, end - round(1e9 * seconds), end)
 
     def _give_up(self, error: OSError) -> None:
         """Disable the trace, and warn once per folder."""

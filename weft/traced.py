@@ -8,17 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from weft.cost.kernels import kernel_seconds
 from weft.cost.sent import total_sent
 from weft.cost.sent_table import sent_by_line, sent_text
+from weft.executable.executable import Executable
 from weft.ir.location import Location
 from weft.ir.module import Module, Node
 from weft.kernels.group import Launch
 from weft.kernels.text import kernel_text
 from weft.kernels.work import work_of
-from weft.machine import HOST, bytes_text
+from weft.machine import HOST, Machine, bytes_text
 from weft.ops.shape import Constant
 from weft.records import dataclass
 from weft.run import LocalProgram
 from weft.run.bind import loaded_kernels
 from weft.run.parts import hosts_of
+from weft.simulate import simulate
 from weft.target import Target
 from weft.trace import Trace
 
@@ -49,6 +51,17 @@ def trace_program(trace: Trace, module: Module, program: LocalProgram) -> None:
         *_sent(module),
     ]
     trace.write_text("summary.txt", "\n".join(lines) + "\n")
+
+
+def record_prediction(
+    program: LocalProgram, made: Executable, machine: Machine | None = None, name: str = ""
+) -> None:
+    """Note the predicted timeline of a program that is profiled, for comparison."""
+    if program.recorded is not None:
+        from weft.machine.here import machine_here  # it asks the drivers of GPUs
+
+        where = machine or (HOST if program.is_on_host else machine_here().machine)
+        program.recorded.predict(simulate(made, where), where.name, name)
 
 
 def kernel_texts(program: LocalProgram) -> dict[str, str]:

@@ -2,7 +2,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const root = document.getElementById("report");
 const KINDS = { product: "products", attention: "attention", memory: "other kernels", collective: "collectives",
-  wait: "waits for collectives", loop: "more rounds of a loop" };
+  wait: "waits for collectives", loop: "more rounds of a loop", run: "runs", stage: "compiler stages" };
 const PARTS = { "products": "product", "attention": "attention", "other kernels": "memory",
   "collectives exposed": "collective", "stragglers": "loop" };
 
@@ -59,8 +59,9 @@ function header() {
   } }, "◐");
   root.append(make("header", {},
     make("div", {}, make("h1", {}, data.program),
-      make("p", { class: "quiet" }, `${meshText}, ${plural(data.devices, "device")} · ${data.machine.name}`)), theme));
-  const ids = [["mesh", "Mesh"], ["layers", "Layers"], ["collectives", "Collectives"], ["timeline", "Timeline"],
+      make("p", { class: "quiet" }, data.lines ? `${plural(data.devices, "worker")} · ${data.machine.name}`
+        : `${meshText}, ${plural(data.devices, "device")} · ${data.machine.name}`)), theme));
+  const ids = data.lines ? [["lines", "Lines"], ["timeline", "Timeline"]] : [["mesh", "Mesh"], ["layers", "Layers"], ["collectives", "Collectives"], ["timeline", "Timeline"],
     ["memory", "Memory"], ["whatif", "What if"]];
   root.append(make("nav", { "aria-label": "sections" }, ids.map(([id, name]) => make("a", { href: `#${id}` }, name))));
 }
@@ -84,6 +85,31 @@ function figures() {
       make("i", { style: { background: `var(--${PARTS[name] || "loop"})` } }), `${name} `, make("b", {}, seconds(s)),
       make("span", { class: "quiet" }, ` ${percent(s / total)}`))),
       step.hidden > 0 ? make("span", { class: "quiet" }, `collectives hidden behind compute ${seconds(step.hidden)}`) : null));
+}
+
+// Predicted beside measured seconds, of a profile
+
+function lines() {
+  const made = section("lines", "Lines", "seconds of one run: predicted, measured (median of the runs), and their ratio");
+  for (const program of data.lines) {
+    const body = make("tbody", {}, program.lines.map(row => lineRow(row, program)));
+    body.append(make("tr", {}, make("td", {}, "between launches"), make("td", {}), make("td", { class: "n" }, seconds(program.between)), make("td", {}), make("td", {})));
+    const heads = [["what"], ["predicted", "n"], ["measured", "n"], ["ratio", "n"], ["line", "wide"]];
+    made.append(make("h3", {}, program.program), make("p", { class: "quiet" },
+      `${plural(program.runs, "run")} on ${plural(program.workers, "worker")}; a run took ${seconds(program.measured)}` +
+      (program.predicted === null ? "" : `, predicted ${seconds(program.predicted)} for ${program.machine}`)),
+      make("div", { class: "scroll" }, make("table", {},
+        make("thead", {}, make("tr", {}, heads.map(([text, tone]) => make("th", { class: tone || "" }, text)))), body)));
+  }
+}
+function lineRow(row, program) {
+  const known = row.predicted && row.measured !== null, ratio = known ? row.measured / row.predicted : 0;
+  const much = Math.max(row.predicted || 0, row.measured || 0) > 0.05 * program.measured;
+  return make("tr", {}, make("td", {}, make("span", { class: "mark", style: { background: `var(--${row.kind})` } }), row.name),
+    make("td", { class: "n" }, row.predicted === null ? "-" : seconds(row.predicted)),
+    make("td", { class: "n" }, row.measured === null ? "-" : seconds(row.measured)),
+    make("td", { class: `n ${known && much && (ratio > 1.5 || ratio < 0.67) ? "warn" : "quiet"}` }, known ? ratio.toFixed(2) : ""),
+    make("td", { class: "wide" }, lineOf({ place: row.line, source: row.source })));
 }
 
 // Tensors and their pieces
@@ -365,7 +391,7 @@ function timeline() {
     make("button", { onclick: saveTrace, title: "JSON for ui.perfetto.dev and chrome://tracing" }, "save trace"));
   const box = make("div", { class: "canvas" }, timelineCanvas);
   const kinds = Object.entries(KINDS).filter(([kind]) => line.kinds.includes(kind));
-  const made = section("timeline", "Timeline", `one device, ${seconds(line.seconds)}; wheel or pinch zooms, drag moves` +
+  const made = section("timeline", "Timeline", `${data.lines ? "measured" : "one device"}, ${seconds(line.seconds)}; wheel or pinch zooms, drag moves` +
     (line.left ? `; ${count(line.left)} shorter events are left out` : ""), box, detail,
     make("div", { class: "legend" }, kinds.map(([kind, name]) => make("span", {}, make("i", { style: { background: `var(--${kind})` } }), name))));
   made.firstChild.append(tools);
@@ -515,18 +541,16 @@ function whatif() {
 
 function redraw() { drawTimeline(); drawMemory(); }
 header();
-figures();
-meshSection();
-layers();
-collectives();
-timeline();
-memory();
-whatif();
-root.append(make("footer", {}, `written by weft; times are predicted by simulation for ${data.machine.name}`));
+if (data.lines) { lines(); timeline(); }
+else { figures(); meshSection(); layers(); collectives(); timeline(); memory(); whatif(); }
+root.append(make("footer", {}, data.lines ? "written by weft profile" : `written by weft; times are predicted by simulation for ${data.machine.name}`));
 pick(null);
 move(0, data.timeline.seconds || 1);
-const largest = cards.filter(([row]) => row.pieces.some(n => n > 1)).sort((a, b) => b[0].bytes - a[0].bytes)[0] || cards[0];
-if (largest) choose(...largest); else drawMesh();
+if (!data.lines) showLargest();
+function showLargest() {
+  const largest = cards.filter(([row]) => row.pieces.some(n => n > 1)).sort((a, b) => b[0].bytes - a[0].bytes)[0] || cards[0];
+  if (largest) choose(...largest); else drawMesh();
+}
 new ResizeObserver(redraw).observe(root);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 document.documentElement.dataset.ready = "yes";

@@ -21,12 +21,14 @@ from weft.ir.names import GLOBAL
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType, Type
 from weft.ops.custom_calls.callbacks import has_calls, host_functions
+from weft.recording import recorder
 from weft.run.arguments import Arguments
 from weft.run.bind import Binder, HostKernels, is_brief, is_enqueued, is_native
 from weft.run.code import checking, shortage
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Calls
 from weft.run.on_device import DirectOnDevice, direct_on_device
+from weft.run.separate import SeparateTarget
 from weft.varying.world import World, sharding_in
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from weft.ir.module import Module, Node
     from weft.mesh import Mesh
     from weft.mesh.parts import Atoms
+    from weft.run.recorded import RecordedProgram
     from weft.target import Runtime, Target
 
 
@@ -58,6 +61,7 @@ class LocalProgram:
     ) -> None:
         self.tiled, self.plan, self.host, self.target = tiled, plan, host, target
         self.op_by_op, self.runtime = op_by_op, runtime or target
+        self.recorded = self._recorded()
         self.held_in = HOST_MEMORY if self.runtime is None else self.runtime.memory
         self.stream = None if self.runtime is None else self.runtime.stream
         self.is_on_host = self.held_in.is_host
@@ -70,6 +74,20 @@ class LocalProgram:
         self.runs_on = DEFAULT if process is None else process.stream
         with without_gc():
             self._load()
+        if self.recorded is not None:
+            self.recorded.attach(self)
+
+    def _recorded(self) -> RecordedProgram | None:
+        """The recorder of this program's runs, if this process is profiled."""
+        found = recorder()
+        if found is None or isinstance(self.runtime, SeparateTarget):  # it is watched
+            return None
+        from weft.run.recorded import RecordedProgram  # of profiled processes only
+
+        made = RecordedProgram(found)
+        if self.runtime is not None:
+            self.runtime = SeparateTarget(self.runtime, made.around)
+        return made
 
     def _addressable(self) -> Addressable | None:
         """The devices of this process; raises if the program spans processes and none is given."""
@@ -216,6 +234,8 @@ class LocalProgram:
 
     def __call__(self, *stacks: Stacked | None) -> tuple[Stacked, ...]:
         """Run on all devices."""
+        if self.recorded is not None and not self.recorded.is_running:
+            return self.recorded.run(self, stacks)
         for n in self.plan.lent.values():
             if n < len(stacks) and (given := stacks[n]) is not None:
                 # Before the run: a kernel must not overwrite an argument whose memory a result

@@ -16,6 +16,7 @@ class SeparateKernel:
 
     own: Any
     group: Group | None = None  # set by an observer
+    item: int = -1  # its number in the program, set by a recorder
 
 
 # Called for each launch: the kernel, its operand addresses, and the launch function.

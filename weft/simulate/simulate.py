@@ -21,6 +21,7 @@ from weft.executable.items import (
     Slot,
     Start,
 )
+from weft.executable.launched import launch_name, short_name
 from weft.executable.memory import live_ranges_of
 from weft.ir.location import Location
 from weft.machine import Machine
@@ -86,7 +87,7 @@ class _Running:
                 self.wait(transfer, number)
             case Host():
                 cost = LaunchCost(self.costs.host(item), "memory")
-                self.compute(_short(item.node.op.name), cost, item.loc)
+                self.compute(short_name(item.node.op.name), cost, item.loc)
             case Done():
                 flight = self.flights.pop(item.ins[0], None)
                 if flight is not None:
@@ -210,30 +211,11 @@ class _Running:
         return max(self.at + late, self.network.drain())
 
 
-def launch_name(item: Launch) -> str:
-    """The ops that a launch computes, the heaviest first."""
-    if item.group is None:
-        return item.kernel.name
-    nodes = [n for n in item.group.nodes if n.op.name != "stablehlo.constant"]
-    names = [_short(node.op.name) for node in nodes]
-    heavy = [name for name in names if name in _HEAVY]
-    listed = [*dict.fromkeys([*heavy, *reversed(names)])]
-    more = f" + {len(nodes) - 1}" if len(nodes) > 1 else ""
-    return f"{listed[0]}{more}" if listed else item.kernel.name
-
-
-_HEAVY = frozenset(("dot_general", "convolution", "reduce", "attention", "ragged_dot"))
-
-
-def _short(name: str) -> str:
-    return name.partition(".")[2] or name
-
-
 def _sent_event(
     item: Collective, stream: str, cost: CollectiveCost, at: float, times: int
 ) -> TimelineEvent:
     return TimelineEvent(
-        _short(item.node.op.name), "collective", f"{stream} ({cost.link})", at, cost.seconds,
+        short_name(item.node.op.name), "collective", f"{stream} ({cost.link})", at, cost.seconds,
         item.loc, times, 0.0, cost.bytes, cost.over, cost.source,
     )  # fmt: skip
 

@@ -14,7 +14,9 @@ from weft.executable.process import Process
 from weft.knobs import TIMEOUT
 from weft.mesh import Axis, Mesh
 from weft.mesh.axes import inner_axes
+from weft.recording import recorder
 from weft.workers.board import Board, Joined, KeyValues
+from weft.workers.clocks import measure_offset
 from weft.workers.failure import WorkerLost, note_of, write_note
 from weft.workers.gloo import Gloo, store_of
 from weft.workers.member import WorkerRank
@@ -31,6 +33,8 @@ class Cluster:
         self.workers: tuple[Joined, ...] = self.board.join()
         self.wire = Wire(self._connected(store, timeout), self.board, timeout)
         self.stream = HostStream(f"weft-{me.rank}")
+        if (found := recorder()) is not None:
+            found.add("clock", measure_offset(self.wire, me.rank, me.size, found.clock))
         self._processes: dict[Mesh, tuple[tuple[Axis, ...], Process]] = {}
 
     def _connected(self, store: KeyValues, timeout: float) -> Gloo:

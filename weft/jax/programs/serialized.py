@@ -40,7 +40,7 @@ from weft.pipeline import OPTIMIZED, Program, compile_module, local_program
 from weft.run import LocalProgram
 from weft.targets import target_named
 from weft.trace import Trace
-from weft.traced import trace_program
+from weft.traced import record_prediction, trace_program
 
 OPTIONS, MODULE, MADE_BY, FINGERPRINT = "options", "optimized", "made-by", "fingerprint"
 
@@ -154,7 +154,9 @@ def _loaded(
         loaded = LocalProgram(made.tiled, made.plan, *rest)
     trace.write_executable("tiled", made)
     trace_program(trace, module, loaded)
-    return Program({OPTIMIZED: module}, emit(made, target), loaded)
+    emitted = emit(made, target)
+    record_prediction(loaded, emitted)
+    return Program({OPTIMIZED: module}, emitted, loaded)
 
 
 def _check_makers(found: dict[str, str]) -> None:

@@ -1,0 +1,149 @@
+"""`weft profile`: a measured timeline of a script or an executable, beside the predicted one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from weft.cli.arrays import random_arguments
+from weft.cli.parser import Subparsers, command, natural
+from weft.cli.screen import plural, print_json, print_text
+from weft.errors import WeftError
+from weft.executable.signature import ValueSpec
+from weft.ir.types import Array
+from weft.machine import seconds_text
+from weft.profile import Profile, profile
+from weft.profiling import measured_executable, write_measured_report
+from weft.recording import FOLDER
+
+_SHOWN = 4  # programs whose lines are printed
+
+
+def add(commands: Subparsers) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        run,
+        "profile",
+        "Measure a script, with all workers that it starts, or a saved executable: launches, "
+        "collectives and compiler stages in one timeline, and each line's seconds beside the "
+        "predicted ones. Kernels are launched one by one meanwhile.",
+        "weft profile -- weft launch --workers 4 train.py",
+    )
+    parser.add_argument(
+        "-o", "--timeline", metavar="OUT.json", default="profile.json",
+        help="the timeline for Perfetto or chrome://tracing (default: profile.json)",
+    )  # fmt: skip
+    parser.add_argument("--report", metavar="OUT.html", help="write a page of timeline and lines")
+    parser.add_argument(
+        "--keep", metavar="FOLDER", help="keep the recordings there, to merge those of more hosts"
+    )
+    parser.add_argument("--runs", type=natural, default=10, help="of an executable (default: 10)")
+    parser.add_argument("--seed", type=natural, default=0, help="of its random arguments")
+    parser.add_argument("--json", action="store_true", help="print the profile as JSON")
+    parser.add_argument(
+        "what", nargs=argparse.REMAINDER, metavar="EXECUTABLE | FOLDER... | -- COMMAND ARG...",
+        help="a saved executable; folders of --keep; or a command and its arguments",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, merge, write and print."""
+    words: list[str] = arguments.what
+    if not words or words == ["--"]:
+        raise WeftError(
+            "nothing to profile", help="weft profile -- python train.py, or a saved executable"
+        )
+    status, folders, made = 0, [Path(word) for word in words], None
+    if words[0] == "--" or not all(path.exists() for path in folders):
+        made = _folder(arguments.keep)
+        status = _run_command(words[words[0] == "--" :], made)
+        folders = [made]
+    elif not all(path.is_dir() for path in folders):
+        made = _folder(arguments.keep)
+        _run_executable(words, made, arguments)
+        folders = [made]
+    try:
+        found = profile(*folders, name=_name(words))
+    except WeftError:
+        if status:  # the command has failed, and said why
+            return status
+        raise
+    finally:
+        if made is not None and arguments.keep is None:
+            shutil.rmtree(made, ignore_errors=True)
+    found.timeline.save(arguments.timeline)
+    if arguments.report:
+        write_measured_report(arguments.report, found)
+    if arguments.json:
+        print_json(found.as_json() | {"status": status, "written": arguments.timeline})
+    else:
+        _show(found, arguments)
+    return status
+
+
+def _folder(kept: str | None) -> Path:
+    if kept is None:
+        return Path(tempfile.mkdtemp(prefix="weft-profile-"))
+    path = Path(kept).absolute()
+    if path.exists() and any(path.glob("*.jsonl")):
+        raise WeftError(f"{kept} has recordings already", help="give --keep a new folder")
+    return path
+
+
+def _run_command(words: list[str], folder: Path) -> int:
+    """Run a command whose processes are recorded; returns its exit status."""
+    words = [sys.executable, *words] if words[0].endswith(".py") else words
+    try:
+        status = subprocess.run(words, env=os.environ | {FOLDER: str(folder)}, check=False)
+    except OSError as error:
+        raise WeftError(
+            f"cannot run {words[0]}: {error.strerror or error}",
+            help="give a command after --, or a saved executable",
+        ) from None
+    return status.returncode if status.returncode >= 0 else 128 - status.returncode
+
+
+def _run_executable(words: list[str], folder: Path, arguments: argparse.Namespace) -> None:
+    """Run a saved executable on random arguments, recorded in this process."""
+    if len(words) > 1:
+        raise WeftError(
+            f"{words[0]} takes no arguments: {' '.join(words[1:])}",
+            help="write -- before a command; options come before the executable",
+        )
+    made = partial(_random, seed=arguments.seed)
+    measured_executable(words[0], folder, made, max(arguments.runs, 1))
+
+
+def _random(specs: Sequence[ValueSpec], seed: int) -> list[Array]:
+    return [a for a in random_arguments([s.type for s in specs], seed) if a is not None]
+
+
+def _name(words: list[str]) -> str:
+    rest = [word for word in words if word.endswith(".py")] or words[words[0] == "--" :]
+    return Path(rest[0]).name
+
+
+def _show(found: Profile, arguments: argparse.Namespace) -> None:
+    for program in found.programs[:_SHOWN]:
+        head, *lines = str(program).split("\n")
+        print_text(head, "bold")
+        print("\n".join(lines))
+    if left := found.programs[_SHOWN:]:
+        print_text(f"{plural(len(left), 'program')} more; --json has all", "dim")
+    workers = len(found.timeline.hosts)
+    if workers > 1:
+        waited = [f"{worker} ({seconds_text(s)})" for worker, s in found.waited.items()][:4]
+        last = f"; the others waited longest for workers {', '.join(waited)}" if waited else ""
+        print_text(f"{found.matched:,} collectives matched on {workers} workers{last}")
+    if found.dropped:
+        print_text(f"{plural(found.dropped, 'run')} past the limit of events are left out")
+    written = [arguments.timeline, *([arguments.report] if arguments.report else [])]
+    print_text(f"written: {', '.join(written)}; ui.perfetto.dev opens the timeline", "dim")

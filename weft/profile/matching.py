@@ -1,0 +1,108 @@
+"""Collectives matched across workers: the same one in the same run of the same program."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field
+from typing import Any, TypeAlias
+
+from weft.recording import RecordedRun, Recording, Span
+from weft.records import dataclass
+
+Key: TypeAlias = tuple[Any, ...]
+Occurrence: TypeAlias = tuple[int, int]  # an item, and how often it ran before in its run
+
+
+@dataclass(slots=True)
+class Meeting:
+    """One execution of a collective: its begin and end on each worker's own clock."""
+
+    number: int
+    name: str
+    spans: dict[int, tuple[int, int]] = field(default_factory=dict)  # by recording
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSpan:
+    """An item that ran; of an asynchronous collective, from its start to the end of its wait."""
+
+    item: int
+    begin: int
+    end: int
+    exposed: int  # nanoseconds that the compute stream waits
+    waits: int  # when it begins to wait
+    nth: int = 0  # executions of the item before, in the same run
+
+
+def measured_spans(run: RecordedRun, items: Sequence[dict[str, Any]]) -> Iterator[MeasuredSpan]:
+    """The events of a run: starts of collectives are joined with their waits."""
+    flights: dict[int, list[Span]] = {}
+    seen: Counter[int] = Counter()
+    for item, begin, end in run.spans():
+        kind = items[item]["kind"]
+        if kind == "start":
+            flights.setdefault(item, []).append((item, begin, end))
+            continue
+        first, exposed = begin, end - begin
+        if kind == "done":
+            item = items[item]["start"]
+            if not flights.get(item):
+                continue
+            _, first, sent = flights[item].pop(0)
+            exposed += sent - first
+        elif kind != "collective":
+            exposed = 0
+        yield MeasuredSpan(item, first, end, exposed, begin, seen[item])
+        seen[item] += 1
+
+
+def is_collective(row: dict[str, Any]) -> bool:
+    """Whether an item communicates."""
+    return row["kind"] in ("collective", "start")
+
+
+def meetings_of(recordings: Sequence[Recording]) -> tuple[list[Meeting], dict[Key, Meeting]]:
+    """All matched collectives, and those of each worker by recording, program, run and item."""
+    found: dict[Key, Meeting] = {}
+    by_place: dict[Key, Meeting] = {}
+    for place, one in enumerate(recordings):
+        ordinals = _ordinals(one)
+        for run in one.runs:
+            program = one.programs[run.program]
+            items = program["items"]
+            for span in measured_spans(run, items):
+                row = items[span.item]
+                if not is_collective(row) or len(row["meets"]) <= len(program["devices"]):
+                    continue  # its devices are all here
+                attempt, ordinal = one.process["attempt"], ordinals[run.program]
+                occurrence = (run.count, span.item, span.nth, *row["meets"])
+                key = (attempt, program["digest"], ordinal, *occurrence)
+                made = found.get(key)
+                if made is None:
+                    made = found[key] = Meeting(len(found) + 1, row["name"])
+                made.spans[place] = (span.begin, span.end)
+                by_place[place, run.program, run.count, span.item, span.nth] = made
+    return [*found.values()], by_place
+
+
+def _ordinals(one: Recording) -> dict[int, int]:
+    """The number of each program among equal ones: workers load theirs in the same order."""
+    seen: Counter[str] = Counter()
+    found: dict[int, int] = {}
+    for number in sorted(one.programs):
+        digest = one.programs[number]["digest"]
+        found[number], seen[digest] = seen[digest], seen[digest] + 1
+    return found
+
+
+def latest(meetings: Iterable[Meeting], offsets: Sequence[int]) -> Counter[int]:
+    """How many nanoseconds others waited for each worker that came last."""
+    waited: Counter[int] = Counter()
+    for meeting in meetings:
+        if len(meeting.spans) < 2:
+            continue
+        begins = {place: begin + offsets[place] for place, (begin, _) in meeting.spans.items()}
+        last = max(begins, key=lambda place: begins[place])
+        waited[last] += sum(begins[last] - begin for begin in begins.values())
+    return waited
