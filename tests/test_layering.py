@@ -132,7 +132,7 @@ OPTIONAL = {
     "transformers": {"zoo/model.py"},
     "pynvml": {"machine/here.py"},
     "scipy": {"ops/numerics/lapack.py"},
-    "ray": set[str](),
+    "ray": {"workers/in_ray.py"},
     "grpc": {"remote/channel.py"},
     "rich": {
         "cli/commands/installation/cache.py",

@@ -11,19 +11,21 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
-from typing import IO, TextIO, TypeAlias
+from typing import TextIO, TypeAlias
 
 from weft.records import dataclass
 from weft.workers.failure import ERROR_FILE, read_note, root_cause
 from weft.workers.forked import CAN_FORK, ForkedWorker, fork_workers
+from weft.workers.in_ray import RayGang, RayOptions, RayWorker
 
 GRACE = 10.0  # seconds for the others to see a failure, and again to end when asked
 POLL = 0.05
-WorkerProcess: TypeAlias = "subprocess.Popen[str] | ForkedWorker"
+WorkerProcess: TypeAlias = "subprocess.Popen[str] | ForkedWorker | RayWorker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class LaunchJob:
     address: str = "127.0.0.1"
     port: int | None = None  # None for a free one, on one host
     forks: bool = CAN_FORK  # else every worker is a new interpreter
+    ray: RayOptions | None = None  # in a Ray cluster, wherever that has room for them
 
     @property
     def size(self) -> int:
@@ -72,19 +75,17 @@ class Attempt:
     stopped: set[int] = field(default_factory=set)  # workers that the launcher itself ended
     notes: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="weft-launch-")))
     lock: threading.Lock = field(default_factory=threading.Lock)  # whole lines
+    gang: RayGang | None = None  # of workers in a Ray cluster
 
     def start(self) -> None:
-        """Start every worker of this host."""
-        port = self.job.port or free_port()
-        environments = {
-            rank: {
-                **variables(self.job, local, port, self.number),
-                ERROR_FILE: str(self.notes / f"{rank}.json"),
-            }
-            for local, rank in enumerate(self.job.ranks)
-        }
-        start = fork_workers if self.job.forks else spawn_workers
-        self.processes.update(start(self.job.command, environments))
+        """Start every worker of this host, or of a Ray cluster."""
+        if self.job.ray is None:
+            self._start_here()
+        else:
+            self.gang = RayGang(self.job.ray, self.job.workers)
+            cores = max(int(self.job.ray.cpus), 1)
+            made = partial(variables, attempt=self.number, size=self.job.size, threads=cores)
+            self.processes.update(self.gang.start(self.job.command, made, self.notes))
         for rank, started in self.processes.items():
             assert started.stdout is not None and started.stderr is not None
             for source, sink in ((started.stdout, self.out), (started.stderr, self.err)):
@@ -92,7 +93,27 @@ class Attempt:
                 reader.start()
                 self.readers.append(reader)
 
-    def _pass_on(self, rank: int, source: IO[str], sink: TextIO) -> None:
+    def _start_here(self) -> None:
+        job, port = self.job, self.job.port or free_port()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        made = partial(
+            variables,
+            there=job.workers,
+            host=job.host,
+            address=job.address,
+            port=port,
+            attempt=self.number,
+            size=job.size,
+            threads=max(cores // job.workers, 1),
+        )
+        environments = {
+            rank: {**made(rank, local), ERROR_FILE: str(self.notes / f"{rank}.json")}
+            for local, rank in enumerate(job.ranks)
+        }
+        start = fork_workers if job.forks else spawn_workers
+        self.processes.update(start(job.command, environments))
+
+    def _pass_on(self, rank: int, source: Iterable[str], sink: TextIO) -> None:
         """Copy a worker's lines, with its rank before each."""
         for line in source:
             with self.lock:
@@ -161,8 +182,10 @@ class Attempt:
                 process.wait()
 
     def close(self) -> None:
-        """Remove the files of this attempt."""
+        """Remove the files of this attempt, and return the resources of a cluster."""
         shutil.rmtree(self.notes, ignore_errors=True)
+        if self.gang is not None:
+            self.gang.close()
 
     def interrupt(self) -> None:
         """Pass a keyboard interrupt on, which a terminal sends by itself, and end the rest."""
@@ -239,23 +262,35 @@ def smaller(workers: int, fewest: int) -> int:
     return divisors[-1] if divisors else workers
 
 
-def variables(job: LaunchJob, local: int, port: int, attempt: int) -> Mapping[str, str]:
-    """The environment of a worker: torchrun's variables, and its share of the cores."""
-    cores = max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, 1)
-    threads = str(max(cores // job.workers, 1))
+def variables(
+    rank: int,
+    local: int,
+    there: int,
+    host: int,
+    address: str,
+    port: int,
+    *,
+    attempt: int,
+    size: int,
+    threads: int,
+) -> Mapping[str, str]:
+    """The environment of a worker: torchrun's variables, and its share of the cores.
+
+    It is one of `there` workers of its host, and has so many `threads`.
+    """
     return {
-        "RANK": str(job.host * job.workers + local),
-        "WORLD_SIZE": str(job.size),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
         "LOCAL_RANK": str(local),
-        "LOCAL_WORLD_SIZE": str(job.workers),
-        "GROUP_RANK": str(job.host),
-        "MASTER_ADDR": job.address,
+        "LOCAL_WORLD_SIZE": str(there),
+        "GROUP_RANK": str(host),
+        "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
-        "JAX_COORDINATOR_ADDRESS": f"{job.address}:{port + 1}",
+        "JAX_COORDINATOR_ADDRESS": f"{address}:{port + 1}",
         "TORCHELASTIC_RESTART_COUNT": str(attempt),
         "PYTHONUNBUFFERED": "1",
-        "WEFT_THREADS": os.environ.get("WEFT_THREADS", threads),
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
+        "WEFT_THREADS": os.environ.get("WEFT_THREADS", str(threads)),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
     }
 
 

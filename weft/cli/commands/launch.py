@@ -10,7 +10,9 @@ from pathlib import Path
 from weft.cli.parser import Subparsers, command
 from weft.cli.screen import print_json
 from weft.errors import WeftError
+from weft.knobs import TIMEOUT
 from weft.workers.forked import CAN_FORK
+from weft.workers.in_ray import RayOptions
 from weft.workers.launch import LaunchJob, launch
 from weft.workers.member import PORT
 
@@ -44,6 +46,30 @@ def add(commands: Subparsers) -> None:
         choices=("fork", "spawn"),
         help="fork workers from one process that has imported PyTorch and Weft (the default on "
         "Linux), or spawn each as a new interpreter",
+    )
+    parser.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help="start the workers in a Ray cluster, all together or none: the cluster of this host "
+        "(the default), one at an address, or `local` for a new one on this host",
+    )
+    for what, default in (("cpus", 1.0), ("gpus", 0.0)):
+        parser.add_argument(
+            f"--ray-{what}", type=float, default=default, metavar="N",
+            help=f"{what[:-1].upper()}s of each worker in Ray; else {default:g}",
+        )  # fmt: skip
+    parser.add_argument(
+        "--ray-strategy",
+        choices=("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
+        default="PACK",
+        help="how Ray places the workers on hosts; else PACK",
+    )
+    parser.add_argument(
+        "--ray-working-dir",
+        metavar="FOLDER",
+        help="a folder that Ray sends to all hosts, with the script in it; else they share files",
     )
     parser.add_argument("--json", action="store_true", help="print how it ended as JSON, last")
     parser.add_argument("-m", dest="module", action="store_true", help="run a module by its name")
@@ -93,6 +119,7 @@ def job_of(arguments: argparse.Namespace) -> LaunchJob:
             "several hosts need to know where the first one is",
             help="give every host the same --master HOST:PORT",
         )
+    _check_ray(arguments)
     if arguments.start == "fork" and not CAN_FORK:
         raise WeftError("workers are forked on Linux alone", help="--start spawn")
     if not arguments.module and not Path(arguments.script).is_file():
@@ -119,4 +146,28 @@ def job_of(arguments: argparse.Namespace) -> LaunchJob:
         address,
         port,
         forks,
+        _ray_options(arguments),
     )
+
+
+def _check_ray(arguments: argparse.Namespace) -> None:
+    """Refuse options that do not go together with Ray, which places the workers by itself."""
+    if arguments.ray is None:
+        return
+    if arguments.hosts > 1 or arguments.master or arguments.start:
+        raise WeftError(
+            "--hosts, --master and --start are not for workers in a Ray cluster",
+            help="Ray chooses the hosts: --ray-strategy SPREAD, and --workers is their number",
+        )
+    if arguments.ray_cpus < 0 or arguments.ray_gpus < 0:
+        raise WeftError("a worker needs a negative resource", help="--ray-cpus 2 --ray-gpus 1")
+
+
+def _ray_options(arguments: argparse.Namespace) -> RayOptions | None:
+    if arguments.ray is None:
+        return None
+    folder = arguments.ray_working_dir
+    return RayOptions(
+        arguments.ray, arguments.ray_cpus, arguments.ray_gpus, arguments.ray_strategy, folder,
+        TIMEOUT.value(),
+    )  # fmt: skip
