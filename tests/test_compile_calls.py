@@ -233,3 +233,52 @@ def test_the_least_recently_used_program_is_dropped():
     assert "the latest of 2 programs, and 2 were dropped" in str(compiled)
     with pytest.raises(weft.WeftError, match="programs=0 is no count"):
         weft.compile(lambda x: x, programs=0)
+
+
+def test_quick_calls_read_what_they_are_given():
+    """After two calls of one type native code looks at the arguments; others take the long way."""
+    compiled = weft.compile(lambda x, y: (x * 2 + y, x - y))
+
+    def check(x: Any, y: Any) -> None:
+        added, less = compiled(x, y)
+        one, other = np.asarray(x), np.asarray(y)
+        assert np.array_equal(added, one * 2 + other) and np.array_equal(less, one - other)
+        assert added.dtype == (one + other).dtype
+
+    for n in range(4):
+        check(X + n, X * n)
+    assert compiled._quick is not None
+    first, _ = compiled(X, X)
+    second, _ = compiled(X + 1, X)  # results have memory of their own
+    assert np.array_equal(first, X * 3) and np.array_equal(second, X * 3 + 2)
+    wide = np.arange(24, dtype=np.float32).reshape(3, 8)
+    check(wide[:, ::2], X)  # not dense
+    check(np.asfortranarray(X), X)
+    check(X.astype(">f4").astype(np.float32), X)
+    for _ in range(3):
+        check(put(X + 5), X)
+        check(X, put(X + 6))
+        check(X.astype(np.int32), X.astype(np.int32))
+        check(X[0], X)
+        check(X[:1], X[:1])
+    check(X, X)
+    check(X, X)
+    with pytest.raises(TypeError):
+        compiled(X)
+    gone = put(X)
+    check(gone, X)
+    gone.delete()
+    with pytest.raises(WeftError):
+        compiled(gone, X)
+
+
+def test_quick_calls_of_a_program_without_sizes_and_of_none():
+    for shape in ((), (0,), (1, 1), (2, 0, 3)):
+        compiled = weft.compile(lambda x: jnp.exp(x) + 1)
+        x = np.full(shape, 0.5, np.float32)
+        for _ in range(4):
+            made = compiled(x)
+            assert made.shape == shape
+            np.testing.assert_allclose(made, np.exp(x) + 1, np.finfo(np.float32).eps * 4)
+    empty = weft.compile(lambda x: None)
+    assert [empty(X) for _ in range(3)] == [None, None, None]

@@ -42,7 +42,7 @@ from weft.mesh.spelling import as_axes
 from weft.optimize import Level, given_numbers
 from weft.pipeline import OPTIMIZED, STAGES, Program, compile_module
 from weft.predict import Prediction, predict
-from weft.ready import Known, Ready
+from weft.ready import Known, QuickCall, Ready
 from weft.records import dataclass
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
@@ -93,10 +93,15 @@ class Compiled:
         self._programs: RecentlyUsed[Hashable, Ready] = RecentlyUsed(options.programs)
         self._known: dict[Hashable, Known] = {}  # by cheap cache key
         self._last: Ready | None = None
+        self._quick: QuickCall | None = None  # for arguments like those of the last two calls
         self._lock = threading.RLock()  # reentrant: a callback may compile while tracing
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays, scalars and pytrees of them; results are asynchronous."""
+        if self._quick is not None and not kwargs:
+            made = self._quick(args)
+            if made is not None:
+                return made
         seen, values = self._source.glance(args, kwargs)
         try:
             known = self._known.get(seen)
@@ -105,7 +110,10 @@ class Compiled:
         if known is None:
             return self._first(seen, args, kwargs)
         if known.ready is not self._last:
+            self._quick = None  # where types alternate, a quick call would be in vain
             self._use(known)
+        elif not kwargs:
+            self._quick = known.quick_for(args, values)
         return known(values)
 
     def _use(self, known: Known) -> None:
@@ -285,6 +293,7 @@ class Compiled:
 
     def _ready(self, key: Hashable, given: Any) -> Ready:
         with self._lock:
+            self._quick = None
             ready = self._programs.used(key)
             if ready is None:
                 captured = self._source.capture(given)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from weft.executable.signature import Signature
 from weft.pipeline import Program
 from weft.records import dataclass
 from weft.run import run
-from weft.run.execute import BorrowedStack, array_signature_of, at_once
+from weft.run.execute import BorrowedStack, QuickRun, array_signature_of, at_once
 from weft.run.on_device import EnqueuedArrays, EnqueuedTensors
 
 
@@ -61,6 +62,27 @@ class Ready:
         return [*map(self.source.to_program, values, self.captured.arguments)]
 
 
+class QuickCall:
+    """Calls on arrays that are leaves: native code looks at their types."""
+
+    __slots__ = ("context", "is_one", "packed", "run", "seen")
+
+    def __init__(
+        self, run: QuickRun, context: Callable[[], Hashable], seen: Hashable, known: Known
+    ) -> None:
+        self.run, self.context, self.seen = run, context, seen
+        self.is_one, self.packed = known.is_one, known.packed
+
+    def __call__(self, args: tuple[Any, ...]) -> Any:
+        """The result tree; None if arguments or settings are not those of the program."""
+        if self.context() != self.seen:
+            return None
+        made = self.run(args)
+        if made is None:
+            return None
+        return made[0] if self.is_one else self.packed([*made])
+
+
 class Known:
     """A program for arguments whose cheap key was seen before: the fast path of a call."""
 
@@ -78,6 +100,8 @@ class Known:
         self.borrowed: list[BorrowedStack | None] | None = None  # by argument; None: an array
         self.enqueued = None if ready.sync_every_op else self._enqueued()
         self.on_arrays = self._on_arrays() if self.is_plain else None
+        can = self.is_plain or self.may_borrow
+        self.quick = QuickRun.of(self.local, self.array_signature) if can else None
 
     def __call__(self, values: Sequence[Any]) -> Any:
         """Run on leaves; returns the result tree."""
@@ -98,6 +122,14 @@ class Known:
         if self.may_borrow and self.borrowed is None:
             self._learn(values)
         return results
+
+    def quick_for(self, args: tuple[Any, ...], values: Sequence[Any]) -> QuickCall | None:
+        """Calls like this one, whose arguments are leaves, with no look at their types."""
+        if self.quick is None or len(args) != len(values) or not all(map(is_, args, values)):
+            return None
+        context = self.ready.source.context
+        seen = context()
+        return None if seen is None else QuickCall(self.quick, context, seen, self)
 
     def _enqueued(self) -> EnqueuedTensors | None:
         """The program on PyTorch tensors of its device, where all updates are in place."""

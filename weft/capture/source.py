@@ -52,6 +52,10 @@ class Source(Protocol):
         """A cheap cache key for the call, or None if only the full key will do; and the leaves."""
         ...
 
+    def context(self) -> Hashable:
+        """The settings that a program depends on beside its arguments; None if these are more."""
+        ...
+
     def capture(self, given: Any) -> Captured:
         """The program for these arguments."""
         ...

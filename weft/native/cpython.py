@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.native.memory import Items, Member, Offsets, Pointer, Struct, inline
+from weft.native.memory import Items, Member, Offsets, Pointer, Struct, i32, inline
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,6 +42,12 @@ class NumpyArray(PyObject):
     """An array of numpy."""
 
     data: Member[Pointer]  # the first element
+    rank: Member[i32]
+    sizes: Member[Items[int]]
+    strides: Member[Items[int]]
+    base: Member[PyObject]
+    dtype: Member[Pointer]
+    flags: Member[i32]
 
 
 def untried() -> str | None:
@@ -108,6 +114,14 @@ def _ask(array: npt.NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
+def _is_described(array: npt.NDArray[Any]) -> bool:
+    """Whether the record of an array says what numpy says."""
+    read = NumpyArray(id(array))
+    same = read.rank == array.ndim and read.dtype == Pointer(id(array.dtype))
+    sizes = tuple([read.sizes[n] for n in range(array.ndim)])
+    return same and sizes == array.shape and read.flags == array.flags.num
+
+
 def _layouts_fit() -> bool:
     """Whether objects are laid out as the records above say."""
     if untried() is not None:
@@ -117,7 +131,7 @@ def _layouts_fit() -> bool:
     arrays: list[npt.NDArray[Any]] = [np.ones(3), np.ones((4, 4), np.int8)[1:, 2:], np.zeros(0)]
     pair = PyTuple(id(held := (arrays[0], arrays)))
     return (
-        all(_read(array) == _ask(array) for array in arrays)
+        all(_read(array) == _ask(array) and _is_described(array) for array in arrays)
         and pair.size == len(held)
         and [pair.items[n] for n in range(2)] == [PyObject(id(one)) for one in held]
         and pair.items[0].type == Pointer(id(np.ndarray))

@@ -84,28 +84,43 @@ class Direct:
         """Run on all devices; `new` allocates a frame."""
         if len(stacks) != len(self.given):
             raise self.arguments.miscounted(len(stacks))
+        if self.over:
+            stacks = self._fitted(stacks)
+        ran = self._launched(stacks, new)
+        # An argument has another kind, and nothing has run: convert the layouts and retry.
+        # The native call compares kinds before it runs anything: usually they match, and Python
+        # need not look at the arguments at all.
+        if ran is None:
+            return self(self._fitted(stacks), new)
+        made, slots = ran
+        return made if self.is_whole else self._results(stacks, made, slots)
+
+    def on_arrays(
+        self, given: tuple[Stacked | Array | None, ...], new: Callable[[], Slots]
+    ) -> tuple[Stacked, ...] | None:
+        """Run on stacks and dense numpy arrays of one device; None, without a run, if unfit."""
+        ran = self._launched(given, new)
+        return None if ran is None else ran[0]
+
+    def _launched(
+        self, given: tuple[Any, ...], new: Callable[[], Slots]
+    ) -> tuple[tuple[Stacked, ...], Slots] | None:
+        """The outputs and the frame of a run; None, without a run, if an argument is unfit."""
         # A call owns its frame: list.pop and append are atomic, so that threads never share one.
         try:
             slots = self.frames.pop()
         except IndexError:
             slots = self.ready(new())
-        if self.over:
-            stacks = self._fitted(stacks)
         try:
-            made = self._taken_over(stacks) if self.over else self._taken()
-            ran: bool = slots[self.call.table](stacks, made)
+            made = self._taken_over(given) if self.over else self._taken()
+            ran: bool = slots[self.call.table](given, made)
         except BaseException as error:
             explained = self.code.explained(error, self.code.units[0])
             if explained is error:
                 raise
             raise explained from None
         self.frames.append(slots)
-        # An argument has another kind, and nothing has run: convert the layouts and retry.
-        # The native call compares kinds before it runs anything: usually they match, and Python
-        # need not look at the arguments at all.
-        if not ran:
-            return self(self._fitted(stacks), new)
-        return made if self.is_whole else self._results(stacks, made, slots)
+        return (made, slots) if ran else None
 
     def _taken(self) -> tuple[Stacked, ...]:
         """Allocate all outputs."""

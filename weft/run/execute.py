@@ -21,6 +21,7 @@ from weft.errors import WeftError
 from weft.ir.types import TensorType, Type
 from weft.mesh import DimSharding, Mesh, Sharding, as_sharding
 from weft.mesh.pieces import counts, local_shape
+from weft.native.cpython import reads_objects
 from weft.records import dataclass
 from weft.run.local import LocalProgram
 
@@ -88,11 +89,51 @@ def at_once(
             take_over(stream, program.donated, arrays, stacks)
         made = program(*stacks)
     except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
-        note(error, CONTEXTS.here())
-        return tuple([Array.of(None, spec).failed(error) for spec in signature.specs])
+        return failed_at_once(error, signature.specs)
     finally:
         stream.beside.pop()
     return tuple(map(Array.of, made, signature.specs))
+
+
+class QuickRun:
+    """Runs of a short program of one device on numpy arrays as they are, and on Weft's arrays."""
+
+    def __init__(self, program: LocalProgram, signature: ArraySignature) -> None:
+        assert program.direct is not None, "asked by `of`"
+        self.on_arrays, self.frame = program.direct.on_arrays, program.frame
+        self.stream, self.specs = program.runs_on, signature.specs
+        self.count = len(signature.taken)
+
+    @classmethod
+    def of(cls, program: LocalProgram, signature: ArraySignature) -> QuickRun | None:
+        """The quick runs of a program; None if it needs more than a native call."""
+        direct = program.direct
+        if direct is None or direct.over or not direct.is_whole or not reads_objects():
+            return None
+        kept = program.donated or program.plan.lent or program.here is not None
+        is_one = program.mesh.size == 1 and signature.memory.is_host and signature.is_brief
+        return None if kept or not is_one or not signature.specs else cls(program, signature)
+
+    def __call__(self, given: tuple[Any, ...]) -> tuple[Array, ...] | None:
+        """Run synchronously; None, and nothing has run, if an argument has to be converted."""
+        stream = self.stream  # what is queued must come first, as in `at_once`
+        if len(given) != self.count or stream.tasks or stream.busy or stream.outside:
+            return None
+        stream.beside.append(None)
+        try:
+            held = tuple([a.held if type(a) is Array else a for a in given])
+            made = self.on_arrays(held, self.frame)
+        except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
+            return failed_at_once(error, self.specs)
+        finally:
+            stream.beside.pop()
+        return None if made is None else tuple(map(Array.of, made, self.specs))
+
+
+def failed_at_once(error: BaseException, specs: Sequence[ArraySpec]) -> tuple[Array, ...]:
+    """The results of a synchronous run that failed: the error is raised where they are read."""
+    note(error, CONTEXTS.here())
+    return tuple([Array.of(None, spec).failed(error) for spec in specs])
 
 
 def take_over(

@@ -95,22 +95,27 @@ def stack(kind: Any, n: int) -> Stacked:
     return Stacked(np.full(kind.shape, n, np.int64), kind.atoms, kind=kind)
 
 
-@given(st.lists(st.integers(0, 3), max_size=4), st.integers(-1, 4))
-def test_stacks_are_placed(places, wrong):
+@given(st.lists(st.integers(0, 3), max_size=4), st.integers(-1, 4), st.booleans())
+def test_stacks_are_placed(places, wrong, as_arrays):
     kinds = [kind_of(Atoms((1,)), (1, n + 1), np.dtype(np.int64)) for n in range(len(places))]
     stacks = tuple([stack(kind, n) for n, kind in enumerate(kinds)])
     if 0 <= wrong < len(stacks):
         stacks[wrong].kind = None
+    if as_arrays:  # numpy arrays of one device, every second one
+        stacks = tuple([s.data[0] if s.kind and n % 2 else s for n, s in enumerate(stacks)])
     results = []
     for function in (code().place, place):
         operands = (ctypes.c_int64 * 16)()
         said, at = [], ctypes.addressof(operands)
         for kind, count in zip(kinds, places, strict=True):
-            said += StackPlan.words(kind=id(kind), operands=count)
+            dtype, size = id(kind.dtype), kind.shape[1]
+            said += [*StackPlan.words(kind=id(kind), dtype=dtype, rank=1, operands=count), size]
             said += [at + 8 * (len(said) % 16)] * count
         held = (ctypes.c_uint64 * max(1, len(said)))(*said)
         plan = StackPlan(ctypes.addressof(held))
-        end = function(PyTuple(id(stacks)), len(stacks), Pointer(id(Stacked)), plan)
+        types = StacksCall.new()
+        types.type, types.arrays = Pointer(id(Stacked)), Pointer(id(np.ndarray))
+        end = function(PyTuple(id(stacks)), len(stacks), types, plan)
         results.append((end and address(end) - ctypes.addressof(held), [*operands]))
     assert results[0] == results[1]
     assert bool(results[0][0] == 8 * len(said)) == (not 0 <= wrong < len(stacks))
@@ -123,6 +128,29 @@ def test_a_stack_of_another_kind_is_refused():
     said = StacksCall.words(type=id(Stacked), given=1, made=0)
     said += StackPlan.words(kind=id(kind) + 8, operands=0)
     held = (ctypes.c_uint64 * len(said))(*said)
+    for function in (code().call, call):
+        at = Pointer(0), StacksCall(ctypes.addressof(held)), PyTuple(id(given)), PyTuple(id(made))
+        assert function(*at) == UNFIT
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((2, 3), np.float32),
+        np.zeros((3, 2), np.int64),
+        np.zeros((6,), np.int64),
+        np.zeros((2, 6), np.int64)[:, ::2],
+        np.zeros((2, 3), ">i8"),
+        np.zeros(49, np.int8)[1:].view(np.int64).reshape(2, 3),
+        np.zeros((2, 3), np.int64).view(np.recarray),
+        None,
+    ],
+)
+def test_an_array_that_is_no_stack_is_refused(array):
+    kind = kind_of(Atoms((1,)), (1, 2, 3), np.dtype(np.int64))
+    said = StacksCall.words(type=id(Stacked), arrays=id(np.ndarray), given=1, made=0)
+    said += [*StackPlan.words(kind=id(kind), dtype=id(kind.dtype), rank=2, operands=0), 2, 3]
+    held, given, made = (ctypes.c_uint64 * len(said))(*said), (array,), ()
     for function in (code().call, call):
         at = Pointer(0), StacksCall(ctypes.addressof(held)), PyTuple(id(given)), PyTuple(id(made))
         assert function(*at) == UNFIT

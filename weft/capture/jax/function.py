@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.capture.captured import Captured
 from weft.capture.jax.inline import inlined, is_traced
-from weft.capture.jax.trace import CallArguments, capture_flat, flatten, glance
+from weft.capture.jax.trace import CallArguments, capture_flat, flatten, glance, trace_context
 from weft.capture.jax.values import from_physical, is_changed, to_physical
 from weft.capture.options import CallOptions, check_apart
 from weft.capture.shardings import Spelled
@@ -69,6 +69,9 @@ class JaxFunction:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
         return glance(args, kwargs, self.static_argnums)
+
+    def context(self) -> Hashable:
+        return None if self.static_argnums != () else trace_context()
 
     def capture(self, given: CallArguments) -> Captured:
         shardings = (self.in_shardings, self.out_shardings)

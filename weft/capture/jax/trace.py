@@ -132,6 +132,12 @@ def glance(
     return (tree, tuple(marks), static, trace_context()), values
 
 
+def trace_context() -> Hashable:
+    """JAX's settings that traced programs depend on."""
+    context: Hashable = _of_jax()[1]()
+    return context
+
+
 _SCALARS = {bool, int, float, complex}
 
 

@@ -101,6 +101,9 @@ class GivenModule:
             return None, args
         return tuple([arg.spec for arg in args]), args
 
+    def context(self) -> Hashable:
+        return ()
+
     def capture(self, given: GivenArrays) -> Captured:
         """The module with the shardings of its arguments and results."""
         module = keep_tokens_inside(self.module)

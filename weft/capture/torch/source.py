@@ -149,6 +149,9 @@ class TorchProgram:
         overlapping = self.memory.overlaps(found)
         return self.last.key_with(overlapping), found
 
+    def context(self) -> Hashable:
+        return None  # parameters and buffers of the module are arguments, too
+
     # Programs
 
     def capture(self, given: Tensors) -> Captured:

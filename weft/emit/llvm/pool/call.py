@@ -1,18 +1,20 @@
 """A call: commands that run on the stacks of two tuples, the given and the made ones.
 
 A `StacksCall` says how. It is followed by a `StackPlan` for each stack, the given ones first, and
-each of these by the addresses of the operands that the stack is.
+each of these by the sizes of numpy arrays that will do in its place, and by the addresses of the
+operands that the stack is.
 """
 
 from __future__ import annotations
 
 from weft.array.references import StackObject
 from weft.emit.llvm.pool.repeat import RunFunction
-from weft.native.cpython import PyTuple
-from weft.native.function import native
+from weft.native.cpython import NumpyArray, PyTuple
+from weft.native.function import native, to_int
 from weft.native.memory import Items, Member, Pointer, Struct, address, i32
 
 NO_MEMORY, UNFIT = 1, 2  # what comes of a call; 0: all went well
+_DENSE = 0x101  # ndarray flags: C-contiguous and aligned
 
 
 class StacksCall(Struct):
@@ -21,6 +23,7 @@ class StacksCall(Struct):
     run: Member[RunFunction]
     commands: Member[Pointer]
     type: Member[Pointer]  # of stacks
+    arrays: Member[Pointer]  # the type of numpy's arrays
     given: Member[int]  # how many stacks
     made: Member[int]
 
@@ -29,28 +32,50 @@ class StackPlan(Struct):
     """The kind that a stack must have, and the number of operands that point to it."""
 
     kind: Member[Pointer]
+    dtype: Member[Pointer]  # of numpy arrays that will do, too; null if none will
+    rank: Member[int]  # of these
     operands: Member[int]
 
 
 @native
 def call(pool: Pointer, plan: StacksCall, given: PyTuple, made: PyTuple) -> i32:
     """Run commands; 0, or 1 if there was no memory, or 2 if a stack does not fit."""
-    stacks = place(given, plan.given, plan.type, StackPlan(plan.nth(1)))
-    if not stacks or not place(made, plan.made, plan.type, stacks):
+    stacks = place(given, plan.given, plan, StackPlan(plan.nth(1)))
+    if not stacks or not place(made, plan.made, plan, stacks):
         return UNFIT
     return plan.run(pool, plan.commands)
 
 
 @native
-def place(held: PyTuple, count: int, type: Pointer, plan: StackPlan) -> StackPlan:
+def place(held: PyTuple, count: int, types: StacksCall, plan: StackPlan) -> StackPlan:
     """Write where the elements of stacks are; what follows their plans, or null if one is unfit."""
     for n in range(count):
-        stack = StackObject(held.items[n])
-        if stack.type != type or stack.kind != plan.kind:
+        item = held.items[n]
+        sizes = Items[int](plan.nth(1))
+        operands = Items[Items[int]](sizes.after(plan.rank))
+        array = NumpyArray(item)
+        if item.type == types.type:
+            stack = StackObject(item)
+            if stack.kind != plan.kind:
+                return StackPlan(0)
+            array = stack.data
+        elif item.type != types.arrays or not fits(array, plan, sizes):
             return StackPlan(0)
-        elements = address(stack.data.data)
-        operands = Items[Items[int]](plan.nth(1))
+        elements = address(array.data)
         for k in range(plan.operands):
             operands[k][0] = elements
         plan = StackPlan(operands.after(plan.operands))
     return plan
+
+
+@native
+def fits(array: NumpyArray, plan: StackPlan, sizes: Items[int]) -> bool:
+    """Whether a numpy array is dense, and has the type and the sizes of a plan."""
+    if array.dtype != plan.dtype or to_int(array.rank) != plan.rank:
+        return False
+    if array.flags & _DENSE != _DENSE:
+        return False
+    n = 0
+    while n < plan.rank and array.sizes[n] == sizes[n]:
+        n += 1
+    return n == plan.rank

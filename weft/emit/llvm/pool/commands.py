@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from weft.array.stacked import Stacked
+from weft.array.stacked import Kind, Stacked
 from weft.emit.llvm.flow.interrupts import interruptions
 from weft.emit.llvm.jit.engine import LoadedKernel
 from weft.emit.llvm.pool.call import StackPlan, StacksCall
@@ -96,11 +96,12 @@ class CommandList:
             run=pool.run_at,
             commands=self._at,
             type=pointer_to(Stacked),
+            arrays=pointer_to(np.ndarray),
             given=len(given),
             made=len(made),
         )
         for kind, places in (*given, *made):
-            descriptor += StackPlan.words(kind=pointer_to(kind), operands=len(places))
+            descriptor += _plan_words(kind, len(places))
             descriptor += [at + 8 * place for place in places]
         words = np.array(descriptor, np.uint64)
         keep, descriptor_at = (self, words, given, made), int(words.ctypes.data)
@@ -193,3 +194,12 @@ class CommandList:
         if shared_at != self._shared_at:
             self._pointers[self._shared_slots] = shared_at
             self._shared_at = shared_at
+
+
+def _plan_words(kind: Kind, operands: int) -> list[int]:
+    """The plan of a stack; one device's may be a numpy array of the caller's."""
+    is_one = kind.atoms.count == 1
+    sizes = kind.shape[len(kind.atoms.sizes) :] if is_one else ()
+    dtype = pointer_to(kind.dtype) if is_one else 0
+    words = StackPlan.words(kind=pointer_to(kind), dtype=dtype, rank=len(sizes), operands=operands)
+    return [*words, *sizes]
