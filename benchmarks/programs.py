@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,10 @@ def serve(platform: str, folder: str) -> None:
     answers, sys.stdout = sys.stdout, sys.stderr
     calls: dict[str, Callable[[], object] | None] = {}
     for line in sys.stdin:
-        name = line.strip()
+        wanted, _, name = line.strip().partition(" ")
         if name not in calls:
             calls[name] = prepare(platform, name, folder)
-        call = calls[name]
+        call = calls[name] if wanted == "measure" else None
         print(json.dumps(call and timed(call)), file=answers, flush=True)
 
 
@@ -109,14 +110,22 @@ class Side:
             command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
+    def prepare(self, names: Sequence[str]) -> None:
+        """Compile programs, each with a first call."""
+        for name in names:
+            self._ask(f"prepare {name}")
+
     def measure(self, name: str) -> tuple[float, float] | None:
         """The seconds of a call of a program, wall and processor."""
-        assert self.process.stdin and self.process.stdout
-        print(name, file=self.process.stdin, flush=True)
-        if not (answer := self.process.stdout.readline()):
-            raise SystemExit(f"a side failed at {name!r}")
-        times = json.loads(answer)
+        times = self._ask(f"measure {name}")
         return times and (times[0], times[1])
+
+    def _ask(self, line: str) -> Any:
+        assert self.process.stdin and self.process.stdout
+        print(line, file=self.process.stdin, flush=True)
+        if not (answer := self.process.stdout.readline()):
+            raise SystemExit(f"a side failed at {line!r}")
+        return json.loads(answer)
 
     def close(self) -> None:
         """End the process."""
@@ -136,6 +145,8 @@ def race(names: Sequence[str], rounds: int, with_torch: bool) -> Times:
             here = [name for name in names if (name in MESHES) == (devices > 1)]
             platforms = ("cpu", "weft", *(("torch",) if with_torch and devices == 1 else ()))
             sides = {p: Side(p, devices, folder) for p in platforms} if here else {}
+            with ThreadPoolExecutor() as pool:  # the sides compile side by side
+                [*pool.map(lambda side: side.prepare(here), sides.values())]  # noqa: B023
             for name in here:
                 found[name] = _row(name, sides, rounds)
                 found[name]["err"] = _apart(name, folder)
