@@ -45,7 +45,7 @@ from tests.reach import RECORD, Reach, TimedTest
 ROOT = Path(__file__).resolve().parents[1]
 WANTED = 0.95
 FIRST = 12  # reaching tests that are tried before all others are collected
-PATIENCE = 240.0  # seconds after which a test counts as one that does not end
+PATIENCE = 150.0  # seconds after which a test counts as one that does not end
 # Tests of a room beside those of its mirror, tests/<room>.
 ROOMS: dict[str, tuple[str, ...]] = {
     "__init__": ("tests/test_public_surface.py",),

@@ -29,6 +29,37 @@ def test_products_split_over_their_contracting_dim(level: Any, target: str, dtyp
     np.testing.assert_array_equal(found.astype(complex), np.full((3, 2), 8))
 
 
+PRODUCT = """func.func @main(%x: tensor<3x5xT>, %y: tensor<5x2xT>) -> tensor<3x2xT> {
+  %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
+    : (tensor<3x5xT>, tensor<5x2xT>) -> tensor<3x2xT>
+  return %0 : tensor<3x2xT>
+}"""
+
+
+@pytest.mark.parametrize("target", ["llvm", "numpy"])
+@pytest.mark.parametrize(
+    ("name", "dtype", "bits"),
+    [
+        ("f64", "f8", 25),
+        ("complex<f64>", "c16", 25),
+        ("complex<f32>", "c8", 10),
+        ("i64", "i8", 62),
+        ("i32", "i4", 30),
+        ("ui16", "u2", 16),
+    ],
+)
+def test_products_use_all_bits_of_their_type(name: str, dtype: str, bits: int, target: str) -> None:
+    """Integers that their sums of products fit; those of integers wrap around."""
+    rng = np.random.default_rng(bits)
+    x, y = (rng.integers(0, 1 << bits, shape).astype(dtype) for shape in ((3, 5), (5, 2)))
+    if np.iscomplexobj(x):
+        x, y = x * (1 + 1j), y - 1j * y[::-1]
+    found = np.asarray(weft.compile(PRODUCT.replace("T", name), target=target)(x, y)[0])
+    expected = np.einsum("ik,kj->ij", x, y)  # without BLAS: in order, in the type itself
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_partial_sums_of_narrow_floats_round_once() -> None:
     # Each device's own sum is rounded to 2048, twice; the sum of all is 4098.
     x = np.asarray([[2048, 1, 2048, 1]], np.float16)

@@ -42,6 +42,7 @@ def test_every_device_and_its_slice_are_there():
 def test_equal_colours_are_equal_pieces():
     whole = fills(drawn(tensor(8, 16), "{}, {}", Mesh(x=2, y=4)))
     assert len(whole) == 8 and len(set(whole)) == 1
+    assert min(bytes.fromhex(whole[0][1:])) > 0xC0  # pale: it is the same everywhere
     half = fills(drawn(tensor(8, 16), '{"x"}, {}', Mesh(x=2, y=4)))
     assert half[:4] == [half[0]] * 4 and half[4:] == [half[4]] * 4 and half[0] != half[4]
     assert len(set(fills(drawn(tensor(8, 16), '{"x"}, {"y"}', Mesh(x=2, y=4))))) == 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+import time
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -252,6 +253,30 @@ def test_every_chunk_runs_once(count, spins, rows):
     assert worker.external is False
     for name in ("alone", "range_count", "quit", "failed", "waiting"):
         assert getattr(made.pool, name) == getattr(model.pool, name), name
+
+
+def test_the_last_chunk_wakes_the_caller():
+    """The caller sleeps while another thread is in its chunk, and goes on after it."""
+    made, begun = Pooled(2, 0), threading.Event()
+
+    def kernel(operands: int, memory: int, begin: int, end: int) -> None:
+        made.counted(operands, memory, begin, end)
+        if threading.current_thread() is caller:
+            assert begun.wait(60)
+        else:
+            begun.set()
+            while not made.pool.waiting:
+                time.sleep(0.001)
+            time.sleep(0.01)  # from the mark to the system call
+
+    made.kernel = type(made.kernel)(kernel)
+    assert code().start(made.pool, made.threads, 2) == 2
+    rows = made.commands([(2, 1, 0)])
+    caller = threading.Thread(target=code().run, args=(made.pool, rows), daemon=True)
+    caller.start()
+    caller.join(60)
+    assert not caller.is_alive() and len(made.seen) == 2 and made.pool.waiting == 0
+    code().stop(made.pool, made.threads, 2)
 
 
 @pytest.mark.parametrize("own", [0, 1, 2])

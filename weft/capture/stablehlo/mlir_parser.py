@@ -83,17 +83,19 @@ def _producer(program: bytes) -> bytes:
 
 def generic_text(context: Any, program: bytes, lend: Lend | None = None) -> bytes:
     """A program in MLIR's generic form, with locations; `lend` takes large constants."""
-    module = parse_module(context, program)
-    if lend is not None and len(program) >= HEAVY:
-        _lend_constants(context, module, lend)
-    if len(program) >= LARGE:
-        text = _printed_to_file(context, module)
-        if text is not None:
-            return text
-        module = parse_module(context, program)  # the pass that printed it has changed it
+
+    def parsed() -> Any:
+        module = parse_module(context, program)
         if lend is not None and len(program) >= HEAVY:
             _lend_constants(context, module, lend)
-    text = module.operation.get_asm(
+        return module
+
+    if len(program) >= LARGE:
+        text = _printed_to_file(context, parsed())
+        if text is not None:
+            return text
+    # Parsed again: the pass that printed it has changed it.
+    text = parsed().operation.get_asm(
         print_generic_op_form=True, enable_debug_info=True, assume_verified=True, binary=True
     )
     assert isinstance(text, bytes)

@@ -316,7 +316,7 @@ def _exact_double(x: Array) -> Array:
     """Numbers as f64; integers that are too wide are rounded to odd, so that no tie arises."""
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
         # 64 bits less the 53 of a mantissa: the dropped 11 bits become a sticky last bit.
-        folded = (x >> 11 << 11) | np.where(x & 0x7FF, 1 << 11, 0).astype(x.dtype)
+        folded = (x >> 11 | ((x & 0x7FF) != 0)) << 11
         limit = np.array(1 << 53, x.dtype)
         long = (x > limit) | (x < -limit) if x.dtype.kind == "i" else x > limit
         x = np.where(long, folded, x)

@@ -52,8 +52,9 @@ def fft(kernel: SingleNode) -> Emitted:
         functions.append(made.code)
         phases.append(made.emit())
         scratch = max(scratch, made.scratch)
+    # Areas begin at multiples of 8 elements, so that this is one of 64.
     nbytes = plan.workspace * dtype.numpy.itemsize
-    return Emitted(module_text(*functions), tuple(phases), scratch, -(-nbytes // 64) * 64)
+    return Emitted(module_text(*functions), tuple(phases), scratch, nbytes)
 
 
 class _Code:
