@@ -284,11 +284,11 @@ def test_a_thread_helps_with_all_ranges(own):
     """It begins with its own range, and goes on with those before it, too."""
     for function in (code().work, work):
         made = Pooled(1, 0)
-        made.pool.range_count, made.threads.range = 3, own
+        made.threads.number = own
         launch, ranges = made.pool.launch, made.pool.ranges
         head = made.commands([(64, 8, 0)])
         ctypes.memmove(address(launch), address(head.nth(1)), CommandRow.SIZE)
-        launch.chunks = 8
+        launch.chunks, launch.ranges = 8, 3
         for n, (left, end) in enumerate([(2, 2), (3, 5), (3, 8)]):
             ranges.nth(n).left, ranges.nth(n).end = left, end
         function(made.pool, made.threads)

@@ -38,6 +38,7 @@ class LaunchState(CommandRow):
     """The launch that runs on all threads."""
 
     chunks: Member[int]
+    ranges: Member[int]  # those that its chunks are cut into
 
 
 class ChunkRange(Struct, size=128):
@@ -54,13 +55,14 @@ class ThreadState(Struct, size=128):
     scratch: Member[Pointer]
     scratch_bytes: Member[int]
     handle: Member[Pointer]  # the system's
-    range: Member[int]  # the range that it starts with
+    number: Member[int]  # 0: the caller's
 
 
 class PoolState(Struct):
     """State that all threads share."""
 
     epoch: Member[i32] = inline(line=True)  # counts the launches; workers wait for it to change
+    wanted: Member[i32]  # threads that the launch has chunks for; read with the epoch's line
     done: Member[i32] = inline(line=True)  # chunks that are finished
     launch: Member[LaunchState] = inline(LaunchState, line=True)
     sleepers: Member[i32] = inline(line=True)  # parked workers

@@ -13,6 +13,7 @@ from weft.emit.llvm.pool.state import (
     MOST_RANGES,
     ChunkRange,
     CommandRow,
+    LaunchState,
     PoolState,
     ThreadState,
 )
@@ -80,8 +81,10 @@ def drop(thread: ThreadState) -> None:
 def work(pool: PoolState, thread: ThreadState) -> None:
     """Run chunks of the launch until none is left: of the thread's own range, then of others."""
     launch = pool.launch
-    ranges = pool.range_count
-    number = thread.range
+    # A late worker may read another launch's number: it then looks at too few ranges, which the
+    # caller empties in any case, or at some that are empty.
+    ranges = LaunchState.ranges.load(launch, "monotonic")
+    number = thread.number % ranges
     counted: i32 = 0
     memory = Pointer(0)
     begun = 0
@@ -129,6 +132,7 @@ def worker(thread: ThreadState) -> Pointer:
     while True:
         seen = PoolState.epoch.load(pool, "seq_cst")
         spun = 0
+        has_slept = False
         while seen == last and spun < spins:
             relax()
             spun += 1
@@ -140,11 +144,16 @@ def worker(thread: ThreadState) -> Pointer:
             PoolState.sleepers.add(pool, 1, "seq_cst")
             sleep(pool, PoolState.epoch.of(pool), last, pool.started)
             PoolState.sleepers.add(pool, -1, "seq_cst")
+            has_slept = True
             seen = PoolState.epoch.load(pool, "seq_cst")
         last = seen
         if PoolState.quit.load(pool, "seq_cst") != 0:
             return Pointer(0)
-        work(pool, thread)
+        # A launch of few chunks has no use for all threads, and each that looks for a chunk takes
+        # cache lines from those that have one. Which threads a wake-up reaches is the system's
+        # choice, so these always look.
+        if has_slept or thread.number < to_int(PoolState.wanted.load(pool, "monotonic")):
+            work(pool, thread)
 
 
 @native
@@ -158,7 +167,7 @@ def start(pool: PoolState, threads: ThreadState, count: int) -> int:
     while made < count:
         thread = threads.nth(made)
         thread.pool = pool
-        thread.range = made % MOST_RANGES
+        thread.number = made
         if pthread_create(ThreadState.handle.of(thread), Pointer(0), worker, thread) != 0:
             break
         made += 1
@@ -190,7 +199,8 @@ def launch(
     pool.launch.chunks = chunks
     # Before any range opens: a late worker may claim a chunk as soon as its range is refilled.
     PoolState.done.store(pool, 0, "release")
-    ranges = pool.range_count
+    ranges = min(pool.range_count, chunks)
+    LaunchState.ranges.store(pool.launch, ranges, "monotonic")
     begin = 0
     for number in range(ranges):
         end = chunks * (number + 1) // ranges
@@ -199,6 +209,7 @@ def launch(
         # Last: it publishes the launch and the range's end to the thread that claims from it.
         ChunkRange.left.store(part, end - begin, "release")
         begin = end
+    PoolState.wanted.store(pool, to_i32(min(chunks, _ALL)), "monotonic")
     PoolState.epoch.add(pool, 1, "seq_cst")
     sleepers = PoolState.sleepers.load(pool, "seq_cst")
     if sleepers > 0 and worth:
