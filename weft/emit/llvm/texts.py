@@ -15,6 +15,7 @@ from weft.emit.llvm.emit import emit
 from weft.emit.llvm.emitted import Emitted, decode, encode
 from weft.emit.llvm.flow.emit import emit_flow
 from weft.emit.llvm.jit.processor import Processor, host
+from weft.emit.llvm.pool.thread_count import thread_count
 from weft.emit.llvm.single.emit import emit_single_node
 from weft.errors import WeftError
 from weft.kernels.attention import Attention
@@ -67,7 +68,9 @@ def adopt(kernels: Sequence[Launch], data: bytes) -> None:
 
 
 def _key(name: str) -> Key:
-    parts = (("kernels", name), ("processor", repr(host())), ("code", code_digest()))
+    # Work is divided for the threads of a process: those of `taskset` are fewer.
+    processor = f"{host()!r}, threads: {thread_count()}"
+    parts = (("kernels", name), ("processor", processor), ("code", code_digest()))
     return Key("texts", name[:8], parts)
 
 

@@ -14,6 +14,7 @@ from tests.emit.llvm.single.lone_nodes import (
 )
 from weft.emit.llvm.jit.engine import load
 from weft.emit.llvm.pool.commands import CommandList
+from weft.emit.llvm.single import scatter_parts
 from weft.emit.llvm.single.emit import emit_single_node
 from weft.errors import Unsupported
 from weft.ir.module import Region, apply
@@ -113,3 +114,30 @@ def test_wider_results_are_refused():
     op = Scatter(ROWS, (TensorType((4, 3), F64),))
     with pytest.raises(Unsupported, match="wider type"):
         emit_single_node(lone_kernel(node_of(op, x, at, new, regions=(wide,))))
+
+
+@pytest.mark.parametrize("op", [Add, Maximum, Minimum, Multiply, Subtract])
+@pytest.mark.parametrize("name", ["f32", "f64", "i32", "bf16"])
+def test_many_updates_of_few_elements(op: type[Op], name: str, monkeypatch: pytest.MonkeyPatch):
+    """Parts have tables of their own, which are combined in order; others are as ever."""
+    monkeypatch.setattr(scatter_parts, "thread_count", lambda: 8)
+    held = DTYPES[name].numpy
+    x = RANDOM.integers(-9, 9, (10, 15)).astype(held)
+    new = RANDOM.integers(-1, 2 if op is Multiply else 9, (1101, 15)).astype(held)
+    if op is Multiply:
+        new = np.where(new == 0, 1, new).astype(held)
+    node = Scatter(ROWS, (type_of(x),)), x, rows(1101, 10), new
+    region = combiner(op(), DTYPES[name])
+    parts = scatter_parts.part_count(lone_kernel(node_of(*node, regions=(region,))))
+    assert parts == (1 if op is Subtract or name == "bf16" else 4)
+    if name != "bf16":
+        check_alone(*node, regions=(region,))
+
+
+def test_parts_keep_negative_zeros_and_nans(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(scatter_parts, "thread_count", lambda: 16)
+    x, new = np.full((3, 1), -0.0, np.float32), np.full((9000, 1), -0.0, np.float32)
+    new[17] = np.nan
+    at = np.where(np.arange(9000) == 17, 2, np.arange(9000) % 2)[:, None].astype(np.int32)
+    op = Scatter(ROWS, (type_of(x),))
+    check_alone(op, x, at, new, regions=(combiner(Add(), F32),))

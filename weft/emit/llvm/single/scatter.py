@@ -2,17 +2,20 @@
 
 Tasks partition the dims that are not indexed (devices, batches, window dims), so that no two tasks
 write to one element: no atomics, and deterministic. A task iterates over all index rows in order.
+Many updates of few elements are combined in parts (`scatter_parts`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 
-from weft.emit.llvm.emitted import Emitted
+from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.single.copies import copy_whole
 from weft.emit.llvm.single.gather import read_index
 from weft.emit.llvm.single.region import inline
+from weft.emit.llvm.single.scatter_parts import combining, part_count, table_bytes, table_of
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import bytes_of
@@ -68,11 +71,20 @@ def scatter(kernel: SingleNode) -> Emitted:
             code, phase = copy_whole(kernel, n, first + n, f"{kernel.name}_copy{n}")
             codes.append(code)
             phases.append(phase)
+    shared = 0
     if made[0].size and kernel.operands[count + 1].size:
-        code, tasks = _Scatter(kernel, op).emit()
-        codes.append(code)
-        phases.append(tasks.phase(code.name))
-    return Emitted(module_text(*codes), tuple(phases))
+        work = _Scatter(kernel, op)
+        parts = part_count(kernel) if work.counts_rows else 1
+        if parts > 1:
+            combine, phase = combining(kernel, parts)
+            codes += [work.emit_parts(parts), combine]
+            phases += [Phase(kernel.name, parts), phase]
+            shared = parts * table_bytes(made[0])
+        else:
+            code, tasks = work.emit()
+            codes.append(code)
+            phases.append(tasks.phase(code.name))
+    return Emitted(module_text(*codes), tuple(phases), shared=shared)
 
 
 def refuses_scatter(kernel: SingleNode) -> str | None:
@@ -161,14 +173,48 @@ class _Scatter:
         code = function(kernel.name, excess_precision=kernel.excess_precision)
         buffers = pointers(code, len(self.kernel.operands))
         with self.tasks.each(code) as (offsets, begin, end), ExitStack() as loops:
-            found: dict[int, str] = {}  # offset inside of the window, by input dim
-            for dim in self.ordered:
-                loop = loops.enter_context(code.loop(0, dim.along.size))
-                offsets = moved(code, offsets, loop.index, dim.along.steps)
-                if dim.target is not None:
-                    found[dim.target] = loop.index
-            self._row(code, buffers, offsets, found, (begin, end))
+            self._window(code, buffers, offsets, self.ordered, loops, (begin, end))
         return code, self.tasks
+
+    def _window(
+        self,
+        code: Writer,
+        buffers: list[str],
+        offsets: list[str],
+        ordered: Sequence[_Dim],
+        loops: ExitStack,
+        piece: tuple[str, str] | None = None,
+    ) -> None:
+        """Loops over ordered dims, and the update at each point; a whole line if no piece."""
+        found: dict[int, str] = {}  # offset inside of the window, by input dim
+        for dim in ordered:
+            loop = loops.enter_context(code.loop(0, dim.along.size))
+            offsets = moved(code, offsets, loop.index, dim.along.steps)
+            if dim.target is not None:
+                found[dim.target] = loop.index
+        self._row(code, buffers, offsets, found, piece or ("0", str(self.tasks.line.size)))
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether one task has all updates, by index rows first."""
+        return self.tasks.tasks == 1 and bool(self.ordered) and self.ordered[0].target is None
+
+    def emit_parts(self, parts: int) -> Writer:
+        """The function that combines each part of the index rows into a table of its own."""
+        kernel = self.kernel
+        code = function(kernel.name, excess_precision=kernel.excess_precision)
+        buffers = pointers(code, len(kernel.operands))
+        rows, *inner = self.ordered
+        each = -(-rows.along.size // parts)
+        with code.loop("%begin", "%end") as part:
+            table = table_of(code, kernel, part.index)
+            first = times(code, part.index, each)
+            last = smaller(code, plus(code, first, each), rows.along.size)
+            with ExitStack() as loops:
+                row = loops.enter_context(code.loop(first, larger(code, first, last)))
+                offsets = moved(code, ["0"] * len(self.steps), row.index, rows.along.steps)
+                self._window(code, [*buffers[:-1], table], offsets, inner, loops)
+        return code
 
     def _row(
         self,
