@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.cpu_rows import Row, race
 from tests.kernels.building import Building
+from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
 from weft.emit.llvm.pool.commands import CommandList
 from weft.emit.llvm.pool.pool import aligned
 from weft.emit.llvm.pool.thread_count import thread_count
@@ -30,7 +31,8 @@ from weft.tune import tuned
 
 Side = Callable[[], object]
 # oneDNN would use tiles where they are advertised, even where a hypervisor forbids them.
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+if not tiles_permitted():
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
 @dataclass(frozen=True)
