@@ -19,7 +19,8 @@ VERBS = {*"capture shard partition optimize tile emit run".split()} | {
 }
 # What may know two verbs: the pipeline and the doors that call it.
 DOORS = {
-    *"pipeline targets traced loaded compiled training dynamo eager compare describe cli".split()
+    *"pipeline targets traced loaded compiled training dynamo eager compare describe cli".split(),
+    "colocated",
 } | {
     *"__init__ __main__ jax planner predict advise profiling ready remote reporting state".split(),
     "zoo",

@@ -188,3 +188,21 @@ def test_torch_reads_it(tmp_path: Path):
     reader = checkpoint.HuggingFaceStorageReader(str(tmp_path))
     checkpoint.load(state, storage_reader=reader, no_dist=True)
     assert all(torch.equal(state[name], value) for name, value in layer.state_dict().items())
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_what_torch_distributed_checkpoint_writes_is_loaded(tmp_path):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("safetensors")
+    from torch.distributed import checkpoint
+
+    def model():
+        made = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32))
+        return made.append(torch.nn.Linear(32, 8).to(torch.bfloat16))
+
+    theirs, ours = model().state_dict(), model()
+    writer = checkpoint.HuggingFaceStorageWriter(str(tmp_path), dict.fromkeys(theirs, 1))
+    checkpoint.save(theirs, storage_writer=writer)
+    weft.load_state(tmp_path, ours)
+    for name, value in theirs.items():
+        assert torch.equal(value, ours.state_dict()[name]), name

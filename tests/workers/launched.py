@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 
 import numpy as np
 
 import weft
 from weft import Mesh, P
+from weft.colocated import colocated
 
 MODULE = """
 module @sum {
@@ -28,6 +30,11 @@ module @sum {
 """
 
 
+def next_rows(mesh: Mesh, x: weft.Array) -> weft.Array:
+    """The rows of this worker, plus one."""
+    return weft.put_local(np.concatenate([s.data for s in x.addressable_shards]) + 1, P("x"), mesh)
+
+
 def main(fault: str) -> None:
     mesh, rank = Mesh(x=4), int(os.environ["RANK"])
     a = np.arange(128, dtype=np.float32).reshape(8, 16) % 7
@@ -42,6 +49,9 @@ def main(fault: str) -> None:
     columns = weft.put(given, P(None, "x"))
     for shard in columns.addressable_shards:
         np.testing.assert_array_equal(shard.data, a[shard.index])
+    beside = colocated(partial(next_rows, mesh))
+    for _ in range(2):
+        np.testing.assert_array_equal(weft.put(beside(given), P(), mesh), a + 1)
     for step in range(3):
         if step == 1 and rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
             if fault == "killed":

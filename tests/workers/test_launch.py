@@ -20,14 +20,14 @@ SCRIPT = Path(__file__).parent / "launched.py"
 ROOT = SCRIPT.parent.parent.parent
 
 
-def weft_launch(*line: str, **more: str) -> subprocess.CompletedProcess[str]:
+def weft_launch(*line: str, timeout: float = 300, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "weft", "launch", *line],
         env={**os.environ, "PYTHONPATH": str(ROOT), **more},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=timeout,
         check=False,
     )
 

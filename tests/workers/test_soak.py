@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,14 @@ from tests.workers.test_launch import weft_launch
 
 pytest.importorskip("torch")
 SCRIPT = str(Path(__file__).parent / "launched_soak.py")
-STEPS = 24
+STEPS = int(os.environ.get("SOAK_STEPS", "24"))  # 2,000 take about half an hour on 16 cores
 
 
 def curve(folder: Path, chance: float, *options: str) -> tuple[dict[int, set[float]], int]:
     """The losses of every step in all attempts, and the number of attempts."""
     folder.mkdir()
-    line = ["--restarts", "60", *options, SCRIPT, str(folder), str(STEPS), str(chance)]
-    ran = weft_launch(*line)
+    line = ["--restarts", str(60 + STEPS), *options, SCRIPT, str(folder), str(STEPS), str(chance)]
+    ran = weft_launch(*line, timeout=300 + 20 * STEPS)
     assert ran.returncode == 0, ran.stderr
     found: dict[int, set[float]] = {}
     attempts = set()
