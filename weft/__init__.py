@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from weft.ir.memory import importing
+from weft.version import __version__
 
 if TYPE_CHECKING:
     from weft.array import Array, devices, put, put_local
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from weft.remote.client import connect
     from weft.state import load_state, save_state
     from weft.training import train_step
-
-__version__ = "0.2.0"
 
 __all__ = [
     "Array",

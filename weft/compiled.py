@@ -10,7 +10,6 @@ from dataclasses import field, replace
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any
 
-from weft import __version__
 from weft.advise import TRIES, Explained, explain
 from weft.cache.recent import RecentlyUsed
 from weft.capture import Captured, Source, source_for, source_of
@@ -48,6 +47,7 @@ from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
 from weft.simulate import QUIET, Noise
 from weft.trace import Trace
+from weft.version import __version__
 from weft.workers import cluster_holding
 
 if TYPE_CHECKING:

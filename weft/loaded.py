@@ -10,7 +10,6 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from weft import __version__
 from weft.cache.entry import Key
 from weft.cache.store import the_store
 from weft.emit.numpy import host_of
@@ -22,6 +21,7 @@ from weft.ir.memory import without_gc
 from weft.recording import recorder
 from weft.run import LocalProgram, run
 from weft.targets import code_identity, target_named, unpacked
+from weft.version import __version__
 from weft.workers import cluster_holding
 
 if TYPE_CHECKING:

@@ -6,7 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.native.function import extern
-from weft.native.memory import Pointer, i32
+from weft.native.memory import Member, Pointer, Struct, i32
+
+
+class TimeSpec(Struct):
+    """C's `struct timespec`."""
+
+    seconds: Member[int]
+    nanoseconds: Member[int]
 
 
 @extern

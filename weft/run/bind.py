@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from weft.array.memory import on_host
 from weft.executable.items import (
@@ -16,12 +16,12 @@ from weft.executable.items import (
     Launch,
     Loop,
     Move,
-    Site,
     Slot,
     Start,
     Tiled,
 )
 from weft.ops.shape import Reshape
+from weft.run.binding import HostKernels
 from weft.run.code import Call, Code, Slots, Step, Unit
 from weft.run.dead_slots import dead_slots
 from weft.run.divergent import divergent_branch_step, divergent_loop_step
@@ -30,19 +30,7 @@ from weft.run.uniform import branch_step, loop_step
 
 if TYPE_CHECKING:
     from weft.executable.plan import Plan
-    from weft.executable.process import Process
-    from weft.kernels.host import HostKernel
     from weft.run.launch import Calls
-
-
-class HostKernels(Protocol):
-    """Kernels for the nodes that the host computes."""
-
-    process: Process | None  # None if all devices are in this process
-
-    def kernel(self, site: Site, stream: str | None = None) -> HostKernel:
-        """The function of a node; on a stream if it is asynchronous."""
-        ...
 
 
 class Binder:

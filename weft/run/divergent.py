@@ -20,7 +20,7 @@ from weft.run.flow import chooser_of, widen
 from weft.varying.masks import Mask, union
 
 if TYPE_CHECKING:
-    from weft.run.bind import Binder
+    from weft.run.binding import BlockBinder
 
 
 class Rows:
@@ -111,12 +111,12 @@ class Results:
             out[rows] = value[tuple(window)]
 
 
-def _types(binder: Binder, slots: tuple[Slot, ...]) -> list[Type]:
+def _types(binder: BlockBinder, slots: tuple[Slot, ...]) -> list[Type]:
     return [stack.type for slot in slots if (stack := binder.stacks[slot]) is not None]
 
 
 def divergent_branch_step(
-    binder: Binder, branch: DivergentBranch, dead: tuple[Slot, ...], code: Code
+    binder: BlockBinder, branch: DivergentBranch, dead: tuple[Slot, ...], code: Code
 ) -> Step:
     """The step of a divergent branch: blocks run on the rows that take them."""
     codes = [binder.inner(block, code) for block in branch.blocks]
@@ -155,7 +155,7 @@ def divergent_branch_step(
 
 
 def divergent_loop_step(
-    binder: Binder, loop: DivergentLoop, dead: tuple[Slot, ...], code: Code
+    binder: BlockBinder, loop: DivergentLoop, dead: tuple[Slot, ...], code: Code
 ) -> Step:
     """The step of a divergent loop."""
     test, work = binder.inner(loop.test, code), binder.inner(loop.body, code)

@@ -14,10 +14,10 @@ from weft.kernels.host import HostKernel
 from weft.run.code import Slots, Step
 
 if TYPE_CHECKING:
-    from weft.run.bind import Binder
+    from weft.run.binding import BlockBinder
 
 
-def host_step(binder: Binder, item: Host, dead: tuple[int, ...]) -> Step:
+def host_step(binder: BlockBinder, item: Host, dead: tuple[int, ...]) -> Step:
     """The step of a host node, specialized by operand count."""
     kernel, plan, ins, outs = binder.host.kernel(item.site), binder.plan, item.ins, item.outs
     if not binder.is_on_host:
@@ -103,7 +103,7 @@ def _several(
     return step
 
 
-def _planned(binder: Binder, item: Host, kernel: HostKernel, dead: tuple[int, ...]) -> Step:
+def _planned(binder: BlockBinder, item: Host, kernel: HostKernel, dead: tuple[int, ...]) -> Step:
     """The step of a node with planned memory, which is reused from run to run.
 
     The layout of the result is taken from its first run.
@@ -137,7 +137,9 @@ def _writer(into: Callable[..., object], ins: tuple[int, ...]) -> Callable[[Slot
     return lambda s, held: into(*[s[n] for n in ins], held)
 
 
-def _written_over(binder: Binder, item: Host, kernel: HostKernel, dead: tuple[int, ...]) -> Step:
+def _written_over(
+    binder: BlockBinder, item: Host, kernel: HostKernel, dead: tuple[int, ...]
+) -> Step:
     """The step of a node that may overwrite an operand.
 
     The operand is loop-carried, or an argument donated in this run.

@@ -23,7 +23,8 @@ from weft.ir.types import TensorType, Type
 from weft.ops.custom_calls.callbacks import has_calls, host_functions
 from weft.recording import recorder
 from weft.run.arguments import Arguments
-from weft.run.bind import Binder, HostKernels, is_brief, is_enqueued, is_native
+from weft.run.bind import Binder, is_brief, is_enqueued, is_native
+from weft.run.binding import HostKernels
 from weft.run.code import checking, shortage
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Calls

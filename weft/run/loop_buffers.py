@@ -13,7 +13,7 @@ from weft.target import Repeats
 
 if TYPE_CHECKING:
     from weft.executable.plan import RotatingBuffer
-    from weft.run.bind import Binder
+    from weft.run.binding import BlockBinder
     from weft.run.code import Code, Slots
 
 AT_ONCE = 1 << 12  # iterations between checks for interrupts
@@ -25,7 +25,7 @@ class BufferRotation:
     Level 0 holds the value of the last iteration, level 1 that of the one before, and so on.
     """
 
-    def __init__(self, rotation: RotatingBuffer, binder: Binder) -> None:
+    def __init__(self, rotation: RotatingBuffer, binder: BlockBinder) -> None:
         calls, stack = binder.calls, binder.stacks[rotation.result]
         assert calls is not None, "kernels of a target are launched"
         self.memory, self.is_on_host = calls.memory, calls.memory.is_host
@@ -92,7 +92,7 @@ class BufferRotation:
 
 
 def native_rounds(
-    binder: Binder, test: Code, work: Code, rotations: Sequence[BufferRotation]
+    binder: BlockBinder, test: Code, work: Code, rotations: Sequence[BufferRotation]
 ) -> Callable[[Slots], int] | None:
     """The native loop over all iterations, which returns their number; None if not possible.
 

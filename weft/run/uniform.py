@@ -12,12 +12,12 @@ from weft.run.flow import chooser_of, widen
 from weft.run.loop_buffers import BufferRotation, native_rounds
 
 if TYPE_CHECKING:
-    from weft.run.bind import Binder
+    from weft.run.binding import BlockBinder
 
 Changing = tuple[Slot, Any, Slot]  # carried slot, broadcast function, next value's slot
 
 
-def loop_step(binder: Binder, loop: Loop, dead: tuple[Slot, ...], code: Code) -> Step:
+def loop_step(binder: BlockBinder, loop: Loop, dead: tuple[Slot, ...], code: Code) -> Step:
     """The step of a uniform loop."""
     slots, ins, outs, rows = loop.carried, loop.ins, loop.outs, loop.stack_dims.active
     test = binder.inner(loop.test, code)
@@ -56,7 +56,7 @@ def loop_step(binder: Binder, loop: Loop, dead: tuple[Slot, ...], code: Code) ->
 
 
 def _rounds(
-    binder: Binder,
+    binder: BlockBinder,
     loop: Loop,
     test: Code,
     work: Code,
@@ -100,7 +100,7 @@ def _changing(loop: Loop, rotating: set[int]) -> list[Changing]:
     ]
 
 
-def branch_step(binder: Binder, branch: Branch, dead: tuple[Slot, ...], code: Code) -> Step:
+def branch_step(binder: BlockBinder, branch: Branch, dead: tuple[Slot, ...], code: Code) -> Step:
     """The step of a uniform branch."""
     (chooser,), outs, stack_dims = branch.ins, branch.outs, branch.stack_dims
     codes = [binder.inner(block, code) for block in branch.blocks]

@@ -17,10 +17,10 @@ from weft.tile.uniform import way_of
 from weft.varying.masks import bits, union
 
 if TYPE_CHECKING:
-    from weft.tile.lower import Lowering
+    from weft.tile.lowering import RegionLowering
 
 
-def divergent_branch(lowering: Lowering, site: Site, scope: Scope) -> DivergentBranch:
+def divergent_branch(lowering: RegionLowering, site: Site, scope: Scope) -> DivergentBranch:
     """A divergent branch: every region runs on the devices that take it."""
     node = site.node
     _no_tuples(node)
@@ -34,7 +34,9 @@ def divergent_branch(lowering: Lowering, site: Site, scope: Scope) -> DivergentB
     return DivergentBranch(way_of(node), blocks, ins, outs, parted, seen, *rest)
 
 
-def divergent_loop(lowering: Lowering, site: Site, scope: Scope, predicate: int) -> DivergentLoop:
+def divergent_loop(
+    lowering: RegionLowering, site: Site, scope: Scope, predicate: int
+) -> DivergentLoop:
     """A divergent loop: devices leave at different times."""
     node = site.node
     _no_tuples(node)
@@ -57,7 +59,7 @@ def divergent_loop(lowering: Lowering, site: Site, scope: Scope, predicate: int)
     return DivergentLoop(test, work, slots, ins, outs, *rest)
 
 
-def _diverge(lowering: Lowering, stack_dims: StackDims, predicate: int) -> Divergence:
+def _diverge(lowering: RegionLowering, stack_dims: StackDims, predicate: int) -> Divergence:
     """The inner stack dims for a predicate that varies along these dims."""
     rows = stack_dims.has_rows
     added = tuple(stack_dims.kept[d - rows] for d in bits(predicate) if not (rows and d == 0))
@@ -68,7 +70,7 @@ def _diverge(lowering: Lowering, stack_dims: StackDims, predicate: int) -> Diver
 
 
 def _see(
-    lowering: Lowering, site: Site, scope: Scope, divergence: Divergence, inner: Scope
+    lowering: RegionLowering, site: Site, scope: Scope, divergence: Divergence, inner: Scope
 ) -> tuple[OuterValue, ...]:
     """Inner slots of outer values that regions capture."""
     found: list[OuterValue] = []

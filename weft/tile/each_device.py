@@ -33,7 +33,7 @@ from weft.tile.scope import Scope
 from weft.tile.uniform import branch, loop
 
 if TYPE_CHECKING:
-    from weft.tile.lower import Lowering
+    from weft.tile.lowering import RegionLowering
 
 
 def diverges(item: Item) -> bool:
@@ -42,7 +42,7 @@ def diverges(item: Item) -> bool:
     return any(isinstance(one, DivergentLoop | DivergentBranch) for one in (item, *inside))
 
 
-def each_device(lowering: Lowering, site: Site, scope: Scope) -> Launch | None:
+def each_device(lowering: RegionLowering, site: Site, scope: Scope) -> Launch | None:
     """Control flow as a launch that runs it for each device; None if no flow is made of it."""
     node, target, outer = site.node, lowering.target, scope.stack_dims
     if target is None or outer.has_rows or _meets(node, scope.module):

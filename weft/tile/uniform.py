@@ -10,10 +10,10 @@ from weft.ops.control import If
 from weft.tile.scope import Scope
 
 if TYPE_CHECKING:
-    from weft.tile.lower import Lowering
+    from weft.tile.lowering import RegionLowering
 
 
-def loop(lowering: Lowering, site: Site, scope: Scope, carried: Masks) -> Loop:
+def loop(lowering: RegionLowering, site: Site, scope: Scope, carried: Masks) -> Loop:
     """A loop with the same predicate on all devices."""
     node = site.node
     condition, body = node.regions
@@ -30,7 +30,7 @@ def loop(lowering: Lowering, site: Site, scope: Scope, carried: Masks) -> Loop:
     return Loop(test, work, slots, ins, outs, scope.stack_dims, *masks, node.loc, node)
 
 
-def branch(lowering: Lowering, site: Site, scope: Scope) -> Branch:
+def branch(lowering: RegionLowering, site: Site, scope: Scope) -> Branch:
     """A branch that all devices take together."""
     node = site.node
     blocks = tuple([lowering.region(region, scope) for region in node.regions])

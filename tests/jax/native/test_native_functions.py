@@ -20,7 +20,6 @@ from weft.jax.native.arrivals import (
 )
 from weft.jax.native.calls import ExecuteArgs, ExecuteOptions
 from weft.jax.native.events import CLOSED, OnReadyArgs, on_ready, settle
-from weft.jax.native.python_api import Py_AddPendingCall
 from weft.jax.native.records import (
     BUFFER,
     ERROR,
@@ -48,6 +47,7 @@ from weft.jax.native.small import DONE
 from weft.jax.native.small import FAILED as GAVE_UP
 from weft.native.libc import malloc
 from weft.native.memory import Items, Pointer, address, function_type
+from weft.native.python_api import Py_AddPendingCall
 
 RECORDS = 24
 

@@ -13,7 +13,6 @@ from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.engine import LoadedKernel, load
 from weft.jax.abi import api
 from weft.jax.native import bridge as bridges
-from weft.jax.native import python_api
 from weft.jax.native.bridge import all_slots, bridge
 from weft.jax.native.functions import text
 from weft.jax.native.records import (
@@ -26,6 +25,7 @@ from weft.jax.native.records import (
 )
 from weft.jax.native.slot_tables import CONSTANTS, DELETERS, DESTROYERS, GETTERS
 from weft.jax.native.state import PluginState, state
+from weft.native import python_api
 from weft.native.function import NativeFunction
 from weft.native.libc import pthread_self
 from weft.native.memory import Pointer, address, number

@@ -38,6 +38,16 @@ class Emitted:
     optimized: bool = False  # a flow: LLVM's whole pipeline merges its kernels into their caller
 
 
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """A text to compile: its name in the cache, and whether compile time matters most."""
+
+    name: str
+    text: str
+    brief: bool = False
+    optimized: bool = False
+
+
 def symbol(function: str, text: str) -> str:
     """The symbol of a function in its object: unique over all texts."""
     return f"{function}.{_digest(text)}"

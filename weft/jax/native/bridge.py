@@ -12,7 +12,11 @@ from __future__ import annotations
 from functools import cache
 
 from weft.jax.abi import api
-from weft.jax.native.python_api import (
+from weft.jax.native.state import PluginState, state
+from weft.native.function import NativeFunction, native, unreachable
+from weft.native.libc import pause, pthread_self
+from weft.native.memory import Member, Pointer, Struct, i32
+from weft.native.python_api import (
     Py_AddPendingCall,
     Py_DecRef,
     Py_IsFinalizing,
@@ -30,10 +34,6 @@ from weft.jax.native.python_api import (
     PyLong_FromVoidPtr,
     PyObject_Vectorcall,
 )
-from weft.jax.native.state import PluginState, state
-from weft.native.function import NativeFunction, native, unreachable
-from weft.native.libc import pause, pthread_self
-from weft.native.memory import Member, Pointer, Struct, i32
 
 
 class RaisedException(Struct):

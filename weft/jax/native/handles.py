@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.emit.llvm.emitted import Emitted, Phase
-from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.jit.engine import NativeLibrary
 from weft.errors import Unsupported, WeftError
 from weft.jax.abi import Api
 from weft.jax.native.arrivals import arrive
@@ -45,9 +44,10 @@ class Native:
 
     def __init__(self, api: Api) -> None:
         names = [*[function.name for function in HELPERS], *all_slots()]
-        (self._loaded,) = load([Emitted(text(api), tuple([Phase(n, 1) for n in names]))])
-        found = [phase.address for phase in self._loaded.phases]
-        self.addresses = dict(zip(names, found, strict=True))
+        # The plugin is a front end and may use a target: its functions are compiled by the CPU
+        # target's JIT, which shares its cache, its lock across forks and its linker.
+        self._library = NativeLibrary(text(api), names)
+        self.addresses = self._library.addresses
         size, word = ctypes.c_size_t, ctypes.c_int64
         kinds: dict[str, tuple[Any, ...]] = {
             "home": (size,),

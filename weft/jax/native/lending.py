@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weft.jax.native.python_api import PyCapsule_GetPointer, PyCapsule_IsValid
 from weft.jax.native.record_code import destroy
 from weft.jax.native.records import LentRecord
 from weft.native.function import native
 from weft.native.memory import Pointer
+from weft.native.python_api import PyCapsule_GetPointer, PyCapsule_IsValid
 
 PLAIN, VERSIONED = b"dltensor\0", b"dltensor_versioned\0"
 LENT_AT = LentRecord.given.offset  # bytes of a record before what others are given

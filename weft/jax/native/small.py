@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from weft.jax.native.bridge import asking, drain_soon, lives
-from weft.jax.native.python_api import PyGILState_Ensure, PyGILState_Release
 from weft.jax.native.record_code import finish, give, push
 from weft.jax.native.records import BUFFER, BufferRecord, CountedRecord, HandleRecord
 from weft.jax.native.state import PluginState, state
 from weft.native.function import NativeFunction, native
 from weft.native.libc import aligned_alloc
 from weft.native.memory import Pointer
+from weft.native.python_api import PyGILState_Ensure, PyGILState_Release
 
 DONE, FAILED = 1, 2  # what comes of a try; 0: Python has to be asked
 _LITTLE = 256  # records that may wait for Python

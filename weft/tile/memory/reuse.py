@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping
+from typing import Protocol
 
 from weft.executable.items import (
     Block,
@@ -14,21 +14,47 @@ from weft.executable.items import (
     Loop,
     Slot,
     Slots,
+    Stack,
     Tiled,
     all_items,
     blocks_of,
 )
-from weft.executable.live_ranges import shares
+from weft.executable.live_ranges import SlotLiveRanges, shares
+from weft.kernels.in_place import Pairs
 from weft.records import dataclass
 
-if TYPE_CHECKING:
-    from weft.tile.memory.plan import Planner
+
+class BufferPlanner(Protocol):
+    """The planner's state that reuse reads, and where it writes its decisions."""
+
+    block: Block
+    inputs: Slots
+    constants: dict[Slot, object]
+    lives: SlotLiveRanges
+    items: list[tuple[Item, int, int]]
+    rotated: set[Slot]
+    places: dict[Slot, int]
+    over: dict[Slot, tuple[int, bool]]
+    donors: dict[Slot, Slot]
+
+    def stack(self, slot: Slot) -> Stack:
+        """The stack of a slot."""
+        ...
+
+    def alone(self, item: Item, index: int, candidates: Collection[int]) -> bool:
+        """Whether no other operand shares the overwritten buffer, unless allowed, too."""
+        ...
+
+    def pairs(self, launch: Launch) -> Pairs:
+        """Operand and result numbers of a launch that may share one buffer."""
+        ...
+
 
 # Donation
 
 
 def reuse_donated(
-    planner: Planner, sizes: Mapping[Slot, int], updates: Mapping[Slot, Slot]
+    planner: BufferPlanner, sizes: Mapping[Slot, int], updates: Mapping[Slot, Slot]
 ) -> set[Slot]:
     """Let results overwrite donated arguments that are dead; returns which.
 
@@ -40,7 +66,7 @@ def reuse_donated(
 
 class _Donation:
     def __init__(
-        self, planner: Planner, sizes: Mapping[Slot, int], updates: Mapping[Slot, Slot]
+        self, planner: BufferPlanner, sizes: Mapping[Slot, int], updates: Mapping[Slot, Slot]
     ) -> None:
         self.planner, self.lives, self.sizes = planner, planner.lives, sizes
         self.only = {slot: self.lives.root(result) for slot, result in updates.items()}
@@ -193,7 +219,7 @@ def _handed_on(block: Block) -> Iterator[Slot]:
 # In-place loop-carried values
 
 
-def reuse_carried(planner: Planner) -> dict[Slot, frozenset[int]]:
+def reuse_carried(planner: BufferPlanner) -> dict[Slot, frozenset[int]]:
     """Let a loop overwrite its carried values in place; it starts with a copy.
 
     Returns the numbers of these values by the first slot that the loop carries.
@@ -214,7 +240,7 @@ def reuse_carried(planner: Planner) -> dict[Slot, frozenset[int]]:
     return found
 
 
-def _writes_over(planner: Planner, item: Item, slot: Slot, work: Block, result: Slot) -> bool:
+def _writes_over(planner: BufferPlanner, item: Item, slot: Slot, work: Block, result: Slot) -> bool:
     lives = planner.lives
     if not isinstance(item, Host) or not item.traits.writes or item.outs[0] in planner.over:
         return False
@@ -234,7 +260,7 @@ def _writes_over(planner: Planner, item: Item, slot: Slot, work: Block, result: 
     return True
 
 
-def owned(planner: Planner) -> frozenset[Slot]:
+def owned(planner: BufferPlanner) -> frozenset[Slot]:
     """The results that a single item computes, in unshared memory."""
     lives = planner.lives
     makers: dict[int, list[Item]] = {}

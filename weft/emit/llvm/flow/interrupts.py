@@ -13,120 +13,120 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
-from weft.emit.llvm.emitted import Emitted, Phase
-from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.jit.engine import NativeLibrary
 from weft.emit.llvm.jit.processor import binding, host
+from weft.native.clock import clock_constants, now
 from weft.native.cpython import pointer_to
+from weft.native.function import native, to_i32
+from weft.native.libc import pthread_self
+from weft.native.memory import Items, Member, Pointer, Struct, address, i32, symbol
+from weft.native.python_api import (
+    Py_DecRef,
+    PyErr_CheckSignals,
+    PyErr_Fetch,
+    PyGILState_Ensure,
+    PyGILState_Release,
+    PyObject_Vectorcall,
+)
 from weft.native.short_run import ShortRun
+from weft.native.text import remembered_text
 
 PATIENCE = 50_000_000  # nanoseconds between two questions
-_CLOCK, _DARWINS_CLOCK = 1, 6  # the numbers of clocks that only go forward
 GOES_ON = "weft_goes_on"
-_RAISED = "weft_raised"  # three pointers: what a handler has raised
-_LISTENER = "weft_listener"  # a pointer to the Python function that handles deferred signals
-_SHORT_RUN = "weft_short_run"
 _API = (
-    "PyGILState_Ensure",
-    "PyGILState_Release",
-    "PyErr_CheckSignals",
-    "PyErr_Fetch",
-    "PyObject_Vectorcall",
-    "Py_DecRef",
+    *(PyGILState_Ensure, PyGILState_Release, PyErr_CheckSignals, PyErr_Fetch),
+    *(PyObject_Vectorcall, Py_DecRef),
 )
 
 
+class Raised(Struct):
+    """The exception of a signal handler, until Python is back."""
+
+    type: Member[Pointer]
+    value: Member[Pointer]
+    trace: Member[Pointer]
+
+
+class Listener(Struct):
+    """The Python function that handles deferred signals, null if there is none."""
+
+    function: Member[Pointer]
+
+
+raised = Raised.static("weft_raised")
+listener = Listener.static("weft_listener")
+short_run = ShortRun.static("weft_short_run")
+
+
+@native(name=GOES_ON)
+def goes_on(since: Items[int]) -> i32:
+    """Whether a loop goes on; `since` holds the time of the last check."""
+    # Monotonic: only the thread itself writes its own handle there, so no other value can be equal.
+    if ShortRun.thread.load(short_run, "monotonic") == pthread_self():
+        short_run.unfinished = 1
+        return 0
+    # Set by another thread of this run, under the GIL. Nothing else is read through it here, so no
+    # order is needed: a loop that sees it late asks again after the next budget of work.
+    if Raised.type.load(raised, "monotonic"):
+        return 0
+    time = now()
+    # The first check only starts the clock: the GIL is worth taking for long loops alone.
+    if since[0] == 0:
+        since[0] = time
+        return 1
+    if time - since[0] < PATIENCE:
+        return 1
+    since[0] = time
+    return ask_python()
+
+
+@native
+def ask_python() -> i32:
+    """Run signal handlers under the GIL; 0 if one raises, and the exception is kept."""
+    lock = PyGILState_Ensure()
+    stop = PyErr_CheckSignals() != 0
+    if not stop and listener.function:
+        result = PyObject_Vectorcall(listener.function, Pointer(0), 0, Pointer(0))
+        if result:
+            Py_DecRef(result)
+        else:
+            stop = True
+    answer = 1
+    if stop:
+        # Fetched before the GIL is released: a pending exception belongs to this thread's state.
+        PyErr_Fetch(Raised.type.of(raised), Raised.value.of(raised), Raised.trace.of(raised))
+        answer = 0
+    PyGILState_Release(lock)
+    return to_i32(answer)
+
+
 def question(triple: str) -> str:
-    """The check whether a loop goes on, as text; its operand holds the time of the last check."""
-    clock = _DARWINS_CLOCK if "apple" in triple else _CLOCK
-    return f"""
-declare i32 @clock_gettime(i32, ptr)
-declare i32 @PyGILState_Ensure()
-declare void @PyGILState_Release(i32)
-declare i32 @PyErr_CheckSignals()
-declare void @PyErr_Fetch(ptr, ptr, ptr)
-declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
-declare void @Py_DecRef(ptr)
-declare ptr @pthread_self()
-@{_RAISED} = external global [3 x ptr]
-@{_LISTENER} = external global ptr
-@{_SHORT_RUN} = external global [2 x ptr]
-
-define i32 @{GOES_ON}(ptr %since) {{
-entry:
-  %time = alloca [2 x i64]
-  %short = load atomic ptr, ptr @{_SHORT_RUN} monotonic, align 8
-  %thread = call ptr @pthread_self()
-  %is_short = icmp eq ptr %short, %thread
-  br i1 %is_short, label %leave, label %long
-leave:
-  %unfinished = getelementptr i64, ptr @{_SHORT_RUN}, i64 {ShortRun.unfinished.word}
-  store i64 1, ptr %unfinished
-  ret i32 0
-long:
-  %earlier = load atomic ptr, ptr @{_RAISED} monotonic, align 8
-  %is_over = icmp ne ptr %earlier, null
-  br i1 %is_over, label %over, label %tell
-over:
-  ret i32 0
-tell:
-  %error = call i32 @clock_gettime(i32 {clock}, ptr %time)
-  %at_rest = getelementptr i64, ptr %time, i64 1
-  %seconds = load i64, ptr %time
-  %rest = load i64, ptr %at_rest
-  %whole = mul i64 %seconds, 1000000000
-  %now = add i64 %whole, %rest
-  %before = load i64, ptr %since
-  %is_first = icmp eq i64 %before, 0
-  br i1 %is_first, label %note, label %look
-note:
-  store i64 %now, ptr %since
-  ret i32 1
-look:
-  %took = sub i64 %now, %before
-  %soon = icmp slt i64 %took, {PATIENCE}
-  br i1 %soon, label %on, label %ask
-ask:
-  store i64 %now, ptr %since
-  %state = call i32 @PyGILState_Ensure()
-  %raised = call i32 @PyErr_CheckSignals()
-  %is_raised = icmp ne i32 %raised, 0
-  %listener = load ptr, ptr @{_LISTENER}
-  %is_alone = icmp eq ptr %listener, null
-  %is_answered = or i1 %is_raised, %is_alone
-  br i1 %is_answered, label %answered, label %listen
-listen:
-  %result = call ptr @PyObject_Vectorcall(ptr %listener, ptr null, i64 0, ptr null)
-  %is_none = icmp eq ptr %result, null
-  br i1 %is_none, label %keep, label %drop
-drop:
-  call void @Py_DecRef(ptr %result)
-  br label %release
-answered:
-  br i1 %is_raised, label %keep, label %release
-keep:
-  %value = getelementptr ptr, ptr @{_RAISED}, i64 1
-  %traceback = getelementptr ptr, ptr @{_RAISED}, i64 2
-  call void @PyErr_Fetch(ptr @{_RAISED}, ptr %value, ptr %traceback)
-  br label %release
-release:
-  %answer = phi i32 [0, %keep], [1, %drop], [1, %answered]
-  call void @PyGILState_Release(i32 %state)
-  ret i32 %answer
-on:
-  ret i32 1
-}}
-"""
+    """The module of `goes_on`, for a target; its state is this process's."""
+    return remembered_text(
+        "interrupts", [Path(__file__).parent], {"triple": triple}, lambda: _text(triple)
+    )
 
 
-_listener = (ctypes.c_void_p * 1)()
+def _text(triple: str) -> str:
+    from weft.native.builder import NativeModule  # what is remembered needs no compiler
+    from weft.native.lower import lower
+
+    module = NativeModule(triple)
+    for record in (raised, listener, short_run):
+        module.declare(f"@{symbol(record)} = external global [{record.SIZE // 8} x i64]")
+    lower(module, (goes_on,), clock_constants(triple))
+    return module.text()
+
+
 _listening: list[Callable[[], None]] = []  # keeps it alive
 
 
-def listen(listener: Callable[[], None]) -> None:
+def listen(handler: Callable[[], None]) -> None:
     """Call a function in every thread whose loops take long; what it raises ends them."""
-    _listening[:] = [listener]
-    _listener[0] = pointer_to(listener)
+    _listening[:] = [handler]
+    listener.function = Pointer(pointer_to(handler))
 
 
 class Interruptions:
@@ -134,23 +134,20 @@ class Interruptions:
 
     def __init__(self) -> None:
         llvm = binding()
-        self.raised = (ctypes.c_void_p * 3)()
-        self._short_run = (ctypes.c_uint64 * (ShortRun.SIZE // 8))()
-        self.short_run_at = ctypes.addressof(self._short_run)
-        llvm.add_symbol(_RAISED, ctypes.addressof(self.raised))
-        llvm.add_symbol(_LISTENER, ctypes.addressof(_listener))
-        llvm.add_symbol(_SHORT_RUN, self.short_run_at)
-        for name in _API:
-            found = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-            llvm.add_symbol(name, found)
-        (self._loaded,) = load([Emitted(question(host().triple), (Phase(GOES_ON, 1),))])
-        llvm.add_symbol(GOES_ON, self._loaded.phases[0].address)
+        self.short_run_at = address(short_run)
+        for record in (raised, listener, short_run):
+            llvm.add_symbol(symbol(record), address(record))
+        for function in _API:
+            at = ctypes.cast(getattr(ctypes.pythonapi, function.name), ctypes.c_void_p).value
+            llvm.add_symbol(function.name, at)
+        self._library = NativeLibrary(question(host().triple), [GOES_ON])
+        llvm.add_symbol(GOES_ON, self._library.addresses[GOES_ON])
 
     def raise_up(self) -> None:
         """Raise what a handler of a signal has raised while loops ran, before others may run."""
-        if self.raised[0]:
-            kept = [ctypes.c_void_p(pointer) for pointer in self.raised]
-            self.raised[0] = None
+        if raised.type:
+            kept = [ctypes.c_void_p(address(p)) for p in (raised.type, raised.value, raised.trace)]
+            raised.type = Pointer(0)
             ctypes.pythonapi.PyErr_Restore(*kept)  # which raises it here
 
 

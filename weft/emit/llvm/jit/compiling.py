@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+from weft.emit.llvm.emitted import SourceText
 from weft.emit.llvm.jit.machine_code import Compiler
-from weft.emit.llvm.jit.objects import SourceText
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.pool.thread_count import thread_count
 

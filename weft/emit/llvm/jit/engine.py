@@ -23,9 +23,9 @@ from contextlib import ExitStack
 from dataclasses import field
 from weakref import WeakValueDictionary
 
-from weft.emit.llvm.emitted import Emitted, symbol
+from weft.emit.llvm.emitted import Emitted, Phase, SourceText, symbol
 from weft.emit.llvm.jit.linking import Linked
-from weft.emit.llvm.jit.objects import Progress, SourceText, objects
+from weft.emit.llvm.jit.objects import Progress, objects
 from weft.emit.llvm.jit.processor import llvm_lock
 from weft.forks import after_fork
 from weft.records import dataclass
@@ -67,6 +67,16 @@ def load(emitted: Sequence[Emitted], progress: Progress | None = None) -> list[L
             _LINKED.update(dict.fromkeys(missing, made))
     loaded = {e: _loaded(e, linked.get(e.text)) for e in dict.fromkeys(emitted)}
     return [loaded[e] for e in emitted]
+
+
+class NativeLibrary:
+    """The functions of a text that are called by address; keeps their code alive."""
+
+    def __init__(self, text: str, names: Sequence[str]) -> None:
+        # A phase is a kernel's calling convention; here it only names the function to look up.
+        (self._loaded,) = load([Emitted(text, tuple([Phase(name, 1) for name in names]))])
+        found = [phase.address for phase in self._loaded.phases]
+        self.addresses = dict(zip(names, found, strict=True))
 
 
 def objects_of(emitted: Sequence[Emitted]) -> list[bytes]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from weft.cache.entry import Key
 from weft.cache.store import DiskStore, the_store
+from weft.emit.llvm.emitted import SourceText
 from weft.emit.llvm.jit.processor import Processor, host, llvm_version
-from weft.records import dataclass
 
 Progress = Callable[[int, int], None]
 
@@ -16,16 +16,6 @@ Progress = Callable[[int, int], None]
 # supplied functions or of the compilation pipeline.
 PIPELINE = "bodies 2, always inline, sroa, code 2"
 OPTIMIZED = "bodies 2, speed 2, code 2"
-
-
-@dataclass(frozen=True, slots=True)
-class SourceText:
-    """A text to compile: its name in the cache, and whether compile time matters most."""
-
-    name: str
-    text: str
-    brief: bool = False
-    optimized: bool = False
 
 
 def object_key(source: SourceText, processor: Processor) -> Key:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from weft.emit.llvm.emitted import Emitted, Phase
-from weft.emit.llvm.jit.engine import load
+from weft.emit.llvm.jit.engine import NativeLibrary
 from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.pool.call import NO_MEMORY
 from weft.emit.llvm.pool.state import PoolState, ThreadState
@@ -33,10 +32,8 @@ class _Functions:
     def __init__(self, futex: bool | None) -> None:
         names = [function.name for function in POOL_FUNCTIONS]
         text = pool_text(host().triple, futex=futex)
-        (self._loaded,) = load([Emitted(text, tuple([Phase(name, 1) for name in names]))])
-        start, stop, run, spin, copy, repeat, run_raw = (
-            phase.address for phase in self._loaded.phases
-        )
+        self._library = NativeLibrary(text, names)
+        start, stop, run, spin, copy, repeat, run_raw = self._library.addresses.values()
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self.start = ctypes.CFUNCTYPE(number, pointer, pointer, number)(start)
         self.stop = ctypes.CFUNCTYPE(None, pointer, pointer, number)(stop)
@@ -50,9 +47,9 @@ class _Functions:
     def call(self) -> Callable[[int, int, int, int], int]:
         """The native function that runs commands on the stacks of tuples."""
         assert reads_objects(), "this Python keeps stacks where native code finds them"
-        (self._call,) = load([Emitted(call_text(host().triple), (Phase("call", 1),))])
+        self._call = NativeLibrary(call_text(host().triple), ["call"])
         call_type = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
-        return call_type(self._call.phases[0].address)
+        return call_type(self._call.addresses["call"])
 
 
 @functools.cache

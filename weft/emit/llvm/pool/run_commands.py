@@ -13,7 +13,8 @@ another thread's run either.
 from __future__ import annotations
 
 from weft.emit.llvm.pool.state import CommandHead, CommandRow, PoolState, ThreadState
-from weft.emit.llvm.pool.threads import drop, grow, launch, now, scratch
+from weft.emit.llvm.pool.threads import drop, grow, launch, scratch
+from weft.native.clock import now
 from weft.native.function import copy, native, relax
 from weft.native.libc import pthread_self
 from weft.native.memory import Member, Pointer, Struct, i32

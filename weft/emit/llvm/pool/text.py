@@ -10,17 +10,16 @@ from weft.emit.llvm.pool.repeat import repeat
 from weft.emit.llvm.pool.run_commands import copy_bytes, run, run_raw
 from weft.emit.llvm.pool.sleep import sleep_constants
 from weft.emit.llvm.pool.threads import spin, start, stop
+from weft.native.clock import clock_constants
 from weft.native.text import lowered_text, remembered_text
 
 _HERE = Path(__file__).parent
-_CLOCK, _DARWINS_CLOCK = 1, 6  # the numbers of clocks that only go forward
 POOL_FUNCTIONS = (start, stop, run, spin, copy_bytes, repeat, run_raw)
 
 
 def pool_text(triple: str, *, futex: bool | None = None) -> str:
     """The module of the pool's functions; `futex` says how to sleep."""
-    clock = _DARWINS_CLOCK if "apple" in triple else _CLOCK
-    constants = {"CLOCK": clock, **sleep_constants(triple, futex)}
+    constants = {**clock_constants(triple), **sleep_constants(triple, futex)}
     parts = {"triple": triple, "constants": str(constants)}
     return remembered_text(
         "pool", [_HERE], parts, lambda: lowered_text(triple, POOL_FUNCTIONS, constants)

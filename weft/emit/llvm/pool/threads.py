@@ -17,31 +17,20 @@ from weft.emit.llvm.pool.state import (
     PoolState,
     ThreadState,
 )
+from weft.native.clock import now
 from weft.native.function import copy, native, relax, to_i32, to_int
-from weft.native.libc import clock_gettime, free, posix_memalign, pthread_create, pthread_join
-from weft.native.memory import Member, Pointer, Struct, i32
+from weft.native.libc import (
+    free,
+    posix_memalign,
+    pthread_create,
+    pthread_join,
+)
+from weft.native.memory import Pointer, i32
 
-CLOCK = 1  # the number of the clock that only goes forward; text is made with a target's
 WAKE = 30_000  # nanoseconds that waking threads costs
 _ALL = 0x7FFFFFFF
-_SECOND = 1_000_000_000  # nanoseconds
 _PAGE = 4096
 _VECTOR = 64  # bytes that scratch is aligned to
-
-
-class TimeSpec(Struct):
-    """A time as the system tells it."""
-
-    seconds: Member[int]
-    nanoseconds: Member[int]
-
-
-@native
-def now() -> int:
-    """A monotonic time in nanoseconds."""
-    time = TimeSpec.new()
-    clock_gettime(CLOCK, time)
-    return time.seconds * _SECOND + time.nanoseconds
 
 
 @native

@@ -53,6 +53,11 @@ def Py_DecRef(held: Pointer) -> None:
 
 
 @extern
+def PyErr_CheckSignals() -> i32:
+    """Run the handlers of signals that came, in the main thread; not 0 if one raises."""
+
+
+@extern
 def PyErr_Fetch(type: Pointer, value: Pointer, trace: Pointer) -> None:
     """Take the pending exception, which may be none."""
 
