@@ -12,7 +12,7 @@ import pytest
 WEFT = Path(__file__).parent.parent / "weft"
 NOUNS = {*"ir ops mesh machine cost array cache kernels native varying executable".split()} | {
     *"workers columns errors forks knobs patches recording records timeline trace target".split(),
-    "tune",
+    *"tune version".split(),
 }
 VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
