@@ -220,9 +220,9 @@ class _Trying:
         edits = _ranked(candidate_edits(self.module, self.lines(rows)), rows)[:tries]
         self.count = len(edits)
         module, before = self.module, self.whole
-        found: list[Advice] = []
+        pieces_of_advice: list[Advice] = []
         returns = self.returned(module)
-        while edits and len(found) < _SHOWN:
+        while edits and len(pieces_of_advice) < _SHOWN:
             tried = self.gains(module, edits)
             chosen = next(self.checked(module, before, tried), None)
             if chosen is None:
@@ -235,10 +235,10 @@ class _Trying:
                 edit.text, edit.loc, edit.kind, before.seconds, after.seconds,
                 before.memory.peak, after.memory.peak, module, moved,
             )  # fmt: skip
-            found.append(made)
+            pieces_of_advice.append(made)
             before, returns = after, returned
             edits = [other for other, _ in tried if not _overlaps(other, edit)]
-        return tuple(found)
+        return tuple(pieces_of_advice)
 
     def returned(self, module: Module) -> dict[str, str]:
         """The inferred shardings of the results that have no annotation of their own."""
@@ -271,7 +271,7 @@ class _Trying:
     ) -> list[tuple[AnnotationEdit, float]]:
         """The changes that shorten the step; the simplest with half of the best gain first."""
         base = self.short(module)
-        found: list[tuple[AnnotationEdit, float]] = []
+        gains_by_edit: list[tuple[AnnotationEdit, float]] = []
         for edit in edits:
             try:
                 made = self.short(edit.apply(module))
@@ -279,10 +279,10 @@ class _Trying:
                 continue  # the program cannot be split like this
             small = made.memory.peak <= max(self.machine.memory, base.memory.peak)
             if small and _is_gain(base.seconds, made.seconds):
-                found.append((edit, made.seconds))
-        least = min((seconds for _, seconds in found), default=0.0)
+                gains_by_edit.append((edit, made.seconds))
+        least = min((seconds for _, seconds in gains_by_edit), default=0.0)
         enough = base.seconds - _ENOUGH * (base.seconds - least)
-        return sorted(found, key=lambda f: (f[1] > enough, _KINDS.index(f[0].kind), f[1]))
+        return sorted(gains_by_edit, key=lambda f: (f[1] > enough, _KINDS.index(f[0].kind), f[1]))
 
     def short(self, module: Module) -> Prediction:
         """The prediction with one of each equal layers."""
@@ -346,21 +346,23 @@ def _removed_by(row: ExplainedCollective, advice: Sequence[Advice], trying: _Try
 
 
 def _findings(
-    module: Module, found: Prediction, rows: Sequence[ExplainedCollective]
+    module: Module, prediction: Prediction, rows: Sequence[ExplainedCollective]
 ) -> Iterator[SendWarning]:
     """Warnings about what costs memory or time without a collective to blame."""
-    yield from replicated(module, found.memory.peak)
+    yield from replicated(module, prediction.memory.peak)
     yield from padded(module)
     tiny = [row for row in rows if row.bytes < _TINY]
     count = sum(row.times for row in tiny)
     exposed = sum(row.exposed for row in tiny)
-    if count >= _MANY and exposed > _GAIN * found.seconds:
+    if count >= _MANY and exposed > _GAIN * prediction.seconds:
         yield SendWarning(
             "tiny collectives",
             f"{count:,} collectives send less than {bytes_text(_TINY)} each: their "
             f"{seconds_text(exposed)} are latency; use larger batches or fewer devices",
         )
-    share = found.parts["collectives exposed"] / found.seconds if found.seconds else 0.0
+    share = (
+        prediction.parts["collectives exposed"] / prediction.seconds if prediction.seconds else 0.0
+    )
     if share > 0.3:
         yield SendWarning(
             "exposed latency",
@@ -384,20 +386,20 @@ def _collective_json(row: ExplainedCollective) -> dict[str, Any]:
     }
 
 
-def explained_text(found: Explained, width: int | None = None) -> str:
+def explained_text(explained: Explained, width: int | None = None) -> str:
     """The explanation as text: the step, a table of collectives, reasons, advice and warnings."""
-    lines = [found.prediction.headline(), ""]
-    if not found.collectives:
+    lines = [explained.prediction.headline(), ""]
+    if not explained.collectives:
         lines.append("nothing is sent between devices")
     else:
-        lines += _table(found.collectives, width)
-    if found.advice:
-        lines += ["", f"advice, each on top of those before it ({found.tried} changes tried):"]
-        lines += [f"  {number}. {made}" for number, made in enumerate(found.advice, 1)]
-    elif found.collectives:
-        lines += ["", f"no advice: none of {found.tried} changes that were tried is faster"]
-    if found.findings:
-        lines += ["", "warnings:", *[f"  {f.kind}: {f.text}" for f in found.findings]]
+        lines += _table(explained.collectives, width)
+    if explained.advice:
+        lines += ["", f"advice, each on top of those before it ({explained.tried} changes tried):"]
+        lines += [f"  {number}. {made}" for number, made in enumerate(explained.advice, 1)]
+    elif explained.collectives:
+        lines += ["", f"no advice: none of {explained.tried} changes that were tried is faster"]
+    if explained.findings:
+        lines += ["", "warnings:", *[f"  {f.kind}: {f.text}" for f in explained.findings]]
     return "\n".join(lines)
 
 

@@ -291,28 +291,28 @@ class Compiled:
             )
         return self._last
 
-    def _ready(self, key: Hashable, given: Any) -> Ready:
+    def _ready(self, key: Hashable, call: Any) -> Ready:
         with self._lock:
             self._quick = None
             ready = self._programs.used(key)
             if ready is None:
-                captured = self._source.capture(given)
-                chosen = self._options
+                captured = self._source.capture(call)
+                options = self._options
                 stacked, process, workers = self._placed(captured.module)
                 trace = Trace(TRACE.value(), captured.module.name)
                 if self._programs:
                     trace.write_text("programs.txt", self._counts())
                 program = compile_module(
                     captured.module,
-                    level=chosen.level,
-                    machine=chosen.machine,
-                    target=chosen.target or _target_of(given.values),
-                    fold_sums=chosen.fold_sums,
-                    tune=chosen.tune,
-                    excess_precision=chosen.excess_precision,
-                    pads=chosen.pads,
-                    rules=chosen.rules,
-                    numbers=chosen.numbers,
+                    level=options.level,
+                    machine=options.machine,
+                    target=options.target or _target_of(call.values),
+                    fold_sums=options.fold_sums,
+                    tune=options.tune,
+                    excess_precision=options.excess_precision,
+                    pads=options.pads,
+                    rules=options.rules,
+                    numbers=options.numbers,
                     stacked=stacked,
                     process=process,
                     trace=trace,
@@ -321,7 +321,7 @@ class Compiled:
                 if workers is not None:
                     workers.board.agree(self._source.name, program.digest())
                 captured = replace(captured, kept=())  # it is compiled
-                ready = Ready(self._source, captured, program, chosen.sync_every_op)
+                ready = Ready(self._source, captured, program, options.sync_every_op)
                 self._keep(key, ready)
             self._last = ready
             return ready
@@ -434,8 +434,8 @@ def compile(
     plan = as_plan(plan)
     if isinstance(plan, ShardingPlan) and mesh is None:
         mesh = plan.mesh
-    given = CallOptions(mesh, in_shardings, out_shardings, donated, static, plan)
-    source = source_of(fn, given)
+    call = CallOptions(mesh, in_shardings, out_shardings, donated, static, plan)
+    source = source_of(fn, call)
     numbers = given_numbers(
         compute_streams=compute_streams,
         communication_streams=communication_streams,
@@ -447,7 +447,7 @@ def compile(
         None if rules is None else as_rules(rules), numbers,
         None if stacked is None else as_axes(stacked), process, _check_programs(programs),
     )  # fmt: skip
-    made = (DynamicCompiled if check_dynamic(dynamic) else Compiled)(source, options, given)
+    made = (DynamicCompiled if check_dynamic(dynamic) else Compiled)(source, options, call)
     if source.function is not None:
         update_wrapper(made, source.function, updated=())
     if args or kwargs or not source.needs_arguments:

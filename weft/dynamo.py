@@ -64,9 +64,9 @@ def backend(
     from torch._dynamo.backends.common import aot_autograd
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    given = dict(options or {})
-    _check(given)
-    plan, strict = given.pop("plan", None), bool(given.pop("strict", False))
+    settings = dict(options or {})
+    _check(settings)
+    plan, strict = settings.pop("plan", None), bool(settings.pop("strict", False))
     if strict:
         _refuse_break(module)
     _count(module)
@@ -76,10 +76,10 @@ def backend(
     def forward(graph: Any, _: Any) -> Any:
         known = _matching(names, graph)
         used = _used(plan, known)
-        return _boxed(FxGraph(graph, known, "forward"), used, given, strict)
+        return _boxed(FxGraph(graph, known, "forward"), used, settings, strict)
 
     def backward(graph: Any, _: Any) -> Any:
-        return _boxed(FxGraph(graph, _matching((), graph), "backward"), None, given, strict)
+        return _boxed(FxGraph(graph, _matching((), graph), "backward"), None, settings, strict)
 
     compiler = aot_autograd(
         fw_compiler=forward, bw_compiler=backward, decompositions=decompositions()

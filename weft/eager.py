@@ -36,7 +36,7 @@ def compute(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any
         return gather(*args)
     fixed = {n: _hashable(v) for n, v in enumerate(args) if _is_fixed(name, n, v, args)}
     named = {key: _hashable(v) for key, v in sorted(options.items()) if not _is_array(v)}
-    given = [v for n, v in enumerate(args) if n not in fixed]
+    operands = [v for n, v in enumerate(args) if n not in fixed]
     arrays = {key: v for key, v in options.items() if _is_array(v)}
     try:  # 2 and 2.0 are equal, but give other types
         kinds = (*map(type, fixed.values()), *map(type, named.values()))
@@ -46,7 +46,7 @@ def compute(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any
             f"{name}: an argument is not hashable: {error}",
             help="pass axes and shapes as numbers and tuples",
         ) from None
-    return program(*given, **arrays)
+    return program(*operands, **arrays)
 
 
 def reshard(array: Array, sharding: Any, mesh: Mesh) -> Array:

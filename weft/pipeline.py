@@ -127,21 +127,21 @@ def compile_module(
     rules, trace = rules or Rules(), trace or Trace(TRACE.value(), module.name)
     spread = partial(shard, rules=rules)
     stages = _Stages(trace, since, to)
-    made = module if mesh is None else with_mesh(module, as_mesh(mesh))
+    program = module if mesh is None else with_mesh(module, as_mesh(mesh))
     if machine is not None:
-        machine.holding(max((mesh.size for mesh in made.meshes.values()), default=1))
+        machine.holding(max((mesh.size for mesh in program.meshes.values()), default=1))
     with without_gc(), _enough_memory(module):
         _check_sizes(module)
-        made = stages.after("captured", made, lambda m: normalize(m, spread, pieces=pieces))
-        made = stages.after(
+        program = stages.after("captured", program, lambda m: normalize(m, spread, pieces=pieces))
+        program = stages.after(
             "sharded",
-            made,
+            program,
             lambda m: m if is_single_device(m) else spread(m, pads=pads, notes=notes),
         )
-        made = stages.after("partitioned", made, lambda m: partition(m, rules))
-        made = stages.after(
+        program = stages.after("partitioned", program, lambda m: partition(m, rules))
+        program = stages.after(
             "optimized",
-            made,
+            program,
             lambda m: optimize(m, level, machine=machine, watch=stages.saw, **numbers),
         )
         trace.note(map(str, notes))
@@ -149,20 +149,20 @@ def compile_module(
             return Program(stages.modules, notes=tuple(notes))
         runs = to == STAGES[-1]
         options = {"fold_sums": fold_sums, "tune": tune, "excess_precision": excess_precision}
-        chosen = target_named(target, runs=runs, **options)  # type: ignore[arg-type]
-        host, fold = host_of(process), fold_sums or chosen is not None
+        on = target_named(target, runs=runs, **options)  # type: ignore[arg-type]
+        host, fold = host_of(process), fold_sums or on is not None
         with trace.timed("tiled"):
-            tiled = tile(made, host=host, target=chosen, fold=fold, stacked=stacked)
+            tiled = tile(program, host=host, target=on, fold=fold, stacked=stacked)
         trace.write_executable("tiled", tiled)
         if machine is not None and fits:
             tiled.memory().fits(machine)
         if not runs:
             return Program(stages.modules, tiled, None, tuple(notes))
-        op_by_op = partial(local_program, made, fold=fold, stacked=stacked, process=process)
+        op_by_op = partial(local_program, program, fold=fold, stacked=stacked, process=process)
         with trace.timed("emitted"):
-            emitted = emit(tiled, chosen)
-            loaded = LocalProgram(emitted.tiled, emitted.plan, host, chosen, op_by_op)
-        trace_program(trace, made, loaded)
+            emitted = emit(tiled, on)
+            loaded = LocalProgram(emitted.tiled, emitted.plan, host, on, op_by_op)
+        trace_program(trace, program, loaded)
         record_prediction(loaded, emitted, machine)
         return Program(stages.modules, emitted, loaded, tuple(notes))
 

@@ -33,18 +33,20 @@ else:
 
         def declare(cls: type) -> type:
             own = vars(cls)
-            made: Any = _with_fields(cls, slots=slots, weakref_slot=weakref_slot)
-            made.__dataclass_params__.frozen = frozen  # for plain subclasses
+            record: Any = _with_fields(cls, slots=slots, weakref_slot=weakref_slot)
+            record.__dataclass_params__.frozen = frozen  # for plain subclasses
             if init:
-                _add(made, "__init__", _on_first_call(made, "__init__", _init_text(frozen)))
+                _add(record, "__init__", _on_first_call(record, "__init__", _init_text(frozen)))
             if eq:
-                _add(made, "__eq__", _on_first_call(made, "__eq__", _eq_text))
+                _add(record, "__eq__", _on_first_call(record, "__eq__", _eq_text))
                 if own.get("__hash__") is None:  # Python's own None where a class defines __eq__
-                    made.__hash__ = _on_first_call(made, "__hash__", _hash_text) if frozen else None
-            _add(made, "__repr__", _repr)
+                    record.__hash__ = (
+                        _on_first_call(record, "__hash__", _hash_text) if frozen else None
+                    )
+            _add(record, "__repr__", _repr)
             if frozen:
-                _freeze(made, slots=slots)
-            return made
+                _freeze(record, slots=slots)
+            return record
 
         return declare if cls is None else declare(cls)
 

@@ -63,7 +63,7 @@ def write_report(
 
 def report_data(
     prediction: Prediction,
-    found: Reasons,
+    why: Reasons,
     causes: Causes,
     held: Sequence[HeldBuffer],
     whatif: Sequence[Prediction],
@@ -77,8 +77,8 @@ def report_data(
         "devices": prediction.devices,
         "shown": min(prediction.devices, _DEVICES),
         "step": _step_json(prediction),
-        "layers": [*_layers_json(found, mesh)],
-        "notes": [remark.text().strip() for remark in found.notes()],
+        "layers": [*_layers_json(why, mesh)],
+        "notes": [remark.text().strip() for remark in why.notes()],
         "collectives": _collectives_json(prediction.timeline, causes),
         "timeline": timeline_json(prediction.timeline),
         "memory": [[p.seconds, p.bytes] for p in prediction.timeline.memory],

@@ -144,25 +144,25 @@ def _plugins() -> dict[str, EntryPoint]:
     return {name: found for name, found in named.items() if name not in BUILT_IN}
 
 
-def _plugged(found: EntryPoint, options: Options) -> Target:
+def _plugged(entry: EntryPoint, options: Options) -> Target:
     from weft.target import Target
 
-    package = f"{found.dist.name} {found.dist.version}" if found.dist else found.value
+    package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
     try:
-        made = found.load()(options)
+        plugged = entry.load()(options)
     except Exception as error:
         raise WeftError(
-            f"the target {found.name!r} of package {package} cannot be loaded: "
+            f"the target {entry.name!r} of package {package} cannot be loaded: "
             f"{type(error).__name__}: {error}",
             help=f"update or uninstall {package.partition(' ')[0]}, or choose another target",
         ) from error
-    if not isinstance(made, Target):
+    if not isinstance(plugged, Target):
         raise WeftError(
-            f"the target {found.name!r} of package {package} "
-            f"is not a target, but a {type(made).__name__}",
+            f"the target {entry.name!r} of package {package} "
+            f"is not a target, but a {type(plugged).__name__}",
             help="a target has to be a weft.target.Target",
         )
-    return made
+    return plugged
 
 
 @cache

@@ -41,22 +41,22 @@ class Device:
 
 
 def devices(
-    given: object = None, *, stacked: Iterable[Axis | str] | None = None
+    requested: object = None, *, stacked: Iterable[Axis | str] | None = None
 ) -> tuple[Device, ...]:
     """The devices of a mesh, in its order; or a number of devices without a mesh.
 
     By default one of each worker. A process holds those along `stacked` axes; by default launched
     workers share them evenly, and a process that was started alone holds all.
     """
-    if given is None:
+    if requested is None:
         me = member()
         return (Device(0),) if me is None else tuple(Device(n, (), n) for n in range(me.size))
-    if isinstance(given, int):
-        if given < 1:
-            raise WeftError(f"{given} devices", help="ask for at least one")
-        Mesh(devices=given).check_listed()
-        return tuple(Device(n) for n in range(given))
-    mesh = as_mesh(given)
+    if isinstance(requested, int):
+        if requested < 1:
+            raise WeftError(f"{requested} devices", help="ask for at least one")
+        Mesh(devices=requested).check_listed()
+        return tuple(Device(n) for n in range(requested))
+    mesh = as_mesh(requested)
     mesh.check_listed()
     if stacked is None and (me := workers_of(mesh)) is not None:
         stacked = inner_axes(mesh, mesh.size // me.size)

@@ -19,24 +19,24 @@ class Writable:
     array: Any  # of numpy, or a tensor in the memory of a device
 
 
-def to_numpy(given: Any) -> Array:
+def to_numpy(value: Any) -> Array:
     """Any array-like as a numpy array: numpy, JAX, PyTorch, DLPack, numbers and lists."""
-    if isinstance(given, np.ndarray):  # or a class that claims to be one, as Weft's own
-        made = np.asarray(given)
-    elif type(given).__module__.partition(".")[0] == "torch":
-        made = _from_torch(given)
-    elif hasattr(given, "__array__") or not hasattr(given, "__dlpack__"):
-        made = _weak(given)
+    if isinstance(value, np.ndarray):  # or a class that claims to be one, as Weft's own
+        array = np.asarray(value)
+    elif type(value).__module__.partition(".")[0] == "torch":
+        array = _from_torch(value)
+    elif hasattr(value, "__array__") or not hasattr(value, "__dlpack__"):
+        array = _weak(value)
     else:
-        made = np.from_dlpack(given)
-    dtype = in_native_order(made.dtype)
+        array = np.from_dlpack(value)
+    dtype = in_native_order(array.dtype)
     if dtype.kind == "O":
         raise WeftError(
-            f"{_shown(given)} holds Python objects, not numbers of one type",
+            f"{_shown(value)} holds Python objects, not numbers of one type",
             help="convert it first, as with numpy.asarray(x, dtype=numpy.float32)",
         )
     dtype_of(dtype)  # raises for an unknown element type
-    return made.astype(dtype, copy=False)
+    return array.astype(dtype, copy=False)
 
 
 def in_native_order(dtype: Any) -> Any:

@@ -135,18 +135,18 @@ class HostMemory:
         if size >= HUGE and size > _installed():
             raise MemoryError(f"no memory for {size} bytes")
         try:
-            made = pages(size)
+            memory = pages(size)
         except OSError:
             self.clear()
             try:
-                made = pages(size)
+                memory = pages(size)
             except OSError as error:
                 raise MemoryError(f"no memory for {size} bytes") from error
         with self.lock:
             if size not in self.shelves:
                 self.shelves[size] = _Shelf(self, size)
-            made.shelf = self.shelves[size]
-        return made
+            memory.shelf = self.shelves[size]
+        return memory
 
     def evict(self) -> None:
         """Release blocks that were not requested recently."""

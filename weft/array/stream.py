@@ -254,7 +254,7 @@ class HostStream:
         interrupted task get the interrupt as its error.
         """
         while not array.is_ready:
-            before, taken = _here.stream, False
+            before, is_ours = _here.stream, False
             try:
                 with self.lock:
                     idle = self.tasks and not self.busy and not self.outside
@@ -263,18 +263,18 @@ class HostStream:
                     if task is None or task.calls_host or not task.is_ready:
                         return
                     self.busy += 1
-                    taken = True
+                    is_ours = True
                     self.tasks.popleft()
                 _here.stream = self
                 self._do(task)
             except BaseException as error:
-                if taken and task is not None:
+                if is_ours and task is not None:
                     task.abandon(error)
                 raise
             finally:
                 _here.stream = before
                 task = None
-                if taken:
+                if is_ours:
                     with self.lock:
                         self.busy -= 1
                         self._go_on()

@@ -33,18 +33,22 @@ class CallOptions:
         return None if self.mesh is None else as_mesh(self.mesh)
 
 
-def as_positions(word: str, given: Positions) -> tuple[int, ...]:
+def as_positions(word: str, positions: Positions) -> tuple[int, ...]:
     """Positions of arguments as a tuple of integers, or an error."""
-    if given is None:  # as for jax.jit
+    if positions is None:  # as for jax.jit
         return ()
-    listed = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    listed = (
+        positions
+        if isinstance(positions, Iterable) and not isinstance(positions, str)
+        else (positions,)
+    )
     try:
         if any(isinstance(n, bool) for n in listed):
             raise TypeError
         return tuple([operator.index(n) for n in listed])
     except TypeError:
         raise WeftError(
-            f"{word} is {type(given).__name__} {given!r}, not positions of arguments",
+            f"{word} is {type(positions).__name__} {positions!r}, not positions of arguments",
             help=f"give a number or a tuple of numbers: {word}=(0, 2)",
         ) from None
 

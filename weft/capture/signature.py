@@ -54,7 +54,7 @@ def signature_of(
 
 def parameters_of(
     fn: Callable[..., Any],
-    given: Sequence[int],
+    positions: Sequence[int],
     static: Sequence[tuple[int, Any]],
     keywords: Sequence[str] = (),
 ) -> tuple[Parameter, ...]:
@@ -65,19 +65,19 @@ def parameters_of(
     values = dict(static)
     listed = positional_parameters(fn)
     names = [p.name if p.kind is p.POSITIONAL_OR_KEYWORD else "" for p in listed]
-    made: list[Parameter] = []
-    for n in range(len(given) + len(values)):
+    parameters: list[Parameter] = []
+    for n in range(len(positions) + len(values)):
         name = names[n] if n < len(names) else ""
         if n in values:
             known = is_literal(values[n])
-            made.append(Parameter(name, "static", values[n] if known else None, known))
+            parameters.append(Parameter(name, "static", values[n] if known else None, known))
         else:
-            made.append(Parameter(name))
-    for name in names[len(made) :]:
+            parameters.append(Parameter(name))
+    for name in names[len(parameters) :]:
         if name not in keywords:
             break
-        made.append(Parameter(name, "keyword"))
-    return tuple(made)
+        parameters.append(Parameter(name, "keyword"))
+    return tuple(parameters)
 
 
 def _specs(
@@ -88,18 +88,18 @@ def _specs(
 
 
 def _spec(leaf: Leaf, local: Type, attrs: Attrs) -> ValueSpec:
-    found = dict(attrs)
+    attributes = dict(attrs)
     assert isinstance(local, TensorType), "tokens stay inside of a program"
-    whole = parse_type(found[GLOBAL]) if GLOBAL in found else local
+    whole = parse_type(attributes[GLOBAL]) if GLOBAL in attributes else local
     assert isinstance(whole, TensorType), f"{whole} is not a global tensor type"
     return ValueSpec(
         leaf.name,
         whole,
         local,
-        parse_sharding(found[LOCAL_SHARDING]) if LOCAL_SHARDING in found else None,
-        _layout(found.get(LAYOUT, "")),
-        found.get(MEMORY_KIND, DEVICE).strip('"'),
-        leaf.donated or bool(DONATED & found.keys()),
+        parse_sharding(attributes[LOCAL_SHARDING]) if LOCAL_SHARDING in attributes else None,
+        _layout(attributes.get(LAYOUT, "")),
+        attributes.get(MEMORY_KIND, DEVICE).strip('"'),
+        leaf.donated or bool(DONATED & attributes.keys()),
         leaf.weak,
         _logical(leaf),
         tuple([pair for pair in attrs if pair[0] not in _KNOWN]),

@@ -120,13 +120,13 @@ def _time(program: str, arguments: Sequence[Any], seconds: float) -> float:
 
     compiled = compile_program(program, target="triton")
     kept: dict[int, Any] = {}
-    placed = [kept.setdefault(id(a), put(a, device="cuda")) for a in arguments]
+    on_device = [kept.setdefault(id(a), put(a, device="cuda")) for a in arguments]
     for _ in range(4):  # launched, captured, replayed
-        compiled(*placed)
+        compiled(*on_device)
     torch.cuda.synchronize()
     began = time.perf_counter()
     for _ in range(_CALLS):
-        compiled(*placed)
+        compiled(*on_device)
     torch.cuda.synchronize()
     idle = int(2 * _CYCLES * (time.perf_counter() - began))
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -135,7 +135,7 @@ def _time(program: str, arguments: Sequence[Any], seconds: float) -> float:
         torch.cuda._sleep(idle)
         start.record()
         for _ in range(_CALLS):
-            compiled(*placed)
+            compiled(*on_device)
         end.record()
         torch.cuda.synchronize()
         spent, rounds = spent + start.elapsed_time(end) / 1e3, rounds + 1

@@ -49,11 +49,11 @@ class Parser(argparse.ArgumentParser):
             hint = _guess(unknown[1], [w for a in self._actions for w in a.option_strings])
         self.exit(2, f"error: {message}\nhelp: {hint}`{self.prog} --help` shows what there is\n")
 
-    def _choice(self, argument: str, given: str) -> tuple[str, str]:
+    def _choice(self, argument: str, word: str) -> tuple[str, str]:
         """The error message for an invalid choice."""
         if argument == "COMMAND":
             words = [w for a in self._actions for w in (a.choices or ())]
-            return f"unknown command {given!r}", _guess(given, words)
+            return f"unknown command {word!r}", _guess(word, words)
         words = [
             str(w)
             for a in self._actions
@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
             for w in (a.choices or ())
         ]
         known = f"; expected {', '.join(words[:-1])} or {words[-1]}" if words else ""
-        return f"unknown {argument} {given!r}{known}", _guess(given, words)
+        return f"unknown {argument} {word!r}{known}", _guess(word, words)
 
 
 def _guess(given: str, words: list[str]) -> str:

@@ -147,20 +147,20 @@ def _constants_as_arguments(module: Module, name: str) -> tuple[Module, list[Arr
     """The module with the constants of a function as its arguments, and their values."""
     own = {n for n in module.function(name).body.nodes if isinstance(n.op, Constant)}
     args: list[Value] = []
-    given: list[Array] = []
+    arrays: list[Array] = []
 
     def hoist(node: Node) -> tuple[Value, ...] | None:
         if node not in own:
             return None
         args.append(Value(node.types[0]))
-        given.append(node.op.reference())
+        arrays.append(node.op.reference())
         return (args[-1],)
 
     made = rewrite(module, hoist, kinds=(Constant,))
     function = made.function(name)
     old = function.body
     body = Region((*old.args, *args), old.nodes, old.results, old.loc)
-    return made.with_functions({**made.functions, name: replace(function, body=body)}), given
+    return made.with_functions({**made.functions, name: replace(function, body=body)}), arrays
 
 
 def _entries(module: Module) -> list[Function]:

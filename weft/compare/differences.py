@@ -39,7 +39,7 @@ class Difference:
 
 def difference(
     name: str,
-    given: Array,
+    actual: Array,
     expected: Array,
     loc: Location = UNKNOWN,
     scale: float = 0.0,
@@ -56,7 +56,7 @@ def difference(
     exact = type.dtype.kind in ("bool", "int", "uint")
     tolerance = 0.0 if exact else _TOLERANCE[type.dtype.real.bits]
     wide = np.complex128 if type.dtype.kind == "complex" else np.float64
-    a, b = (np.asarray(x).astype(wide).reshape(-1) for x in (given, expected))
+    a, b = (np.asarray(x).astype(wide).reshape(-1) for x in (actual, expected))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():
         return Difference(name, str(type), 0.0, 1.0, True, loc)

@@ -147,18 +147,18 @@ class _Checker:
         """The values of every node on a launch's operands, in numpy."""
         module, became = part.module(self.program.module, part.wanted)
         old = {new: value for value, new in became.items()}
-        found: dict[Value, Array] = {}
+        values: dict[Value, Array] = {}
 
         def see(node: Node, results: Sequence[Stacked]) -> None:
             for value, stack in zip(node.results, results, strict=True):
                 if value in old:
-                    found[old[value]] = np.array(stack.data)
+                    values[old[value]] = np.array(stack.data)
 
         program = self.local(module, None)
         made = program.checked(*self.stacks(launched), watch=see)
-        found.update((v, s.data) for v, s in zip(part.wanted, made, strict=True))
-        found.update(zip(part.inputs, launched.inputs, strict=True))
-        return found
+        values.update((v, s.data) for v, s in zip(part.wanted, made, strict=True))
+        values.update(zip(part.inputs, launched.inputs, strict=True))
+        return values
 
     def first_step(
         self, part: _Part, launched: Launched, expected: Mapping[Value, Array]
@@ -274,7 +274,7 @@ def _only_groups(node: Node) -> bool:
 def _steps_to(results: Iterable[Value], group: Group) -> list[NodeStep] | None:
     """The nodes from a group's inputs to its results; None if they need other values."""
     makers = {v: node for node in group.nodes for v in node.results}
-    known, found = {*group.inputs}, list[NodeStep]()
+    known, steps = {*group.inputs}, list[NodeStep]()
     todo: list[tuple[Value, bool]] = [(v, False) for v in results]
     while todo:
         value, ready = todo.pop()
@@ -285,10 +285,10 @@ def _steps_to(results: Iterable[Value], group: Group) -> list[NodeStep] | None:
             return None
         apart = _only_groups(node)
         if ready:
-            found.append((node, value if apart else None))
+            steps.append((node, value if apart else None))
             known.update([value] if apart else node.results)
             continue
         needed = [node.operands[value.index]] if apart else node.operands
         todo.append((value, True))
         todo += [(v, False) for v in (*needed, *captured(node))]
-    return found
+    return steps

@@ -154,19 +154,19 @@ class _Watch:
             for handle in handles:
                 handle.remove()
 
-    def recorder(self, found: dict[str, Any]) -> Any:
+    def recorder(self, values: dict[str, Any]) -> Any:
         import torch
         from torch.utils._pytree import tree_leaves
 
         def record(module: Any, args: Any, output: Any) -> None:
             name = self.names.get(id(module), "") or "the model"
             calls = 1
-            while any(f.partition(" ")[0] == _call(name, calls) for f in found):
+            while any(f.partition(" ")[0] == _call(name, calls) for f in values):
                 calls += 1
             tensors = [t for t in tree_leaves(output) if isinstance(t, torch.Tensor)]
             for n, tensor in enumerate(tensors):
                 known = _call(name, calls) + (f" output {n}" if len(tensors) > 1 else "")
-                found[known] = tensor.clone()
+                values[known] = tensor.clone()
                 self.lines[known] = (type(module).__name__, _callers_line())
 
         return record

@@ -90,18 +90,20 @@ def _reference(
     stored = stored_arrays(file)
     if stored is not None:
         return _read(stored, numbers)
-    found: Expected = defaultdict(list)
+    expected: Expected = defaultdict(list)
 
     def see(node: Node, results: tuple[Array, ...]) -> None:
         for value, result in zip(node.results, results, strict=True):
             if value in numbers:
-                found[value].append(np.asarray(result))
+                expected[value].append(np.asarray(result))
 
     evaluate(module, *arrays, watch=see)
     if file is not None:
-        named = {f"{numbers[v]}_{n}": a for v, times in found.items() for n, a in enumerate(times)}
+        named = {
+            f"{numbers[v]}_{n}": a for v, times in expected.items() for n, a in enumerate(times)
+        }
         keep_arrays(file, named)
-    return found
+    return expected
 
 
 def _read(stored: Mapping[str, Array], numbers: dict[Value, int]) -> Expected:

@@ -6,7 +6,7 @@ import csv
 import difflib
 import io
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,17 +75,16 @@ def predict_collectives(rows: Iterable[AskedRow]) -> list[Predicted]:
     return [Predicted(row, estimate(row.collective)) for row in rows]
 
 
-def estimate(asked: CollectiveShape) -> Estimate:
+def estimate(wanted: CollectiveShape) -> Estimate:
     """The seconds of a collective: from the table inside a fast domain, modelled beyond it."""
-    found = _machine(asked.machine)
-    within = found.fast_devices is None or asked.group_size <= found.fast_devices
+    found = _machine(wanted.machine)
+    within = found.fast_devices is None or wanted.group_size <= found.fast_devices
     if found.table and within:
-        named = CollectiveShape(found.table, asked.op, asked.dtype, asked.groups, asked.group_size,
-                           asked.pattern, asked.bytes)  # fmt: skip
+        named = replace(wanted, machine=found.table)
         return measured().estimate(named)
-    domains = 1 if within else -(-asked.group_size // (found.fast_devices or 1))
-    reach = Reach(asked.group_size, domains)
-    return travel_estimate(_KINDS[asked.op], asked.bytes, reach, found, asked.dtype)
+    domains = 1 if within else -(-wanted.group_size // (found.fast_devices or 1))
+    reach = Reach(wanted.group_size, domains)
+    return travel_estimate(_KINDS[wanted.op], wanted.bytes, reach, found, wanted.dtype)
 
 
 def _machine(name: str) -> Machine:

@@ -35,14 +35,14 @@ def _times(counts: Counter[str], trips: int) -> Counter[str]:
 
 
 def _of_op(node: Node) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     if isinstance(node.op, Constant):
-        return found
+        return counts
     work = node.op.work(node.operand_types, node.types, tuple(map(region_work, node.regions)))
-    found["flops"], found["transcendentals"] = work.flops, work.transcendentals
-    found["bytes accessed"] = work.bytes
-    found["bytes accessedout{}"] = moved(*node.types)
+    counts["flops"], counts["transcendentals"] = work.flops, work.transcendentals
+    counts["bytes accessed"] = work.bytes
+    counts["bytes accessedout{}"] = moved(*node.types)
     for n, type in enumerate(node.operand_types):
-        found[f"bytes accessed{n}{{}}"] += moved(type)
-        found[f"utilization{n}{{}}"] += 1
-    return found
+        counts[f"bytes accessed{n}{{}}"] += moved(type)
+        counts[f"utilization{n}{{}}"] += 1
+    return counts

@@ -114,37 +114,37 @@ class CollectiveTable:
         found = (a.dtype for a, _ in self.rows if (a.machine, a.op) == (machine, op))
         return tuple(sorted(set(found), key=lambda name: (name != "f32", name)))
 
-    def estimate(self, asked: CollectiveShape) -> Estimate:
+    def estimate(self, wanted: CollectiveShape) -> Estimate:
         """The seconds of a collective on a machine of the table."""
-        kind = self.kind(asked.machine, asked.op)
-        known, instead = self.known(kind, asked)
+        kind = self.kind(wanted.machine, wanted.op)
+        known, instead = self.known(kind, wanted)
         if known in kind.exact:
-            return self.exact(kind, known, f"measured on {asked.machine}{instead}")
+            return self.exact(kind, known, f"measured on {wanted.machine}{instead}")
         within, beyond = self.inside(kind, known)
         rows = _rows([(within, 0.0)], kind)
-        off, wide = deviation(rows, kind.rows, kind.left, kind.family.likeness(asked.op))
+        off, wide = deviation(rows, kind.rows, kind.left, kind.family.likeness(wanted.op))
         group, size = np.array([math.log2(known.group_size)]), np.array([math.log2(known.bytes)])
-        at = float(kind.fits[asked.machine].log_seconds(group, size)[0]) + off
+        at = float(kind.fits[wanted.machine].log_seconds(group, size)[0]) + off
         where = "extrapolated by latency and bandwidth from" if beyond else "interpolated from"
         apart = kind.family.like.spread * wide + 0.05 * beyond
         return Estimate(
             math.exp(at),
             math.exp(at - apart),
             math.exp(at + apart),
-            f"{where} {asked.machine}{instead}",
+            f"{where} {wanted.machine}{instead}",
         )
 
-    def known(self, kind: _Kind, asked: CollectiveShape) -> tuple[CollectiveShape, str]:
+    def known(self, kind: _Kind, wanted: CollectiveShape) -> tuple[CollectiveShape, str]:
         """The collective as it was measured: another element type or pattern stands for some."""
-        dtypes, instead = self.dtypes(asked.machine, asked.op), ""
-        if asked.dtype not in dtypes:
-            asked = replace(asked, dtype=dtypes[0])
-            instead += f", as {asked.dtype}"
-        pattern = kind.patterns.get(asked.pattern, asked.pattern)
+        dtypes, instead = self.dtypes(wanted.machine, wanted.op), ""
+        if wanted.dtype not in dtypes:
+            wanted = replace(wanted, dtype=dtypes[0])
+            instead += f", as {wanted.dtype}"
+        pattern = kind.patterns.get(wanted.pattern, wanted.pattern)
         if pattern and all(row.pattern != pattern for row in kind.asked):
             pattern = "mutual"
             instead += f", as {pattern}"
-        return replace(asked, pattern=pattern), instead
+        return replace(wanted, pattern=pattern), instead
 
     def exact(self, kind: _Kind, asked: CollectiveShape, source: str) -> Estimate:
         """A row of the table as it is; its neighbours say how sure it is."""

@@ -181,18 +181,20 @@ def across(
     # Passes over a device's own memory: read and write, and of a reduction a second operand.
     touched = (3 * size if kind in ("reduce", "scatter") else 2 * size) / machine.bandwidth
     flat = speed_of_light(kind, size, reach, network) + touched
-    found = [_modelled(flat, f"speed of light over {reach.domains} domains by {network.name}")]
+    estimates = [_modelled(flat, f"speed of light over {reach.domains} domains by {network.name}")]
     near = reach.devices // reach.domains
     if kind == "permute" or near == 1 or reach.devices % reach.domains:
-        return found
+        return estimates
     far = Reach(reach.domains, reach.domains)
     # Every device talks to its peers in the other domains only, with its own network card.
     inner: tuple[TrafficKind, ...] = ("scatter", "gather") if kind == "reduce" else (kind,)
     outer = size if kind == "exchange" else size // near
     seconds = speed_of_light(kind, outer, far, network) + touched
     seconds += sum(inside(part, size, near, machine, dtype).seconds for part in inner)
-    found.append(_modelled(seconds, f"by levels: {near} inside, {reach.domains} domains outside"))
-    return found
+    estimates.append(
+        _modelled(seconds, f"by levels: {near} inside, {reach.domains} domains outside")
+    )
+    return estimates
 
 
 def _modelled(seconds: float, source: str) -> Estimate:

@@ -23,17 +23,17 @@ from weft.ops.custom_calls.callbacks import calls_python
 
 def save(
     path: str | os.PathLike[str],
-    made: Executable,
+    executable: Executable,
     signature: Signature,
     by: str,
     packed: Callable[[Sequence[Kernel]], Mapping[str, bytes]] | None = None,
 ) -> None:
     """Write an executable to a file, with native code if `packed`."""
-    listed = sections(made, signature)
+    listed = sections(executable, signature)
     if packed is not None:
-        parts = packed(untuned(made).kernels())
-        listed += [Section(kind, data, made.target) for kind, data in parts.items()]
-    write_container(path, listed, features(made), by)
+        parts = packed(untuned(executable).kernels())
+        listed += [Section(kind, data, executable.target) for kind, data in parts.items()]
+    write_container(path, listed, features(executable), by)
 
 
 def features(made: Executable) -> tuple[str, ...]:

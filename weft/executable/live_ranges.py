@@ -151,19 +151,19 @@ class SlotLiveRanges:
 
     def _found(self) -> dict[int, SlotLiveRange]:
         """Live ranges by representative slot."""
-        found: dict[int, SlotLiveRange] = {}
+        ranges: dict[int, SlotLiveRange] = {}
         for slot, begin in self.begin.items():
             root = self.root(slot)
             end = self.end.get(slot, begin + 1)
-            life = found.get(root)
+            life = ranges.get(root)
             if life is None:
-                life = found[root] = SlotLiveRange(begin, end)
+                life = ranges[root] = SlotLiveRange(begin, end)
             elif begin < life.begin:
                 life.begin = begin
             if end > life.end:
                 life.end = end
             life.slots += 1
-        return found
+        return ranges
 
 
 def shares(item: Item) -> bool:

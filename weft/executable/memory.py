@@ -202,7 +202,7 @@ class _Use:
 
     def use(self) -> MemoryUse:
         tiled, plan, lives = self.tiled, self.plan, self.lives
-        given, made = self.main.arg_types, self.main.result_types
+        argument_types, made = self.main.arg_types, self.main.result_types
         constants = [*self.constants()]
         planned = [*self.arena()]
         others = [
@@ -212,13 +212,15 @@ class _Use:
         results = [*self.results()]
         size = sum(map(piece_bytes, made))
         aliased = size - sum(buffer.size for buffer in results)
-        aliased += sum(piece_bytes(given[n]) for n in results_over_arguments(tiled, plan, lives))
+        aliased += sum(
+            piece_bytes(argument_types[n]) for n in results_over_arguments(tiled, plan, lives)
+        )
         borders = (*self.arguments(), *constants, *results)
         buffers = (*borders, *planned, *others, *self.over_arguments())
         return MemoryUse(
             tiled.function,
             tuple([buffer for buffer in buffers if buffer.size]),
-            sum(map(piece_bytes, given)),
+            sum(map(piece_bytes, argument_types)),
             size,
             sum(buffer.size for buffer in constants),
             place(spans(planned))[1],

@@ -360,7 +360,7 @@ class _Reader(IndentedLines):
         ins, outs, loc = self.flow(line)
         depth = self.depth
         line = self.after("along")
-        given, made = masks(line), masks(line)
+        in_masks, out_masks = masks(line), masks(line)
         summed = masks(line) if line.taken("summed") else ()
         spread = bool(line.taken("spread"))
         shares, writes = bool(line.taken("shares")), bool(line.taken("writes"))
@@ -377,7 +377,7 @@ class _Reader(IndentedLines):
         if not all(n.op.name == CONSTANT for n in constants):
             raise wrong("a host item is one node, preceded by constants")
         node.loc = loc
-        rest = (given, made, tuple(m for m in summed if isinstance(m, int)), spread)
+        rest = (in_masks, out_masks, tuple(m for m in summed if isinstance(m, int)), spread)
         site = Site(node, stack_dims, self.world, self.module, *rest)
         return kind(site, ins, outs, Traits(shares, writes, tuple(in_place), sees, rows))
 
@@ -410,7 +410,7 @@ class _Reader(IndentedLines):
         ins, outs, loc = self.flow(line)
         carried = self.carried()
         line = self.after("along")
-        given, made, held = masks(line), masks(line), masks(line)
+        in_masks, out_masks, held = masks(line), masks(line), masks(line)
         if line.taken("own"):
             self.own[carried[0]] = frozenset(line.separated(line.integer))
         rotations: list[RotatingBuffer] = []
@@ -428,7 +428,7 @@ class _Reader(IndentedLines):
         if rotations:
             self.rotations[carried[0]] = tuple(rotations)
         test, body = self.blocks(stack_dims)
-        return Loop(test, body, carried, ins, outs, stack_dims, given, made, held, loc)
+        return Loop(test, body, carried, ins, outs, stack_dims, in_masks, out_masks, held, loc)
 
     def branch(self, line: Line, stack_dims: StackDims) -> Branch:
         way = branch_way(line)
@@ -463,7 +463,7 @@ class _Reader(IndentedLines):
         ins, outs, loc = self.flow(line)
         carried = self.carried()
         line = self.after("along")
-        given, entered, made, held, results = [masks(line) for _ in range(5)]
+        in_masks, entered, out_masks, held, results = [masks(line) for _ in range(5)]
         divergence, seen = self.divergence(stack_dims)
         test, body = self.blocks(divergence.inner)
         return DivergentLoop(
@@ -474,9 +474,9 @@ class _Reader(IndentedLines):
             outs,
             divergence,
             seen,
-            given,
+            in_masks,
             entered,
-            made,
+            out_masks,
             held,
             results,
             loc,

@@ -220,29 +220,29 @@ def _wrong(message: str) -> WeftError:
 
 def parse_signature(text: str) -> Signature:
     """Parse and check a signature."""
-    found: dict[str, list[str]] = {word: [] for word in _WORDS}
+    words: dict[str, list[str]] = {word: [] for word in _WORDS}
     for number, line in enumerate(text.split("\n"), 1):
         word, _, rest = line.strip().partition(" ")
         if not word:
             continue
-        if word not in found:
+        if word not in words:
             raise _wrong(f"line {number} begins with {word[:30]!r}, expected {', '.join(_WORDS)}")
-        found[word].append(rest)
+        words[word].append(rest)
     for word in ("signature", "devices", "takes", "gives"):
-        if len(found[word]) != 1:
-            raise _wrong(f"it has {len(found[word])} lines {word!r}, expected 1")
-    made = Signature(
-        _line("signature", found["signature"][0], json_string),
-        _line("devices", found["devices"][0], _mesh),
-        _line("takes", found["takes"][0], parse_structure),
-        _line("gives", found["gives"][0], parse_structure),
-        tuple([_line("argument", rest, _spec) for rest in found["argument"]]),
-        tuple([_line("result", rest, _spec) for rest in found["result"]]),
-        tuple([_line("parameter", rest, _parameter) for rest in found["parameter"]]),
-        tuple([_line("mesh", rest, _named_mesh) for rest in found["mesh"]]),
-        bool(found["narrows"]),
+        if len(words[word]) != 1:
+            raise _wrong(f"it has {len(words[word])} lines {word!r}, expected 1")
+    signature = Signature(
+        _line("signature", words["signature"][0], json_string),
+        _line("devices", words["devices"][0], _mesh),
+        _line("takes", words["takes"][0], parse_structure),
+        _line("gives", words["gives"][0], parse_structure),
+        tuple([_line("argument", rest, _spec) for rest in words["argument"]]),
+        tuple([_line("result", rest, _spec) for rest in words["result"]]),
+        tuple([_line("parameter", rest, _parameter) for rest in words["parameter"]]),
+        tuple([_line("mesh", rest, _named_mesh) for rest in words["mesh"]]),
+        bool(words["narrows"]),
     )
-    return made.check()
+    return signature.check()
 
 
 _WORDS = ("signature devices mesh narrows parameter takes gives argument result").split()

@@ -144,7 +144,7 @@ def _steps(node: Structure) -> Sequence[Any]:
 
 def _flatten(node: Structure, value: Any, leaves: list[Any]) -> bool:
     """Append the leaves; False if the structure differs, without a description."""
-    kind, found = node.kind, type(value)
+    kind, actual = node.kind, type(value)
     if kind == "leaf":
         leaves.append(value)
         return not isinstance(value, _NESTED)
@@ -155,19 +155,19 @@ def _flatten(node: Structure, value: Any, leaves: list[Any]) -> bool:
         if not isinstance(value, dict) or len(value) != len(parts):
             return False
         # Indexing a defaultdict would insert missing keys.
-        if found is not dict and not all(key in value for key in node.keys):
+        if actual is not dict and not all(key in value for key in node.keys):
             return False
         try:
             values: Any = [value[key] for key in node.keys]
         except KeyError:
             return False
     elif kind == "namedtuple":
-        if getattr(found, "_fields", None) != node.keys or found.__name__ != node.name:
+        if getattr(actual, "_fields", None) != node.keys or actual.__name__ != node.name:
             return False
         values = value
     else:
         values = value
-        if found is not (tuple if kind == "tuple" else list):
+        if actual is not (tuple if kind == "tuple" else list):
             return False
     if len(values) != len(parts):
         return False
@@ -328,30 +328,30 @@ def _read_list(tokens: Tokens, end: str, depth: int) -> list[Structure]:
 
 def _read_dict(tokens: Tokens, kind: Kind, depth: int, name: str = "") -> Structure:
     tokens.expect("{")
-    found: dict[Key, Structure] = {}
+    fields: dict[Key, Structure] = {}
     while not tokens.accept("}"):
         start, key = tokens.start, tokens.literal()
-        if key in found:
+        if key in fields:
             raise tokens.wrong("a key that is not there yet", start)
         tokens.expect(":")
-        found[key] = _read(tokens, depth + 1)
+        fields[key] = _read(tokens, depth + 1)
         if not tokens.accept(","):
             tokens.expect("}")
             break
-    return Structure(kind, tuple(found.values()), tuple(found), name)
+    return Structure(kind, tuple(fields.values()), tuple(fields), name)
 
 
 def _read_fields(tokens: Tokens, name: str, depth: int) -> Structure:
-    found: dict[Key, Structure] = {}
+    fields: dict[Key, Structure] = {}
     if not is_name(name):
         raise tokens.wrong(f"the name of a class, not {name!r},")
     while not tokens.accept(")"):
         start, key = tokens.start, tokens.take()
-        if not is_name(key) or key.startswith("_") or key in found:
+        if not is_name(key) or key.startswith("_") or key in fields:
             raise tokens.wrong("the name of a field", start)
         tokens.expect("=")
-        found[key] = _read(tokens, depth + 1)
+        fields[key] = _read(tokens, depth + 1)
         if not tokens.accept(","):
             tokens.expect(")")
             break
-    return Structure("namedtuple", tuple(found.values()), tuple(found), name)
+    return Structure("namedtuple", tuple(fields.values()), tuple(fields), name)

@@ -106,7 +106,7 @@ class Causes:
 
 
 def _reduction(
-    name: str, found: tuple[Node, str] | None, code: str, shown: str, loc: Location
+    name: str, cause: tuple[Node, str] | None, code: str, shown: str, loc: Location
 ) -> str:
     gradient = "in the gradient, " if "transpose(" in (loc.name or "") else ""
     after = (
@@ -114,9 +114,9 @@ def _reduction(
         if name == "all_reduce"
         else "each keeps a piece of the sum"
     )
-    if found is None or not found[1]:
+    if cause is None or not cause[1]:
         return f"{gradient}{code} is a partial result on each device along {shown}; {after}"
-    node, dim = found
+    node, dim = cause
     verb = "contracts" if isinstance(node.op, DotGeneral) else "reduces"
     return (
         f"{gradient}{code} {verb} {dim}, which is split over {shown}, so each device holds a "

@@ -94,7 +94,7 @@ def conflicts(
 
     Ops whose results are all dead (by cell) are skipped: they propagate nothing.
     """
-    found: list[Conflict] = []
+    listed: list[Conflict] = []
     memo: dict[object, tuple[MissedAxis, ...]] = {}
     for visit in (*graph.visits, *graph.results):
         if any(cell in dead for cell in visit.cells[len(visit.rule.operands) :]):
@@ -114,8 +114,8 @@ def conflicts(
             # Without axes, everything is on one device.
             tensors = _Tensors(visit, held, mesh) if mesh.axes else None
             cuts = memo[key] = tuple(tensors.cuts(directions, barrier)) if tensors else ()
-        found.extend(Conflict(visit, cut) for cut in cuts)
-    return found
+        listed.extend(Conflict(visit, cut) for cut in cuts)
+    return listed
 
 
 class _Tensors:
@@ -243,7 +243,7 @@ class Padding:
 
 def paddings(graph: Graph, shardings: Sequence[Sharding | None]) -> list[Padding]:
     """Every dim whose size the number of its shards does not divide."""
-    found = []
+    paddings_of = []
     for cell, sharding in enumerate(shardings):
         type = graph.types[cell]
         if sharding is None or not isinstance(type, TensorType):
@@ -254,8 +254,8 @@ def paddings(graph: Graph, shardings: Sequence[Sharding | None]) -> list[Padding
         for dim, (size, split) in enumerate(zip(type.bounds, sharding.dims, strict=True)):
             pieces = total_size(split.axes, mesh)
             if size % pieces:
-                found.append(Padding(cell, dim, size, split.axes, pieces))
-    return found
+                paddings_of.append(Padding(cell, dim, size, split.axes, pieces))
+    return paddings_of
 
 
 def axes_text(axes: tuple[Axis, ...]) -> str:

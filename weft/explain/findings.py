@@ -29,7 +29,7 @@ class SendWarning:
 
 def indivisible(sharded: Module, sent: Collection[str]) -> Iterator[SendWarning]:
     """Reshapes whose dims the pieces of an axis do not fit, such as heads; `sent` are axes."""
-    found: dict[str, dict[str, Location]] = {}
+    dims: dict[str, dict[str, Location]] = {}
     for node in sharded.nodes():
         if not isinstance(node.op, Reshape):
             continue
@@ -41,8 +41,8 @@ def indivisible(sharded: Module, sent: Collection[str]) -> Iterator[SendWarning]
                 parts = {name.partition(":")[0] for name in sent if ":" in name or pieces % size}
                 if any(axis.name in parts for axis in axes):
                     text = _indivisible_text(axes, pieces, dim, size)
-                    found.setdefault(text, {}).setdefault(line_text(node.loc), node.loc)
-    for text, places in found.items():
+                    dims.setdefault(text, {}).setdefault(line_text(node.loc), node.loc)
+    for text, places in dims.items():
         yield SendWarning(
             "indivisible", f"{', '.join(places)}: {text}", next(iter(places.values()))
         )
@@ -60,20 +60,20 @@ def _indivisible_text(axes: Axes, pieces: int, dim: int, size: int) -> str:
 def _cut(sharded: Module, merged: Value, parted: Value) -> Iterator[tuple[Axes, int, int, int]]:
     """Axes of dims that a reshape parts, their pieces, and the first part that they do not fit."""
     table = sharded.tables.get(SHARDINGS, {})
-    sharding, whole, made = table.get(merged), merged.type, parted.type
+    sharding, whole, part = table.get(merged), merged.type, parted.type
     if not (
         isinstance(sharding, Sharding)
         and isinstance(whole, TensorType)
-        and isinstance(made, TensorType)
+        and isinstance(part, TensorType)
     ):
         return
     mesh = sharding.resolve(sharded.meshes)
-    for dim, parts in _parts(whole.sizes, made.sizes):
+    for dim, parts in _parts(whole.sizes, part.sizes):
         axes = sharding.dims[dim].axes if sharding.dims else ()
         pieces = total_size(axes, mesh)
-        real = [n for n in parts if made.sizes[n] > 1]
-        if pieces > 1 and len(real) > 1 and made.sizes[real[0]] % pieces:
-            yield axes, pieces, real[0], made.sizes[real[0]]
+        real = [n for n in parts if part.sizes[n] > 1]
+        if pieces > 1 and len(real) > 1 and part.sizes[real[0]] % pieces:
+            yield axes, pieces, real[0], part.sizes[real[0]]
 
 
 def _parts(merged: Sequence[int], parted: Sequence[int]) -> Iterator[tuple[int, range]]:

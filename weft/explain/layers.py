@@ -63,7 +63,7 @@ def layers(reasons: Reasons, *, everything: bool = False) -> list[Layer]:
 
     Identical rows and layers are merged, and scalars left out, unless `everything` is set.
     """
-    found: dict[str, list[LayerRow]] = {"arguments": []}
+    rows_by_layer: dict[str, list[LayerRow]] = {"arguments": []}
     results: list[LayerRow] = []
     for cell, owner in enumerate(reasons.owners):
         type = reasons.propagated.graph.types[cell]
@@ -75,10 +75,10 @@ def layers(reasons: Reasons, *, everything: bool = False) -> list[Layer]:
         if owner.result is not None:
             results.append(row)
         elif owner.argument is not None and owner.region_of is None and not owner.calls:
-            found["arguments"].append(row)
+            rows_by_layer["arguments"].append(row)
         elif owner.argument is None:
-            found.setdefault(layer_name(owner), []).append(row)
-    made = [Layer(name, tuple(rows)) for name, rows in found.items() if rows]
+            rows_by_layer.setdefault(layer_name(owner), []).append(row)
+    made = [Layer(name, tuple(rows)) for name, rows in rows_by_layer.items() if rows]
     made += [Layer("results", tuple(results))] if results else []
     return made if everything else _alike(made)
 
@@ -157,7 +157,7 @@ def _unwrapped(part: str) -> tuple[str, bool]:
 
 def _alike(found: Iterable[Layer]) -> list[Layer]:
     """Merge identical rows of a layer, then identical layers."""
-    made: dict[object, Layer] = {}
+    layers_by_key: dict[object, Layer] = {}
     for layer in found:
         rows: dict[object, LayerRow] = {}
         for row in layer.rows:
@@ -167,9 +167,9 @@ def _alike(found: Iterable[Layer]) -> list[Layer]:
         merged = replace(layer, rows=tuple(rows.values()))
         numberless = _NUMBER.sub("#", layer.name)
         signature = (numberless, *((k, len(r.names)) for k, r in rows.items()))
-        other = made.get(signature)
+        other = layers_by_key.get(signature)
         if other is None:
-            made[signature] = merged
+            layers_by_key[signature] = merged
         else:
-            made[signature] = replace(other, alike=(*other.alike, layer.name))
-    return list(made.values())
+            layers_by_key[signature] = replace(other, alike=(*other.alike, layer.name))
+    return list(layers_by_key.values())

@@ -81,7 +81,7 @@ _SAYS = {
 
 def owners(graph: Graph) -> tuple[list[Owner | None], dict[Value, list[int]]]:
     """For each cell its owner, and for each value its cells, one per call of its function."""
-    found: list[Owner | None] = [None] * len(graph.types)
+    by_cell: list[Owner | None] = [None] * len(graph.types)
     cells: dict[Value, list[int]] = {}
     for root in graph.roots:
         for instance, calls in _instances(root, ()):
@@ -90,13 +90,13 @@ def owners(graph: Graph) -> tuple[list[Owner | None], dict[Value, list[int]]]:
                 if cell is None:
                     continue
                 cells.setdefault(owner.value, []).append(cell)
-                held = found[cell]
+                held = by_cell[cell]
                 if held is None or held.region_of is not None:
-                    found[cell] = owner
+                    by_cell[cell] = owner
         for n, cell in enumerate(root.result_cells):
             value = root.function.body.results[n]
-            found[cell] = Owner(value, root.function, root.function.loc, result=n)
-    return found, cells
+            by_cell[cell] = Owner(value, root.function, root.function.loc, result=n)
+    return by_cell, cells
 
 
 def _instances(

@@ -343,8 +343,8 @@ def reasons(propagated: Propagated) -> Reasons:
     """The explanations of a propagated module."""
     graph = propagated.graph
     history = History(graph, propagated.level)
-    found, cells = owners(graph)
-    dead = {cell for cell, owner in enumerate(found) if owner is None}
+    by_node, cells = owners(graph)
+    dead = {cell for cell, owner in enumerate(by_node) if owner is None}
     cut = conflicts(graph, history.final, dead)
     stopped: dict[tuple[int, int], list[Conflict]] = {}
     for conflict in cut:
@@ -354,7 +354,7 @@ def reasons(propagated: Propagated) -> Reasons:
         propagated,
         history,
         Names(propagated.given or propagated.module, propagated.module),
-        tuple(found),
+        tuple(by_node),
         cells,
         tuple(cut),
         tuple(paddings(graph, history.final)),

@@ -50,7 +50,7 @@ def pure_functions(module: Module, *, collectives: bool = False) -> set[str]:
 
 def _calls(region: Region, collectives: bool, known: dict[Op, str | None]) -> set[str] | None:
     """The functions that a region runs; None if a node of it has an effect of its own."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in walk(region):
         op = node.op
         if op not in known:
@@ -59,5 +59,5 @@ def _calls(region: Region, collectives: bool, known: dict[Op, str | None]) -> se
             known[op] = called(op)
         name = known[op]
         if name is not None:
-            found.add(name)
-    return found
+            names.add(name)
+    return names

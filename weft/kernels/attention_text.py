@@ -13,19 +13,19 @@ LabelledAccess: TypeAlias = tuple[Access, dict[str, Any]]  # and the words behin
 
 def attention_words(line: Line) -> dict[str, Any]:
     """Keyword words `scale=0.25 empty=nan` up to the end of the line."""
-    found: dict[str, Any] = {}
+    words: dict[str, Any] = {}
     while line.token:
         name = line.name()
         line.expect("=")
         if name == "empty":
-            found[name] = line.taken("zero", "nan") or unknown("word", line.token)
+            words[name] = line.taken("zero", "nan") or unknown("word", line.token)
         elif name == "hides":
-            found[name] = bool(line.number())
+            words[name] = bool(line.number())
         elif name in ("scale", "bias_scale", "fill", "softcap"):
-            found[name] = float(line.real())
+            words[name] = float(line.real())
         else:
-            found[name] = line.integer()
-    return found
+            words[name] = line.integer()
+    return words
 
 
 def attention_of(
@@ -34,17 +34,17 @@ def attention_of(
     operands: tuple[Operand, ...],
     options: tuple[tuple[str, int], ...],
     words: dict[str, Any],
-    found: dict[str, LabelledAccess],
+    accesses: dict[str, LabelledAccess],
 ) -> Attention:
     """The kernel of these words, with what its text says of each operand."""
     for label in ("q", "k", "v", "out", "lse", "bias"):
-        if label in found:
-            words[label] = found.pop(label)[0]
-    if "mask" in found:
-        access, said = found.pop("mask")
+        if label in accesses:
+            words[label] = accesses.pop(label)[0]
+    if "mask" in accesses:
+        access, said = accesses.pop("mask")
         words["mask"] = Mask(access, **said)
-    if found:
-        words["gradients"] = _gradients(found)
+    if accesses:
+        words["gradients"] = _gradients(accesses)
     window = Window(words.pop("left", None), words.pop("right", None), words.pop("shift", 0))
     fixed: dict[str, Any] = {"window": window, "operands": operands, "options": options}
     return Attention(name, outer, **fixed, **words)

@@ -181,22 +181,24 @@ class _FlowReader:
                 line.expect("from")
                 given = self.all(line)
                 line.expect("to")
-                made = self.all(line)
+                statements = self.all(line)
                 line.finish()
                 test, body = self.titled("test"), self.titled("body")
-                return FlowLoop(given, carried, test, body, made)
+                return FlowLoop(given, carried, test, body, statements)
             case "branch":
                 way = line.name()
                 if way not in ("if", "case"):
                     raise wrong(f"there is no branch {way!r}")
                 chooser = self.value(line)
                 line.expect("to")
-                made = self.all(line)
+                statements = self.all(line)
                 line.finish()
                 parts: list[FlowBlock] = []
                 while self.begins("part"):
                     parts.append(self.titled("part"))
-                return FlowBranch(cast("Literal['if', 'case']", way), chooser, tuple(parts), made)
+                return FlowBranch(
+                    cast("Literal['if', 'case']", way), chooser, tuple(parts), statements
+                )
         raise wrong(f"there is no statement {word!r}")
 
     def run(self, line: Line) -> KernelRun:

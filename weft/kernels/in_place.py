@@ -35,20 +35,20 @@ def _same_places(kernel: Kernel) -> Pairs:
     for number, step in enumerate(kernel.steps):
         if isinstance(step, Store):
             stores.setdefault(step.operand, []).append(number)
-    found = []
+    pairs = []
     for made in outputs:
         if len(stores.get(made, ())) == 1:
             (store,) = stores[made]
             before = _reached(kernel, store)
             if not _is_written_once(kernel, store, before):
                 continue
-            found += [
+            pairs += [
                 (given, made)
                 for given, loads in inputs.items()
                 if _room(kernel.operands[given]) == _room(kernel.operands[made])
                 and all(n in before and _matches(kernel, n, store) for n in loads)
             ]
-    return tuple(found)
+    return tuple(pairs)
 
 
 def _written_last(kernel: Kernel, outputs: int) -> dict[int, list[int]]:

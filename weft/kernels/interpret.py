@@ -69,8 +69,8 @@ class _Interpreter:
             case Load():
                 return self.load(step)
             case Fill(value=value, dtype=dtype):
-                made = np.full((1,) * len(self.sizes), value, dtype.numpy)
-                return self.hold(made, dtype)
+                array = np.full((1,) * len(self.sizes), value, dtype.numpy)
+                return self.hold(array, dtype)
             case Position(at=at, dtype=dtype):
                 return self.hold(arithmetic.convert(self.affine(at), dtype), dtype)
             case Apply():
@@ -78,10 +78,10 @@ class _Interpreter:
             case Choose(guards=guards, inside=inside, outside=outside):
                 return np.where(self.inside(guards), self.values[inside], self.values[outside])
             case Reduce(how=how, arg=arg, init=init, over=over, dtype=dtype):
-                made = self.fold(how, self.values[arg], over, dtype)
+                array = self.fold(how, self.values[arg], over, dtype)
                 if init is not None:
-                    made = self.combine(how, self.values[init], made)
-                return self.hold(made, dtype)
+                    array = self.combine(how, self.values[init], array)
+                return self.hold(array, dtype)
             case Pick(how=how, key=key, value=value, over=over):
                 return self.pick(how, self.values[key], self.values[value], over)
             case Contract(lhs=lhs, rhs=rhs, over=over, held=wide, dtype=dtype):

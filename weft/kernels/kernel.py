@@ -297,14 +297,14 @@ def args_of(step: Step) -> tuple[int, ...]:
 
 
 def _span(step: Step, before: list[frozenset[int]]) -> frozenset[int]:
-    found: set[int] = set()
+    factors: set[int] = set()
     for arg in args_of(step):
-        found |= before[arg]
+        factors |= before[arg]
     if isinstance(step, Load | Position | Store):
-        found |= {n for n, stride in enumerate(step.at.strides) if stride}
+        factors |= {n for n, stride in enumerate(step.at.strides) if stride}
     if isinstance(step, Load | Choose | Store):
         for guard in step.guards:
-            found |= {n for n, stride in enumerate(guard.index.strides) if stride}
+            factors |= {n for n, stride in enumerate(guard.index.strides) if stride}
     if isinstance(step, Reduce | Pick | Contract):
-        found -= set(step.over)
-    return frozenset(found)
+        factors -= set(step.over)
+    return frozenset(factors)

@@ -464,19 +464,19 @@ class _Reader:
             options = line.options()
         self.names = {f"o{n}": n for n in range(len(outer))}
         self.names |= {"row": len(outer), "column": len(outer) + 1}
-        found: dict[str, LabelledAccess] = {}
+        accesses: dict[str, LabelledAccess] = {}
         while not self.is_done:
             line = self.next()
             label = line.name()
             line.expect("=")
             operand, at, *_ = self.place(line)
             *around, row, column = at.strides
-            found[label] = (
+            accesses[label] = (
                 Access(operand, tuple(around), row, column, at.offset),
                 attention_words(line),
             )
             line.finish()
-        return attention_of(name, outer, self.operands, options, words, found)
+        return attention_of(name, outer, self.operands, options, words, accesses)
 
 
 def _given(line: Line) -> Any:

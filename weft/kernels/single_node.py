@@ -100,25 +100,25 @@ class SingleNode:
         return tuple([(n, first + n) for n in range(count) if given[n].shape == made[n].shape])
 
 
-def single_node_kernel(placed: StackedNode, sizes: Sequence[int]) -> SingleNode | None:
+def single_node_kernel(stacked: StackedNode, sizes: Sequence[int]) -> SingleNode | None:
     """The kernel of a node on its stacks, or None if the node does not qualify.
 
     All results must vary along the same dims, and no operand along more; sizes must be static,
     and regions may capture constants only.
     """
-    node = placed.node
-    made = placed.made[0] if placed.made else 0
+    node = stacked.node
+    made = stacked.made[0] if stacked.made else 0
     is_call = node.op.pure and not node.regions  # of something known
     if node.op.collective or (node.op.control and not is_call):
         return None
-    if any(mask != made for mask in placed.made):
+    if any(mask != made for mask in stacked.made):
         return None
-    if any(mask & ~made for mask in placed.given) or not all(map(_is_constant, captured(node))):
+    if any(mask & ~made for mask in stacked.given) or not all(map(_is_constant, captured(node))):
         return None
-    inputs = [_operand(v.type, m, sizes) for v, m in zip(node.operands, placed.given, strict=True)]
+    inputs = [_operand(v.type, m, sizes) for v, m in zip(node.operands, stacked.given, strict=True)]
     outputs = [
         _operand(v.type, m, sizes, output=True)
-        for v, m in zip(node.results, placed.made, strict=True)
+        for v, m in zip(node.results, stacked.made, strict=True)
     ]
     found = [o for o in (*inputs, *outputs) if o is not None]
     if len(found) < len(inputs) + len(outputs):

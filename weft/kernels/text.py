@@ -236,27 +236,27 @@ class _Steps:
 
     def step(self, step: Step, args: Sequence[str]) -> str:
         """A step in call form, from the texts of its arguments."""
-        given = ", ".join(args)
+        operands = ", ".join(args)
         match step:
             case Load(operand=operand, at=at, guards=guards, shifts=shifts):
                 return self.place(operand, at, guards, shifts)
             case Store(operand=operand, at=at, guards=guards):
-                return f"{self.place(operand, at, guards)} = {given}"
+                return f"{self.place(operand, at, guards)} = {operands}"
             case Fill(value=value):
                 return number_text(value)
             case Position(at=at, dtype=dtype):
                 return f"position({affine_text(at, self.names)}, {dtype})"
             case Apply(op=op):
-                return f"{op_text(op)}({given})"
+                return f"{op_text(op)}({operands})"
             case Choose(guards=guards):
-                return f"where({self.guards(guards)}, {given})"
+                return f"where({self.guards(guards)}, {operands})"
             case Reduce(how=how, over=over):
-                return f"{REDUCED[how]}[{self.over(over)}]({given})"
+                return f"{REDUCED[how]}[{self.over(over)}]({operands})"
             case Pick(how=how, over=over):
-                return f"pick_{REDUCED[how]}[{self.over(over)}]({given})"
+                return f"pick_{REDUCED[how]}[{self.over(over)}]({operands})"
             case Contract(over=over, held=held, dtype=dtype, tf32=tf32):
                 wide = "" if held is dtype else f" in {held}"
-                return f"dot{'_tf32' if tf32 else ''}[{self.over(over)}{wide}]({given})"
+                return f"dot{'_tf32' if tf32 else ''}[{self.over(over)}{wide}]({operands})"
 
     def place(
         self, n: int, at: Affine, guards: Sequence[Guard], shifts: Sequence[Shift] = ()

@@ -164,7 +164,7 @@ class _Reader:
         """The numbers of a section, each of them with its figure."""
         if not skip:
             self.known(section, units, f"{where}.")
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name in units:
             if name not in section:
                 continue
@@ -178,9 +178,9 @@ class _Reader:
                 ) from None
             if number < 0 or (number == 0 and units[name] is not seconds_of):
                 raise self.error(key, f"{value!r} is not positive", "write a number above 0")
-            found[name] = int(number) if name == "memory" else number
+            values[name] = int(number) if name == "memory" else number
             self.figures[key] = Figure(key, provenance, note)
-        return found
+        return values
 
     def entry(self, entry: Any, key: str) -> tuple[Any, Provenance, str]:
         """Value, provenance and note of `[value, provenance, note]`."""

@@ -128,24 +128,24 @@ def _counted(text: str, whole: str) -> Machine:
     return replace(found, name=whole, devices=count, links=links)
 
 
-def _with_card(found: Machine, card: str, whole: str) -> Machine:
+def _with_card(base: Machine, card: str, whole: str) -> Machine:
     """The machine with other network cards between its domains."""
     rate = link_rate_of(card)
-    outer = found.links[-1]
-    if len(found.links) < 2 or outer.nominal is None:
+    outer = base.links[-1]
+    if len(base.links) < 2 or outer.nominal is None:
         raise WeftError(
-            f"{whole!r}: {found.name} has no network cards",
+            f"{whole!r}: {base.name} has no network cards",
             help="leave out what follows the @",
         )
     scaled = outer.bandwidth * rate / outer.nominal
     outer = replace(outer, bandwidth=scaled, nominal=rate)
-    key = f"links.{len(found.links) - 1}."
+    key = f"links.{len(base.links) - 1}."
     named = {
         f"{key}bandwidth": Figure(f"{key}bandwidth", "guessed", "the same share of another card"),
         f"{key}nominal": Figure(f"{key}nominal", "guessed", f"as given: @{card}"),
     }
-    figures = tuple(named.get(figure.key, figure) for figure in found.figures)
-    return replace(found, name=whole, links=(*found.links[:-1], outer), figures=figures)
+    figures = tuple(named.get(figure.key, figure) for figure in base.figures)
+    return replace(base, name=whole, links=(*base.links[:-1], outer), figures=figures)
 
 
 def _named(name: str, whole: str) -> Machine:

@@ -208,15 +208,15 @@ def parse_axis(text: str) -> Axis:
 
 def inner_axes(mesh: Mesh, count: int) -> tuple[Axis, ...]:
     """The minor axes, or parts of them, along which so many consecutive devices lie."""
-    found: list[Axis] = []
+    axes: list[Axis] = []
     for name, size in reversed(mesh.axes):
         if count == 1:
             break
         if count % size == 0:
-            found.append(Axis(name))
+            axes.append(Axis(name))
             count //= size
         elif size % count == 0:
-            found.append(Axis(name, size // count, count))
+            axes.append(Axis(name, size // count, count))
             count = 1
         else:
             break
@@ -226,4 +226,4 @@ def inner_axes(mesh: Mesh, count: int) -> tuple[Axis, ...]:
             help="choose axes whose sizes, from the last one on, multiply to the devices of one "
             "worker, or are divided by them",
         )
-    return tuple(reversed(found))
+    return tuple(reversed(axes))

@@ -35,19 +35,19 @@ def _axes_of(group: tuple[int, ...], mesh: Mesh) -> Axes | None:
     """The axes of one group's devices, found from the minor one up."""
     atoms = _atoms(mesh)
     digits = [_digits(mesh.position(device), atoms, mesh) for device in group]
-    found: list[Axis] = []
+    axes: list[Axis] = []
     step = 1
     while step < len(group):
         moved = [n for n, (a, b) in enumerate(zip(digits[0], digits[step], strict=True)) if a != b]
         if len(moved) != 1:
             return None
         name, before, size = atoms[moved[0]]
-        found.append(part(name, before, size, mesh))
+        axes.append(part(name, before, size, mesh))
         step *= size
-    if step != len(group) or len(set(found)) != len(found):
+    if step != len(group) or len(set(axes)) != len(axes):
         return None
     merged: list[Axis] = []
-    for axis in reversed(found):
+    for axis in reversed(axes):
         append_merged(merged, axis, mesh)
     return tuple(merged)
 

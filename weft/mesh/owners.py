@@ -20,12 +20,12 @@ def owned_axes(mesh: Mesh, owners: Mapping[int, int]) -> tuple[Axis, ...]:
     Together they must reach all devices of a process, and each process has as many.
     """
     processes = np.vectorize(owners.__getitem__, otypes=[np.int64])(mesh.devices())
-    found, reach = [], 1
+    axes, reach = [], 1
     for dim, (name, size) in enumerate(mesh.axes):
         before, run = _same_along(processes, dim)
         reach *= run
         if run > 1:
-            found.append(Axis(name) if run == size else Axis(name, before, run))
+            axes.append(Axis(name) if run == size else Axis(name, before, run))
     _, counts = np.unique(processes, return_counts=True)
     if set(counts.tolist()) != {reach}:
         raise Unsupported(
@@ -33,7 +33,7 @@ def owned_axes(mesh: Mesh, owners: Mapping[int, int]) -> tuple[Axis, ...]:
             f"{', '.join(map(str, counts.tolist()[:8]))} of its devices",
             help="take as many devices of each process, all of those along some axes of the mesh",
         )
-    return tuple(found)
+    return tuple(axes)
 
 
 def _same_along(

@@ -223,7 +223,7 @@ def _dims_text(spec: P) -> str:
 
 def _styles(plan: ShardingPlan) -> dict[str, str]:
     """colwise and rowwise by module, for weights (out, in) along the tensor axis."""
-    found = {}
+    styles = {}
     for name, spec in plan.arguments.items():
         module, _, kind = name.rpartition(".")
         if kind != "weight" or len(spec.dims) > 2:
@@ -231,7 +231,7 @@ def _styles(plan: ShardingPlan) -> dict[str, str]:
         for dim, style in enumerate(("colwise", "rowwise")):
             if dim < len(spec.dims) and any(a.name == "model" for a in spec.dims[dim].axes):
                 is_table = "embed" in module or module.endswith("wte")
-                found[module] = "rowwise" if is_table and dim == 0 else style
+                styles[module] = "rowwise" if is_table and dim == 0 else style
     if not plan.arguments or any("[" in name for name in plan.arguments if "." not in name):
         weights = [name for name in plan.arguments if name.endswith(".weight")]
         if not weights:
@@ -239,7 +239,7 @@ def _styles(plan: ShardingPlan) -> dict[str, str]:
                 "the plan is not of a PyTorch module: no argument is named like layer.weight",
                 help='plan.export("jax") gives PartitionSpecs',
             )
-    return found
+    return styles
 
 
 def _tp_text(plan: ShardingPlan) -> str:

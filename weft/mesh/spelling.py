@@ -86,23 +86,27 @@ def _check_lists(replicated: object, unreduced: object, priorities: object) -> N
         )
 
 
-def _dim(given: DimSpelling, priority: int | None) -> DimSharding:
-    match given:
+def _dim(spelled: DimSpelling, priority: int | None) -> DimSharding:
+    match spelled:
         case DimSharding():
-            return given if priority is None else DimSharding(given.axes, given.is_open, priority)
+            return (
+                spelled
+                if priority is None
+                else DimSharding(spelled.axes, spelled.is_open, priority)
+            )
         case None:
             return DimSharding((), False, priority)
         case EllipsisType():
             return DimSharding((), True, priority)
         case str():
-            return DimSharding((_axis(given),), False, priority)
+            return DimSharding((_axis(spelled),), False, priority)
         case tuple() | list():
-            is_open = bool(given) and given[-1] is ...
-            axes = given[:-1] if is_open else given
+            is_open = bool(spelled) and spelled[-1] is ...
+            axes = spelled[:-1] if is_open else spelled
             return DimSharding(tuple(map(_axis, axes)), is_open, priority)
-        case _ if _is_unconstrained(given):
+        case _ if _is_unconstrained(spelled):
             return DimSharding((), True, priority)
-    raise WeftError(f"{given!r} is not a sharding of a dim", help=_EXAMPLE)
+    raise WeftError(f"{spelled!r} is not a sharding of a dim", help=_EXAMPLE)
 
 
 def as_axes(given: Iterable[object]) -> tuple[Axis, ...]:
@@ -184,25 +188,25 @@ def _known(axis: Axis, mesh: Mesh) -> str:
 # Conversion from other libraries' meshes and shardings
 
 
-def as_mesh(given: object) -> Mesh:
+def as_mesh(spelled: object) -> Mesh:
     """A mesh of ours or of JAX, a dict or pairs of sizes, or the text `data=2,model=4`."""
-    match given:
+    match spelled:
         case Mesh():
-            return given
+            return spelled
         case str():
-            return _mesh_from_text(given)
+            return _mesh_from_text(spelled)
         case Mapping():
-            return Mesh(given.items())
+            return Mesh(spelled.items())
         case tuple() | list():
-            return Mesh(given)
-    names: Any = getattr(given, "axis_names", None)
+            return Mesh(spelled)
+    names: Any = getattr(spelled, "axis_names", None)
     if names is None:
         raise WeftError(
-            f"{_kind(given)} is not a mesh",
+            f"{_kind(spelled)} is not a mesh",
             help="write weft.Mesh(data=2, model=4), or give one of JAX's",
         )
-    mesh: Any = given
-    if type(given).__name__ == "AbstractMesh":  # whose attribute `devices` raises
+    mesh: Any = spelled
+    if type(spelled).__name__ == "AbstractMesh":  # whose attribute `devices` raises
         return Mesh(zip(map(str, names), map(int, mesh.axis_sizes), strict=True))
     devices = mesh.devices
     ids = tuple(int(device.id) for device in devices.flat)
@@ -220,7 +224,7 @@ def _mesh_from_text(text: str) -> Mesh:
 
 
 def as_sharding(
-    given: object, rank: int, mesh: object = None, *, name: str | None = None
+    spelled: object, rank: int, mesh: object = None, *, name: str | None = None
 ) -> Sharding:
     """A user's sharding of a tensor, converted to `Sharding`.
 
@@ -228,16 +232,16 @@ def as_sharding(
     PartitionSpec. The mesh may be left out if the sharding has its own.
     """
     ours = None if mesh is None else as_mesh(mesh)
-    if isinstance(given, str) and "<" in given:
-        given = parse_sharding(given)
-    if isinstance(given, Sharding):
-        return _checked(given, rank, ours, name)
-    if hasattr(given, "spec") and hasattr(given, "mesh"):
-        theirs = as_mesh(given.mesh)
-        _check_memory(given)
+    if isinstance(spelled, str) and "<" in spelled:
+        spelled = parse_sharding(spelled)
+    if isinstance(spelled, Sharding):
+        return _checked(spelled, rank, ours, name)
+    if hasattr(spelled, "spec") and hasattr(spelled, "mesh"):
+        theirs = as_mesh(spelled.mesh)
+        _check_memory(spelled)
         _check_same_mesh(theirs, ours)
-        given, ours = given.spec, theirs if ours is None else ours
-    spec = _as_spec(given)
+        spelled, ours = spelled.spec, theirs if ours is None else ours
+    spec = _as_spec(spelled)
     if ours is None:
         raise WeftError(
             f"{spec} has no mesh",
@@ -267,20 +271,20 @@ def _as_spec(given: object) -> P:
     raise WeftError(f"{_kind(given)} is not a sharding", help=_EXAMPLE)
 
 
-def _checked(given: Sharding, rank: int, mesh: Mesh | None, name: str | None) -> Sharding:
+def _checked(sharding: Sharding, rank: int, mesh: Mesh | None, name: str | None) -> Sharding:
     """A `Sharding`, after the same checks as any other spelling."""
-    if len(given.dims) != rank:
+    if len(sharding.dims) != rank:
         raise WeftError(
-            f"{given.body()} is for {len(given.dims)} dims, but the tensor has {rank}",
+            f"{sharding.body()} is for {len(sharding.dims)} dims, but the tensor has {rank}",
             help="give one dim sharding for each dim",
         )
-    if isinstance(given.mesh, Mesh):
-        _check_same_mesh(given.mesh, mesh)
-        mesh = given.mesh
+    if isinstance(sharding.mesh, Mesh):
+        _check_same_mesh(sharding.mesh, mesh)
+        mesh = sharding.mesh
     if mesh is None:
-        return given
-    spec = P(*given.dims, replicated=given.replicated, unreduced=given.unreduced)
-    return spec.sharding(rank, mesh, given.mesh if isinstance(given.mesh, str) else name)
+        return sharding
+    spec = P(*sharding.dims, replicated=sharding.replicated, unreduced=sharding.unreduced)
+    return spec.sharding(rank, mesh, sharding.mesh if isinstance(sharding.mesh, str) else name)
 
 
 def _check_same_mesh(theirs: Mesh, ours: Mesh | None) -> None:

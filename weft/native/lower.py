@@ -444,9 +444,9 @@ class _Lowered:
             return self.computed(name, [self.value(arg) for arg in args])
         return Typed(None, "")
 
-    def computed(self, name: str, given: list[Typed]) -> Typed:
+    def computed(self, name: str, operands: list[Typed]) -> Typed:
         b, no = self.b, Typed(bool, "false")
-        match name, given:
+        match name, operands:
             case "copy", [to, source, nbytes]:
                 return b.intrinsic(None, "llvm.memcpy.p0.p0.i64", to, source, nbytes, no)
             case "clear", [at, nbytes]:
@@ -465,7 +465,7 @@ class _Lowered:
             case "upper_bits", [one, shift]:
                 return b.let(int, f"lshr {one}, {shift.text}")
             case _:
-                self.refuse(f"{name!r} is no operation of {len(given)} values")
+                self.refuse(f"{name!r} is no operation of {len(operands)} values")
 
 
 _BUILTIN = {"min": min, "max": max, "int": int, "bool": bool}

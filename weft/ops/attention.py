@@ -306,9 +306,9 @@ class _Decomposition:
 
     def _seen(self, scores: Value) -> Value:
         """The scores with -inf where a key is masked out."""
-        found: list[Value] = []
+        values: list[Value] = []
         if self.op.masked:
-            found.append(self._over_pairs(self.args[3], BOOL))
+            values.append(self._over_pairs(self.args[3], BOOL))
         index = self.pairs.with_dtype(I32)
         query = self.add(Iota(index.rank - 2, index))
         key = self.add(Iota(index.rank - 1, index))
@@ -316,13 +316,13 @@ class _Decomposition:
         apart = self.add(Subtract(), key, self.add(Add(), query, shift))
         for side, way, sign in ((self.op.left, "GE", -1), (self.op.right, "LE", 1)):
             if side >= 0:
-                found.append(
+                values.append(
                     self.add(Compare(way, "SIGNED"), apart, self._constant(sign * side, index))
                 )
         nothing = self._constant(-math.inf, self.pairs)
-        for seen in found[1:]:
-            found[0] = self.add(And(), found[0], seen)
-        return self.add(Select(), found[0], scores, nothing) if found else scores
+        for seen in values[1:]:
+            values[0] = self.add(And(), values[0], seen)
+        return self.add(Select(), values[0], scores, nothing) if values else scores
 
     def _reduced(self, made: Op, value: Value, start: float) -> Value:
         scalar = TensorType((), self.held)

@@ -141,7 +141,7 @@ def conv_shape(
         f"{name}: operand 0 is {lhs}, but operand 1 is {rhs}",
         "their elements must have one type; convert one of them",
     )
-    batch, feature, depth, made = (
+    batch, feature, depth, out_features = (
         lhs.shape[dims.input_batch_dimension],
         lhs.shape[dims.input_feature_dimension],
         rhs.shape[dims.kernel_input_feature_dimension],
@@ -155,7 +155,7 @@ def conv_shape(
     for what, size, groups in (
         ("the input's batch", batch, batch_groups),
         ("the input's feature", feature, feature_groups),
-        ("the kernel's output feature", made, feature_groups * batch_groups),
+        ("the kernel's output feature", out_features, feature_groups * batch_groups),
     ):
         require(
             groups == 1 or (isinstance(size, int) and size % groups == 0),
@@ -171,7 +171,7 @@ def conv_shape(
     shape = list(lhs.shape)
     spatial = tuple(lhs.shape[d] for d in dims.input_spatial_dimensions)
     shape[dims.output_batch_dimension] = batch // batch_groups if isinstance(batch, int) else batch
-    shape[dims.output_feature_dimension] = made
+    shape[dims.output_feature_dimension] = out_features
     for dim, count in zip(dims.output_spatial_dimensions, window.shape(name, spatial), strict=True):
         shape[dim] = count
     return tuple(shape)
@@ -347,9 +347,9 @@ def conv_rule(
     without a factor gets one of size 1, so that nothing splits it.
     """
     builder = RuleBuilder((lhs, rhs), (out,))
-    made = dims.kernel_output_feature_dimension, dims.output_feature_dimension
+    out_dims = dims.kernel_output_feature_dimension, dims.output_feature_dimension
     if batch_groups > 1:
-        builder.factor((dims.input_batch_dimension, made[0]), (made[1],), batch_groups)
+        builder.factor((dims.input_batch_dimension, out_dims[0]), (out_dims[1],), batch_groups)
     batch = out.bounds[dims.output_batch_dimension]
     # A factor of size 1 next to another one is omitted, as in Shardy.
     place = None if batch_groups > 1 and batch == 1 else dims.input_batch_dimension
@@ -358,16 +358,16 @@ def conv_rule(
     for spatial in zip(*(d[2:] for d in (dims.input, dims.kernel, dims.output)), strict=True):
         alone += spatial_factors(builder, lhs, rhs, out, *spatial)
     if feature_groups > 1:
-        builder.factor((dims.input_feature_dimension, made[0]), (made[1],), feature_groups)
+        builder.factor((dims.input_feature_dimension, out_dims[0]), (out_dims[1],), feature_groups)
     depth = rhs.bounds[dims.kernel_input_feature_dimension]
     place = None if feature_groups > 1 and depth == 1 else dims.input_feature_dimension
     places = (place, dims.kernel_input_feature_dimension)
     builder.factor(places, (None,), depth, "reduction", combine=in_dtype("add", out.dtype))
-    own = out.bounds[made[1]] // (batch_groups * feature_groups)
+    own = out.bounds[out_dims[1]] // (batch_groups * feature_groups)
     if own > 1:
-        builder.factor((None, made[0]), (made[1],), own)
+        builder.factor((None, out_dims[0]), (out_dims[1],), own)
     elif batch_groups * feature_groups == 1:
-        alone += [(None, made[0], None), (None, None, made[1])]
+        alone += [(None, out_dims[0], None), (None, None, out_dims[1])]
     for a, b, c in sorted(alone, key=lambda at: [n if n is not None else math.inf for n in at]):
         builder.factor((a, b), (c,), 1, needs_offset=True)
     return builder.build()

@@ -196,20 +196,21 @@ class DynamicGather(Dynamic):
     indices_are_sorted: bool = False
 
     def infer(self, operand: Type, indices: Type, sizes: Type) -> Type:
-        given, places = (
+        operand_type, places = (
             tensor_type(self.name, 0, operand),
             one_of(self.name, 1, indices, "int uint"),
         )
-        sizes_operand(self.name, 2, sizes, given.rank)
+        sizes_operand(self.name, 2, sizes, operand_type.rank)
         windows = gather_windows(self.dimension_numbers)
         rank = windows.rank(places)
-        check_windows(self.name, windows, given, places, rank)
+        check_windows(self.name, windows, operand_type, places, rank)
         counts = [n for d, n in enumerate(places.shape) if d != windows.vector]
         require(
-            given.dtype is self.out.dtype
+            operand_type.dtype is self.out.dtype
             and self.out.rank == rank
             and [self.out.shape[d] for d in windows.batch(rank)] == counts,
-            f"{self.name}: the operand is {given}, the indices {places}, the result {self.out}",
+            f"{self.name}: the operand is {operand_type}, the indices {places}, the result "
+            f"{self.out}",
             f"the result has the operand's element type and {rank} dims; those that count windows "
             f"are {counts}",
         )

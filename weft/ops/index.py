@@ -76,22 +76,22 @@ class Gather(Op):
     indices_are_sorted: bool = False
 
     def infer(self, operand: Type, indices: Type) -> Type:
-        given, places = (
+        operand_type, places = (
             tensor_type(self.name, 0, operand),
             one_of(self.name, 1, indices, "int uint"),
         )
         windows = gather_windows(self.dimension_numbers)
-        one_per_dim(self.name, "slice_sizes", self.slice_sizes, given)
-        check_inside(self.name, "slice_sizes", self.slice_sizes, given)
+        one_per_dim(self.name, "slice_sizes", self.slice_sizes, operand_type)
+        check_inside(self.name, "slice_sizes", self.slice_sizes, operand_type)
         for dim in windows.absent:
             require(
-                0 <= dim < given.rank and self.slice_sizes[dim] <= 1,
+                0 <= dim < operand_type.rank and self.slice_sizes[dim] <= 1,
                 f"{self.name}: dim {dim} is collapsed or batching, but slice_sizes = "
                 f"{self.slice_sizes}",
                 "a dim that the result lacks must have a slice size of 1",
             )
-        check_windows(self.name, windows, given, places, windows.rank(places))
-        return given.with_shape(gathered_shape(windows, places, self.slice_sizes))
+        check_windows(self.name, windows, operand_type, places, windows.rank(places))
+        return operand_type.with_shape(gathered_shape(windows, places, self.slice_sizes))
 
     def rule(self, operand: TensorType, indices: TensorType) -> Rule:
         windows = gather_windows(self.dimension_numbers)
@@ -309,20 +309,23 @@ class TorchIndexSelect(Op):
     batch_dims: int
 
     def infer(self, operand: Type, index: Type) -> Type:
-        given, places = tensor_type(self.name, 0, operand), one_of(self.name, 1, index, "int uint")
-        dim, batch = self._dims(given, places)
-        for what, value, room in (("dim", dim, given.rank), ("batch_dims", batch, dim + 1)):
+        operand_type, places = (
+            tensor_type(self.name, 0, operand),
+            one_of(self.name, 1, index, "int uint"),
+        )
+        dim, batch = self._dims(operand_type, places)
+        for what, value, room in (("dim", dim, operand_type.rank), ("batch_dims", batch, dim + 1)):
             require(
                 0 <= value < room,
-                f"{self.name}: {what} is {value} for {given} and {places}",
+                f"{self.name}: {what} is {value} for {operand_type} and {places}",
                 f"use 0 to {room - 1}",
             )
         require(
-            batch <= places.rank and given.shape[:batch] == places.shape[:batch],
-            f"{self.name}: the first {batch} dims of {given} and {places} differ",
+            batch <= places.rank and operand_type.shape[:batch] == places.shape[:batch],
+            f"{self.name}: the first {batch} dims of {operand_type} and {places} differ",
             "batch dims have one size",
         )
-        return given.with_shape(self._shape(given, places))
+        return operand_type.with_shape(self._shape(operand_type, places))
 
     def _dims(self, operand: TensorType, index: TensorType) -> tuple[int, int]:
         """`dim` and `batch_dims`, counted from the end if negative."""

@@ -33,34 +33,34 @@ class Fft(Op):
 
     def infer(self, operand: Type) -> Type:
         kinds = "float" if self.fft_type == "RFFT" else "complex"
-        given = one_of(self.name, 0, operand, kinds)
+        matrix = one_of(self.name, 0, operand, kinds)
         count = len(self.fft_length)
         require(
-            1 <= count <= 3 and count <= given.rank,
-            f"{self.name}: {count} lengths for {given}",
+            1 <= count <= 3 and count <= matrix.rank,
+            f"{self.name}: {count} lengths for {matrix}",
             "transform 1, 2 or 3 of the operand's last dims",
         )
         require(
-            self.fft_type != "RFFT" or given.dtype.name in ("f32", "f64"),
-            f"{self.name}: operand 0 is {given}",
+            self.fft_type != "RFFT" or matrix.dtype.name in ("f32", "f64"),
+            f"{self.name}: operand 0 is {matrix}",
             "a real transform takes f32 or f64; convert the operand",
         )
         expected: list[Dim] = list(self.fft_length)
         if self.fft_type == "IRFFT":
             nothing = self.fft_length[-1] == 0  # JAX returns one element here, too
-            expected[-1] = given.shape[-1] if nothing else half(self.fft_length[-1])
+            expected[-1] = matrix.shape[-1] if nothing else half(self.fft_length[-1])
         require(
-            [*given.shape[-count:]] == expected,
-            f"{self.name}: operand 0 is {given}, but fft_length is {[*self.fft_length]}",
+            [*matrix.shape[-count:]] == expected,
+            f"{self.name}: operand 0 is {matrix}, but fft_length is {[*self.fft_length]}",
             f"the operand's last dims must be {expected}",
         )
         match self.fft_type:
             case "RFFT":
-                shape = (*given.shape[:-1], half(self.fft_length[-1]))
-                return TensorType(shape, DTYPES[f"complex<{given.dtype.name}>"])
+                shape = (*matrix.shape[:-1], half(self.fft_length[-1]))
+                return TensorType(shape, DTYPES[f"complex<{matrix.dtype.name}>"])
             case "IRFFT":
-                return TensorType((*given.shape[:-1], self.fft_length[-1]), given.dtype.real)
-        return given
+                return TensorType((*matrix.shape[:-1], self.fft_length[-1]), matrix.dtype.real)
+        return matrix
 
     def rule(self, operand: TensorType) -> Rule:
         out = self.infer(operand)
@@ -81,17 +81,17 @@ class Fft(Op):
         axes = tuple(range(operand.ndim - len(self.fft_length), operand.ndim))
         wide = operand.astype(exact(dtype_of(operand.dtype)))
         with np.errstate(all="ignore"):
-            made: Array
+            result: Array
             match self.fft_type:
                 case "FFT":
-                    made = np.fft.fftn(wide, axes=axes)
+                    result = np.fft.fftn(wide, axes=axes)
                 case "IFFT":
-                    made = np.fft.ifftn(wide, axes=axes)
+                    result = np.fft.ifftn(wide, axes=axes)
                 case "RFFT":
-                    made = np.fft.rfftn(wide, axes=axes)
+                    result = np.fft.rfftn(wide, axes=axes)
                 case _:
-                    made = np.fft.irfftn(wide, s=self.fft_length, axes=axes)
-            return made.astype(out.dtype.numpy)
+                    result = np.fft.irfftn(wide, s=self.fft_length, axes=axes)
+            return result.astype(out.dtype.numpy)
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         """Cooley and Tukey's 5 n log n; half of it where one side is real."""
@@ -186,25 +186,25 @@ class TriangularSolve(Op):
 
     def infer(self, a: Type, b: Type) -> Type:
         matrix = _square(self.name, 0, a)
-        given = one_of(self.name, 1, b, "float complex")
+        rhs = one_of(self.name, 1, b, "float complex")
         require(
-            given.dtype is matrix.dtype and given.rank == matrix.rank,
-            f"{self.name}: operand 0 is {matrix}, but operand 1 is {given}",
+            rhs.dtype is matrix.dtype and rhs.rank == matrix.rank,
+            f"{self.name}: operand 0 is {matrix}, but operand 1 is {rhs}",
             "they must have one element type and one rank",
         )
         require(
-            given.shape[:-2] == matrix.shape[:-2],
-            f"{self.name}: operand 0 is {matrix}, but operand 1 is {given}",
+            rhs.shape[:-2] == matrix.shape[:-2],
+            f"{self.name}: operand 0 is {matrix}, but operand 1 is {rhs}",
             "their batch dims, all but the last two, must be equal",
         )
-        dim = given.rank - (2 if self.left_side else 1)
+        dim = rhs.rank - (2 if self.left_side else 1)
         require(
-            given.shape[dim] == matrix.shape[-1],
+            rhs.shape[dim] == matrix.shape[-1],
             f"{self.name}: sizes differ: operand 0 dim {matrix.rank - 1} is {matrix.shape[-1]}, "
-            f"operand 1 dim {dim} is {given.shape[dim]}",
+            f"operand 1 dim {dim} is {rhs.shape[dim]}",
             "reshape or transpose an operand so the sizes agree",
         )
-        return given
+        return rhs
 
     def rule(self, a: TensorType, b: TensorType) -> Rule:
         builder = RuleBuilder((a, b), (b,))
@@ -226,7 +226,7 @@ class TriangularSolve(Op):
         return builder.build()
 
     def reference(self, a: Array, b: Array) -> Array:
-        matrix, given = a.astype(exact(dtype_of(a.dtype))), b.astype(exact(dtype_of(b.dtype)))
+        matrix, rhs = a.astype(exact(dtype_of(a.dtype))), b.astype(exact(dtype_of(b.dtype)))
         matrix = np.tril(matrix) if self.lower else np.triu(matrix)
         lower = self.lower
         if self.unit_diagonal:
@@ -237,8 +237,8 @@ class TriangularSolve(Op):
         if (self.transpose_a != "NO_TRANSPOSE") is self.left_side:
             matrix, lower = np.swapaxes(matrix, -1, -2), not lower
         if not self.left_side:  # x @ a = b is transpose(a) @ transpose(x) = transpose(b)
-            given = np.swapaxes(given, -1, -2)
-        solved = substitute(matrix, given, lower)
+            rhs = np.swapaxes(rhs, -1, -2)
+        solved = substitute(matrix, rhs, lower)
         with np.errstate(all="ignore"):
             return (solved if self.left_side else np.swapaxes(solved, -1, -2)).astype(b.dtype)
 

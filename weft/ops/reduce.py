@@ -59,7 +59,7 @@ def _region_types(
     count = len(types) // 2
     require(len(regions) == 1, f"{name}: has {len(regions)} regions", "give it one region")
     (body,) = regions
-    found: list[DType] = []
+    dtypes: list[DType] = []
     for index, result in enumerate(body.results[:count]):
         ok = (
             isinstance(result, TensorType)
@@ -75,13 +75,13 @@ def _region_types(
                 f"{types[index + count]}, but the region gives {result}",
                 help="the region must take and give scalars of that element type, or a wider one",
             )
-        found.append(result.dtype)
+        dtypes.append(result.dtype)
     require(
         len(body.args) == 2 * count and len(body.results) == count,
         f"{name}: the region takes {len(body.args)} values and gives {len(body.results)}",
         f"for {count} inputs it must take {2 * count} and give {count}",
     )
-    return tuple(found)
+    return tuple(dtypes)
 
 
 def check_results(name: str, outs: Types, expected: tuple[TensorType, ...]) -> Types:
@@ -242,7 +242,9 @@ class Scan(Op):
         require(len(regions) == 1, f"{self.name}: has {len(regions)} regions", "give it one region")
         (body,) = regions
         inputs, carries = self.split(types, self.operandSegmentSizes, "operands")
-        given, kept = self.split(body.results, self.resultSegmentSizes, "results of the region")
+        carried, stacked = self.split(
+            body.results, self.resultSegmentSizes, "results of the region"
+        )
         length = self.length(inputs)
         slices = tuple(
             t.with_shape(t.shape[: self.dimension] + t.shape[self.dimension + 1 :]) for t in inputs
@@ -253,11 +255,11 @@ class Scan(Op):
             f"it must take the slices and the carries, {[*slices, *carries]}",
         )
         require(
-            kept == carries,
-            f"{self.name}: the region gives the carries {[*kept]}",
+            stacked == carries,
+            f"{self.name}: the region gives the carries {[*stacked]}",
             f"they must keep their types, {[*carries]}",
         )
-        return check_results(self.name, self.outs, (*self.stacked(given, length), *carries))
+        return check_results(self.name, self.outs, (*self.stacked(carried, length), *carries))
 
     def split(
         self, types: Types, sizes: tuple[int, ...], what: str
@@ -278,21 +280,21 @@ class Scan(Op):
             require(
                 value is None or value >= 0, f"{self.name}: {what} is {value}", "give 0 or more"
             )
-        found: Dim | None = self.scan_dim_size
+        common: Dim | None = self.scan_dim_size
         for index, type in enumerate(inputs):
             dims_in_range(self.name, "dimension", (self.dimension,), type.rank)
             size = type.shape[self.dimension]
             require(
-                found is None or size == found,
-                f"{self.name}: operand {index} dim {self.dimension} is {size}, others are {found}",
+                common is None or size == common,
+                f"{self.name}: operand {index} dim {self.dimension} is {size}, others are {common}",
                 "all inputs must be equally long",
             )
-            found = size
-        if found is None:
+            common = size
+        if common is None:
             known = [t.shape[self.dimension] for t in self.declared() if t.rank > self.dimension]
             require(bool(known), f"{self.name}: no input, and no scan_dim_size", "give its length")
-            found = known[0]
-        return found
+            common = known[0]
+        return common
 
     def declared(self) -> tuple[TensorType, ...]:
         """The declared types of the outputs."""

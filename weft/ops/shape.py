@@ -346,13 +346,17 @@ class BitcastConvert(Op):
     assembly = "$0 : $signature"
 
     def infer(self, operand: Type) -> Type:
-        given = tensor_type(self.name, 0, operand)
+        operand_type = tensor_type(self.name, 0, operand)
         require(
-            given.dtype.is_complex == self.out.dtype.is_complex,
-            f"{self.name}: from {given.dtype} to {self.out.dtype}",
+            operand_type.dtype.is_complex == self.out.dtype.is_complex,
+            f"{self.name}: from {operand_type.dtype} to {self.out.dtype}",
             "complex numbers have no bits in common with others; use real and imag",
         )
-        wide, narrow = (given, self.out) if given.rank <= self.out.rank else (self.out, given)
+        wide, narrow = (
+            (operand_type, self.out)
+            if operand_type.rank <= self.out.rank
+            else (self.out, operand_type)
+        )
         ratio: tuple[Dim, ...] = ()
         if wide.dtype.bits != narrow.dtype.bits:
             require(
@@ -363,7 +367,7 @@ class BitcastConvert(Op):
             ratio = (wide.dtype.bits // narrow.dtype.bits,)
         require(
             narrow.shape == wide.shape + ratio,
-            f"{self.name}: from {given} to {self.out}",
+            f"{self.name}: from {operand_type} to {self.out}",
             "the narrower type needs a minor dim more, for the parts of each wide element",
         )
         return self.out
@@ -426,22 +430,22 @@ class SetDimensionSize(Op):
     assembly = "$operands, dim = $dimension : $signature"
 
     def infer(self, operand: Type, size: Type) -> Type:
-        given = tensor_type(self.name, 0, operand)
-        _same_dtype(self.name, given, self.out)
-        dims_in_range(self.name, "dimension", (self.dimension,), given.rank)
+        operand_type = tensor_type(self.name, 0, operand)
+        _same_dtype(self.name, operand_type, self.out)
+        dims_in_range(self.name, "dimension", (self.dimension,), operand_type.rank)
         require(
             size is TensorType((), I32),
             f"{self.name}: operand 1 is {size}",
             "the size is a tensor<i32>",
         )
-        bound = given.bounds[self.dimension]
-        new = self.out.shape[self.dimension] if self.out.rank == given.rank else None
+        bound = operand_type.bounds[self.dimension]
+        new = self.out.shape[self.dimension] if self.out.rank == operand_type.rank else None
         fits = new == Symbol(bound) or (isinstance(new, int) and new <= bound)
-        changed = list(given.shape)
+        changed = list(operand_type.shape)
         changed[self.dimension] = new if new is not None and fits else Symbol(bound)
         require(
             self.out.shape == tuple(changed),
-            f"{self.name}: the result is {self.out}, the operand {given}",
+            f"{self.name}: the result is {self.out}, the operand {operand_type}",
             f"only dim {self.dimension} may differ, and be at most {bound}",
         )
         return self.out

@@ -192,10 +192,10 @@ class Concatenate(Op):
 
     def infer(self, *operands: Type) -> Type:
         require(len(operands) > 0, f"{self.name}: has no operands", "give it at least one")
-        given = [tensor_type(self.name, n, t) for n, t in enumerate(operands)]
-        first = given[0]
+        types = [tensor_type(self.name, n, t) for n, t in enumerate(operands)]
+        first = types[0]
         dims_in_range(self.name, "dimension", (self.dimension,), first.rank)
-        for index, other in enumerate(given[1:], 1):
+        for index, other in enumerate(types[1:], 1):
             require(
                 other.dtype is first.dtype
                 and other.rank == first.rank
@@ -206,7 +206,7 @@ class Concatenate(Op):
                 f"{self.name}: operand 0 is {first}, but operand {index} is {other}",
                 f"the operands may differ in the size of dim {self.dimension} only",
             )
-        return self._joined(given)
+        return self._joined(types)
 
     def _joined(self, operands: list[TensorType]) -> TensorType:
         shape: list[Dim] = []

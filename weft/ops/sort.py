@@ -24,20 +24,20 @@ class Sort(Op):
 
     def infer(self, *inputs: Type, regions: tuple[Body, ...] = ()) -> Types:
         require(len(inputs) > 0, f"{self.name}: has no inputs", "give it at least one")
-        given = [tensor_type(self.name, n, t) for n, t in enumerate(inputs)]
-        for n, other in enumerate(given):
+        types = [tensor_type(self.name, n, t) for n, t in enumerate(inputs)]
+        for n, other in enumerate(types):
             require(
-                other.shape == given[0].shape,
-                f"{self.name}: input 0 is {given[0]}, but input {n} is {other}",
+                other.shape == types[0].shape,
+                f"{self.name}: input 0 is {types[0]}, but input {n} is {other}",
                 "inputs that are sorted together have one shape",
             )
-        rank = given[0].rank
+        rank = types[0].rank
         require(
             -rank <= self.dimension < rank,
             f"{self.name}: dimension is {self.dimension}, but the inputs have {rank} dims",
             f"use {-rank} to {rank - 1}",
         )
-        scalars = [t.with_shape(()) for t in given for _ in range(2)]
+        scalars = [t.with_shape(()) for t in types for _ in range(2)]
         require(
             regions[0].args == tuple(scalars) and regions[0].results == (TensorType((), BOOL),),
             f"{self.name}: the comparator takes {regions[0].args} and gives {regions[0].results}",

@@ -78,7 +78,7 @@ def make_window(
 ) -> WindowDims:
     """A checked window, with defaults for missing attributes."""
     ones = (1,) * len(sizes)
-    made = WindowDims(
+    dims = WindowDims(
         sizes,
         strides if strides is not None else ones,
         padding if padding is not None else ((0, 0),) * len(sizes),
@@ -86,20 +86,20 @@ def make_window(
         window_dilations if window_dilations is not None else ones,
     )
     for what in ("strides", "padding", "base_dilations", "window_dilations"):
-        given = getattr(made, what)
+        given = getattr(dims, what)
         require(
             len(given) == len(sizes),
             f"{name}: {len(given)} {what} for a window of {len(sizes)} dims",
             "give one for each dim of the window",
         )
     for what in ("sizes", "strides", "base_dilations", "window_dilations"):
-        given = getattr(made, what)
+        given = getattr(dims, what)
         require(
             all(value > 0 for value in given),
             f"{name}: {what} of the window are {[*given]}",
             "each must be at least 1",
         )
-    return made
+    return dims
 
 
 def pad(array: Array, value: Array, window: WindowDims) -> Array:
@@ -259,13 +259,13 @@ class SelectAndScatter(Op):
     def infer(
         self, operand: Type, source: Type, init: Type, *, regions: tuple[Body, ...] = ()
     ) -> Type:
-        taken, given, first = (
+        taken, operand_type, first = (
             tensor_type(self.name, index, type)
             for index, type in enumerate((operand, source, init))
         )
         require(
-            given.dtype is taken.dtype,
-            f"{self.name}: operand 0 is {taken}, but operand 1 is {given}",
+            operand_type.dtype is taken.dtype,
+            f"{self.name}: operand 0 is {taken}, but operand 1 is {operand_type}",
             "their elements must have one type; convert one of them",
         )
         require(
@@ -280,20 +280,20 @@ class SelectAndScatter(Op):
         )
         shape = self.window.shape(self.name, taken.shape)
         require(
-            given.shape == shape,
-            f"{self.name}: operand 1 is {given}, but the window has {[*shape]} places",
+            operand_type.shape == shape,
+            f"{self.name}: operand 1 is {operand_type}, but the window has {[*shape]} places",
             "give one element of the source for each place of the window",
         )
         return self.check_regions(taken, regions)
 
-    def check_regions(self, taken: TensorType, regions: tuple[Body, ...]) -> Type:
+    def check_regions(self, operand: TensorType, regions: tuple[Body, ...]) -> Type:
         """The result type, with the element type of the second region."""
         require(
             len(regions) == 2, f"{self.name}: has {len(regions)} regions", "give select and scatter"
         )
         select, scatter = regions
-        element = taken.with_shape(())
-        made = scatter.results[0] if scatter.results else element
+        element = operand.with_shape(())
+        element_type = scatter.results[0] if scatter.results else element
         require(
             select.args == (element, element) and select.results == (TensorType((), BOOL),),
             f"{self.name}: the region that selects takes {[*select.args]}, "
@@ -301,17 +301,17 @@ class SelectAndScatter(Op):
             f"it must take two {element} and give a tensor<i1>",
         )
         if (
-            not isinstance(made, TensorType)
-            or scatter.args != (made, made)
-            or scatter.results != (made,)
-            or not promotable(element, made)
+            not isinstance(element_type, TensorType)
+            or scatter.args != (element_type, element_type)
+            or scatter.results != (element_type,)
+            or not promotable(element, element_type)
         ):
             raise WeftError(
                 f"{self.name}: the region that adds takes {[*scatter.args]}, "
                 f"gives {[*scatter.results]}",
                 help=f"it must take two {element}, or a wider type, and give one",
             )
-        (result,) = check_results(self.name, (self.out,), (taken.with_dtype(made.dtype),))
+        (result,) = check_results(self.name, (self.out,), (operand.with_dtype(element_type.dtype),))
         return result
 
     def rule(

@@ -52,7 +52,7 @@ def _recursive(module: Module) -> set[str]:
         name: [n.op.callee for n in walk(f.body) if isinstance(n.op, Call)]
         for name, f in module.functions.items()
     }
-    found: set[str] = set()
+    names: set[str] = set()
     for name in calls:
         ahead, seen = list(calls[name]), set[str]()
         while ahead:
@@ -61,8 +61,8 @@ def _recursive(module: Module) -> set[str]:
                 seen.add(reached)
                 ahead += calls.get(reached, ())
         if name in seen:
-            found.add(name)
-    return found
+            names.add(name)
+    return names
 
 
 class _Inliner:

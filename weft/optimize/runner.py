@@ -80,18 +80,18 @@ def _run_passes(
     sound: Module | None = None  # verified functions
     for run in passes:
         begun = time.perf_counter()
-        made = run(module, **_asked(run, options))
+        result = run(module, **_asked(run, options))
         ended = time.perf_counter()
         try:
-            sound = made if made is sound else verify(made)
+            sound = result if result is sound else verify(result)
         except WeftError as error:
             error.message = f"after {run.__name__}: {error.message}"
             raise
         verified = time.perf_counter()
         if watch is not None:
-            changed = made is not module
-            watch(Ran(run.__name__, made, changed, ended - begun, verified - ended))
-        module = made
+            changed = result is not module
+            watch(Ran(run.__name__, result, changed, ended - begun, verified - ended))
+        module = result
     return module
 
 

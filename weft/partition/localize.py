@@ -110,17 +110,17 @@ class Localizer:
         """A new context for another function."""
         return Localizer(self.program, function)
 
-    def called(self, name: str, given: list[Piece]) -> Called:
+    def called(self, name: str, pieces: list[Piece]) -> Called:
         """The specialization of a function for these argument splits; cached."""
         known = self.program.called
         # Specialized for each combination of splits: a function that is called with two of them
         # would otherwise reshard in one of the callers.
-        key = (name, self.manual, *[(p.split, p.partial) for p in given])
+        key = (name, self.manual, *[(p.split, p.partial) for p in pieces])
         if key not in known:
             function = self.program.module.function(name)
             inner = self.inner(function)
             inner.manual = self.manual
-            known[key] = inner.for_call(given)
+            known[key] = inner.for_call(pieces)
         return known[key]
 
     def for_call(self, given: list[Piece]) -> Called:
@@ -305,8 +305,8 @@ class Localizer:
             given = self.fetch_as(operand, sharding)
             split = free_part(given.split, names)
             partial = partial_sum(free(sharding.unreduced, names))
-            placed = Piece(given.value, arg.type, split, partial)  # type: ignore[arg-type]
-            self.entries[arg] = GlobalValue(self.builder, split, [placed])
+            piece = Piece(given.value, arg.type, split, partial)  # type: ignore[arg-type]
+            self.entries[arg] = GlobalValue(self.builder, split, [piece])
         around, self.manual = self.manual, self.manual | names
         self.nodes(region)
         self.manual = around
@@ -317,8 +317,8 @@ class Localizer:
             split = splits_of(result, sharding)
             made = self.fetch(value, free_part(split, names), free(sharding.unreduced, names))
             partial = partial_sum(sharding.unreduced)
-            placed = Piece(made.value, result.type, split, partial)  # type: ignore[arg-type]
-            self.define(result, placed, self.wanted(result))
+            piece = Piece(made.value, result.type, split, partial)  # type: ignore[arg-type]
+            self.define(result, piece, self.wanted(result))
 
     # Nodes
 
@@ -374,12 +374,12 @@ class Localizer:
         known_entries = self.entries
         entries = [known_entries[v] for v in node.operands]
         wanted = tuple([self.wanted(v) for v in node.results])
-        given = self.given_rule(node)
+        rule = self.given_rule(node)
         number = self.program.numbers.id_of
         # An entry's state determines its type, too.
         key = (
             node.op,
-            given,
+            rule,
             node.bodies if node.regions else node.results[0].type if node.results else None,
             *[e.state if e.seen == len(e.versions) else self.state(e) for e in entries],
             *[number(w) for w in wanted],
@@ -388,7 +388,7 @@ class Localizer:
         if found is None:
             versions = tuple([versions_of(entry) for entry in entries])
             asked_of = tuple([self.asked(v) for v in node.operands])
-            rules = (given,) if given else own_rules(node, asked_of)
+            rules = (rule,) if rule else own_rules(node, asked_of)
             known = (node.operand_types, node.types, versions, asked_of, wanted)
             is_split = any(any(split) for ((split, _), *_) in versions)
             policy = self.program.policy
@@ -429,7 +429,7 @@ class Localizer:
         recipe = replace(recipe, moved=moved, is_remade=is_remade(node, problem))
         if recipe.masks or node.regions or type(node.op) in PARTITIONERS:
             return recipe
-        given, made = (
+        operand_types, result_types = (
             tuple(
                 local_type(t, s, self.mesh) if isinstance(t, TensorType) else t
                 for t, s in zip(types, splits, strict=True)
@@ -439,13 +439,13 @@ class Localizer:
                 (node.types, recipe.results),
             )
         )
-        op = node.op.local(given, made)
+        op = node.op.local(operand_types, result_types)
         states = []
         for split, wanted, value in zip(recipe.results, recipe.wanted, node.results, strict=True):
             placed = Piece(value, value.type, split, recipe.partial)  # type: ignore[arg-type]
             again = node if recipe.is_remade else None
             states.append(self.state(GlobalValue(self.builder, wanted, [placed], again=again)))
-        return replace(recipe, plain=(op, infer(op, given)), states=tuple(states))
+        return replace(recipe, plain=(op, infer(op, operand_types)), states=tuple(states))
 
     def noted(self, node: Node, recipe: Recipe) -> list[Note]:
         """Add notes on the dims that an op gathers or replicates."""

@@ -254,23 +254,23 @@ class _Search:
                 yield from self.removals(state, dim, axes[:-count], axes[-count:])
 
     def removals(
-        self, state: _State, dim: int, kept: Axes, taken: Axes
+        self, state: _State, dim: int, kept: Axes, moved: Axes
     ) -> Iterator[tuple[ReshardStep, float]]:
         """Gathers and all-to-alls of a dim's minor axes."""
         fewer = _with(state.split, dim, kept)
-        share = 1 - 1 / total_size(taken, self.mesh)
+        share = 1 - 1 / total_size(moved, self.mesh)
         yield (
-            ReshardStep("all_gather", taken, fewer, state.unreduced, dim),
+            ReshardStep("all_gather", moved, fewer, state.unreduced, dim),
             self.bytes(fewer) * share,
         )
         # A gather sends parts of its result, an all_to_all of its (smaller) operand.
         sent = self.bytes(state.split) * share
         for to, wanted in enumerate(self.wanted):
-            if to != dim and wanted.issuperset(taken):
+            if to != dim and wanted.issuperset(moved):
                 size = self.type.sizes[to] // total_size(fewer[to], self.mesh)
-                if size % total_size(taken, self.mesh) == 0:
-                    split = _with(fewer, to, (*fewer[to], *taken))
-                    yield ReshardStep("all_to_all", taken, split, state.unreduced, dim, to), sent
+                if size % total_size(moved, self.mesh) == 0:
+                    split = _with(fewer, to, (*fewer[to], *moved))
+                    yield ReshardStep("all_to_all", moved, split, state.unreduced, dim, to), sent
 
     def permutes(self, state: _State) -> Iterator[tuple[ReshardStep, float]]:
         """Permutes: to the target's device order, or to one with kept axes first."""

@@ -50,29 +50,29 @@ def still_unreduced(placed: Piece, unreduced: Axes) -> Axes:
     return unreduced if unreduced == unreduced_of(placed) else ()
 
 
-def before_unreduced(placed: Piece, split: DimAxes, unreduced: Axes, mesh: Mesh) -> DimAxes:
+def before_unreduced(piece: Piece, split: DimAxes, unreduced: Axes, mesh: Mesh) -> DimAxes:
     """The split of a value before it is made unreduced over axes.
 
     Dims that are split by these axes stay so: their shards are summands already.
     """
-    if placed.partial is not None or not unreduced:
+    if piece.partial is not None or not unreduced:
         return split
     kept = list(split)
-    for dim, (given, wanted) in enumerate(zip(placed.split, split, strict=True)):
+    for dim, (given, wanted) in enumerate(zip(piece.split, split, strict=True)):
         pieces = (*wanted, *[axis for axis in given if axis in unreduced])
-        if given == pieces and placed.type.sizes[dim] % total_size(pieces, mesh) == 0:
+        if given == pieces and piece.type.sizes[dim] % total_size(pieces, mesh) == 0:
             kept[dim] = pieces
     return tuple(kept)
 
 
-def made_unreduced(builder: Builder, placed: Piece, split: DimAxes, unreduced: Axes) -> Piece:
+def made_unreduced(builder: Builder, piece: Piece, split: DimAxes, unreduced: Axes) -> Piece:
     """The value made unreduced over axes: one device along them has it, the others zeros.
 
     Along axes that split a dim, each device has its shard, padded with zeros.
     """
-    if not unreduced or placed.partial is not None:
-        return placed
-    value, pieces = placed.value, placed.split
+    if not unreduced or piece.partial is not None:
+        return piece
+    value, pieces = piece.value, piece.split
     for dim, (given, wanted) in enumerate(zip(pieces, split, strict=True)):
         axes = given[len(wanted) :]
         if axes:
@@ -80,7 +80,7 @@ def made_unreduced(builder: Builder, placed: Piece, split: DimAxes, unreduced: A
     spread = {axis for axes in pieces for axis in axes}
     if rest := tuple(axis for axis in unreduced if axis not in spread):
         value = builder.only_first(value, rest, 0)
-    return placed.moved(value, split, Partial(unreduced, "add"))
+    return piece.moved(value, split, Partial(unreduced, "add"))
 
 
 def _zero_padded_shard(builder: Builder, piece: Value, dim: int, axes: Axes) -> Value:

@@ -78,21 +78,21 @@ class Arguments:
         return [n for n in owned if (s := stacks[n]) is not None and given[id(s.data)] == 1]
 
     def _put(
-        self, index: int, given: Stacked | None, kind: Kind | None, places: Sequence[Place]
+        self, index: int, stack: Stacked | None, kind: Kind | None, places: Sequence[Place]
     ) -> tuple[Any, int]:
         """Convert an argument off the fast path; returns its address if a kernel reads it."""
-        array = self.array(index, given)
+        array = self.array(index, stack)
         if array is None or (not places and self.memory.is_host):
             return array, 0
-        assert given is not None
-        if array is given.data:  # hits the fast path next time
-            if given.located() is kind:
-                return given.data, given.locate()
-            array = given.data
+        assert stack is not None
+        if array is stack.data:  # hits the fast path next time
+            if stack.located() is kind:
+                return stack.data, stack.locate()
+            array = stack.data
         array = self.memory.place(array)
         return array, self.memory.address(array)
 
-    def array(self, index: int, given: Stacked | None) -> Any:
+    def array(self, index: int, stack: Stacked | None) -> Any:
         """One argument, broadcast to the mask that the program takes it with.
 
         The result is in the program's memory, or in host memory if only the host reads it.
@@ -100,15 +100,15 @@ class Arguments:
         type, mask = self.types[index], self.masks[index]
         if not isinstance(type, TensorType):
             return None
-        if given is None:
+        if stack is None:
             raise WeftError(f"argument {index} is missing", help=f"give a stack of {type}")
-        if given.shape != type.sizes or given.data.dtype != type.dtype.numpy:
+        if stack.shape != type.sizes or stack.data.dtype != type.dtype.numpy:
             raise WeftError(
-                f"argument {index} holds {given.data.dtype}{list(given.shape)} on each device, "
+                f"argument {index} holds {stack.data.dtype}{list(stack.shape)} on each device, "
                 f"but the program takes {type}",
                 help="split it as the program's shardings say",
             )
-        data = given.to(self.atoms).data
+        data = stack.to(self.atoms).data
         if data.__class__ is DeviceBuffer and data.memory is not self.memory:
             data = data.numpy()
         head = self.stack_dims.shape(mask)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from weft.executable.items import Block, Item, Slot, Slots, blocks_of
 
 
-def dead_slots(block: Block, owned: Iterable[Slot], kept: Collection[Slot]) -> list[Slots]:
+def dead_slots(block: Block, owned: Iterable[Slot], constants: Collection[Slot]) -> list[Slots]:
     """For each item of a block, the slots that die after it.
 
     Candidates are slots written in the block and the `owned` ones; its results and `kept` slots
@@ -20,7 +20,7 @@ def dead_slots(block: Block, owned: Iterable[Slot], kept: Collection[Slot]) -> l
         for slot in _reads(item):
             if slot in last:
                 last[slot] = position
-    stay = {*block.results, *kept}
+    stay = {*block.results, *constants}
     dead: list[list[Slot]] = [[] for _ in block.items]
     for slot, position in last.items():
         if position >= 0 and slot not in stay:

@@ -112,15 +112,15 @@ class Direct:
         except IndexError:
             slots = self.ready(new())
         try:
-            made = self._taken_over(given) if self.over else self._taken()
-            ran: bool = slots[self.call.table](given, made)
+            stacks_out = self._taken_over(given) if self.over else self._taken()
+            ran: bool = slots[self.call.table](given, stacks_out)
         except BaseException as error:
             explained = self.code.explained(error, self.code.units[0])
             if explained is error:
                 raise
             raise explained from None
         self.frames.append(slots)
-        return (made, slots) if ran else None
+        return (stacks_out, slots) if ran else None
 
     def _taken(self) -> tuple[Stacked, ...]:
         """Allocate all outputs."""

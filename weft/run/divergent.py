@@ -132,7 +132,7 @@ def divergent_branch_step(
         ways = rows.split(s[chooser], branch.given, active).reshape(-1)
         # Each block runs once for all rows that take it, not once for each device.
         taken = np.array([choose(way) for way in ways])
-        found = Results(branch.divergence, types, branch.results, len(numbers))
+        results = Results(branch.divergence, types, branch.results, len(numbers))
         for number, part in enumerate(codes):
             chosen = np.flatnonzero(taken == number)
             if not len(chosen):
@@ -142,11 +142,11 @@ def divergent_branch_step(
                 x = rows.split(s[entry.outer], entry.mask, active)
                 s[entry.slot] = pick(x, entry.inner, chosen)
             part.run(s)
-            found.fill(chosen, [s[n] for n in part.results])
+            results.fill(chosen, [s[n] for n in part.results])
             for slot in part.results:
                 if slot not in constants:
                     s[slot] = None
-        for out, x, mask in zip(outs, found.arrays, branch.results, strict=True):
+        for out, x, mask in zip(outs, results.arrays, branch.results, strict=True):
             s[out] = rows.joined(x, mask, active)
         for slot in (here, *(entry.slot for entry in seen), *dead):
             s[slot] = None
@@ -203,7 +203,7 @@ class _Loop:
     def __call__(self, s: Slots, active: Array | None) -> Results:
         """Iterate until no device is active."""
         loop, numbers = self.loop, self.rows.numbers(active)
-        found = Results(loop.divergence, self.types, loop.results, len(numbers))
+        results = Results(loop.divergence, self.types, loop.results, len(numbers))
         self.begin(s, active, numbers)
         still = np.arange(len(numbers))
         while True:
@@ -211,10 +211,10 @@ class _Loop:
             goes_on = np.broadcast_to(s[self.test.results[0]].reshape(-1), still.shape)
             # Rows are dropped only when a device leaves: copying all carried values has a cost.
             if not goes_on.all():
-                self.leave(s, found, still, goes_on)
+                self.leave(s, results, still, goes_on)
                 still = still[goes_on]
                 if not len(still):
-                    return found
+                    return results
                 s[self.here] = numbers[still]
             self.work.run(s)
             values = [

@@ -280,17 +280,17 @@ class ArraySignature:
         self.placed: dict[int, tuple[ArraySpec, Kind]] = {}
         self.parameters: dict[int, KnownParameter] = {}
 
-    def argument(self, index: int, given: Any) -> Array:
+    def argument(self, index: int, value: Any) -> Array:
         """An argument with the program's devices and sharding."""
-        if not isinstance(given, Array):
-            return self._put(index, given)
-        given.check_alive()
-        if given.spec is self.known.get(index):
-            return given
-        if self.fits(index, given):
-            self.known[index] = given.spec
-            return given
-        return self._put(index, given)
+        if not isinstance(value, Array):
+            return self._put(index, value)
+        value.check_alive()
+        if value.spec is self.known.get(index):
+            return value
+        if self.fits(index, value):
+            self.known[index] = value.spec
+            return value
+        return self._put(index, value)
 
     def takes(self, arrays: Sequence[Array]) -> bool:
         """Whether these arrays have the program's shardings."""
@@ -307,20 +307,20 @@ class ArraySignature:
         pieces = local_shape(given.shape, given.sharding, given.mesh)
         return same and pieces == type.sizes and _splits_alike(given.sharding, wanted)
 
-    def _put(self, index: int, given: Any) -> Array:
-        if given.__class__ is Writable:
-            made = self._converted(index, given.array)
-            made.stacked.owned = True
-            return made
+    def _put(self, index: int, value: Any) -> Array:
+        if value.__class__ is Writable:
+            array = self._converted(index, value.array)
+            array.stacked.owned = True
+            return array
         known = self.parameters.get(index)
-        if known is not None and known.is_of(given):
+        if known is not None and known.is_of(value):
             return known.array
-        made = self._converted(index, given)
-        if type(given).__name__ == "Parameter" and not made.stacked.is_on_host:
+        array = self._converted(index, value)
+        if type(value).__name__ == "Parameter" and not array.stacked.is_on_host:
             self.parameters[index] = KnownParameter(
-                ref(given), given.data_ptr(), given.stride(), made
+                ref(value), value.data_ptr(), value.stride(), array
             )
-        return made
+        return array
 
     def _converted(self, index: int, given: Any) -> Array:
         if not self.memory.is_host and not isinstance(given, Array | np.ndarray):

@@ -108,7 +108,7 @@ def native_rounds(
 
     def rounds(s: Slots) -> int:
         moves = np.array(_moves(s, rotations), np.int64)
-        given = [[s[slot] for slot in rotation.slots] for rotation in rotations]
+        buffers = [[s[slot] for slot in rotation.slots] for rotation in rotations]
         run: Callable[..., int] = s[one.commands].repeat
         rest = s[other.commands]
         verdict_at, where = calls.memory.address(s[0]) + verdict, address_of(moves)
@@ -119,7 +119,7 @@ def native_rounds(
             count += last
         count -= AT_ONCE
         # levels that no iteration has written
-        for rotation, arrays in zip(rotations, given, strict=True):
+        for rotation, arrays in zip(rotations, buffers, strict=True):
             for level in range(len(arrays) - 1, count - 1, -1):
                 s[rotation.slots[level]] = arrays[level - count]
         return count

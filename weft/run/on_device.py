@@ -201,17 +201,17 @@ class EnqueuedTensors:
         found = [0] * len(self.direct.made)
         for number, argument in self.over:
             found[number] = addresses[argument]
-        made = []
+        arrays = []
         try:
             for number, shape, dtype in self.fresh:
                 tensor = self.empty(shape, dtype)
                 found[number] = tensor.data_ptr()
-                made.append(tensor)
+                arrays.append(tensor)
             self.direct.launch((*addresses, *found), new)
         except BaseException as error:
             self.direct.explain(error)
             raise
-        return made
+        return arrays
 
 
 def direct_on_device(

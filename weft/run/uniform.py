@@ -105,8 +105,8 @@ def branch_step(binder: BlockBinder, branch: Branch, dead: tuple[Slot, ...], cod
     (chooser,), outs, stack_dims = branch.ins, branch.outs, branch.stack_dims
     codes = [binder.inner(block, code) for block in branch.blocks]
     wide = [
-        [widen(m, c, stack_dims) for m, c in zip(made, branch.masks, strict=True)]
-        for made in branch.made
+        [widen(m, c, stack_dims) for m, c in zip(masks, branch.masks, strict=True)]
+        for masks in branch.made
     ]
     own = [results_made(block, binder.constants) for block in branch.blocks]
     choose, rows = chooser_of(branch.way, len(codes)), stack_dims.active
@@ -116,10 +116,10 @@ def branch_step(binder: BlockBinder, branch: Branch, dead: tuple[Slot, ...], cod
         code = codes[taken]
         code.run(s)
         active = None if rows is None else s[rows]
-        made = [w(s[n], active) for w, n in zip(wide[taken], code.results, strict=True)]
+        masks = [w(s[n], active) for w, n in zip(wide[taken], code.results, strict=True)]
         for slot in own[taken]:
             s[slot] = None
-        for out, value in zip(outs, made, strict=True):
+        for out, value in zip(outs, masks, strict=True):
             s[out] = value
         for slot in dead:
             s[slot] = None

@@ -27,17 +27,17 @@ _ATTRIBUTE = "sdy.sharding_rule"
 _FRONTEND = ("xla.sdy.sharding_rule", "xla.sdy.custom_sharding_rule")
 
 
-def as_rules(given: Rules | Mapping[str, GivenRule]) -> Rules:
+def as_rules(rules: Rules | Mapping[str, GivenRule]) -> Rules:
     """`Rules` from a registry or a dict: a text, (text, options) or a function for each name."""
-    if isinstance(given, Rules):
-        return given
-    if not isinstance(given, Mapping):
+    if isinstance(rules, Rules):
+        return rules
+    if not isinstance(rules, Mapping):
         raise WeftError(
-            f"rules={given!r}"[:80] + " are not rules",
+            f"rules={rules!r}"[:80] + " are not rules",
             help='give weft.shard.Rules, or a dict: {"gemm": "i k, k j -> i j"}',
         )
     made = Rules()
-    for name, rule in given.items():
+    for name, rule in rules.items():
         text, options = rule if isinstance(rule, tuple) else (rule, {})
         made.add(name, text, **options)
     return made

@@ -68,18 +68,18 @@ class JaxSavers:
         """The texts of all processes, by rank."""
         prefix, self.told = f"weft/save/{self.told}", self.told + 1
         self.client.key_value_set(f"{prefix}/{self.rank}", text)
-        found = []
+        lines = []
         for rank in range(self.size):
             try:
                 wait = int(TIMEOUT.value() * 1000)
-                found.append(self.client.blocking_key_value_get(f"{prefix}/{rank}", wait))
+                lines.append(self.client.blocking_key_value_get(f"{prefix}/{rank}", wait))
             except Exception as error:
                 raise WeftError(
                     f"process {rank} of {self.size} has not {what} within {TIMEOUT.value():g} s: "
                     f"{error}",
                     help="all processes must save the same state; see the output of that one",
                 ) from error
-        return found
+        return lines
 
 
 _WELL = "well"

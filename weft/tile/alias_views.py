@@ -44,22 +44,22 @@ class _Aliases:
 
     def _alias(self, view: Host) -> bool:
         """Give a view's result the buffer of its operand, if only kernels depend on it."""
-        (source,), (made,) = view.ins, view.outs
-        readers = self.readers.get(made, [])
+        (source,), (out,) = view.ins, view.outs
+        readers = self.readers.get(out, [])
         # Reads by results of the block, and inside of loops, are not in the operands of launches.
-        if self.reads[made] == sum(made in r.ins for r in readers if isinstance(r, Launch)):
+        if self.reads[out] == sum(out in r.ins for r in readers if isinstance(r, Launch)):
             source = self.sources.get(source, source)
-            self.sources[made] = source
-            self.reads[source] += self.reads[made] - 1
+            self.sources[out] = source
+            self.reads[source] += self.reads[out] - 1
             return True
         number = self.makers.get(source)
         if number is None or self.reads[source] > 1:
             return False
         maker = self.items[number]
         assert isinstance(maker, Launch), "only launches are noted"
-        outs = tuple([made if slot == source else slot for slot in maker.outs])
+        outs = tuple([out if slot == source else slot for slot in maker.outs])
         self.items[number] = replace(maker, outs=outs)
-        self.makers[made] = number
+        self.makers[out] = number
         return True
 
     def _renamed(self, item: Item) -> Item:

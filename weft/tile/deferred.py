@@ -41,17 +41,17 @@ BROADCASTS = (BroadcastInDim, Broadcast)
 
 def uses_of(region: Region) -> dict[Value, list[Node]]:
     """The readers of each value; results and captures by regions count twice."""
-    found: dict[Value, list[Node]] = {}
+    uses: dict[Value, list[Node]] = {}
     for node in region.nodes:
         for value in node.operands:
-            found.setdefault(value, []).append(node)
+            uses.setdefault(value, []).append(node)
         for inner in node.regions:
             for value in (*inner.results, *uses_of(inner)):
                 # Twice, so that a captured value never looks as if it had a single reader.
-                found.setdefault(value, []).extend((node, node))
+                uses.setdefault(value, []).extend((node, node))
     for value in region.results:
-        found.setdefault(value, []).extend(region.nodes[-1:] * 2)
-    return found
+        uses.setdefault(value, []).extend(region.nodes[-1:] * 2)
+    return uses
 
 
 def summed_dims(

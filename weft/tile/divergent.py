@@ -43,7 +43,7 @@ def divergent_loop(
     parted = _diverge(lowering, scope.stack_dims, predicate)
     inner = scope.parted(parted.inner)
     seen = _see(lowering, site, scope, parted, inner)
-    given = tuple(parted.inside(m) for m in site.given)
+    in_masks = tuple(parted.inside(m) for m in site.given)
     masks, tested = inner.loop(node)
     assert not tested & ~1, "a predicate on rows varies along the rows only"
     condition, body = node.regions
@@ -54,7 +54,7 @@ def divergent_loop(
     test, work = lowering.region(condition, inner), lowering.region(body, inner)
     ins = tuple([scope.slots[v] for v in node.operands]) + tuple([e.outer for e in seen])
     outs = lowering.results(node, site.made, scope)
-    inside = (site.given, given, inner.of(body.results), masks, site.made)
+    inside = (site.given, in_masks, inner.of(body.results), masks, site.made)
     rest = (parted, seen, *inside, node.loc, node)
     return DivergentLoop(test, work, slots, ins, outs, *rest)
 

@@ -195,9 +195,9 @@ class _Flowing:
                 raise _Refused
 
     def loop(self, loop: Loop) -> Iterator[Statement]:
-        given: list[int] = []
+        operands: list[int] = []
         for slot, where in zip(loop.ins, loop.carried, strict=True):
-            yield from self.widened(self.values[slot], self.operand(where), given)
+            yield from self.widened(self.values[slot], self.operand(where), operands)
         carried = self.made(loop.carried)
         test, body = self.part(loop.test), self.part(loop.body)
         more: list[Statement] = []
@@ -205,7 +205,7 @@ class _Flowing:
         for value, slot in zip(body.results, loop.carried, strict=True):
             more += self.widened(value, self.operand(slot), results)
         body = FlowBlock((*body.statements, *more), tuple(results))
-        yield FlowLoop(tuple(given), carried, test, body, self.made(loop.outs))
+        yield FlowLoop(tuple(operands), carried, test, body, self.made(loop.outs))
 
     def branch(self, branch: Branch) -> Iterator[Statement]:
         chooser = self.values[branch.ins[0]]
@@ -219,35 +219,35 @@ class _Flowing:
             parts.append(FlowBlock((*part.statements, *more), tuple(results)))
         yield FlowBranch(branch.way, chooser, tuple(parts), self.made(branch.outs))
 
-    def widened(self, value: int, wanted: Operand, found: list[int]) -> Iterator[Statement]:
+    def widened(self, value: int, wanted: Operand, values: list[int]) -> Iterator[Statement]:
         """A value spelled out along more leading dims, where it has to be."""
-        given = (*self.operands, *self.inner)[value]
+        operand = (*self.operands, *self.inner)[value]
         wanted = replace(wanted, output=False)
         # A loop's carried value has one buffer for all rounds: if the body makes it vary along more
         # device dims than the initial value does, that one is repeated before the first round.
-        if given.nbytes == wanted.nbytes:  # a view may have another shape, or another type
-            found.append(value)
+        if operand.nbytes == wanted.nbytes:  # a view may have another shape, or another type
+            values.append(value)
             return
-        if len(given.shape) != len(wanted.shape) or given.dtype is not wanted.dtype:
+        if len(operand.shape) != len(wanted.shape) or operand.dtype is not wanted.dtype:
             raise _Refused
         made = self.new(wanted)
-        found.append(made)
-        yield KernelRun(_spread(replace(given, output=False), wanted, self.target), (value, made))
+        values.append(made)
+        yield KernelRun(_spread(replace(operand, output=False), wanted, self.target), (value, made))
 
 
 def slots_read(item: Item) -> Iterator[Slot]:
     """The slots that an item reads and that nothing inside of it makes, once for each read."""
-    made: set[Slot] = set()
+    written: set[Slot] = set()
 
     def look(item: Item) -> Iterator[Slot]:
-        yield from [slot for slot in item.ins if slot not in made]
+        yield from [slot for slot in item.ins if slot not in written]
         if isinstance(item, Loop):
-            made.update(item.carried)
+            written.update(item.carried)
         for block in blocks_of(item):
             for inner in block.items:
                 yield from look(inner)
-                made.update(inner.outs)
-            yield from [slot for slot in block.results if slot not in made]
+                written.update(inner.outs)
+            yield from [slot for slot in block.results if slot not in written]
 
     return look(item)
 

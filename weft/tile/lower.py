@@ -270,17 +270,17 @@ class Lowering:
     def separate(self, region: Region, scope: Scope, node: Node, items: list[Item]) -> list[int]:
         """An unaliased slot for each result of a region."""
         made = {v for n in region.nodes for v in n.results}
-        found: list[int] = []
+        slots: list[int] = []
         for result in region.results:
             slot = scope.slots[result]
             # A result that is an argument, or one that is returned twice: two values in one slot
             # could not be freed or donated one by one.
-            if result not in made or slot in found:
+            if result not in made or slot in slots:
                 other = self.new(result, scope.of([result])[0], scope)
                 items.append(Move("same", (slot,), (other,), node.loc))
                 slot = other
-            found.append(slot)
-        return found
+            slots.append(slot)
+        return slots
 
     def start(self, site: Site, scope: Scope, items: list[Item]) -> None:
         """The region of an asynchronous start, with packed results."""

@@ -44,23 +44,25 @@ def tuned(kernel: Launch, target: Target) -> Launch:
 
 def choice(kernel: Kernel, target: Target) -> Chosen | None:
     """The candidate for a kernel; None if it has none."""
-    how, found = target.options.tune, target.candidates(kernel)
-    if found is None:
+    how, options = target.options.tune, target.candidates(kernel)
+    if options is None:
         return None
     if how == "off":
         return Chosen(AS_MODELLED, "nothing is tuned")
-    if found.unworthy:  # first: the reason must not depend on what else was measured
-        return Chosen(AS_MODELLED, found.unworthy)
+    if options.unworthy:  # first: the reason must not depend on what else was measured
+        return Chosen(AS_MODELLED, options.unworthy)
     if how == "remembered" and not _KNOWN and not is_anything_remembered():
-        return _chosen(None, found)
-    at = (the_store().folder, found.machine, found.shape_class)
+        return _chosen(None, options)
+    at = (the_store().folder, options.machine, options.shape_class)
     if (at, how) not in _KNOWN:
         if how == "measure":
-            _KNOWN[at, how] = _measured(kernel, found, target)
+            _KNOWN[at, how] = _measured(kernel, options, target)
             _KNOWN[at, "remembered"] = _KNOWN[at, how]
         else:
-            _KNOWN[at, how] = known(found.kind, found.machine, found.shape_class, counted=False)
-    return _chosen(_KNOWN[at, how], found)
+            _KNOWN[at, how] = known(
+                options.kind, options.machine, options.shape_class, counted=False
+            )
+    return _chosen(_KNOWN[at, how], options)
 
 
 def explained(kernel: Launch, target: Target) -> Chosen | None:
@@ -68,7 +70,7 @@ def explained(kernel: Launch, target: Target) -> Chosen | None:
     return choice(_with(kernel, {}), target) if isinstance(kernel, Kernel) else None
 
 
-def _chosen(measured: Measured | None, found: Candidates) -> Chosen:
+def _chosen(measured: Measured | None, options: Candidates) -> Chosen:
     """The best candidate available here."""
     if measured is None or (measured.seconds and AS_MODELLED not in measured.seconds):
         return Chosen(AS_MODELLED, "nothing like it was measured on this machine")
@@ -76,19 +78,19 @@ def _chosen(measured: Measured | None, found: Candidates) -> Chosen:
         return Chosen(AS_MODELLED, "the machine was too busy to measure")
     if not measured.seconds:
         return Chosen(AS_MODELLED, "it is too large to be measured, or has no other candidate")
-    best = measured.best_of(lambda name: found.options(name) is not None) or AS_MODELLED
+    best = measured.best_of(lambda name: options.options(name) is not None) or AS_MODELLED
     took, model = (measured.seconds[name] for name in (best, AS_MODELLED))
     count = len(measured.seconds)
     why = f"measured: {1e6 * took:.0f} us"
     if best == AS_MODELLED:
         return Chosen(best, f"{why}, and none of {count - 1} others is clearly faster")
     why = f"{why}, {took / model:.2f} of what the cost model chose, the best of {count}"
-    return Chosen(best, why, found.options(best) or {})
+    return Chosen(best, why, options.options(best) or {})
 
 
-def _measured(kernel: Kernel, found: Candidates, target: Target) -> Measured:
+def _measured(kernel: Kernel, options: Candidates, target: Target) -> Measured:
     """Times from the cache, or measured now."""
-    ways = found.ways()
+    ways = options.ways()
     if sum(operand.nbytes for operand in kernel.operands) > _ROOM:
         ways = {AS_MODELLED: {}}
 
@@ -96,7 +98,7 @@ def _measured(kernel: Kernel, found: Candidates, target: Target) -> Measured:
         made = {name: _with(kernel, way) for name, way in ways.items()}
         return Bench(kernel, made, target).seconds
 
-    return tune(found.kind, found.machine, found.shape_class, [*ways], ready, _BUDGET)
+    return tune(options.kind, options.machine, options.shape_class, [*ways], ready, _BUDGET)
 
 
 def _with(kernel: Kernel, options: Mapping[str, int]) -> Kernel:

@@ -107,17 +107,17 @@ def timed(
     measured twice.
     """
     end = time.perf_counter() + budget
-    found: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
     going = list(candidates)
     for n in range(rounds):
         for name in going:
             if (n < _TWICE and name in candidates[:_AT_LEAST]) or time.perf_counter() < end:
-                found.setdefault(name, []).append(measure(name))
+                times.setdefault(name, []).append(measure(name))
         if n + 1 >= _TWICE:
-            least = min(map(min, found.values()))
-            going = [name for name in going if min(found.get(name, [0.0])) <= _HOPELESS * least]
+            least = min(map(min, times.values()))
+            going = [name for name in going if min(times.get(name, [0.0])) <= _HOPELESS * least]
         going = going[1:] + going[:1]
-    return found
+    return times
 
 
 def _read(choice: Choice | None) -> Measured | None:

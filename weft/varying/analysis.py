@@ -200,34 +200,34 @@ class _Walk:
                 known[value] = mask
         return self.of(region.results)
 
-    def flow(self, node: Node, given: Masks, around: int) -> Masks:
+    def flow(self, node: Node, in_masks: Masks, around: int) -> Masks:
         """The masks of control flow, collectives, effects and device ids."""
         match node.op:
             case Call() | Composite():
-                return self.call(node, given, around)
+                return self.call(node, in_masks, around)
             case While():
-                return self.loop(node, given, around)
+                return self.loop(node, in_masks, around)
             case If() | Case():
-                return self.branch(node, given, around)
+                return self.branch(node, in_masks, around)
             case NamedComputation():
-                return self.region(node.regions[0], given, around)
+                return self.region(node.regions[0], in_masks, around)
             case AsyncStart():
-                return (self.region(node.regions[0], given, around),)
+                return (self.region(node.regions[0], in_masks, around),)
             case AsyncDone():
-                return _parts(given)
+                return _parts(in_masks)
             case Tuple():
-                return (given,)
+                return (in_masks,)
             case GetTupleElement(index=index):
-                return (_parts(given)[index],)
+                return (_parts(in_masks)[index],)
             case OptimizationBarrier():
-                return given
+                return in_masks
             case RaggedAllToAll():  # one result of all operands
                 change = self.analysis.change(node.op)
-                return (change.applied(union(*given)),)
+                return (change.applied(union(*in_masks)),)
             case op if op.collective:
                 change = self.analysis.change(op)
-                return tuple([change.applied(union(mask)) for mask in given])
-        return self.others(node, given, around)
+                return tuple([change.applied(union(mask)) for mask in in_masks])
+        return self.others(node, in_masks, around)
 
     def call(self, node: Node, given: Masks, around: int) -> Masks:
         """The masks of a call's results; full ones for recursion."""

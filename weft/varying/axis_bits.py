@@ -86,8 +86,8 @@ class AxisBits:
 
         Both are in the frame of the axes; they differ for a part of an axis that crosses others.
         """
-        found = self._along.get(axes)
-        if found is None:
+        bits = self._along.get(axes)
+        if bits is None:
             mesh, frame = named(axes.mesh, self.world.meshes), self.frame_of(axes)
             covered = touched = 0
             for axis in axes.axes:
@@ -98,8 +98,8 @@ class AxisBits:
                     touched |= frame.bits(whole)
                 else:
                     covered |= frame.bits(digits)
-            found = self._along[axes] = covered, covered | touched
-        return found
+            bits = self._along[axes] = covered, covered | touched
+        return bits
 
     def seen(self, axes: MeshAxes) -> int:
         """The bits affected by a difference along axes, in other frames too."""

@@ -214,7 +214,7 @@ def axes_of(op: Op) -> MeshAxes | None:
 
 def _runs(offsets: Array) -> tuple[DigitRun, ...] | None:
     """Offsets 0, s, 2s, .., t, t + s, .. as digit spans, the slowest first."""
-    found: list[DigitRun] = []
+    runs: list[DigitRun] = []
     done, total = 1, len(offsets)
     while done < total:
         stride = int(offsets[done])
@@ -225,9 +225,9 @@ def _runs(offsets: Array) -> tuple[DigitRun, ...] | None:
             size += 1
         if total % (done * size):
             return None
-        found.append((stride, size))
+        runs.append((stride, size))
         done *= size
-    return tuple(reversed(found))
+    return tuple(reversed(runs))
 
 
 # The world of a module

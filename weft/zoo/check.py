@@ -115,17 +115,17 @@ def _compared(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compiled, found = run(module, inputs, on)
+            compiled, outputs = run(module, inputs, on)
     except WeftError as error:
         return ZooResult(
             model.name, dtype, what, mesh, "refused", time.process_time() - began,
             detail=str(error),
         )  # fmt: skip
     seconds = time.process_time() - began
-    off, where = relative_error({k: v.cpu() for k, v in found.items()}, expected)
+    off, where = relative_error({k: v.cpu() for k, v in outputs.items()}, expected)
     nodes = len(compiled.program.stage("captured").function("main").body.nodes)
     sent = sum(row.count for row in compiled.collectives())
-    is_equal = off <= allowed and found.keys() == expected.keys()
+    is_equal = off <= allowed and outputs.keys() == expected.keys()
     return ZooResult(
         model.name, dtype, what, mesh, "equal" if is_equal else "differs",
         seconds, nodes, sent, off, allowed, "" if is_equal else where,
@@ -195,15 +195,15 @@ def _tensors(made: Any) -> dict[str, Any]:
     return {keystr(p): leaf for p, leaf in paths if isinstance(leaf, torch.Tensor)}
 
 
-def relative_error(found: dict[str, Any], expected: dict[str, Any]) -> tuple[float, str]:
+def relative_error(actual: dict[str, Any], expected: dict[str, Any]) -> tuple[float, str]:
     """The largest error, relative to the largest element of its tensor or a small part of all."""
     import torch
 
     worst, where = 0.0, ""
     finite = [v.double().abs().max().item() for v in expected.values() if v.numel()]
     floor = 1e-2 * max([v for v in finite if v < float("inf")], default=1.0)
-    for name in expected.keys() & found.keys():
-        a, b = found[name].double(), expected[name].double()
+    for name in expected.keys() & actual.keys():
+        a, b = actual[name].double(), expected[name].double()
         if a.shape != b.shape:
             return float("inf"), f"{name} has shape {[*a.shape]}, not {[*b.shape]}"
         if not b.numel():
@@ -214,5 +214,5 @@ def relative_error(found: dict[str, Any], expected: dict[str, Any]) -> tuple[flo
         error = off / max(most, floor, 1e-12)
         if error > worst:
             worst, where = error, name
-    missing = expected.keys() ^ found.keys()
+    missing = expected.keys() ^ actual.keys()
     return (float("inf"), f"missing {sorted(missing)[0]}") if missing else (worst, where)

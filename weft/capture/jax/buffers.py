@@ -102,17 +102,17 @@ def _on_buffers(
     *args: Any,
 ) -> tuple[Array, ...]:
     """Call with read-only operands and writable results; some results alias operands."""
-    given = [
+    operands = [
         # An aliased operand is overwritten by the callback, and others may read the argument: copy
         # it.
         np.array(arg) if n in shared.values() else np.asarray(arg)
         for n, arg in enumerate(args)
     ]
     made = [
-        given[shared[n]] if n in shared else np.zeros(shape, dtype)
+        operands[shared[n]] if n in shared else np.zeros(shape, dtype)
         for n, (shape, dtype) in enumerate(results)
     ]
-    read = [array.view() for array in given]
+    read = [array.view() for array in operands]
     for array in read:
         array.flags.writeable = False
     positional, named = in_tree.unflatten([HostBuffer(array) for array in read])

@@ -53,18 +53,18 @@ def _renumbered(node: Node, mesh: Mesh) -> tuple[Value, ...] | None:
     assert ids is not None, "a mesh in device order needs no renumbering"
     if isinstance(node.op, PartitionId):
         return (_place(node, ids),)
-    found: dict[str, object] = {}
+    attributes: dict[str, object] = {}
     groups = getattr(node.op, "replica_groups", None)
     pairs = getattr(node.op, "source_target_pairs", None)
     if isinstance(groups, MeshAxes):
-        found["replica_groups"] = replace(groups, mesh=_ordered(groups.mesh, mesh))
+        attributes["replica_groups"] = replace(groups, mesh=_ordered(groups.mesh, mesh))
     elif groups:
-        found["replica_groups"] = tuple([tuple([ids[n] for n in group]) for group in groups])
+        attributes["replica_groups"] = tuple([tuple([ids[n] for n in group]) for group in groups])
     if pairs:
-        found["source_target_pairs"] = tuple([(ids[a], ids[b]) for a, b in pairs])
-    if not found:
+        attributes["source_target_pairs"] = tuple([(ids[a], ids[b]) for a, b in pairs])
+    if not attributes:
         return None
-    op = node.op.replace(**found)
+    op = node.op.replace(**attributes)
     # The results and not the node, so that the rule is not applied to it again.
     return Node(op, node.operands, node.types, node.regions, node.attrs, node.loc).results
 

@@ -18,10 +18,10 @@ def per_leaf(word: str, given: Spelled, tree: Any, leaves: Sequence[Leaf]) -> tu
 
     if isinstance(given, list) and not isinstance(jax.tree_util.tree_unflatten(tree, leaves), list):
         given = tuple(given)  # as in jax.jit
-    found: list[Spelled] = []
+    by_leaf: list[Spelled] = []
 
     def add(spelled: Spelled, below: Any) -> None:
-        found.extend([spelled] * jax.tree_util.tree_structure(below).num_leaves)
+        by_leaf.extend([spelled] * jax.tree_util.tree_structure(below).num_leaves)
 
     full = jax.tree_util.tree_unflatten(tree, [leaf.name for leaf in leaves])
     if reason := _misfit(given, full, ""):
@@ -31,24 +31,24 @@ def per_leaf(word: str, given: Spelled, tree: Any, leaves: Sequence[Leaf]) -> tu
             "the pytree may be a prefix, whose leaves apply to all values below them",
         )
     jax.tree_util.tree_map(add, given, full, is_leaf=lambda spelled: spelled is None)
-    return tuple(found)
+    return tuple(by_leaf)
 
 
-def _misfit(given: Spelled, full: Any, path: str) -> str | None:
+def _misfit(spelled: Spelled, full: Any, path: str) -> str | None:
     """The first mismatch between a pytree of shardings and the values' tree, or None."""
     import jax
 
-    below = _children(given)
+    below = _children(spelled)
     if below is None:
         return None
     expected = _children(full) or []
-    one = jax.tree_util.tree_structure(given, is_leaf=lambda x: x is not given)
+    one = jax.tree_util.tree_structure(spelled, is_leaf=lambda x: x is not spelled)
     other = jax.tree_util.tree_structure(full, is_leaf=lambda x: x is not full)
     if one != other:
         here = f" at {path}" if path else ""
-        if type(given) is type(full) and len(below) != len(expected):
+        if type(spelled) is type(full) and len(below) != len(expected):
             return f"{len(below)} entries for {len(expected)} values{here}"
-        return f"a {type(given).__name__}{here}, where {_shown(full)} is"
+        return f"a {type(spelled).__name__}{here}, where {_shown(full)} is"
     for (key, inner), (_, value) in zip(below, expected, strict=True):
         if reason := _misfit(inner, value, path + jax.tree_util.keystr(key)):
             return reason

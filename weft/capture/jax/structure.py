@@ -36,11 +36,11 @@ def structure_of(tree: Any, depth: int = 0) -> Structure:
         if not usual or not all(map(is_name, (kind.__name__, *fields))):
             raise _refuse(f"the namedtuple {kind.__name__}", _HELP)
         return Structure("namedtuple", parts, fields, kind.__name__)
-    found = _PLAIN.get(kind)
-    if found is None:
+    structure = _PLAIN.get(kind)
+    if structure is None:
         raise _refuse(f"a {kind.__module__}.{kind.__qualname__}", _HELP)
     name = ""
-    if found == "defaultdict":
+    if structure == "defaultdict":
         factory, extra = extra
         name = "None" if factory is None else str(getattr(factory, "__name__", factory))
         if name not in FACTORIES or FACTORIES[name] is not factory:
@@ -49,7 +49,7 @@ def structure_of(tree: Any, depth: int = 0) -> Structure:
     for key in keys:
         if not is_literal(key):
             raise _refuse(f"a dict with the key {key!r}", "use strings or numbers as keys")
-    return Structure(found, parts, keys, name)
+    return Structure(structure, parts, keys, name)
 
 
 def _refuse(what: str, help: str) -> Unsupported:

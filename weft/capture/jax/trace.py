@@ -176,7 +176,7 @@ def flatten(
 
 def capture_flat(
     fn: Callable[..., Any],
-    given: CallArguments,
+    call: CallArguments,
     mesh: object,
     inside: Spelled,
     outside: Spelled,
@@ -184,10 +184,10 @@ def capture_flat(
 ) -> Captured:
     """Trace a JAX function on flattened arguments; a plan has what the shardings leave open."""
     jax = _import_jax()
-    leaves = given.leaves(fn)
-    positional, keywords = given.tree.children()
+    leaves = call.leaves(fn)
+    positional, keywords = call.tree.children()
     if isinstance(inside, (tuple, list)):
-        _check_call(fn, given, len(inside))
+        _check_call(fn, call, len(inside))
     spelled = per_leaf("in_shardings", inside, positional, leaves[: positional.num_leaves])
     spelled += (None,) * keywords.num_leaves
     if plan is not None:
@@ -198,10 +198,10 @@ def capture_flat(
     theirs = abstract_mesh(mesh, told, ours)
     only = mesh is not None
     shardings = shardings_of("in_shardings:", spelled, leaves, ours, only=only)
-    filled, named = given.rebuilt(abstract_values(leaves, shardings, theirs))
+    filled, named = call.rebuilt(abstract_values(leaves, shardings, theirs))
     context = nullcontext() if theirs is None else jax.sharding.use_abstract_mesh(theirs)
     with context:
-        static = tuple(n for n, _ in given.static)
+        static = tuple(n for n, _ in call.static)
         traced = jax.jit(fn, static_argnums=static, keep_unused=True).trace(*filled, **named)
         lowered = _lowered(traced)
     results = _results(traced)
@@ -219,7 +219,7 @@ def capture_flat(
     tree = lowered.out_tree
     kept = getattr(lowered._lowering, "compile_args", {}).get("keepalive") or ()
     is_one = bool(tree.num_leaves == 1 == tree.num_nodes)
-    return Captured(module, ours, given.tree, tree, leaves, results, is_one, host, tuple(kept))
+    return Captured(module, ours, call.tree, tree, leaves, results, is_one, host, tuple(kept))
 
 
 def _lowered(traced: Any) -> Any:
@@ -250,9 +250,9 @@ def read_lowered(lowered: Any) -> Module:
     return keep_tokens_inside(read_bytecode(buffer.getvalue()))
 
 
-def _check_call(fn: Callable[..., Any], given: CallArguments, count: int) -> None:
+def _check_call(fn: Callable[..., Any], call: CallArguments, count: int) -> None:
     """Refuse arguments that the function does not take, or that shardings by position miss."""
-    positional, keywords = given.rebuilt(given.values)
+    positional, keywords = call.rebuilt(call.values)
     try:
         inspect.signature(fn).bind(*positional, **keywords)
     except TypeError as error:
@@ -260,7 +260,7 @@ def _check_call(fn: Callable[..., Any], given: CallArguments, count: int) -> Non
         raise TypeError(f"{name}(): {error}") from None
     except ValueError:
         return  # a builtin has no signature; its call checks the arguments
-    if keywords and len(given.given) < count <= len(given.given) + len(keywords):
+    if keywords and len(call.given) < count <= len(call.given) + len(keywords):
         raise WeftError(
             f"in_shardings are for arguments by position, and {', '.join(keywords)} is by keyword",
             help="give every argument of in_shardings by position",

@@ -73,7 +73,7 @@ def _kind(value: object) -> str:
 
 
 def argument_names(
-    fn: Callable[..., Any], given: Sequence[int], paths: Sequence[tuple[Any, Any]]
+    fn: Callable[..., Any], positions: Sequence[int], paths: Sequence[tuple[Any, Any]]
 ) -> list[str]:
     """`params['w']` for each leaf, by the names of the function's parameters."""
     import jax
@@ -84,7 +84,7 @@ def argument_names(
         if path[0].idx == 1:
             head = path[1].key
         else:
-            position = given[path[1].idx]
+            position = positions[path[1].idx]
             head = parameters[position] if position < len(parameters) else f"args[{position}]"
         found.append(f"{head}{jax.tree_util.keystr(path[2:])}")
     return found

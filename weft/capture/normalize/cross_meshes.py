@@ -123,17 +123,17 @@ def _attrs(
 ) -> tuple[Attrs, ...]:
     """Attributes of the signature; values without a sharding are replicated, valid on any mesh."""
     axes = tuple([Axis(name) for name, _ in mesh[1].axes])
-    made: list[Attrs] = []
+    attributes: list[Attrs] = []
     for n, (attrs, type) in enumerate(zip(old or ((),) * len(types), types, strict=True)):
         dims = [DimSharding()] * (type.rank if isinstance(type, TensorType) else 0)
         if n in cut:
             attrs = (*[pair for pair in attrs if pair[0] != SHARDING], cut[n].attribute())
             dims[0] = DimSharding(axes)
         elif SHARDING in dict(attrs) or not isinstance(type, TensorType):
-            made.append(attrs)
+            attributes.append(attrs)
             continue
-        made.append((*attrs, (SHARDING, str(Sharding(mesh[0], tuple(dims))))))
-    return tuple(made)
+        attributes.append((*attrs, (SHARDING, str(Sharding(mesh[0], tuple(dims))))))
+    return tuple(attributes)
 
 
 def caller_sharding(attrs: Attrs) -> Sharding | None:

@@ -112,7 +112,7 @@ class _Joined:
 
     def crossing(self, attrs: Sequence[Attrs], values: Sequence[Value]) -> dict[int, Pieces]:
         """The arguments or results with such shardings."""
-        found: dict[int, Pieces] = {}
+        pieces: dict[int, Pieces] = {}
         for n, (shown, value) in enumerate(zip(attrs, values, strict=bool(attrs))):
             given = annotated(shown) or _constrained(value)
             if given is None or not self.crosses(given):
@@ -121,8 +121,8 @@ class _Joined:
             if _order(mesh) != _order(self.base) or any(a.size for d in given.dims for a in d.axes):
                 raise _refusal([mesh, self.base], "their axes do not subdivide each other")
             assert isinstance(value.type, TensorType), "only tensors are split"
-            found[n] = Pieces(value.type, given, mesh)
-        return found
+            pieces[n] = Pieces(value.type, given, mesh)
+        return pieces
 
     def sharding(self, given: Sharding) -> Sharding:
         """A sharding on the common mesh; open where that has no such axes."""

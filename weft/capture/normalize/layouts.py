@@ -67,17 +67,17 @@ def _of_function(module: Module, name: str, given: Orders) -> Orders:
     return [known.get(value) for value in body.results]
 
 
-def _of_node(module: Module, node: Node, given: Orders) -> Orders:
+def _of_node(module: Module, node: Node, orders: Orders) -> Orders:
     match node.op:
         case Transpose(permutation=moved):
-            order = row_major(len(moved)) if given[0] is None else given[0]
+            order = row_major(len(moved)) if orders[0] is None else orders[0]
             return [tuple([moved.index(dim) for dim in order])]
         case Call(callee=callee):
-            return _of_function(module, callee, given)
+            return _of_function(module, callee, orders)
         case ShardingConstraint():
-            return given
+            return orders
     if node.op.elementwise:
-        pairs = zip(given, node.operand_types, strict=True)
+        pairs = zip(orders, node.operand_types, strict=True)
         found = {order for order, type in pairs if _rank(type) == _rank(node.types[0])}
         if len(found := found - {None}) == 1:
             return [*found] * len(node.types)

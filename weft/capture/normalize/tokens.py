@@ -25,25 +25,25 @@ def keep_tokens_inside(module: Module) -> Module:
     args, results = main.body.args, main.body.results
     if not any(isinstance(v.type, TokenType) for v in (*args, *results)):
         return module
-    taken = [n for n, v in enumerate(args) if not isinstance(v.type, TokenType)]
-    given = [n for n, v in enumerate(results) if not isinstance(v.type, TokenType)]
+    kept_args = [n for n, v in enumerate(args) if not isinstance(v.type, TokenType)]
+    kept_results = [n for n, v in enumerate(results) if not isinstance(v.type, TokenType)]
     rebuild = Rebuild(module, ())
-    made: list[Node] = []
+    nodes: list[Node] = []
     for n, arg in enumerate(args):
-        if n not in taken:
-            made.append(apply(CreateToken(), loc=main.body.arg_locs[n]))
-            rebuild.became[arg] = made[-1].results[0]
-    renewed = [Value(args[n].type, None, index) for index, n in enumerate(taken)]
-    rebuild.became.update(zip([args[n] for n in taken], renewed, strict=True))
+        if n not in kept_args:
+            nodes.append(apply(CreateToken(), loc=main.body.arg_locs[n]))
+            rebuild.became[arg] = nodes[-1].results[0]
+    renewed = [Value(args[n].type, None, index) for index, n in enumerate(kept_args)]
+    rebuild.became.update(zip([args[n] for n in kept_args], renewed, strict=True))
     body = rebuild.region(main.body)
     region = Region(
         tuple(renewed),
-        [*made, *body.nodes],
-        tuple(body.results[n] for n in given),
+        [*nodes, *body.nodes],
+        tuple(body.results[n] for n in kept_results),
         body.loc,
-        tuple(main.body.arg_locs[n] for n in taken),
+        tuple(main.body.arg_locs[n] for n in kept_args),
     )
-    function = main.restricted(region, taken, given)
+    function = main.restricted(region, kept_args, kept_results)
     return module.with_functions({**module.functions, "main": function})
 
 
@@ -59,20 +59,20 @@ def tokens_as_values(module: Module) -> Module:
     if not any(isinstance(v.type, TokenType) for v in (*body.args, *body.results)):
         return module
     rebuild = Rebuild(module, ())
-    made: list[Node] = []
+    nodes: list[Node] = []
     args: list[Value] = []
     for n, arg in enumerate(body.args):
         is_token = isinstance(arg.type, TokenType)
         args.append(Value(EMPTY if is_token else arg.type, None, n))
         rebuild.became[arg] = args[-1]
         if is_token:
-            made.append(apply(CreateToken(), loc=body.arg_locs[n]))
-            rebuild.became[arg] = made[-1].results[0]
+            nodes.append(apply(CreateToken(), loc=body.arg_locs[n]))
+            rebuild.became[arg] = nodes[-1].results[0]
     inner = rebuild.region(body)
     nothing = apply(Constant(Dense(np.zeros(0, np.bool_))), loc=body.loc)
     results = tuple(
         nothing.results[0] if isinstance(v.type, TokenType) else v for v in inner.results
     )
-    region = Region(tuple(args), [*made, *inner.nodes, nothing], results, body.loc, body.arg_locs)
+    region = Region(tuple(args), [*nodes, *inner.nodes, nothing], results, body.loc, body.arg_locs)
     function = replace(main, body=region)
     return module.with_functions({**module.functions, "main": function})

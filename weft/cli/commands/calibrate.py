@@ -47,20 +47,20 @@ def run(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out) if arguments.out else default_file(base)
     busy = is_busy() and not arguments.gpu
     measure = gpu_measurements if arguments.gpu else measurements
-    found: list[Measurement] = []
+    measured: list[Measurement] = []
     with working("calibrating"):
         for one in measure(arguments.seconds):
-            found.append(one)
+            measured.append(one)
             if not arguments.json:
                 print(f"{one.key:22} {one.text}", flush=True)
     if not arguments.gpu and (size := memory_here()):
-        found.append(Measurement("device.memory", size, "as the system says", ""))
-    found.sort(key=lambda one: one.key)
+        measured.append(Measurement("device.memory", size, "as the system says", ""))
+    measured.sort(key=lambda one: one.key)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write(out, machine_text(found, about, base))
+    write(out, machine_text(measured, about, base))
     machine(str(out.resolve()))  # what was written can be read
     if arguments.json:
-        numbers = {one.key: one.value for one in found}
+        numbers = {one.key: one.value for one in measured}
         print_json({"written": str(out), "busy": busy, "numbers": numbers})
         return 0
     if busy:

@@ -66,17 +66,17 @@ def run(arguments: argparse.Namespace) -> int:
     required = required_of(arguments, type(model).__name__)
     folder = cache_folder()
     with working(f"comparing the modules of {arguments.model}"), users_code("the model ran"):
-        found = compare_modules(
+        comparison = compare_modules(
             model, args, kwargs, required=required,
             cache=None if folder is None else folder / "reference",
             mesh=None if arguments.mesh is None else as_mesh(arguments.mesh),
             plan=arguments.plan, target=arguments.target, level=chosen_level(arguments),
         )  # fmt: skip
     if arguments.json:
-        print_json(comparison_json(found))
+        print_json(comparison_json(comparison))
     else:
-        show(found)
-    return 0 if found.is_close else 1
+        show(comparison)
+    return 0 if comparison.is_close else 1
 
 
 def read_model(text: str) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
@@ -108,7 +108,7 @@ def required_of(arguments: argparse.Namespace, model: str) -> Required:
     return found if arguments.require is None else Required(arguments.require, found.exempt)
 
 
-def show(found: ModuleComparison) -> None:
+def show(comparison: ModuleComparison) -> None:
     """Print a row for each module, then the first that is wrong."""
     columns = (
         Column("module", fit="wrap"), Column("class", fit="wrap"),
@@ -117,18 +117,18 @@ def show(found: ModuleComparison) -> None:
     )  # fmt: skip
     rows = [
         (row.name, row.kind, _correlation(row), f"{row.relative:.1e}", verdict(row))
-        for row in found.rows
+        for row in comparison.rows
     ]
 
     def style(row: int, column: int, nth: int) -> str:
-        one = found.rows[row]
+        one = comparison.rows[row]
         if column != len(columns) - 1:
             return ""
         return "green" if one.is_close else "yellow" if one.exempt else "bold red"
 
     print_table(columns, rows, style)
-    first, nonfinite = found.first_wrong, found.first_nonfinite
-    outputs = plural(len(found.rows), "output")
+    first, nonfinite = comparison.first_wrong, comparison.first_nonfinite
+    outputs = plural(len(comparison.rows), "output")
     if first is None:
         print_check(True, f"{outputs} of modules have the required correlation with eager's")
     else:
@@ -152,7 +152,7 @@ def verdict(row: ModuleDifference) -> str:
     return f"exempt: {row.exempt}" if row.exempt else "wrong"
 
 
-def comparison_json(found: ModuleComparison) -> dict[str, Any]:
+def comparison_json(comparison: ModuleComparison) -> dict[str, Any]:
     """A comparison as data."""
     rows = [
         {
@@ -168,6 +168,6 @@ def comparison_json(found: ModuleComparison) -> dict[str, Any]:
             "wrong": None if row.wrong is None else str(row.wrong),
             "nonfinite": None if row.nonfinite is None else str(row.nonfinite),
         }
-        for row in found.rows
+        for row in comparison.rows
     ]
-    return {"model": found.model, "equal": found.is_close, "modules": rows}
+    return {"model": comparison.model, "equal": comparison.is_close, "modules": rows}

@@ -122,18 +122,18 @@ def written(arguments: argparse.Namespace) -> Program:
     """An executable from the text of one of the last two stages."""
     if arguments.to not in STAGES[4:]:
         arguments.parser.error(f"{arguments.to} comes before {arguments.since}")
-    given = source(arguments.program)
-    if isinstance(given, bytes):
-        text = given.decode()
+    program = source(arguments.program)
+    if isinstance(program, bytes):
+        text = program.decode()
         constants: Mapping[str, Array] = {}
     else:
         try:
-            text = given.read_text()
+            text = program.read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise WeftError(
-                f"cannot read {given}: {error}", help="give a text that --to tiled wrote"
+                f"cannot read {program}: {error}", help="give a text that --to tiled wrote"
             ) from None
-        constants = read_constants(given) if Path(beside(given)).exists() else {}
+        constants = read_constants(program) if Path(beside(program)).exists() else {}
     tiled, plan = read_tiled(text, constants)
     verify_tiled(tiled, plan)
     kernels = "launch " in text

@@ -64,17 +64,15 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search, and print the best plans."""
-    chosen = machine(arguments.machine)
-    count = arguments.devices or chosen.devices
+    on = machine(arguments.machine)
+    count = arguments.devices or on.devices
     if count is None:
-        raise WeftError(
-            f"{chosen.name} has any number of devices", help=f"write --machine 8x{chosen.name}"
-        )
+        raise WeftError(f"{on.name} has any number of devices", help=f"write --machine 8x{on.name}")
     script = load_script(arguments.program)
     captured = capture(script.function, script.inputs())
     with progress_bar() as progress:
         plans = plan_captured(
-            captured, chosen.holding(count), count,
+            captured, on.holding(count), count,
             tries=max(1, arguments.tries), keep=max(1, arguments.keep), progress=progress,
         )  # fmt: skip
     if arguments.out:
@@ -84,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.export:
         print(plans[0].export(arguments.export), end="")
     else:
-        show(plans, arguments.program, chosen.name)
+        show(plans, arguments.program, on.name)
         if arguments.out:
             print(f"\nwritten  {arguments.out}")
     return 0

@@ -44,26 +44,26 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page, and print a summary."""
-    chosen = machine(arguments.machine)
+    on = machine(arguments.machine)
     others = None if arguments.whatif is None else [machine(name) for name in arguments.whatif]
     with working(f"reading {arguments.program}"):
         module = captured_program(arguments.program, arguments.mesh)
     name = arguments.program.rpartition(":")[2].rpartition("/")[2]
     with working(f"predicting {arguments.program}"):
-        found = write_report(
-            arguments.out, module, chosen, name=name, others=others,
+        report = write_report(
+            arguments.out, module, on, name=name, others=others,
             rules=read_rules(arguments.rules),
         )  # fmt: skip
     if arguments.timeline:
-        found.timeline.save(arguments.timeline)
+        report.timeline.save(arguments.timeline)
     if arguments.json:
-        print_json(found.as_json() | {"written": arguments.out})
+        print_json(report.as_json() | {"written": arguments.out})
         return 0
     lines = [
-        ("program", f"{found.name} on {chosen.name}"),
-        ("step", seconds_text(found.seconds)),
-        ("collectives", f"{len(found.timeline.collectives())} in the timeline"),
-        ("memory", f"{bytes_text(found.memory.peak)} of {bytes_text(chosen.memory)} a device"),
+        ("program", f"{report.name} on {on.name}"),
+        ("step", seconds_text(report.seconds)),
+        ("collectives", f"{len(report.timeline.collectives())} in the timeline"),
+        ("memory", f"{bytes_text(report.memory.peak)} of {bytes_text(on.memory)} a device"),
     ]
     written = [arguments.out, *([arguments.timeline] if arguments.timeline else [])]
     print_labelled([*lines, *[("written", path) for path in written]])

@@ -61,35 +61,35 @@ def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one value."""
     module = captured_program(arguments.program, arguments.mesh)
     with working(f"sharding {arguments.program}"):
-        found = reasons(propagate(module, rules=read_rules(arguments.rules), pads="named"))
-    check_mesh(found.propagated.module, arguments.program)
-    shown = layers(found, everything=arguments.all)
+        why = reasons(propagate(module, rules=read_rules(arguments.rules), pads="named"))
+    check_mesh(why.propagated.module, arguments.program)
+    shown = layers(why, everything=arguments.all)
     if arguments.svg or arguments.value is not None:
-        cell = _cell(found, module, arguments.value, arguments.func)
+        cell = _cell(why, module, arguments.value, arguments.func)
         if arguments.svg:
-            _draw(found, cell, Path(arguments.svg))
+            _draw(why, cell, Path(arguments.svg))
         if arguments.value is not None:
-            _show_pieces(found, cell, arguments.json)
+            _show_pieces(why, cell, arguments.json)
             return 0
     if arguments.json:
         print_json([_layer_json(layer) for layer in shown])
     else:
-        _show_table(found, shown)
+        _show_table(why, shown)
     return 0
 
 
-def _cell(found: Reasons, module: Module, value: str | None, function: str | None) -> int:
+def _cell(why: Reasons, module: Module, value: str | None, function: str | None) -> int:
     """The cell of the named value, or of the largest split one."""
     if value is not None:
-        cells = [c for v in lookup(module, value, function) for c in found.cells_of(v)]
+        cells = [c for v in lookup(module, value, function) for c in why.cells_of(v)]
         if cells:
             return cells[0]
         raise WeftError(f"{value}: nothing reads it", help="ask for a value that is read")
     sizes: list[tuple[int, int]] = []
-    for cell, type in enumerate(found.propagated.graph.types):
-        sharding = found.sharding(cell)
+    for cell, type in enumerate(why.propagated.graph.types):
+        sharding = why.sharding(cell)
         is_split = sharding is not None and any(d.axes for d in sharding.dims)
-        if is_split and isinstance(type, TensorType) and found.owners[cell] is not None:
+        if is_split and isinstance(type, TensorType) and why.owners[cell] is not None:
             sizes.append((type.nbytes, -cell))
     if not sizes:
         raise WeftError("no value is split", help="choose one with --value %3")
@@ -119,23 +119,23 @@ def _draw(found: Reasons, cell: int, path: Path) -> None:
         ) from None
 
 
-def _show_pieces(found: Reasons, cell: int, as_json: bool) -> None:
+def _show_pieces(why: Reasons, cell: int, as_json: bool) -> None:
     """Print every shard of a value, and the devices that hold it."""
-    type, sharding, mesh = _held(found, cell)
+    type, sharding, mesh = _held(why, cell)
     holders: dict[str, list[int]] = {}
     for piece in pieces(type.bounds, sharding, mesh):
         holders.setdefault(str(piece), []).append(piece.device)
     if as_json:
         print_json(
             {
-                "value": found.label(cell),
+                "value": why.label(cell),
                 "type": str(type),
                 "sharding": sharding.body(),
                 "pieces": [{"slice": s, "devices": d} for s, d in holders.items()],
             }
         )
         return
-    print(f"{found.label(cell)}  {type}  {sharding_text(sharding)}")
+    print(f"{why.label(cell)}  {type}  {sharding_text(sharding)}")
     width = max(map(len, holders))
     for slices, devices in list(holders.items())[:_LISTED]:
         noun = "device" if len(devices) == 1 else "devices"
@@ -152,10 +152,10 @@ def _listed(devices: list[int]) -> str:
 # The table
 
 
-def _show_table(found: Reasons, shown: list[Layer]) -> None:
+def _show_table(why: Reasons, shown: list[Layer]) -> None:
     """Print the table, with a title over the rows of every layer."""
     lines: list[tuple[str, str]] = []
-    for name, mesh in found.propagated.module.meshes.items():
+    for name, mesh in why.propagated.module.meshes.items():
         axes = " x ".join(f"{axis}={size}" for axis, size in mesh.axes)
         lines.append((f"mesh {name}: {axes}, {plural(mesh.size, 'device')}", ""))
     rows = [row for layer in shown for row in layer.rows]
@@ -169,7 +169,7 @@ def _show_table(found: Reasons, shown: list[Layer]) -> None:
         for number, row in enumerate(layer.rows, first):
             lines += [(str(line), _style(row)) for line in by_row[number]]
         first += len(layer.rows)
-    if notes := found.notes():
+    if notes := why.notes():
         lines += [("", ""), (f"{plural(len(notes), 'note')}: `weft why FILE` explains them", "")]
     print_spans([line] for line in lines)
 

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         list_models(models, arguments.json)
         return 0
-    found: list[ZooResult] = []
+    results: list[ZooResult] = []
     for model in models:
         with working(f"comparing {model.name} with eager"):
             made = [
@@ -56,14 +56,14 @@ def run(arguments: argparse.Namespace) -> int:
                 for dtype in arguments.dtype
                 for result in check(model, dtype, arguments.mesh, arguments.passes)
             ]
-        found += made
+        results += made
         if not arguments.json:
             show_model(model, made)
     if arguments.json:
-        print_json([asdict(result) for result in found])
+        print_json([asdict(result) for result in results])
     else:
-        show_totals(found)
-    return 0 if all(result.verdict == "equal" for result in found) else 1
+        show_totals(results)
+    return 0 if all(result.verdict == "equal" for result in results) else 1
 
 
 def list_models(models: Sequence[ZooModel], as_json: bool) -> None:

@@ -30,22 +30,22 @@ GroupLists: TypeAlias = Mapping[Peer, Sequence[int]]  # devices by process
 def rows_of(site: Site, active: Array | None, process: Process | None) -> Array:
     """The mesh position of every row of a broadcast stack."""
     stack_dims, atoms = site.stack_dims, site.world.atoms
-    kept = [np.arange(atoms.sizes[a]) * atoms.strides[a] for a in stack_dims.kept]
+    offsets = [np.arange(atoms.sizes[a]) * atoms.strides[a] for a in stack_dims.kept]
     if stack_dims.absent:
         mine = atoms.digits(np.array([_place(site, process)]))
         here = {a: mine[a] * atoms.strides[a] for a in stack_dims.absent}
-        kept = [here.get(a, k) for k, a in zip(kept, stack_dims.kept, strict=True)]
+        offsets = [here.get(a, k) for k, a in zip(offsets, stack_dims.kept, strict=True)]
     digits = [
-        k.reshape([-1 if d == n else 1 for d in range(len(kept))]) for n, k in enumerate(kept)
+        k.reshape([-1 if d == n else 1 for d in range(len(offsets))]) for n, k in enumerate(offsets)
     ]
-    base = sum(digits, np.zeros((1,) * len(kept), np.int64))
+    base = sum(digits, np.zeros((1,) * len(offsets), np.int64))
     if active is None:
         return np.asarray(base)
     first, rest = np.zeros_like(active), active
     for atom in reversed(stack_dims.rows):
         rest, digit = np.divmod(rest, atoms.sizes[atom])
         first = first + digit * atoms.strides[atom]
-    return np.asarray(first.reshape(-1, *(1,) * len(kept)) + base)
+    return np.asarray(first.reshape(-1, *(1,) * len(offsets)) + base)
 
 
 def _place(site: Site, process: Process | None) -> int:

@@ -395,20 +395,20 @@ def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> HostKe
     order = [*dims, *rest]
     back = np.argsort(order)
     holes = np.flatnonzero(sources < 0)
-    taken = np.maximum(sources, 0)
+    sources_at = np.maximum(sources, 0)
 
     def along_one(x: Array, out: Array | None = None) -> Array:
-        made: Array = full(x).take(taken, dims[0], out, "clip")
+        result: Array = full(x).take(sources_at, dims[0], out, "clip")
         if len(holes):
-            made[(slice(None),) * dims[0] + (holes,)] = np.zeros((), made.dtype)
-        return made
+            result[(slice(None),) * dims[0] + (holes,)] = np.zeros((), result.dtype)
+        return result
 
     def along_several(x: Array) -> Array:
         spelled = full(x).transpose(order)
         flat = spelled.reshape(len(sources), *spelled.shape[len(dims) :])
-        made = flat.take(taken, axis=0)
-        made[holes] = np.zeros((), made.dtype)  # not 0: e8m0 reads that as NaN
-        return made.reshape(spelled.shape).transpose(back)
+        result = flat.take(sources_at, axis=0)
+        result[holes] = np.zeros((), result.dtype)  # not 0: e8m0 reads that as NaN
+        return result.reshape(spelled.shape).transpose(back)
 
     return HostKernel(along_one, along_one) if len(dims) == 1 else HostKernel(along_several)
 

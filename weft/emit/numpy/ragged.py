@@ -98,7 +98,7 @@ class _Routes:
 
     def results(self, mine: OwnOperands, got: Any) -> dict[int, Array]:
         """The output of every device of this process, with the rows that it receives."""
-        made = {d: own[1].copy() for d, own in mine.items()}
+        outputs = {d: own[1].copy() for d, own in mine.items()}
         left = {peer: iter(values) for peer, values in got.items()}
         for group, s, r in self.pairs(mine):
             sender, receiver = group[s], group[r]
@@ -108,7 +108,7 @@ class _Routes:
                 found = self.op.slices(mine[sender], mine[receiver], s, r, len(group))
                 for start, place, size in found:
                     rows = mine[sender][0][start : start + size]
-                    made[receiver][place : place + size] = rows
+                    outputs[receiver][place : place + size] = rows
                 continue
             values = left[self.peers.peer(sender)]
             rows, places = next(values), next(values)
@@ -116,7 +116,7 @@ class _Routes:
             sizes = mine[receiver][5][s * each : (s + 1) * each].tolist()
             at = 0
             for place, size in zip(places.tolist(), sizes, strict=True):
-                self.op.check_rows(place, size, len(made[receiver]), "written")
-                made[receiver][place : place + size] = rows[at : at + size]
+                self.op.check_rows(place, size, len(outputs[receiver]), "written")
+                outputs[receiver][place : place + size] = rows[at : at + size]
                 at += size
-        return made
+        return outputs

@@ -114,24 +114,24 @@ def by_reference(site: Site) -> HostKernel:
         return one_by_one(site)
     body = plain_region(site)
     types = [site.result(n) for n in range(count)]
-    kept = [d for d in range(site.operand(0).rank) if d not in op.dimensions]
-    order = (*range(lead), *(lead + d for d in (*kept, *op.folded)))
-    tail = (1,) * len(kept)
+    kept_dims = [d for d in range(site.operand(0).rank) if d not in op.dimensions]
+    order = (*range(lead), *(lead + d for d in (*kept_dims, *op.folded)))
+    tail = (1,) * len(kept_dims)
 
     def run(*arrays: Array) -> tuple[Array, ...]:
         head = np.broadcast_shapes(*[a.shape[:lead] for a in arrays])
-        given = [
+        operands = [
             a.astype(t.dtype.numpy, copy=False) for a, t in zip(arrays, types * 2, strict=True)
         ]
         inits = tuple(
-            [np.broadcast_to(i.reshape(i.shape + tail), head + tail) for i in given[count:]]
+            [np.broadcast_to(i.reshape(i.shape + tail), head + tail) for i in operands[count:]]
         )
-        if 0 in given[0].shape:
+        if 0 in operands[0].shape:
             shapes = [head + t.sizes for t in types]
             return tuple([np.broadcast_to(i, s).copy() for i, s in zip(inits, shapes, strict=True)])
         rows = [
-            x.transpose(order).reshape(*x.shape[:lead], *_rows(x, lead, kept), -1)
-            for x in given[:count]
+            x.transpose(order).reshape(*x.shape[:lead], *_rows(x, lead, kept_dims), -1)
+            for x in operands[:count]
         ]
         spread = tuple([np.broadcast_to(r, head + r.shape[lead:]) for r in rows])
         return fold(body, inits, spread)
@@ -183,8 +183,8 @@ def reduce_window(site: Site) -> HostKernel:
     ones = (1,) * lead
 
     def run(*arrays: Array) -> tuple[Array, ...]:
-        given = spread(arrays[:count], lead)
-        head = given[0].shape[:lead]
+        operands = spread(arrays[:count], lead)
+        head = operands[0].shape[:lead]
         outs = tuple([site.result(n).with_shape(head + site.result(n).sizes) for n in range(count)])
         stacked = ReduceWindow(
             ones + window.sizes,
@@ -195,7 +195,7 @@ def reduce_window(site: Site) -> HostKernel:
             ((0, 0),) * lead + window.padding,
         )
         starts = [a.reshape(()) for a in arrays[count:]]
-        return stacked.reference(*given, *starts, regions=(body,))
+        return stacked.reference(*operands, *starts, regions=(body,))
 
     return HostKernel(several(run, count))
 

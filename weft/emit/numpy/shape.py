@@ -62,18 +62,18 @@ def _broadcast(site: Site, dims: tuple[int, ...]) -> HostKernel:
     shape = [1] * len(sizes)
     for source, target in enumerate(dims):
         shape[target] = given[source]
-    placed = tuple(shape)
+    target_shape = tuple(shape)
     if site.spread_by_readers:
         if in_order:
-            return HostKernel(lambda x: x.reshape(x.shape[:lead] + placed), shares=True)
+            return HostKernel(lambda x: x.reshape(x.shape[:lead] + target_shape), shares=True)
         return HostKernel(
-            lambda x: x.transpose(order).reshape(x.shape[:lead] + placed), shares=True
+            lambda x: x.transpose(order).reshape(x.shape[:lead] + target_shape), shares=True
         )
 
     def run(x: Array) -> Array:
         moved = x if in_order else x.transpose(order)
         head = x.shape[:lead]
-        return np.broadcast_to(moved.reshape(head + placed), head + sizes)
+        return np.broadcast_to(moved.reshape(head + target_shape), head + sizes)
 
     return HostKernel(run, shares=True)
 

@@ -221,17 +221,17 @@ def _copy(handles: Handles, buffer: int, space: Space) -> int:
     value, place = value_of(handles, buffer)
     family = words(words(buffer)[_FAMILY])
     shape = sizes_at(family[FamilyRecord.dims.word], family[FamilyRecord.rank.word])
-    made = PjrtArray()
+    array = PjrtArray()
 
     def share() -> None:
         if value.error is not None:
-            made.fail(value.error)
+            array.fail(value.error)
             return
         at = place if value.order is None else value.order[place]
-        made.resolve(one_for_all(value.borrow().piece(at), ONE_DEVICE))
+        array.resolve(one_for_all(value.borrow().piece(at), ONE_DEVICE))
 
     value.then(share)
-    return single(handles, made, shape, dtype_at(family[FamilyRecord.type.word]), space)
+    return single(handles, array, shape, dtype_at(family[FamilyRecord.type.word]), space)
 
 
 def _unsafe_pointer(handles: Handles, args: Any) -> None:

@@ -31,18 +31,18 @@ def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int)
     first = parts[0][0]
     if (found := first.gathered_from(parts, order)) is not None:
         return found
-    made = PjrtArray(loaded.stack(index, [value.piece(part) for value, part in parts]), order)
-    first.remember(parts, made)
+    array = PjrtArray(loaded.stack(index, [value.piece(part) for value, part in parts]), order)
+    first.remember(parts, array)
     if len(parts) > 1:
         for buffer in buffers:
             _hide(handles, words(buffer)[_FAMILY])
         alone = _alone(every, loaded.representatives(index))
         moves = len(alone) == len(every) and _can_move(buffers, alone.values())
         for place, value in alone.items():
-            value.join(made, made.stacked.piece(place))
+            value.join(array, array.stacked.piece(place))
         if moves:
-            _move(handles, loaded, index, buffers, made)
-    return made
+            _move(handles, loaded, index, buffers, array)
+    return array
 
 
 def _hide(handles: Handles, family: int) -> None:
@@ -87,7 +87,7 @@ def _can_move(buffers: Sequence[int], values: Iterable[PjrtArray]) -> bool:
 
 
 def _move(
-    handles: Handles, loaded: LoadedExecutable, index: int, buffers: Sequence[int], made: PjrtArray
+    handles: Handles, loaded: LoadedExecutable, index: int, buffers: Sequence[int], array: PjrtArray
 ) -> None:
     """Reassign buffers to a new array, which keeps the old ones alive."""
     line = words(buffers[0])
@@ -99,10 +99,10 @@ def _move(
     handles.native.give(spare)
     words(family)[_ORDER] = words(line[_FAMILY])[_ORDER]
     words(family)[_LIVE] = len(buffers)
-    note(handles, made, family)
+    note(handles, array, family)
     let_go = handles.native.destroy
     before = [words(buffer)[_FAMILY] for buffer in buffers]
-    made.when_released = tuple([partial(let_go, old) for old in before])
+    array.when_released = tuple([partial(let_go, old) for old in before])
     for place, buffer in enumerate(buffers):
         line = words(buffer)
         line[_PLACE] = place

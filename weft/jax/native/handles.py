@@ -64,7 +64,7 @@ class Native:
             "disown": (size, size),
             _ARRIVE: (word, size),
         }
-        made: dict[str, Callable[..., Any]] = {
+        functions: dict[str, Callable[..., Any]] = {
             name: ctypes.PYFUNCTYPE(*kind)(self.addresses[name]) for name, kind in kinds.items()
         }
         # JAX is called by these, so Python's lock must not be held.
@@ -72,12 +72,28 @@ class Native:
             self.addresses["settle"]
         )
         self.destroy: Callable[..., Any] = ctypes.CFUNCTYPE(None, size)(self.addresses["destroy"])
-        self.push, self.drain, self.fresh = made["push"], made["drain"], made["fresh"]
-        self.give, self.finish, self.single = made["give"], made["finish"], made["single"]
-        self.columns, self.spread, self.drop = made["columns"], made["spread"], made["drop"]
-        self.hide, self.disown, self.arrive = made["hide"], made["disown"], made[_ARRIVE]
+        self.push, self.drain, self.fresh = (
+            functions["push"],
+            functions["drain"],
+            functions["fresh"],
+        )
+        self.give, self.finish, self.single = (
+            functions["give"],
+            functions["finish"],
+            functions["single"],
+        )
+        self.columns, self.spread, self.drop = (
+            functions["columns"],
+            functions["spread"],
+            functions["drop"],
+        )
+        self.hide, self.disown, self.arrive = (
+            functions["hide"],
+            functions["disown"],
+            functions[_ARRIVE],
+        )
         room = THUNKS + len(all_slots())
-        self.state = (ctypes.c_int64 * room).from_address(made["home"]())
+        self.state = (ctypes.c_int64 * room).from_address(functions["home"]())
         self.thunk_at = {name: THUNKS + n for n, name in enumerate(all_slots())}
 
 

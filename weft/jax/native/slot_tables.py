@@ -158,22 +158,22 @@ def table_slots() -> list[str]:
 def add_slots(module: NativeModule, api: Api) -> None:
     """Add the functions of all tables to a module."""
     for slot, handle, kind, filled in GETTERS:
-        made = _Slot(module, api, slot)
-        made.get(handle, kind, filled)
-        made.finish()
+        writer = _Slot(module, api, slot)
+        writer.get(handle, kind, filled)
+        writer.finish()
     for slot, constants in CONSTANTS:
-        made = _Slot(module, api, slot)
+        writer = _Slot(module, api, slot)
         for field, value in constants.items():
-            made.fill(field, value, None)
-        made.finish()
+            writer.fill(field, value, None)
+        writer.finish()
     for slot, handle in DESTROYERS:
-        made = _Slot(module, api, slot)
-        made.builder.call(destroy, [made.handle(handle, HandleRecord)])
-        made.finish()
+        writer = _Slot(module, api, slot)
+        writer.builder.call(destroy, [writer.handle(handle, HandleRecord)])
+        writer.finish()
     for slot, handle, mark in DELETERS:
-        made = _Slot(module, api, slot)
-        made.builder.set(made.handle(handle, mark.owner), mark, constant(1), "release")
-        made.finish()
+        writer = _Slot(module, api, slot)
+        writer.builder.set(writer.handle(handle, mark.owner), mark, constant(1), "release")
+        writer.finish()
 
 
 _BYTES: dict[int, Any] = {1: i8, 4: i32, 8: int}  # the types of numbers

@@ -108,17 +108,17 @@ def _own_calls(module: Any) -> Iterator[Any]:
 
     from weft.ops.custom_calls.callbacks import CALLS, INSPECT
 
-    found: list[Any] = []
+    calls: list[Any] = []
 
     def visit(op: Any) -> Any:
         if op.name == "stablehlo.custom_call":
             name = op.attributes["call_target_name"].value
             if name in CALLS or name == INSPECT:
-                found.append(op)
+                calls.append(op)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return iter(found)
+    return iter(calls)
 
 
 def _written(theirs: Callable[..., None]) -> Callable[..., None]:

@@ -86,7 +86,7 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
         raise Refused(UNIMPLEMENTED, f"programs in the format {format!r}; StableHLO is read")
     notify_of_ignored_flags(len(the_client().devices))
     request = compile_request(options)
-    placed = placement(request, the_client().processes)
+    place = placement(request, the_client().processes)
     begin = time.perf_counter()
     received = read_bytecode(code)
     _check_partitioner(received)
@@ -104,8 +104,8 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
             excess_precision=how.excess_precision,
             tune=how.tune,
             numbers=how.numbers,
-            stacked=placed.stacked,
-            process=placed.process,
+            stacked=place.stacked,
+            process=place.process,
             trace=trace,
         )
     _check_calls(program)
@@ -118,7 +118,7 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
         explain(program, devices, how.machine, also_nothing=how.explain_nothing)
     # the source module is dropped
     last = Program({OPTIMIZED: program.module}, program.executable, program.local)
-    placed.agree_on(last)
+    place.agree_on(last)
     made = PjrtExecutable(code, options, request, last, _fingerprint(code, options))
     if how.dump is not None:
         dump(how.dump, made, received, program.stages)

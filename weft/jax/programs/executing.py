@@ -234,19 +234,19 @@ def _copied(loaded: LoadedExecutable, made: Sequence[Stacked]) -> Sequence[Stack
 
 def _lent(value: PjrtArray) -> PjrtArray:
     """The same pieces, read-only."""
-    made = PjrtArray(order=value.order)
+    array = PjrtArray(order=value.order)
     value.claim()
 
     def lend() -> None:
         try:
             stacked = value.take_claimed()
         except BaseException as error:  # noqa: BLE001  # set on the value
-            made.fail(error)
+            array.fail(error)
         else:
-            made.resolve(Stacked(stacked.data, stacked.atoms))
+            array.resolve(Stacked(stacked.data, stacked.atoms))
 
     value.then(lend)
-    return made
+    return array
 
 
 def _give_up(values: list[PjrtArray], donated: Sequence[int]) -> None:

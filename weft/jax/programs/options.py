@@ -42,22 +42,22 @@ class PjrtOptions:
 def options_in(given: Iterable[tuple[str, OptionValue]]) -> PjrtOptions:
     """Parse options by name and those in XLA_FLAGS; unknown ones are errors."""
     flags = flags_in_environment()
-    chosen = PjrtOptions(explain=EXPLAIN.value())
+    options = PjrtOptions(explain=EXPLAIN.value())
     listed = [*((name, value) for name, value in flags.items() if name in _READ), *sorted(given)]
     others: list[tuple[str, OptionValue]] = []
     for name, value in listed:
         if name in _READ:
             read = _READ[name](name, value)
             if "numbers" in read:
-                read = {"numbers": {**chosen.numbers, **read["numbers"]}}
-            chosen = replace(chosen, **read)
+                read = {"numbers": {**options.numbers, **read["numbers"]}}
+            options = replace(options, **read)
         else:
             others.append((name, value))
     if others:
         check_xla_options(others, _READ)
         for name in sorted({name for name, _ in others} - {*HONOURED}):
             notify(f"compiler option {name} has no effect on Weft's devices")
-    return replace(chosen, dump=dump_in(flags | dict(others)))
+    return replace(options, dump=dump_in(flags | dict(others)))
 
 
 def notify_of_ignored_flags(devices: int) -> None:

@@ -26,12 +26,12 @@ def on_own_stack(call: Callable[[], _T]) -> _T:
 def _on_own_stack(call: Callable[[], _T]) -> _T:
     if not _is_deep():
         return call()
-    made: list[_T] = []
+    results: list[_T] = []
     raised: list[BaseException] = []
 
     def run() -> None:
         try:
-            made.append(call())
+            results.append(call())
         except BaseException as error:  # noqa: BLE001  # re-raised by the waiter
             raised.append(error)
 
@@ -43,7 +43,7 @@ def _on_own_stack(call: Callable[[], _T]) -> _T:
     thread.join()
     if raised:
         raise raised[0]
-    return made[0]
+    return results[0]
 
 
 def _is_deep() -> bool:

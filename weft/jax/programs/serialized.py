@@ -91,9 +91,9 @@ def restored(
         raise _unbound(module.name or "main")
     if calls:
         module = bind_functions(module, functions or {})
-    placed = placement(request, the_client().processes)
+    place = placement(request, the_client().processes)
     if not calls and _of_kernels(how) == _of_kernels(compile_request(own).options):
-        program = _loaded(container, module, how, placed)
+        program = _loaded(container, module, how, place)
     else:
         program = compile_module(
             module,
@@ -102,10 +102,10 @@ def restored(
             fold_sums=how.fold_sums,
             tune=how.tune,
             excess_precision=how.excess_precision,
-            stacked=placed.stacked,
-            process=placed.process,
+            stacked=place.stacked,
+            process=place.process,
         )
-    placed.agree_on(program)
+    place.agree_on(program)
     stored = container.read("note", FINGERPRINT)
     made = PjrtExecutable(optimized, options or own, request, program, stored)
     if how.dump is not None:
@@ -133,28 +133,28 @@ def _of_kernels(options: PjrtOptions) -> Sequence[object]:
 
 
 def _loaded(
-    container: Container, module: Module, options: PjrtOptions, placed: Placement
+    container: Container, module: Module, options: PjrtOptions, place: Placement
 ) -> Program:
     """The tiled program as stored."""
     trace = Trace(TRACE.value(), module.name)
     trace.write(OPTIMIZED, module)
     with trace.timed("read"):
-        made = read(container)
+        executable = read(container)
     target = target_named(
-        None if made.target == "llvm" else made.target,
+        None if executable.target == "llvm" else executable.target,
         fold_sums=options.fold_sums,
         tune=options.tune,
         excess_precision=options.excess_precision,
     )
     op_by_op = partial(
-        local_program, module, fold=True, stacked=placed.stacked, process=placed.process
+        local_program, module, fold=True, stacked=place.stacked, process=place.process
     )
-    rest = (host_of(placed.process), target, op_by_op)
+    rest = (host_of(place.process), target, op_by_op)
     with trace.timed("emitted"):
-        loaded = LocalProgram(made.tiled, made.plan, *rest)
-    trace.write_executable("tiled", made)
+        loaded = LocalProgram(executable.tiled, executable.plan, *rest)
+    trace.write_executable("tiled", executable)
     trace_program(trace, module, loaded)
-    emitted = emit(made, target)
+    emitted = emit(executable, target)
     record_prediction(loaded, emitted)
     return Program({OPTIMIZED: module}, emitted, loaded)
 

@@ -161,7 +161,7 @@ def outline(executable: DescribedProgram) -> str:
     """An outline of a program: its signature around one opaque call."""
     local = executable.local
     takes, gives = local.arg_types, local.result_types
-    given = ", ".join([f"%arg{n}: {type}" for n, type in enumerate(takes)])
+    parameters = ", ".join([f"%arg{n}: {type}" for n, type in enumerate(takes)])
     results = ", ".join(map(str, gives))
     names = ", ".join([f"%arg{n}" for n in range(len(takes))])
     call = f"stablehlo.custom_call @weft.program({names}) {{has_side_effect = true}} : "
@@ -173,7 +173,7 @@ def outline(executable: DescribedProgram) -> str:
     return "\n".join(
         [
             f"module @{executable.name} attributes {{{attrs}}} {{",
-            f"  func.func public @main({given}) -> ({results}) {{",
+            f"  func.func public @main({parameters}) -> ({results}) {{",
             f"    {made}{call}",
             f"    {back}",
             "  }",

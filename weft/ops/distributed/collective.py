@@ -125,8 +125,8 @@ def dim_by_dim(operands: Types, results: Types, *changed: int) -> Rule:
     alike = len({t.shape for t in operands if isinstance(t, TensorType)}) == 1
     for members in [set(count)] if alike else [{n} for n in count]:
         first = min(members)
-        given, made = operands[first], results[first]
-        assert isinstance(given, TensorType) and isinstance(made, TensorType)
+        given, result = operands[first], results[first]
+        assert isinstance(given, TensorType) and isinstance(result, TensorType)
         nowhere = [None] * len(operands)
         for dim, size in enumerate(given.bounds):
             if dim not in changed:
@@ -135,7 +135,7 @@ def dim_by_dim(operands: Types, results: Types, *changed: int) -> Rule:
         for dim in dict.fromkeys(changed):
             where = [dim if n in members else None for n in count]
             builder.factor(where, nowhere, given.bounds[dim], "whole")
-            builder.factor(nowhere, where, made.bounds[dim], "whole")
+            builder.factor(nowhere, where, result.bounds[dim], "whole")
     return builder.build()
 
 
@@ -346,11 +346,11 @@ class AllToAll(LocalGroups):
         )
         return tuple(self._result(t) for t in tensors(self.name, operands))
 
-    def _result(self, given: TensorType) -> TensorType:
+    def _result(self, operand: TensorType) -> TensorType:
         split, join, count = self.split_dimension, self.concat_dimension, self.split_count
-        dims_in_range(self.name, "split_dimension", (split,), given.rank)
-        dims_in_range(self.name, "concat_dimension", (join,), given.rank)
-        shape = list(given.sizes)
+        dims_in_range(self.name, "split_dimension", (split,), operand.rank)
+        dims_in_range(self.name, "concat_dimension", (join,), operand.rank)
+        shape = list(operand.sizes)
         require(
             shape[split] % count == 0,
             f"{self.name}: dim {split} is {shape[split]}, which {count} pieces do not divide",
@@ -358,7 +358,7 @@ class AllToAll(LocalGroups):
         )
         shape[split] //= count
         shape[join] *= count
-        return given.with_shape(tuple(shape))
+        return operand.with_shape(tuple(shape))
 
     def rule(self, *operands: TensorType) -> Rule:
         changed = (self.split_dimension, self.concat_dimension)

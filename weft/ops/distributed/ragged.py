@@ -47,12 +47,12 @@ class RaggedAllToAll(LocalGroups):
         output_offsets: Type,
         recv_sizes: Type,
     ) -> Type:
-        given, made = tensor_type(self.name, 0, operand), tensor_type(self.name, 1, output)
+        given, result = tensor_type(self.name, 0, operand), tensor_type(self.name, 1, output)
         require(
-            given.rank == made.rank > 0
-            and given.dtype is made.dtype
-            and given.shape[1:] == made.shape[1:],
-            f"{self.name}: operand 0 is {given}, but operand 1 is {made}",
+            given.rank == result.rank > 0
+            and given.dtype is result.dtype
+            and given.shape[1:] == result.shape[1:],
+            f"{self.name}: operand 0 is {given}, but operand 1 is {result}",
             "only the number of rows, their first dim, may differ",
         )
         numbers = (input_offsets, send_sizes, output_offsets, recv_sizes)
@@ -62,7 +62,7 @@ class RaggedAllToAll(LocalGroups):
             f"{self.name}: offsets and sizes are {', '.join(map(str, types))}",
             "give vectors of one length: an element for each slice",
         )
-        return made
+        return result
 
     def rule(self, *operands: TensorType) -> Rule:
         given, made = operands[:2]
@@ -95,7 +95,7 @@ class RaggedAllToAll(LocalGroups):
             f"{self.name}: {len(sender[2])} slices for {count} devices",
             "give as many slices for every device of a group",
         )
-        found = []
+        parts = []
         for n in range(each):
             start, size, place = (int(sender[k][to * each + n]) for k in (2, 3, 4))
             awaited = int(receiver[5][here * each + n])
@@ -107,8 +107,8 @@ class RaggedAllToAll(LocalGroups):
                 )
             self.check_rows(start, size, len(sender[0]), "sent")
             self.check_rows(place, size, len(receiver[1]), "written")
-            found.append((start, place, size))
-        return found
+            parts.append((start, place, size))
+        return parts
 
     def check_rows(self, start: int, size: int, rows: int, what: str) -> None:
         """Refuse a slice that is not inside of so many rows."""

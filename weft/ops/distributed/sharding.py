@@ -305,7 +305,7 @@ def _slices(
 ) -> tuple[slice, ...]:
     """The slices of a device's shard in the global tensor, along the manual axes."""
     sizes = dict(mesh.axes)
-    found = []
+    parts = []
     for size, dim in zip(shape, sharding.dims, strict=True):
         count, index = 1, 0
         for axis in dim.axes:
@@ -319,8 +319,8 @@ def _slices(
                 f"sdy.manual_computation: {count} devices do not divide a dim of size {size}",
                 help="pad the dim, or split it along fewer axes",
             )
-        found.append(slice(index * (size // count), (index + 1) * (size // count)))
-    return tuple(found)
+        parts.append(slice(index * (size // count), (index + 1) * (size // count)))
+    return tuple(parts)
 
 
 def piece(

@@ -63,17 +63,17 @@ class Broadcasting(Op):
 
     def shape(self, operands: list[TensorType]) -> Shape:
         """The common broadcast shape of all operands."""
-        found: list[Dim] = [1] * max(t.rank for t in operands)
+        sizes: list[Dim] = [1] * max(t.rank for t in operands)
         for type, place in zip(operands, self.places([t.rank for t in operands]), strict=True):
             for size, dim in zip(type.shape, place, strict=True):
                 require(
-                    size in (1, found[dim]) or found[dim] == 1,
-                    f"{self.name}: dim {dim} of the result is {found[dim]} in one operand and "
+                    size in (1, sizes[dim]) or sizes[dim] == 1,
+                    f"{self.name}: dim {dim} of the result is {sizes[dim]} in one operand and "
                     f"{size} in another: {', '.join(map(str, operands))}",
                     "sizes must be equal, or 1",
                 )
-                found[dim] = size if found[dim] == 1 else found[dim]
-        return tuple(found)
+                sizes[dim] = size if sizes[dim] == 1 else sizes[dim]
+        return tuple(sizes)
 
     def rule(self, *operands: TensorType) -> Rule:
         out = operands[0].with_shape(self.shape(list(operands)))

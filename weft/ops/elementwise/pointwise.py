@@ -358,20 +358,20 @@ class Map(Op):
 
     def infer(self, *operands: Type, regions: tuple[Body, ...]) -> Type:
         require(bool(operands), f"{self.name}: has no operands", "give it at least one tensor")
-        given = [tensor_type(self.name, n, t) for n, t in enumerate(operands)]
-        for index, other in enumerate(given):
+        types = [tensor_type(self.name, n, t) for n, t in enumerate(operands)]
+        for index, other in enumerate(types):
             require(
-                other.shape == given[0].shape,
-                f"{self.name}: operand 0 is {given[0]}, but operand {index} is {other}",
+                other.shape == types[0].shape,
+                f"{self.name}: operand 0 is {types[0]}, but operand {index} is {other}",
                 "all operands must have one shape",
             )
         require(
-            self.dimensions == tuple(range(given[0].rank)),
+            self.dimensions == tuple(range(types[0].rank)),
             f"{self.name}: dimensions are {list(self.dimensions)}",
-            f"a map runs over all dims in order: {list(range(given[0].rank))}",
+            f"a map runs over all dims in order: {list(range(types[0].rank))}",
         )
         (body,) = regions
-        scalars = tuple(t.with_shape(()) for t in given)
+        scalars = tuple(t.with_shape(()) for t in types)
         require(
             body.args == scalars,
             f"{self.name}: the region takes {_listed(body.args)}",
@@ -383,7 +383,7 @@ class Map(Op):
                 f"{self.name}: the region returns {_listed(body.results)}",
                 help="it must return one scalar",
             )
-        return given[0].with_dtype(result.dtype)
+        return types[0].with_dtype(result.dtype)
 
     def rule(self, *operands: TensorType, regions: tuple[Body, ...]) -> Rule:
         return RuleBuilder(operands, operands[:1]).pointwise(operands[0].bounds).build()

@@ -312,7 +312,7 @@ def _euler_maclaurin() -> tuple[float, ...]:
 
 def zeta(x: Array, q: Array) -> Array:
     """Hurwitz's zeta function: the sum of (q + k)^-x over k = 0, 1, ..."""
-    kept = x.dtype
+    dtype = x.dtype
     x, q = np.broadcast_arrays(x.astype(np.float64), q.astype(np.float64))
     count = np.maximum(np.floor(-q) + 1, 0)  # of the terms with negative q + k
     first = q + count
@@ -324,7 +324,7 @@ def zeta(x: Array, q: Array) -> Array:
     total = np.where(pole, np.where(x % 2 == 0, np.inf, np.nan), total)
     total = np.where((q <= 0) & (x != np.floor(x)), np.nan, total)
     total = np.where(np.isnan(x) | np.isnan(q) | (x < 1), np.nan, total)
-    return np.where(x == 1, np.inf, total).astype(kept)
+    return np.where(x == 1, np.inf, total).astype(dtype)
 
 
 def _zeta(x: Array, q: Array) -> Array:

@@ -112,7 +112,7 @@ class _Choosing:
         readers = self.users.get(gather.results[0], [])
         if ring is None or not readers or gather.results[0] in self.returned:
             return
-        found = []
+        parts = []
         for node, side in readers:
             dot = node.op
             if not isinstance(dot, DotGeneral) or node.operands[0] is node.operands[1]:
@@ -123,11 +123,11 @@ class _Choosing:
                 or not _summable(dot, op.all_gather_dim, side)
             ):
                 return
-            found.append(RingProduct(node, gather, side, ring.at(node.loc)))
-        before = self.costs.seconds(gather) + sum(self.costs.seconds(c.dot) for c in found)
-        after = sum(self.seconds(chosen) for chosen in found)
+            parts.append(RingProduct(node, gather, side, ring.at(node.loc)))
+        before = self.costs.seconds(gather) + sum(self.costs.seconds(c.dot) for c in parts)
+        after = sum(self.seconds(chosen) for chosen in parts)
         if after < _GAIN * before:
-            self.chosen.update({chosen.dot: chosen for chosen in found})
+            self.chosen.update({chosen.dot: chosen for chosen in parts})
             self.dropped.add(gather)
 
     def scatter(self, scatter: Node, dot: Node) -> None:

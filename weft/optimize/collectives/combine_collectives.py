@@ -179,7 +179,7 @@ class _Combining:
         Every value has the mask of sets that it depends on. A collective may join the open set of
         its key unless it depends on that set, directly or through others.
         """
-        made: list[_Set] = []
+        sets_so_far: list[_Set] = []
         open_sets: dict[MergeKey, _Set] = {}
         needs: dict[Value, SetMask] = {}
         last_effect: SetMask = 0
@@ -190,7 +190,7 @@ class _Combining:
             if node.op.collective:
                 key = key_of(node.op, node)
                 if key is not None:
-                    chosen = self.join(key, node, mask, open_sets, made)
+                    chosen = self.join(key, node, mask, open_sets, sets_so_far)
                     mask |= chosen.bit
             if not node.op.pure:
                 mask |= last_effect
@@ -198,7 +198,7 @@ class _Combining:
             if mask:
                 for value in node.results:
                     needs[value] = mask
-        return made
+        return sets_so_far
 
     def join(
         self,
@@ -206,34 +206,34 @@ class _Combining:
         node: Node,
         mask: SetMask,
         open_sets: dict[MergeKey, _Set],
-        made: list[_Set],
+        closed: list[_Set],
     ) -> _Set:
         """The set of a collective: the open one of its key, or a new one."""
         size = max(moved(*node.operand_types), moved(*node.types))
         count = len(node.operands)
-        found = open_sets.get(key)
+        open_set = open_sets.get(key)
         fits = (
-            found is not None
-            and found.bytes + size <= self.most_bytes
-            and found.ops + count <= self.most_ops
+            open_set is not None
+            and open_set.bytes + size <= self.most_bytes
+            and open_set.ops + count <= self.most_ops
             # A member that depends on the set, directly or through another set, would wait for
             # itself.
-            and not mask & (found.bit | found.after)
+            and not mask & (open_set.bit | open_set.after)
         )
-        if found is None or not fits:
-            found = _Set(1 << len(made))
-            made.append(found)
+        if open_set is None or not fits:
+            open_set = _Set(1 << len(closed))
+            closed.append(open_set)
             if size <= self.most_bytes:  # one that is too large does not close the open set
-                open_sets[key] = found
-        found.members.append(node)
-        found.bytes += size
-        found.ops += count
+                open_sets[key] = open_set
+        open_set.members.append(node)
+        open_set.bytes += size
+        open_set.ops += count
         # `found` now depends on the sets that its new member depends on, transitively. Closed sets
         # get no more members, so their masks need no update.
         for other in open_sets.values():
-            if other is not found and mask & (other.bit | other.after):
-                other.after |= found.bit | found.after
-        return found
+            if other is not open_set and mask & (other.bit | other.after):
+                other.after |= open_set.bit | open_set.after
+        return open_set
 
 
 class _Placing:

@@ -91,19 +91,19 @@ def readers(module: Module) -> Readers:
     return found
 
 
-def _read(region: Region, found: Readers) -> None:
+def _read(region: Region, readers: Readers) -> None:
     for node in region.nodes:
         op = node.op
         for value in node.operands:
-            known = found.get(value)
+            known = readers.get(value)
             if known is None:
-                found[value] = [op]
+                readers[value] = [op]
             else:
                 known.append(op)
         for inner in node.regions:
-            _read(inner, found)
+            _read(inner, readers)
     for value in region.results:
-        found.setdefault(value, []).append(None)
+        readers.setdefault(value, []).append(None)
 
 
 class FactualRebuild(Rebuild):

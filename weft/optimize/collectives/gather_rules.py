@@ -80,8 +80,8 @@ def gather_of_equal(node: Node, facts: Facts) -> Rewritten:
 def gather_of_copies(node: Node, facts: Facts) -> Rewritten:
     """all_gather(broadcast(x)) -> broadcast(all_gather(x)), when along a dim that x has."""
     inner = source(node.operands[0], BroadcastInDim)
-    found = _start(node, facts) if inner is not None else None
-    if inner is None or found is None:
+    start = _start(node, facts) if inner is not None else None
+    if inner is None or start is None:
         return None
     assert isinstance(node.op, AllGather) and isinstance(inner.op, BroadcastInDim)
     (x,), dim, places = inner.operands, node.op.all_gather_dim, inner.op.broadcast_dimensions
@@ -90,7 +90,7 @@ def gather_of_copies(node: Node, facts: Facts) -> Rewritten:
     own = places.index(dim)
     if tensor_of(x).sizes[own] != inner.op.out.sizes[dim]:
         return None
-    axes, maker = found
+    axes, maker = start
     whole = maker.gather(x, own, axes)
     return apply(BroadcastInDim(places, tensor_of(node.results[0])), whole, loc=inner.loc)
 

@@ -53,23 +53,23 @@ class _Hoisting(Rebuild):
         """Emit the invariant nodes of a loop before it; the body reads their results."""
         same = self.repeated(loop)
         kept = moved(*[value.type for value in captured(loop)])  # bytes already hoisted
-        chosen = self.chosen([node for node in same if is_worth(node)], self.most_bytes - kept)
-        if not chosen:
+        gathers = self.chosen([node for node in same if is_worth(node)], self.most_bytes - kept)
+        if not gathers:
             return
         outside = {
             arg: self.became.get(given, given)
-            for arg, given, made in zip(
+            for arg, given, result in zip(
                 loop.regions[1].args, loop.operands, loop.regions[1].results, strict=True
             )
-            if arg is made
+            if arg is result
         }
-        for node in _needed(same, chosen):
+        for node in _needed(same, gathers):
             operands = tuple([outside.get(v) or self.became.get(v, v) for v in node.operands])
-            made = node.rebuilt(operands, node.regions)
-            out.append(made)
-            outside.update(zip(node.results, made.results, strict=True))
-            if node in chosen:
-                self.became.update(zip(node.results, made.results, strict=True))
+            result = node.rebuilt(operands, node.regions)
+            out.append(result)
+            outside.update(zip(node.results, result.results, strict=True))
+            if node in gathers:
+                self.became.update(zip(node.results, result.results, strict=True))
                 self.gone.add(node)
 
     def repeated(self, loop: Node) -> list[Node]:

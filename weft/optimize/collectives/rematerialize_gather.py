@@ -150,7 +150,7 @@ class LiveRanges:
 
     def cut_at(self, place: int, most: int, ready: list[LiveRange]) -> list[LiveRange]:
         """Cut live ranges across a position, largest first, until at most `most` bytes are live."""
-        found: list[LiveRange] = []
+        crossing: list[LiveRange] = []
         across = [life for life in ready if life.born < place < life.end]
         for life in sorted(across, key=lambda life: self.gain(life, place), reverse=True):
             if self.alive[place] <= most:
@@ -160,8 +160,8 @@ class LiveRanges:
             after = self.without(life, place)
             if after.max() <= self.peak:  # else its source would extend the peak elsewhere
                 self.alive = after
-                found.append(self.cut(life, place))
-        return found
+                crossing.append(self.cut(life, place))
+        return crossing
 
     def gain(self, life: LiveRange, place: int) -> tuple[int, int]:
         """The bytes that a cut frees at a position, and for how long; none if it is used there."""

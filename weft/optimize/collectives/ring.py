@@ -129,9 +129,9 @@ def gathered_product(
     part = piece.type
     assert isinstance(part, TensorType)
     size = part.sizes[joined.all_gather_dim]
-    made = _part_type(op.out, place.result, size)
+    part_type = _part_type(op.out, place.result, size)
     if place.result is None:
-        made = made.with_dtype(_sum_type(op.out.dtype))
+        part_type = part_type.with_dtype(_sum_type(op.out.dtype))
     own = ring.own_index()
     result = None if place.result is None else ring.zeros(op.out)
     for step in range(ring.count):
@@ -140,7 +140,7 @@ def gathered_product(
         index = ring.index_on(own, step)
         cut = other if place.other is None else ring.piece(other, index, place.other, size)
         sides = (piece, cut) if side == 0 else (cut, piece)
-        product = ring.add(op.replace(out=made), *sides, attrs=dot.attrs)
+        product = ring.add(op.replace(out=part_type), *sides, attrs=dot.attrs)
         if place.result is not None:
             assert result is not None
             result = ring.put(result, product, index, place.result)
@@ -159,7 +159,7 @@ def scattered_product(ring: Ring, dot: Node, scatter: Node, lhs: Value, rhs: Val
     dim = split.scatter_dimension
     size = op.out.sizes[dim] // ring.count
     cuts = _dims_of_result(op, _types(dot), dim)
-    made = _part_type(op.out, dim, size)
+    part_type = _part_type(op.out, dim, size)
     own = ring.own_index()
     total: Value | None = None
     for step in range(ring.count):
@@ -170,7 +170,7 @@ def scattered_product(ring: Ring, dot: Node, scatter: Node, lhs: Value, rhs: Val
             value if at is None else ring.piece(value, index, at, size)
             for value, at in zip((lhs, rhs), cuts, strict=True)
         ]
-        total = ring.add(op.replace(out=made), *sides, attrs=dot.attrs)
+        total = ring.add(op.replace(out=part_type), *sides, attrs=dot.attrs)
         if arriving is not None:
             total = ring.add(Add(), arriving, total)
 

@@ -115,7 +115,7 @@ def slice_of_reduce(node: Node, facts: Facts) -> Rewritten:
 
 def _ordered(split: DimAxes, reduced: Axes, mesh: Mesh) -> list[tuple[Axes, Axes, Axes]]:
     """For each dim, the axes to slice along before, to scatter along, and to slice along after."""
-    found = []
+    order = []
     for axes in split:
         parts = cut_by(axes, reduced, mesh)
         begin = 0
@@ -124,8 +124,8 @@ def _ordered(split: DimAxes, reduced: Axes, mesh: Mesh) -> list[tuple[Axes, Axes
         end = begin
         while end < len(parts) and inside(parts[end], reduced):
             end += 1
-        found.append((parts[:begin], parts[begin:end], parts[end:]))
-    return found
+        order.append((parts[:begin], parts[begin:end], parts[end:]))
+    return order
 
 
 def slice_of_scatter(node: Node, facts: Facts) -> Rewritten:

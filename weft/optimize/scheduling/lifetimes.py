@@ -83,7 +83,7 @@ class _Live:
         self.called: dict[str, int] = {}
 
     def most(
-        self, region: Region, kept: Collection[Value] = (), outside: Collection[Value] = ()
+        self, region: Region, outlive: Collection[Value] = (), outside: Collection[Value] = ()
     ) -> int:
         """The peak of live bytes without `outside` values; `kept` ones live to the end."""
         end, last = len(region.nodes), last_uses(region)
@@ -95,7 +95,7 @@ class _Live:
         spans: dict[Value, list[int]] = {}  # size, begin and end
         inner: list[Span] = []
         for value in region.args:
-            spans[value] = [_size(value), -1, end if value in kept else last.get(value, -1)]
+            spans[value] = [_size(value), -1, end if value in outlive else last.get(value, -1)]
         for at, node in enumerate(region.nodes):
             if isinstance(node.op, _ALIASES):
                 if len(node.results) == len(node.operands):

@@ -146,19 +146,19 @@ def between(builder: Builder, value: Value, dim: int, begin: int, end: int) -> V
 
 
 def joined(
-    builder: Builder, parts: Sequence[HaloPart], dim: int, axes: Axes, made: TensorType
+    builder: Builder, parts: Sequence[HaloPart], dim: int, axes: Axes, type: TensorType
 ) -> Value:
     """A value of that type with parts at their offsets, later ones overwriting earlier ones."""
     at = 0
     run: list[Value] = []
     for part in sorted(parts, key=lambda part: part.begin or 0):
         begin, size = part.begin, _tensor(part.value).sizes[dim]
-        if begin is None or begin < at or begin + size > made.sizes[dim]:
-            return _placed(builder, parts, dim, axes, made)
-        run += _room(builder, made, dim, begin - at)
+        if begin is None or begin < at or begin + size > type.sizes[dim]:
+            return _placed(builder, parts, dim, axes, type)
+        run += _room(builder, type, dim, begin - at)
         run.append(part.value)
         at = begin + size
-    run += _room(builder, made, dim, made.sizes[dim] - at)
+    run += _room(builder, type, dim, type.sizes[dim] - at)
     return run[0] if len(run) == 1 else builder.emit(Concatenate(dim), *run)
 
 
@@ -167,23 +167,23 @@ def _room(builder: Builder, made: TensorType, dim: int, size: int) -> list[Value
 
 
 def _placed(
-    builder: Builder, parts: Sequence[HaloPart], dim: int, axes: Axes, made: TensorType
+    builder: Builder, parts: Sequence[HaloPart], dim: int, axes: Axes, type: TensorType
 ) -> Value:
     """Parts written into zeros with margins on both sides; unused parts land in the margin."""
     lengths = [_tensor(part.value).sizes[dim] for part in parts]
     known = list(zip(parts, lengths, strict=True))
     low = min(0, *(a for part in parts for a in part.at if a is not None))
-    high = max(made.sizes[dim], *(a + n for p, n in known for a in p.at if a is not None))
+    high = max(type.sizes[dim], *(a + n for p, n in known for a in p.at if a is not None))
     # The margins keep every write inside the buffer: dynamic_update_slice clamps starts, which
     # would shift a part that sticks out over others.
     lost = max((n for part, n in known if None in part.at), default=0)
-    buffer = builder.splat(0, resized(made, dim, high - low + lost))
+    buffer = builder.splat(0, resized(type, dim, high - low + lost))
     for part in parts:
         places = tuple(high - low if a is None else a - low for a in part.at)
         start = table(builder, places, axes)
-        where = starts_at(builder, made.rank, dim, start)
+        where = starts_at(builder, type.rank, dim, start)
         buffer = builder.emit(DynamicUpdateSlice(), buffer, part.value, *where)
-    return between(builder, buffer, dim, -low, made.sizes[dim] - low)
+    return between(builder, buffer, dim, -low, type.sizes[dim] - low)
 
 
 def _gathered(builder: Builder, value: Value, dim: int, axes: Axes) -> Value:

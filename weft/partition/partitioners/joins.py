@@ -83,20 +83,20 @@ class Join(Op):
 
 def fusible_slices_of(region: Region) -> set[Value]:
     """The slices along one dim that only concatenations along it, in the same region, read."""
-    found: dict[Value, int] = {}
+    slices: dict[Value, int] = {}
     for node in region.nodes:
         if isinstance(node.op, Concatenate):
             for value in node.operands:
                 if value.node is not None and cut_dim(value.node) == node.op.dimension:
-                    found[value] = node.op.dimension
-    if not found:
+                    slices[value] = node.op.dimension
+    if not slices:
         return set()
     inner = {value for node in region.nodes for r in node.regions for value in _read(r)}
     other = set(region.results) | inner
     for node in region.nodes:
         joins = node.op.dimension if isinstance(node.op, Concatenate) else None
-        other |= {v for v in node.operands if v in found and found[v] != joins}
-    return set(found) - other
+        other |= {v for v in node.operands if v in slices and slices[v] != joins}
+    return set(slices) - other
 
 
 def _read(region: Region) -> Iterator[Value]:

@@ -44,7 +44,7 @@ def segments(source: Sequence[int], target: Sequence[int]) -> list[Segment]:
     """The shortest runs of dims with equal products."""
     left = [d for d, size in enumerate(source) if size != 1]
     right = [d for d, size in enumerate(target) if size != 1]
-    found = []
+    segments_so_far = []
     while left:
         a, b = 1, 1
         at, to = source[left[0]], target[right[0]]
@@ -55,9 +55,9 @@ def segments(source: Sequence[int], target: Sequence[int]) -> list[Segment]:
             else:
                 to *= target[right[b]]
                 b += 1
-        found.append(Segment(tuple(left[:a]), tuple(right[:b])))
+        segments_so_far.append(Segment(tuple(left[:a]), tuple(right[:b])))
         left, right = left[a:], right[b:]
-    return found
+    return segments_so_far
 
 
 def reshape_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:

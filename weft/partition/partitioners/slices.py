@@ -61,7 +61,7 @@ def pad_views(
     """The elements in a device's shard of the padded tensor."""
     op = node.op
     assert isinstance(op, Pad)
-    given, made = tensor(node.operand_types[0]), tensor(node.types[0])
+    operand_type, result_type = tensor(node.operand_types[0]), tensor(node.types[0])
     views = []
     for dim, axes in enumerate(results[0]):
         amounts = (
@@ -71,9 +71,9 @@ def pad_views(
         )
         if not axes or not any(amounts):
             continue
-        count, size = total_size(axes, mesh), made.sizes[dim]
+        count, size = total_size(axes, mesh), result_type.sizes[dim]
         piece = -(-size // count)
-        spread = Spread(given.sizes[dim], amounts[0], amounts[2] + 1)
+        spread = Spread(operand_type.sizes[dim], amounts[0], amounts[2] + 1)
         starts = tuple(t * piece for t in range(count))
         stops = tuple(min(s + piece, size) for s in starts)
         views.append((0, DeviceView(dim, axes, spread, starts, piece, stops)))

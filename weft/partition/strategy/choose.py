@@ -198,21 +198,21 @@ def _improved(
     return best
 
 
-def _cost(problem: ShardingProblem, chosen: FactorAxes) -> float:
+def _cost(problem: ShardingProblem, axes: FactorAxes) -> float:
     """The cost of a choice: bytes sent, and computation in bytes."""
     rule, mesh = problem.rule, problem.mesh
-    cost = _computing(problem, chosen)
+    cost = _computing(problem, axes)
     sides = zip(problem.operands, problem.given, rule.operands, strict=True)
     for type, given, dims in sides:
-        split = asked(chosen, dims, rule, mesh)
+        split = asked(axes, dims, rule, mesh)
         if split is None:
             return math.inf
         if isinstance(type, TensorType):
             sent = min(plan(type, s, unreduced, split, (), mesh).bytes for s, unreduced in given)
             cost += _counted(problem, sent, given[0][0], split)
-    unreduced = unreduced_axes(rule, chosen)
+    unreduced = unreduced_axes(rule, axes)
     for type, wanted, dims in zip(problem.results, problem.wanted, rule.results, strict=True):
-        split = asked(chosen, dims, rule, mesh)
+        split = asked(axes, dims, rule, mesh)
         if split is None:
             return math.inf
         if isinstance(type, TensorType):
@@ -223,7 +223,7 @@ def _cost(problem: ShardingProblem, chosen: FactorAxes) -> float:
             # What reducing costs in any case counts in full; only the rest, which propagation asks
             # for, is weighted by the policy.
             cost += min(moved, least) + max(0.0, moved - least) * problem.result_weight
-    return cost if problem.sent is None else cost + problem.sent(chosen)
+    return cost if problem.sent is None else cost + problem.sent(axes)
 
 
 def _counted(problem: ShardingProblem, sent: float, start: DimAxes, to: DimAxes) -> float:

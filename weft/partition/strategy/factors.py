@@ -41,25 +41,25 @@ def _take_apart(
             return  # after a partly split factor no more minor one can be split
 
 
-def asked(chosen: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> DimAxes | None:
+def asked(by_factor: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> DimAxes | None:
     """The split of a tensor by the chosen factor axes; None if impossible."""
-    made: list[Axes] = []
+    by_dim: list[Axes] = []
     for factors in dims:
         if len(factors) == 1:
-            made.append(chosen[factors[0]])
+            by_dim.append(by_factor[factors[0]])
             continue
         axes: list[Axis] = []
         is_full = True
         for factor in factors:
-            size, pieces = rule.factors[factor].size, total_size(chosen[factor], mesh)
+            size, pieces = rule.factors[factor].size, total_size(by_factor[factor], mesh)
             # A minor factor can be split only where all more major ones are split up completely:
             # otherwise its pieces would be strided, and a sharding is contiguous.
-            if chosen[factor] and (not is_full or size % pieces):
+            if by_factor[factor] and (not is_full or size % pieces):
                 return None
             is_full &= size == pieces
-            extend_merged(axes, chosen[factor], mesh)
-        made.append(tuple(axes))
-    return tuple(made)
+            extend_merged(axes, by_factor[factor], mesh)
+        by_dim.append(tuple(axes))
+    return tuple(by_dim)
 
 
 def plain_factors(node: Node, rule: Rule) -> frozenset[int]:

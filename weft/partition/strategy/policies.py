@@ -30,7 +30,7 @@ class Policy:
 
 
 def overriding(
-    module: Module, given: Mapping[Value, DimAxes], mesh: Mesh
+    module: Module, requested: Mapping[Value, DimAxes], mesh: Mesh
 ) -> Iterator[Mapping[Value, DimAxes]]:
     """Splits that prioritize one class of dims over all others.
 
@@ -38,7 +38,7 @@ def overriding(
     arguments' axes, then also by all other axes. `given` has the propagated splits.
     """
     classes = dim_classes(module)
-    axes = _given_axes(module, classes, given)
+    axes = _given_axes(module, classes, requested)
     held: dict[ValueDim, list[ValueDim]] = {root: [] for root in axes}
     sizes = dict.fromkeys(axes, 0)
     for node in module.nodes():
@@ -51,7 +51,7 @@ def overriding(
     if sizes:
         root = max(sizes, key=lambda root: sizes[root])
         for some in _wider(axes[root], mesh):
-            yield dict(_overridden(held[root], some, given, mesh))
+            yield dict(_overridden(held[root], some, requested, mesh))
 
 
 def _given_axes(
@@ -82,7 +82,7 @@ def _meets(axis: Axis, axes: Axes) -> bool:
 
 
 def _overridden(
-    dims: Sequence[ValueDim], axes: Axes, given: Mapping[Value, DimAxes], mesh: Mesh
+    dims: Sequence[ValueDim], axes: Axes, requested: Mapping[Value, DimAxes], mesh: Mesh
 ) -> Iterator[tuple[Value, DimAxes]]:
     """Splits of the values with a dim of the class: its first such dim has the axes."""
     done: set[Value] = set()
@@ -92,7 +92,7 @@ def _overridden(
         if value in done or type.sizes[dim] % total_size(axes, mesh):
             continue
         done.add(value)
-        old = given.get(value, ((),) * type.rank)
+        old = requested.get(value, ((),) * type.rank)
         split = [tuple(a for a in kept if not _meets(a, axes)) for kept in old]
         split[dim] = axes
         yield value, tuple(split)

@@ -338,27 +338,27 @@ class Rebuilder:
     def call(self, node: Node, out: list[Node]) -> None:
         """A call of the specialized function; operands and results are resharded if needed."""
         ending = self.ending
-        chosen = ending.plan.chosen[self.sites[node]]
-        operands = self.arguments(node, chosen)
-        made = Node(
-            Call(chosen.name, node.types),
+        policy = ending.plan.chosen[self.sites[node]]
+        operands = self.arguments(node, policy)
+        calling = Node(
+            Call(policy.name, node.types),
             operands,
             node.types,
             (),
             unsharded(node.attrs),
             node.loc,
         )
-        out.append(made)
-        self.became.update(zip(node.results, made.results, strict=True))
+        out.append(calling)
+        self.became.update(zip(node.results, calling.results, strict=True))
         # In Shardy's text a node has shardings for all of its results or for none.
         wanted = filled(self.raw(node.results), node.types)
-        given = filled(chosen.results, node.types)
+        given = filled(policy.results, node.types)
         known = next((s for s in (*given, *wanted) if s is not None), None)
         if known is None:
             return
         reshards: list[Node] = []
         for before, value, has, wants in zip(
-            node.results, made.results, given, wanted, strict=True
+            node.results, calling.results, given, wanted, strict=True
         ):
             has = has or unsplit(value.type, known.mesh)
             self.table[value] = ending.passed(has, value.type)
@@ -396,19 +396,19 @@ class Rebuilder:
 
     def dot(self, node: Node, out: list[Node]) -> None:
         """A dot, resharded if its result is split by the axes that it reduces over."""
-        made = self.plain(node, out)
-        (value,) = made.results
+        product = self.plain(node, out)
+        (value,) = product.results
         own = self.table.get(value)
         if own is None or not any(d.axes for d in own.dims):
             return
-        lhs, rhs = [self.table.get(v) for v in made.operands]
+        lhs, rhs = [self.table.get(v) for v in product.operands]
         if lhs is None or rhs is None:
             return
         # By id: the table keeps shardings alive, and hashing one walks all its axes.
-        key = (made.op, made.operand_types, id(lhs), id(rhs), id(own))
+        key = (product.op, product.operand_types, id(lhs), id(rhs), id(own))
         memo = self.ending.memo
         if key not in memo:
-            memo[key] = self.dot_result(made, [lhs, rhs, own])
+            memo[key] = self.dot_result(product, [lhs, rhs, own])
         if (result := memo[key]) is not None:
             self.table[value] = result
             out.append(self.resharded(value, own, node.loc))
@@ -440,18 +440,18 @@ class Rebuilder:
     def concatenate(self, node: Node, out: list[Node]) -> None:
         """A concatenation with its operands and result resharded to a common sharding."""
         own = self.closed[self.cells[node.results[0]]] if node.results[0] in self.cells else None
-        given = [*[self.table.get(self.became.get(v, v)) for v in node.operands], own]
-        found = self.common_mesh(given)
-        if found is None or all(s == own for s in given):
+        shardings = [*[self.table.get(self.became.get(v, v)) for v in node.operands], own]
+        found = self.common_mesh(shardings)
+        if found is None or all(s == own for s in shardings):
             self.plain(node, out)
             return
         operands = self.read(node)
-        given = [*[self.table.get(v) for v in operands], own]
+        shardings = [*[self.table.get(v) for v in operands], own]
         held = [*[self.behind_barrier(v) for v in operands], own]
         name, mesh = found
         rule = rule_of(node.op, node.operand_types)
         types = (*node.operand_types, *node.types)
-        wanted = agreeing(rule, given, held, types, name, mesh)
+        wanted = agreeing(rule, shardings, held, types, name, mesh)
         read = []
         for value, target in zip(operands, wanted, strict=False):
             if target is not None:

@@ -97,19 +97,19 @@ class _Exporter:
         self, borders: list[SignatureValue], reached: GivenShardings, *, whole: bool
     ) -> list[Sharding | None]:
         """The shardings of the program's arguments or results: closed, and even if inferred."""
-        found: list[Sharding | None] = []
+        listed: list[Sharding | None] = []
         for border, sharding in zip(borders, reached, strict=True):
             if sharding is None:
-                found.append(None)
+                listed.append(None)
                 continue
             made = self.ending.divided(sharding, border.value.type, whole=whole)
             if self.pads == "named":
                 made = border.named_at_least(made, sharding)
             elif self.pads == "inferred":
                 made = closed(sharding)
-            found.append(made)
+            listed.append(made)
             self.notes += border.shrunk(sharding, made, self.ending.mesh(sharding))
-        return found
+        return listed
 
     def root(self, instance: Instance, sites: dict[Node, FlatCall]) -> Function:
         """A function without callers."""

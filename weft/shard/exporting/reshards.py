@@ -47,7 +47,7 @@ def _contradicted(
     rule: Rule, lhs: TensorFactors, rhs: TensorFactors, out: TensorFactors, elements: list[int]
 ) -> tuple[int, Axes] | None:
     """The factor that the operands split one way, and the result by the reduction's axes."""
-    found: tuple[int, Axes] | None = None
+    axis_of_factor: tuple[int, Axes] | None = None
     reduced: Axes = ()
     seen: list[Axis] = []
     for factor, described in enumerate(rule.factors):
@@ -68,13 +68,13 @@ def _contradicted(
             largest = max(n for n, side in zip(elements, (left, right), strict=False) if side)
             # As Shardy: only one factor may contradict, and only if resharding the result is not
             # the larger transfer.
-            if not entry.axes or found is not None or elements[2] > largest:
+            if not entry.axes or axis_of_factor is not None or elements[2] > largest:
                 return None
-            found = factor, entry.axes
-    if found is None:
+            axis_of_factor = factor, entry.axes
+    if axis_of_factor is None:
         return None
-    own = out.factors[found[0]].axes
-    return found if own and own == reduced else None
+    own = out.factors[axis_of_factor[0]].axes
+    return axis_of_factor if own and own == reduced else None
 
 
 def _elements(type: object) -> int:
@@ -162,24 +162,24 @@ def _candidates(
     rule: Rule, tensors: list[TensorFactors], elements: list[int], mesh: Mesh
 ) -> list[_Candidate]:
     """Every prefix of the axes of a factor in some tensor."""
-    found: dict[tuple[int, Axes], _Candidate] = {}
+    candidates: dict[tuple[int, Axes], _Candidate] = {}
     for tensor in tensors:
         for factor, entry in tensor.factors.items():
             role = _PRECEDENCE[rule.factors[factor].role]
             for end in range(len(entry.axes), 0, -1):
                 axes = entry.axes[:end]
-                if (factor, axes) not in found:
-                    found[factor, axes] = _Candidate(factor, axes, role, mesh)
-    for candidate in found.values():
+                if (factor, axes) not in candidates:
+                    candidates[factor, axes] = _Candidate(factor, axes, role, mesh)
+    for candidate in candidates.values():
         for tensor, count in zip(tensors, elements, strict=True):
             held = tensor.factors.get(candidate.factor)
             if held is not None and is_list_prefix(candidate.axes, held.axes):
                 candidate.total += count
-    return list(found.values())
+    return list(candidates.values())
 
 
 def _still_open(
-    candidate: _Candidate, factor: int, axes: Axes, chosen: list[Axes], mesh: Mesh
+    candidate: _Candidate, factor: int, axes: Axes, open_axes: list[Axes], mesh: Mesh
 ) -> bool:
     """The rest of a candidate after a choice, cut where it overlaps the chosen axes."""
     if candidate.factor == factor:
@@ -191,7 +191,7 @@ def _still_open(
     if cut == candidate.axes:
         candidate.pieces = total_size(cut, mesh)
         return True
-    held = chosen[candidate.factor]
+    held = open_axes[candidate.factor]
     if cut == held:
         return False
     candidate.axes = cut

@@ -77,23 +77,23 @@ class UnreducedRebuilder(Rebuilder):
         return made
 
     def plain(self, node: Node, out: list[Node], op: Op | None = None) -> Node:
-        made = super().plain(node, out, op)
-        first = self.table.get(made.results[0]) if made.results else None
-        if first is None or not first.unreduced or isinstance(made.op, While | Case):
-            return made
-        types = (*made.operand_types, *made.types)
+        rewritten = super().plain(node, out, op)
+        first = self.table.get(rewritten.results[0]) if rewritten.results else None
+        if first is None or not first.unreduced or isinstance(rewritten.op, While | Case):
+            return rewritten
+        types = (*rewritten.operand_types, *rewritten.types)
         if not any(isinstance(t, TensorType) and t.shape for t in types):
-            return made
-        rule = rule_of(made.op, made.operand_types, made.bodies)
+            return rewritten
+        rule = rule_of(rewritten.op, rewritten.operand_types, rewritten.bodies)
         axes = self.unreduced.reduction_axes(
-            rule, [self.table.get(v) for v in made.operands], first
+            rule, [self.table.get(v) for v in rewritten.operands], first
         )
         if axes:
-            for before, value in zip(node.results, made.results, strict=True):
+            for before, value in zip(node.results, rewritten.results, strict=True):
                 nodes, after = self.unreduced.all_reduce(value, axes, self.table[value])
                 out.extend(nodes)
                 self.became[before] = after
-        return made
+        return rewritten
 
     def constraint(self, node: Node, out: list[Node]) -> None:
         (sharding,) = self.raw(node.results)

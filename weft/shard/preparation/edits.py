@@ -199,18 +199,18 @@ def edited(edits: Edits) -> Edited:
     """Apply the edits."""
     if not (edits.operands or edits.behind or edits.moved):
         return Edited(edits.function, edits.given, {}, {})
-    made = _Rebuilt(edits)
-    function = replace(edits.function, body=made.region(edits.function.body))
-    became = made.became
+    rebuilt = _Rebuilt(edits)
+    function = replace(edits.function, body=rebuilt.region(edits.function.body))
+    became = rebuilt.became
     return Edited(
         function,
         {became.get(v, v): s for v, s in edits.given.items()},
         {
-            became.get(place, place): tuple(made.nodes[n] for n in nodes)
+            became.get(place, place): tuple(rebuilt.nodes[n] for n in nodes)
             for place, nodes in edits.behind.items()
             if isinstance(place, Value)
         },
-        {became.get(v, v): made.uses(edits.watched[v]) for v in edits.took},
+        {became.get(v, v): rebuilt.uses(edits.watched[v]) for v in edits.took},
     )
 
 

@@ -10,14 +10,14 @@ from weft.ops.survey import Surveys
 
 def inline_bodies(module: Module, surveys: Surveys) -> Module:
     """The module without calls in the bodies of reductions, sorts, scatters and the like."""
-    found = {
+    bodies = {
         type(node.op)
         for function in module.functions.values()
         if any(type(node.op) is Call for node in surveys[function.body].notable)
         for node in walk(function.body)
         if _calls_inside(node)
     }
-    if not found:
+    if not bodies:
         return module
 
     def inlined(node: Node) -> Node | None:
@@ -26,7 +26,7 @@ def inline_bodies(module: Module, surveys: Surveys) -> Module:
         regions = tuple([_copied(region, {}, module) for region in node.regions])
         return node.rebuilt(node.operands, regions)
 
-    return rewrite(module, inlined, kinds=found)
+    return rewrite(module, inlined, kinds=bodies)
 
 
 def _calls_inside(node: Node) -> bool:

@@ -120,30 +120,30 @@ _SPEAKING = (ShardingConstraint, ManualComputation, ShardingGroup)
 
 def _constrained(module: Module, surveys: Surveys) -> Prepared:
     called = check_calls(module, surveys)
-    found = {
+    constraints = {
         name: _speaking(function.body)
         for name, function in module.functions.items()
         if any(isinstance(node.op, _SPEAKING) for node in surveys[function.body].notable)
     }
-    made = Prepared(module, surveys, called)
-    if not found:
-        return made
-    all_edits = {n: _edits(module, n, n in called, nodes) for n, nodes in found.items()}
+    prepared = Prepared(module, surveys, called)
+    if not constraints:
+        return prepared
+    all_edits = {n: _edits(module, n, n in called, nodes) for n, nodes in constraints.items()}
     for name, edits in all_edits.items():
-        apply_constraints(edits, found[name])
-    if any(isinstance(n.op, ShardingGroup) for nodes in found.values() for n in nodes):
+        apply_constraints(edits, constraints[name])
+    if any(isinstance(n.op, ShardingGroup) for nodes in constraints.values() for n in nodes):
         groups = unite_groups(_group_ops(module, called, all_edits))
-        made.groups = {number: group.id for group in groups for number in group.ids}
-        made.conflicts = start_groups(groups)
+        prepared.groups = {number: group.id for group in groups for number in group.ids}
+        prepared.conflicts = start_groups(groups)
     functions = dict(module.functions)
     for name, edits in all_edits.items():
         result = edited(edits)
         functions[name] = result.function
-        made.given |= result.given
-        made.behind |= result.behind
-        made.orders |= result.orders
-    made.module = module.with_functions(functions)
-    return made
+        prepared.given |= result.given
+        prepared.behind |= result.behind
+        prepared.orders |= result.orders
+    prepared.module = module.with_functions(functions)
+    return prepared
 
 
 def _speaking(region: Region) -> list[Node]:

@@ -59,32 +59,32 @@ def _open_factors(dims: Dims) -> dict[int, FactorSharding]:
 
 def _split(
     found: TensorFactors,
-    given: DimSharding,
+    dim: DimSharding,
     factors: tuple[int, ...],
     sizes: tuple[int, ...],
     mesh: Mesh,
 ) -> None:
-    is_closed = not given.is_open
+    is_closed = not dim.is_open
     if len(factors) == 1:
-        axes = merged(given.axes, mesh) if len(given.axes) > 1 else given.axes
+        axes = merged(dim.axes, mesh) if len(dim.axes) > 1 else dim.axes
         found.factors[factors[0]] = FactorSharding(axes, (), is_closed, True)
         return
-    rest = list(given.axes)
+    rest = list(dim.axes)
     for n, factor in enumerate(factors):
         if factor == factors[-1]:  # it may be split unevenly
             found.factors[factor] = FactorSharding(merged(rest, mesh), (), is_closed, True)
             return
-        taken, room = take_common(rest, sizes[factor], mesh)
+        common, room = take_common(rest, sizes[factor], mesh)
         if room > 1 and rest:
             overflow = merged(rest, mesh)
-            found.factors[factor] = FactorSharding(tuple(taken), overflow, is_closed, False)
+            found.factors[factor] = FactorSharding(tuple(common), overflow, is_closed, False)
             # Factors after an overflow cannot be split; Shardy checks only the next one.
             following, *others = factors[n + 1 :]
             found.factors[following] = _UNSPLIT[True][following == factors[-1]]
             for other in others:
                 del found.factors[other]
             return
-        found.factors[factor] = FactorSharding(tuple(taken), (), is_closed, False)
+        found.factors[factor] = FactorSharding(tuple(common), (), is_closed, False)
 
 
 def assemble(

@@ -66,17 +66,17 @@ class Backward:
 def find_backward(program: RegionNodes, forward: Forward) -> Backward | None:
     """The gradients of an attention, if all are present."""
     search = _Search(program, forward)
-    found: dict[str, Written] = {}
+    writes: dict[str, Written] = {}
     douts: list[RowOperand] = []
     for node in _products_after(program, forward):
         for label, written, dout in search.classify(node):
-            if label in found:
+            if label in writes:
                 return None
-            found[label] = written
+            writes[label] = written
             douts.append(dout)
-    if {*found} != {"dq", "dk", "dv"} or any(d != douts[0] for d in douts):
+    if {*writes} != {"dq", "dk", "dv"} or any(d != douts[0] for d in douts):
         return None
-    return Backward(douts[0], **found)
+    return Backward(douts[0], **writes)
 
 
 def recomputed(program: RegionNodes, forward: Forward) -> Forward | None:
@@ -102,7 +102,7 @@ def _products_after(program: RegionNodes, forward: Forward) -> Iterator[Node]:
     """The contractions that read row-wise functions of the scores, in order."""
     todo = [forward.scores.product.value]
     seen: set[Value] = set()
-    found: set[Node] = set()
+    nodes: set[Node] = set()
     while todo:
         value = todo.pop()
         if value in seen:
@@ -110,11 +110,11 @@ def _products_after(program: RegionNodes, forward: Forward) -> Iterator[Node]:
         seen.add(value)
         for node in program.readers.get(value, ()):
             if isinstance(node.op, DotGeneral | Dot):
-                found.add(node)
+                nodes.add(node)
             else:
                 todo += node.results
     last = {n for n in forward.nodes if isinstance(n.op, DotGeneral | Dot)}
-    yield from sorted(found - last, key=program.order.__getitem__)
+    yield from sorted(nodes - last, key=program.order.__getitem__)
 
 
 class _Search:
@@ -239,7 +239,7 @@ class _Pairs:
         scale = self._try(place, dp, key)
         return None if scale is None else _Found(names, dp, scale)
 
-    def _leaves(self, place: Place, found: list[Place], seen: set[Place]) -> None:
+    def _leaves(self, place: Place, places: list[Place], seen: set[Place]) -> None:
         """The contractions that an elementwise expression depends on."""
         place = self.reader.through(place)
         node = place.node
@@ -247,10 +247,10 @@ class _Pairs:
             return
         seen.add(place)
         if self.reader.is_product(place):
-            found.append(place)
+            places.append(place)
         elif node.op.elementwise and node.operands:
             for operand in self.reader.operands(place):
-                self._leaves(operand, found, seen)
+                self._leaves(operand, places, seen)
 
     def _names(self, scores: Place) -> dict[int, int] | None:
         """Factors matched to the forward's by equal strides in the scores."""

@@ -97,10 +97,10 @@ class _Search:
             return None
         left, right, summed = sides
         weights, values = (right, left) if turned else (left, right)
-        given, empty = self._softmax(weights, summed)
-        if given is None or empty is None:
+        softmax, empty = self._softmax(weights, summed)
+        if softmax is None or empty is None:
             return None
-        scores = scores_of(reader, given)
+        scores = scores_of(reader, softmax)
         if scores is None:
             return None
         q, k, over = reader.product(scores.product)
@@ -112,7 +112,7 @@ class _Search:
         if found is None:
             return None
         nodes = tuple(sorted(inner, key=self.program.order.__getitem__))
-        return replace(found, given=given, empty=empty, nodes=nodes)
+        return replace(found, given=softmax, empty=empty, nodes=nodes)
 
     def _along(self, listed: list[Expr]) -> list[Expr]:
         return [self.reader.draft.fresh(e) for e in listed if e[1]]
@@ -131,14 +131,14 @@ class _Search:
         self, weights: Place, summed: list[Expr]
     ) -> tuple[Place | None, Literal["zero", "nan"] | None]:
         """The softmax's input along the keys, and the result of an empty row."""
-        given = self._power(weights, summed, set())
-        if given is None:
+        power = self._power(weights, summed, set())
+        if power is None:
             return None, None
         # Softmax is recognized by what it computes, not by its nodes: programs write it in many
         # ways (safe softmax, masked rows, another order of divisions), and all of them give these
         # numbers.
         numbers = _tries()
-        probe = Probe(self.reader, self._along(summed), {given: numbers})
+        probe = Probe(self.reader, self._along(summed), {power: numbers})
         found = probe(weights)
         if found is None:
             return None, None
@@ -146,8 +146,8 @@ class _Search:
         if not same_numbers(np.asarray(made), softmax(numbers[:-1])):
             return None, None
         if np.isnan(nothing).all():
-            return given, "nan"
-        return (given, "zero") if not nothing.any() else (None, None)
+            return power, "nan"
+        return (power, "zero") if not nothing.any() else (None, None)
 
     def _power(self, place: Place, summed: list[Expr], tried: set[Value]) -> Place | None:
         """The argument of the exponential, minus what is subtracted from it."""

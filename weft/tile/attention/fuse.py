@@ -25,22 +25,20 @@ from weft.tile.drafts.views import VIEWS
 
 
 def attention_groups(
-    placed: Sequence[StackedNode],
+    nodes: Sequence[StackedNode],
     sizes: tuple[int, ...],
     results: Sequence[Value],
     *,
     excess_precision: bool = True,
 ) -> list[Group]:
     """The groups of nodes that are attention; their intermediates have no other readers."""
-    found = _search(RegionNodes(placed, sizes, results, excess_precision=excess_precision))
+    found = _search(RegionNodes(nodes, sizes, results, excess_precision=excess_precision))
     # Matches are found one by one, and a later one may look through a value that an earlier one no
     # longer stores.
     if _reads_inside(found):
         # Values of earlier matches are read from memory, not looked through.
         kept = [v for group in found for v in group.outputs]
-        found = _search(
-            RegionNodes(placed, sizes, results, kept, excess_precision=excess_precision)
-        )
+        found = _search(RegionNodes(nodes, sizes, results, kept, excess_precision=excess_precision))
     return [] if _reads_inside(found) else found
 
 
@@ -305,19 +303,19 @@ def _plain(drawn: _Drawing) -> Attention | None:
     )
 
 
-def _backward_group(drawn: _Drawing, first: Group, found: Backward) -> Group | None:
+def _backward_group(drawn: _Drawing, first: Group, backward: Backward) -> Group | None:
     """The kernel of the gradients, which reads the forward kernel's outputs."""
     f, kernel = drawn.forward, _plain(drawn)
     assert isinstance(first.kernel, Attention) and first.kernel.lse is not None
-    out, dout = drawn.access(f.out, f.query, f.column), drawn.rows(found.dout, f.query)
+    out, dout = drawn.access(f.out, f.query, f.column), drawn.rows(backward.dout, f.query)
     if kernel is None or out is None or dout is None:
         return None
     lse_value = first.outputs[1]
     lse = replace(first.kernel.lse, operand=drawn.number(lse_value))
     written: list[tuple[Written, int | None]] = [
-        (found.dq, f.query),
-        (found.dk, f.key),
-        (found.dv, f.key),
+        (backward.dq, f.query),
+        (backward.dk, f.key),
+        (backward.dv, f.key),
     ]
     count = len(drawn.inputs)
     places = [
@@ -329,12 +327,12 @@ def _backward_group(drawn: _Drawing, first: Group, found: Backward) -> Group | N
     if [not s for s in dk.outer] != [not s for s in dv.outer] or not all(dq.outer):
         # keys and values must be shared in the same way, and every query has its own gradient
         return None
-    gradients = Gradients(dout, dq, dk, dv, None, found.dq.scale, found.dk.scale)
+    gradients = Gradients(dout, dq, dk, dv, None, backward.dq.scale, backward.dk.scale)
     outputs = [drawn.output(w.value) for w, _ in written]
     stack = replace(first.kernel.operands[first.kernel.lse.operand], output=False)
     read = [stack if v is lse_value else drawn.input(v) for v in drawn.inputs]
     kernel = replace(kernel, operands=(*read, *outputs), out=out, lse=lse, gradients=gradients)
-    nodes = sorted(found.nodes - {*f.nodes}, key=drawn.program.order.__getitem__)
+    nodes = sorted(backward.nodes - {*f.nodes}, key=drawn.program.order.__getitem__)
     values = tuple([w.value for w, _ in written])
     return Group(tuple(nodes), _named(kernel), tuple(drawn.inputs), values)
 

@@ -38,7 +38,7 @@ class RegionNodes:
 
     def __init__(
         self,
-        placed: Sequence[StackedNode],
+        nodes: Sequence[StackedNode],
         sizes: tuple[int, ...],
         results: Iterable[Value],
         kept: Iterable[Value] = (),
@@ -46,14 +46,14 @@ class RegionNodes:
         excess_precision: bool = True,
     ) -> None:
         self.excess_precision = excess_precision
-        self.placed = {p.node: p for p in placed}
-        self.order = {p.node: n for n, p in enumerate(placed)}
+        self.placed = {p.node: p for p in nodes}
+        self.order = {p.node: n for n, p in enumerate(nodes)}
         self.sizes = sizes
         self.results = set(results)
         self.kept = set(kept)  # materialized values, not looked through
         self.masks: dict[Value, int] = {}
         self.readers: dict[Value, list[Node]] = {}
-        for p in placed:
+        for p in nodes:
             self.masks.update(zip(p.node.operands, p.given, strict=True))
             self.masks.update(zip(p.node.results, p.made, strict=True))
             for value in dict.fromkeys(reads(p.node)):
@@ -119,20 +119,20 @@ class Reader:
 
     def through(self, place: Place) -> Place:
         """The place that is read through transposes, broadcasts and other views."""
-        while (placed := self._placed(place)) is not None and sees_through(placed):
+        while (stacked := self._placed(place)) is not None and sees_through(stacked):
             kept = place.value in self.program.kept and place.value is not self.root
-            if kept or placed.node.op.collective:
+            if kept or stacked.node.op.collective:
                 break
             place = self.fresh(place)
             found = read_through(
-                placed, place.value.index, place.at, self.draft, self.program.sizes
+                stacked, place.value.index, place.at, self.draft, self.program.sizes
             )
             if isinstance(found, Split):
                 self.draft.split(found)
                 continue
             if found is None:
                 break
-            self.seen[placed.node] = None
+            self.seen[stacked.node] = None
             place = Place(*found)
         return self.fresh(place)
 
@@ -160,8 +160,8 @@ class Reader:
 
     def product(self, place: Place) -> tuple[Place, Place, list[Expr]]:
         """The two sides of a contraction, and the indices along the summed dims."""
-        placed = self.enter(place)
-        dims, (lhs, rhs) = dot_dims(placed.node), placed.node.operands
+        stacked = self.enter(place)
+        dims, (lhs, rhs) = dot_dims(stacked.node), stacked.node.operands
         lead, own = len(self.program.sizes), place.at[len(self.program.sizes) :]
         left: list[Expr] = [ZERO] * tensor_of(lhs).rank
         right: list[Expr] = [ZERO] * tensor_of(rhs).rank
@@ -177,7 +177,7 @@ class Reader:
             size = tensor_of(lhs).sizes[a]
             left[a] = right[b] = factor(self.draft.new(size)) if size > 1 else ZERO
             summed.append(left[a])
-        heads = [lead_of(place.at, mask, lead) for mask in placed.given]
+        heads = [lead_of(place.at, mask, lead) for mask in stacked.given]
         return Place(lhs, (*heads[0], *left)), Place(rhs, (*heads[1], *right)), summed
 
     def strides(self, place: Place) -> tuple[int, dict[int, int]]:

@@ -66,9 +66,9 @@ class _Spatial:
     limits: tuple[int, int, int]  # sizes; an index outside of one is guarded
 
 
-def convolution_kernel(placed: StackedNode, sizes: Sequence[int], target: Target) -> Kernel | None:
+def convolution_kernel(stacked: StackedNode, sizes: Sequence[int], target: Target) -> Kernel | None:
     """The kernel of a convolution on stacks, or None if its loops are not affine."""
-    node = placed.node
+    node = stacked.node
     op, types = node.op, (*node.operand_types, *node.types)
     assert isinstance(op, Convolution)
     if not all(isinstance(t, TensorType) and t.is_static and t.size for t in types):
@@ -80,7 +80,7 @@ def convolution_kernel(placed: StackedNode, sizes: Sequence[int], target: Target
         return None
     if lhs.dtype.is_complex or lhs.dtype.kind == "bool" or lhs.dtype is not rhs.dtype:
         return None
-    made = _Maker(placed, sizes, op, (lhs, rhs, out), window).kernel()
+    made = _Maker(stacked, sizes, op, (lhs, rhs, out), window).kernel()
     return replace(made, schedule=target.schedule(made))
 
 
@@ -141,10 +141,10 @@ class _Maker:
         groups = op.feature_group_count * op.batch_group_count
         batch = out.sizes[dims.output_batch_dimension]
         depth = rhs.sizes[dims.kernel_input_feature_dimension]
-        made = rhs.sizes[dims.kernel_output_feature_dimension] // groups
+        features = rhs.sizes[dims.kernel_output_feature_dimension] // groups
         group = self.loops.add("g", groups)
         b = self.loops.add("b", batch)
-        o = self.loops.add("o", made)
+        o = self.loops.add("o", features)
         i = self.loops.add("i", depth, summed=True)
         left, right, result = self.at
         left[lead + dims.input_batch_dimension] = {b: 1}
@@ -154,9 +154,9 @@ class _Maker:
         elif groups > 1:
             left[lead + dims.input_feature_dimension] = {i: 1, group: depth}
         right[lead + dims.kernel_input_feature_dimension] = {i: 1}
-        right[lead + dims.kernel_output_feature_dimension] = {o: 1, group: made}
+        right[lead + dims.kernel_output_feature_dimension] = {o: 1, group: features}
         result[lead + dims.output_batch_dimension] = {b: 1}
-        result[lead + dims.output_feature_dimension] = {o: 1, group: made}
+        result[lead + dims.output_feature_dimension] = {o: 1, group: features}
 
     def _spatial(self, n: int, a: int, b: int, c: int) -> _Spatial:
         """The factors of one spatial dim, and its indices."""

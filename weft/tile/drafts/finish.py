@@ -70,20 +70,20 @@ def _factors(draft: Draft) -> dict[int, int]:
 
 def _reached(draft: Draft) -> list[int]:
     """The instances that outputs depend on, in reverse topological order."""
-    found: dict[int, None] = {}
+    order: dict[int, None] = {}
     todo = [number for _, number in draft.outputs]
     while todo:
         number = todo.pop()
-        if number in found:
+        if number in order:
             continue
-        found[number] = None
+        order[number] = None
         definition, key = draft.definitions[number], draft.keys[number]
         if definition is not None:
             todo += reversed(definition.args)
         if key is not None:
             later = factors_of(key[1]) & draft.later.keys()
             todo += [draft.later[f][0] for f in sorted(later)]
-    return list(found)
+    return list(order)
 
 
 def _loops_alone(draft: Draft, expr: Expr) -> tuple[Expr, list[tuple[int, int]]]:
@@ -118,7 +118,7 @@ def _steps(
             shifts = tuple(
                 [Shift(visit(draft.later[f][0]), draft.later[f][1], stride) for f, stride in later]
             )
-            made: Step = Load(
+            step_at: Step = Load(
                 operands[value],
                 terms.affine(place),
                 tensor_of(value).dtype,
@@ -130,8 +130,8 @@ def _steps(
             if definition.make is None:
                 where[number] = numbers[0]
                 return numbers[0]
-            made = definition.make(numbers, terms)
-        steps.append(made)
+            step_at = definition.make(numbers, terms)
+        steps.append(step_at)
         where[number] = len(steps) - 1
         return len(steps) - 1
 

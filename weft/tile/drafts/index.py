@@ -87,7 +87,7 @@ def taken_apart(place: Expr, shape: Sequence[int], size: Size) -> At | Split | N
 
     A factor that crosses dims must be split; None if no split helps.
     """
-    found: list[Expr] = []
+    exprs: list[Expr] = []
     rest = place
     for dim, length in reversed([*enumerate(shape)]):
         if dim == 0:
@@ -100,8 +100,8 @@ def taken_apart(place: Expr, shape: Sequence[int], size: Size) -> At | Split | N
         low, high = limits(part, size)
         if low < 0 or high >= length:
             return _helpful_split(part, length, size)
-        found.append(part)
-    return tuple(reversed(found)) if rest == ZERO else None
+        exprs.append(part)
+    return tuple(reversed(exprs)) if rest == ZERO else None
 
 
 def _helpful_split(part: Expr, length: int, size: Size) -> Split | None:
@@ -118,23 +118,23 @@ def reshaped(
     at: Sequence[Expr], shape: Sequence[int], to: Sequence[int], size: Size
 ) -> At | Split | None:
     """Indices of one shape as those of another with as many elements."""
-    found: list[Expr] = []
+    exprs: list[Expr] = []
     for mine, theirs in blocks(shape, to):
         sizes = [to[d] for d in theirs]
         if len(mine) == 1 and len(theirs) == 1:
-            found.append(at[mine[0]])
+            exprs.append(at[mine[0]])
             continue
         place = linear([at[d] for d in mine], [shape[d] for d in mine])
         part = taken_apart(place, sizes, size) if sizes else ()
         if not isinstance(part, tuple):
             return part
-        found += part
-    return tuple(found)
+        exprs += part
+    return tuple(exprs)
 
 
 def blocks(shape: Sequence[int], to: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """The shortest runs of dims of two shapes that hold the same elements."""
-    found: list[tuple[list[int], list[int]]] = []
+    pairs: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(shape) or j < len(to):
         mine, theirs = [], []
@@ -154,8 +154,8 @@ def blocks(shape: Sequence[int], to: Sequence[int]) -> list[tuple[list[int], lis
                 theirs.append(j)
                 right *= to[j]
                 j += 1
-        found.append((mine, theirs))
-    return found
+        pairs.append((mine, theirs))
+    return pairs
 
 
 def covers(at: Sequence[Expr], shape: Sequence[int], size: Size) -> bool:

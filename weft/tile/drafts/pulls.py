@@ -340,7 +340,7 @@ def permute(pull: Pull) -> Definition:
             table = [max(0, source) // stride % size for source in sources]
             at[dim] = draft.known_later(looked_up(draft, mine, table), size - 1)
     head = lead_of(tuple(at), pull.placed.given[pull.result], pull.lead)
-    found = pull.operand_at(pull.result, (*head, *at[pull.lead :]))
+    place = pull.operand_at(pull.result, (*head, *at[pull.lead :]))
     dtype = pull.dtype
     nothing = draft.anonymous(Definition((), lambda numbers, terms: k.Fill(0, dtype)))
     # Devices without a source get zeros (StableHLO, collective_permute); a run of them is one
@@ -349,8 +349,8 @@ def permute(pull: Pull) -> Definition:
         if is_hole:
             holes = [*run]
             bounds = draft.needed(((mine, holes[0], holes[-1] + 1),))
-            found = draft.anonymous(chosen(bounds, nothing, found, dtype)) if bounds else nothing
-    return same_as(found)
+            place = draft.anonymous(chosen(bounds, nothing, place, dtype)) if bounds else nothing
+    return same_as(place)
 
 
 def axis_index(pull: Pull) -> Definition:

@@ -139,32 +139,32 @@ def _all_gather(
 
 
 def _all_to_all(
-    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    stacked: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read | Split | None:
     """The pieces of all devices for this one, concatenated."""
-    lead, op = len(sizes), placed.node.op
-    assert isinstance(op, AllToAll) and placed.along is not None
+    lead, op = len(sizes), stacked.node.op
+    assert isinstance(op, AllToAll) and stacked.along is not None
     split, concat = lead + op.split_dimension, lead + op.concat_dimension
-    made = tensor_of(placed.node.results[result]).sizes
+    made = tensor_of(stacked.node.results[result]).sizes
     length = made[op.concat_dimension] // op.split_count
-    found = _whose(placed, at, concat, length, draft, sizes)
+    found = _whose(stacked, at, concat, length, draft, sizes)
     if not isinstance(found, tuple):
         return found
     piece = length if split == concat else made[op.split_dimension]
-    mine = index_along(at, placed.along, sizes)
+    mine = index_along(at, stacked.along, sizes)
     own = [
         plus(times(mine, piece), e) if d == split else e for d, e in enumerate(found[lead:], lead)
     ]
-    return _operand(placed, found, own, lead, result)
+    return _operand(stacked, found, own, lead, result)
 
 
 def _all_slice(
-    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    stacked: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read:
     """The device's own piece along each split dim."""
-    lead, node = len(sizes), placed.node
-    assert placed.along is not None
-    axes = iter(placed.along)
+    lead, node = len(sizes), stacked.node
+    assert stacked.along is not None
+    axes = iter(stacked.along)
     own: list[Expr] = []
     whole, piece = tensor_of(node.operands[0]).sizes, tensor_of(node.results[0]).sizes
     for expr, size, part in zip(at[lead:], whole, piece, strict=True):
@@ -173,7 +173,7 @@ def _all_slice(
             dim = next(axes)
             mine, count = plus(times(mine, sizes[dim]), at[dim]), count * sizes[dim]
         own.append(plus(times(mine, part), expr))
-    return _operand(placed, at, own, lead)
+    return _operand(stacked, at, own, lead)
 
 
 def _first(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:

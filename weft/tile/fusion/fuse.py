@@ -23,7 +23,7 @@ from weft.tile.fusion.shared_reads import shared_reads
 
 
 def fuse(
-    placed: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
+    nodes: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
 ) -> list[Group]:
     """The groups of a region's nodes, given their masks.
 
@@ -33,12 +33,12 @@ def fuse(
     its node does.
     """
     exact = not target.options.excess_precision
-    found = attention_groups(placed, sizes, results, excess_precision=not exact)
+    found = attention_groups(nodes, sizes, results, excess_precision=not exact)
     attention = [g for g in found if g.kernel and target.unsupported_kernel(g.kernel) is None]
-    grouping = Grouping(placed, sizes, results, target, attention)
+    grouping = Grouping(nodes, sizes, results, target, attention)
     grouping.run()
     groups = [*attention, *(finished(draft, grouping.shape, target) for draft in grouping.drafts)]
-    places = {p.node: p for p in placed}
+    places = {p.node: p for p in nodes}
     for node in grouping.alone:
         kernel = by_itself(places[node], sizes, target)
         inputs = node.operands if kernel is not None else (*node.operands, *captured(node))

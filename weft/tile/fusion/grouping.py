@@ -80,26 +80,26 @@ class Grouping:
     def run(self) -> None:
         """Visit all nodes."""
         taken = {node for group in self.given for node in group.nodes}
-        for placed in reversed(self.placed):
-            if placed.node in taken:
+        for stacked in reversed(self.placed):
+            if stacked.node in taken:
                 continue
-            kind = self.kinds[placed.node]
+            kind = self.kinds[stacked.node]
             if kind == "other":
-                self._by_itself(placed.node)
+                self._by_itself(stacked.node)
             elif kind == "view":
-                self._view(placed)
+                self._view(stacked)
             else:
-                for value in placed.node.results:
-                    self._meet(placed, kind, value)
+                for value in stacked.node.results:
+                    self._meet(stacked, kind, value)
 
     # Kinds
 
-    def _kind(self, placed: StackedNode) -> Kind:
+    def _kind(self, stacked: StackedNode) -> Kind:
         """How a node may take part in kernels."""
-        node = placed.node
+        node = stacked.node
         if not is_dense(node) or refusal(node, self.target) is not None:
             return "other"
-        if sees_through(placed):
+        if sees_through(stacked):
             return "view"
         match node.op:
             case Constant():
@@ -116,7 +116,7 @@ class Grouping:
                 # In lockstep a sum over devices is a reduction along leading dims, if the operand
                 # has all of them; a replicated operand would be counted once instead of once a
                 # device.
-                return "reduce" if self._meets_evenly(placed) else "other"
+                return "reduce" if self._meets_evenly(stacked) else "other"
             case Convolution():
                 plain = is_plain_convolution(node) and plain_product(node)
                 return "product" if plain else "other"
@@ -125,7 +125,7 @@ class Grouping:
                     return "other"
                 return "map" if is_outer(node) else "product"
             case AxisIndex() | CollectivePermute() | PermuteAlongAxes():
-                return "map" if placed.along is not None else "other"
+                return "map" if stacked.along is not None else "other"
             case op if type(op) in MAPS:
                 return "map"
             case BitcastConvert():
@@ -163,7 +163,7 @@ class Grouping:
 
     def _light_values(self) -> set[Value]:
         """Values that are free to recompute: iotas, constants, masks of them."""
-        found: set[Value] = set()
+        values: set[Value] = set()
         for placed in self.placed:
             node = placed.node
             kind = self.kinds[node]
@@ -173,12 +173,12 @@ class Grouping:
                 case Constant() | Iota() | AxisIndex():
                     is_light = True
                 case op if op.elementwise or kind == "view":
-                    is_light = all(v in found for v in node.operands) and is_simple(node)
+                    is_light = all(v in values for v in node.operands) and is_simple(node)
                 case _:
                     is_light = False
             if is_light:
-                found.update(node.results)
-        return found
+                values.update(node.results)
+        return values
 
     # Meeting nodes
 
@@ -186,9 +186,9 @@ class Grouping:
         self.alone.append(node)
         self.outside.update(v for v in reads(node) if isinstance(v.type, TensorType))
 
-    def _view(self, placed: StackedNode) -> None:
+    def _view(self, stacked: StackedNode) -> None:
         """A view is materialized only where it is needed in memory."""
-        node = placed.node
+        node = stacked.node
         needed = [v for v in node.results if v in self.outside or self._waiting(v)]
         if not needed:
             return
@@ -198,9 +198,9 @@ class Grouping:
             self._by_itself(node)
             return
         (value,) = needed
-        draft = self._begin(value, placed)
+        draft = self._begin(value, stacked)
         number = draft.pending[value][0]
-        read = self._read(draft, placed, 0, draft.at(number))
+        read = self._read(draft, stacked, 0, draft.at(number))
         if read is None:
             self.drafts.remove(draft)
             self._by_itself(node)
@@ -221,30 +221,30 @@ class Grouping:
         """The groups that read a value."""
         return [d for d in self.readers.get(value, ()) if value in d.pending]
 
-    def _meet(self, placed: StackedNode, kind: Kind, value: Value) -> None:
+    def _meet(self, stacked: StackedNode, kind: Kind, value: Value) -> None:
         waiting = self._waiting(value)
         stored = value in self.outside
         if not waiting and not stored:
             return
-        fitting = [d for d in waiting if self.fits(placed, kind, value, d)]
+        fitting = [d for d in waiting if self.fits(stacked, kind, value, d)]
         twice = len(waiting) > 1 or stored
         if value in self.light or (
-            twice and kind == "map" and self._again(placed, len(waiting) + stored)
+            twice and kind == "map" and self._again(stacked, len(waiting) + stored)
         ):
             for draft in fitting:
-                self.take(placed, value, draft)
+                self.take(stacked, value, draft)
             if stored or len(fitting) < len(waiting):
-                self._own(placed, value)
+                self._own(stacked, value)
             return
         if fitting and not twice:
-            self.take(placed, value, fitting[0])
+            self.take(stacked, value, fitting[0])
             return
         host = self._host(value, fitting, waiting)
         if host is None:
-            self._own(placed, value)
+            self._own(stacked, value)
         else:
             self._store(value, host)
-            self.take(placed, value, host)
+            self.take(stacked, value, host)
 
     def _again(self, placed: StackedNode, readers: int) -> bool:
         """Whether recomputing a node in each reader costs no more than reading its result.
@@ -369,13 +369,13 @@ class Grouping:
 
     # Joining
 
-    def take(self, placed: StackedNode, value: Value, draft: Draft) -> None:
+    def take(self, stacked: StackedNode, value: Value, draft: Draft) -> None:
         """Compute a node inside of a group, wherever it is requested."""
-        op = type(placed.node.op)
-        is_product = self.kinds[placed.node] == "product"
+        op = type(stacked.node.op)
+        is_product = self.kinds[stacked.node] == "product"
         products = PRODUCTS.get(op) if is_product else outer if op in PRODUCTS else None
         pull_of = MAPS.get(op) or REDUCTIONS.get(op) or products or elementwise
-        draft.nodes[placed.node] = None
+        draft.nodes[stacked.node] = None
         for number in list(draft.pending.get(value, ())):
             if is_product:
                 # One contraction for each kernel: its blocks and packing are the kernel's whole
@@ -386,7 +386,7 @@ class Grouping:
             def want(v: Value, a: At, b: tuple[Bound, ...]) -> int:
                 return self.want(draft, v, a, b)
 
-            pull = Pull(draft, placed, at, bounds, want, self.sizes, value.index)
+            pull = Pull(draft, stacked, at, bounds, want, self.sizes, value.index)
             draft.define(number, pull_of(pull))
             if is_product and draft.summed is not None:
                 draft.definitions[draft.summed[0]] = same_as(number)
@@ -422,17 +422,17 @@ class Grouping:
 
     # Profitability and legality
 
-    def fits(self, placed: StackedNode, kind: Kind, value: Value, draft: Draft) -> bool:
+    def fits(self, stacked: StackedNode, kind: Kind, value: Value, draft: Draft) -> bool:
         """Whether a node may be computed inside of a group."""
         numbers = draft.pending[value]
         if not numbers or len(draft.keys) > self.limits.steps:
             return False
-        position = self.positions[placed.node]
+        position = self.positions[stacked.node]
         # Fusing downwards across a done would move work out of the time in which it hides a
         # transfer.
         if self.flights.land(position, draft.position) and value not in self.light:
             return False
-        by_loops = kind != "map" or type(placed.node.op) in PLACED_MAPS
+        by_loops = kind != "map" or type(stacked.node.op) in PLACED_MAPS
         # A `later` factor has no loop: it is an index read from memory, known only where it is
         # used.
         if by_loops and any(factors_of(draft.at(n)) & draft.later.keys() for n in numbers):
@@ -441,10 +441,10 @@ class Grouping:
             case "product":
                 return self._product_fits(value, numbers, draft)
             case "reduce":
-                return len(numbers) == 1 and rows_fit(placed, numbers[0], draft, self.limits)
+                return len(numbers) == 1 and rows_fit(stacked, numbers[0], draft, self.limits)
         if any(n in draft.upstream for n in numbers):
-            return self._prologue_fits(placed, value, numbers, draft)
-        return self._map_fits(placed, value, numbers, draft)
+            return self._prologue_fits(stacked, value, numbers, draft)
+        return self._map_fits(stacked, value, numbers, draft)
 
     def _product_fits(self, value: Value, numbers: list[int], draft: Draft) -> bool:
         """A contraction accepts an elementwise epilogue, and a sum over devices."""
@@ -461,17 +461,17 @@ class Grouping:
         return factors_of(at) == wanted and covers(at, self.shape(value), draft.size)
 
     def _prologue_fits(
-        self, placed: StackedNode, value: Value, numbers: list[int], draft: Draft
+        self, stacked: StackedNode, value: Value, numbers: list[int], draft: Draft
     ) -> bool:
         """A prologue: an elementwise op on a contraction's operand, applied once during packing."""
-        if len(numbers) != 1 or not is_simple(placed.node):
+        if len(numbers) != 1 or not is_simple(stacked.node):
             return value in self.light
         if value in self.light:
             return True
         if not self.limits.prologues:
             return False
         points = draft.points(draft.at(numbers[0]))
-        large = [v for v in placed.node.operands if v not in self.light and tensor_of(v).rank]
+        large = [v for v in stacked.node.operands if v not in self.light and tensor_of(v).rank]
         if points > self.elements(value) or len(large) > 1:
             return False
         return not any(self._is_product(v) for v in large)  # cheaper as that one's epilogue

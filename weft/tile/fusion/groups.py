@@ -27,7 +27,7 @@ LARGE = 300  # nodes of a region from which caching pays off
 
 
 def group(
-    placed: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
+    nodes: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
 ) -> Sequence[Group]:
     """The nodes of a region as kernels, in executable order.
 
@@ -35,46 +35,46 @@ def group(
     `results` must be materialized. Decisions for large regions are cached on disk. Kernels with
     candidates use the fastest, as far as known.
     """
-    chosen: dict[Launch, Launch] = {}
-    found: list[Group] = []
-    for group in _groups(placed, sizes, results, target):
+    replacements: dict[Launch, Launch] = {}
+    groups_so_far: list[Group] = []
+    for group in _groups(nodes, sizes, results, target):
         kernel = group.kernel
         if kernel is None and type(group.nodes[-1].op) in REDUCTIONS:
             _say_of_numpy(group.nodes[-1], target)
         if kernel is not None and target.options.tune != "off":
-            if kernel not in chosen:
-                chosen[kernel] = tuned(kernel, target)
-            if chosen[kernel] is not kernel:
-                group = replace(group, kernel=chosen[kernel])
-        found.append(group)
-    return found
+            if kernel not in replacements:
+                replacements[kernel] = tuned(kernel, target)
+            if replacements[kernel] is not kernel:
+                group = replace(group, kernel=replacements[kernel])
+        groups_so_far.append(group)
+    return groups_so_far
 
 
 def _groups(
-    placed: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
+    nodes: Sequence[StackedNode], sizes: tuple[int, ...], results: Sequence[Value], target: Target
 ) -> Sequence[Group]:
     if target.options.fold_sums:
         # Before the fingerprint: it changes the nodes that groups are made of.
-        placed = sums_apart(placed, results)
-    identity = target.identity if len(placed) >= LARGE else None
+        nodes = sums_apart(nodes, results)
+    identity = target.identity if len(nodes) >= LARGE else None
     if identity is None:
-        return fuse(placed, sizes, results, target)
-    store, parts = the_store(), [("region", fingerprint(placed, sizes, results))]
+        return fuse(nodes, sizes, results, target)
+    store, parts = the_store(), [("region", fingerprint(nodes, sizes, results))]
     parts += [("processor", identity), ("target", target.name)]
     parts += [("fold_sums", str(target.options.fold_sums))]
     parts += [("excess_precision", str(target.options.excess_precision))]
-    key = Key("groups", f"{len(placed)} nodes", tuple(parts))
+    key = Key("groups", f"{len(nodes)} nodes", tuple(parts))
     data = store.get(key)
     if data is not None:
         try:
-            groups = restored(data, placed, sizes)
+            groups = restored(data, nodes, sizes)
         except WeftError:
             store.refuse(key)
         else:
             target.recall(_kernels(groups), hashlib.sha256(data).hexdigest())
             return groups
-    groups = fuse(placed, sizes, results, target)
-    data = packed(groups, placed)
+    groups = fuse(nodes, sizes, results, target)
+    data = packed(groups, nodes)
     if data is not None:
         store.put(key, data)
         target.remember(_kernels(groups), hashlib.sha256(data).hexdigest())

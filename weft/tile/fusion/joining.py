@@ -224,7 +224,7 @@ class _Steps:
         self, stores: Mapping[Value, int | None], unread: set[Value], places: Mapping[Value, int]
     ) -> tuple[Step, ...]:
         """All steps, deduplicated; passed values are not loaded again."""
-        found: dict[Step, int] = {}
+        numbers_of: dict[Step, int] = {}
         dropped = {stores[v] for v in unread}
         values = (*self.first.inputs, *self.first.outputs)
         numbers: list[int] = []
@@ -235,20 +235,20 @@ class _Steps:
             if n in dropped:
                 numbers.append(-1)
                 continue
-            made = _at_operands(renumbered(step, numbers), values, places)
-            numbers.append(found.setdefault(made, len(found)))
+            moved = _at_operands(renumbered(step, numbers), values, places)
+            numbers.append(numbers_of.setdefault(moved, len(numbers_of)))
         values, numbers = (*self.second.inputs, *self.second.outputs), []
         for step in self.two.steps:
             if isinstance(step, Load) and values[step.operand] in handed:
                 numbers.append(handed[values[step.operand]])
                 continue
-            made = _at_operands(renumbered(step, numbers), values, places)
-            made = map_affines(made, self._affine)
-            if isinstance(made, Reduce):
-                over = [self.factors[f] for f in made.over if f in self.factors]
-                made = replace(made, over=tuple(sorted(over)))
-            numbers.append(found.setdefault(made, len(found)))
-        return tuple(found)
+            moved = _at_operands(renumbered(step, numbers), values, places)
+            moved = map_affines(moved, self._affine)
+            if isinstance(moved, Reduce):
+                over = [self.factors[f] for f in moved.over if f in self.factors]
+                moved = replace(moved, over=tuple(sorted(over)))
+            numbers.append(numbers_of.setdefault(moved, len(numbers_of)))
+        return tuple(numbers_of)
 
 
 def _at_operands(step: Step, values: Sequence[Value], places: Mapping[Value, int]) -> Step:

@@ -12,18 +12,18 @@ from weft.tile.drafts.draft import Draft
 from weft.tile.drafts.index import factors_of
 
 
-def rows_fit(placed: StackedNode, number: int, draft: Draft, limits: Limits) -> bool:
+def rows_fit(stacked: StackedNode, number: int, draft: Draft, limits: Limits) -> bool:
     """Whether a reduction's rows match those of a group, or can define them."""
     if draft.contract is not None or draft.bounds(number):
         return False
     at = draft.at(number)
     used = factors_of(at)
-    if not isinstance(placed.node.op, Reduce):  # a sum over devices has rows of its own
+    if not isinstance(stacked.node.op, Reduce):  # a sum over devices has rows of its own
         return not draft.rows and used == set(draft.root)
     if used & set(draft.rows):
         return False
-    shape = tensor_of(placed.node.operands[0]).sizes
-    dims = placed.node.op.folded
+    shape = tensor_of(stacked.node.operands[0]).sizes
+    dims = stacked.node.op.folded
     free = [f for f in (draft.rows or draft.root) if f not in used]
     if not free:
         return not draft.rows

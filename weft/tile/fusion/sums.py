@@ -41,7 +41,7 @@ def _addends(
         return None
     if combine_of(node) != "add":
         return None
-    found: list[Value] = []
+    addends: list[Value] = []
     todo = [node.operands[0]]
     while todo:
         value = todo.pop()
@@ -52,10 +52,10 @@ def _addends(
         if isinstance(maker.node.op, Add):
             todo += reversed(maker.node.operands)
         elif _is_product(value, makers, count):
-            found.append(value)
+            addends.append(value)
         else:
             return None
-    return found if len(found) > 1 else None
+    return addends if len(addends) > 1 else None
 
 
 def _is_product(value: Value, makers: dict[Value, StackedNode], count: Counter[Value]) -> bool:
@@ -76,20 +76,20 @@ def _apart(
 ) -> list[StackedNode]:
     """An all_reduce for each addend, and their sum in place of the result."""
     node, (mask,) = placed.node, placed.made
-    found: list[StackedNode] = []
+    nodes: list[StackedNode] = []
     total: Value | None = None
     for value in addends:
         reduced = node.rebuilt((value,), node.regions)
         given = makers[value].made[value.index]
-        found.append(StackedNode(reduced, (given,), (mask,), placed.along))
+        nodes.append(StackedNode(reduced, (given,), (mask,), placed.along))
         (one,) = reduced.results
         if total is None:
             total = one
             continue
         added: Node = apply(Add(), total, one, loc=node.loc)
-        found.append(StackedNode(added, (mask, mask), (mask,)))
+        nodes.append(StackedNode(added, (mask, mask), (mask,)))
         (total,) = added.results
     # The sum takes over the identity of the result, so that readers need no rewriting. The node is
     # new, and nothing else holds it yet.
-    found[-1].node.results = node.results
-    return found
+    nodes[-1].node.results = node.results
+    return nodes

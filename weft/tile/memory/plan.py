@@ -36,9 +36,9 @@ def plan(tiled: Tiled) -> Plan:
     reused = tuple([n for n in tiled.donated if tiled.inputs[n] in taken])
     own = reuse_carried(planner)
     root = planner.lives.root
-    given = {root(slot): n for n, slot in enumerate(tiled.inputs)}
+    argument_of = {root(slot): n for n, slot in enumerate(tiled.inputs)}
     roots = [root(slot) for slot in tiled.block.results]
-    made = Plan(
+    planned = Plan(
         arena,
         planner.places,
         planner.over,
@@ -50,10 +50,10 @@ def plan(tiled: Tiled) -> Plan:
         },
         own,
         owned(planner),
-        {n: given[found] for n, found in enumerate(roots) if found in given},
+        {n: argument_of[found] for n, found in enumerate(roots) if found in argument_of},
         reused,
     )
-    return replace(made, memory=_memory(planner, made))
+    return replace(planned, memory=_memory(planner, planned))
 
 
 def _updates(tiled: Tiled) -> dict[Slot, Slot]:

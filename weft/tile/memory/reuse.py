@@ -167,12 +167,12 @@ def _rotations(loop: Loop, tiled: Tiled) -> list[PlannedRotation]:
     made = [item for item in work.items if isinstance(item, Launch)]
     makers = {slot: (item, n) for item in made for n, slot in enumerate(item.outs)}
     alike = _sharing(work)
-    kept = Counter([alike.get(slot, slot) for slot in (*work.results, *_handed_on(work))])
+    counts = Counter([alike.get(slot, slot) for slot in (*work.results, *_handed_on(work))])
     # carried numbers by source slot
     after = {slot: index for index, slot in enumerate(work.results)}
-    found = []
+    rotations = []
     for index, result in enumerate(work.results):
-        if result not in makers or kept[alike.get(result, result)] > 1:
+        if result not in makers or counts[alike.get(result, result)] > 1:
             continue
         # A carried value that is passed on is kept for another iteration; nothing else keeps any of
         # these.
@@ -180,29 +180,29 @@ def _rotations(loop: Loop, tiled: Tiled) -> list[PlannedRotation]:
         while (follower := after.get(slots[-1])) is not None and follower not in indices:
             indices.append(follower)
             slots.append(loop.carried[follower])
-        keepers = [kept[alike.get(slot, slot)] for slot in slots]
+        keepers = [counts[alike.get(slot, slot)] for slot in slots]
         if keepers != [1] * (len(slots) - 1) + [0]:
             continue
         # All buffers of a rotation exchange roles, so they must have one shape and type.
         if any(stacks[result] != stacks[loop.outs[index]] for index in indices):
             continue
-        found.append(PlannedRotation(tuple(indices), tuple(slots), result, *makers[result]))
-    return found
+        rotations.append(PlannedRotation(tuple(indices), tuple(slots), result, *makers[result]))
+    return rotations
 
 
 def _sharing(block: Block) -> dict[Slot, Slot]:
     """A representative for slots that share memory."""
-    found: dict[Slot, Slot] = {}
+    partners: dict[Slot, Slot] = {}
     for item in block.items:
         for inner in blocks_of(item):
-            found |= _sharing(inner)
+            partners |= _sharing(inner)
         if shares(item):
             slots = (*item.ins, *item.outs)
-            roots = {found.get(slot, slot) for slot in slots}
+            roots = {partners.get(slot, slot) for slot in slots}
             first = min(roots, default=0)
-            found.update({s: first for s, root in found.items() if root in roots})
-            found.update(dict.fromkeys(slots, first))
-    return found
+            partners.update({s: first for s, root in partners.items() if root in roots})
+            partners.update(dict.fromkeys(slots, first))
+    return partners
 
 
 def _handed_on(block: Block) -> Iterator[Slot]:
@@ -224,7 +224,7 @@ def reuse_carried(planner: BufferPlanner) -> dict[Slot, frozenset[int]]:
 
     Returns the numbers of these values by the first slot that the loop carries.
     """
-    found: dict[Slot, frozenset[int]] = {}
+    overwritten: dict[Slot, frozenset[int]] = {}
     for loop, _, _ in planner.items:
         if not isinstance(loop, Loop) or not loop.carried:
             continue
@@ -236,8 +236,8 @@ def reuse_carried(planner: BufferPlanner) -> dict[Slot, frozenset[int]]:
             if item is not None and _writes_over(planner, item, slot, work, result):
                 own.append(n)
         if own:
-            found[loop.carried[0]] = frozenset(own)
-    return found
+            overwritten[loop.carried[0]] = frozenset(own)
+    return overwritten
 
 
 def _writes_over(planner: BufferPlanner, item: Item, slot: Slot, work: Block, result: Slot) -> bool:

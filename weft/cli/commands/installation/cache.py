@@ -65,18 +65,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def table(stored: Iterable[Stored], page: Page) -> dict[str, dict[str, Any]]:
     """By kind: entries, bytes, hits, misses, and the time of last use."""
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for kind in sorted({"kernel", "choice", *page.hits, *page.misses}, reverse=True):
         hits, misses = page.hits[kind], page.misses[kind]
-        found[kind] = {"entries": 0, "bytes": 0, "hits": hits, "misses": misses, "used": None}
+        rows[kind] = {"entries": 0, "bytes": 0, "hits": hits, "misses": misses, "used": None}
     for entry in stored:
-        row = found.setdefault(
+        row = rows.setdefault(
             entry.record.key.kind, {"entries": 0, "bytes": 0, "hits": 0, "misses": 0, "used": None}
         )
         row["entries"] += 1
         row["bytes"] += entry.nbytes
         row["used"] = max(row["used"] or 0.0, entry.used)
-    return found
+    return rows
 
 
 def chosen() -> list[dict[str, Any]]:

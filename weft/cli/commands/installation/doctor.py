@@ -103,25 +103,25 @@ def advice(versions: dict[str, str | None]) -> Iterator[str]:
 
 def processor() -> dict[str, Any]:
     """The processor's model, usable cores, and vector extensions of kernels."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "model": _model(),
         "cores": os.cpu_count(),
         "vectors": None,
         "llvm": None,
     }
     try:
-        found["threads"] = thread_count()
+        facts["threads"] = thread_count()
     except WeftError as error:  # WEFT_THREADS has the wrong form
-        found["threads"] = error.message
+        facts["threads"] = error.message
     try:
         chip = host()
-        found |= {"llvm": llvm_version(), "cpu": chip.cpu}
-        found["vectors"] = [name for name in _VECTORS if chip.has(name)]
+        facts |= {"llvm": llvm_version(), "cpu": chip.cpu}
+        facts["vectors"] = [name for name in _VECTORS if chip.has(name)]
     except (WeftError, OSError, AttributeError):
         pass  # features are read through LLVM
     if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()):
-        found["memory"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return found
+        facts["memory"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return facts
 
 
 def _model() -> str:
@@ -165,7 +165,7 @@ def unwritable(folder: Path) -> str | None:
 
 def knobs() -> dict[str, dict[str, str | None]]:
     """The environment variables that are set, and errors in them."""
-    found: dict[str, dict[str, str | None]] = {}
+    values: dict[str, dict[str, str | None]] = {}
     known = {knob.name: knob for knob in KNOBS}
     for name in sorted(os.environ):
         if name in known:
@@ -181,43 +181,43 @@ def knobs() -> dict[str, dict[str, str | None]]:
             problem = None
         else:
             continue
-        found[name] = {"value": os.environ[name], "problem": problem}
-    return found
+        values[name] = {"value": os.environ[name], "problem": problem}
+    return values
 
 
 # Display
 
 
-def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The findings as pairs of label and text."""
-    yield "weft", f"{found['weft']} in {found['folder']}"
-    yield "python", f"{found['python']} on {found['system']}"
-    there = [f"{name} {version}" for name, version in found["packages"].items() if version]
-    lacking = [name for name, version in found["packages"].items() if not version]
+    yield "weft", f"{facts['weft']} in {facts['folder']}"
+    yield "python", f"{facts['python']} on {facts['system']}"
+    there = [f"{name} {version}" for name, version in facts["packages"].items() if version]
+    lacking = [name for name, version in facts["packages"].items() if not version]
     yield "packages", ", ".join(there) + (f"; not {', '.join(lacking)}" if lacking else "")
-    yield "processor", _processor_text(found["processor"])
-    for name, check in found["checks"].items():
+    yield "processor", _processor_text(facts["processor"])
+    for name, check in facts["checks"].items():
         yield name, f"{_mark(check['works'])} {check['text']}"
-    yield "cache", _cache_text(found["cache"])
+    yield "cache", _cache_text(facts["cache"])
     shown = [
         f"{name}={entry['value']}" + (f" ({entry['problem']})" if entry["problem"] else "")
-        for name, entry in found["knobs"].items()
+        for name, entry in facts["knobs"].items()
     ]
     yield "knobs", ", ".join(shown) or "none is set"
-    yield "to install", "; ".join(found["advice"]) or "nothing is missing"
+    yield "to install", "; ".join(facts["advice"]) or "nothing is missing"
 
 
-def _processor_text(found: dict[str, Any]) -> str:
-    threads, cores = found["threads"], found["cores"]
+def _processor_text(facts: dict[str, Any]) -> str:
+    threads, cores = facts["threads"], facts["cores"]
     used = f"{threads} of {cores} cores used" if isinstance(threads, int) else str(threads)
-    parts = [found["model"], used]
-    if "memory" in found:
-        parts.append(bytes_text(found["memory"]))
-    if found["vectors"] is not None:
-        has_tiles = any(name.startswith("amx") for name in found["vectors"])
-        vectors = " ".join(found["vectors"]) or "no vector extensions"
+    parts = [facts["model"], used]
+    if "memory" in facts:
+        parts.append(bytes_text(facts["memory"]))
+    if facts["vectors"] is not None:
+        has_tiles = any(name.startswith("amx") for name in facts["vectors"])
+        vectors = " ".join(facts["vectors"]) or "no vector extensions"
         parts.append(vectors + ("" if has_tiles else ", no AMX"))
-        parts.append(f"LLVM {found['llvm']}")
+        parts.append(f"LLVM {facts['llvm']}")
     return ", ".join(parts)
 
 

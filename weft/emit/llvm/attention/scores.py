@@ -124,7 +124,7 @@ class ScoreBlocks:
         """One key: visible to query n if -left <= here + i - n <= right."""
         code, v, window = self.code, self.v, self.kernel.window
         nothing = self.part.constant(-math.inf)
-        made = []
+        parts = []
         for j, x in enumerate(row):
             lanes = ", ".join(f"i32 {j * v.width + n}" for n in range(v.width))
             queries = Vector(f"<{lanes}>", "i32", v.width)
@@ -134,5 +134,5 @@ class ScoreBlocks:
             if window.left is not None:
                 most = code.let(f"add i32 {here}, {i + window.left}")
                 x = v.select(v.compare("sle", queries, v.splat(Vector(most, "i32"))), x, nothing)
-            made.append(x)
-        return made
+            parts.append(x)
+        return parts

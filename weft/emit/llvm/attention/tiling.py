@@ -54,7 +54,7 @@ def tiling(kernel: Attention, processor: Processor) -> Tiling:
     bits = 512 if processor.has("avx512f") else 256 if processor.has("avx2") else 128
     lanes = bits // BITS[kind]
     many = processor.has("avx512f") or processor.triple.startswith(("aarch64", "arm64"))
-    chosen = dict(kernel.options)
+    options = dict(kernel.options)
     # Wide tiles load less for each product, narrow ones skip more masked keys.
     wide = many and kernel.queries >= 16 * lanes and kernel.window.left is None
     vectors = 4 if wide else 1 if kernel.queries <= lanes else 2
@@ -64,7 +64,7 @@ def tiling(kernel: Attention, processor: Processor) -> Tiling:
     else:
         keys = 32 if deep else 64
         keys *= 2 if kernel.keys <= 2 * keys else 1
-    vectors, keys = chosen.get("vectors", vectors), chosen.get("keys", keys)
+    vectors, keys = options.get("vectors", vectors), options.get("keys", keys)
     made = Tiling(kind, lanes, 16 if many else 8, vectors, keys, processor.has("avx512dq"))
     # Scores of a register block are written whole: a tile holds a whole number of them.
     return replace(made, keys=-(-keys // made.key_rows) * made.key_rows)

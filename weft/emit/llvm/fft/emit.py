@@ -98,54 +98,54 @@ class _Code:
 class _PassCode(_Code):
     """The function of a pass."""
 
-    def __init__(self, given: LinePass, dtype: DType, name: str, sign: int) -> None:
-        super().__init__(dtype, name, sign, given.areas)
-        self.given = given
+    def __init__(self, line_pass: LinePass, dtype: DType, name: str, sign: int) -> None:
+        super().__init__(dtype, name, sign, line_pass.areas)
+        self.given = line_pass
         most = _BYTES // dtype.real.numpy.itemsize
-        count = given.lanes.size
+        count = line_pass.lanes.size
         self.width = min(most, 1 << (count - 1).bit_length())
         self.v = Vectors(self.code, self.width)
         self.math = Arithmetic(self.v, self.kind, sign)
         self.blocks = -(-count // self.width)
-        self.radices = radices(given.length) or ()
-        self.half = given.length * self.width * 2  # elements of one half of scratch memory
+        self.radices = radices(line_pass.length) or ()
+        self.half = line_pass.length * self.width * 2  # elements of one half of scratch memory
         self.scratch = 2 * self.half * dtype.real.numpy.itemsize
         self.mask: Vector | None = None
-        squares = self.width == most and not count % most and not given.length % most
+        squares = self.width == most and not count % most and not line_pass.length % most
         # Lanes that lie apart, with rows side by side: squares are transposed in registers.
         self.turned = [
             squares and row == 1 and lane != 1
-            for row, lane in zip(given.rows, given.lanes.steps, strict=True)
+            for row, lane in zip(line_pass.rows, line_pass.lanes.steps, strict=True)
         ]
 
     def emit(self) -> Phase:
         """A task is one block of lanes, at one point of the outer dims."""
-        code, given = self.code, self.given
+        code, line_pass = self.code, self.given
         tables = self._tables()
         with code.loop("%begin", "%end") as task:
             point, self.block = divided(code, task.index, self.blocks)
-            offsets = located(code, point, given.outer, ["0", "0"])
+            offsets = located(code, point, line_pass.outer, ["0", "0"])
             first = times(code, self.block, self.width)
             self.places = [
                 plus(code, offset, times(code, first, step))
-                for offset, step in zip(offsets, given.lanes.steps, strict=True)
+                for offset, step in zip(offsets, line_pass.lanes.steps, strict=True)
             ]
-            if given.lanes.size % self.width:
-                left = code.let(f"sub nsw i64 {given.lanes.size}, {first}")
+            if line_pass.lanes.size % self.width:
+                left = code.let(f"sub nsw i64 {line_pass.lanes.size}, {first}")
                 self.mask = self.v.first(left)
             self._stages(tables)
-        tasks = math.prod([d.size for d in given.outer]) * self.blocks
-        cost = given.length * self.width * 2 * self.dtype.numpy.itemsize
+        tasks = math.prod([d.size for d in line_pass.outer]) * self.blocks
+        cost = line_pass.length * self.width * 2 * self.dtype.numpy.itemsize
         return Phase(code.name, tasks, max(1, TASK // cost))
 
     def _tables(self) -> list[str]:
         """The twiddle factors of each stage."""
-        found, left = [], self.given.length
+        tables, left = [], self.given.length
         for stage, radix in enumerate(self.radices):
             rest = left // radix
             powers = [p * k for p in range(rest) for k in range(1, radix)]
             roots = [self.math.root(n, left) for n in powers]
-            found.append(self.table(f"t{stage}", roots) if rest > 1 else "")
+            tables.append(self.table(f"t{stage}", roots) if rest > 1 else "")
             left = rest
         if (order := self.given.twiddle) > 0:
             rows = self.given.length
@@ -156,7 +156,7 @@ class _PassCode(_Code):
             ]
             fine = [self.math.root(k * n, order) for k in range(rows) for n in range(self.width)]
             self.twiddles = self.table("coarse", coarse), self.table("fine", fine)
-        return found
+        return tables
 
     def _stages(self, tables: list[str]) -> None:
         if not self.radices:
@@ -182,18 +182,18 @@ class _PassCode(_Code):
         rows = [plus(code, here, apart * rest * j) for j in range(radix)]
         from_memory = stage == 0 and not self.turned[0]
         read = self._read if from_memory else lambda row: self._kept(row, stage - 1)
-        made = self.math.transform([read(row) for row in rows])
+        outputs = self.math.transform([read(row) for row in rows])
         if rest > 1:
             first = times(code, p, radix - 1)
             splat = self._splat
             for k in range(1, radix):
                 index, count = plus(code, first, k - 1), rest * (radix - 1)
-                made[k] = self.math.mul(made[k], self.from_table(table, count, index, splat))
+                outputs[k] = self.math.mul(outputs[k], self.from_table(table, count, index, splat))
         there = plus(code, times(code, p, apart * radix), q)
         is_last = stage == len(self.radices) - 1
         for k in range(radix):
             row = plus(code, there, apart * k)
-            value = self._finished(row, made[k]) if is_last else made[k]
+            value = self._finished(row, outputs[k]) if is_last else outputs[k]
             if is_last and not self.turned[1]:
                 self._write(row, value)
             else:

@@ -69,17 +69,17 @@ class _Flow:
 
         Of those that may be in each other's place at the end, one is an operand at most.
         """
-        found: list[set[Buffer]] = []
+        rotated: list[set[Buffer]] = []
         for loop in _loops(self.flow.body):
             for exchange in self._back(loop)[1]:
-                met = [other for other in found if other.intersection(exchange)]
-                found = [other for other in found if other not in met]
-                found.append({*exchange}.union(*met))
-        for together in found:
+                met = [other for other in rotated if other.intersection(exchange)]
+                rotated = [other for other in rotated if other not in met]
+                rotated.append({*exchange}.union(*met))
+        for together in rotated:
             operands = [b for b in self.buffers.all if b in together and b.operand is not None]
             for buffer in operands[1:]:
                 buffer.operand = None
-        return set().union(*found)
+        return set().union(*rotated)
 
     def _back(self, loop: FlowLoop) -> tuple[list[BufferMove], list[BufferExchange]]:
         """The copies and the exchanges at the end of a round."""

@@ -20,7 +20,7 @@ def cache_sizes() -> tuple[int, int]:
     if sys.platform == "darwin":
         near, middle = (next(filter(None, map(_macos, names)), None) for names in _MACOS)
         return near or USUAL[0], middle or USUAL[1]
-    found = dict(zip((1, 2), USUAL, strict=True))
+    sizes = dict(zip((1, 2), USUAL, strict=True))
     for index in sorted(_LINUX.glob("index*")):
         try:
             kind, level, size = (
@@ -28,9 +28,9 @@ def cache_sizes() -> tuple[int, int]:
             )
         except OSError:
             continue
-        if kind != "Instruction" and int(level) in found and size.endswith("K"):
-            found[int(level)] = int(size[:-1]) << 10
-    return found[1], found[2]
+        if kind != "Instruction" and int(level) in sizes and size.endswith("K"):
+            sizes[int(level)] = int(size[:-1]) << 10
+    return sizes[1], sizes[2]
 
 
 def _macos(name: str) -> int:

@@ -49,18 +49,18 @@ def objects(
     """The objects of texts; `progress` receives (done, total)."""
     processor, store = processor or host(), store or the_store()
     keys = [object_key(source, processor) for source in sources]
-    found = [store.get(key) for key in keys]
-    done = sum(code is not None for code in found)
-    missing = [n for n, code in enumerate(found) if code is None]
+    codes = [store.get(key) for key in keys]
+    done = sum(code is not None for code in codes)
+    missing = [n for n, code in enumerate(codes) if code is None]
     if progress is not None and done:
         progress(done, len(sources))
     if missing:
         from weft.emit.llvm.jit.compiling import compiled  # cache hits need no compiler
 
         for place, code in compiled({n: sources[n] for n in missing}, processor):
-            found[place] = code
+            codes[place] = code
             store.put(keys[place], code)
             done += 1
             if progress is not None:
                 progress(done, len(sources))
-    return [code for code in found if code is not None]
+    return [code for code in codes if code is not None]

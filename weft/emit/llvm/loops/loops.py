@@ -110,7 +110,7 @@ class Loops:
         assert isinstance(step, Reduce | Pick), "a reduction or a pick"
         return self.plan.vector in step.over
 
-    def clear(self, n: int, kept: Kept) -> None:
+    def clear(self, n: int, values: Kept) -> None:
         """Start a reduction in scratch memory."""
         v = Vectors(self.code, self.plan.width)
         (held,) = begin(v, self.kernel, n)
@@ -118,9 +118,9 @@ class Loops:
             kind = "i8" if part.kind == "i1" else part.kind
             # Booleans are bytes in memory: a vector of i1 would be packed bits.
             value = v.cast("zext", part, kind) if part.kind == "i1" else part
-            offset = kept.offset + number * kept.nbytes
+            offset = values.offset + number * values.nbytes
             base = self.code.let(f"getelementptr i8, ptr %scratch, i64 {offset}")
-            count = kept.nbytes * 8 // max(8, BITS[kind])
+            count = values.nbytes * 8 // max(8, BITS[kind])
             # Space is allocated in whole cache lines, which may be less than a vector.
             width = min(self.plan.width, count)
             some = Vectors(self.code, width)

@@ -125,7 +125,7 @@ class _Keeping:
 
     def frontier(self, k: int, one: SinkGroup, computed: list[set[int]]) -> list[int]:
         """Costly steps that a pass needs and an earlier one computes."""
-        found: list[int] = []
+        nodes: list[int] = []
         seen: set[int] = set()
         todo = self.roots(one)
         while todo:
@@ -135,10 +135,10 @@ class _Keeping:
             seen.add(n)
             if self.levels[n] < k and any(n in computed[j] for j in range(k)):
                 if self.worth(n):
-                    found.append(n)
+                    nodes.append(n)
             else:
                 todo += args_of(self.kernel.steps[n])
-        return sorted(found)
+        return sorted(nodes)
 
     def worth(self, n: int) -> bool:
         step = self.kernel.steps[n]

@@ -125,26 +125,26 @@ def _tiles(
     return tasks, steps_cost(kernel, range(len(kernel.steps))) / count
 
 
-def _streams(made: LoopPlan, least: int) -> frozenset[int]:
+def _streams(plan: LoopPlan, least: int) -> frozenset[int]:
     """The stores of whole cache lines to operands too large for the caches."""
-    kernel, vector = made.kernel, made.vector
-    found: set[int] = set()
+    kernel, vector = plan.kernel, plan.vector
+    streamed: set[int] = set()
     for n, step in enumerate(kernel.steps):
         if not isinstance(step, Store) or vector is None or step.guards:
             continue
-        if made.transposed is not None and n in made.transposed.stores:
+        if plan.transposed is not None and n in plan.transposed.stores:
             continue
         operand = kernel.operands[step.operand]
         size = operand.dtype.numpy.itemsize
         apart = [s for f, s in enumerate(step.at.strides) if f != vector]
-        starts = [step.at.offset, *apart, made.width, made.starts(vector)]
+        starts = [step.at.offset, *apart, plan.width, plan.starts(vector)]
         starts += _cuts(kernel, n, vector)
         lines = all(start * size % LINE == 0 for start in starts)
         # Non-temporal stores bypass the caches: they save reading a line before it is overwritten,
         # but a partial line costs a read-modify-write of memory.
         if operand.nbytes >= least and step.at.strides[vector] == 1 and lines:
-            found.add(n)
-    return frozenset(found)
+            streamed.add(n)
+    return frozenset(streamed)
 
 
 def _cuts(kernel: Kernel, store: int, vector: int) -> list[int]:

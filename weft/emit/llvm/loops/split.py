@@ -77,7 +77,7 @@ class _Splitter:
 
     def stages(self) -> list[Stage]:
         """The stages, each depending only on results of earlier ones."""
-        made: list[Stage] = []
+        stages_so_far: list[Stage] = []
         stores = [n for n, s in enumerate(self.kernel.steps) if isinstance(s, Store)]
         left = set(stores) | self.shared
         while left:
@@ -87,9 +87,9 @@ class _Splitter:
                 self.shared |= self.inner_reductions(free[0])
                 left |= self.shared - self.meetings.keys()
                 continue
-            made.append(self.stage(group))
+            stages_so_far.append(self.stage(group))
             left -= set(group)
-        return made
+        return stages_so_far
 
     def is_long(self, n: int) -> bool:
         """Whether one result of a reduction is too much work for a task."""
@@ -104,18 +104,18 @@ class _Splitter:
 
     def cone(self, roots: Sequence[int]) -> set[int]:
         """The transitive inputs of roots, up to values in the workspace."""
-        found: set[int] = set()
+        reached: set[int] = set()
         todo = list(roots)
         while todo:
             n = todo.pop()
-            if n not in found:
-                found.add(n)
+            if n not in reached:
+                reached.add(n)
                 step, meeting = self.kernel.steps[n], self.meetings.get(n)
                 if meeting is None:
                     todo += args_of(step)
                 elif meeting.part is not None and isinstance(step, Reduce):
                     todo += [] if step.init is None else [step.init]
-        return found
+        return reached
 
     def awaited(self, n: int) -> set[int]:
         return self.cone(args_of(self.kernel.steps[n])) & self.shared

@@ -40,19 +40,19 @@ def tasks_text(
     )
     _, scratch = _tasks(replace(plan, streams=frozenset()), plain, operands, shared)
     _tasks(plan, streaming, operands, shared)
-    chosen = function(name)
-    given = pointers(chosen, operands)
+    inner = function(name)
+    given = pointers(inner, operands)
     stored = [step for n, step in enumerate(plan.kernel.steps) if n in plan.streams]
     bits = "0"
     for operand in sorted({s.operand for s in stored if isinstance(s, Store)}):
-        address = chosen.let(f"ptrtoint ptr {given[operand]} to i64")
-        bits = address if bits == "0" else chosen.let(f"or i64 {bits}, {address}")
-    loose = chosen.let(f"and i64 {bits}, 63")
+        address = inner.let(f"ptrtoint ptr {given[operand]} to i64")
+        bits = address if bits == "0" else inner.let(f"or i64 {bits}, {address}")
+    loose = inner.let(f"and i64 {bits}, 63")
     names = ", ".join(PARAMS)
     for way, how in ((streaming, "eq"), (plain, "ne")):
-        with chosen.when(chosen.let(f"icmp {how} i64 {loose}, 0")):
-            chosen.do(f"call void @{way.name}({names})")
-    return [*extra, plain, streaming, chosen], scratch
+        with inner.when(inner.let(f"icmp {how} i64 {loose}, 0")):
+            inner.do(f"call void @{way.name}({names})")
+    return [*extra, plain, streaming, inner], scratch
 
 
 def _tasks(

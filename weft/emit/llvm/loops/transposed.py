@@ -28,17 +28,17 @@ class TransposedAccesses:
 
 def find_transposed(kernel: Kernel, vector: int) -> TransposedAccesses | None:
     """The accesses to transpose, if there are any."""
-    found: dict[int, list[int]] = {}
+    transposes: dict[int, list[int]] = {}
     for n, step in enumerate(kernel.steps):
         if isinstance(step, Load | Store):
             lines = lines_of(kernel, step, vector)
             if lines is not None and _is_outer(kernel, n, vector, lines):
-                found.setdefault(lines, []).append(n)
-    if not found or kernel.factors[vector].size < LEAST:
+                transposes.setdefault(lines, []).append(n)
+    if not transposes or kernel.factors[vector].size < LEAST:
         return None
-    lines = max(found, key=lambda f: (len(found[f]), f))
-    loads = tuple([n for n in found[lines] if isinstance(kernel.steps[n], Load)])
-    stores = tuple([n for n in found[lines] if n not in loads])
+    lines = max(transposes, key=lambda f: (len(transposes[f]), f))
+    loads = tuple([n for n in transposes[lines] if isinstance(kernel.steps[n], Load)])
+    stores = tuple([n for n in transposes[lines] if n not in loads])
     return TransposedAccesses(vector, lines, loads, stores, _has_reductions(kernel))
 
 

@@ -204,7 +204,7 @@ def _even_power_below(v: Vectors, z: Held) -> Vector:
     return float_of(v, even)
 
 
-def _sqrt_special(v: Vectors, z: Held, found: Held) -> Held:
+def _sqrt_special(v: Vectors, z: Held, value: Held) -> Held:
     """Roots of infinities and NaN (C, annex G)."""
     x, y = z
     infinity, zero, nan = (_number(v, n) for n in (math.inf, 0.0, math.nan))
@@ -213,11 +213,11 @@ def _sqrt_special(v: Vectors, z: Held, found: Held) -> Held:
     right = v.compare("oeq", x, infinity)
     left = v.compare("oeq", x, v.neg(infinity))
     flat = v.select(known, with_sign(v, zero, y), nan)
-    found = _choose(v, right, (infinity, flat), found)
-    found = _choose(v, left, (v.select(known, zero, nan), signed), found)
+    value = _choose(v, right, (infinity, flat), value)
+    value = _choose(v, left, (v.select(known, zero, nan), signed), value)
     steep = v.compare("oeq", magnitude(v, y), infinity)
-    found = _choose(v, steep, (infinity, y), found)
-    return found
+    value = _choose(v, steep, (infinity, y), value)
+    return value
 
 
 absolute = in_double(_absolute)

@@ -32,18 +32,18 @@ def _lgamma(v: Vectors, x: Vector) -> Vector:
     shifted = _log_shifted(v, z)
     moved = v.add(z, _number(v, LANCZOS_SHIFT + 0.5))
     body = v.sub(v.add(z, _number(v, 0.5)), v.div(moved, shifted))
-    found = v.fma(body, shifted, v.add(_number(v, math.log(2 * math.pi) / 2), log(v, series)))
+    gamma = v.fma(body, shifted, v.add(_number(v, math.log(2 * math.pi) / 2), log(v, series)))
     size = magnitude(v, x)
     fraction = v.sub(size, v.intrinsic("floor", size))
     other = v.sub(_number(v, 1.0), fraction)
     fraction = where(v, "ogt", fraction, 0.5, other, fraction)
     sine, _ = sin_cos(v, v.mul(fraction, _number(v, math.pi)))
     sine = log(v, sine)
-    whole = v.sub(v.sub(_number(v, math.log(math.pi)), sine), found)
+    whole = v.sub(v.sub(_number(v, math.log(math.pi)), sine), gamma)
     finite = v.compare("olt", magnitude(v, sine), _number(v, math.inf))
     reflected = v.select(finite, whole, v.neg(sine))
-    found = where(v, "olt", x, 0.5, reflected, found)
-    return where(v, "oeq", size, math.inf, size, found)
+    gamma = where(v, "olt", x, 0.5, reflected, gamma)
+    return where(v, "oeq", size, math.inf, size, gamma)
 
 
 def _digamma(v: Vectors, x: Vector) -> Vector:

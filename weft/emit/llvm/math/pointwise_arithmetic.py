@@ -139,10 +139,10 @@ def _no_neighbours(given: Sequence[DType], made: DType) -> str | None:
     return None if made.name in _NEXT_AFTER else f"of {made}"
 
 
-def _next_after(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
+def _next_after(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], dtype: DType) -> Held:
     """The adjacent bit pattern; from zero, the least number of the right sign."""
-    a, b = (own_number(v, x[0], made) for x in args)
-    bits = own_bits(v, a, made)
+    a, b = (own_number(v, x[0], dtype) for x in args)
+    bits = own_bits(v, a, dtype)
     one, sign = (v.constant(n, bits.kind) for n in (1, -(1 << bits.bits - 1)))
     zero = v.constant(0.0, a.kind)
     outward = v.compare(
@@ -150,9 +150,9 @@ def _next_after(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], ma
         *(v.cast("zext", c, "i8") for c in (v.compare("olt", a, b), v.compare("ogt", a, zero))),
     )
     moved = v.select(outward, v.add(bits, one), v.sub(bits, one))
-    least = v.binary("or", v.binary("and", own_bits(v, b, made), sign), one)
+    least = v.binary("or", v.binary("and", own_bits(v, b, dtype), sign), one)
     moved = v.select(v.compare("oeq", a, zero), least, moved)
-    found = decode(v, moved, made) if made.bits < 32 else float_of(v, moved)
+    found = decode(v, moved, dtype) if dtype.bits < 32 else float_of(v, moved)
     found = v.select(v.compare("oeq", a, b), b, found)
     return (v.select(v.compare("uno", a, b), v.add(a, b), found),)
 

@@ -148,13 +148,13 @@ def _other_width(given: Sequence[DType], made: DType) -> str | None:
 
 
 def _reduce_precision(
-    v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType
+    v: Vectors, op: Op, args: list[Held], given: Sequence[DType], dtype: DType
 ) -> Held:
     """Rounded to fewer mantissa bits; overflow is infinite, underflow is zero."""
     assert isinstance(op, ops.ReducePrecision)
-    x = own_number(v, args[0][0], made)
-    found = _round_mantissa(v, x, made, made.mantissa - op.mantissa_bits)
-    if op.exponent_bits < made.bits - 1 - made.mantissa:
+    x = own_number(v, args[0][0], dtype)
+    found = _round_mantissa(v, x, dtype, dtype.mantissa - op.mantissa_bits)
+    if op.exponent_bits < dtype.bits - 1 - dtype.mantissa:
         limit = 2.0 ** (2 ** (op.exponent_bits - 1))
         infinity = with_sign(v, v.constant(math.inf, x.kind), found)
         zero = with_sign(v, v.constant(0.0, x.kind), found)
@@ -162,7 +162,7 @@ def _reduce_precision(
         found = where(v, "oge", size, limit, infinity, found)
         found = where(v, "olt", size, 4 / limit, zero, found)
     found = where(v, "olt", magnitude(v, x), math.inf, found, x)
-    return (own_number(v, found, made),)
+    return (own_number(v, found, dtype),)
 
 
 def _few_bits(given: Sequence[DType], made: DType) -> str | None:

@@ -26,23 +26,23 @@ def power(v: Vectors, x: Vector, y: Vector) -> Vector:
     return _power_special(v, x, y, found)
 
 
-def _power_special(v: Vectors, x: Vector, y: Vector, found: Vector) -> Vector:
+def _power_special(v: Vectors, x: Vector, y: Vector, value: Vector) -> Vector:
     """Signs and NaN of negative bases, and the powers that are 1 for any other operand."""
     one, infinity = v.constant(1.0, x.kind), v.constant(math.inf, x.kind)
     whole = v.compare("oeq", v.intrinsic("trunc", y), y)  # infinity counts as integral
     half = v.mul(y, v.constant(0.5, x.kind))
     odd = v.binary("and", whole, v.compare("one", v.intrinsic("trunc", half), half))
-    found = v.select(odd, with_sign(v, found, x), found)
+    value = v.select(odd, with_sign(v, value, x), value)
     negative = v.compare("olt", x, v.constant(0.0, x.kind))
     finite = v.compare("one", magnitude(v, x), infinity)
     wrong = v.binary("and", v.binary("and", negative, finite), v.binary("xor", whole, _all(v)))
-    found = v.select(wrong, v.constant(math.nan, x.kind), found)
+    value = v.select(wrong, v.constant(math.nan, x.kind), value)
     ends = v.binary(
         "and", v.compare("oeq", magnitude(v, x), one), v.compare("oeq", magnitude(v, y), infinity)
     )
     certain = v.binary("or", v.compare("oeq", x, one), ends)
     certain = v.binary("or", certain, v.compare("oeq", y, v.constant(0.0, x.kind)))
-    return v.select(certain, one, found)
+    return v.select(certain, one, value)
 
 
 def _all(v: Vectors) -> Vector:

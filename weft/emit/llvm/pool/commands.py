@@ -84,7 +84,7 @@ class CommandList:
             interruptions().raise_up()
 
     def on_stacks(
-        self, given: Sequence[StackBinding], made: Sequence[StackBinding]
+        self, inputs: Sequence[StackBinding], outputs: Sequence[StackBinding]
     ) -> Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]], bool]:
         """A function that runs all commands on stacks, whose addresses it writes into `pointers`.
 
@@ -97,29 +97,29 @@ class CommandList:
             commands=self._at,
             type=pointer_to(Stacked),
             arrays=pointer_to(np.ndarray),
-            given=len(given),
-            made=len(made),
+            given=len(inputs),
+            made=len(outputs),
         )
-        for kind, places in (*given, *made):
+        for kind, places in (*inputs, *outputs):
             descriptor += _plan_words(kind, len(places))
             descriptor += [at + 8 * place for place in places]
         words = np.array(descriptor, np.uint64)
-        keep, descriptor_at = (self, words, given, made), int(words.ctypes.data)
+        keep, descriptor_at = (self, words, inputs, outputs), int(words.ctypes.data)
 
         def run(
-            given: tuple[Stacked | None, ...], made: tuple[Stacked, ...], keep: object = keep
+            inputs: tuple[Stacked | None, ...], outputs: tuple[Stacked, ...], keep: object = keep
         ) -> bool:
-            return pool.call(descriptor_at, id(given), id(made)) == 0
+            return pool.call(descriptor_at, id(inputs), id(outputs)) == 0
 
         def run_shared(
-            given: tuple[Stacked | None, ...], made: tuple[Stacked, ...], keep: object = keep
+            inputs: tuple[Stacked | None, ...], outputs: tuple[Stacked, ...], keep: object = keep
         ) -> bool:
             needs = (self._shared, self._place)
-            return pool.call(descriptor_at, id(given), id(made), *needs) == 0
+            return pool.call(descriptor_at, id(inputs), id(outputs), *needs) == 0
 
-        def run_asking(given: tuple[Stacked | None, ...], made: tuple[Stacked, ...]) -> bool:
+        def run_asking(inputs: tuple[Stacked | None, ...], outputs: tuple[Stacked, ...]) -> bool:
             with pool.lock:
-                ran = run_shared(given, made) if self._shared else run(given, made)
+                ran = run_shared(inputs, outputs) if self._shared else run(inputs, outputs)
                 interruptions().raise_up()
             return ran
 

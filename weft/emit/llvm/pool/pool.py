@@ -122,8 +122,8 @@ class Pool:
     def call(
         self,
         descriptor: int,
-        given: int,
-        made: int,
+        inputs: int,
+        outputs: int,
         nbytes: int = 0,
         place: Callable[[int], None] | None = None,
     ) -> int:
@@ -136,7 +136,7 @@ class Pool:
             if not self._count:
                 self._start()
             shared = None if place is None else self._share(nbytes, place)
-            answer = self._call(self._state_at, descriptor, given, made)
+            answer = self._call(self._state_at, descriptor, inputs, outputs)
             del shared
         if answer == NO_MEMORY:
             raise _no_memory()

@@ -60,21 +60,21 @@ class _Sizes:
 
     def __init__(self, kernel: SingleNode) -> None:
         op, lead = kernel.op, kernel.lead
-        lhs, rhs, made = (strides(o.shape) for o in kernel.operands)
+        lhs, rhs, out = (strides(o.shape) for o in kernel.operands)
         shapes = [o.shape for o in kernel.operands]
         rank = len(shapes[0]) - lead
         dims = _dims(op, rank)
-        outer = [Along(n, (lhs[d], rhs[d], made[d])) for d, n in enumerate(kernel.devices)]
+        outer = [Along(n, (lhs[d], rhs[d], out[d])) for d, n in enumerate(kernel.devices)]
         at = lead
         for a, b in dims.batch:
-            outer.append(Along(shapes[0][lead + a], (lhs[lead + a], rhs[lead + b], made[at])))
+            outer.append(Along(shapes[0][lead + a], (lhs[lead + a], rhs[lead + b], out[at])))
             at += 1
         rows, columns = [], []
         for a in dims.lhs_free(rank):
-            rows.append(Along(shapes[0][lead + a], (lhs[lead + a], 0, made[at])))
+            rows.append(Along(shapes[0][lead + a], (lhs[lead + a], 0, out[at])))
             at += 1
         for b in dims.rhs_free(len(shapes[1]) - lead):
-            columns.append(Along(shapes[1][lead + b], (0, rhs[lead + b], made[at])))
+            columns.append(Along(shapes[1][lead + b], (0, rhs[lead + b], out[at])))
             at += 1
         self.k = merged(
             [

@@ -113,17 +113,17 @@ def _functions(job: Job, reduced: Sequence[Parts]) -> list[Writer]:
         for rows in blocking.rows.sizes
         for width in blocking.widths(masked=job.masked)
     ]
-    found = [_block(job, block) for block in dict.fromkeys(blocks)]
+    functions = [_block(job, block) for block in dict.fromkeys(blocks)]
     if job.store is None:
-        found.append(finish(product, shape, sums_of(shape, blocking), reduced))
+        functions.append(finish(product, shape, sums_of(shape, blocking), reduced))
     packed = in_bits(product) if shape.tiled else product
     if blocking.lhs != "direct":
-        found.append(pack_lhs(packed, shape, blocking))
+        functions.append(pack_lhs(packed, shape, blocking))
     if blocking.rhs != "direct":
         interleaved = shape.tiled and lines_of_columns(packed) is not None
         pack = pack_rhs_tiles if interleaved else pack_rhs
-        found.append(pack(packed, shape, blocking))
-    return found
+        functions.append(pack(packed, shape, blocking))
+    return functions
 
 
 def _block(job: Job, block: RegisterBlock) -> Writer:

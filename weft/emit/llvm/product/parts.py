@@ -48,7 +48,7 @@ class Parts:
 def parts_of(product: Product, blocks: tuple[int, int], begin: int) -> tuple[Parts, ...]:
     """The partial results of every reduction, given the block counts along rows and columns."""
     batch, rows, columns, _ = product.sizes
-    found: list[Parts] = []
+    parts: list[Parts] = []
     for n in product.reduced:
         over = combined_along(product.kernel, n)
         down, across = (not over.isdisjoint(role) for role in (product.rows, product.columns))
@@ -57,9 +57,9 @@ def parts_of(product: Product, blocks: tuple[int, int], begin: int) -> tuple[Par
         else:
             shape = (batch, blocks[1], rows)
         operand = Operand(held(product.dtype(n)), shape)
-        found.append(Parts(n, down, across, operand, begin))
+        parts.append(Parts(n, down, across, operand, begin))
         begin += -(-operand.nbytes // ALIGNED) * ALIGNED
-    return tuple(found)
+    return tuple(parts)
 
 
 def end_of(parts: Sequence[Parts], begin: int) -> int:

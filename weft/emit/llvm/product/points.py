@@ -104,7 +104,7 @@ def _each_lane(
     # 32-bit division takes few instructions, 64-bit many.
     small = Vector(v.code.let(f"trunc i64 {number} to i32"), "i32")
     left = v.add(v.splat(small), v.lanes("i32"))
-    found: dict[int, Vector] = {}
+    indices: dict[int, Vector] = {}
     for n, factor in reversed(list(enumerate(role))):
         index = left
         if n:
@@ -112,9 +112,9 @@ def _each_lane(
             quotient = v.binary("udiv", left, size)
             index = v.sub(left, v.mul(quotient, size))
             left = quotient
-        found[factor] = v.cast("zext", index, "i64")
+        indices[factor] = v.cast("zext", index, "i64")
     sizes = tuple([factors[f].size for f in role])
-    return FactorPoint({}, None, found, Together(tuple(role), sizes, number))
+    return FactorPoint({}, None, indices, Together(tuple(role), sizes, number))
 
 
 def place(v: Vectors, affine: Affine, point: FactorPoint) -> AffineLanes:

@@ -29,18 +29,18 @@ def tile_instruction(product: Product, chip: Chip) -> MultiplyKind | None:
     """The AMX instruction for a contraction; None if none pays off."""
     contract = product.contract
     lhs, rhs = product.dtype(contract.lhs), product.dtype(contract.rhs)
-    found: MultiplyKind | None = None
+    instruction: MultiplyKind | None = None
     if contract.held.is_float:
         if chip.has_amx_bf16 and contract.held.bits == 32 and lhs is rhs is BF16:
-            found = "tdpbf16ps"
+            instruction = "tdpbf16ps"
     elif chip.has_amx_int8 and contract.held.bits == 32 and max(lhs.bits, rhs.bits) <= 8:
-        found = _INSTRUCTIONS.get((lhs.kind, rhs.kind))
-    if found is None:
+        instruction = _INSTRUCTIONS.get((lhs.kind, rhs.kind))
+    if instruction is None:
         return None
     _, rows, columns, k = product.sizes
-    least = _WORTH.get(found, _WORTH_OF_BYTES)
-    sizes = (rows, columns, k // TILE_GROUPS[found])
-    return found if all(n >= few for n, few in zip(sizes, least, strict=True)) else None
+    least = _WORTH.get(instruction, _WORTH_OF_BYTES)
+    sizes = (rows, columns, k // TILE_GROUPS[instruction])
+    return instruction if all(n >= few for n, few in zip(sizes, least, strict=True)) else None
 
 
 def in_bits(product: Product) -> Product:

@@ -84,23 +84,23 @@ class ProductValues:
         return self.run(steps, point, {product: found}, mask)
 
     def _value(
-        self, n: int, step: Step, found: dict[int, Held], point: FactorPoint, mask: Vector | None
+        self, n: int, step: Step, values: dict[int, Held], point: FactorPoint, mask: Vector | None
     ) -> Held:
         v = self.vectors
         match step:
             case Load():
-                return self._load(step, found, point, mask)
+                return self._load(step, values, point, mask)
             case Fill():
                 return storage.fill(v, step.value, step.dtype)
             case Apply():
-                given = [found[a] for a in step.args]
+                given = [values[a] for a in step.args]
                 dtypes = [self._dtype(a) for a in step.args]
                 return apply(v, step.op, given, dtypes, step.dtype)
             case Choose():
                 inside = holds(v, step.guards, point)
                 if inside is None:
-                    return found[step.inside]
-                pairs = zip(found[step.inside], found[step.outside], strict=True)
+                    return values[step.inside]
+                pairs = zip(values[step.inside], values[step.outside], strict=True)
                 return tuple(v.select(inside, a, b) for a, b in pairs)
             case Position():
                 return self._position(step, point)
@@ -116,7 +116,7 @@ class ProductValues:
         return step.dtype
 
     def _load(
-        self, step: Load, found: dict[int, Held], point: FactorPoint, mask: Vector | None
+        self, step: Load, values: dict[int, Held], point: FactorPoint, mask: Vector | None
     ) -> Held:
         v, base = self.vectors, self.operands[step.operand]
         at = place(v, step.at, point)
@@ -127,7 +127,7 @@ class ProductValues:
             base = self._or_zeros(base, at.base, step.dtype, always)
             at = AffineLanes("0", at.step)
         for shift in step.shifts:
-            at, inside = self._shifted(shift, found, at, inside)
+            at, inside = self._shifted(shift, values, at, inside)
         if at.lanes is None and at.step == 0 and inside is None:
             return storage.load_splat(v, base, at.base, step.dtype)
         if at.lanes is None and (v.width == 1 or at.step == 1):

@@ -96,7 +96,7 @@ class BlockCalls:
     def inner(self, rows: int, columns: int, lhs: DType | None, rhs: DType | None) -> str:
         """A block of rows and columns with lanes along K, in place."""
         b = self.blocks
-        chosen = RegisterBlock(
+        block = RegisterBlock(
             rows,
             columns,
             b.width,
@@ -107,7 +107,7 @@ class BlockCalls:
             lhs_stored=lhs,
             inner=True,
         )
-        return self._named(chosen)
+        return self._named(block)
 
     def _named(self, block: RegisterBlock) -> str:
         if block.name not in self.made:

@@ -176,7 +176,7 @@ class _RaggedProduct:
         most = self.blocks.task_rows
         carried = [("i64", v) for v in ("0", number, "-1", "0", "0")]
         with code.loop(0, self.roles.groups + 1, carried=carried) as loop:
-            begin, left, *found = loop.carried
+            begin, left, *hits = loop.carried
             is_group = code.let(f"icmp slt i64 {loop.index}, {self.roles.groups}")
             inside = smaller(code, loop.index, max(0, self.roles.groups - 1))
             size = self._size(inside, base) if self.roles.groups else "0"
@@ -191,7 +191,7 @@ class _RaggedProduct:
             last = smaller(code, plus(code, first, most), end)
             news = [
                 code.let(f"select i1 {here}, i64 {new}, i64 {old}")
-                for new, old in zip((loop.index, first, last), found, strict=True)
+                for new, old in zip((loop.index, first, last), hits, strict=True)
             ]
             loop.carry(end, code.let(f"sub nsw i64 {left}, {tiles}"), *news)
         group, first, last = loop.carried[2:]

@@ -163,16 +163,16 @@ def is_element(key: SortKey) -> bool:
     return bool(np.array_equal(on_arrays(key.value, {key.arg: samples}), samples))
 
 
-def element_bits(v: Vectors, key: SortKey, made: Vector) -> Vector:
+def element_bits(v: Vectors, key: SortKey, element: Vector) -> Vector:
     """The inverse of `key_of`: the element's bits in memory."""
     if key.descending:
-        made = v.binary("xor", made, v.constant(-1, made.kind))
+        element = v.binary("xor", element, v.constant(-1, element.kind))
     dtype = key.dtype
     if dtype.is_float:
-        sign = v.constant(1 << (made.bits - 1), made.kind)
-        negative = v.binary("ashr", made, v.constant(made.bits - 1, made.kind))
-        flip = v.binary("or", v.binary("xor", negative, v.constant(-1, made.kind)), sign)
-        return v.binary("xor", made, flip)
+        sign = v.constant(1 << (element.bits - 1), element.kind)
+        negative = v.binary("ashr", element, v.constant(element.bits - 1, element.kind))
+        flip = v.binary("or", v.binary("xor", negative, v.constant(-1, element.kind)), sign)
+        return v.binary("xor", element, flip)
     if dtype.kind == "int":
-        return v.binary("xor", made, v.constant(1 << (made.bits - 1), made.kind))
-    return made
+        return v.binary("xor", element, v.constant(1 << (element.bits - 1), element.kind))
+    return element

@@ -58,19 +58,19 @@ def copy_function(
 
     With `unless_same` it is a no-op if both operands are one buffer.
     """
-    made, run = copy_tasks(dims, size)
+    tasks, run = copy_tasks(dims, size)
     kind = f"i{8 * size}"
     code = function(name)
     found = pointers(code, max(buffers) + 1)
     source, target = found[buffers[0]], found[buffers[1]]
     if unless_same:
         leave(code, code.let(f"icmp eq ptr {source}, {target}"))
-    with made.each(code) as (offsets, begin, end):
+    with tasks.each(code) as (offsets, begin, end):
         a, b = (plus(code, o, n) for o, n in zip(offsets, starts, strict=True))
         nbytes = size * math.prod(d.size for d in dims)
-        copy = run_copier(nbytes, size * (made.line.size if run == 1 else run))
-        copy_line(code, made.line, run, (source, target), (a, b), (begin, end), (kind, copy))
-    return code, made
+        copy = run_copier(nbytes, size * (tasks.line.size if run == 1 else run))
+        copy_line(code, tasks.line, run, (source, target), (a, b), (begin, end), (kind, copy))
+    return code, tasks
 
 
 def run_copier(total: int, run: int) -> CopyRun:

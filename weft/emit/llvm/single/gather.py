@@ -74,9 +74,9 @@ def move_windows(name: str, moving: Moving) -> tuple[Writer, Phase]:
     unit = tuple([int(n in pair) for n in range(count)])
     is_long = run * moving.size > TASK
     if is_long:
-        made = lines([*outer, Along(run, unit)], 2 * moving.size)
+        tasks = lines([*outer, Along(run, unit)], 2 * moving.size)
     else:
-        made = lines(outer or [Along(1, none)], 2 * moving.size * run + 8)
+        tasks = lines(outer or [Along(1, none)], 2 * moving.size * run + 8)
     code = function(name)
     buffers = pointers(code, count)
     kind = f"i{8 * moving.size}"
@@ -93,14 +93,14 @@ def move_windows(name: str, moving: Moving) -> tuple[Writer, Phase]:
         else:
             copy(code, target, source, length, kind)
 
-    with made.each(code) as (offsets, begin, end):
+    with tasks.each(code) as (offsets, begin, end):
         if is_long:
             length = code.let(f"sub nsw i64 {end}, {begin}")
             move(moved(code, offsets, begin, unit), length)
         else:
             with code.loop(begin, end) as loop:
-                move(moved(code, offsets, loop.index, made.line.steps), run)
-    return code, made.phase(name)
+                move(moved(code, offsets, loop.index, tasks.line.steps), run)
+    return code, tasks.phase(name)
 
 
 def _split(dims: Sequence[Along], pair: tuple[int, int]) -> tuple[list[Along], int]:
@@ -166,7 +166,7 @@ def window_dims(
     source, indices, slices = operands
     lead = kernel.lead
     a, b, c = (strides(o.shape) for o in operands)
-    found = [Along(n, (a[d], b[d], c[d])) for d, n in enumerate(kernel.devices)]
+    dims = [Along(n, (a[d], b[d], c[d])) for d, n in enumerate(kernel.devices)]
     rank = len(source.shape) - lead
     kept = iter(windows.kept(rank))
     rows = iter([d for d in range(len(indices.shape) - lead) if d != windows.vector])
@@ -174,13 +174,13 @@ def window_dims(
     for dim, size in enumerate(slices.shape[lead:]):
         step = c[lead + dim]
         if dim in windows.window:
-            found.append(Along(size, (a[lead + next(kept)], 0, step)))
+            dims.append(Along(size, (a[lead + next(kept)], 0, step)))
             continue
         row = next(rows)
         along = batching.get(row)
         own = 0 if along is None else a[lead + along]
-        found.append(Along(size, (own, b[lead + row], step)))
-    return found
+        dims.append(Along(size, (own, b[lead + row], step)))
+    return dims
 
 
 def _pointed(

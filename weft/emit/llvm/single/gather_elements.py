@@ -47,20 +47,20 @@ def gather_elements(
 ) -> Emitted:
     """The function; dims have strides in the operand, the indices and the result."""
     size = bytes_of(operands[2])
-    made = lines(dims, 2 * size + 8)
+    tasks = lines(dims, 2 * size + 8)
     code = function(name)
     buffers = pointers(code, 3)
     bits = DTYPES[f"ui{8 * size}"]
     far = operands[0].size >= 2**31
-    with made.each(code) as (offsets, begin, end):
+    with tasks.each(code) as (offsets, begin, end):
         for width, index in vectors_and_rest(code, begin, end, _LANES):
             v = Vectors(code, width)
-            here = moved(code, offsets, index, made.line.steps)
+            here = moved(code, offsets, index, tasks.line.steps)
             source = address(code, buffers[0], here[0], bits_of(operands[2]))
-            places = _places(v, buffers[1], here[1], operands[1], made.line, pointed, far)
+            places = _places(v, buffers[1], here[1], operands[1], tasks.line, pointed, far)
             found = storage.gather(v, source, places, bits)
             storage.store(v, found, buffers[2], here[2], bits)
-    return Emitted(module_text(code), (made.phase(name),))
+    return Emitted(module_text(code), (tasks.phase(name),))
 
 
 def _places(

@@ -108,10 +108,10 @@ def _state(code: Writer, base: str, offset: str, length: int) -> list[str]:
 
 def _advance(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> tuple[Writer, Phase]:
     """The function that writes the next state: the counter advanced by the blocks used."""
-    made = lines([*devices, Along(1, (0, 0, 0))], 64, whole=True)
+    tasks = lines([*devices, Along(1, (0, 0, 0))], 64, whole=True)
     code = function(name)
     buffers = pointers(code, 3)
-    with made.each(code) as (offsets, _, _):
+    with tasks.each(code) as (offsets, _, _):
         state = _state(code, buffers[0], offsets[0], drawn.state)
         after = code.let(f"add i64 {state[1]}, {cipher.blocks}")
         new = [state[0], after]
@@ -120,7 +120,7 @@ def _advance(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> t
             new.append(code.let(f"add i64 {state[2]}, {code.let(f'zext i1 {carry} to i64')}"))
         for n, value in enumerate(new):
             put(code, value, buffers[1], plus(code, offsets[1], n), "i64")
-    return code, made.phase(name)
+    return code, tasks.phase(name)
 
 
 def _halves(v: Vectors, longs: Vector) -> tuple[Vector, Vector]:
@@ -282,19 +282,19 @@ class Philox:
         code = v.code
         each = 2 if self.drawn.bits == 64 else 4  # elements a block
         if each == 2:
-            made = [_joined(v, words[0], words[1]), _joined(v, words[2], words[3])]
+            numbers = [_joined(v, words[0], words[1]), _joined(v, words[2], words[3])]
         else:
-            made = [self.drawn.low(v, w) for w in words]
+            numbers = [self.drawn.low(v, w) for w in words]
         place = times(code, first, each)
         if v.width > 1:
             whole = code.let(f"icmp sle i64 {plus(code, place, each * v.width)}, {self.drawn.size}")
             with code.when(whole):
-                v.store(_interleaved(v, *made), v.at(base, place, self.drawn.kind))
+                v.store(_interleaved(v, *numbers), v.at(base, place, self.drawn.kind))
             with code.when(code.let(f"xor i1 {whole}, true")):
                 for lane in range(v.width):
-                    self._put_block(v, made, lane, base, plus(code, place, each * lane))
+                    self._put_block(v, numbers, lane, base, plus(code, place, each * lane))
         else:
-            self._put_block(v, made, 0, base, place)
+            self._put_block(v, numbers, 0, base, place)
 
     def _put_block(self, v: Vectors, made: list[Vector], lane: int, base: str, place: str) -> None:
         code = v.code

@@ -70,7 +70,7 @@ def pad(kernel: SingleNode) -> Emitted:
     spread = [(low, gap + 1, n) for low, gap, n in zip(*given, strict=True)] or [(0, 1, 1)]
     rows = lines([Along(n, (0,)) for n in shape], bytes_of(out))
     code = function(kernel.name)
-    found = pointers(code, 3)
+    places = pointers(code, 3)
     with code.loop("%begin", "%end") as task:
         pieces = -(-shape[-1] // rows.piece)
         row, piece = divided(code, task.index, pieces)
@@ -86,12 +86,12 @@ def pad(kernel: SingleNode) -> Emitted:
             index, hit = _source(code, index, *spread[dim - lead])
             at = [plus(code, at[0], times(code, index, steps[0][dim])), at[1]]
             inside = code.let(f"and i1 {inside}, {hit}")
-        filling = take(code, found[1], at[1], kind)
-        target = address(code, found[2], first, kind)
+        filling = take(code, places[1], at[1], kind)
+        target = address(code, places[2], first, kind)
         fill_run(code, target, begin, end, filling, kind)
         with code.when(inside):
             _put_row(
-                code, address(code, found[0], at[0], kind), target, begin, end, spread[-1], kind
+                code, address(code, places[0], at[0], kind), target, begin, end, spread[-1], kind
             )
     return Emitted(module_text(code), (rows.phase(kernel.name),))
 

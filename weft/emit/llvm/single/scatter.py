@@ -121,7 +121,7 @@ class _Scatter:
         kept = iter(windows.kept(len(self.shape)))
         rows = iter([d for d in range(len(indices.shape) - lead) if d != windows.vector])
         batching = dict(zip(windows.indices_batching, windows.operand_batching, strict=True))
-        found = []
+        dims = []
         for dim, size in enumerate(update.shape[lead:]):
             if dim in windows.window:
                 target: int | None = next(kept)
@@ -131,8 +131,8 @@ class _Scatter:
                 target = batching.get(row)
             along = Along(size, self._step(target, row, dim))
             pointed = row is None and target in windows.start_map
-            found.append(_Dim(along, target, pointed, row is not None and target is not None))
-        return found
+            dims.append(_Dim(along, target, pointed, row is not None and target is not None))
+        return dims
 
     def _step(self, target: int | None, row: int | None, update: int) -> tuple[int, ...]:
         """The strides of a dim of the updates in every operand."""

@@ -95,17 +95,17 @@ class SortedRows:
         records: Records,
         arrays: list[str],
         rows: tuple[list[str], list[str]],
-        found: Sequence[Order],
+        orders: Sequence[Order],
     ) -> None:
         """Fill the records of a row: in its order, or in one found for less significant keys.
 
         A record holds its position in that order, which makes the sort stable.
         """
-        width = 1 if found else _LANES
+        width = 1 if orders else _LANES
         for lanes, index in vectors_and_rest(code, "0", str(self.length), width):
             v = Vectors(code, lanes)
             ranks = v.add(v.splat(Vector(index, "i64")), v.lanes())
-            places = Vector(original(code, found, index), "i64") if found else ranks
+            places = Vector(original(code, orders, index), "i64") if orders else ranks
             key = self._key(v, keys, rows, places)
             made = record(v, records, key, ranks)
             for value, array in zip(made, arrays, strict=True):

@@ -30,27 +30,27 @@ _ROOM = 64  # buffered records, besides k
 
 def top_k(kernel: SingleNode) -> Emitted:
     """Rows of the last dim, one a task."""
-    op, (given, values, _) = kernel.op, kernel.operands
+    op, (operand, values, _) = kernel.op, kernel.operands
     assert isinstance(op, TopK)
     if not values.size:
         return Emitted("", ())
-    made = _Best(kernel, op.k)
+    best = _Best(kernel, op.k)
     steps = [strides(o.shape) for o in kernel.operands]
-    sizes = [*kernel.devices, *given.shape[kernel.lead : -1]]
+    sizes = [*kernel.devices, *operand.shape[kernel.lead : -1]]
     dims = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
-    tasks = lines([*dims, Along(1, (0, 0, 0))], made.cost, whole=True)
-    code, buffers = made.code, made.buffers
+    tasks = lines([*dims, Along(1, (0, 0, 0))], best.cost, whole=True)
+    code, buffers = best.code, best.buffers
     with tasks.each(code) as (offsets, _, _):
-        kind = bits_of(given)
+        kind = bits_of(operand)
         row = address(code, buffers[0], offsets[0], kind)
-        made.row(row)
+        best.row(row)
         with code.loop(0, op.k) as loop:
-            place = place_of(code, made.records, made.sorter.current(), loop.index)
+            place = place_of(code, best.records, best.sorter.current(), loop.index)
             value = take(code, row, place, kind)
             put(code, value, buffers[1], plus(code, offsets[1], loop.index), kind)
             number = code.let(f"trunc i64 {place} to i32")
             put(code, number, buffers[2], plus(code, offsets[2], loop.index), "i32")
-    return Emitted(module_text(code), (tasks.phase(code.name),), scratch=made.records.scratch)
+    return Emitted(module_text(code), (tasks.phase(code.name),), scratch=best.records.scratch)
 
 
 class _Best:

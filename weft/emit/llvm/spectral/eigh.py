@@ -159,8 +159,8 @@ class _Eigh:
         zero = v.constant(0.0, self.kind)
         second = plus(code, after, 1)
         with code.loop(begin, rows.count, carried=[(zero.type, "zeroinitializer")]) as loop:
-            found = rows.get(rows.vector(row, loop.index))
-            rest = v.select(self._from(loop.index, second), found, zero)
+            column = rows.get(rows.vector(row, loop.index))
+            rest = v.select(self._from(loop.index, second), column, zero)
             loop.carry(v.fma(rest, rest, Vector(loop.carried[0], self.kind, v.width)).text)
         squares = v.total_sum(Vector(loop.carried[0], self.kind, v.width))
         squares = one.cast("fpext", squares, "double")
@@ -175,8 +175,8 @@ class _Eigh:
         factor = v.splat(self._narrow(by))
         with code.loop(begin, rows.count) as loop:
             place = rows.vector(row, loop.index)
-            found = v.select(self._from(loop.index, after), v.mul(rows.get(place), factor), zero)
-            v.store(found, place)
+            column = v.select(self._from(loop.index, after), v.mul(rows.get(place), factor), zero)
+            v.store(column, place)
         one.store(one.constant(1.0, self.kind), one.at(row, after, self.kind))
         return self._narrow(one.select(idle, self._number(0.0), tau))
 
@@ -259,7 +259,7 @@ class _Eigh:
     def _write(self, scale: Vector, fine: str) -> None:
         """The requested eigenvectors as columns, and the eigenvalues; NaN where there are none."""
         code, one = self.code, self.one
-        kept = Vector(fine, "i1")
+        mask = Vector(fine, "i1")
         none = one.constant(float("nan"), self.kind)
         back = one.cast("fpext", scale, "double")
         with code.loop(0, self.size) as loop:
@@ -270,10 +270,10 @@ class _Eigh:
             with code.when(code.let(f"icmp ult i64 {column}, {self.kept}")):
                 value = self._narrow(one.mul(self._at(self.diagonal, loop.index), back))
                 target = one.at(self.buffers[2], plus(code, self.offsets[2], column), self.kind)
-                one.store(one.select(kept, value, none), target)
+                one.store(one.select(mask, value, none), target)
                 row = self.rows.row(self.matrix, loop.index)
                 begin = one.at(self.buffers[1], plus(code, self.offsets[1], column), self.kind)
                 with code.loop(0, self.size) as element:
                     found = one.load(one.at(row, element.index, self.kind), self.kind)
                     to = one.at(begin, times(code, element.index, self.kept), self.kind)
-                    one.store(one.select(kept, found, none), to)
+                    one.store(one.select(mask, found, none), to)

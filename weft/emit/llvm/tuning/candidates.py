@@ -75,9 +75,9 @@ def machine_name() -> str:
 def candidates(wanted: ProductClass, chip: Chip) -> dict[str, CandidateOptions]:
     """Candidates of a class, by name; the first is the model's."""
     model = choose_blocking(wanted.shape, chip, {})
-    found: dict[str, CandidateOptions] = {AS_MODELLED: {}}
+    options_by_name: dict[str, CandidateOptions] = {AS_MODELLED: {}}
     if wanted.by_library:
-        found |= {
+        options_by_name |= {
             f"{BLAS}{library.name}": {"blas": n}
             for n, library in enumerate(libraries())
             if wanted.shape.kind in library.kinds
@@ -87,8 +87,8 @@ def candidates(wanted: ProductClass, chip: Chip) -> dict[str, CandidateOptions]:
         blocking = choose_blocking(wanted.shape, chip, options)
         if blocking not in seen or "tiles" in options:
             seen.add(blocking)
-            found[name_of(options)] = options
-    return dict([*found.items()][:_MOST])
+            options_by_name[name_of(options)] = options
+    return dict([*options_by_name.items()][:_MOST])
 
 
 def name_of(options: CandidateOptions) -> str:

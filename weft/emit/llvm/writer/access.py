@@ -99,7 +99,7 @@ def boundaries(guard: Guard, factor: int) -> list[int]:
 
 def holds(v: Vectors, guards: Sequence[Guard], point: LoopPoint) -> Vector | None:
     """The mask where all guards hold; None if everywhere."""
-    found: Vector | None = None
+    condition: Vector | None = None
     for guard in guards:
         low, high = limits(guard.index, point.ranges)
         index: Vector | None = None
@@ -112,8 +112,8 @@ def holds(v: Vectors, guards: Sequence[Guard], point: LoopPoint) -> Vector | Non
             # Bounds out of range may be clamped; those in between fit the type.
             index = index or _compared(v, guard.index, point)
             bound = min(max(bound, low - 1), high + 1)
-            found = both(v, found, v.compare(how, index, _constant(v, index, bound)))
-    return None if found is None else _wide(v, found)
+            condition = both(v, condition, v.compare(how, index, _constant(v, index, bound)))
+    return None if condition is None else _wide(v, condition)
 
 
 def _compared(v: Vectors, at: Affine, point: LoopPoint) -> Vector:

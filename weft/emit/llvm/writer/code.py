@@ -98,9 +98,9 @@ class Writer:
         else:
             self.do(f"br i1 {inside}, label %{body}, label %{done}")
             self.start(body)
-        made = OpenLoop(index, names)
-        yield made
-        last = made.next or tuple(names)
+        opened = OpenLoop(index, names)
+        yield opened
+        last = opened.next or tuple(names)
         assert len(last) == len(names), "a loop carries as many values as it began with"
         following = self.let(f"add nsw i64 {index}, {step}", "n")
         back = self.block
@@ -117,7 +117,7 @@ class Writer:
         self.lines[place] = "\n".join(lines)
         self.start(done)
         if at_least_once:
-            made.carried = tuple(last)
+            opened.carried = tuple(last)
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:

@@ -62,17 +62,17 @@ def decode(v: Vectors, stored: Vector, dtype: DType) -> Vector:
     """Bits in memory -> f32."""
     match dtype.name:
         case "f16":
-            found = v.cast("fpext", v.cast("bitcast", stored, "half"), "float")
+            wide = v.cast("fpext", v.cast("bitcast", stored, "half"), "float")
         case "bf16":
             high = v.binary("shl", v.cast("zext", stored, "i32"), v.constant(16, "i32"))
-            found = v.cast("bitcast", high, "float")
+            wide = v.cast("bitcast", high, "float")
         case "f8E8M0FNU":
-            found = _decode_power(v, stored)
+            wide = _decode_power(v, stored)
         case _:
-            found = _decode_small(v, stored, format_of(dtype))
+            wide = _decode_small(v, stored, format_of(dtype))
     # Encoding it again would give the same bits: a value that is only copied keeps them, NaNs too.
-    v.code.facts[found.text, dtype.name] = stored.text
-    return found
+    v.code.facts[wide.text, dtype.name] = stored.text
+    return wide
 
 
 def encode(v: Vectors, x: Vector, dtype: DType) -> Vector:

@@ -37,17 +37,17 @@ class Chip:
 
 def chip_of(processor: Processor) -> Chip:
     """The chip of a processor."""
-    made = Chip(16, 16, *processor.caches, threads=thread_count())
+    chip = Chip(16, 16, *processor.caches, threads=thread_count())
     if processor.has("avx512f"):
         small = processor.has("avx512vnni")
-        made = replace(made, vector=64, registers=32, has_vnni=small)
+        chip = replace(chip, vector=64, registers=32, has_vnni=small)
         floats, small = (processor.has(f"amx-{kind}") for kind in ("bf16", "int8"))
-        return replace(made, has_amx_bf16=floats, has_amx_int8=small)
+        return replace(chip, has_amx_bf16=floats, has_amx_int8=small)
     if processor.has("avx"):
-        return replace(made, vector=32)
+        return replace(chip, vector=32)
     if processor.triple.startswith(("aarch64", "arm64")):
-        return replace(made, registers=32)
-    return made
+        return replace(chip, registers=32)
+    return chip
 
 
 @dataclass(frozen=True, slots=True)

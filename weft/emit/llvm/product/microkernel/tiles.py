@@ -45,18 +45,18 @@ class Registers:
 
     def configuration(self) -> bytes:
         """The tile configuration: palette 1, then bytes a row and rows of each tile."""
-        made = bytearray(64)
+        words = bytearray(64)
         # Intel's layout: byte 0 is the palette, 16-bit row sizes from byte 16 on, row counts from
         # 48 on.
-        made[0] = 1
+        words[0] = 1
         lines = {self.rhs(j): LINES for j in range(self.across)}
         for i in range(self.down):
             own = min(LINES, self.rows - i * LINES)
             lines |= {self.lhs(i): own} | {self.block(i, j): own for j in range(self.across)}
         for register, count in lines.items():
-            made[16 + 2 * register] = _BYTES
-            made[48 + register] = count
-        return bytes(made)
+            words[16 + 2 * register] = _BYTES
+            words[48 + register] = count
+        return bytes(words)
 
 
 def begin_tiles(code: Writer, registers: Registers) -> None:
