@@ -21,7 +21,6 @@ from weft.executable.items import (
     Tiled,
 )
 from weft.ops.shape import Reshape
-from weft.run.binding import HostKernels
 from weft.run.code import Call, Code, Slots, Step, Unit
 from weft.run.dead_slots import dead_slots
 from weft.run.divergent import divergent_branch_step, divergent_loop_step
@@ -30,6 +29,7 @@ from weft.run.uniform import branch_step, loop_step
 
 if TYPE_CHECKING:
     from weft.executable.plan import Plan
+    from weft.run.binding import HostKernels
     from weft.run.launch import Calls
 
 

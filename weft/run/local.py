@@ -24,7 +24,6 @@ from weft.ops.custom_calls.callbacks import has_calls, host_functions
 from weft.recording import recorder
 from weft.run.arguments import Arguments
 from weft.run.bind import Binder, is_brief, is_enqueued, is_native
-from weft.run.binding import HostKernels
 from weft.run.code import checking, shortage
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Calls
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from weft.ir.module import Module, Node
     from weft.mesh import Mesh
     from weft.mesh.parts import Atoms
+    from weft.run.binding import HostKernels
     from weft.run.recorded import RecordedProgram
     from weft.target import Runtime, Target
 

@@ -35,6 +35,7 @@ def by_flag(node: Node) -> Rewritten:
     assert isinstance(out, TensorType)
     if out.dtype.name not in _CHOSEN:
         return None
+    # A product is commutative: the flag may stand on either side.
     for x, other in (node.operands, reversed(node.operands)):
         flag = _converted_flag(other)
         if flag is not None:
@@ -56,4 +57,5 @@ def _converted_flag(value: Value) -> Value | None:
     flag = _converted_flag(inner)
     if flag is None:
         return None
+    # The constraint moves onto the boolean: a user's sharding of the mask must survive the rewrite.
     return apply(node.op, flag, attrs=node.attrs, loc=node.loc).results[0]

@@ -84,6 +84,7 @@ class Pieces:
         cut = tuple([spread[n] for n in self.order])
         value = _add(nodes, Reshape(self.type.with_shape(cut)), value)
         out = self.type.with_shape(spread)
+        # The broadcast both permutes the parts into device order and copies them to the replicas.
         value = _add(nodes, BroadcastInDim(tuple(self.order), out), value)
         return _add(nodes, Reshape(self.all), value)
 
@@ -110,6 +111,7 @@ def in_pieces(
     arg_attrs = _attrs(main.arg_attrs, inside, mesh, main.arg_types)
     res_attrs = _attrs(main.res_attrs, outside, mesh, main.result_types)
     border = replace(main, body=body, arg_attrs=arg_attrs, res_attrs=res_attrs)
+    # The old body stays a function of its own: explanations and locations show the user's program.
     whole = Function(_WHOLE, main.body, "private", loc=main.loc)
     return module.with_functions({**module.functions, "main": border, _WHOLE: whole})
 

@@ -85,6 +85,7 @@ class _Partitioned:
         shardings = [self._tiles(table.get(v)) for v in (*node.operands, *node.results)]
         count = len(node.operands)
         whole, split = shapes[count], shardings[count]
+        # XLA has one result, a tuple if need be: shapes and shardings of several are packed as one.
         if len(node.results) != 1:
             whole = xla_client.Shape.tuple_shape(shapes[count:])
             split = xla_client.HloSharding.tuple_sharding(whole, shardings[count:])
@@ -124,6 +125,8 @@ class _Partitioned:
             tuple([_padded(s, v.type) for s, v in zip(found, values, strict=True)])
             for found, values in ((self.inside, call.operands), (self.outside, call.results))
         )
+        # Manual over all axes: the callback's program sees shards of every dim, whatever splits
+        # them.
         axes = tuple([Axis(name) for name, size in self.mesh[1].axes if size > 1])
         op = ManualComputation(inside, outside, axes, call.types)
         return Node(op, call.operands, call.types, (self.body,), (), call.loc)

@@ -42,7 +42,9 @@ def join_meshes(module: Module, *, pieces: bool = False) -> Module:
     meshes = [*dict.fromkeys(found)]
     if len(meshes) < 2:
         return module
+    # A mesh of one device has no order and splits nothing: it must not decide the common one.
     joined = _Joined(module, [mesh for mesh in meshes if mesh.size > 1] or meshes)
+    # Device orders are recorded before shardings are rewritten: they are read from the old meshes.
     made = rewrite(joined.noted(module) if pieces else module, joined.manual, joined.collective)
     made = replace_shardings(made, surveys, joined.sharding)
     if pieces and any(map(joined.crosses, all_shardings(module, surveys))):
@@ -59,6 +61,8 @@ class _Joined:
 
     def __init__(self, module: Module, meshes: Sequence[Mesh]) -> None:
         self.meshes = module.meshes
+        # `rewrite` visits new nodes again, and axes of the common mesh must not be mapped twice.
+        # The ops are kept alive here, so that an `id` is not reused.
         self.renamed: dict[int, Op] = {}  # manual computations that are already rewritten
         if len({mesh.size for mesh in meshes}) > 1:
             raise _refusal(meshes, "they have different numbers of devices")
@@ -81,11 +85,14 @@ class _Joined:
         orders = {_order(mesh) for mesh in by_hand}
         if len(orders) > 1:
             raise _refusal(by_hand, "both are used by hand, and their devices differ in order")
+        # A body by hand names its devices (axis_index, permutes), so its order cannot change. Else
+        # a mesh in the natural order: fewer values need their shards permuted.
         return min(by_hand or meshes, key=lambda mesh: mesh.device_ids is not None)
 
     def _mesh_of(self, op: ManualComputation) -> Mesh:
         names = {axis.name for axis in op.manual_axes}
         for sharding in (*op.in_shardings, *op.out_shardings):
+            # An op names its axes but not its mesh; its shardings do.
             if names <= sharding.resolve(self.meshes).axis_sizes.keys():
                 return sharding.resolve(self.meshes)
         found = [mesh for mesh in self.meshes.values() if names <= mesh.axis_sizes.keys()]
@@ -118,6 +125,8 @@ class _Joined:
             if given is None or not self.crosses(given):
                 continue
             mesh = given.resolve(self.meshes)
+            # Concatenated shards are in one device order, and parts of axes would need their own
+            # reshape.
             if _order(mesh) != _order(self.base) or any(a.size for d in given.dims for a in d.axes):
                 raise _refusal([mesh, self.base], "their axes do not subdivide each other")
             assert isinstance(value.type, TensorType), "only tensors are split"
@@ -130,6 +139,7 @@ class _Joined:
         if not mesh.axes:
             return given
         if self.crosses(given):
+            # Open dims: propagation fills in what the neighbours want, instead of forcing a gather.
             return Sharding(self.name, (DimSharding((), is_open=True),) * len(given.dims))
         dims = [replace(dim, axes=self.axes(dim.axes, mesh)) for dim in given.dims]
         replicated, unreduced = (self.axes(a, mesh) for a in (given.replicated, given.unreduced))

@@ -78,6 +78,7 @@ def _of_node(module: Module, node: Node, orders: Orders) -> Orders:
             return orders
     if node.op.elementwise:
         pairs = zip(orders, node.operand_types, strict=True)
+        # Scalars are broadcast and have no order to give.
         found = {order for order, type in pairs if _rank(type) == _rank(node.types[0])}
         if len(found := found - {None}) == 1:
             return [*found] * len(node.types)

@@ -69,6 +69,7 @@ def tokens_as_values(module: Module) -> Module:
             nodes.append(apply(CreateToken(), loc=body.arg_locs[n]))
             rebuild.became[arg] = nodes[-1].results[0]
     inner = rebuild.region(body)
+    # JAX passes a `bool[0]` array wherever its signature has a token, and expects one back.
     nothing = apply(Constant(Dense(np.zeros(0, np.bool_))), loc=body.loc)
     results = tuple(
         nothing.results[0] if isinstance(v.type, TokenType) else v for v in inner.results

@@ -38,6 +38,8 @@ def _source(value: Value) -> tuple[tuple[int, ...], Value] | None:
 def _turned_left(
     dims: RaggedDims, order: tuple[int, ...], source: Value, *, given: Value
 ) -> tuple[RaggedDims, Value]:
+    # Free dims appear in the result in the operand's order: reordered ones would permute the
+    # result.
     if not _rises(order, dims.dot.lhs_free(len(order))):
         return dims, given
     turned = replace(

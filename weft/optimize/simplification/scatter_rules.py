@@ -32,6 +32,7 @@ def one_hot(node: Node) -> Rewritten:
         return None
     (dim,) = windows.start_map
     dtype = tensor_of(indices).dtype
+    # The iota has the indices' type: positions beyond it would wrap around and be hit by mistake.
     if source.sizes[dim] - 1 > dtype.limits[1]:
         return None
     index_dims = _index_dims(windows, tensor_of(indices).rank)
@@ -84,6 +85,7 @@ def _update_dims(
     counted = windows.batch(tensor_of(updates).rank)
     found = dict(zip(windows.window, windows.kept(rank), strict=True))
     for n, d in enumerate(counted):
+        # Counted dims of the updates skip the index vector's dim.
         index = n + (n >= windows.vector)
         if index in index_dims:
             found[d] = index_dims[index]

@@ -79,6 +79,7 @@ def broadcast_chain(node: Node) -> Rewritten:
 
 def _added_dims(before: TensorType, after: TensorType) -> tuple[int, ...] | None:
     """The new positions of dims in a reshape that only adds dims of size 1."""
+    # With a size 1 already there it is ambiguous which of the ones were added.
     if not (before.is_static and after.is_static) or 1 in before.shape:
         return None
     kept = tuple(d for d, size in enumerate(after.sizes) if size != 1)
@@ -101,9 +102,11 @@ def slice_chain(node: Node) -> Rewritten:
         inner.op.strides,
         strict=True,
     ):
+        # The elements that are left, rounded up.
         count = -((start - limit) // stride)
         starts.append(begin + start * step)
         strides.append(stride * step)
+        # Just behind the last element taken, not `limit * step`: that could lie beyond the operand.
         limits.append(starts[-1] + (count - 1) * strides[-1] + 1 if count else starts[-1])
     made = Slice(tuple(starts), tuple(limits), tuple(strides))
     return apply(made, *inner.operands, loc=node.loc)
@@ -126,6 +129,7 @@ def known_slice(node: Node) -> Rewritten:
         return None
     sizes = node.op.slice_sizes
     starts = tuple(
+        # dynamic_slice clamps its starts; a slice would be refused.
         min(max(int(start), 0), room - size)
         for start, size, room in zip(given, sizes, type.sizes, strict=True)
     )

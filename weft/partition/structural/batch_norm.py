@@ -30,6 +30,7 @@ def training(context: Context, node: Node) -> None:
         return
     sums = _Sums(node, op.feature_index)
     x, scale, offset = (sums.wide(v) for v in node.operands)
+    # Two passes: E[x^2] - E[x]^2 cancels badly where the mean is large against the deviation.
     mean = sums.mean(x)
     centered = sums.each(Subtract(), x, mean)
     variance = sums.mean(sums.add(Multiply(), centered, centered))

@@ -41,6 +41,7 @@ def composite(context: Context, node: Node) -> None:
         return
     nodes, results = copied(function.body, node.operands)
     for each in nodes:
+        # Errors inside of a decomposition without lines of its own name the user's call.
         each.loc = node.loc if not each.loc.known else each.loc
     stand_in(context, node, nodes, results)
 
@@ -64,9 +65,12 @@ def keep_whole(context: Context, node: Node) -> None:
 def _of_pieces(context: Context, node: Node, function: Function) -> bool:
     """Whether the composite was emitted on local shards, by the user's rule."""
     recipe = context.recipe(node)
+    # A partial sum would have to be reduced after the composite, and its name promises the result.
     if recipe.partial is not None:
         return False
     made = _local_function(context, function, recipe)
+    # With communication inside it is no longer the same composite on shards: a library's kernel for
+    # that name would not communicate.
     if any(inner.op.collective for inner in walk(made.body)):
         return False
     operands = [
@@ -105,6 +109,8 @@ def custom_call(context: Context, node: Node) -> None:
     if op.call_target_name in _ANNOTATIONS and len(node.operands) == len(node.results) == 1:
         entry = context.entries[node.operands[0]]
         asked = context.wanted(node.results[0])
+        # Shares the versions of the operand: an annotation must not cost a copy or a second
+        # reshard.
         context.entries[node.results[0]] = type(entry)(entry.builder, asked, entry.versions)
         return
     if op.call_target_name in (INSPECT, CONTROL_DEP):
@@ -132,6 +138,7 @@ def tuple_made(context: Context, node: Node) -> None:
     body = context.old.body
     readers = [n for n in walk(body) if result in n.operands]
     regions = [body, *[r for n in walk(body) for r in n.regions]]
+    # A tuple that leaves its region has to exist; one that is only taken apart again has not.
     is_given = any(result in region.results for region in regions)
     if is_given or any(not isinstance(n.op, GetTupleElement) for n in readers):
         context.compute(node)

@@ -24,9 +24,12 @@ def better_splits(context: Context, node: Node, splits: Sequence[DimAxes]) -> di
     rounds, body = trips(node), node.regions[1]
     found: dict[int, DimAxes] = {}
     for n, (arg, result) in enumerate(zip(body.args, body.results, strict=True)):
+        # Without a trip count there is nothing to weigh, and only an invariant value can be
+        # resharded once, before the loop.
         if rounds is None or arg is not result or not any(splits[n]):
             continue
         cuts = list(_slices(context, body, arg))
+        # Two slices may want two splits; the case that matters, scanned layers, has one.
         if len(cuts) == 1:
             (cut,) = cuts
             target = _uncut(context, cut, splits[n])
@@ -51,6 +54,7 @@ def _slices(context: Context, region: Region, value: Value) -> Iterator[Node | N
                     yield from _slices(context, body, body.args[number])
                 case _:
                     yield None
+        # Read inside of a nested region: a use that this search does not understand.
         if any(value in inner for inner in _seen(node)):
             yield None
 

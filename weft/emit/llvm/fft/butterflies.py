@@ -59,6 +59,8 @@ class Arithmetic:
 
     def root(self, power: int, of: int) -> complex:
         """A power of the root of unity of that order, in this direction."""
+        # The exponent is reduced first, so that the angle is below one turn and its error below an
+        # ulp.
         return cmath.exp(self.sign * 2j * math.pi * (power % of) / of)
 
     def transform(self, x: Sequence[ComplexVector]) -> list[ComplexVector]:
@@ -79,6 +81,8 @@ class Arithmetic:
 
     def _eight(self, x: Sequence[ComplexVector]) -> list[ComplexVector]:
         even, odd = self._four(x[::2]), self._four(x[1::2])
+        # An eighth turn is (1 + i) / sqrt(2): an addition and a scaling in place of a complex
+        # product.
         near = self.scaled(self.add(odd[1], self.turn(odd[1])), math.sqrt(0.5))
         far = self.scaled(self.sub(self.turn(odd[3]), odd[3]), math.sqrt(0.5))
         turned = [odd[0], near, self.turn(odd[2]), far]
@@ -95,8 +99,11 @@ class Arithmetic:
             first = self.add(first, pair)
         made = [first] * size
         for k in range(1, half + 1):
+            # Outputs k and size - k have the same cosine terms and opposite sine terms: half of the
+            # products serve both.
             near, far = x[0], self.scaled(apart[0], math.sin(2 * math.pi * k / size))
             for n in range(1, half + 1):
+                # Reduced as an integer, exactly: cos of a large product would be less accurate.
                 angle = 2 * math.pi * (k * n % size) / size
                 near = self._fused(near, sums[n - 1], math.cos(angle))
                 if n > 1:

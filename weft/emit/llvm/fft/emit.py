@@ -76,6 +76,8 @@ class _Code:
 
     def table(self, what: str, numbers: Sequence[complex]) -> str:
         """A constant array: all real parts, then all imaginary ones."""
+        # In double precision and rounded once; real and imaginary parts apart, since a vector holds
+        # one of the two.
         both = np.array(numbers, np.complex128)
         data = np.concatenate([both.real, both.imag]).astype(self.dtype.real.numpy).tobytes()
         name = f"@{self.code.name}_{what}"
@@ -103,6 +105,8 @@ class _PassCode(_Code):
         self.given = line_pass
         most = _BYTES // dtype.real.numpy.itemsize
         count = line_pass.lanes.size
+        # Lanes are independent transforms: for fewer than a full vector of them a narrower one
+        # wastes less.
         self.width = min(most, 1 << (count - 1).bit_length())
         self.v = Vectors(self.code, self.width)
         self.math = Arithmetic(self.v, self.kind, sign)

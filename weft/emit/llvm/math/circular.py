@@ -115,6 +115,8 @@ def _quarter(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
     """An integer whose last bits are those of n, and r: x = n pi / 2 + r, with |r| <= pi / 4."""
     table = _TABLE[x.kind]
     large = v.constant(1.5 * 2.0 ** FLOAT_BITS[x.kind].mantissa, x.kind)
+    # The addition rounds to an integer, whose last bits are then the last bits of the float: no
+    # conversion to an integer is needed to know the quadrant.
     shifted = v.fma(x, v.constant(2 / math.pi, x.kind), large)
     n = v.sub(shifted, large)
     r = x
@@ -131,6 +133,7 @@ def _is_odd(v: Vectors, n: Vector) -> Vector:
 def _signed(v: Vectors, n: Vector, x: Vector) -> Vector:
     """-x where the second bit of n is set."""
     second = v.binary("and", n, v.constant(2, n.kind))
+    # Bit 1 becomes the sign bit.
     sign = v.binary("shl", second, v.constant(n.bits - 2, n.kind))
     return float_of(v, v.binary("xor", bits_of(v, x), sign))
 
@@ -168,10 +171,12 @@ def atan2(v: Vectors, y: Vector, x: Vector) -> Vector:
     ratio = v.select(v.compare("oeq", low, high), v.constant(1.0, x.kind), ratio)  # of infinities
     # atan2(0, 0) is 0 or pi by the signs alone; 0 / 0 would be NaN.
     ratio = where(v, "oeq", high, 0.0, high, ratio)
+    # By the sign bit, not x < 0: atan2(0, -0.0) is pi.
     left = v.compare("slt", bits_of(v, x), v.constant(0, FLOAT_BITS[x.kind].integer))
     # Angles from the positive axis: r, pi / 2 - r, pi / 2 + r, pi - r.
     angle = _arc_tangent(v, ratio)
     angle = v.select(v.binary("xor", steep, left), v.neg(angle), angle)
+    # The small part first: added to the angle it survives, added after the large one it would not.
     for part in reversed(_TABLE[x.kind].half_pi[:2]):
         half, whole, none = (v.constant(n * part, x.kind) for n in (1, 2, 0))
         base = v.select(steep, half, v.select(left, whole, none))

@@ -67,6 +67,7 @@ def _sizes(v: Vectors, z: Held) -> tuple[Vector, Vector]:
 def _size(v: Vectors, z: Held) -> Vector:
     """|z| = high sqrt(1 + (low / high)^2), without overflow; infinite if a part is."""
     high, low = _sizes(v, z)
+    # Of 0 + 0i: 0 / 0 would be NaN.
     ratio = where(v, "oeq", low, 0.0, low, v.div(low, high))
     found = v.mul(high, v.intrinsic("sqrt", v.fma(ratio, ratio, _number(v, 1.0))))
     return v.select(_is_infinite(v, z), _number(v, math.inf), found)
@@ -82,6 +83,7 @@ def _absolute(v: Vectors, z: Held) -> Held:
 def _power_below(v: Vectors, z: Held) -> Vector:
     """The power of two at or below the larger part, but not near overflow; 1 for 0, inf and NaN."""
     high, _ = _sizes(v, z)
+    # The exponent field alone is the power of two at or below a number.
     exponent = v.binary("and", bits_of(v, high), v.constant(0x7FF << 52, "i64"))
     power = at_most(v, at_least(v, float_of(v, exponent), 2.0**-1000), 2.0**1000)
     usual = v.compare("olt", high, _number(v, math.inf))
@@ -104,6 +106,7 @@ def _divide(v: Vectors, a: Held, b: Held) -> Held:
     one = _number(v, 1.0)
     above = _power_below(v, a)
     below = v.div(one, _power_below(v, b))
+    # Both scaled to about 1, exactly: |b|^2 neither overflows nor vanishes then.
     x, y = _times(v, a, v.div(one, above)), _times(v, b, below)
     square = v.fma(y[0], y[0], v.mul(y[1], y[1]))
     turned = _turned(v, x, y)
@@ -112,6 +115,7 @@ def _divide(v: Vectors, a: Held, b: Held) -> Held:
     large = v.compare("oge", above, one)
     for factor in (v.select(large, above, below), v.select(large, below, above)):
         found = _times(v, found, factor)
+    # Both parts NaN: the sign of C's annex G that an infinity or a zero was involved.
     lost = v.binary("and", *(v.compare("uno", part, part) for part in found))
     return _choose(v, lost, _divide_special(v, a, b), found)
 
@@ -157,6 +161,7 @@ def _exp(v: Vectors, z: Held) -> Held:
     x, y = z
     size = exp(v, x)
     real, imag = v.mul(size, cos(v, y)), v.mul(size, sin(v, y))
+    # On the real axis inf * sin(0) would be NaN; the zero keeps its sign.
     return where(v, "oeq", y, 0.0, size, real), where(v, "oeq", y, 0.0, y, imag)
 
 
@@ -164,6 +169,7 @@ def _log(v: Vectors, z: Held) -> Held:
     """log|z| and the angle; near |z| = 1 the first is log1p(|z|^2 - 1) / 2."""
     high, low = _sizes(v, z)
     one = _number(v, 1.0)
+    # |z|^2 - 1 without cancellation: high^2 - 1 as a product of two exact differences.
     near = v.fma(low, low, v.mul(v.sub(high, one), v.add(high, one)))
     near = v.mul(log1p(v, near), _number(v, 0.5))
     size = _size(v, z)
@@ -180,10 +186,12 @@ def _log(v: Vectors, z: Held) -> Held:
 def _sqrt(v: Vectors, z: Held) -> Held:
     """sqrt((|x| + |z|) / 2) is one part, |y| by twice it the other."""
     x, y = z
+    # A power of four, whose root is exact.
     power = _even_power_below(v, z)
     a, b = _times(v, z, v.div(_number(v, 1.0), power))
     half = v.mul(v.add(magnitude(v, a), _size(v, (a, b))), _number(v, 0.5))
     root = v.intrinsic("sqrt", half)
+    # By |y| / (2 root), not by the root of a difference, which cancels near the real axis.
     other = v.div(magnitude(v, b), v.add(root, root))
     none = v.compare("oeq", root, _number(v, 0.0))
     other = v.select(none, root, other)

@@ -98,6 +98,8 @@ def erf(v: Vectors, x: Vector) -> Vector:
     size = magnitude(v, x)
     near = _erf_near(v, size)
     if x.kind == "float":
+        # Beyond 4 erf rounds to 1 in f32; the polynomial is not fitted there, so x is clamped. The
+        # error of e^-p is relative to erfc, which is small against 1.
         logarithm = horner(v, at_most(v, size, 4.0), _LOGARITHM)
         rest = normal_power(v, v.neg(logarithm))
     else:
@@ -124,18 +126,23 @@ def erfc(v: Vectors, x: Vector) -> Vector:
 def _erfc(v: Vectors, size: Vector) -> Vector:
     """erfc(x) for x >= 1/2: e^(-x^2) times a polynomial of t by 1 + 2x, each in two parts."""
     table, one = _TABLE[size.kind], v.constant(1.0, size.kind)
+    # Clamped: the square of a huge x would overflow, and inf - inf in the reduction be NaN.
     x = at_most(v, size, table.zero)
     minus = v.neg(v.mul(x, x))
     shifted, r = reduced(v, minus)
+    # x^2 rounded is `minus`; its rounding error, which the fma gives exactly, is moved into r. An
+    # error of half an ulp of x^2 would be an error of x^2 half ulps in e^(-x^2).
     r = v.sub(r, v.fma(x, x, minus))
     power, power_rest = _two_parts(v, r, [2.0, *doubled_series(x.kind)])
     middle = v.constant(table.middle, x.kind)
     t = quotient(v, v.sub(x, middle), v.add(x, middle))
     above, above_rest = _two_parts(v, t, table.far)
     below = v.fma(x, v.constant(2.0, x.kind), one)
+    # The rounding error of 1 + 2x: below + below_rest is exact.
     below_rest = v.sub(one, v.fma(x, v.constant(-2.0, x.kind), below))
     inverse = quotient(v, one, below)
     ratio = v.mul(above, inverse)
+    # One step of division with remainder: what above / below lost is divided once more.
     left = v.add(v.fma(v.neg(ratio), below, above), above_rest)
     ratio_rest = v.mul(inverse, v.fma(v.neg(ratio), below_rest, left))
     rest = v.fma(power, ratio_rest, v.mul(power_rest, ratio))
@@ -146,12 +153,15 @@ def _two_parts(v: Vectors, x: Vector, series: Sequence[float]) -> tuple[Vector, 
     """A polynomial, and the rounding error of its last step."""
     first = v.constant(series[0], x.kind)
     most = horner(v, x, series[1:])
+    # The first term is the largest: first - whole loses next to nothing, and the fma below gives
+    # what the rounding of `whole` dropped.
     whole = v.fma(most, x, first)
     return whole, v.fma(most, x, v.sub(first, whole))
 
 
 def erf_inv(v: Vectors, x: Vector) -> Vector:
     """The inverse of erf: polynomials of log(1 - x^2) or its root (Giles, 2010)."""
+    # log1p, not log of 1 - x^2: near 0 the difference would round to 1, and the result to 0.
     depth = v.neg(log1p(v, v.neg(v.mul(x, x))))
     root = v.intrinsic("sqrt", depth)
     found = v.constant(0.0, x.kind)
@@ -159,5 +169,6 @@ def erf_inv(v: Vectors, x: Vector) -> Vector:
         shifted = v.sub(root if of_root else depth, v.constant(origin, x.kind))
         value = horner(v, shifted, coefficients[::-1])
         found = value if limit is None else where(v, "olt", depth, limit, value, found)
+    # At +-1 the depth is infinite and the polynomial inf - inf.
     infinite = with_sign(v, v.constant(math.inf, x.kind), x)
     return where(v, "oeq", magnitude(v, x), 1.0, infinite, v.mul(found, x))

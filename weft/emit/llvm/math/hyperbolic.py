@@ -28,6 +28,7 @@ def _asinh(v: Vectors, x: Vector) -> Vector:
     size, one = magnitude(v, x), v.constant(1.0, x.kind)
     square = v.mul(size, size)
     root = v.intrinsic("sqrt", v.add(square, one))
+    # sqrt(1 + x^2) - 1 as x^2 / (1 + sqrt(1 + x^2)): the difference would cancel near 0.
     near = v.add(size, v.div(square, v.add(root, one)))
     return with_sign(v, _log1p_or_double(v, size, near), x)
 
@@ -50,6 +51,7 @@ def _log1p_or_double(v: Vectors, x: Vector, near: Vector) -> Vector:
 def _atanh(v: Vectors, x: Vector) -> Vector:
     """log((1 + x) / (1 - x)) / 2."""
     size = magnitude(v, x)
+    # (1 + x) / (1 - x) = 1 + 2x / (1 - x), for log1p.
     ratio = v.div(v.add(size, size), v.sub(v.constant(1.0, x.kind), size))
     return with_sign(v, v.mul(log1p(v, ratio), v.constant(0.5, x.kind)), x)
 

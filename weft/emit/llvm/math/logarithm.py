@@ -61,6 +61,7 @@ def log1p(v: Vectors, x: Vector) -> Vector:
     one = v.constant(1.0, x.kind)
     y = v.add(x, one)
     large = v.compare("ogt", x, one)
+    # Fast two-sum (Dekker): exact if the larger of the summands is subtracted first.
     lost = v.select(large, v.sub(one, v.sub(y, x)), v.sub(x, v.sub(y, one)))
     n, f = _split(v, y)
     # Beyond 2^64 there is no rounding error, and 2^-n may have no exponent.
@@ -79,6 +80,8 @@ def _log_of(v: Vectors, n: Vector, f: Vector) -> Vector:
     if f.kind == "float":
         rest = v.mul(v.mul(v.mul(f, f), f), horner(v, f, table.series))
     else:
+        # As in FreeBSD's e_log.c: atanh's series in s has only odd powers and converges faster than
+        # log1p's.
         s = v.div(f, v.add(f, v.constant(2.0, f.kind)))
         square = v.mul(s, s)
         rest = v.mul(s, v.fma(square, horner(v, square, table.series), half))

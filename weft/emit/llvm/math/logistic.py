@@ -28,6 +28,7 @@ def logistic(v: Vectors, x: Vector) -> Vector:
     n, r = whole_and_rest(v, _between(v, x, 1))
     below = horner(v, r, _falling((1.0, 1.0, *EXPONENTIAL[x.kind].series), 1))
     power = scale(v, v.constant(1.0, x.kind), n)
+    # A reciprocal estimate and one Newton step, in place of a division.
     inverse = estimate(v, v.add(power, below))
     # One minus the estimate times each of the two addends: their sum is rounded.
     missing = v.fma(v.neg(below), inverse, v.constant(1.0, x.kind))

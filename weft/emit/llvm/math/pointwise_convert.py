@@ -57,6 +57,8 @@ def _to_integer(v: Vectors, x: Vector, given: DType, made: DType) -> Vector:
 
 def _to_float(v: Vectors, x: Vector, given: DType, made: DType) -> Vector:
     kind = register_kind(made)
+    # Two roundings, to f32 and then to the narrow type, may differ from one; rounding to odd first
+    # makes the second decide as if it had seen all bits.
     if made.bits < 32 and (given.bits > 32 if given.is_float else given.bits > 16):
         return round_to(v, _odd(v, _double(v, x, given)), made)
     if not x.is_float:
@@ -73,6 +75,7 @@ def _double(v: Vectors, x: Vector, given: DType) -> Vector:
     signed = given.kind == "int"
     if given.bits == 64:
         low = v.constant(0x7FF, "i64")
+        # 64 bits minus f64's 53: the last 11 become one sticky bit.
         bare = v.binary("and", x, v.constant(~0x7FF, "i64"))
         some = v.compare("ne", v.binary("and", x, low), v.constant(0, "i64"))
         odd = v.select(some, v.binary("or", bare, v.constant(0x800, "i64")), bare)
@@ -91,6 +94,7 @@ def _odd(v: Vectors, x: Vector) -> Vector:
     back = v.cast("fpext", near, "double")
     bits = bits_of(v, near)
     beyond = v.compare("ogt", magnitude(v, back), magnitude(v, x))
+    # Truncated: where fptrunc rounded away from zero, one step back toward it.
     bits = v.sub(bits, v.cast("zext", beyond, "i32"))
     inexact = v.cast("zext", v.compare("une", back, x), "i32")
     return float_of(v, v.binary("or", bits, inexact))
@@ -102,12 +106,14 @@ def _saturated(v: Vectors, x: Vector, made: DType) -> Vector:
     signed = made.kind == "int"
     high = (1 << made.bits - signed) - 1
     low = -high - 1 if signed else 0
+    # fptosi is poison out of range, so the value is brought into range before.
     if made.bits <= FLOAT_BITS[x.kind].mantissa:  # both ends of the range are exact as floats
         x = v.select(v.compare("uno", x, x), v.constant(0.0, x.kind), x)
         near = at_most(v, at_least(v, x, low), high)
         if made.bits < 32:
             return v.cast("trunc", v.cast("fptosi", near, "i32"), kind)
         return v.cast("fptosi" if signed else "fptoui", near, kind)
+    # high itself is not a float here (2^63 - 1 rounds up): compared with the next power of two.
     large = v.compare("oge", x, v.constant(float(high + 1), x.kind))
     small = v.compare("ole", x, v.constant(float(low if signed else -1), x.kind))
     outside = v.binary("or", v.binary("or", large, small), v.compare("uno", x, x))

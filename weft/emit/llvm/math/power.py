@@ -21,6 +21,8 @@ def power(v: Vectors, x: Vector, y: Vector) -> Vector:
         return found
     if x.kind == "double":
         return one_by_one(v, "pow", x, y)
+    # y log(x) has an absolute error of up to |y log x| ulps, which e^ turns into a relative one:
+    # f64 has 29 bits to spare for f32's result.
     wide = [v.cast("fpext", a, "double") for a in (magnitude(v, x), y)]
     found = v.cast("fptrunc", exp(v, v.mul(wide[1], log(v, wide[0]))), "float")
     return _power_special(v, x, y, found)
@@ -31,6 +33,7 @@ def _power_special(v: Vectors, x: Vector, y: Vector, value: Vector) -> Vector:
     one, infinity = v.constant(1.0, x.kind), v.constant(math.inf, x.kind)
     whole = v.compare("oeq", v.intrinsic("trunc", y), y)  # infinity counts as integral
     half = v.mul(y, v.constant(0.5, x.kind))
+    # y is odd if y / 2 is not integral; halving is exact.
     odd = v.binary("and", whole, v.compare("one", v.intrinsic("trunc", half), half))
     value = v.select(odd, with_sign(v, value, x), value)
     negative = v.compare("olt", x, v.constant(0.0, x.kind))
@@ -76,6 +79,7 @@ def remainder(v: Vectors, x: Vector, y: Vector) -> Vector:
     """x - trunc(x / y) y, exactly; large quotients use libm."""
     ratio = v.div(x, y)
     whole = v.intrinsic("trunc", ratio)
+    # One rounding: the product is exact inside of the fma.
     rest = v.fma(v.neg(whole), y, x)
     # The rounded quotient may be one too large; then the rest has the wrong sign.
     sides = v.binary("xor", bits_of(v, rest), bits_of(v, x))
@@ -87,6 +91,7 @@ def remainder(v: Vectors, x: Vector, y: Vector) -> Vector:
     infinite = v.compare("oeq", magnitude(v, y), v.constant(math.inf, x.kind))
     finite = v.compare("olt", magnitude(v, x), v.constant(math.inf, x.kind))
     rest = v.select(v.binary("and", infinite, finite), x, rest)
+    # Quotients beyond this have no exact integer part, and the fma's rest is meaningless.
     limit = v.constant(2.0 ** FLOAT_BITS[x.kind].mantissa, x.kind)
     large = v.compare("oge", magnitude(v, whole), limit)
     exact = v.binary("and", finite, v.compare("one", y, zero))

@@ -17,6 +17,8 @@ def reciprocal(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
     size = v.intrinsic("fabs", x)
     far, step = _FAR[x.kind], _STEP[x.kind]
     up, down = v.constant(2.0**step, x.kind), v.constant(2.0**-step, x.kind)
+    # 1 / x of a tiny x overflows, of a huge one is subnormal (and flushed, or slow): x is moved to
+    # the middle first, and the factor given back.
     small = v.compare("olt", size, v.constant(2.0**-far, x.kind))
     large = v.compare("ogt", size, v.constant(2.0**far, x.kind))
     scale = v.select(small, up, v.select(large, down, v.constant(1.0, x.kind)))

@@ -56,6 +56,8 @@ def place(held: PyTuple, count: int, types: StacksCall, plan: StackPlan) -> Stac
         array = NumpyArray(item)
         if item.type == types.type:
             stack = StackObject(item)
+            # Kinds are interned (`weft.array.stacked`), so equal ones are one object. A miss is
+            # safe: Python takes the slow way and explains.
             if stack.kind != plan.kind:
                 return StackPlan(0)
             array = stack.data

@@ -47,6 +47,8 @@ def repeat(
     while rounds < limit:
         if run(pool, test) != 0:
             return -1
+        # Written by the test's last kernel in this very call; no order is needed beyond the
+        # launch's own.
         if verdict[0] == 0:
             return rounds
         if run(pool, body) != 0:
@@ -68,6 +70,7 @@ def move(at: Items[int]) -> Items[int]:
     places = now.after(levels)
     counts = places.after(buffers)
     operands = counts.after(levels + 1)
+    # Backwards, since level n takes what level n - 1 was before this round.
     level = levels - 1
     while level > 0:
         now[level] = now[level - 1]
@@ -78,6 +81,8 @@ def move(at: Items[int]) -> Items[int]:
         following = 0
     value.next = following
     for number in range(levels + 1):
+        # The operands behind the last level are those that write: they get the buffer of the next
+        # round.
         place = places[following]
         if number < levels:
             place = now[number]

@@ -19,6 +19,8 @@ from weft.native.function import copy, native, relax
 from weft.native.libc import pthread_self
 from weft.native.memory import Member, Pointer, Struct, i32
 
+# A queue that runs once is not worth a wake-up below `waking`. A loop in Python over small queues
+# is: its queues together are, and threads that were woken once stay awake between them.
 STREAK = (
     4  # times `waking`: the work of commands that follow each other closely, from which it pays
 )
@@ -39,6 +41,7 @@ class CopyOperands(Struct):
 def run(pool: PoolState, commands: CommandHead) -> i32:
     """Run commands one after another; 0, or 1 if there was no memory for scratch."""
     me = pthread_self()
+    # Monotonic: only this thread can have stored its own handle, so a stale value is another's.
     if PoolState.runner.load(pool, "monotonic") == me:
         return run_alone(commands)
     # Python runs one queue at a time: the threads are in use by a raw launch, which is short.
@@ -58,6 +61,8 @@ def run_raw(pool: PoolState, commands: CommandHead) -> i32:
 @native(attribute="alwaysinline")
 def claim(pool: PoolState, me: Pointer) -> bool:
     """Take the threads for a run, unless another one has them."""
+    # Acquire pairs with the release in `run_claimed`: scratch and ranges of the run before are
+    # seen.
     return PoolState.runner.replace(pool, Pointer(0), me, "acquire", "monotonic")
 
 
@@ -79,6 +84,8 @@ def run_alone(commands: CommandHead) -> i32:
     command = CommandRow(commands)
     for _ in range(commands.count):
         command = command.nth(1)
+        # A command that cannot run does not stop the others: the caller discards all results
+        # anyway.
         if command.scratch <= thread.scratch_bytes or grow(thread, command.scratch):
             command.function(command.operands, thread.scratch, 0, command.tasks)
         else:
@@ -116,6 +123,7 @@ def run_outermost(pool: PoolState, commands: CommandHead) -> i32:
                 return PoolState.failed.load(pool, "seq_cst")
             begun = now()
             command.function(command.operands, thread.scratch, 0, tasks)
+            # No other thread is in this run: the atomic is for the type of the field alone.
             PoolState.busy.add(pool, now() - begun, "monotonic")
         else:
             launch(pool, thread, command, (tasks + chunk - 1) // chunk, worth)

@@ -18,6 +18,8 @@ from weft.native.memory import Member, Pointer, Struct, i32
 # Values for a run as Python; texts override them for their target.
 FUTEX = True  # whether the system has futexes
 SYSTEM_CALL = 202
+# FUTEX_WAIT and FUTEX_WAKE with FUTEX_PRIVATE_FLAG (128): the kernel then hashes the address alone
+# and takes no reference to the mapping.
 _WAIT, _WAKE = 128, 129  # of one process
 _NUMBERS = {"x86_64": 202, "aarch64": 98}  # of Linux's system call
 
@@ -40,6 +42,7 @@ class FutexWord(Struct):
 def sleep(pool: PoolState, at: Pointer, value: i32, condition: Pointer) -> None:
     """Sleep while a word has a value."""
     if FUTEX:
+        # May return early (a signal, or the value has changed): every caller looks again in a loop.
         syscall(SYSTEM_CALL, at, _WAIT, value, Pointer(0), Pointer(0), 0)
     else:
         word = FutexWord(at)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from weft.native.memory import Items, Member, Pointer, Struct, i32, inline
 
 MOST_RANGES = 16
+# glibc: 40 or 48 and 48 bytes, by the architecture; Darwin: 64 and 48.
 _LOCK_WORDS = 16  # more than a mutex or a condition variable takes on any system
 
 # operands, scratch, begin, end: see Phase
@@ -61,6 +62,8 @@ class ThreadState(Struct, size=128):
 class PoolState(Struct):
     """State that all threads share."""
 
+    # 32 bits, because a futex compares a 32-bit word. It may wrap around: only equality is tested,
+    # and a worker that misses a launch costs speed alone, since others claim its chunks.
     epoch: Member[i32] = inline(line=True)  # counts the launches; workers wait for it to change
     wanted: Member[i32]  # threads that the launch has chunks for; read with the epoch's line
     done: Member[i32] = inline(line=True)  # chunks that are finished
@@ -82,4 +85,6 @@ class PoolState(Struct):
     busy: Member[int] = inline(line=True)  # nanoseconds that threads have spent on chunks
     ended: Member[int]  # when the last commands had run
     streak: Member[int]  # `busy` of commands that followed close upon each other
+    # One counter for all chunks would be the most contended word of the pool; 16 ranges keep claims
+    # mostly local, and an idle thread steals from the ranges of others.
     ranges: Member[ChunkRange] = inline(ChunkRange, MOST_RANGES, line=True)

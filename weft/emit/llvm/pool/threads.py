@@ -30,6 +30,7 @@ from weft.native.memory import Pointer, i32
 WAKE = 30_000  # nanoseconds that waking threads costs
 _ALL = 0x7FFFFFFF
 _PAGE = 4096
+# Scratch comes in whole pages, so that a slightly larger need later does not allocate again.
 _VECTOR = 64  # bytes that scratch is aligned to
 
 
@@ -46,6 +47,8 @@ def scratch(thread: ThreadState, need: int) -> Pointer:
 @native
 def grow(thread: ThreadState, need: int) -> Pointer:
     """New scratch of a thread, of at least so many bytes; null if there is no memory."""
+    # Freed first, not grown by realloc: the contents are dead, and copying them would touch pages
+    # that the kernel is about to overwrite.
     old = thread.scratch
     thread.scratch = Pointer(0)
     thread.scratch_bytes = 0
@@ -152,6 +155,7 @@ def start(pool: PoolState, threads: ThreadState, count: int) -> int:
     threads.pool = pool
     pool.threads = threads
     pool.range_count = min(count, MOST_RANGES)
+    # The caller is thread 0 and has no pthread; its scratch is used by single-task launches, too.
     made = 1
     while made < count:
         thread = threads.nth(made)
@@ -170,6 +174,8 @@ def start(pool: PoolState, threads: ThreadState, count: int) -> int:
 @native
 def stop(pool: PoolState, threads: ThreadState, count: int) -> None:
     """Join all workers and free the scratch of all threads."""
+    # Before the epoch: a worker that sees the new epoch must see `quit`, or it would look for work
+    # in a launch that is over and go to sleep for good.
     PoolState.quit.store(pool, 1, "seq_cst")
     PoolState.epoch.add(pool, 1, "seq_cst")
     wake(pool, PoolState.epoch.of(pool), _ALL, pool.started)

@@ -75,7 +75,10 @@ class _Eigh:
             self.offsets = offsets
             most = largest(code, self.size**2, self._given, self.kind)
             self.steps.begin()
+            # By a power of two, which is exact: squares of elements near the limits of the type
+            # would overflow or vanish.
             scale, inverse = power_of_two(code, most, self.kind)
+            # A matrix with a NaN or an infinity has no eigenvalues: all results are NaN then.
             fine = is_finite(code, most, self.kind)
             with code.when(fine):
                 self._copy(inverse)
@@ -133,6 +136,7 @@ class _Eigh:
             k, after = step.index, plus(code, step.index, 1)
             begin = code.let(f"udiv i64 {after}, {rows.width}")
             row = rows.row(self.matrix, k)
+            # Kept before the row is overwritten by its reflection's vector.
             self._put(self._wide(self.one.at(row, k, self.kind)), self.diagonal, k)
             tau = self._reflector(row, k, after, begin)
             self.one.store(tau, self.one.at(self.taus, k, self.kind))
@@ -165,8 +169,11 @@ class _Eigh:
         squares = v.total_sum(Vector(loop.carried[0], self.kind, v.width))
         squares = one.cast("fpext", squares, "double")
         alpha = self._wide(one.at(row, after, self.kind))
+        # The row is tridiagonal already: a reflection would divide by its length of 0.
         idle = one.compare("olt", squares, self._number(NONE[self.kind]))
         length = one.intrinsic("sqrt", one.fma(alpha, alpha, squares))
+        # The sign opposite to alpha: alpha - beta then adds two numbers of one sign, without
+        # cancellation.
         beta = one.neg(one.intrinsic("copysign", length, alpha))
         tau = one.div(one.sub(beta, alpha), one.select(idle, self._number(1.0), beta))
         self._put(one.select(idle, alpha, beta), self.beside, k)
@@ -236,6 +243,8 @@ class _Eigh:
                 one.constant(1.0, self.kind), self._element(self.basis, loop.index, loop.index)
             )
         with code.loop(0, max(self.size - 2, 0)) as step:
+            # The last reflection first: the product so far then is the identity outside of the rows
+            # and columns behind `after`, and only those are updated.
             k = code.let(f"sub nsw i64 {self.size - 3}, {step.index}")
             after = plus(code, k, 1)
             begin = code.let(f"udiv i64 {after}, {rows.width}")

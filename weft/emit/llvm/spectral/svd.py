@@ -224,6 +224,8 @@ class _Svd:
             sine = v.mul(cosine, tangent)
             for name, made in (
                 ("sines", sine),
+                # tan(angle / 2): rows are turned as x - s (y + h x), which loses less than c x - s
+                # y when the angle is small.
                 ("halves", v.div(sine, v.add(cosine, one))),
                 ("left", v.sub(a, change)),
                 ("right", v.add(b, change)),
@@ -238,7 +240,10 @@ class _Svd:
     ) -> tuple[Vector, Vector]:
         """Which pairs are not orthogonal yet, and the tangents of the angles that make them so."""
         kind = self.kind
+        # The rounding error of a scalar product of `long` terms, in the mean: below it a pair
+        # counts as orthogonal, or sweeps would go on turning by noise.
         tolerance = _UNIT[kind] * max(4.0, math.sqrt(self.long))
+        # Two roots, not the root of a * b: that product may overflow or vanish.
         lengths = v.mul(v.intrinsic("sqrt", a), v.intrinsic("sqrt", b))
         apart = v.compare(
             "ogt", v.intrinsic("fabs", ab), v.mul(lengths, v.constant(tolerance, kind))
@@ -253,8 +258,11 @@ class _Svd:
         twice = v.select(apart, v.add(ab, ab), one)
         slope = v.div(v.sub(b, a), twice)
         size = v.intrinsic("fabs", slope)
+        # There slope^2 + 1 is slope^2, which might overflow.
         steep = v.compare("ogt", size, v.constant(_STEEP[kind], kind))
         root = v.select(steep, size, v.intrinsic("sqrt", v.fma(slope, slope, one)))
+        # The smaller of the two roots of t^2 + 2 slope t - 1: rotations of at most 45 degrees
+        # converge.
         tangent = v.div(v.intrinsic("copysign", one, slope), v.add(size, root))
         return apart, v.select(apart, tangent, zero)
 

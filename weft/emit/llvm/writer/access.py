@@ -111,6 +111,7 @@ def holds(v: Vectors, guards: Sequence[Guard], point: LoopPoint) -> Vector | Non
                 continue
             # Bounds out of range may be clamped; those in between fit the type.
             index = index or _compared(v, guard.index, point)
+            # A bound far outside might not fit i32; just outside it decides the same.
             bound = min(max(bound, low - 1), high + 1)
             condition = both(v, condition, v.compare(how, index, _constant(v, index, bound)))
     return None if condition is None else _wide(v, condition)
@@ -126,6 +127,8 @@ def _compared(v: Vectors, at: Affine, point: LoopPoint) -> Vector:
 
 def kind_of(v: Vectors, stride: int, within: tuple[int, int]) -> str:
     """The narrowest LLVM type for these limits; lanes past the end of a factor count on."""
+    # i32 halves the vectors that compares take; the lanes behind a factor's end are counted, too,
+    # and must not wrap around into the guard's range.
     most = max(abs(within[0]), abs(within[1])) + abs(stride) * v.width
     return "i32" if most < 1 << 31 else "i64"
 
@@ -170,6 +173,7 @@ def shifted(
         index = one.cast("sext" if signed else "zext", index, "i64")
     limit = one.constant(shift.limit, "i64")
     low = one.intrinsic("smax", index, one.constant(0, "i64")) if signed else index
+    # Unsigned indices are compared as such: one above 2^63 would be negative, and be clamped to 0.
     kept = one.intrinsic("smin" if signed else "umin", low, limit)
     inside = None if shift.clamped else one.compare("eq", kept, index)
     moved = one.mul(kept, one.constant(shift.stride, "i64"))
@@ -218,6 +222,7 @@ def write(
     if mask is not None:
         mask = _wide(v, mask)
     if v.width == 1 or place.stride == 1:
+        # A masked store cannot be non-temporal.
         streaming = streaming and mask is None
         storage.store(v, value, base, place.base, dtype, mask, streaming=streaming)
     elif place.stride == -1:

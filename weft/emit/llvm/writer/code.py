@@ -91,6 +91,7 @@ class Writer:
         self.do(f"br label %{head}")
         self.start(head)
         place = len(self.lines)
+        # A place for the phis: the values that come back from the body are known only at its end.
         self.lines.append("")
         inside = self.let(f"icmp slt i64 {index}, {end}")
         if at_least_once:
@@ -102,7 +103,9 @@ class Writer:
         yield opened
         last = opened.next or tuple(names)
         assert len(last) == len(names), "a loop carries as many values as it began with"
+        # nsw: indices of memory do not overflow, and LLVM may then widen and strength-reduce them.
         following = self.let(f"add nsw i64 {index}, {step}", "n")
+        # The block that the body ended in, which need not be the one it began in.
         back = self.block
         if at_least_once:
             again = self.let(f"icmp slt i64 {following}, {end}")

@@ -74,6 +74,7 @@ def stream_run(code: Writer, target: str, source: str, count: str | int, kind: s
     size = int(kind[1:]) // 8
     length = str(count * size) if isinstance(count, int) else times(code, count, size)
     place = code.let(f"ptrtoint ptr {target} to i64")
+    # Non-temporal vector stores have to be aligned: the head is copied as bytes.
     away = code.let(f"and i64 {code.let(f'sub i64 0, {place}')}, {VECTOR - 1}")
     head = code.call("i64", "llvm.umin.i64", ("i64", away), ("i64", length))
     with code.when(code.let(f"icmp ne i64 {head}, 0")):

@@ -114,6 +114,7 @@ def own_bits(v: Vectors, x: Vector, dtype: DType) -> Vector:
 def _decode_power(v: Vectors, stored: Vector) -> Vector:
     code = v.cast("zext", stored, "i32")
     bits = v.binary("shl", code, v.constant(23, "i32"))
+    # 2^-127 is subnormal in f32: its exponent field is 0 and its mantissa 1/2.
     least = v.compare("eq", code, v.constant(0, "i32"))
     bits = v.select(least, v.constant(0x400000, "i32"), bits)
     nan = v.compare("eq", code, v.constant(255, "i32"))
@@ -124,6 +125,7 @@ def _encode_power(v: Vectors, x: Vector) -> Vector:
     bits = v.cast("bitcast", x, "i32")
     twenty_three = v.constant(23, "i32")
     half = v.constant(0x400000, "i32")  # and the bits of the least power
+    # Half of the mantissa is added: the exponent is rounded to the nearest power, ties up.
     code = v.binary("lshr", v.add(bits, half), twenty_three)
     code = v.select(v.compare("eq", bits, half), v.constant(0, "i32"), code)
     # Zero, negative numbers, infinity and NaN have no power of two.
@@ -160,6 +162,7 @@ def _from_code(v: Vectors, size: Vector, sign: Vector, form: Format) -> Vector:
         found, bias = v.cast("bitcast", v.binary("or", placed, high), "float"), 127
     if form.bias == bias:
         return found
+    # Rebiased by a product and not in the bits: subnormals become normal by themselves.
     return v.mul(found, v.constant(2.0 ** (bias - form.bias)))
 
 
@@ -209,6 +212,7 @@ def _round_small(v: Vectors, size: Vector, form: Format) -> Vector:
     """Magnitudes rounded to the format: adding a large number rounds off the low bits."""
     exponent = v.binary("and", v.cast("bitcast", size, "i32"), v.constant(0xFF << 23, "i32"))
     least = v.constant((127 + form.least_exponent) << 23, "i32")
+    # Below the least normal number the steps stay equal: subnormals round at a fixed place.
     exponent = v.intrinsic("umax", exponent, least)
     shift = v.constant((23 - form.mantissa) << 23, "i32")
     large = v.cast("bitcast", v.add(exponent, shift), "float")
@@ -229,6 +233,8 @@ def _with_special(
         return v.select(v.binary("or", nan, large), v.constant(form.sign, "i16"), signed)
     code = v.select(large, v.constant(top + form.has_nan, "i16"), code)
     if form.has_nan:
+        # With an infinity at top + 1 the quiet NaN has the mantissa's first bit; without, it is top
+        # + 1.
         quiet = top + 1 + form.has_infinity * (1 << form.mantissa - 1)
         code = v.select(nan, v.constant(quiet, "i16"), code)
         return v.binary("or", code, sign)

@@ -29,6 +29,7 @@ def merged(dims: Sequence[Along]) -> list[Along]:
     for dim in dims:
         if dim.size == 1:
             continue
+        # Merged only if contiguous in every buffer at once: the loop has one index for all.
         joined = tuple([step * dim.size for step in dim.steps])
         if made and made[-1].steps == joined:
             made[-1] = Along(made[-1].size * dim.size, dim.steps)

@@ -11,7 +11,9 @@ WORTH = 1 << 18  # multiplications that amortize a task's startup
 _EACH = 4  # tasks a thread, for load balance
 _ONE_TASK_PANELS = 24  # panels of rows that stay in one task
 _SPLIT_K_FROM, _SPLIT_K_PART = 2048, 256  # the least K that is split, and its least part
+# Above this, writing and rereading partial sums costs more traffic than split K saves.
 _SPLIT_K_RESULT_BYTES = 2 << 20  # of a result that may exist as several partial sums
+# Packing ahead needs workspace of the RHS's own size, which would come on top of it in memory.
 _MOST_PACKED_BYTES = 32 << 20  # of the RHS; a larger one is read in place
 _PANEL_K = 128  # K steps of a panel that is one of many
 _PART_K = 128  # K steps of a part at a time
@@ -31,6 +33,7 @@ def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) ->
     parts = max(1, -(-shape.k // part))
     lhs = _lhs(shape, rows, vectors, options, inner=inner > 0)
     panel = vectors.most * width * block_k * shape.element  # bytes of the RHS
+    # A quarter of L2: the packed panels stay there beside the LHS and the output lines.
     group = max(1, min(vectors.count, chip.l2_bytes // 4 // panel))
     task_rows, task_vectors = _tasks(shape, chip, rows, vectors, block_k, parts)
     task_vectors = vectors.count if streamed else task_vectors
@@ -46,6 +49,8 @@ def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) ->
         task_vectors = min(task_vectors, group)
     task_rows = min(options.get("task_rows") or task_rows, rows.count)
     task_vectors = min(options.get("task_vectors") or task_vectors, vectors.count)
+    # Packing for all tasks pays off only if several tasks read a panel: not if one task has all
+    # rows, nor if every part of K is read by one task.
     read_once = (task_rows == rows.count and shape.repeats == 1) or parts > 1 or is_much
     is_near = _is_near(shape, chip) or _used_little(shape, rows, vectors)
     rhs = "direct" if inner else _rhs(shape, is_near, options, read_once=read_once)
@@ -93,11 +98,13 @@ def _block_k(
     """The K steps of a block (kc), and those of a partial sum."""
     part = max(1, shape.k)
     parts = options.get("parts") or (2 * chip.threads if streamed else _parts(shape, chip))
+    # With an offset (u8 times s8) column sums over all of K correct the result: K cannot be split.
     if parts > 1 and not shape.offset:
         part = _in_vectors(-(-shape.k // parts))
     if whole:
         return _in_vectors(part), part
     # A panel of the RHS takes a part of L2.
+    # An eighth of L2 for one panel of four vectors: there is room for more of them and the LHS.
     most = max(64, chip.l2_bytes // 8 // (4 * chip.vector))
     if shape.tiled and rows.count <= 2:  # many panels are packed at a time, from long lines
         most = min(most, _PANEL_K)
@@ -113,6 +120,7 @@ def _parts(shape: ProductShape, chip: Chip) -> int:
     """Partial sums over K: with a large K, each part of both operands is read once."""
     result = shape.batch * shape.rows * shape.columns * shape.element
     long = shape.k >= max(_SPLIT_K_FROM, 2 * shape.rows, 2 * shape.columns)
+    # Never more partial sums than tasks that threads can run: each adds a read of the whole result.
     wanted = _EACH * chip.threads
     if not long or result > _SPLIT_K_RESULT_BYTES or shape.batch > wanted:
         return 1
@@ -146,6 +154,8 @@ def _unroll(
     crowded = rows.most > POINTERS and sums + wanted * vectors.most >= chip.registers
     if "unroll" not in options and not shape.tiled and crowded:
         wanted = 2
+    # The microkernel has no remainder loop: K of every part is a multiple of 16 except the last, so
+    # the unroll factor has to divide the whole of K.
     while wanted > 1 and shape.k % wanted:
         wanted //= 2
     return wanted
@@ -162,6 +172,8 @@ def _lhs(
     """The mode of the LHS: in place where possible, unless blocks are too small."""
     if shape.tiled and rows.large:  # the smaller panels read one row too many
         return "task"
+    # An LHS with contiguous rows is strided along K: every K step touches another cache line, and
+    # each panel of columns does so again. With more than two of them packing pays off.
     direct = shape.lhs_direct and (shape.lhs_lines == "k" or vectors.count <= 2)
     if "lhs" in options:
         direct = shape.lhs_direct and options["lhs"] == 0
@@ -196,6 +208,7 @@ def _row_group(
     """Panels of rows to pack at a time, if they are used right away and only once; else None."""
     if columns > 2 or block_k < part:
         return None
+    # As many rows as half of L1 holds: packed and read back before anything evicts them.
     return max(1, chip.l1_bytes // 2 // (max(1, rows.most) * block_k * shape.element))
 
 
@@ -216,8 +229,10 @@ def _tasks(
     shape: ProductShape, chip: Chip, rows: Panels, vectors: Panels, block_k: int, parts: int
 ) -> tuple[int, int]:
     """Panels of rows and columns of a task: enough tasks, each large enough."""
+    # Multiplications of one block.
     work = shape.rows * shape.columns * max(1, shape.k) // (rows.count * vectors.count)
     each = max(1, WORTH * shape.pace // max(1, work))  # blocks that amortize a task
+    # The LHS of a task is read once for each of its panels of columns: half of L2 holds it.
     fit = max(1, chip.l2_bytes // 2 // (max(1, rows.most) * block_k * shape.element))
     task_rows, task_vectors = min(rows.count, fit), vectors.count
 

@@ -13,6 +13,7 @@ _MIDDLE_BYTES = 24.0  # bytes from L2 a cycle
 def inner_panels(shape: ProductShape) -> tuple[Panels, Panels]:
     """Panels for vectorization along K: enough sums to hide the FMA latency."""
     rows = panels(shape.rows, shape.rows if shape.rows <= FEW_LINES else 8)
+    # Eight sums at least: an FMA takes four cycles and two start in each.
     columns = 8 if rows.most <= 2 else 4
     if shape.columns <= FEW_LINES:
         columns = shape.columns
@@ -48,11 +49,14 @@ def _cycles(rows: Panels, vectors: Panels, chip: Chip, k: int) -> float:
     total = 0.0
     for m, row_panels in _counted(rows):
         for n, column_panels in _counted(vectors):
+            # FMAs, broadcasts, loads, and three for the loop itself.
             begun = (m * n + m + n + 3) / _ISSUE_WIDTH
             far = n * chip.vector / _MIDDLE_BYTES
             step = max(m * n / 2, (m + n) / 2, begun, far, 4.0)
             ends = (m * n + 20) / max(1, k)  # storing a block, and its overhead
             total += (step + ends) * row_panels * column_panels
+    # Each block size is a function of its own: more code to compile and to keep in the instruction
+    # cache, so a near tie goes to fewer of them.
     variants = len(rows.sizes) * len(vectors.sizes)
     return total * (1 + 0.01 * variants)
 

@@ -52,6 +52,7 @@ class Cells:
         count = len(product.k)
         while count > 1 and any(product.stride(at, product.k[-count:]) != 1 for at in spanning):
             count -= 1
+        # Shorter runs spend their time in the loop's own overhead.
         long = product.size(product.k[-count:]) >= _RUN
         return count if len(product.k) > 1 and long else 0
 
@@ -71,6 +72,8 @@ class Cells:
         cells: Vector | None = None
         for n in range(group):
             number = plus(code, times(code, step, group), n)
+            # Clamped, not masked: the load stays in bounds, and the select below zeroes what it
+            # read.
             kept = number if self.whole else smaller(code, number, self.steps - 1)
             there = point | flat_point(code, factors, k, kept)
             value = v.cast("zext", values.side(self.side, there, self.element, mask), "i32")
@@ -106,6 +109,7 @@ class Cells:
     def _flipped(self, v: Vectors, cells: Vector) -> Vector:
         if not self.flip:
             return cells
+        # Flipping the sign bit is adding 128 modulo 256, in all four bytes at once.
         return v.binary("xor", cells, v.constant(int.from_bytes(b"\x80" * 4, signed=True), "i32"))
 
 

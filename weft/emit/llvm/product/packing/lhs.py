@@ -18,6 +18,7 @@ from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, pointers, smaller, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
+# Beyond this the unrolled text compiles slowly and no longer fits the instruction cache.
 _STRAIGHT = 512  # elements of a row that are packed without loops
 
 
@@ -68,6 +69,8 @@ class _Lhs:
         if self.inside is None:
             self._packed(self.cells, row, here)
             return
+        # Of a convolution only the rows at the border need guards: the inner ones take the plain
+        # loads.
         sure = always(Vectors(code, 1), product, product.contract.lhs, here)
         with code.when(sure):
             self._packed(self.inside, row, here)
@@ -127,6 +130,8 @@ class _Lhs:
         for n in range(v.width):
             at = plus(code, step, n)
             if self.shape.k % v.width:
+                # Past the end the last step is read again: the square stays whole, and the extra
+                # lines fall into the padding of `line_length`, which no product reads.
                 at = smaller(code, at, self.shape.k - 1)
             read.append(self.cells.across(v, point, at, mask))
         for n, vector in enumerate(v.transpose(read)):
