@@ -11,15 +11,15 @@ import pytest
 
 WEFT = Path(__file__).parent.parent / "weft"
 NOUNS = {*"ir ops mesh machine cost array cache kernels native varying executable".split()} | {
-    *"workers columns errors forks knobs patches recording records timeline trace target".split(),
-    *"tune version".split(),
+    *"workers columns errors knobs patches recording records timeline trace target".split(),
+    "tune",
 }
 VERBS = {*"capture shard partition optimize tile emit run".split()} | {
     *"simulate profile explain report evaluate".split()
 }
 # What may know two verbs: the pipeline and the doors that call it.
 DOORS = {
-    *"pipeline targets traced loaded compiled training dynamo eager compare describe cli".split(),
+    *"pipeline targets traced loaded compiled training dynamo eager compare cli".split(),
     "colocated",
 } | {
     *"__init__ __main__ jax planner predict advise profiling ready remote reporting state".split(),

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from weft.executable.version import __version__
 from weft.ir.memory import importing
-from weft.version import __version__
 
 if TYPE_CHECKING:
     from weft.array import Array, devices, put, put_local

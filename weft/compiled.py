@@ -24,13 +24,13 @@ from weft.capture.shardings import Spelled
 from weft.capture.sources import batch_buckets
 from weft.cost.sent import Sent
 from weft.cost.sent_table import sent_by_line
-from weft.describe import described, mesh_text
 from weft.errors import WeftError, warn
 from weft.evaluate import evaluate
 from weft.executable.files import save
 from weft.executable.memory import MemoryUse
 from weft.executable.process import Process
 from weft.executable.signature import Signature
+from weft.executable.version import __version__
 from weft.ir.module import Module
 from weft.knobs import TRACE, Tune
 from weft.machine import HOST, MACHINES, Machine
@@ -41,13 +41,12 @@ from weft.mesh.spelling import as_axes
 from weft.optimize import Level, given_numbers
 from weft.pipeline import OPTIMIZED, STAGES, Program, compile_module
 from weft.predict import Prediction, predict
-from weft.ready import Known, QuickCall, Ready
+from weft.ready import Known, QuickCall, Ready, described, mesh_text
 from weft.records import dataclass
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
 from weft.simulate import QUIET, Noise
 from weft.trace import Trace
-from weft.version import __version__
 from weft.workers import cluster_holding
 
 if TYPE_CHECKING:

@@ -149,10 +149,10 @@ def compile_module(
             return Program(stages.modules, notes=tuple(notes))
         runs = to == STAGES[-1]
         options = {"fold_sums": fold_sums, "tune": tune, "excess_precision": excess_precision}
-        on = target_named(target, runs=runs, **options)  # type: ignore[arg-type]
-        host, fold = host_of(process), fold_sums or on is not None
+        the_target = target_named(target, runs=runs, **options)  # type: ignore[arg-type]
+        host, fold = host_of(process), fold_sums or the_target is not None
         with trace.timed("tiled"):
-            tiled = tile(program, host=host, target=on, fold=fold, stacked=stacked)
+            tiled = tile(program, host=host, target=the_target, fold=fold, stacked=stacked)
         trace.write_executable("tiled", tiled)
         if machine is not None and fits:
             tiled.memory().fits(machine)
@@ -160,8 +160,8 @@ def compile_module(
             return Program(stages.modules, tiled, None, tuple(notes))
         op_by_op = partial(local_program, program, fold=fold, stacked=stacked, process=process)
         with trace.timed("emitted"):
-            emitted = emit(tiled, on)
-            loaded = LocalProgram(emitted.tiled, emitted.plan, host, on, op_by_op)
+            emitted = emit(tiled, the_target)
+            loaded = LocalProgram(emitted.tiled, emitted.plan, host, the_target, op_by_op)
         trace_program(trace, program, loaded)
         record_prediction(loaded, emitted, machine)
         return Program(stages.modules, emitted, loaded, tuple(notes))

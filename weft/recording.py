@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from weft.errors import WeftError
-from weft.forks import after_fork
+from weft.native.forks import after_fork
 from weft.records import dataclass
 
 FOLDER = "WEFT_PROFILE"  # set by `weft profile` alone

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from weft.cache.entry import Key
-from weft.forks import followed
+from weft.native.forks import followed
 from weft.records import dataclass
 
 Cause = Literal["absent", "damaged", "unreadable"]

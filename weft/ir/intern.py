@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
-from weft.forks import after_fork
+from weft.native.forks import after_fork
 
 K = TypeVar("K")
 V = TypeVar("V")

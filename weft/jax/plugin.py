@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.errors import WeftError
-from weft.forks import after_fork
 from weft.jax.abi import Api, api
 from weft.jax.buffers import client
 from weft.jax.buffers.client import PLATFORM
@@ -28,6 +27,7 @@ from weft.jax.processes import JaxProcesses, find_processes
 from weft.jax.versions import check_versions, too_old, weft_version
 from weft.knobs import DEVICES
 from weft.native.cpython import pointer_to
+from weft.native.forks import after_fork
 
 MOST_DEVICES = 1 << 14  # jaxlib spends 14 us on each at startup, used or not
 PATIENCE = 0.5  # seconds for threads to park at process exit

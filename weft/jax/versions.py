@@ -75,7 +75,7 @@ def jaxlib_version() -> str:
 
 def weft_version() -> str:
     """Weft's own version."""
-    from weft.version import __version__
+    from weft.executable.version import __version__
 
     return __version__
 

@@ -76,7 +76,7 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one kernel."""
-    on = chosen_machine(arguments) or machine(HOST.name)
+    the_machine = chosen_machine(arguments) or machine(HOST.name)
     whole: float | None = None
     compiled, values = compiled_program(arguments)
     program = compiled.program.local
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         parts, whole = measured_parts(program, values)
     else:
         parts = parts_of(program)
-    listing = listed(parts, on, whole, program.target)
+    listing = listed(parts, the_machine, whole, program.target)
     if arguments.name is not None:
         row = named(listing, arguments.name)
         print(text_of(row, arguments.text or "contract", program.target))
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         others = [other_json(part, program.target) for part in listing.others]
         print_json([*map(as_json, listing.rows), *others])
     else:
-        show(listing, on)
+        show(listing, the_machine)
     return 0
 
 
@@ -144,7 +144,7 @@ class Listing:
 
 def listed(
     parts: Sequence[Part],
-    on: Machine,
+    the_machine: Machine,
     whole: float | None = None,
     target: Target | None = None,
 ) -> Listing:
@@ -158,7 +158,7 @@ def listed(
             continue
         row = known.get(kernel)
         if row is None:
-            seconds = kernel_seconds(kernel, on)
+            seconds = kernel_seconds(kernel, the_machine)
             way = None if target is None else explained(kernel, target)
             row = KernelRow(
                 len(listing.rows), kernel, part.group.nodes, work_of(kernel), seconds, way
@@ -253,7 +253,7 @@ def other_json(part: Part, target: Target | None) -> dict[str, Any]:
 # Display
 
 
-def show(listing: Listing, on: Machine) -> None:
+def show(listing: Listing, the_machine: Machine) -> None:
     """The table, and below it the totals and the nodes outside kernels."""
     timed = listing.whole is not None
     columns = (
@@ -283,7 +283,7 @@ def show(listing: Listing, on: Machine) -> None:
     if rows:
         print_table(columns, rows, _kernel_style)
         print()
-    for line in summary(listing, on):
+    for line in summary(listing, the_machine):
         print_text(line)
 
 
@@ -292,7 +292,7 @@ def _kernel_style(row: int, column: int, nth: int) -> str:
     return "" if column > 1 else "dim" if column == 0 or nth else "bold"
 
 
-def summary(listing: Listing, on: Machine) -> list[str]:
+def summary(listing: Listing, the_machine: Machine) -> list[str]:
     """The totals of all kernels, and the nodes outside kernels."""
     rows = listing.rows
     count = sum(row.launches for row in rows)
@@ -302,7 +302,7 @@ def summary(listing: Listing, on: Machine) -> list[str]:
     cost = time_text(sum(row.launches * row.cost for row in rows))
     several = f" ({len(rows)} of them distinct)" if len(rows) < count else ""
     line = f"{plural(count, 'kernel')}{several}"
-    lines = [f"{line}: {moved} moved, {done} flops, a cost of {cost} on {on.name}"]
+    lines = [f"{line}: {moved} moved, {done} flops, a cost of {cost} on {the_machine.name}"]
     if listing.whole is not None:
         kernels = sum(row.seconds for row in rows)
         numpy = sum(part.seconds or 0.0 for part in listing.others)

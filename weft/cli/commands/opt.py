@@ -79,23 +79,23 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error("the following arguments are required: FILE|script.py:function")
     if arguments.passes and arguments.level is not None:
         arguments.parser.error("--pass names the passes to run, so it goes without a level")
-    on = chosen_machine(arguments) or machine(HOST.name)
-    options = PassOptions(on, **chosen_numbers(arguments))
+    the_machine = chosen_machine(arguments) or machine(HOST.name)
+    options = PassOptions(the_machine, **chosen_numbers(arguments))
     passes = named(arguments.passes) if arguments.passes else steps(chosen_level(arguments))
     module = local_program(arguments.program, arguments.mesh, arguments.rules)
-    on.holding(max((mesh.size for mesh in module.meshes.values()), default=1))
+    the_machine.holding(max((mesh.size for mesh in module.meshes.values()), default=1))
     ran: list[Ran] = []
     with working(f"optimizing {arguments.program}"):
         made = run_passes(module, passes, options, ran.append)
     if arguments.memory or arguments.machine:
         for name in called(made):
-            memory_of(made, name).fits(on)
+            memory_of(made, name).fits(the_machine)
     out = sys.stderr if arguments.out is None else sys.stdout
     if arguments.times:
         print(times_text(ran), file=out)
     if arguments.explain:
-        print(effects_text(module, ran, on), file=out)
-    put_out(arguments, made.text(), summary(module, made, on))
+        print(effects_text(module, ran, the_machine), file=out)
+    put_out(arguments, made.text(), summary(module, made, the_machine))
     return 0
 
 
@@ -146,14 +146,14 @@ def times_text(ran: list[Ran]) -> str:
     return table_text(columns, [*rows, ("in all", f"{1e3 * total:.1f}", "", "")])
 
 
-def effects_text(module: Module, ran: list[Ran], on: Machine) -> str:
+def effects_text(module: Module, ran: list[Ran], the_machine: Machine) -> str:
     """A table of the passes with an effect: counts, bytes sent and predicted seconds after each."""
     columns = [Column("pass"), Column("nodes", right=True), Column("collectives", right=True)]
     columns += [Column(head, right=True) for head in ("sent", "compute", "collectives' time")]
-    before = _effects(module, on)
+    before = _effects(module, the_machine)
     rows, idle = [("as partitioned", *before, "")], []
     for done in ran:
-        after = _effects(done.module, on) if done.changed else before
+        after = _effects(done.module, the_machine) if done.changed else before
         if done.changed:
             rows.append((done.name, *after, _sentence(_PASS_OF[done.name])))
         else:
@@ -161,7 +161,7 @@ def effects_text(module: Module, ran: list[Ran], on: Machine) -> str:
         before = after
     text = table_text([*columns, Column("what it does", fit="wrap", least=24)], rows, width())
     names = ", ".join(dict.fromkeys(idle))
-    return f"{text}\nfor {on.name}; nothing to do: {names or 'none'}"
+    return f"{text}\nfor {the_machine.name}; nothing to do: {names or 'none'}"
 
 
 _PASS_OF = {run.__name__: run for run in PASSES}
@@ -196,7 +196,7 @@ def memory_of(module: Module, function: str) -> MemoryUse:
     return tile(module, function, host=Numpy(), target=target).memory()
 
 
-def summary(before: Module, after: Module, on: Machine) -> list[tuple[str, str]]:
+def summary(before: Module, after: Module, the_machine: Machine) -> list[tuple[str, str]]:
     """Counts before and after optimization, one per line."""
     counts = [sum(1 for _ in module.nodes()) for module in (before, after)]
     met = [sum(node.op.collective for node in module.nodes()) for module in (before, after)]
@@ -210,7 +210,7 @@ def summary(before: Module, after: Module, on: Machine) -> list[tuple[str, str]]
         except WeftError as error:  # a program that is not partitioned yet
             lines.append((name, f"memory is not known: {error.message}"))
             continue
-        most = f"{bytes_text(use.peak)} of {bytes_text(on.memory)} a device"
+        most = f"{bytes_text(use.peak)} of {bytes_text(the_machine.memory)} a device"
         lines.append((name, f"{most}: {memory_parts(use)}"))
     return lines
 

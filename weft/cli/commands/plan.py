@@ -64,15 +64,18 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search, and print the best plans."""
-    on = machine(arguments.machine)
-    count = arguments.devices or on.devices
+    the_machine = machine(arguments.machine)
+    count = arguments.devices or the_machine.devices
     if count is None:
-        raise WeftError(f"{on.name} has any number of devices", help=f"write --machine 8x{on.name}")
+        raise WeftError(
+            f"{the_machine.name} has any number of devices",
+            help=f"write --machine 8x{the_machine.name}",
+        )
     script = load_script(arguments.program)
     captured = capture(script.function, script.inputs())
     with progress_bar() as progress:
         plans = plan_captured(
-            captured, on.holding(count), count,
+            captured, the_machine.holding(count), count,
             tries=max(1, arguments.tries), keep=max(1, arguments.keep), progress=progress,
         )  # fmt: skip
     if arguments.out:
@@ -82,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.export:
         print(plans[0].export(arguments.export), end="")
     else:
-        show(plans, arguments.program, on.name)
+        show(plans, arguments.program, the_machine.name)
         if arguments.out:
             print(f"\nwritten  {arguments.out}")
     return 0

@@ -44,14 +44,14 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page, and print a summary."""
-    on = machine(arguments.machine)
+    the_machine = machine(arguments.machine)
     others = None if arguments.whatif is None else [machine(name) for name in arguments.whatif]
     with working(f"reading {arguments.program}"):
         module = captured_program(arguments.program, arguments.mesh)
     name = arguments.program.rpartition(":")[2].rpartition("/")[2]
     with working(f"predicting {arguments.program}"):
         report = write_report(
-            arguments.out, module, on, name=name, others=others,
+            arguments.out, module, the_machine, name=name, others=others,
             rules=read_rules(arguments.rules),
         )  # fmt: skip
     if arguments.timeline:
@@ -60,10 +60,13 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(report.as_json() | {"written": arguments.out})
         return 0
     lines = [
-        ("program", f"{report.name} on {on.name}"),
+        ("program", f"{report.name} on {the_machine.name}"),
         ("step", seconds_text(report.seconds)),
         ("collectives", f"{len(report.timeline.collectives())} in the timeline"),
-        ("memory", f"{bytes_text(report.memory.peak)} of {bytes_text(on.memory)} a device"),
+        (
+            "memory",
+            f"{bytes_text(report.memory.peak)} of {bytes_text(the_machine.memory)} a device",
+        ),
     ]
     written = [arguments.out, *([arguments.timeline] if arguments.timeline else [])]
     print_labelled([*lines, *[("written", path) for path in written]])

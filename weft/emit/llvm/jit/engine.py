@@ -27,7 +27,7 @@ from weft.emit.llvm.emitted import Emitted, Phase, SourceText, symbol
 from weft.emit.llvm.jit.linking import Linked
 from weft.emit.llvm.jit.objects import Progress, objects
 from weft.emit.llvm.jit.processor import llvm_lock
-from weft.forks import after_fork
+from weft.native.forks import after_fork
 from weft.records import dataclass
 
 

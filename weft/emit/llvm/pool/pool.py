@@ -20,8 +20,8 @@ from weft.emit.llvm.pool.state import PoolState, ThreadState
 from weft.emit.llvm.pool.text import POOL_FUNCTIONS, call_text, pool_text
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.errors import WeftError
-from weft.forks import followed
 from weft.native.cpython import reads_objects
+from weft.native.forks import followed
 
 _SPIN_SECONDS = 50e-6  # how long a thread spins before it sleeps
 
