@@ -12,7 +12,13 @@ from weft.capture import parse
 from weft.emit.numpy.table import kinds
 from weft.errors import Unsupported, WeftError
 from weft.evaluate import evaluate
-from weft.mesh import Mesh, P
+from weft.ir.module import Function, Module, Region, Value, apply
+from weft.ir.types import tensor
+from weft.mesh import Axis, Mesh, MeshAxes, P
+from weft.ops.combiners import SHORT_NAMES, combiner
+from weft.ops.contract import DotDims, DotGeneral
+from weft.ops.distributed.collective import AllReduce
+from weft.ops.distributed.local import CHANNEL, ReduceScatterTogether
 from weft.ops.distributed.sharding import ShardyAllSlice
 from weft.pipeline import local_program
 
@@ -286,3 +292,28 @@ def test_sums_over_devices_inside_of_products_are_sums():
         (made,) = program.checked(*given)
         assert made.data.shape[:2] == (1, 1)
         assert_close(made.piece(0), 2 * (x @ w).T, 9)
+
+
+@pytest.mark.parametrize("how", ["add", "max", "min", "mul"])
+def test_only_sums_are_folded_into_products(how):
+    """A product may sum over devices itself what is summed next, and nothing else."""
+    mesh, out = Mesh(a=4), tensor(8, 3)
+    x, y = args = (Value(tensor(8, 5), None, 0), Value(tensor(5, 3), None, 1))
+    along = MeshAxes("mesh", (Axis("a"),))
+    products = [apply(DotGeneral(DotDims((), (), (1,), (0,)), out), x, y) for _ in range(3)]
+    one, two, three = (node.results[0] for node in products)
+    met = [
+        apply(
+            ReduceScatterTogether((0, 0), SHORT_NAMES[how], along, (tensor(2, 3),) * 2), one, two
+        ),
+        apply(
+            AllReduce(along, CHANNEL, use_global_device_ids=True),
+            three,
+            regions=(combiner(how, out),),
+        ),
+    ]
+    body = Region(args, [*products, *met], tuple(v for node in met for v in node.results))
+    module = Module({"main": Function("main", body)}, {"mesh": mesh})
+    rng = np.random.default_rng(1)
+    given = [rng.standard_normal((4, *v.type.shape)).astype("f") for v in args]
+    assert_same(module, *given, length=20)

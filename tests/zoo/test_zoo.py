@@ -38,6 +38,17 @@ def test_a_sample_equals_eager(name):
     assert_equal(check(ZOO[name], "f32", SAMPLE[name]))
 
 
+@pytest.mark.parametrize("name", [m.name for m in ZOO.values() if m.library == "torch"])
+def test_every_parameter_matters(name):
+    """A model that ignored a layer would test less than it seems to."""
+    module, inputs = ZOO[name].make()
+    made = torch.utils._pytree.tree_leaves(module(**inputs))
+    sum(one.square().sum() for one in made).backward()
+    assert all(one.isfinite().all() for one in made)
+    unused = [n for n, p in module.named_parameters() if p.grad is None or not p.grad.any()]
+    assert not unused
+
+
 def test_bf16_equals_eager():
     assert_equal(check(ZOO["mlp"], "bf16", ["8"]))
 

@@ -9,7 +9,6 @@ from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node, Value, walk
 from weft.ir.names import PARTITIONS, REPLICAS
-from weft.ir.write import SHARDINGS
 from weft.mesh import Mesh
 from weft.ops.control import Call, RunParallel
 from weft.partition.localize import Localizer
@@ -65,9 +64,9 @@ def localized(module: Module, program: ModuleState) -> Module:
     made |= program.added
     # In module order; functions created along the way come last.
     functions = {n: made[n] for n in module.functions if n in made} | made
-    tables = {n: table for n, table in module.tables.items() if n != SHARDINGS}
     attrs = with_devices(module.attrs, mesh.size)
-    return replace(module, functions=functions, meshes={name: mesh}, tables=tables, attrs=attrs)
+    # Side tables are about the global values, of which none is left.
+    return replace(module, functions=functions, meshes={name: mesh}, tables={}, attrs=attrs)
 
 
 def parallel_programs(module: Module) -> set[str]:

@@ -165,28 +165,28 @@ def subject_of(captured: Captured) -> Subject:
         )
     state = state_results(captured)
     found = repeats(module.function("main"), names)
-    short = _shortened(module, found)
+    short, layers = _shortened(module, found)
     one = short[0]
     kept = {n: i for i, n in enumerate(one.results)}
     local = {
         i: kept[state[n]] for i, n in enumerate(one.arguments) if n in state and state[n] in kept
     }
-    layers = found.count if found is not None and len(short) == 2 else 1
     facts = program_facts(
         one.module, [names[n] for n in one.arguments], local, one.in_layers, layers
     )
     return Subject(captured, facts, short, state, names)
 
 
-def _shortened(module: Module, found: LayerChains | None) -> tuple[Shortened, ...]:
-    """The program with one and with two layers, or as it is."""
+def _shortened(module: Module, found: LayerChains | None) -> tuple[tuple[Shortened, ...], int]:
+    """The program with one and with two layers, and how many it has; or as it is, and 1."""
     if found is not None:
         made = [shorten(module, found, keep) for keep in (1, 2)]
         if made[0] is not None and made[1] is not None:
-            return made[0], made[1]
+            return (made[0], made[1]), found.count
     main = module.function("main")
     count = len(main.body.args), len(main.body.results)
-    return (Shortened(module, tuple(range(count[0])), tuple(range(count[1])), frozenset()),)
+    whole = Shortened(module, tuple(range(count[0])), tuple(range(count[1])), frozenset())
+    return (whole,), 1
 
 
 def try_candidate(subject: Subject, screened: Screened, machine: Machine) -> Tried:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 import weft.targets as targets
 from tests.emit.triton.corpus import CASES
 from tests.emit.triton.launching import kernels_of, values
+from tests.emit.triton.scatters import SCATTERS
 from weft.array.torch_memory import torch_memory
 from weft.capture import parse
 from weft.compiled import compile as compiled
 from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.emit import emitted
+from weft.emit.triton.emitted import GridLaunch
 from weft.emit.triton.library.nodes import _comparison
+from weft.emit.triton.library.product import library_product
 from weft.emit.triton.online import online_sums
 from weft.emit.triton.parts.split import LEAST, PROGRAMS, parts_of_rows, split
 from weft.emit.triton.schedule import schedule_of
@@ -23,6 +28,7 @@ from weft.emit.triton.target import Triton
 from weft.errors import WeftError
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel, Schedule
+from weft.kernels.single_node import SingleNode
 from weft.ops import OPS
 
 
@@ -149,6 +155,65 @@ func.func @main(%a: {square}, %b: {square}) -> {square} {{
   return %0 : {square}
 }}"""
     assert "torch.bmm of f64" in compiled(program, target="triton").text("emitted")
+
+
+EINSUMS = (
+    "ik,kj->ij", "ik,jk->ji", "ki,kj->ji", "bik,bkj->bij", "bik,kj->bij", "ibk,kj->bij",
+    "ibk,bkj->bij", "abk,kj->abj", "akb,kj->abj", "bak,kcd->abcd", "ik,ckd->icd", "abik,abkj->abij",
+    "abik,bakj->abij", "abkl,klj->abj", "abkl,lkj->abj", "ck,bck->bc",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", EINSUMS)
+def test_the_librarys_views_are_the_product(form):
+    """As numpy's views of the same memory; what has no single stride is no view."""
+    sizes = dict(zip("abcdijkl", (2, 3, 4, 5, 6, 7, 8, 9), strict=True))
+    given = [[sizes[n] for n in side] for side in form.partition("->")[0].split(",")]
+    arrays = [np.random.default_rng(len(n)).random(n).astype("f") for n in given]
+    made = compiled(lambda x, y: jnp.einsum(form, x, y), *arrays, target="triton")
+    found = [k for k in kernels_of(made.program.local) if isinstance(k, Kernel)]
+    products = [(k, library_product(collapsed(k))) for k in found]
+    for kernel, product in products:
+        if product is None or product.epilogue is not None:
+            continue
+        held = values(kernel)
+        flat = [np.zeros(o.size, "f") if o.output else held.pop(0) for o in kernel.operands]
+        views = [
+            as_strided(flat[m.operand].reshape(-1)[m.offset :], m.sizes, [4 * n for n in m.strides])
+            for m in (product.lhs, product.rhs, product.out)
+        ]
+        views[2][...] = views[0] @ views[1]
+        (expected,) = interpret(kernel, values(kernel))
+        np.testing.assert_allclose(flat[-1], expected.reshape(-1), rtol=1e-5)
+    is_view = form not in ("abkl,lkj->abj", "ck,bck->bc")  # two strides of the depth, no matrices
+    assert any(product is not None for _, product in products) == is_view, products
+
+
+def test_wide_numbers_are_rounded_once():
+    """To half of a float by way of f32, which rounds to odd; f32 itself needs nothing."""
+    program = """func.func @main(%x: tensor<64xG>) -> tensor<64xM> {
+  %0 = stablehlo.convert %x : (tensor<64xG>) -> tensor<64xM>
+  return %0 : tensor<64xM>
+}"""
+    for given in ("i64", "ui64", "f64", "i32", "f32", "i8"):
+        for made in ("f16", "bf16", "f32"):
+            text = program.replace("G", given).replace("M", made)
+            (kernel,) = kernels_of(compiled(text, target="triton").program.local) or (None,)
+            if kernel is not None:
+                wide = "64" in given and made != "f32"
+                assert ("rounded_to_odd" in emitted(kernel).text) == wide, (given, made)
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_scatters_are_launches(name):
+    """Only of types without atomic sums are they the library's."""
+    function, arguments = SCATTERS[name]
+    made = compiled(function, *arguments, target="triton")
+    alone = [k for k in kernels_of(made.program.local) if isinstance(k, SingleNode)]
+    assert alone
+    for kernel in alone:
+        is_launch = any(isinstance(part, GridLaunch) for part in emitted(kernel).parts)
+        assert is_launch == (name != "narrow")
 
 
 def test_the_table_has_no_holes():

@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 
 import weft
-from tests.emit.triton.launching import kernels_of
 from tests.emit.triton.scatters import SCATTERS
 from weft import P
-from weft.emit.triton.emit import emitted
-from weft.emit.triton.emitted import GridLaunch
-from weft.kernels.single_node import SingleNode
 
 pytest.importorskip("triton")
 
@@ -26,9 +22,6 @@ def interpreted(monkeypatch):
 def test_updates(name):
     function, arguments = SCATTERS[name]
     compiled = weft.compile(function, *arguments, target="triton")
-    for kernel in kernels_of(compiled.program.local):
-        if isinstance(kernel, SingleNode) and name != "narrow":
-            assert any(isinstance(part, GridLaunch) for part in emitted(kernel).parts)
     made, expected = compiled(*arguments), jax.jit(function)(*arguments)
     limit = 1e-2 if name == "narrow" else 1e-6  # JAX rounds after every sum
     one, other = (np.asarray(x, "d") for x in (made, expected))

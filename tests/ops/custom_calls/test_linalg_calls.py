@@ -168,6 +168,22 @@ def test_tridiagonal_solve_of_a_singular_matrix(dtype, singular):
     close(moved[1], plain[1])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "bands",
+    [
+        ([0, 0, 0], [1, 8, 0], [0, 0, 0]),
+        ([0, 0, 0], [1, 1, 0], [8, 0, 0]),
+        ([0, 1, 0], [0, 0, 0], [1, 8, 0]),  # rows are swapped: it is two above the diagonal of U
+    ],
+)
+def test_pivots_are_moved_by_the_largest_element(dtype, bands):
+    """The last pivot is zero, the largest element of U is 8."""
+    operands = (*np.array(bands, dtype), np.ones((3, 1), dtype))
+    (made,) = call("weft.tridiagonal_solve", *operands, outs=operands[3:], perturb_singular=True)
+    close(made[-1] * np.finfo(dtype).eps, np.array([1 / 8], dtype))
+
+
 def test_tridiagonal_solve_splits_batches_and_columns():
     diagonal, right = np.zeros((4, 5), np.float32), np.zeros((4, 5, 6), np.float32)
     op = CustomCall("weft.tridiagonal_solve", (type_of(right),))

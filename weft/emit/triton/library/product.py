@@ -148,13 +148,11 @@ def _dims(kernel: Kernel, accesses: Sequence[Affine]) -> _Dims | None:
 def _merged(kernel: Kernel, factors: Sequence[int], accesses: Sequence[Affine]) -> int:
     """How many of the last factors every access runs through as through one."""
     count = min(1, len(factors))
-    size = kernel.factors[factors[-1]].size if factors else 1
     while count < len(factors):
         outer, inner = factors[-count - 1], factors[-count]
         step = kernel.factors[inner].size
         if any(at.strides[outer] != at.strides[inner] * step for at in accesses):
             break
-        size *= step
         count += 1
     return count
 
