@@ -103,6 +103,29 @@ def test_what_is_wrong_is_said_with_the_file_and_the_key(write, change, problem,
     assert path in caught.value.message or "unknown machine" in problem
 
 
+LINKS = """
+[[links]]
+bandwidth = ["1G", "guessed"]
+latency = [1e-6, "guessed"]
+launch = [1e-6, "guessed"]
+"""
+
+
+@pytest.mark.parametrize("devices", [1, 2, 64])
+def test_links_join_so_many_devices(write, devices):
+    near = f"{LINKS}devices = {devices}\ntorus = [1, {devices}]\n"
+    links, _ = machine(write(f"{OWN}{near}{LINKS}")).links
+    assert (links.devices, links.torus) == (devices, (1, devices))
+
+
+@pytest.mark.parametrize("wrong", ["0", "-3", "2.5", '"two"', "true"])
+def test_numbers_of_devices_and_sides_are_checked(write, wrong):
+    with pytest.raises(WeftError, match=r"links.0.devices: .* is not a number of devices"):
+        machine(write(f"{OWN}{LINKS}devices = {wrong}\n"))
+    with pytest.raises(WeftError, match=r"links.0.torus: .* is not a list of sides"):
+        machine(write(f"{OWN}{LINKS}torus = [4, {wrong}]\n"))
+
+
 def test_a_circle_of_files_is_an_error(write, tmp_path):
     one, other = tmp_path / "one.toml", tmp_path / "other.toml"
     one.write_text(f'based_on = "{other}"')

@@ -121,14 +121,14 @@ class _Reader:
         if "chunk" in values:
             values["chunk"] = int(values["chunk"])
         devices = table.get("devices")
-        if devices is not None and (not isinstance(devices, int) or devices < 1):
+        if devices is not None and (type(devices) is not int or devices < 1):  # true is an int
             raise self.error(
                 f"{where}.devices",
                 f"{devices!r} is not a number of devices",
                 "leave it out for any number",
             )
         torus = tuple(table.get("torus", ()))
-        if not all(isinstance(side, int) and side > 0 for side in torus):
+        if not all(type(side) is int and side > 0 for side in torus):
             raise self.error(
                 f"{where}.torus", f"{torus!r} is not a list of sides", "write [16, 16]"
             )
