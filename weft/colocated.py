@@ -17,8 +17,8 @@ from weft.array.array import Array, ArraySpec
 from weft.array.context import CONTEXTS
 from weft.array.put import put
 from weft.errors import WeftError
-from weft.forks import after_fork
 from weft.mesh import Mesh
+from weft.native.forks import after_fork
 from weft.records import dataclass
 
 Tree: TypeAlias = Any  # nested tuples, lists and dicts of arrays
