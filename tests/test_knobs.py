@@ -38,7 +38,7 @@ def test_a_knob_has_a_type(monkeypatch):
 def test_a_wrong_form_is_refused(monkeypatch):
     knob = Knob("WEFT_SIZE", "a number", int, 3)
     monkeypatch.setenv("WEFT_SIZE", "many")
-    with pytest.raises(WeftError, match="WEFT_SIZE='many' has the wrong form"):
+    with pytest.raises(WeftError, match="WEFT_SIZE='many' is invalid"):
         knob.value()
 
 

@@ -32,7 +32,7 @@ class Knob(Generic[T]):
         try:
             return self.read(text)
         except ValueError:
-            raise WeftError(f"{self.name}={text!r} has the wrong form", help=self.about) from None
+            raise WeftError(f"{self.name}={text!r} is invalid", help=self.about) from None
 
 
 def _folder(text: str) -> Path | None:
@@ -71,39 +71,39 @@ def _tune(text: str) -> Tune:
 
 TRACE = Knob("WEFT_TRACE", "a folder to write every stage of every program to", _folder, None)
 
-CACHE = Knob("WEFT_CACHE", "a folder for what is remembered from run to run", _folder, None)
+CACHE = Knob("WEFT_CACHE", "the folder of the cache on disk", _folder, None)
 
 THREADS = Knob(
     "WEFT_THREADS",
-    "how many threads run kernels: a number of at least 1; all cores that may be used by default",
+    "threads that run kernels: 1 or more; by default all cores of this process",
     _count,
     None,
 )
 
 DEVICES = Knob(
     "WEFT_DEVICES",
-    "how many virtual devices JAX sees with JAX_PLATFORMS=weft: a number of at least 1; else 8",
+    "virtual devices of JAX with JAX_PLATFORMS=weft: 1 or more; 8 by default",
     _devices,
     8,
 )
 
 EXPLAIN = Knob(
     "WEFT_EXPLAIN",
-    "1 to print what devices send each other, why, and what would spare it, of each program of JAX",
+    "1 to print the collectives of each JAX program, with reasons and advice",
     _truth,
     False,
 )
 
 TUNE: Knob[Tune] = Knob(
     "WEFT_TUNE",
-    "how products find their fastest way: measure (what is not known yet), remembered, or off",
+    "tuning of matrix products: off, remembered (measured before), or measure (new ones, too)",
     _tune,
     "remembered",
 )
 
 TIMEOUT = Knob(
     "WEFT_TIMEOUT",
-    "how many seconds a worker waits for the others before it fails: more than 0; else 300",
+    "seconds that a worker waits for others before it fails: more than 0; 300 by default",
     _seconds,
     300.0,
 )

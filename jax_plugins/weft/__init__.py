@@ -1,7 +1,6 @@
 """How JAX finds Weft: JAX imports every module of this namespace and calls `initialize`.
 
-Nothing of Weft is imported before somebody asks for its devices, so JAX programs that do not are
-as they were.
+Nothing of Weft is imported before its devices are requested: other JAX programs do not pay for it.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 PLATFORM = "weft"
-PRIORITY = -100  # below all of JAX's own: Weft is used where it is asked for
+PRIORITY = -100  # below all of JAX's own: Weft is used only where JAX_PLATFORMS names it
 
 
 def initialize() -> None:

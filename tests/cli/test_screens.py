@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from weft.cache.store import DiskStore
 from weft.cli import COMMANDS, main
+from weft.cli.calibration import Measurement
+from weft.cli.commands import calibrate, launch
+from weft.cli.commands.installation import cache
 from weft.cli.commands.installation.doctor import lines
 from weft.cli.screen import print_labelled, print_text
 from weft.errors import WeftWarning
+from weft.knobs import KNOBS
+from weft.remote import server
+from weft.workers.launch import Ended
 
 ROOT = Path(__file__).parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "screens"
@@ -84,9 +91,56 @@ def tidy(text: str) -> str:
 
 @pytest.mark.parametrize("name", [n for n in SCREENS if n not in ("cache", "knobs")])
 def test_screens_are_as_they_were(name, shown, golden):
-    line = SCREENS[name]
+    check_screen(name, SCREENS[name], shown, golden)
+
+
+def check_screen(name, line, shown, golden):
     narrow, piped = tidy(shown(line, 80)), tidy(shown(line, None))
     golden(GOLDEN / f"{name}.txt", f"{narrow}\n{'=' * 26} in a pipe {'=' * 26}\n{piped}")
+
+
+# Commands whose output is of this machine: from fixed data.
+
+
+def test_knobs_as_they_are_set(shown, golden, monkeypatch):
+    for knob in KNOBS:
+        monkeypatch.delenv(knob.name, raising=False)
+    monkeypatch.setenv("WEFT_CACHE", "cache")
+    monkeypatch.setenv("WEFT_TUNE", "sometimes")  # no mode
+    check_screen("knobs", SCREENS["knobs"], shown, golden)
+
+
+def test_an_empty_cache(shown, golden, monkeypatch):
+    monkeypatch.setattr(cache, "the_store", lambda: DiskStore(Path("cache"), 1 << 30))
+    check_screen("cache", SCREENS["cache"], shown, golden)
+
+
+def test_a_calibration(shown, golden, monkeypatch):
+    numbers = [
+        Measurement("device.launch", 2.1e-06, "32 in a row", "2.1 us"),
+        Measurement("rates.f32", 1.23e11, "1024 x 1024 x 1024", "123 Gflop/s"),
+    ]
+    monkeypatch.setattr(calibrate, "measurements", lambda _: iter(numbers))
+    monkeypatch.setattr(calibrate, "is_busy", lambda: True)
+    monkeypatch.setattr(calibrate, "memory_here", lambda: 1 << 33)
+    check_screen("calibrate", ["calibrate", "-o", "host.toml"], shown, golden)
+
+
+def test_a_job_that_failed(shown, golden, monkeypatch):
+    error = "WeftError: worker 2 has left all_reduce over 'data' (train.py:41)\nhelp: see its log"
+    ended = Ended(137, 2, "was ended by SIGKILL in step 12", error)
+    monkeypatch.setattr(launch, "launch", lambda *_: ended)
+    monkeypatch.setattr(launch, "job_of", lambda _: None)
+    check_screen("launch", ["launch", "--workers", "4", "train.py"], shown, golden)
+
+
+def test_a_server(shown, golden, monkeypatch):
+    class Server:
+        def __init__(self, options):
+            self.start, self.wait, self.stop = lambda: 8471, lambda: None, lambda: None
+
+    monkeypatch.setattr(server, "DeviceServer", Server)
+    check_screen("serve-devices", ["serve-devices"], shown, golden)
 
 
 @pytest.mark.parametrize("columns", [80, 100])
@@ -113,14 +167,17 @@ def test_tables_fit_the_screen(name, columns, shown):
 
 def test_a_doctors_screen_fits(capsys, monkeypatch, golden):
     found = json.loads((GOLDEN / "doctor.json").read_text())
-    monkeypatch.setenv("COLUMNS", "80")
-    print_labelled(lines(found))
-    golden(GOLDEN / "doctor.txt", capsys.readouterr().out)
+    screens = []
+    for columns in ("80", ""):
+        monkeypatch.setenv("COLUMNS", columns)
+        print_labelled(lines(found))
+        screens.append(capsys.readouterr().out)
+    golden(GOLDEN / "doctor.txt", f"\n{'=' * 26} in a pipe {'=' * 26}\n".join(screens))
 
 
 def test_every_command_has_a_screen_and_json():
-    # What they print is of this machine, or of a script; a server prints its address alone.
-    other = {"doctor", "calibrate", "launch", "serve_devices"}
+    # Tested above from fixed data; what `weft profile` prints is measured (see tests/profile).
+    other = {"doctor", "calibrate", "launch", "serve_devices", "profile"}
     names = {module.__name__.rpartition(".")[2] for module in COMMANDS} - other
     covered = {name.partition("-")[0].replace("eval", "evaluate") for name in SCREENS}
     assert names <= covered

@@ -415,7 +415,7 @@ def test_how_many_threads(monkeypatch, tmp_path):
         quota.write_text(text)
         assert _allowed(quota) == cores
     monkeypatch.setenv("WEFT_THREADS", "0")
-    with pytest.raises(WeftError, match="WEFT_THREADS='0' has the wrong form"):
+    with pytest.raises(WeftError, match="WEFT_THREADS='0' is invalid"):
         thread_count()
 
 

@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if busy:
         print_text(
-            "the computer is busy, so these rates are too low: calibrate again when it rests"
+            "other processes use the cores, so these rates are too low: calibrate again when idle"
         )
     print_text(f"written to {out}")
     return 0

@@ -346,7 +346,7 @@ def test_programs_take_what_was_measured(monkeypatch):
     monkeypatch.setenv("WEFT_TUNE", "off")
     assert kernel_in(weft.compile(PROGRAM)) == model
     monkeypatch.setenv("WEFT_TUNE", "on")
-    with pytest.raises(WeftError, match="WEFT_TUNE='on' has the wrong form"):
+    with pytest.raises(WeftError, match="WEFT_TUNE='on' is invalid"):
         weft.compile(PROGRAM)
 
 

@@ -111,7 +111,7 @@ def processor() -> dict[str, Any]:
     }
     try:
         facts["threads"] = thread_count()
-    except WeftError as error:  # WEFT_THREADS has the wrong form
+    except WeftError as error:  # WEFT_THREADS is invalid
         facts["threads"] = error.message
     try:
         chip = host()

@@ -40,7 +40,7 @@ def add(commands: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the table; status 1 if one of them has the wrong form."""
+    """Show the table; status 1 if one of them is invalid."""
     states = [state(knob) for knob in KNOBS]
     if arguments.json:
         print_json([as_json(found) for found in states])
@@ -55,7 +55,7 @@ def state(knob: Knob[Any]) -> State:
     try:
         value = knob.value()
     except WeftError:
-        return State(knob, f"{text} (wrong form)", _ENVIRONMENT, is_wrong=True)
+        return State(knob, f"{text} (invalid)", _ENVIRONMENT, is_wrong=True)
     if text:
         return State(knob, _text(value), _ENVIRONMENT)
     if knob is CACHE:
