@@ -66,6 +66,8 @@ def constant(number: int, kind: Any = int) -> Typed:
     """An integer constant; one of 64 bits adapts to the other operand's width."""
     width = bits(kind)
     if width > 1:
+        # Wrapped into the signed range: LLVM refuses literals that do not fit, and masks such as ~0
+        # are negative numbers in Python.
         number = (number + (1 << width - 1)) % (1 << width) - (1 << width - 1)
     return Typed(kind, str(int(number)), literal=kind is int)
 
@@ -125,6 +127,8 @@ class FunctionBuilder:
 
     def finish(self) -> None:
         """Add the function to the module."""
+        # Only a procedure may end without a return; elsewhere a missing one is a mistake of the
+        # source.
         if self.is_open and llvm_type(self.result) == "void":
             self.ret(None)
         assert not self.is_open, f"a way through {self._head[-2]} returns nothing"

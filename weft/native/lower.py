@@ -92,6 +92,7 @@ class _Lowered:
 
     def run(self) -> None:
         """Write the function."""
+        # Parameters that are never assigned stay SSA values; only the others need a stack slot.
         stored = {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and _stores(n)}
         try:
             for label, kind in self.params:
@@ -119,6 +120,7 @@ class _Lowered:
 
     def block(self, body: list[ast.stmt]) -> None:
         for statement in body:
+            # Behind a return: Python would not run it either, and LLVM has no block to put it into.
             if not self.b.is_open:
                 return
             self.node = statement
@@ -206,6 +208,7 @@ class _Lowered:
         assert not node.orelse, "a loop has no else"
         head, body, end = (self.b.label(hint) for hint in ("head", "body", "end"))
         self.b.begin(head)
+        # `while True:` has no test, so that what follows it is unreachable unless there is a break.
         if self.constant(node.test) is None:
             self.condition(node.test, body, end)
             self.b.begin(body)
@@ -247,6 +250,7 @@ class _Lowered:
     def condition(self, node: ast.expr, yes: str, no: str) -> None:
         """Branch on a condition, with short-circuit evaluation."""
         match node:
+            # A later operand may load through a pointer that the earlier one tests for null.
             case ast.BoolOp(op=op, values=values) if not all(map(_is_pure, values[1:])):
                 for value in values[:-1]:
                     on = self.b.label("and")
@@ -334,6 +338,8 @@ class _Lowered:
             case bool():
                 return constant(held, bool)
             case int():
+                # The comparison with a bool or a pointer decides later; a number takes the width
+                # expected of it.
                 return constant(held, kind if bits(kind) > 1 else int)
             case bytes():
                 return self.module.string(held)

@@ -26,6 +26,7 @@ def promotable(small: TensorType, large: TensorType) -> bool:
     """Whether one element type may be reduced in another: same kind, no fewer bits."""
     kinds = {"bool": "integer", "int": "integer", "uint": "integer"}
     a, b = small.dtype, large.dtype
+    # Booleans and integers of either sign count as one kind, as in StableHLO's promotion rules.
     return kinds.get(a.kind, a.kind) == kinds.get(b.kind, b.kind) and a.bits <= b.bits
 
 

@@ -17,6 +17,8 @@ GivenShardings = Sequence[Sharding | None]
 def closed(sharding: Sharding) -> Sharding:
     """The same axes, closed, without priorities and replicated axes."""
     dims = tuple([DimSharding(d.axes) for d in sharding.dims])
+    # Explicitly replicated axes only steer propagation, and mean nothing in a final sharding;
+    # unreduced axes are part of the value's meaning and stay.
     return Sharding(sharding.mesh, dims, (), sharding.unreduced)
 
 
@@ -67,6 +69,8 @@ def _dividing(dim: DimSharding, size: int, mesh: Mesh) -> DimSharding:
     for axis in dim.axes:
         whole = size_of(axis, mesh)
         common = math.gcd(whole, size)
+        # As Shardy does: of an axis that does not divide the dim, the major part that does is kept,
+        # and all axes behind it are dropped, since pieces would no longer be contiguous.
         if common != 1:
             axes.append(part(axis.name, axis.before, common, mesh))
         if common != whole:
@@ -83,5 +87,6 @@ def without_sub_axes(sharding: Sharding) -> Sharding:
 
 
 def _whole(dim: DimSharding) -> DimSharding:
+    # Cut before, not only without, the sub-axis: the axes behind it are minor to it.
     axes = takewhile(lambda axis: axis.size is None, dim.axes)
     return replace(dim, axes=tuple(axes))

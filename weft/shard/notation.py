@@ -107,6 +107,7 @@ class _Fitting:
                 f"{self.notation.place(n)} has {_count(given, 'dim')}, but is {self.types[n]}",
                 "give one factor, or one group of factors, for each dim",
             )
+        # Dots are in no factor's name, so these cannot clash.
         batch = tuple((f"...{tensor.batch}_{d}",) for d in range(rank - given))
         return batch + tensor.dims if tensor.batch is not None else tensor.dims
 
@@ -153,6 +154,7 @@ class _Fitting:
         found = self.alone()
         for name, sizes in found.items():
             self.sizes[name] = self.one_size(name, sizes)
+        # Each round fixes at least one size or none ever will: as many rounds as there are factors.
         for _ in names:
             for n, dims in enumerate(self.dims):
                 for dim, size in zip(dims, self.shapes[n], strict=True):
@@ -244,6 +246,7 @@ def _read_shardy(text: str) -> Notation:
         raise WeftError(f"sharding rule {text}: unknown notation", help=_EXAMPLE)
     operands = _shardy_tensors(text, match["operands"])
     results = _shardy_tensors(text, match["results"])
+    # Shardy prints `custom` behind a rule that users gave; every rule read here is one.
     rest = match["rest"].strip().removesuffix("custom").rstrip().removesuffix(",").strip()
     sizes: dict[str, int] = {}
     if rest.startswith("{"):
@@ -260,6 +263,7 @@ def _read_shardy(text: str) -> Notation:
     if left := _SETS.sub("", rest).strip():
         raise WeftError(f"sharding rule {text}: {left!r} is not understood", help=_EXAMPLE)
     used = {name for t in (*operands, *results) for dim in t.dims for name in dim}
+    # Propagation visits factors in this order: Shardy's results depend on it.
     order = tuple(sorted(used, key=_shardy_index))
     return Notation(text, operands, results, sizes, roles, blocked, order)
 
@@ -287,6 +291,7 @@ def _shardy_dim(text: str, dim: str) -> tuple[str, ...]:
 
 def _shardy_index(name: str) -> int:
     """Shardy's index of a factor name."""
+    # i to z are 0 to 17, and z_1 is the next.
     return ord(name) - ord("i") if len(name) == 1 else 17 + int(name[2:])
 
 

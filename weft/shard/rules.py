@@ -74,6 +74,7 @@ class Rules:
             operands, results = parse_signature(types) if isinstance(types, str) else types
             _named(name, lambda: _fitted(given, operands, results))
         self._given[name] = given
+        # A name may be given a new rule: the fitted ones of the old rule are forgotten.
         self._made = {key: made for key, made in self._made.items() if key[0] != name}
         return self
 
@@ -83,6 +84,8 @@ class Rules:
         name = text if text is not None else called_name(node)
         if name is None or (text is None and name not in self._given):
             return None
+        # An attribute's text is its own key beside the names of calls: the same rule on the same
+        # types is fitted once for a whole model.
         key = (name, node.operand_types, node.types)
         made = self._made.get(key)
         if made is None:
@@ -131,6 +134,7 @@ def _fitted(given: Notation | RuleFunction | str, operands: Types, results: Type
 
 def _checked(rule: Rule, operands: Types, results: Types) -> Rule:
     """The rule returned by a user's function, after a check against the types."""
+    # Printed and parsed again: the parser has all checks of shapes, groups and roles.
     parse_rule(str(rule), operands, results)
     return rule
 

@@ -67,6 +67,7 @@ def with_arguments(module: Module, function: Function, arguments: Proposal) -> M
         rank = type.rank if isinstance(type, TensorType) else 0
         made = as_sharding(sharding, rank, mesh, name=name)
         others = [a for a in attrs[number] if a[0] != SHARDING]
+        # Sorted as the parser reads them, so that texts of equal modules are equal.
         attrs[number] = tuple(sorted([*others, (SHARDING, str(made))]))
     annotated = replace(function, arg_attrs=tuple(attrs))
     return module.with_functions({**module.functions, function.name: annotated})

@@ -100,6 +100,8 @@ class GlobalGroups(CollectiveOp):
         if self.use_global_device_ids:
             return lists or (tuple(range(replicas * partitions)),)
         everyone = lists or (tuple(range(replicas)),)
+        # StableHLO's three ways to read one attribute: replica groups of a program with partitions
+        # name replicas, and each stands for all of its partitions.
         return cross_replica_and_partition(everyone, replicas, partitions)
 
 
@@ -134,6 +136,7 @@ def dim_by_dim(operands: Types, results: Types, *changed: int) -> Rule:
                 builder.factor(where, where, size)
         for dim in dict.fromkeys(changed):
             where = [dim if n in members else None for n in count]
+            # Two factors, since the sizes differ: neither may be split any further by propagation.
             builder.factor(where, nowhere, given.bounds[dim], "whole")
             builder.factor(nowhere, where, result.bounds[dim], "whole")
     return builder.build()
@@ -183,6 +186,7 @@ def _has_elements(name: str, what: str, type: TensorType, dim: int) -> None:
 
 
 def _divides(name: str, what: str, whole: int, part: int, count: int | None) -> None:
+    # Without a known group size the ratio is only checked to be a whole number.
     fits = whole == part * count if count else (whole % part == 0 if part else whole == 0)
     require(
         fits,
@@ -230,6 +234,7 @@ class AllGather(GlobalGroups):
         joined = tuple(
             np.concatenate(each, self.all_gather_dim) for each in zip(*members, strict=True)
         )
+        # One array for all: evaluation never writes into its values.
         return [joined] * len(members)
 
 
@@ -281,6 +286,8 @@ class AllReduce(GlobalGroups):
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         size = moved(*operands)
         count = sum(elements(t) for t in operands)
+        # A reduce-scatter and an all-gather, each of which sends nearly the whole size: the count
+        # is for large groups.
         return bodies[0].times(count) + Work(bytes=size + moved(*results), sent=2 * size)
 
 

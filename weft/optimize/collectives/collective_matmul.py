@@ -115,6 +115,7 @@ class _Choosing:
         parts = []
         for node, side in readers:
             dot = node.op
+            # x @ x of one gathered value would need two different shards in the same step.
             if not isinstance(dot, DotGeneral) or node.operands[0] is node.operands[1]:
                 return
             if (
@@ -126,6 +127,7 @@ class _Choosing:
             parts.append(RingProduct(node, gather, side, ring.at(node.loc)))
         before = self.costs.seconds(gather) + sum(self.costs.seconds(c.dot) for c in parts)
         after = sum(self.seconds(chosen) for chosen in parts)
+        # A margin, since both times are predictions and a ring is harder to schedule around.
         if after < _GAIN * before:
             self.chosen.update({chosen.dot: chosen for chosen in parts})
             self.dropped.add(gather)

@@ -193,6 +193,8 @@ class _Combining:
                     chosen = self.join(key, node, mask, open_sets, sets_so_far)
                     mask |= chosen.bit
             if not node.op.pure:
+                # Effects keep their order, so merging must not move one across another: each
+                # depends on the sets of those before it.
                 mask |= last_effect
                 last_effect = mask
             if mask:
@@ -206,7 +208,7 @@ class _Combining:
         node: Node,
         mask: SetMask,
         open_sets: dict[MergeKey, _Set],
-        closed: list[_Set],
+        all_sets: list[_Set],
     ) -> _Set:
         """The set of a collective: the open one of its key, or a new one."""
         size = max(moved(*node.operand_types), moved(*node.types))
@@ -221,14 +223,14 @@ class _Combining:
             and not mask & (open_set.bit | open_set.after)
         )
         if open_set is None or not fits:
-            open_set = _Set(1 << len(closed))
-            closed.append(open_set)
+            open_set = _Set(1 << len(all_sets))
+            all_sets.append(open_set)
             if size <= self.most_bytes:  # one that is too large does not close the open set
                 open_sets[key] = open_set
         open_set.members.append(node)
         open_set.bytes += size
         open_set.ops += count
-        # `found` now depends on the sets that its new member depends on, transitively. Closed sets
+        # `open_set` now depends on the sets that its new member depends on, transitively. Closed sets
         # get no more members, so their masks need no update.
         for other in open_sets.values():
             if other is not open_set and mask & (other.bit | other.after):
@@ -256,6 +258,7 @@ class _Placing:
 
     def nodes(self, nodes: list[Node]) -> list[Node]:
         """The nodes in their new order."""
+        # At its last member all operands of a set exist; earlier, some would not.
         last = {s.members[-1]: n for n, s in enumerate(self.sets)}
         effect: frozenset[int] = frozenset()
         for place, node in enumerate(nodes):

@@ -75,12 +75,15 @@ class _Hoisting(Rebuild):
     def repeated(self, loop: Node) -> list[Node]:
         """The loop-invariant nodes of a loop's body, in order."""
         body = loop.regions[1]
+        # A carried value that the body returns as it is, is invariant.
         changing = {a for a, made in zip(body.args, body.results, strict=True) if a is not made}
         same: list[Node] = []
         for node in body.nodes:
             closed = not node.regions or not (node.op.control or captured(node))
             alike = closed and changing.isdisjoint(node.operands)
             alike = alike and is_pure(node, self.pure, collectives=True)
+            # A loop may run zero times on some devices: hoisted, the collective would wait for
+            # devices that never come. Inside it, only devices that iterate take part.
             alike = alike and (not node.op.collective or self.meets(node, loop))
             if alike and all(isinstance(t, TensorType) for t in node.types):
                 same.append(node)
@@ -112,6 +115,7 @@ def is_worth(node: Node) -> bool:
     if node.regions or node.op.control:
         return False
     work = node.op.work(node.operand_types, node.types)
+    # Little to keep for much that is read again in every iteration.
     small = 8 * moved(*node.types) <= moved(*node.operand_types)
     return small or work.flops + 10 * work.transcendentals > 2 * work.bytes
 

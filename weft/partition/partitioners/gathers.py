@@ -39,6 +39,7 @@ def gather_factors(node: Node, rule: Rule) -> frozenset[int]:
 
 def has_zero(dtype: DType) -> bool:
     """Whether an element type has an additive identity."""
+    # Powers of two alone: it has neither zeros nor signs.
     return dtype.name != "f8E8M0FNU"
 
 
@@ -86,6 +87,8 @@ class _Lookup:
         for dim, part in pairs:
             # Out-of-bounds indices are clamped to the global tensor, as in StableHLO.
             part = clamped(builder, part, 0, operand.type.sizes[dim] - self.sizes[dim])
+            # Relative indices are negative before a device's shard: unsigned or narrow indices
+            # would wrap around into it.
             part = converted(builder, part, dtype)
             if self.is_cut(dim):
                 part, found = self.cut(dim, part)
@@ -107,6 +110,7 @@ class _Lookup:
         """Indices into a dim relative to the shard's offset, and the mask of those inside."""
         builder, axes = self.site.builder, self.axes(dim)
         room = self.site.operands[0].type.sizes[dim]
+        # Rounded up: all shards are equally long, and the last ones are padded.
         piece = -(-room // total_size(axes, self.site.mesh))
         moved = shifted(builder, part, self.site.start(axes, piece))
         place = flat(builder, moved, self.windows.vector)

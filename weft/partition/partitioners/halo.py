@@ -153,6 +153,8 @@ def joined(
     run: list[Value] = []
     for part in sorted(parts, key=lambda part: part.begin or 0):
         begin, size = part.begin, _tensor(part.value).sizes[dim]
+        # Offsets that differ between devices, or parts that overlap or stick out, cannot be a
+        # concatenation, which is static.
         if begin is None or begin < at or begin + size > type.sizes[dim]:
             return _placed(builder, parts, dim, axes, type)
         run += _room(builder, type, dim, begin - at)
@@ -208,6 +210,7 @@ def table(builder: Builder, numbers: DeviceTable, axes: Axes) -> Value:
     # Affine numbers are computed from the index; others need a constant that grows with the mesh.
     line = _line(numbers)
     if line is None:
+        # Devices that need no number get any valid one: the slice stays in bounds.
         some = next(n for n in numbers if n is not None)
         known = np.asarray([some if n is None else n for n in numbers], np.int32)
         one = builder.emit(DynamicSlice((1,)), builder.constant(known), builder.index(axes))

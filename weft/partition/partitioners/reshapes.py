@@ -42,6 +42,7 @@ class Segment:
 
 def segments(source: Sequence[int], target: Sequence[int]) -> list[Segment]:
     """The shortest runs of dims with equal products."""
+    # Dims of size 1 have no elements to align, and would make the runs ambiguous.
     left = [d for d, size in enumerate(source) if size != 1]
     right = [d for d, size in enumerate(target) if size != 1]
     segments_so_far = []
@@ -70,6 +71,7 @@ def reshape_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     split = [
         n for n, s in enumerate(runs) if not s.is_plain and any(splits[0][d] for d in s.source)
     ]
+    # The alternatives double with each segment, and every one is costed.
     if len(split) > _MANY:
         return (own, _rule(operand, out, runs, set(split)))
     chosen = [
@@ -86,6 +88,8 @@ def _rule(operand: TensorType, out: TensorType, runs: list[Segment], ragged: set
     for n, run in enumerate(runs):
         if n in ragged:
             first, to = run.source[0], run.target[0]
+            # One factor for dims of different sizes: the shards are uneven, and are exchanged
+            # afterwards. The larger size keeps the axes that divide either.
             builder.factor([first], [to], max(operand.sizes[first], out.sizes[to]))
             continue
         sizes = [operand.sizes[d] for d in run.source], [out.sizes[d] for d in run.target]

@@ -42,14 +42,19 @@ def scatter(site: NodeSite) -> tuple[Piece, ...]:
         site.operands[count] = _indices(site, op, site.operands[count])
     axes, partial = unreduced_axes(site.rule, site.chosen), site.partial
     if axes and partial is None:
+        # The factor may be split only if the region is a known combiner: partial results are
+        # combined by a collective of that op.
         combine = BY_OP[site.node.bodies[0].combiners[0]]
         partial = Partial(axes, combine)
         for n in range(count):
             nothing = identity(combine, site.operands[n].type.dtype)
             held, update = site.operands[n], site.operands[count + 1 + n]
             if not is_all(site.node.operands[n], nothing):
+                # On all devices but the first the input is the identity: it must count once in the
+                # sum.
                 first = site.builder.only_first(held.value, axes, nothing)
                 site.operands[n] = held.moved(first, held.split)
+            # Padding of split updates would be applied: it becomes the identity instead.
             if not op.windows.start_map:  # no indices that could be out of bounds
                 counted = op.windows.batch(update.type.rank)
                 value = site.builder.masked(update, counted, nothing)
@@ -78,6 +83,7 @@ def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
         windows.start_map, parts(builder, indices.value, windows.vector), strict=True
     ):
         # Windows that are entirely outside are clamped to just outside, against overflow.
+        # A window that begins up to its width before the shard may still reach into it.
         width = site.operands[-1].type.sizes[wide[dim]] if dim in wide else 1
         part = clamped(builder, part, -width, held.type.sizes[dim])
         part = converted(builder, part, dtype)
@@ -107,6 +113,7 @@ def _dropped(site: NodeSite, indices: Piece, value: Value, padded: list[int]) ->
     local: TensorType = local_type(indices.type, indices.split, site.mesh)
     for dim in padded:
         inside = site.builder.inside(local, dim, indices.split[dim], indices.type.sizes[dim])
+        # Beyond the largest dim is beyond every dim, whichever the index is for.
         nowhere = site.builder.splat(max(site.operands[0].type.sizes), tensor(value.type))
         value = site.builder.emit(Select(), inside, value, nowhere)
     return value

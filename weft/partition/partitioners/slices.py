@@ -29,6 +29,7 @@ def slice_views(
         count = total_size(axes, mesh)
         piece, stride = -(-kept // count), op.strides[dim]
         starts = tuple(op.start_indices[dim] + t * piece * stride for t in range(count))
+        # To the last element that is taken, not to a multiple of the stride: less is fetched.
         width = (piece - 1) * stride + 1
         kept_by = [min(piece, kept - t * piece) for t in range(count)]
         stops = tuple(s + (n - 1) * stride + 1 for s, n in zip(starts, kept_by, strict=True))
@@ -46,6 +47,7 @@ def cut(site: NodeSite) -> tuple[Piece, ...]:
     starts, limits, strides = list(op.start_indices), list(op.limit_indices), list(op.strides)
     for dim, axes in enumerate(site.splits[0]):
         if axes:
+            # A split dim is already cut by where the shard lies; views, below, put the stride back.
             starts[dim], limits[dim], strides[dim] = 0, made.sizes[dim], 1
     for _, view in slice_views(site.node, (operand.split,), site.splits, site.mesh):
         value = fetch(site.builder, value, view.dim, view.axes, view.wanted)

@@ -68,6 +68,7 @@ class Grouping:
             self.masks.update(zip(p.node.operands, p.given, strict=True))
             self.masks.update(zip(p.node.results, p.made, strict=True))
         self.outside: set[Value] = set(self.results)  # values that must be materialized
+        # Finished kernels (attention) read memory: their inputs cannot vanish into other groups.
         self.outside.update(v for g in self.given for v in g.inputs)
         self.makes = {v: g for g in self.given for v in g.outputs}
         self.stuck: set[Value] = set()  # views that must be materialized
@@ -106,8 +107,12 @@ class Grouping:
                 # Only splats are written into a kernel's text; other constants are operands.
                 return "map" if node.op.value.is_splat else "other"
             case Pad():
+                # Interior padding makes the index of the source a division with a remainder, which
+                # affine indices cannot say.
                 return "other" if any(node.op.interior_padding) else "map"
             case Concatenate():
+                # Every operand is a guarded load at each point: with many of them copies are
+                # cheaper.
                 return "map" if len(node.operands) <= self.limits.choices else "other"
             case Reduce():
                 combines = len(node.operands) == 2 and combine_of(node) is not None
@@ -123,6 +128,7 @@ class Grouping:
             case op if type(op) in PRODUCTS:
                 if not plain_product(node):
                     return "other"
+                # Without contracting dims a product is elementwise on broadcast operands.
                 return "map" if is_outer(node) else "product"
             case AxisIndex() | CollectivePermute() | PermuteAlongAxes():
                 return "map" if stacked.along is not None else "other"
@@ -239,6 +245,7 @@ class Grouping:
         if fitting and not twice:
             self.take(stacked, value, fitting[0])
             return
+        # Several readers, and too costly to compute in each: one of them stores it for the others.
         host = self._host(value, fitting, waiting)
         if host is None:
             self._own(stacked, value)
@@ -253,11 +260,14 @@ class Grouping:
         is cheaper computed twice than stored and loaded.
         """
         cheap = is_simple(placed.node) or readers <= 2
+        # A node that widens (converts to a larger type) is smaller to read before it than behind
+        # it.
         return widens(placed.node) or (cheap and len(self._sources(placed.node)) <= 1)
 
     def _sources(self, node: Node) -> set[Value]:
         """Large values that suffice to compute a node: its operands, or their inputs."""
         found = self._large(node, node)
+        # Bounded: the search is run for every node with several readers.
         for _ in range(self.limits.chain):
             made = [self.makers[v] for v in found if v in self.makers]
             last = max(made, key=lambda p: self.positions[p.node], default=None)
@@ -280,6 +290,7 @@ class Grouping:
     def _is_small(self, value: Value, elements: int) -> bool:
         """Whether a value's view source has far fewer elements than this."""
         value = self._viewed(value)
+        # A quarter or less of the traffic of the result itself: rows of biases and scales.
         return value in self.light or 4 * self.elements(value) <= elements
 
     def _is_product(self, value: Value) -> bool:
@@ -415,6 +426,7 @@ class Grouping:
             found = read_through(placed, result, at, draft, self.sizes)
             if not isinstance(found, Split):
                 return found
+            # An index read from memory cannot be split into two loops.
             if found.factor in draft.later:
                 return None
             draft.split(found)
@@ -472,6 +484,9 @@ class Grouping:
             return False
         points = draft.points(draft.at(numbers[0]))
         large = [v for v in stacked.node.operands if v not in self.light and tensor_of(v).rank]
+        # Packing visits each element of an operand once per panel pass; with more points than
+        # elements the prologue would be recomputed, and two large operands double what packing
+        # reads.
         if points > self.elements(value) or len(large) > 1:
             return False
         return not any(self._is_product(v) for v in large)  # cheaper as that one's epilogue
@@ -486,6 +501,7 @@ class Grouping:
         if points <= self.elements(value):
             return True
         size = self.elements(value) * tensor_of(value).dtype.numpy.itemsize
+        # Recomputed, but from operands that stay in a near cache, and by few instructions.
         return is_simple(placed.node) and size <= self.limits.near
 
     # Shapes

@@ -120,6 +120,7 @@ def _matched(
         ours, theirs = (_runs(k, n) for k, n in ((one, store), (two, load)))
         if ours is None or theirs is None:
             return None
+        # From the fastest factor on: a row-major index determines how the others have to be split.
         for f, g in zip(ours, theirs, strict=False):
             size, other = one.factors[f].size, two.factors[g].size
             if size == other:
@@ -145,6 +146,7 @@ def _runs(kernel: Kernel, number: int) -> list[int] | None:
     found.sort(key=lambda f: strides[f])
     expected = 1
     for f in found:
+        # A gap or an overlap: the index does not cover its operand exactly once.
         if strides[f] != expected:
             return None
         expected *= kernel.factors[f].size

@@ -43,8 +43,10 @@ def _check_symbols(code: bytes) -> None:
 
 def undefined_symbols(code: bytes) -> Iterator[str]:
     """The undefined symbols of a 64-bit ELF object; empty for other formats."""
+    # Magic, 64 bits, little-endian. Mach-O and COFF objects are not checked.
     if code[:6] != b"\x7fELF\x02\x01":
         return
+    # e_shoff at 40, e_shentsize and e_shnum at 58 (ELF-64 header).
     (table,) = struct.unpack_from("<Q", code, 40)
     size, count = struct.unpack_from("<HH", code, 58)
     sections = [struct.unpack_from("<IIQQQQII", code, table + n * size) for n in range(count)]
@@ -55,5 +57,6 @@ def undefined_symbols(code: bytes) -> Iterator[str]:
         for name, _, _, section, _, _ in struct.iter_unpack(
             "<IBBHQQ", code[begin : begin + length]
         ):
+            # SHN_UNDEF: defined elsewhere; the first symbol is a null entry without a name.
             if section == 0 and name:
                 yield code[names + name : code.index(b"\0", names + name)].decode()

@@ -47,6 +47,8 @@ class Compiler:
         self._builder = llvm.create_pass_builder(self._machine, options)
         self._optimized = optimized
         self._passes = llvm.create_new_module_pass_manager()
+        # Supplied functions are calls until here; what they keep in memory becomes registers by
+        # SROA.
         self._passes.add_always_inliner_pass()
         self._passes.add_sroa_pass()
         self._run_passes = unlocked("LLVMPY_RunNewModulePassManager")
@@ -75,6 +77,8 @@ class Compiler:
     def _passed(self, text: str) -> Any:
         """The verified module of a text, after the passes."""
         try:
+            # Texts are the same for every processor and cached by their content; the choice is made
+            # here.
             exact = text if self._estimates else text.replace(QUICK_DIVISION, "fdiv")
             whole = supplied(exact, self._processor)
             # A context retains everything it has parsed: each module gets its own.

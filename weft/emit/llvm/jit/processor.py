@@ -51,6 +51,7 @@ def host() -> Processor:
     tiles = tiles and tiles_permitted()
     named = {name: on and (tiles or not name.startswith("amx")) for name, on in features.items()}
     if named.get("avx512f"):
+        # Part of the features, and so of every cache key: objects of the two settings differ.
         named["prefer-256-bit"] = False
     listed = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(named.items()))
     return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), listed, cache_sizes())

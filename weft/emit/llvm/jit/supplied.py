@@ -120,6 +120,8 @@ def _scale_anywhere(v: Vectors, x: Vector, n: Vector) -> Vector:
     # fptosi of NaN is poison; freeze makes it some integer, and the result is NaN anyway.
     whole = v.cast("fptosi", n, form.integer)
     whole = Vector(v.code.let(f"freeze {whole.typed}"), whole.kind, whole.width)
+    # Near the subnormals: the first factor is lifted into the normal range, and the second one, a
+    # constant power, rounds once.
     low = v.compare("slt", whole, v.constant(4 - form.bias, form.integer))
     plain, lifted = (v.constant(form.bias + m, form.integer) for m in (-1, lift))
     biased = v.add(whole, v.select(low, lifted, plain))
@@ -157,6 +159,7 @@ def _scale_normal_registers(v: Vectors, x: Vector, n: Vector) -> Vector:
 
 
 def _larger_registers(v: Vectors, a: Vector, b: Vector) -> Vector:
+    # vmaxps alone returns its second operand for zeros of both signs, so it cannot order -0 and +0.
     return _by_register(v, "range", "i32 5, ", a, b)  # vrange: the maximum, with its own sign
 
 
@@ -184,6 +187,7 @@ def _bf16_anywhere(v: Vectors, x: Vector) -> Vector:
     last = v.binary("and", bits, v.constant(0x10000, "i32"))
     even = v.compare("eq", last, v.constant(0, "i32"))
     half = v.select(even, v.constant(0x7FFF, "i32"), v.constant(0x8000, "i32"))
+    # Adding half a unit to a NaN could carry into the exponent and give infinity; a NaN is quieted.
     quiet = v.binary("or", bits, v.constant(0x400000, "i32"))
     return _upper_halves(v, v.select(v.compare("uno", x, x), quiet, v.add(bits, half)))
 
@@ -206,7 +210,10 @@ def _bf16_registers(v: Vectors, x: Vector) -> Vector:
         Vector(code.let(f"call {lanes} @{test}({p.typed}, {_SUBNORMAL})"), "i1", one.width)
         for p in parts
     ]
+    # One branch for the whole vector: subnormals are rare, and vcvtne2ps2bf16 flushes them whatever
+    # MXCSR says.
     seen = one.total("or", functools.reduce(lambda a, b: one.binary("or", a, b), some))
+    # Tells LLVM's block placement to keep the slow path out of line.
     code.declare('!1 = !{!"branch_weights", i32 1, i32 1000}')
     code.do(f"br i1 {seen.text}, label %slow, label %fast, !prof !1")
     code.start("fast")

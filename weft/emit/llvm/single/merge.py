@@ -35,6 +35,7 @@ def merge_rows(rows: MergedRows) -> Emitted:
     kernel = rows.kernel
     code = function(kernel.name, excess_precision=kernel.excess_precision)
     buffers = pointers(code, len(rows.kernel.operands))
+    # Indices of 32 bits have half the traffic of 64-bit ones.
     size = -(-4 * rows.length // 64) * 64
     slots = [code.let("alloca ptr, align 8") for _ in range(2)]
     with rows.tasks.each(code) as (offsets, _, _):
@@ -50,6 +51,8 @@ def merge_rows(rows: MergedRows) -> Emitted:
                 middle = smaller(code, plus(code, loop.index, 1 << level), rows.length)
                 end = smaller(code, plus(code, loop.index, 2 << level), rows.length)
                 _merge(code, rows, (buffers, offsets), (now, other), (loop.index, middle, end))
+            # The two arrays change places at each level: at emission, since the levels are
+            # unrolled.
             slots.reverse()
         order = code.let(f"load ptr, ptr {slots[0]}, align 8")
         with code.loop(0, rows.length) as loop:
@@ -82,6 +85,7 @@ def _merge(
         last = plus(code, end, -1)
         a = _place(code, now, smaller(code, left, plus(code, middle, -1)))
         b = _place(code, now, smaller(code, right, last))
+        # b < a, not a <= b: comparators are strict, and equal elements must keep their order.
         less = _less(code, rows, where, b, a)
         both = code.let(f"and i1 {has_left}, {has_right}")
         from_right = code.let(f"select i1 {both}, i1 {less}, i1 {has_right}")

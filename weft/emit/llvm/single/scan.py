@@ -111,6 +111,7 @@ class _Fold:
         outer = [self._along(d) for d in range(self.dim)]
         inner = merged([self._along(d) for d in range(self.dim + 1, len(self.shape))])
         *more, line = inner
+        # Several independent columns hide the latency of the fold, which is one chain down each.
         many = _TOGETHER * self.width if line.size >= _TOGETHER * self.width else self.width
         widths = dict.fromkeys((many, self.width))
         block = max(many, TASK // (self.cost * self.length) // many * many)
@@ -219,6 +220,8 @@ class _Fold:
             if self.backward:
                 index = code.let(f"sub nsw i64 {self.length - self.width}, {index}")
             here = moved(code, offsets, index, line.steps)
+            # The prefix inside of a vector does not depend on the carry: only one fold a vector is
+            # on the chain from vector to vector.
             inside = self._prefix(v, self._read(v, here))
             if write:
                 self._write(v, self._fold(v, before, inside), here)
@@ -231,6 +234,7 @@ class _Fold:
     def _total(self, offsets: list[str], piece: tuple[str, str], inits: list[Held]) -> list[Held]:
         """The total of a piece of a row."""
         code, region, (begin, end) = self.code, self.kernel.regions[0], piece
+        # Lanes take every n-th element, which reorders the fold.
         if not is_commutative(region):
             return self._row(offsets, piece, inits, write=False)
         v = Vectors(code, _TOGETHER * self.width)

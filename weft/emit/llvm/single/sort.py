@@ -101,6 +101,7 @@ class SortedRows:
 
         A record holds its position in that order, which makes the sort stable.
         """
+        # Through an earlier order each element is looked up by its own index: nothing to vectorize.
         width = 1 if orders else _LANES
         for lanes, index in vectors_and_rest(code, "0", str(self.length), width):
             v = Vectors(code, lanes)
@@ -201,6 +202,8 @@ class _Bare:
             held = storage.gather(v, base, at, operand.dtype)
             (stored,) = storage.gather(v, base, at, bits)
         key = key_of(v, self.key, held)
+        # A key that does not give back the element's own bits (-0.0, a NaN's payload) would change
+        # it.
         differ = v.compare("ne", element_bits(v, self.key, key), stored)
         any_differ = v.total("or", differ)
         before = self.code.let(f"load i1, ptr {self.lost}, align 1")
@@ -235,6 +238,7 @@ def grouped(keys: Sequence[SortKey]) -> list[list[SortKey]]:
     """Keys grouped so that each group fits into an i64."""
     groups: list[list[SortKey]] = []
     for key in keys:
+        # Keys that fit into one word are compared by one sort instead of a chain of two.
         if groups and sum(k.bits for k in groups[-1]) + key.bits <= 64:
             groups[-1].append(key)
         else:
