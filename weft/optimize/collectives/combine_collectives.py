@@ -230,7 +230,7 @@ class _Combining:
         open_set.members.append(node)
         open_set.bytes += size
         open_set.ops += count
-        # `open_set` now depends on the sets that its new member depends on, transitively. Closed sets
+        # The set now depends on the sets that its new member depends on, transitively. Closed sets
         # get no more members, so their masks need no update.
         for other in open_sets.values():
             if other is not open_set and mask & (other.bit | other.after):

@@ -85,7 +85,7 @@ class _Live:
     def most(
         self, region: Region, outlive: Collection[Value] = (), outside: Collection[Value] = ()
     ) -> int:
-        """The peak of live bytes without `outside` values; those that `outlive` it live to the end."""
+        """The peak of live bytes without `outside` values; `outlive`: live to the end."""
         end, last = len(region.nodes), last_uses(region)
         for node in reversed(region.nodes):
             if isinstance(node.op, _ALIASES):
