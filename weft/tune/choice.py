@@ -5,6 +5,8 @@ Each class of kernels is measured once on a machine, and cached on disk.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
@@ -17,10 +19,17 @@ from weft.knobs import Tune
 from weft.records import dataclass
 from weft.target import AS_MODELLED, Candidates, Target
 from weft.tune.bench import Bench
-from weft.tune.measured import Measure, Measured, known, tune
+from weft.tune.measured import CLEARLY, Measure, Measured, known, tune
+from weft.tune.process import BenchProcess
+from weft.tune.progress import TriedClass, report_begin, report_end
 
 _ROOM = 2 << 30  # bytes of synthetic operands
+_ROOM_APART = 8 << 30  # the same, in the memory of a device
 _BUDGET = 1.0  # seconds of measurement for a class
+_BUDGET_APART = 4.0  # the same in another process, after candidates are compiled
+_CLEARLY_APART = 0.985
+# Two threads that measure at a time would time each other.
+_ONE_AT_A_TIME = threading.Lock()
 # Lookups of this process, by folder, machine and class: a process never changes its choice.
 _KNOWN: dict[tuple[tuple[Path | None, str, str], Tune], Measured | None] = {}
 
@@ -60,8 +69,9 @@ def choice(kernel: Kernel, target: Target) -> Chosen | None:
             _KNOWN[at, "remembered"] = _KNOWN[at, how]
         else:
             _KNOWN[at, how] = known(
-                options.kind, options.machine, options.shape_class, counted=False
-            )
+                options.kind, options.machine, options.shape_class, counted=False,
+                clearly=_clearly(target),
+            )  # fmt: skip
     return _chosen(_KNOWN[at, how], options)
 
 
@@ -82,6 +92,8 @@ def _chosen(measured: Measured | None, options: Candidates) -> Chosen:
     took, model = (measured.seconds[name] for name in (best, AS_MODELLED))
     count = len(measured.seconds)
     why = f"measured: {1e6 * took:.0f} us"
+    if measured.failed:
+        why += f" ({len(measured.failed)} of {len(measured.tried)} cannot run)"
     if best == AS_MODELLED:
         return Chosen(best, f"{why}, and none of {count - 1} others is clearly faster")
     why = f"{why}, {took / model:.2f} of what the cost model chose, the best of {count}"
@@ -91,14 +103,48 @@ def _chosen(measured: Measured | None, options: Candidates) -> Chosen:
 def _measured(kernel: Kernel, options: Candidates, target: Target) -> Measured:
     """Times from the cache, or measured now."""
     ways = options.ways()
-    if sum(operand.nbytes for operand in kernel.operands) > _ROOM:
+    is_apart = target.measures_apart
+    if sum(operand.nbytes for operand in kernel.operands) > (_ROOM_APART if is_apart else _ROOM):
         ways = {AS_MODELLED: {}}
+    failed: dict[str, str] = {}
+    began: list[float] = []
 
     def ready() -> Measure:
+        report_begin(kernel.name, len(ways))
+        began.append(time.monotonic())
         made = {name: _with(kernel, way) for name, way in ways.items()}
-        return Bench(kernel, made, target).seconds
+        if not is_apart:
+            return Bench(kernel, made, target).seconds
+        bench = BenchProcess(kernel, made, target)
+        bench.failed = failed
+        bench.prepare()
+        return bench.seconds
 
-    return tune(options.kind, options.machine, options.shape_class, [*ways], ready, _BUDGET)
+    budget = _BUDGET_APART if is_apart else _BUDGET
+    with _ONE_AT_A_TIME:
+        made = tune(
+            options.kind, options.machine, options.shape_class, [*ways], ready, budget, failed,
+            _clearly(target),
+        )  # fmt: skip
+    took = time.monotonic() - began[0] if began else 0.0
+    chosen = _chosen(made, options)
+    report_end(
+        TriedClass(
+            kernel.name,
+            options.shape_class,
+            took,
+            made.seconds,
+            made.failed,
+            chosen.name,
+            chosen.why,
+        )
+    )
+    return made
+
+
+def _clearly(target: Target) -> float:
+    """The share of the model's time that a winner may take: a device alone has less noise."""
+    return _CLEARLY_APART if target.measures_apart else CLEARLY
 
 
 def _with(kernel: Kernel, options: Mapping[str, int]) -> Kernel:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import TypeAlias
 
 from weft.cache.choices import Choice, remember, remembered
 from weft.records import dataclass
 
 _HOPELESS = 2.0  # of the best time: a slower candidate is dropped after two rounds
-_CLEARLY = 0.97  # of the first candidate's time: the gain that a winner needs
+CLEARLY = 0.97  # of the first candidate's time: the gain that a winner needs
 _AGREE = 1.15  # of the least time: a second time below it confirms it
 _ROUNDS, _TWICE = 7, 2
 _MORE = 8  # repetitions of a candidate until two of its times agree
@@ -28,16 +29,20 @@ class Measured:
     seconds: dict[str, float]
     tried: tuple[str, ...]  # all candidates, also those not timed
     busy: bool = False  # too noisy to decide
+    failed: Mapping[str, str] = field(default_factory=dict)  # why candidates cannot run here
+    clearly: float = CLEARLY
 
     def best_of(self, can_be_had: Callable[[str], bool]) -> str | None:
         """The fastest available candidate; the first, if none is clearly faster."""
         left = {name: took for name, took in self.seconds.items() if can_be_had(name)}
-        return preferred(left) if left else None
+        return preferred(left, self.clearly) if left else None
 
 
-def known(kind: str, machine: str, shape_class: str, *, counted: bool = True) -> Measured | None:
+def known(
+    kind: str, machine: str, shape_class: str, *, counted: bool = True, clearly: float = CLEARLY
+) -> Measured | None:
     """The measurements of an earlier run; `counted` records a miss."""
-    return _read(remembered(kind, machine, shape_class, counted=counted))
+    return _read(remembered(kind, machine, shape_class, counted=counted), clearly)
 
 
 def tune(
@@ -47,23 +52,26 @@ def tune(
     candidates: Sequence[str],
     ready: Callable[[], Measure],
     budget: float = math.inf,
+    failed: Mapping[str, str] | None = None,
+    clearly: float = CLEARLY,
 ) -> Measured:
     """The least seconds of candidates, cached for this machine or measured now.
 
-    `ready` builds the function that runs a candidate once and returns seconds. A new candidate
-    causes all to be measured again. Noisy measurements are not cached; the first candidate is used.
+    `ready` builds the function that runs a candidate once and returns seconds: infinite, with a
+    reason in `failed`, where it cannot run. A new candidate causes all to be measured again. Noisy
+    measurements are not cached; the first candidate is used.
     """
     assert candidates, "one of none cannot be chosen"
     if len(candidates) == 1:
         return Measured(candidates[0], {}, tuple(candidates))
-    before = known(kind, machine, shape_class)
+    before = known(kind, machine, shape_class, clearly=clearly)
     if before is not None and {*candidates} <= {*before.tried}:
         return before
     measure = ready()
     times = timed(candidates, measure, budget=budget)
     for _ in range(_MORE):
         seconds = {name: min(times[name]) for name in candidates if name in times}
-        best = preferred(seconds)
+        best = preferred(seconds, clearly)
         unsettled = [name for name in (candidates[0], best) if not is_settled(times[name])]
         if not unsettled:
             break
@@ -71,8 +79,11 @@ def tune(
             times[name].append(measure(name))
     else:
         return Measured(candidates[0], {}, tuple(candidates), busy=True)
-    made = Measured(best, seconds, tuple(candidates))
-    choice: Choice = {"best": best, "seconds": {**seconds}, "tried": [*candidates]}
+    why = {} if failed is None else dict(failed)
+    seconds = {name: took for name, took in seconds.items() if math.isfinite(took)}
+    made = Measured(best, seconds, tuple(candidates), failed=why, clearly=clearly)
+    choice: Choice = {"best": best, "seconds": {**seconds}, "tried": [*candidates],
+                      "failed": {**why}}  # fmt: skip
     remember(kind, machine, shape_class, choice)
     return made
 
@@ -83,10 +94,10 @@ def is_settled(times: Sequence[float]) -> bool:
     return bool(others) and others[0] <= _AGREE * least
 
 
-def preferred(seconds: Mapping[str, float]) -> str:
+def preferred(seconds: Mapping[str, float], clearly: float = CLEARLY) -> str:
     """The fastest, or the first one if it is nearly as fast: noise must not decide."""
     first, best = next(iter(seconds)), min(seconds, key=lambda name: seconds[name])
-    return best if seconds[best] < _CLEARLY * seconds[first] else first
+    return best if seconds[best] < clearly * seconds[first] else first
 
 
 def fastest(
@@ -120,7 +131,7 @@ def timed(
     return times
 
 
-def _read(choice: Choice | None) -> Measured | None:
+def _read(choice: Choice | None, clearly: float = CLEARLY) -> Measured | None:
     """A cached measurement; None if missing or malformed."""
     if not isinstance(choice, dict):
         return None
@@ -130,4 +141,7 @@ def _read(choice: Choice | None) -> Measured | None:
     times = {name: float(t) for name, t in seconds.items() if isinstance(t, int | float)}
     if len(times) < len(seconds):
         return None
-    return Measured(preferred(times), times, tuple(map(str, tried)))
+    failed = choice.get("failed")
+    why = {n: str(text) for n, text in failed.items()} if isinstance(failed, dict) else {}
+    best = preferred(times, clearly)
+    return Measured(best, times, tuple(map(str, tried)), failed=why, clearly=clearly)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 import weft
 from tests.emit.triton.corpus import CASES, ON_GPU
-from tests.emit.triton.launching import check, kernels_of, launched
+from tests.emit.triton.launching import check, kernels_of, launched, values
 from tests.emit.triton.scatters import SCATTERS
 from tests.kernels.attention_cases import inputs
 from tests.kernels.attention_cases import kernels as attention_kernels
@@ -199,3 +199,35 @@ def test_pytorch_shares_memory_and_chooses_the_target():
     torch.testing.assert_close(made, model(x), rtol=1e-4, atol=1e-5)
     held = weft.put(x, device="cuda")
     assert held.to_torch().data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize("name", ["bias and gelu", "both turned", "batched", "heads"])
+def test_every_candidate_of_products_matches_the_reference(name):
+    from tests.emit.triton.test_tuned import PRODUCTS, kernel_of, with_options
+    from weft.emit.triton.tuning.candidates import GpuCandidates
+    from weft.kernels.interpret import interpret
+
+    kernel = kernel_of(PRODUCTS[name][0], *PRODUCTS[name][1])
+    arrays = values(kernel)
+    (expected,) = interpret(kernel, arrays)
+    wide = np.asarray(expected, "d")
+    ways = GpuCandidates(kernel).ways()
+    assert len(ways) > (1 if name == "heads" else 3), ways
+    for options in ways.values():
+        (made,) = launched(with_options(kernel, **options), arrays, "cuda:0")
+        error = np.abs(np.asarray(made, "d") - wide).max() / np.abs(wide).max()
+        assert error <= 2**-7, (name, options)
+
+
+def test_candidates_are_measured_in_another_process(tmp_path, monkeypatch):
+    from weft.tune import TuneProgress, close_worker, listening
+
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
+    tried = []
+    x, w = (jnp.ones((1024, 1024), jnp.bfloat16) for _ in range(2))
+    with listening(TuneProgress(lambda kernel, count: None, tried.append)):
+        compiled = weft.compile(lambda x, w: x @ w, x, w, target="triton", tune="measure")
+    close_worker()
+    (one,) = tried
+    assert len(one.seconds) > 4 and not one.failed and one.best in one.seconds
+    np.testing.assert_array_equal(np.asarray(compiled(x, w), "f"), np.full((1024, 1024), 1024.0))

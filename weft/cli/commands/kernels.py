@@ -16,6 +16,7 @@ from weft.cli.program import add_program
 from weft.cli.rules import add_rules
 from weft.cli.screen import plural, print_json, print_table, print_text, quantity
 from weft.cli.script import is_script, load_script
+from weft.cli.tuning import logged, tune_summary
 from weft.columns import Column
 from weft.compiled import Compiled
 from weft.cost.kernels import kernel_seconds
@@ -40,7 +41,12 @@ from weft.tune import Chosen, explained
 if TYPE_CHECKING:
     pass
 
-_TEXTS = ("contract", "llvm", "asm")
+_TEXTS = {
+    "contract": "loops and steps",
+    "llvm": "LLVM text",
+    "asm": "assembly",
+    "triton": "Triton functions and calls of PyTorch",
+}
 
 
 def add(commands: Subparsers) -> None:
@@ -57,8 +63,7 @@ def add(commands: Subparsers) -> None:
     parser.add_argument(
         "name", nargs="?", metavar="NAME", help="one kernel: its number, or how its name begins"
     )
-    for text in _TEXTS:
-        what = {"contract": "loops and steps", "llvm": "LLVM text", "asm": "assembly"}[text]
+    for text, what in _TEXTS.items():
         parser.add_argument(
             f"--{text}", dest="text", action="store_const", const=text, help=f"print its {what}"
         )
@@ -67,7 +72,8 @@ def add(commands: Subparsers) -> None:
     parser.add_argument(
         "--tune",
         choices=TUNES,
-        help="measure: time the candidates of every large product and cache the fastest; "
+        help="measure: time the candidates of every large product (and of other kernels of a GPU) "
+        "and cache the fastest; "
         "remembered (the default): use cached choices; off: use the cost model",
     )
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
@@ -78,8 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one kernel."""
     the_machine = chosen_machine(arguments) or machine(HOST.name)
     whole: float | None = None
-    compiled, values = compiled_program(arguments)
-    program = compiled.program.local
+    with logged(arguments.tune) as log:
+        compiled, values = compiled_program(arguments)
+        program = compiled.program.local
     if arguments.measure and arguments.name is None:
         parts, whole = measured_parts(program, values)
     else:
@@ -95,6 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
         print_json([*map(as_json, listing.rows), *others])
     else:
         show(listing, the_machine)
+        for line in tune_summary(log.tried):
+            print_text(line)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -11,19 +12,23 @@ from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, LibraryCall
 from weft.emit.triton.library.attention import refuses_cudnn
 from weft.emit.triton.library.calls import library_call, product_call
+from weft.emit.triton.library.cublaslt import WORKSPACE
+from weft.emit.triton.library.packed import PackedProduct, packed_product
 from weft.emit.triton.library.product import library_product
 from weft.emit.triton.loops import by_points, by_rows
 from weft.emit.triton.parts.columns import by_rows_and_columns, crossed_sums
 from weft.emit.triton.parts.scalars import shared_scalars
 from weft.emit.triton.parts.sizes import options_of
 from weft.emit.triton.parts.split import TwoKernels, parts_of_rows, split
+from weft.emit.triton.persistent import by_persistent_programs
 from weft.emit.triton.pieces import in_pieces
 from weft.emit.triton.product import by_matrix_units
 from weft.emit.triton.scatter import scatter_parts
 from weft.emit.triton.schedule import kind_of
+from weft.ir.types import I32
 from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
-from weft.kernels.kernel import Kernel
+from weft.kernels.kernel import Kernel, Operand
 from weft.kernels.single_node import SingleNode
 
 
@@ -44,8 +49,12 @@ def emitted(kernel: Launch) -> EmittedParts:
             return _by_rows(small)
         case "crossed":
             return _by_columns(small)
+        case "matrix" if (packed := _packed(small)) is not None:
+            return _by_packing(packed)
         case "matrix":
-            return EmittedParts((by_matrix_units(small),))
+            return EmittedParts((_by_tiles(small),))
+        case _ if "rows" in options_of(small):
+            return EmittedParts((_by_tiles(small),))
         case _:
             return _by_library(small)
 
@@ -53,7 +62,7 @@ def emitted(kernel: Launch) -> EmittedParts:
 def _by_rows(kernel: Kernel) -> EmittedParts:
     """One launch, or two where few rows are long."""
     whole = by_rows(kernel)
-    parts = options_of(kernel).get("parts") or parts_of_rows(kernel, whole.grid[0])
+    parts = options_of(kernel).get("parts") or parts_of_rows(kernel, math.prod(whole.grid))
     if parts == 1:
         return EmittedParts((whole,))
     return _by_two(split(kernel, parts), by_rows)
@@ -93,12 +102,35 @@ def _on(launch: GridLaunch, operands: Sequence[int]) -> GridLaunch:
     return replace(launch, operands=tuple([operands[n] for n in launch.operands]))
 
 
+def _by_tiles(kernel: Kernel) -> GridLaunch:
+    """A product on Triton's tiles, each a program, or many of one program."""
+    is_persistent = options_of(kernel).get("persistent")
+    return by_persistent_programs(kernel) if is_persistent else by_matrix_units(kernel)
+
+
+def _packed(kernel: Kernel) -> PackedProduct | None:
+    """The product on packed operands, unless options choose tiles."""
+    options = options_of(kernel)
+    return packed_product(kernel) if options.get("packed", "rows" not in options) else None
+
+
+def _by_packing(packed: PackedProduct) -> EmittedParts:
+    """Copies of operands to scratch, and a product by the library."""
+    after = _by_library(packed.product)
+    copies = [_on(by_points(collapsed(one)), numbers) for one, numbers in packed.copies]
+    return EmittedParts((*copies, *after.parts), (*packed.scratch, *after.scratch))
+
+
 def _by_library(kernel: Kernel) -> EmittedParts:
     """A product by the library, and the steps that follow as a kernel of points."""
     product = library_product(kernel)
     assert product is not None, "the library computes it"
-    parts: list[EmittedPart] = [product_call(kernel.name, product)]
+    algorithm = options_of(kernel).get("algorithm", 0)
+    workspace = len(kernel.operands) + len(product.scratch)
+    parts: list[EmittedPart] = [product_call(kernel.name, product, algorithm, workspace)]
     scratch = product.scratch
+    if algorithm:
+        scratch += (Operand(I32, (WORKSPACE // 4,), True),)
     if product.epilogue is not None:
         one, operands = product.epilogue
         after = _by_points(collapsed(one))

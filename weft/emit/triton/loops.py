@@ -17,6 +17,7 @@ from weft.emit.triton.collapse import reduced_factors
 from weft.emit.triton.emitted import GridLaunch
 from weft.emit.triton.online import OnlineSum, online_sums
 from weft.emit.triton.parts.sizes import (
+    column_factor,
     fastest_factor,
     levels_of,
     options_of,
@@ -167,10 +168,19 @@ class RowLoops:
         self.options = options_of(kernel)
         count = math.prod(kernel.factors[n].size for n in rows)
         length = math.prod(kernel.factors[n].size for n in reduced)
-        height, width, self.warps = tile_of(kernel, count, length)
+        inner = column_factor(kernel, rows)
+        self.outer = TileAxis("o", (), 1, 1)
+        if inner is not None:
+            # Neighbours of a flat index, x % 97, are none to Triton, which then loads one by one.
+            outer = tuple([n for n in rows if n != inner])
+            size = kernel.factors[inner].size
+            self.outer = TileAxis("o", outer, count // size, 1)
+            rows, count = [inner], size
+        height, width, self.warps = tile_of(kernel, count, length, self.outer.size)
         self.x = TileAxis("x", tuple(rows), count, height)
         self.r = TileAxis("r", tuple(reduced), length, width)
-        self.tiles = TileWriter(kernel, {"x": self.x, "r": self.r})
+        axes = {axis.name: axis for axis in (self.x, self.r, self.outer)}
+        self.tiles = TileWriter(kernel, axes)
         self.view = ("x", "r")
         self.is_whole = self.r.blocks == 1
         self.levels = levels_of(kernel)
@@ -183,6 +193,9 @@ class RowLoops:
         kind = f".to({tiles.integer})" if tiles.is_wide and not start else ""
         flat = tiles.let(f"{start}tl.arange(0, {x.block}){kind}", "x")
         tiles.place(self.view, x, flat)
+        if self.outer.factors:
+            wide = ".to(tl.int64)" if tiles.is_wide else ""
+            tiles.place(self.view, self.outer, tiles.let(f"tl.program_id(1){wide}", "o"))
         if self.is_whole:
             tiles.place(self.view, r, tiles.let(f"tl.arange(0, {r.block})", "r"))
             for level in range(1, self._depth + 1):
@@ -191,7 +204,7 @@ class RowLoops:
             _store_all(tiles, self.view)
         else:
             self._passes()
-        grid = (x.blocks, 1, 1)
+        grid = (x.blocks, self.outer.size, 1)
         return finished(tiles, self.kernel.name, grid, warps=self.warps, stages=3)
 
     @property

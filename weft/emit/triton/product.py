@@ -88,10 +88,12 @@ def blocks_of(kernel: Kernel, m: int, n: int, k: int) -> Blocks:
 
 def by_matrix_units(kernel: Kernel) -> GridLaunch:
     """A contraction, of collapsed loops."""
-    return _Product(kernel).launch()
+    return TileProduct(kernel).launch()
 
 
-class _Product:
+class TileProduct:
+    """The tiles of one contraction, each a program."""
+
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.at = kernel, contract_of(kernel)
         contract = kernel.steps[self.at]
@@ -115,9 +117,21 @@ class _Product:
         return math.prod(self.kernel.factors[f].size for f in factors)
 
     def launch(self) -> GridLaunch:
-        """The launch: programs in groups of rows, so that neighbours share columns in cache."""
+        """The launch."""
         tiles, m, n = self.tiles, self.m, self.n
         tiles.line("program = tl.program_id(0)")
+        left, right, result = self.place()
+        self._accumulate(left, right)
+        self.finish(result)
+        grid = (m.blocks * n.blocks, self.b.size, 1)
+        return finished(tiles, self.kernel.name, grid, self.blocks.warps, self.blocks.stages)
+
+    def place(self) -> tuple[TileView, TileView, TileView]:
+        """The indices of a program's tile, in the views of both sides and of the result.
+
+        Programs are in groups of rows, so that neighbours share columns in cache.
+        """
+        tiles, m, n = self.tiles, self.m, self.n
         group = min(8, m.blocks)
         tiles.line(f"group = program // {group * n.blocks} * {group}")
         tiles.line(f"height = tl.minimum({m.blocks} - group, {group})")
@@ -141,10 +155,7 @@ class _Product:
             (result, n, "n"),
         ):
             tiles.place(view, axis, name)
-        self._accumulate(left, right)
-        self._finish(result)
-        grid = (m.blocks * n.blocks, self.b.size, 1)
-        return finished(tiles, self.kernel.name, grid, self.blocks.warps, self.blocks.stages)
+        return views
 
     def _accumulate(self, left: TileView, right: TileView) -> None:
         tiles, k, contract = self.tiles, self.k, self.contract
@@ -155,7 +166,7 @@ class _Product:
             tiles.place(left, k, "k")
             tiles.place(right, k, "k")
             a, b = self._side(contract.lhs, left), self._side(contract.rhs, right)
-            tiles.line(f"total = {_function_of(contract)}({a}, {b}, total)")
+            tiles.line(f"total = {function_of(contract)}({a}, {b}, total)")
 
     def _side(self, number: int, view: TileView) -> str:
         """A side's tile in its element type, 0 beyond the depth."""
@@ -173,7 +184,8 @@ class _Product:
             text = f"tl.where({inside[0]}, {text}, 0)"
         return tiles.let(f"({text}).to({dtypes.stored(step.dtype)})")
 
-    def _finish(self, view: TileView) -> None:
+    def finish(self, view: TileView) -> None:
+        """The steps after the contraction, whose sum is `total`, and the stores."""
         tiles, contract = self.tiles, self.contract
         text = f"total.to({dtypes.computed(contract.dtype)})"
         if is_rounded(contract.dtype, excess_precision=self.kernel.excess_precision):
@@ -185,7 +197,7 @@ class _Product:
             tiles.store(store, value, view)
 
 
-def _function_of(contract: Contract) -> str:
+def function_of(contract: Contract) -> str:
     """The product of two tiles."""
     if not contract.held.is_float:
         return "p.dot_integers"

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weft.emit.triton.collapse import collapsed, reduced_factors
-from weft.emit.triton.library.product import library_product
+from weft.emit.triton.library.product import ALGORITHMS, library_product
 from weft.emit.triton.parts.columns import crossed_sums
+from weft.emit.triton.persistent import described_sides
 from weft.emit.triton.product import refuses_matrix_units
 from weft.kernels.kernel import (
     Contract,
@@ -23,16 +24,18 @@ from weft.kernels.kernel import (
 
 _SIZES = tuple(1 << n for n in range(15))
 _WARPS = (1, 2, 4, 8, 16, 32)
+_TILES: OptionRanges = {
+    **dict.fromkeys(("rows", "columns", "depth"), (16, 32, 64, 128, 256)),
+    "warps": (4, 8),
+    "stages": range(1, 8),
+    "persistent": (1,),
+}
 OPTIONS: Mapping[str, OptionRanges] = {
     "points": {"block": _SIZES, "warps": _WARPS},
     "rows": {"block": _SIZES, "rows": _SIZES, "warps": _WARPS, "parts": range(1, 1 << 12)},
     "crossed": {"rows": _SIZES, "warps": _WARPS},
-    "matrix": {
-        **dict.fromkeys(("rows", "columns", "depth"), (16, 32, 64, 128, 256)),
-        "warps": (4, 8),
-        "stages": range(1, 8),
-    },
-    "library": {},
+    "matrix": {**_TILES, "packed": (0,)},
+    "library": {**_TILES, "algorithm": range(1, ALGORITHMS + 1)},
 }
 
 
@@ -66,10 +69,14 @@ def refuses_schedule(kernel: Kernel) -> str | None:
     if schedule.kind in ("matrix", "library"):
         if not contracts:
             return "it contracts nothing"
-        if schedule.kind == "matrix" and (reason := refuses_matrix_units(small)):
+        by_tiles = schedule.kind == "matrix" or "rows" in dict(schedule.options)
+        if by_tiles and (reason := refuses_matrix_units(small)):
             return reason
         if schedule.kind == "library" and library_product(small) is None:
             return "no library computes this product"
+    options = dict(schedule.options)
+    if options.get("persistent") and described_sides(small) is None:
+        return "no tensor descriptors describe its sides"
     if (schedule.kind == "crossed") != (crossed_sums(small) is not None):
         return f"its sums do not run as {schedule.kind}"
     is_reduced = any(isinstance(s, Reduce | Pick | Contract) for s in small.steps)

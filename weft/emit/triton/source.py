@@ -88,3 +88,16 @@ def compiled(launch: GridLaunch, target: Any = None) -> Any:
         options["enable_fp_fusion"] = False
     source = ASTSource(function, signature, {}, attributes)
     return triton.compile(source, target=target, options=options)
+
+
+def use_allocator() -> None:
+    """Let Triton allocate by PyTorch, in the order of its stream, in this context."""
+    import triton
+
+    triton.set_allocator(_allocated)
+
+
+def _allocated(size: int, alignment: int, stream: int | None) -> Any:
+    import torch
+
+    return torch.empty(size, dtype=torch.int8, device="cuda")

@@ -15,6 +15,7 @@ from weft.emit.triton.runtime.stream import TorchStream
 from weft.emit.triton.schedule import schedule_of
 from weft.emit.triton.source import is_interpreted
 from weft.emit.triton.table import TABLE
+from weft.emit.triton.tuning.candidates import GpuCandidates
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.group import Launch
@@ -58,6 +59,16 @@ class Triton(Target):
     def schedule(self, kernel: Kernel) -> Schedule:
         """The schedule of a kernel's loops."""
         return schedule_of(kernel)
+
+    def candidates(self, kernel: Launch) -> GpuCandidates | None:
+        """Candidate schedules of a kernel of loops without options."""
+        is_open = isinstance(kernel, Kernel) and not kernel.schedule.options
+        return GpuCandidates(kernel) if is_open and isinstance(kernel, Kernel) else None
+
+    @property
+    def measures_apart(self) -> bool:
+        """Candidates are timed in another process."""
+        return True
 
     def text(self, kernel: Launch, form: str = "triton") -> str:
         """The Triton functions of a kernel, and its calls of PyTorch."""

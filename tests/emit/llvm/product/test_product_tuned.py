@@ -31,13 +31,13 @@ from weft.emit.llvm.tuning.candidates import (
     ProductCandidates,
     candidates,
     machine_name,
-    name_of,
     options_of,
 )
-from weft.emit.llvm.tuning.product_class import class_of, round_up
+from weft.emit.llvm.tuning.product_class import class_of
 from weft.errors import WeftError
 from weft.ir.types import F32, F64, I32, DType
 from weft.kernels.kernel import Kernel
+from weft.kernels.option_names import name_of, round_up
 from weft.ops.elementwise.pointwise import Add, Multiply
 from weft.run.parts import parts_of
 from weft.target import AS_MODELLED, Options

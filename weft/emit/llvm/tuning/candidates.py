@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import ClassVar, TypeAlias
@@ -16,14 +15,14 @@ from weft.emit.llvm.product.blocking.blocking import Blocking, Chip, chip_of
 from weft.emit.llvm.product.blocking.choice import choose_blocking
 from weft.emit.llvm.schedule import OPTIONS
 from weft.emit.llvm.tuning.product_class import ProductClass, class_of
-from weft.kernels.kernel import Kernel, refuses_options
+from weft.kernels.kernel import Kernel
+from weft.kernels.option_names import name_of, options_named
 from weft.records import dataclass
 from weft.target import AS_MODELLED
 
 CandidateOptions: TypeAlias = "dict[str, int]"
 
 BLAS = "blas "  # followed by the library's name
-_PAIR = re.compile(r"(\w+)=(\d+)")
 _MOST = 9
 _WORTH = 1 << 21  # multiplications; fewer are not worth tuning
 _SMALL = 1 << 20  # elements of a result that may exist as several partial sums
@@ -91,11 +90,6 @@ def candidates(wanted: ProductClass, chip: Chip) -> dict[str, CandidateOptions]:
     return dict([*options_by_name.items()][:_MOST])
 
 
-def name_of(options: CandidateOptions) -> str:
-    """The name of options: `block_k=512, parts=4`."""
-    return ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
-
-
 def options_of(name: str) -> CandidateOptions | None:
     """The options of a candidate's name; None if unavailable in this process."""
     if name == AS_MODELLED:
@@ -104,11 +98,7 @@ def options_of(name: str) -> CandidateOptions | None:
         names = [library.name for library in libraries()]
         wanted = name.removeprefix(BLAS)
         return {"blas": names.index(wanted)} if wanted in names else None
-    pairs = [_PAIR.fullmatch(pair) for pair in name.split(", ")]
-    found = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
-    if len(found) < len(pairs) or refuses_options(found.items(), OPTIONS["packed"]) is not None:
-        return None
-    return found
+    return options_named(name, OPTIONS["packed"])
 
 
 def _others(wanted: ProductClass, chip: Chip, model: Blocking) -> Iterator[CandidateOptions]:

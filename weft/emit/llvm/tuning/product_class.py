@@ -10,6 +10,7 @@ from weft.emit.llvm.product.emit import described
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.product.shape import bare_load, plain_store
 from weft.kernels.kernel import Kernel
+from weft.kernels.option_names import round_up
 from weft.records import dataclass
 
 
@@ -60,11 +61,3 @@ def _rounded(shape: ProductShape) -> ProductShape:
     batch, rows, columns, k = map(round_up, sizes)
     again = round_up(shape.repeats)
     return replace(shape, batch=batch, rows=rows, columns=columns, k=k, repeats=again)
-
-
-def round_up(number: int) -> int:
-    """The least of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is not below a number."""
-    if number <= 4:
-        return number
-    power = 1 << (number - 1).bit_length()
-    return power * 3 // 4 if number <= power * 3 // 4 else power

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from weft.emit.triton.emitted import LibraryCall
+from weft.emit.triton.library.cudnn import cudnn_attention, has_frontend, operands_of
 from weft.ir.types import F64
 from weft.kernels.attention import Access, Attention
 
@@ -66,7 +67,8 @@ def attention_call(kernel: Attention) -> LibraryCall:
     causal = "" if kernel.window.is_open else ", in a window"
     sizes = f"{kernel.outer}, {kernel.queries} queries, {kernel.keys} keys, depth {kernel.depth}"
     what = "attention" if kernel.gradients is None else "the gradients of attention"
-    how = "cuDNN's" if reason is None else f"by its definition, not cuDNN's: {reason}"
+    how = "cuDNN's" if has_frontend() and operands_of(kernel) else "cuDNN's, copied to its place"
+    how = how if reason is None else f"by its definition, not cuDNN's: {reason}"
     text = f"# {kernel.name}\n# {what} by PyTorch: {sizes}{causal}; {how}\n"
     numbers = tuple(range(len(kernel.operands)))
     return LibraryCall(kernel.name, text, numbers, partial(_attend, kernel, reason is None))
@@ -75,6 +77,10 @@ def attention_call(kernel: Attention) -> LibraryCall:
 def _attend(kernel: Attention, is_cudnn: bool, *tensors: Any) -> None:
     if not is_cudnn or tensors[0].device.type == "cpu":
         _by_definition(kernel, tensors)
+        return
+    if (graph := cudnn_attention(kernel)) is not None:
+        graph(tensors)
+        _scale_gradients(kernel, tensors)
         return
     rows = [kernel.queries, kernel.keys, kernel.keys, kernel.queries]
     rows += rows[3:] + rows[:3] if kernel.gradients is not None else []
@@ -88,6 +94,7 @@ def _attend(kernel: Attention, is_cudnn: bool, *tensors: Any) -> None:
         _forward(kernel, views, lse)
     else:
         _backward(kernel, views, lse)
+        _scale_gradients(kernel, tensors)
 
 
 def _view(
@@ -131,12 +138,21 @@ def _backward(kernel: Attention, views: Sequence[Any], lse: Any) -> None:
         given, q, k, v, out, logs.unsqueeze(-1).contiguous(), seed, seed, None, *none,
         0.0, causal, scale=scale,
     )  # fmt: skip
-    gradients = kernel.gradients
-    assert gradients is not None
-    factors = (gradients.q_scale, gradients.k_scale, None)
-    for into, value, factor in zip(views[5:8], made, factors, strict=True):
-        scaled = value if factor in (None, scale) or not scale else value * (factor / scale)
-        into.copy_(scaled.reshape(into.shape))
+    for into, value in zip(views[5:8], made, strict=True):
+        into.copy_(value.reshape(into.shape))
+
+
+def _scale_gradients(kernel: Attention, tensors: Sequence[Any]) -> None:
+    """Multiply the gradients of queries and keys where theirs is another scale than the scores'."""
+    gradients, scale = kernel.gradients, kernel.scale
+    if gradients is None or not scale:
+        return
+    for access, rows, factor in (
+        (gradients.q, kernel.queries, gradients.q_scale),
+        (gradients.k, kernel.keys, gradients.k_scale),
+    ):
+        if factor not in (None, scale):
+            _view(kernel, tensors, access, rows, kernel.depth).mul_(factor / scale)
 
 
 # By the definition

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from weft.emit.triton.emitted import LibraryCall
 from weft.emit.triton.library.attention import attention_call
+from weft.emit.triton.library.cublaslt import lt_product
 from weft.emit.triton.library.nodes import CALLS, WRITES, refuses_node
 from weft.emit.triton.library.product import LibraryProduct, Matrices
 from weft.errors import Unsupported
@@ -18,15 +20,41 @@ from weft.kernels.flow import ControlFlow
 from weft.kernels.single_node import SingleNode
 
 
-def product_call(name: str, product: LibraryProduct) -> LibraryCall:
-    """The call of a product: out[b] = lhs[b] @ rhs[b]."""
+def product_call(
+    name: str, product: LibraryProduct, algorithm: int = 0, workspace: int = 0
+) -> LibraryCall:
+    """The call of a product: out[b] = lhs[b] @ rhs[b].
+
+    By PyTorch, or by an algorithm of cuBLASLt (from 1), whose `workspace` is an operand.
+    """
     sides = (product.lhs, product.rhs, product.out)
     shown = [f"{tuple(s.sizes)} by {tuple(s.strides)}" for s in sides]
     kind = "tf32" if product.tf32 else product.dtype
-    text = f"# {name}\n# torch.bmm of {kind}: {shown[0]} @ {shown[1]} -> {shown[2]}\n"
-    multiply = partial(_multiply, sides)
-    run = partial(_in_precision, product.tf32, multiply) if product.dtype is F32 else multiply
-    return LibraryCall(name, text, tuple([side.operand for side in sides]), run)
+    how = f"cuBLASLt's algorithm {algorithm}" if algorithm else "torch.bmm"
+    text = f"# {name}\n# {how} of {kind}: {shown[0]} @ {shown[1]} -> {shown[2]}\n"
+    multiply: Callable[..., None] = partial(_multiply, sides)
+    if product.dtype is F32:
+        multiply = partial(_in_precision, product.tf32, multiply)
+    numbers = tuple([side.operand for side in sides])
+    if not algorithm:
+        return LibraryCall(name, text, numbers, multiply)
+    bare = replace(product, epilogue=None, scratch=())
+    run = partial(_by_algorithm, bare, algorithm, multiply)
+    return LibraryCall(name, text, (*numbers, workspace), run)
+
+
+def _by_algorithm(
+    product: LibraryProduct, algorithm: int, multiply: Callable[..., None], *tensors: Any
+) -> None:
+    """A product by one of cuBLASLt's proposals, on PyTorch's current stream."""
+    import torch
+
+    if tensors[0].device.type == "cpu":  # interpreted
+        multiply(*tensors[:3])
+        return
+    lhs, rhs, out, workspace = (tensor.data_ptr() for tensor in tensors)
+    stream = torch.cuda.current_stream(tensors[0].device).cuda_stream
+    lt_product(product)(algorithm - 1, (lhs, rhs, out, workspace), stream)
 
 
 def _in_precision(tf32: bool, multiply: Callable[..., None], *tensors: Any) -> None:

@@ -28,6 +28,7 @@ from weft.records import dataclass
 
 LIBRARY_TYPES = {"bf16", "f16", "f32", "f64"}
 CALLS = 16  # calls of the library that a product may take
+ALGORITHMS = 16  # algorithms that cuBLASLt is asked to propose
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, args_of
 
 ROW = 16384  # elements of a row that stay in registers
 ELEMENTS = 4096  # elements of a tile of rows
+GRID = 1 << 16  # programs along the second dim of a grid
+SHORT = 2048  # elements of a row that is not split in parts
 
 
 def power_of_two(size: int) -> int:
@@ -42,13 +44,16 @@ def levels_of(kernel: Kernel) -> Mapping[int, int]:
     return levels
 
 
-def tile_of(kernel: Kernel, rows: int, length: int) -> tuple[int, int, int]:
-    """The rows and elements of a tile, and the warps of its program."""
+def tile_of(kernel: Kernel, rows: int, length: int, outer: int = 1) -> tuple[int, int, int]:
+    """The rows and elements of a tile, and the warps of its program.
+
+    `outer` is how often there are so many rows, each in programs of their own.
+    """
     options = options_of(kernel)
     columns = _runs_along_rows(kernel)
     whole = power_of_two(length)
     if columns:
-        height = options.get("rows", power_of_two(rows) if rows <= 128 else 64)
+        height = options.get("rows", _height_of_columns(rows, whole, outer))
         width = options.get("block", min(whole, max(1, ELEMENTS // height)))
     else:
         width = options.get("block", _width(kernel, whole))
@@ -58,6 +63,30 @@ def tile_of(kernel: Kernel, rows: int, length: int) -> tuple[int, int, int]:
         width,
         options.get("warps", _warps_of_rows(height * width, width)),
     )
+
+
+def column_factor(kernel: Kernel, rows: Sequence[int]) -> int | None:
+    """The factor of columns that lie side by side, if others, of programs, enclose it unevenly."""
+    if len(rows) < 2 or not _runs_along_rows(kernel):
+        return None
+    inner, size = rows[-1], kernel.factors[rows[-1]].size
+    outer = math.prod(kernel.factors[n].size for n in rows[:-1])
+    loads = [step for step in kernel.steps if isinstance(step, Load)]
+    runs = all(step.at.strides[inner] in (0, 1) for step in loads)
+    return inner if runs and size % 64 and size >= 16 and outer < GRID else None
+
+
+def _height_of_columns(rows: int, length: int, outer: int) -> int:
+    """Neighbouring rows of a tile.
+
+    Where few rows are short, as those of partial results are, more programs share them; few long
+    ones are split in parts.
+    """
+    height = power_of_two(rows) if rows <= 128 else 64
+    few = rows <= 128 and outer < 8
+    while few and height > 16 and ELEMENTS // height < length <= SHORT:
+        height //= 2
+    return height
 
 
 def _warps_of_rows(elements: int, width: int) -> int:

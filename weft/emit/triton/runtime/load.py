@@ -9,7 +9,7 @@ from typing import Any
 from weft.array.torch_memory import tensor_at, torch_dtype
 from weft.emit.triton.emit import emitted
 from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, LibraryCall
-from weft.emit.triton.source import compiled, function_of, is_interpreted
+from weft.emit.triton.source import compiled, function_of, is_interpreted, use_allocator
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Operand
 from weft.records import dataclass
@@ -30,15 +30,19 @@ class LoadedParts:
 class CompiledLaunch:
     """A launch of a compiled Triton function."""
 
-    __slots__ = ("function", "grid", "kernel", "operands", "packed", "run")
+    __slots__ = ("allocates", "function", "grid", "kernel", "operands", "packed", "run")
 
     def __init__(self, launch: GridLaunch, kernel: Any) -> None:
         self.kernel, self.operands, self.grid = kernel, launch.operands, launch.grid
         self.run = kernel.run  # loads it
         self.function, self.packed = kernel.function, kernel.packed_metadata
+        # Tensor descriptors are built in memory of Triton's allocator.
+        self.allocates = getattr(kernel.metadata, "global_scratch_size", 0) > 0
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
         """Enqueue it on a stream."""
+        if self.allocates:
+            use_allocator()
         given = [addresses[n] for n in self.operands]
         self.run(*self.grid, stream, self.function, self.packed, None, None, None, *given)
 

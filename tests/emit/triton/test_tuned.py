@@ -1,0 +1,115 @@
+"""Candidates of the triton target: their classes, and kernels of every form of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import weft
+from tests.emit.triton.corpus import b, f
+from tests.emit.triton.launching import kernels_of, launched, values
+from tests.emit.triton.test_emit import without_a_device  # noqa: F401
+from weft.emit.triton.collapse import collapsed
+from weft.emit.triton.emit import emitted
+from weft.emit.triton.library import packed
+from weft.emit.triton.persistent import described_sides
+from weft.emit.triton.schedule import refuses_schedule
+from weft.emit.triton.tuning import candidates
+from weft.emit.triton.tuning.candidates import GpuCandidates
+from weft.emit.triton.tuning.tiles import SHARED, promising_tiles
+from weft.kernels.interpret import interpret
+from weft.kernels.kernel import Kernel
+
+TILES = {"rows": 16, "columns": 32, "depth": 16, "warps": 4, "stages": 3}
+PRODUCTS = {
+    "bias and gelu": (lambda x, w, c: jax.nn.gelu(x @ w + c), (b(33, 72), b(72, 40), b(40))),
+    "both turned": (lambda x, w: x.T @ w.T, (b(72, 40), b(48, 72))),
+    "batched": (lambda x, w: jnp.einsum("bmk,bkn->bmn", x, w), (b(3, 20, 24), b(3, 24, 40))),
+    "heads": (lambda x, g: jnp.einsum("btd,bhtk->dhk", x, g), (b(2, 16, 24), b(2, 3, 16, 8))),
+}
+
+
+def kernel_of(function, *arguments) -> Kernel:
+    (kernel,) = kernels_of(weft.compile(function, *arguments, target="triton").program.local)
+    return kernel
+
+
+def with_options(kernel: Kernel, **options: int) -> Kernel:
+    schedule = replace(kernel.schedule, options=tuple(sorted(options.items())))
+    return replace(kernel, schedule=schedule)
+
+
+def test_sizes_share_a_class_and_what_they_compute_does_not(monkeypatch):
+    monkeypatch.setattr(candidates, "machine_name", lambda: "a GPU")
+    softmax = lambda x: jax.nn.softmax(x)  # noqa: E731
+    kinds = [
+        GpuCandidates(kernel_of(function, f(*shape))).shape_class
+        for function, shape in (
+            (softmax, (1000, 3000)),
+            (softmax, (1016, 3064)),
+            (softmax, (1000, 3001)),
+            (lambda x: jax.nn.softmax(x * 2), (1000, 3000)),
+        )
+    ]
+    assert kinds[0] == kinds[1] and len({*kinds}) == 3
+    found = GpuCandidates(kernel_of(softmax, f(1000, 3000)))
+    assert found.kind == "gpu rows" and not found.unworthy and found.machine == "a GPU"
+    assert GpuCandidates(kernel_of(softmax, f(10, 30))).unworthy
+    ways = found.ways()
+    assert len(ways) > 3 and all(found.options(name) == way for name, way in ways.items())
+    assert found.options("unknown=3") is None and found.options("algorithm=2") is None
+
+
+@pytest.mark.parametrize("sizes", [(1, 8192, 8192, 8192), (4, 100, 300, 77), (1, 16, 4096, 512)])
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_tiles_fit_into_shared_memory(sizes, bits):
+    found = promising_tiles(sizes, bits, bits == 16)
+    assert found
+    for one in found:
+        assert one["stages"] * (one["rows"] + one["columns"]) * one["depth"] * bits // 8 <= SHARED
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_only_plain_sides_are_described(name):
+    kernel = kernel_of(PRODUCTS[name][0], *PRODUCTS[name][1])
+    is_plain = name != "heads"
+    assert (described_sides(collapsed(kernel)) is not None) == is_plain
+    reason = refuses_schedule(with_options(kernel, **TILES, persistent=1))
+    assert reason is None if is_plain else "descriptors" in reason
+    assert refuses_schedule(with_options(kernel, rows=17)) is not None
+
+
+def test_heads_are_packed_where_that_pays_off(monkeypatch):
+    function, arguments = PRODUCTS["heads"]
+    kernel = kernel_of(function, *arguments)
+    assert len(emitted(kernel).parts) == 1
+    emitted.cache_clear()
+    monkeypatch.setattr(packed, "LEAST", 8)
+    made = emitted(kernel)
+    emitted.cache_clear()
+    assert [part.name for part in made.parts] == [f"{kernel.name}_packed", kernel.name]
+    found = packed.packed_product(collapsed(kernel))
+    assert found is not None
+    arrays = values(kernel)
+    (copy, numbers), *_ = found.copies
+    given = [arrays[[n for n, o in enumerate(kernel.operands) if not o.output].index(numbers[0])]]
+    (scratch,) = interpret(copy, given)
+    packed_arrays = [*arrays, scratch]
+    (one,), (other,) = interpret(found.product, packed_arrays), interpret(kernel, arrays)
+    np.testing.assert_array_equal(np.asarray(one, "f").ravel(), np.asarray(other, "f").ravel())
+
+
+@pytest.mark.parametrize("name", [name for name in PRODUCTS if name != "heads"])
+def test_persistent_tiles_match_the_reference(name, monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    kernel = kernel_of(PRODUCTS[name][0], *PRODUCTS[name][1])
+    arrays = values(kernel)
+    (made,) = launched(with_options(kernel, **TILES, persistent=1), arrays, "cpu")
+    (expected,) = interpret(kernel, arrays)
+    wide = np.asarray(expected, "d")
+    assert np.abs(np.asarray(made, "d") - wide).max() <= 2**-7 * np.abs(wide).max()

@@ -1,0 +1,1 @@
+"""Candidates of the triton target's kernels."""
