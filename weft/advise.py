@@ -172,11 +172,11 @@ def _key(event: TimelineEvent) -> tuple[object, ...]:
     return (event.name, event.over, round(event.bytes), event.loc.line or event.loc.text)
 
 
-def _rows(found: Prediction, causes: Causes) -> tuple[ExplainedCollective, ...]:
+def _rows(prediction: Prediction, causes: Causes) -> tuple[ExplainedCollective, ...]:
     """A row for each kind, axes, size and line, the most exposed first."""
-    layers = _scale(found)
+    layers = _scale(prediction)
     grouped: dict[tuple[object, ...], list[TimelineEvent]] = {}
-    for event in found.timeline.collectives():
+    for event in prediction.timeline.collectives():
         grouped.setdefault(_key(event), []).append(event)
     rows = []
     for events in grouped.values():

@@ -153,12 +153,14 @@ def _emitted(container: Container, key: Key | None, process: Process | None) -> 
     return program
 
 
-def _adopted(container: Container, made: Executable, target: Target) -> bool:
+def _adopted(container: Container, executable: Executable, target: Target) -> bool:
     """Whether the emitted text of a trusted file is used; a warning says if it cannot be."""
-    kinds = [kind for kind in ("code", "emitted") if made.target in container.names(kind)]
+    kinds = [kind for kind in ("code", "emitted") if executable.target in container.names(kind)]
     if not kinds:
         return False
-    if "emitted" in kinds and target.adopt(made.kernels(), container.read("emitted", made.target)):
+    if "emitted" in kinds and target.adopt(
+        executable.kernels(), container.read("emitted", executable.target)
+    ):
         return True
     warn(
         f"{container.where}: its {' and '.join(kinds)} are for another processor or another "
@@ -167,14 +169,14 @@ def _adopted(container: Container, made: Executable, target: Target) -> bool:
     return False
 
 
-def _target(made: Executable) -> Target | None:
+def _target(executable: Executable) -> Target | None:
     """The target of an executable, if it accepts its kernels."""
-    target = target_named(made.target)
-    for kernel in made.kernels():
+    target = target_named(executable.target)
+    for kernel in executable.kernels():
         reason = "numpy has no kernels" if target is None else target.unsupported_kernel(kernel)
         if reason is not None:
             raise WeftError(
-                f"the {made.target} target of weft {__version__} does not support the kernel "
+                f"the {executable.target} target of weft {__version__} does not support the kernel "
                 f"{kernel.name}: {reason}",
                 help="compile the program again with this version of weft",
             )

@@ -198,13 +198,13 @@ class Known:
         """The arguments as arrays without a copy; None if they have to be converted."""
         if self.borrowed is None:
             return None
-        made: list[Array] = []
+        arrays: list[Array] = []
         for value, borrowed in zip(values, self.borrowed, strict=True):
             array = value if borrowed is None else borrowed.of(value)
             if array is None:
                 return None
-            made.append(array)
-        return made
+            arrays.append(array)
+        return arrays
 
 
 def _is_numpy(value: Any, leaf: Leaf) -> bool:

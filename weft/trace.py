@@ -47,11 +47,11 @@ class Trace:
         if self.is_on:
             self.write_text(f"{number:02}-{stage}.mlir", module.text(locations=True))
 
-    def write_executable(self, stage: str, made: Executable) -> None:
+    def write_executable(self, stage: str, executable: Executable) -> None:
         """Write the text of an executable after that stage, without its constants."""
         number = next(self._count)
         if self.is_on:
-            self.write_text(f"{number:02}-{stage}.txt", made.text().text)
+            self.write_text(f"{number:02}-{stage}.txt", executable.text().text)
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file of that name, which may include a subfolder."""

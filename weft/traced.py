@@ -54,14 +54,14 @@ def trace_program(trace: Trace, module: Module, program: LocalProgram) -> None:
 
 
 def record_prediction(
-    program: LocalProgram, made: Executable, machine: Machine | None = None, name: str = ""
+    program: LocalProgram, executable: Executable, machine: Machine | None = None, name: str = ""
 ) -> None:
     """Note the predicted timeline of a program that is profiled, for comparison."""
     if program.recorded is not None:
         from weft.machine.here import machine_here  # it asks the drivers of GPUs
 
         where = machine or (HOST if program.is_on_host else machine_here().machine)
-        program.recorded.predict(simulate(made, where), where.name, name)
+        program.recorded.predict(simulate(executable, where), where.name, name)
 
 
 def kernel_texts(program: LocalProgram) -> dict[str, str]:

@@ -81,7 +81,7 @@ def _correlation(a: Array, b: Array) -> float:
 
 
 def errors(
-    given: Sequence[Array | None],
+    arrays: Sequence[Array | None],
     expected: Sequence[Array],
     rtol: float | None = None,
     atol: float | None = None,
@@ -89,7 +89,7 @@ def errors(
     """The error of each result, within rounding or the caller's tolerance."""
     return [
         difference(f"result {n}", a, b, rtol=rtol, atol=atol)
-        for n, (a, b) in enumerate(zip(given, expected, strict=True))
+        for n, (a, b) in enumerate(zip(arrays, expected, strict=True))
         if a is not None
     ]
 

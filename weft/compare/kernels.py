@@ -122,11 +122,11 @@ class _Checker:
         if len(part.wanted) < len([v for v in group.outputs if v.node is not None]):
             self.skipped[group.kernel.name] = None
 
-    def difference(self, value: Value, given: Array, expected: Mapping[Value, Array]) -> Difference:
+    def difference(self, value: Value, array: Array, expected: Mapping[Value, Array]) -> Difference:
         """A kernel's value against its nodes'; devices may share it."""
         node, wanted = value.node, expected[value]
         assert node is not None, "a node makes it"
-        whole = np.broadcast_to(given, np.broadcast_shapes(given.shape, wanted.shape))
+        whole = np.broadcast_to(array, np.broadcast_shapes(array.shape, wanted.shape))
         wanted = np.broadcast_to(wanted, whole.shape)
         scale = cancelled([expected[v] for v in node.operands if v in expected])
         found = difference(self.names.get(value, "a value"), whole, wanted, node.loc, scale)

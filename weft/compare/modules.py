@@ -236,15 +236,15 @@ def _key(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def _compared(
-    name: str, kind: str, line: str, given: Array, expected: Array, required: Required
+    name: str, kind: str, line: str, array: Array, expected: Array, required: Required
 ) -> ModuleDifference:
-    found = difference(name, given, expected)
-    wrong = None if found.is_close else _first_wrong(given, expected)
+    found = difference(name, array, expected)
+    wrong = None if found.is_close else _first_wrong(array, expected)
     return ModuleDifference(
         name, kind, found.what, found.correlation, found.relative,
-        _deviation(given, expected), required.correlation,
+        _deviation(array, expected), required.correlation,
         required.reason(name.partition(" ")[0].partition("#")[0]), line, wrong,
-        _first_nonfinite(given, expected),
+        _first_nonfinite(array, expected),
     )  # fmt: skip
 
 
@@ -259,11 +259,11 @@ def _deviation(given: Array, expected: Array) -> float:
     return made if np.isfinite(made) else math.inf
 
 
-def _element(given: Array, expected: Array, flags: Array) -> WrongElement | None:
+def _element(array: Array, expected: Array, flags: Array) -> WrongElement | None:
     if not flags.any():
         return None
     at = np.unravel_index(int(flags.argmax()), flags.shape)
-    pair = (_plain(given[at]), _plain(expected[at]))
+    pair = (_plain(array[at]), _plain(expected[at]))
     return WrongElement(tuple(map(int, at)), *pair)
 
 
@@ -271,20 +271,20 @@ def _plain(element: Any) -> float | complex:
     return complex(element) if np.iscomplexobj(element) else float(element)
 
 
-def _first_wrong(given: Array, expected: Array) -> WrongElement | None:
+def _first_wrong(array: Array, expected: Array) -> WrongElement | None:
     """The first element that is off by a thousandth of the largest, or not finite alone."""
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    a, b = given.astype(wide), expected.astype(wide)
+    a, b = array.astype(wide), expected.astype(wide)
     with np.errstate(all="ignore"):
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         least = 1e-3 * np.abs(b[np.isfinite(b)]).max(initial=0.0)
-        return _element(given, expected, ~same & ~(np.abs(a - b) <= least))
+        return _element(array, expected, ~same & ~(np.abs(a - b) <= least))
 
 
-def _first_nonfinite(given: Array, expected: Array) -> WrongElement | None:
+def _first_nonfinite(array: Array, expected: Array) -> WrongElement | None:
     """The first NaN or infinity that the reference does not have."""
     if expected.dtype.kind in "biu":
         return None
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    a, b = np.isfinite(given.astype(wide)), np.isfinite(expected.astype(wide))
-    return _element(given, expected, ~a & b)
+    a, b = np.isfinite(array.astype(wide)), np.isfinite(expected.astype(wide))
+    return _element(array, expected, ~a & b)

@@ -55,24 +55,24 @@ def compare_every_op(
 def stacks_of(program: LocalProgram, arrays: Sequence[Array]) -> list[Stacked | None]:
     """The arguments of a local program, split over its devices; None for tokens."""
     given = iter(arrays)
-    made: list[Stacked | None] = []
+    stacks: list[Stacked | None] = []
     for type, sharding in zip(program.arg_types, program.shardings, strict=True):
         if not isinstance(type, TensorType):
-            made.append(None)
+            stacks.append(None)
         elif sharding is None:
-            made.append(one_for_all(next(given), program.atoms))
+            stacks.append(one_for_all(next(given), program.atoms))
         else:
-            made.append(split(next(given), sharding, program.mesh, program.atoms))
-    return made
+            stacks.append(split(next(given), sharding, program.mesh, program.atoms))
+    return stacks
 
 
-def _paid(stack: Stacked, placed: Piece, mesh: Mesh) -> Stacked:
+def _paid(stack: Stacked, piece: Piece, mesh: Mesh) -> Stacked:
     """A partial sum, reduced over its devices."""
-    if placed.partial is None:
+    if piece.partial is None:
         return stack
     data = stack.data
-    combine = COMBINERS[placed.partial.combine].reference
-    for dim in dims_along(placed.partial.axes, mesh, stack.atoms):
+    combine = COMBINERS[piece.partial.combine].reference
+    for dim in dims_along(piece.partial.axes, mesh, stack.atoms):
         # A contraction whose all_reduce follows may be computed with it: it is replicated already.
         if data.shape[dim] > 1:
             data = functools.reduce(combine, np.split(data, data.shape[dim], dim))
@@ -154,7 +154,7 @@ class _Watcher:
         operands = value.node.operands if value.node else ()
         return cancelled([times[-1] for v in operands if (times := self.expected.get(v))])
 
-    def compare(self, value: Value, placed: Piece, stack: Stacked) -> None:
+    def compare(self, value: Value, piece: Piece, stack: Stacked) -> None:
         times = self.expected.get(value, [])
         turn = self.seen[value]
         self.seen[value] += 1
@@ -163,7 +163,7 @@ class _Watcher:
         assert self.program is not None and isinstance(value.type, TensorType)
         mesh = self.program.mesh
         whole = assemble(
-            _paid(stack, placed, mesh), value.type.sizes, sharding_of(placed.split, "mesh"), mesh
+            _paid(stack, piece, mesh), value.type.sizes, sharding_of(piece.split, "mesh"), mesh
         )
         loc = value.node.loc if value.node else UNKNOWN
         found = difference(self.names.get(value, "a value"), whole, times[turn], loc)

@@ -146,23 +146,23 @@ class CollectiveTable:
             instead += f", as {pattern}"
         return replace(wanted, pattern=pattern), instead
 
-    def exact(self, kind: _Kind, asked: CollectiveShape, source: str) -> Estimate:
+    def exact(self, kind: _Kind, wanted: CollectiveShape, source: str) -> Estimate:
         """A row of the table as it is; its neighbours say how sure it is."""
-        like, row = kind.family.likeness(asked.op), _rows([(asked, 0.0)], kind)
+        like, row = kind.family.likeness(wanted.op), _rows([(wanted, 0.0)], kind)
         _, wide = deviation(row, kind.rows, kind.left, like)
-        seconds = kind.exact[asked]
+        seconds = kind.exact[wanted]
         apart = math.exp(kind.family.like.spread * wide)
         return Estimate(seconds, seconds / apart, seconds * apart, source)
 
-    def inside(self, kind: _Kind, asked: CollectiveShape) -> tuple[CollectiveShape, float]:
+    def inside(self, kind: _Kind, wanted: CollectiveShape) -> tuple[CollectiveShape, float]:
         """The nearest collective in the table's range, and by how many doublings it is beyond."""
-        same = [a for a in kind.asked if a.machine == asked.machine]
+        same = [a for a in kind.asked if a.machine == wanted.machine]
         low, high = min(a.bytes for a in same), max(a.bytes for a in same)
         few, many = min(a.group_size for a in same), max(a.group_size for a in same)
-        size = min(max(asked.bytes, low), high)
-        group = min(max(asked.group_size, few), many)
-        beyond = abs(math.log2(asked.bytes / size)) + abs(math.log2(asked.group_size / group))
-        return replace(asked, bytes=size, group_size=group), beyond
+        size = min(max(wanted.bytes, low), high)
+        group = min(max(wanted.group_size, few), many)
+        beyond = abs(math.log2(wanted.bytes / size)) + abs(math.log2(wanted.group_size / group))
+        return replace(wanted, bytes=size, group_size=group), beyond
 
     def kind(self, machine: str, op: str) -> _Kind:
         """The rows of a kind of collective, and their fit."""

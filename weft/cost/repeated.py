@@ -143,11 +143,11 @@ def _runs(numbers: npt.NDArray[np.int64]) -> list[RepeatedRun]:
             count = int(end - begin) // period + 1
             if count >= _LEAST:
                 candidates.append(RepeatedRun(int(begin), period, count))
-    chosen: list[RepeatedRun] = []
+    repeated_runs: list[RepeatedRun] = []
     for run in sorted(candidates, key=lambda r: (-r.period * r.count, r.period)):
-        if all(run.stop <= other.start or other.stop <= run.start for other in chosen):
-            chosen.append(run)
-    return sorted(chosen, key=lambda r: r.start)
+        if all(run.stop <= other.start or other.stop <= run.start for other in repeated_runs):
+            repeated_runs.append(run)
+    return sorted(repeated_runs, key=lambda r: r.start)
 
 
 def _periods(numbers: npt.NDArray[np.int64]) -> list[int]:

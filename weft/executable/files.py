@@ -52,18 +52,18 @@ def sections(made: Executable, signature: Signature) -> list[Section]:
     return [Section("signature", str(signature).encode()), *program_sections(made)]
 
 
-def program_sections(made: Executable) -> list[Section]:
+def program_sections(executable: Executable) -> list[Section]:
     """The sections of the program; an error if it calls Python functions."""
-    _refuse_callbacks(made)
-    text = untuned(made).text()
+    _refuse_callbacks(executable)
+    text = untuned(executable).text()
     return [
         Section("tiled", text.text.encode()),
-        Section("note", made.target.encode(), TARGET),
+        Section("note", executable.target.encode(), TARGET),
         *[Section("constant", held, name) for name, held in text.resources.items()],
     ]
 
 
-def untuned(made: Executable) -> Executable:
+def untuned(executable: Executable) -> Executable:
     """The executable without options tuned on this machine."""
 
     def plain(kernel: Kernel) -> Kernel:
@@ -71,8 +71,8 @@ def untuned(made: Executable) -> Executable:
             return kernel
         return replace(kernel, schedule=replace(kernel.schedule, options=()))
 
-    tiled = replace(made.tiled, block=with_kernels(made.tiled.block, plain))
-    return replace(made, tiled=tiled)
+    tiled = replace(executable.tiled, block=with_kernels(executable.tiled.block, plain))
+    return replace(executable, tiled=tiled)
 
 
 def read(container: Container) -> Executable:
@@ -81,13 +81,13 @@ def read(container: Container) -> Executable:
     try:
         tiled, plan = read_tiled(container.text("tiled"), container.constants)
         verify_tiled(tiled, plan)
-        made = Executable(tiled, plan, target)
-        _refuse_callbacks(made)
+        executable = Executable(tiled, plan, target)
+        _refuse_callbacks(executable)
     except WeftError as error:
         if error.message.startswith(container.where):
             raise
         raise WeftError(f"{container.where}: {error.message}", help=error.help) from None
-    return made
+    return executable
 
 
 def _refuse_callbacks(made: Executable) -> None:

@@ -283,12 +283,12 @@ class _Decomposition:
 
     def _over_pairs(self, value: Value, dtype: DType) -> Value:
         """A mask or a bias broadcast to (queries, keys)."""
-        given = tensor_type("", 0, value.type)
-        heads, shared = given.sizes[-3], self.outer[-1]
+        operand_type = tensor_type("", 0, value.type)
+        heads, shared = operand_type.sizes[-3], self.outer[-1]
         split = (1, 1) if heads == 1 else (heads // shared, shared)
-        shape = (*given.sizes[:-3], *split, *given.sizes[-2:])
-        found = self.add(Reshape(TensorType(shape, given.dtype)), value)
-        if given.dtype is not dtype:
+        shape = (*operand_type.sizes[:-3], *split, *operand_type.sizes[-2:])
+        found = self.add(Reshape(TensorType(shape, operand_type.dtype)), value)
+        if operand_type.dtype is not dtype:
             found = self.add(Convert(TensorType(shape, dtype)), found)
         wanted = self.pairs.with_dtype(dtype)
         return self.add(BroadcastInDim(tuple(range(wanted.rank)), wanted), found)

@@ -66,11 +66,11 @@ def numbers(sizes: Array) -> tuple[int, ...]:
     return tuple([int(n) for n in sizes])
 
 
-def agree(name: str, made: TensorType, out: TensorType) -> None:
+def agree(name: str, result_type: TensorType, out: TensorType) -> None:
     """Refuse sizes that differ from the result type."""
-    if made.shape != out.sizes:
+    if result_type.shape != out.sizes:
         raise WeftError(
-            f"{name}: the sizes are those of {made}, but the result is {out}",
+            f"{name}: the sizes are those of {result_type}, but the result is {out}",
             help="give sizes that fit the result type",
         )
 
@@ -102,11 +102,11 @@ class DynamicBroadcastInDim(Dynamic):
     known_nonexpanding_dimensions: tuple[int, ...] | None = None
 
     def infer(self, operand: Type, shape: Type) -> Type:
-        given = tensor_type(self.name, 0, operand)
-        check_broadcast(self.name, given, self.broadcast_dimensions, self.out)
+        operand_type = tensor_type(self.name, 0, operand)
+        check_broadcast(self.name, operand_type, self.broadcast_dimensions, self.out)
         sizes_operand(self.name, 1, shape, self.out.rank)
         known = self.known_expanding_dimensions or (), self.known_nonexpanding_dimensions or ()
-        dims_in_range(self.name, "what is known of dims", (*known[0], *known[1]), given.rank)
+        dims_in_range(self.name, "what is known of dims", (*known[0], *known[1]), operand_type.rank)
         return self.out
 
     def reference(self, operand: Array, shape: Array) -> Array:
@@ -140,11 +140,11 @@ class DynamicPad(Dynamic):
     assembly = "$operands : $signature"
 
     def infer(self, operand: Type, value: Type, low: Type, high: Type, interior: Type) -> Type:
-        given = tensor_type(self.name, 0, operand)
-        check_fill(self.name, given, value)
+        operand_type = tensor_type(self.name, 0, operand)
+        check_fill(self.name, operand_type, value)
         amounts = (low, high, interior)
-        sizes_operands(self.name, 2, amounts, given.rank, "low, high and interior")
-        same_rank(self.name, given, self.out)
+        sizes_operands(self.name, 2, amounts, operand_type.rank, "low, high and interior")
+        same_rank(self.name, operand_type, self.out)
         return self.out
 
     def reference(

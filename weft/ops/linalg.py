@@ -247,15 +247,15 @@ class TriangularSolve(Op):
         return Work(flops=flops, bytes=moved(*operands, *results))
 
 
-def substitute(matrix: Array, given: Array, lower: bool) -> Array:
+def substitute(matrix: Array, array: Array, lower: bool) -> Array:
     """Solve triangular systems row by row, from the row that has one unknown."""
     size = matrix.shape[-1]
-    solved = np.zeros_like(given)
+    solved = np.zeros_like(array)
     with np.errstate(all="ignore"):
         for n in range(size) if lower else reversed(range(size)):
             known = slice(0, n) if lower else slice(n + 1, size)
             sums = np.matmul(matrix[..., n : n + 1, known], solved[..., known, :])
-            rest = given[..., n : n + 1, :] - sums
+            rest = array[..., n : n + 1, :] - sums
             solved[..., n : n + 1, :] = rest / matrix[..., n : n + 1, n : n + 1]
     return solved
 

@@ -194,13 +194,13 @@ class Transpose(Op):
     assembly = "$0, dims = $permutation : $signature"
 
     def infer(self, operand: Type) -> Type:
-        given = tensor_type(self.name, 0, operand)
+        operand_type = tensor_type(self.name, 0, operand)
         require(
-            sorted(self.permutation) == list(range(given.rank)),
-            f"{self.name}: {self.permutation} is not a permutation of the dims of {given}",
-            f"name each of the {given.rank} dims once",
+            sorted(self.permutation) == list(range(operand_type.rank)),
+            f"{self.name}: {self.permutation} is not a permutation of the dims of {operand_type}",
+            f"name each of the {operand_type.rank} dims once",
         )
-        return given.with_shape(tuple([given.shape[d] for d in self.permutation]))
+        return operand_type.with_shape(tuple([operand_type.shape[d] for d in self.permutation]))
 
     def rule(self, operand: TensorType) -> Rule:
         sizes = operand.bounds

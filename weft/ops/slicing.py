@@ -113,11 +113,11 @@ class Pad(Op):
     )
 
     def infer(self, operand: Type, value: Type) -> Type:
-        given = tensor_type(self.name, 0, operand)
-        check_fill(self.name, given, value)
+        operand_type = tensor_type(self.name, 0, operand)
+        check_fill(self.name, operand_type, value)
         for what in ("edge_padding_low", "edge_padding_high", "interior_padding"):
-            one_per_dim(self.name, what, getattr(self, what), given)
-        return check_pad(self.name, given, self._dims())
+            one_per_dim(self.name, what, getattr(self, what), operand_type)
+        return check_pad(self.name, operand_type, self._dims())
 
     def _dims(self) -> list[tuple[int, int, int]]:
         given = (self.edge_padding_low, self.edge_padding_high, self.interior_padding)
@@ -253,11 +253,11 @@ class DynamicSlice(Op):
     assembly = "$operands, sizes = $slice_sizes : $signature"
 
     def infer(self, operand: Type, *starts: Type) -> Type:
-        given = tensor_type(self.name, 0, operand)
-        check_starts(self.name, given, 1, starts)
-        one_per_dim(self.name, "slice_sizes", self.slice_sizes, given)
-        check_inside(self.name, "slice_sizes", self.slice_sizes, given)
-        return given.with_shape(self.slice_sizes)
+        operand_type = tensor_type(self.name, 0, operand)
+        check_starts(self.name, operand_type, 1, starts)
+        one_per_dim(self.name, "slice_sizes", self.slice_sizes, operand_type)
+        check_inside(self.name, "slice_sizes", self.slice_sizes, operand_type)
+        return operand_type.with_shape(self.slice_sizes)
 
     def rule(self, operand: TensorType, *starts: TensorType) -> Rule:
         out = operand.with_shape(self.slice_sizes)

@@ -82,13 +82,13 @@ class Builder:
         assert isinstance(scalar.type, TensorType)
         return self.emit(BroadcastInDim((), type.with_dtype(scalar.type.dtype)), scalar)
 
-    def masked(self, placed: Piece, dims: Sequence[int], fill: object) -> Value:
+    def masked(self, piece: Piece, dims: Sequence[int], fill: object) -> Value:
         """A local value with the padding of these dims masked by a number."""
-        value = placed.value
-        local = local_type(placed.type, placed.split, self.mesh)
+        value = piece.value
+        local = local_type(piece.type, piece.split, self.mesh)
         for dim in dims:
-            axes = placed.split[dim]
-            size = placed.type.sizes[dim]
+            axes = piece.split[dim]
+            size = piece.type.sizes[dim]
             if not axes or size % total_size(axes, self.mesh) == 0:
                 continue
             inside = self.inside(local, dim, axes, size)
@@ -115,16 +115,16 @@ class Builder:
         """The groups along axes."""
         return MeshAxes(self.mesh_name, merged(axes, self.mesh))
 
-    def reshard(self, placed: Piece, split: DimAxes, unreduced: Axes = ()) -> Piece:
+    def reshard(self, piece: Piece, split: DimAxes, unreduced: Axes = ()) -> Piece:
         """The value resharded to another split, unreduced over at most these axes."""
-        before = placed.partial.axes if placed.partial else ()
-        made = plan(placed.type, placed.split, before, split, unreduced, self.mesh)
-        value = placed.value
-        combine: Combine = placed.partial.combine if placed.partial else "add"
+        before = piece.partial.axes if piece.partial else ()
+        made = plan(piece.type, piece.split, before, split, unreduced, self.mesh)
+        value = piece.value
+        combine: Combine = piece.partial.combine if piece.partial else "add"
         for step in made.steps:
-            value = self.step(step, value, placed.type, combine)
+            value = self.step(step, value, piece.type, combine)
         left = Partial(unreduced, combine) if unreduced else None
-        return placed.moved(value, split, left)
+        return piece.moved(value, split, left)
 
     def step(self, step: ReshardStep, value: Value, type: TensorType, combine: Combine) -> Value:
         """One collective of a reshard."""

@@ -162,12 +162,12 @@ class Localizer:
         return local
 
     def define(
-        self, value: Value, placed: Piece, asked: DimAxes | None, again: Node | None = None
+        self, value: Value, piece: Piece, asked: DimAxes | None, again: Node | None = None
     ) -> None:
         """Set the piece of a global value."""
-        self.entries[value] = GlobalValue(self.builder, asked, [placed], again=again)
+        self.entries[value] = GlobalValue(self.builder, asked, [piece], again=again)
         if self.program.places is not None and not self.manual:
-            self.program.places.setdefault(value, []).append(placed)
+            self.program.places.setdefault(value, []).append(piece)
 
     def nodes(self, region: Region) -> None:
         """Partition the nodes of a region, in order."""
@@ -280,11 +280,11 @@ class Localizer:
         self.builder = outer
         return made
 
-    def bytes(self, placed: Piece, split: DimAxes, unreduced: Axes) -> float:
+    def bytes(self, piece: Piece, split: DimAxes, unreduced: Axes) -> float:
         """The bytes sent to reshard a value."""
-        still = still_unreduced(placed, unreduced)
-        first = before_unreduced(placed, split, unreduced, self.mesh)
-        return plan(placed.type, placed.split, unreduced_of(placed), first, still, self.mesh).bytes
+        still = still_unreduced(piece, unreduced)
+        first = before_unreduced(piece, split, unreduced, self.mesh)
+        return plan(piece.type, piece.split, unreduced_of(piece), first, still, self.mesh).bytes
 
     def regions(self, node: Node) -> tuple[Region, ...]:
         """The scalar regions of a node, with free variables replaced by local values."""

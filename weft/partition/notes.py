@@ -53,11 +53,11 @@ def repeated(
     node: Node,
     rule: Rule,
     wanted: Sequence[DimAxes | None],
-    made: Sequence[DimAxes],
+    splits: Sequence[DimAxes],
     free: Collection[int],
 ) -> Iterator[Note]:
     """A note for each dim of a result that is computed replicated and then sliced."""
-    for n, (before, after) in enumerate(zip(wanted, made, strict=True)):
+    for n, (before, after) in enumerate(zip(wanted, splits, strict=True)):
         for dim, lost in _lost(before or (), after):
             factors = rule.results[n][dim]
             if not any(f in free for f in factors):

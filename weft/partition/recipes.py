@@ -50,13 +50,13 @@ def versions_of(entry: GlobalValue) -> tuple[Version, ...]:
     return tuple(found)
 
 
-def make_recipe(problem: ShardingProblem, chosen: FactorAxes, numbers: Interner) -> Recipe:
+def make_recipe(problem: ShardingProblem, by_factor: FactorAxes, numbers: Interner) -> Recipe:
     """The recipe of a node whose factors are split by these axes."""
     rule, mesh = problem.rule, problem.mesh
-    operands = [numbers.canonical(asked(chosen, dims, rule, mesh)) for dims in rule.operands]
-    results = [numbers.canonical(asked(chosen, dims, rule, mesh)) for dims in rule.results]
-    assert None not in operands and None not in results, f"no tensor can be split by {chosen}"
-    axes = unreduced_axes(rule, chosen)
+    operands = [numbers.canonical(asked(by_factor, dims, rule, mesh)) for dims in rule.operands]
+    results = [numbers.canonical(asked(by_factor, dims, rule, mesh)) for dims in rule.results]
+    assert None not in operands and None not in results, f"no tensor can be split by {by_factor}"
+    axes = unreduced_axes(rule, by_factor)
     combine = next((f.combine for f in rule.factors if f.role == "reduction" and f.combine), None)
     partial = Partial(axes, combine) if axes and combine else None
     masks = []
@@ -65,13 +65,13 @@ def make_recipe(problem: ShardingProblem, chosen: FactorAxes, numbers: Interner)
             d
             for d, factors in enumerate(dims)
             if isinstance(type, TensorType)
-            and any(rule.factors[f].role == "reduction" and chosen[f] for f in factors)
+            and any(rule.factors[f].role == "reduction" and by_factor[f] for f in factors)
             and any(rule.factors[f].combine for f in factors)
         )
         if spoiled:
             masks.append((n, spoiled))
     splits = (tuple(operands), tuple(results))
-    return Recipe(rule, chosen, *splits, partial, tuple(masks), problem.wanted)  # type: ignore[arg-type]
+    return Recipe(rule, by_factor, *splits, partial, tuple(masks), problem.wanted)  # type: ignore[arg-type]
 
 
 def summing(rule: Rule) -> Rule:

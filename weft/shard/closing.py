@@ -28,12 +28,12 @@ def unsplit(type: Type, mesh: str | Mesh, *, is_open: bool = False) -> Sharding:
     return Sharding(mesh, (DimSharding((), is_open),) * rank)
 
 
-def filled(given: GivenShardings, types: Sequence[Type]) -> GivenShardings:
+def filled(shardings: GivenShardings, types: Sequence[Type]) -> GivenShardings:
     """Shardings for all results if one has a sharding: the others get open ones on its mesh."""
-    first = next((s for s in given if s is not None), None)
-    if first is None or None not in given:
-        return given
-    pairs = zip(given, types, strict=True)
+    first = next((s for s in shardings if s is not None), None)
+    if first is None or None not in shardings:
+        return shardings
+    pairs = zip(shardings, types, strict=True)
     return [unsplit(t, first.mesh, is_open=True) if s is None else s for s, t in pairs]
 
 

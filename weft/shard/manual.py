@@ -123,13 +123,13 @@ def _replicated(
 
 
 def _common_mesh(
-    node: Node, given: tuple[Sharding, ...], meshes: Mapping[str, Mesh]
+    node: Node, shardings: tuple[Sharding, ...], meshes: Mapping[str, Mesh]
 ) -> tuple[str | Mesh, Mesh]:
-    name = common_mesh(given, meshes)
+    name = common_mesh(shardings, meshes)
     if name is None:
         raise WeftError(
             "sdy.manual_computation: its shardings are on different meshes",
             help="use one mesh for all operands and results",
             loc=node.loc,
         )
-    return name, next(s for s in given if s.mesh == name).resolve(meshes)
+    return name, next(s for s in shardings if s.mesh == name).resolve(meshes)

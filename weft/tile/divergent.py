@@ -73,14 +73,14 @@ def _see(
     lowering: RegionLowering, site: Site, scope: Scope, divergence: Divergence, inner: Scope
 ) -> tuple[OuterValue, ...]:
     """Inner slots of outer values that regions capture."""
-    found: list[OuterValue] = []
+    outer_values: list[OuterValue] = []
     for value in captured(site.node):
         (mask,) = scope.of([value])
         inside = divergence.inside(mask)
         slot = lowering.new(value, inside, inner)
-        found.append(OuterValue(scope.slots[value], slot, mask, inside))
+        outer_values.append(OuterValue(scope.slots[value], slot, mask, inside))
         inner.slots[value], inner.masks[value] = slot, inside
-    return tuple(found)
+    return tuple(outer_values)
 
 
 def _no_tuples(node: Node) -> None:

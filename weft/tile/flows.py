@@ -304,16 +304,16 @@ def _scheduled(kernel: Kernel, target: Target) -> Kernel:
     return replace(kernel, schedule=target.schedule(kernel), excess_precision=not exact)
 
 
-def _spread(given: Operand, wanted: Operand, target: Target) -> Kernel:
+def _spread(operand: Operand, wanted: Operand, target: Target) -> Kernel:
     """The kernel that repeats a value along dims of size 1."""
     sizes = [(n, size) for n, size in enumerate(wanted.shape) if size != 1]
     factors = tuple([Factor(f"i{n}", size) for n, size in sizes])
-    loads = [_stride(given.shape, n) if given.shape[n] != 1 else 0 for n, _ in sizes]
+    loads = [_stride(operand.shape, n) if operand.shape[n] != 1 else 0 for n, _ in sizes]
     stores = [_stride(wanted.shape, n) for n, _ in sizes]
-    load = Load(0, Affine(tuple(loads)), given.dtype)
+    load = Load(0, Affine(tuple(loads)), operand.dtype)
     store = Store(1, Affine(tuple(stores)), 0)
-    operands = (given, replace(wanted, output=True))
-    digest = hashlib.sha256(repr((given, wanted)).encode()).hexdigest()[:8]
+    operands = (operand, replace(wanted, output=True))
+    digest = hashlib.sha256(repr((operand, wanted)).encode()).hexdigest()[:8]
     kernel = Kernel(f"spread_{digest}", factors, operands, (load, store))
     return _scheduled(kernel, target)
 

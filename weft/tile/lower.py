@@ -315,14 +315,14 @@ class Lowering:
 
 
 def site_at(
-    node: Node, given: Sequence[Mask], made: Sequence[Mask], scope: Scope, spread: bool = False
+    node: Node, masks: Sequence[Mask], made: Sequence[Mask], scope: Scope, spread: bool = False
 ) -> Site:
     """A node with its context."""
     summed: tuple[int, ...] = ()
     if scope.summed:
         listed = [scope.summed.get(v, 0) for v in (*node.operands, *node.results)]
         summed = tuple(listed) if any(listed) else ()
-    rest = (tuple(given), tuple(made), summed, spread)
+    rest = (tuple(masks), tuple(made), summed, spread)
     return Site(node, scope.stack_dims, scope.world, scope.module, *rest)
 
 

@@ -15,14 +15,14 @@ from weft.tile.scope import Scope
 from weft.varying.masks import Masks, union
 
 
-def stacked_node_at(node: Node, given: Masks, made: Masks, scope: Scope) -> StackedNode:
+def stacked_node_at(node: Node, masks: Masks, made: Masks, scope: Scope) -> StackedNode:
     """A node with the masks of its values and the leading dims of its groups."""
     if isinstance(node.op, CollectivePermute | PermuteAlongAxes):
         found = moves(node.op, scope.stack_dims, scope.world)
         along, sources = (None, ()) if found is None else (found[0], tuple(found[1].tolist()))
-        return StackedNode(node, _whole(given), _whole(made), along, sources)
+        return StackedNode(node, _whole(masks), _whole(made), along, sources)
     sends = isinstance(node.op, AsyncStart) and scope.sends(node.regions[0].nodes[0])
-    return StackedNode(node, _whole(given), _whole(made), _along(node, scope), sends=sends)
+    return StackedNode(node, _whole(masks), _whole(made), _along(node, scope), sends=sends)
 
 
 def _whole(masks: Masks) -> tuple[int, ...]:

@@ -229,25 +229,25 @@ class _Walk:
                 return tuple([change.applied(union(mask)) for mask in in_masks])
         return self.others(node, in_masks, around)
 
-    def call(self, node: Node, given: Masks, around: int) -> Masks:
+    def call(self, node: Node, masks: Masks, around: int) -> Masks:
         """The masks of a call's results; full ones for recursion."""
         analysis, callee = self.analysis, called(node.op)
         function = analysis.functions.get(callee or "")
-        found = function and analysis.body(function, given, around)
+        found = function and analysis.body(function, masks, around)
         if not found:
             # Sound without a fixed point over call graphs; StableHLO programs have no recursion.
             return tuple([alike(v.type, analysis.axis_bits.everything) for v in node.results])
         self.body.calls[node] = found
         return tuple(found.results)
 
-    def loop(self, node: Node, given: Masks, around: int) -> Masks:
+    def loop(self, node: Node, masks: Masks, around: int) -> Masks:
         """The masks of carried values at the fixed point; results also vary as the predicate does.
 
         Devices that leave a loop at different times are in different iterations of it unless they
         run in lockstep, so carried values are skewed along the predicate's digits.
         """
         condition, body = node.regions
-        inside, carried = around, given
+        inside, carried = around, masks
         while True:
             again = union(*self.region(condition, carried, inside))
             made = self.region(body, carried, inside | again)
@@ -266,7 +266,7 @@ class _Walk:
         rows = [self.region(region, (), around | chosen) for region in node.regions]
         return tuple([also(reduce(join, column), chosen) for column in zip(*rows, strict=True)])
 
-    def others(self, node: Node, given: Masks, around: int) -> Masks:
+    def others(self, node: Node, masks: Masks, around: int) -> Masks:
         """Elementwise and unknown regions, effects, and device ids.
 
         A token only orders effects, so it never varies.
@@ -275,7 +275,7 @@ class _Walk:
             everything = self.analysis.axis_bits.everything
             for region in node.regions:
                 self.region(region, [alike(v.type, everything) for v in region.args], around)
-        mask = self.analysis.change(node.op).applied(union(*given, *self.of(captured(node))))
+        mask = self.analysis.change(node.op).applied(union(*masks, *self.of(captured(node))))
         return tuple([0 if v.type is TOKEN else alike(v.type, mask) for v in node.results])
 
 

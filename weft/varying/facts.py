@@ -54,16 +54,16 @@ class Varying:
 
     def joined(self) -> dict[Value, Mask]:
         """The mask of each value, joined over all calls of its function."""
-        found: dict[Value, Mask] = {}
+        masks: dict[Value, Mask] = {}
         seen: set[str] = set()
         for (name, _, _), body in self.analysis.bodies.items():
             if name in seen:
                 for value, mask in body.masks.items():
-                    found[value] = join(found[value], mask)
+                    masks[value] = join(masks[value], mask)
             else:
-                found.update(body.masks)
+                masks.update(body.masks)
             seen.add(name)
-        return found
+        return masks
 
 
 class Learned:

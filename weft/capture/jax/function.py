@@ -73,11 +73,11 @@ class JaxFunction:
     def context(self) -> Hashable:
         return None if self.static_argnums != () else trace_context()
 
-    def capture(self, given: CallArguments) -> Captured:
+    def capture(self, call: CallArguments) -> Captured:
         shardings = (self.in_shardings, self.out_shardings)
-        captured = capture_flat(self.function, given, self.mesh, *shardings, plan=self.plan)
-        known = parameters_of(self.function, given.given, given.static, given.keywords)
-        return replace(captured, parameters=known, narrows=not given.is_wide)
+        captured = capture_flat(self.function, call, self.mesh, *shardings, plan=self.plan)
+        known = parameters_of(self.function, call.given, call.static, call.keywords)
+        return replace(captured, parameters=known, narrows=not call.is_wide)
 
     to_program = staticmethod(to_physical)
     to_user = staticmethod(from_physical)

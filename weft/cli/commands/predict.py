@@ -133,13 +133,13 @@ def sweep(predictor: Predictor, machines: Sequence[Machine], arguments: argparse
     return 0
 
 
-def tried(predictor: Predictor, mesh: Mesh, chosen: Machine) -> SweepRow:
+def tried(predictor: Predictor, mesh: Mesh, machine: Machine) -> SweepRow:
     """The prediction on one mesh, or the error."""
     try:
-        found = predictor.on(chosen, mesh)
+        found = predictor.on(machine, mesh)
     except WeftError as error:
-        return SweepRow(mesh, chosen, None, error.message)
-    return SweepRow(mesh, chosen, found, "" if found.fits else "does not fit")
+        return SweepRow(mesh, machine, None, error.message)
+    return SweepRow(mesh, machine, found, "" if found.fits else "does not fit")
 
 
 def meshes_like(mesh: Mesh) -> Iterator[Mesh]:

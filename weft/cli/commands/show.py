@@ -99,13 +99,13 @@ def _cell(why: Reasons, module: Module, value: str | None, function: str | None)
 # One value
 
 
-def _held(found: Reasons, cell: int) -> tuple[TensorType, Sharding, Mesh]:
+def _held(reasons: Reasons, cell: int) -> tuple[TensorType, Sharding, Mesh]:
     """A value's type and sharding; without one it is replicated on the first mesh."""
-    type = found.propagated.graph.types[cell]
+    type = reasons.propagated.graph.types[cell]
     if not isinstance(type, TensorType):
-        raise WeftError(f"{found.label(cell)} is {type}", help="choose a tensor")
-    meshes = found.propagated.module.meshes
-    sharding = found.sharding(cell) or unsplit(type, next(iter(meshes)))
+        raise WeftError(f"{reasons.label(cell)} is {type}", help="choose a tensor")
+    meshes = reasons.propagated.module.meshes
+    sharding = reasons.sharding(cell) or unsplit(type, next(iter(meshes)))
     return type, sharding, sharding.resolve(meshes)
 
 

@@ -90,12 +90,12 @@ def _show_origin(module: Module, arguments: argparse.Namespace) -> int:
 
 
 def explanations(
-    found: Reasons, module: Module, what: str, function: str | None
+    reasons: Reasons, module: Module, what: str, function: str | None
 ) -> list[Explanation]:
     """The explanations of all values of a name."""
     if what.startswith("result") and what[6:].isdigit():
-        return [found.of_result(int(what[6:]), function)]
-    explained = [one for v in lookup(module, what, function) for one in found.of(v)]
+        return [reasons.of_result(int(what[6:]), function)]
+    explained = [one for v in lookup(module, what, function) for one in reasons.of(v)]
     if not explained:
         raise WeftError(
             f"{what}: nothing reads it, so it has no sharding", help="ask for a value that is read"

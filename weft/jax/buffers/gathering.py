@@ -68,14 +68,14 @@ def _alone(
     every: Mapping[int, tuple[PjrtArray, int]], representatives: Mapping[int, int]
 ) -> dict[int, PjrtArray]:
     """Single-piece values by place, for the representative of each distinct piece."""
-    found: dict[int, PjrtArray] = {}
+    arrays: dict[int, PjrtArray] = {}
     for place, (value, _) in every.items():
         held, stands = value.held, every[representatives[place]][0].held
         if held is None or stands is None or held.atoms != ONE_DEVICE:
             continue
         if address_of(held.data) == address_of(stands.data):
-            found[place] = value
-    return found
+            arrays[place] = value
+    return arrays
 
 
 def _can_move(buffers: Sequence[int], values: Iterable[PjrtArray]) -> bool:

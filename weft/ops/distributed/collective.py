@@ -217,13 +217,19 @@ class AllGather(GlobalGroups):
     use_global_device_ids: Flag = False
 
     def infer(self, *operands: Type) -> Types:
-        def check(given: TensorType, made: TensorType) -> None:
+        def check(operand_type: TensorType, result_type: TensorType) -> None:
             dim = self.all_gather_dim
-            dims_in_range(self.name, "all_gather_dim", (dim,), given.rank)
-            _has_elements(self.name, "operand", given, dim)
-            _others_equal(self.name, given, made, dim)
+            dims_in_range(self.name, "all_gather_dim", (dim,), operand_type.rank)
+            _has_elements(self.name, "operand", operand_type, dim)
+            _others_equal(self.name, operand_type, result_type, dim)
             what = f"the result's dim {dim}"
-            _divides(self.name, what, made.bounds[dim], given.bounds[dim], _group_size(self))
+            _divides(
+                self.name,
+                what,
+                result_type.bounds[dim],
+                operand_type.bounds[dim],
+                _group_size(self),
+            )
 
         return _changed(self.name, operands, self.outs, check)
 
@@ -303,13 +309,19 @@ class ReduceScatter(GlobalGroups):
     regions = 1
 
     def infer(self, *operands: Type, regions: tuple[Body, ...]) -> Types:
-        def check(given: TensorType, made: TensorType) -> None:
+        def check(operand_type: TensorType, result_type: TensorType) -> None:
             dim = self.scatter_dimension
-            dims_in_range(self.name, "scatter_dimension", (dim,), given.rank)
-            _has_elements(self.name, "result", made, dim)
-            _others_equal(self.name, given, made, dim)
+            dims_in_range(self.name, "scatter_dimension", (dim,), operand_type.rank)
+            _has_elements(self.name, "result", result_type, dim)
+            _others_equal(self.name, operand_type, result_type, dim)
             what = f"the operand's dim {dim}"
-            _divides(self.name, what, given.bounds[dim], made.bounds[dim], _group_size(self))
+            _divides(
+                self.name,
+                what,
+                operand_type.bounds[dim],
+                result_type.bounds[dim],
+                _group_size(self),
+            )
 
         return _changed(self.name, _combined_types(self.name, operands, regions), self.outs, check)
 

@@ -147,15 +147,17 @@ class AllSlice(LocalOp):
     control = True
 
     def infer(self, operand: Type) -> Type:
-        given = tensor_type(self.name, 0, operand)
-        same_rank = given.rank == self.out.rank == len(self.pieces.dims)
+        operand_type = tensor_type(self.name, 0, operand)
+        same_rank = operand_type.rank == self.out.rank == len(self.pieces.dims)
         fits = same_rank and all(
             size == part if not dim.axes else size == (size // part) * part if part else size == 0
-            for size, part, dim in zip(given.bounds, self.out.bounds, self.pieces.dims, strict=True)
+            for size, part, dim in zip(
+                operand_type.bounds, self.out.bounds, self.pieces.dims, strict=True
+            )
         )
         require(
-            fits and given.dtype is self.out.dtype,
-            f"{self.name}: {self.out} is not a piece of {given} split as {self.pieces}",
+            fits and operand_type.dtype is self.out.dtype,
+            f"{self.name}: {self.out} is not a piece of {operand_type} split as {self.pieces}",
             "each dim is divided by the number of its pieces",
         )
         return self.out

@@ -328,15 +328,15 @@ class Clamp(Op):
     elementwise = True
 
     def infer(self, low: Type, operand: Type, high: Type) -> Type:
-        given = tensor_type(self.name, 1, operand)
+        operand_type = tensor_type(self.name, 1, operand)
         for index, bound in ((0, low), (2, high)):
             limit = tensor_type(self.name, index, bound)
             require(
-                limit.dtype is given.dtype and limit.shape in ((), given.shape),
-                f"{self.name}: operand {index} is {limit}, but operand 1 is {given}",
+                limit.dtype is operand_type.dtype and limit.shape in ((), operand_type.shape),
+                f"{self.name}: operand {index} is {limit}, but operand 1 is {operand_type}",
                 "a bound must be a scalar or have the operand's shape, and its element type",
             )
-        return given
+        return operand_type
 
     def rule(self, low: TensorType, operand: TensorType, high: TensorType) -> Rule:
         operands = (low, operand, high)

@@ -67,15 +67,15 @@ def householder_product(reflectors: Array, taus: Array) -> Array:
     return product
 
 
-def pivoted_qr(matrices: Array, given: Array) -> tuple[Array, Array, Array]:
+def pivoted_qr(matrices: Array, array: Array) -> tuple[Array, Array, Array]:
     """QR with column pivoting, so that R's diagonal decreases; and the pivots, counted from 1.
 
     Columns that are not 0 in `given` come first, in their order.
     """
     rows, columns = matrices.shape[-2:]
     a = _stacked(matrices, 2).copy()
-    first = _stacked(given, 1)
-    order = np.zeros(first.shape, given.dtype)
+    first = _stacked(array, 1)
+    order = np.zeros(first.shape, array.dtype)
     taus = np.zeros((len(a), min(rows, columns)), a.dtype)
     for n, matrix in enumerate(a):
         fixed = np.flatnonzero(first[n])
@@ -86,7 +86,7 @@ def pivoted_qr(matrices: Array, given: Array) -> tuple[Array, Array, Array]:
     batch = matrices.shape[:-2]
     return (
         a.reshape(matrices.shape),
-        order.reshape(given.shape),
+        order.reshape(array.shape),
         taus.reshape(*batch, taus.shape[-1]),
     )
 

@@ -149,13 +149,13 @@ class _Choosing:
             self.chosen[scatter] = chosen
             self.dropped.add(dot)
 
-    def seconds(self, chosen: RingProduct) -> float:
+    def seconds(self, ring: RingProduct) -> float:
         """Seconds of a ring: in every step the slower of the product and the transfer."""
-        lhs, rhs = (Value(v.type) for v in chosen.dot.operands)
-        if chosen.side is not None:
-            piece = Value(chosen.collective.operands[0].type)
-            lhs, rhs = (piece, rhs) if chosen.side == 0 else (lhs, piece)
-        nodes = chosen.nodes(lhs, rhs)
+        lhs, rhs = (Value(v.type) for v in ring.dot.operands)
+        if ring.side is not None:
+            piece = Value(ring.collective.operands[0].type)
+            lhs, rhs = (piece, rhs) if ring.side == 0 else (lhs, piece)
+        nodes = ring.nodes(lhs, rhs)
         travel = [self.costs.seconds(n) for n in nodes if n.op.collective]
         products = [self.costs.seconds(n) for n in nodes if isinstance(n.op, DotGeneral)]
         # Index arithmetic is negligible.

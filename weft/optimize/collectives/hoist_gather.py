@@ -99,13 +99,13 @@ class _Hoisting(Rebuild):
 
     def chosen(self, worth: list[Node], left: int) -> set[Node]:
         """The nodes that fit into the bytes left, by bytes sent per byte kept."""
-        found: set[Node] = set()
+        nodes: set[Node] = set()
         for node in sorted(worth, key=_saved, reverse=True):
             size = moved(*node.types)
             if size <= left:
-                found.add(node)
+                nodes.add(node)
                 left -= size
-        return found
+        return nodes
 
 
 def is_worth(node: Node) -> bool:
@@ -127,12 +127,12 @@ def _saved(node: Node) -> float:
     return max(moved(*node.operand_types), moved(*node.types)) / max(1, moved(*node.types))
 
 
-def _needed(same: list[Node], chosen: set[Node]) -> list[Node]:
+def _needed(same: list[Node], nodes: set[Node]) -> list[Node]:
     """The chosen nodes and the invariant nodes that they depend on, in order."""
     wanted: set[Value] = set()
     found: list[Node] = []
     for node in reversed(same):
-        if node in chosen or not wanted.isdisjoint(node.results):
+        if node in nodes or not wanted.isdisjoint(node.results):
             found.append(node)
             wanted.update(node.operands)
     return found[::-1]

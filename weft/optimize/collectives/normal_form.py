@@ -76,23 +76,23 @@ class CollectiveMaker:
         dims = tuple(tidy(axes, self.mesh) for axes in dims)
         if not any(dims):
             return value
-        given = tensor_of(value)
+        operand_type = tensor_of(value)
         sizes = [
             size // total_size(axes, self.mesh)
-            for size, axes in zip(given.sizes, dims, strict=True)
+            for size, axes in zip(operand_type.sizes, dims, strict=True)
         ]
         pieces = Sharding(self.mesh_name, tuple(DimSharding(axes) for axes in dims))
-        op = AllSlice(pieces, given.with_shape(tuple(sizes)))
+        op = AllSlice(pieces, operand_type.with_shape(tuple(sizes)))
         return self.facts.make(op, value, loc=self.loc)
 
     def tiled(self, value: Value, dim: int, count: int) -> Value:
         """A value tiled along a dim."""
-        given = tensor_of(value)
-        sizes = given.sizes
-        wide = given.with_shape((*sizes[:dim], count, *sizes[dim:]))
-        places = (*range(dim), *range(dim + 1, given.rank + 1))
+        operand_type = tensor_of(value)
+        sizes = operand_type.sizes
+        wide = operand_type.with_shape((*sizes[:dim], count, *sizes[dim:]))
+        places = (*range(dim), *range(dim + 1, operand_type.rank + 1))
         repeated = self.facts.make(BroadcastInDim(places, wide), value, loc=self.loc)
-        out = resized(given, dim, count * sizes[dim])
+        out = resized(operand_type, dim, count * sizes[dim])
         return self.facts.make(Reshape(out), repeated, loc=self.loc)
 
     def repeated(self, value: Value, reduction: Combine, count: int) -> Value | None:

@@ -152,11 +152,11 @@ def _size(value: Value) -> int:
     return sum([stored(leaf) for leaf in leaves(value.type)])
 
 
-def _same_size(given: Type, made: Type) -> bool:
+def _same_size(operand_type: Type, result_type: Type) -> bool:
     """Whether elements of one type can overwrite those of another in place."""
     return (
-        isinstance(given, TensorType)
-        and isinstance(made, TensorType)
-        and given.shape == made.shape
-        and stored(given) == stored(made)
+        isinstance(operand_type, TensorType)
+        and isinstance(result_type, TensorType)
+        and operand_type.shape == result_type.shape
+        and stored(operand_type) == stored(result_type)
     )

@@ -163,11 +163,11 @@ def reduce_nothing(node: Node) -> Rewritten:
     if len(node.operands) != 2:
         return None
     (x, init), (out,) = node.operands, node.types
-    given = tensor_of(x)
+    operand_type = tensor_of(x)
     combine = combining(node)
-    if combine is None or not isinstance(out, TensorType) or given.dtype is not out.dtype:
+    if combine is None or not isinstance(out, TensorType) or operand_type.dtype is not out.dtype:
         return None
-    if not given.is_static or any(given.sizes[d] != 1 for d in node.op.dimensions):
+    if not operand_type.is_static or any(operand_type.sizes[d] != 1 for d in node.op.dimensions):
         return None
     if init.type is not out.with_shape(()):
         return None

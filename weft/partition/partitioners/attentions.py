@@ -68,11 +68,11 @@ def _compact(rule: Rule) -> Rule:
     return Rule(tuple([rule.factors[f] for f in used]), operands, results)
 
 
-def attention_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
+def attention_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> float:
     """The bytes of the keys and values that a device passes on along a ring."""
     total = 0.0
     for type, dims in zip(node.operand_types[1:3], rule.operands[1:3], strict=True):
-        split, given = asked(chosen, dims, rule, mesh), tensor(type)
+        split, given = asked(by_factor, dims, rule, mesh), tensor(type)
         if split is not None and split[given.rank - 2]:
             local = local_type(given, split, mesh)
             total += (total_size(split[given.rank - 2], mesh) - 1) * local.nbytes

@@ -46,12 +46,12 @@ def _wanted(node: Node, count: int) -> Iterator[DimRanges]:
         offset += size
 
 
-def concatenate_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
+def concatenate_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> float:
     """The bytes sent for the ranges of the result's shards."""
     op = node.op
     assert isinstance(op, Concatenate)
-    splits = [asked(chosen, dims, rule, mesh) for dims in rule.operands]
-    (made,) = [asked(chosen, dims, rule, mesh) for dims in rule.results]
+    splits = [asked(by_factor, dims, rule, mesh) for dims in rule.operands]
+    (made,) = [asked(by_factor, dims, rule, mesh) for dims in rule.results]
     if made is None or not made[op.dimension]:
         return 0.0
     total, axes = 0.0, made[op.dimension]

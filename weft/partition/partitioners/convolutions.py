@@ -79,15 +79,15 @@ def _compact(rule: Rule) -> Rule:
     return Rule(factors, tuple(made[:2]), tuple(made[2:]))
 
 
-def convolution_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
+def convolution_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> float:
     """The bytes of the input's halos; a kernel of uneven size is not split."""
-    op, kernel = node.op, asked(chosen, rule.operands[1], rule, mesh)
+    op, kernel = node.op, asked(by_factor, rule.operands[1], rule, mesh)
     assert isinstance(op, Convolution) and kernel is not None
     sizes = tensor(node.operand_types[1]).sizes
     for dim in op.dimension_numbers.kernel_spatial_dimensions:
         if sizes[dim] % total_size(kernel[dim], mesh):
             return math.inf
-    return sent_by(convolution_views)(node, rule, chosen, mesh)
+    return sent_by(convolution_views)(node, rule, by_factor, mesh)
 
 
 def convolution_views(

@@ -90,11 +90,11 @@ def update_slice(site: NodeSite) -> tuple[Piece, ...]:
         new = _from_slice(builder, new, dim, overlap)
         checks.append((dim, overlap.shift, 0, sizes[dim]))
         starts[dim] = overlap.at
-    made = tensor(new.type)
-    old = builder.emit(DynamicSlice(made.sizes), operand.value, *starts)
-    mask = inside(builder, made, *checks[0])
+    result_type = tensor(new.type)
+    old = builder.emit(DynamicSlice(result_type.sizes), operand.value, *starts)
+    mask = inside(builder, result_type, *checks[0])
     for check in checks[1:]:
-        mask = builder.emit(And(), mask, inside(builder, made, *check))
+        mask = builder.emit(And(), mask, inside(builder, result_type, *check))
     new = builder.emit(Select(), mask, new, old)
     return site.placed(*site.add(DynamicUpdateSlice(), (operand.value, new, *starts)))
 
@@ -107,11 +107,11 @@ def _cut(operand: Piece, sizes: tuple[int, ...]) -> list[int]:
 
 def _clamped(builder: Builder, start: Value, high: int) -> Value:
     """A start index in i32, clamped to the operand."""
-    given = tensor(start.type)
-    most = 2 ** (given.dtype.bits - (given.dtype.kind == "int")) - 1
-    low = builder.splat(0, given)
-    moved = builder.emit(Clamp(), low, start, builder.splat(min(high, most), given))
-    return moved if given is _SCALAR else builder.emit(Convert(_SCALAR), moved)
+    operand_type = tensor(start.type)
+    most = 2 ** (operand_type.dtype.bits - (operand_type.dtype.kind == "int")) - 1
+    low = builder.splat(0, operand_type)
+    moved = builder.emit(Clamp(), low, start, builder.splat(min(high, most), operand_type))
+    return moved if operand_type is _SCALAR else builder.emit(Convert(_SCALAR), moved)
 
 
 def _number(builder: Builder, number: int) -> Value:
@@ -132,14 +132,16 @@ def _overlap(site: NodeSite, operand: Piece, dim: int, start: Value, size: int) 
 
 def _in_slice(builder: Builder, value: Value, dim: int, overlap: Overlap, size: int) -> Value:
     """The slice with a shard's elements at their positions, and zeros elsewhere."""
-    given = tensor(value.type)
+    operand_type = tensor(value.type)
     if size == 1:
-        mask = inside(builder, given, dim, overlap.shift, 0, 1)
-        return builder.emit(Select(), mask, value, builder.splat(_nothing(given.dtype), given))
+        mask = inside(builder, operand_type, dim, overlap.shift, 0, 1)
+        return builder.emit(
+            Select(), mask, value, builder.splat(_nothing(operand_type.dtype), operand_type)
+        )
     count = overlap.count
-    room = builder.splat(_nothing(given.dtype), resized(given, dim, size + 2 * count))
+    room = builder.splat(_nothing(operand_type.dtype), resized(operand_type, dim, size + 2 * count))
     at = builder.emit(Add(), overlap.shift, _number(builder, count))
-    where = starts_at(builder, given.rank, dim, at)
+    where = starts_at(builder, operand_type.rank, dim, at)
     made = builder.emit(DynamicUpdateSlice(), room, value, *where)
     return between(builder, made, dim, count, count + size)
 
@@ -153,13 +155,15 @@ def _nothing(dtype: DType) -> object:
 
 def _from_slice(builder: Builder, value: Value, dim: int, overlap: Overlap) -> Value:
     """The elements of an update that may hit a shard."""
-    given = tensor(value.type)
-    count, size = overlap.count, given.sizes[dim]
+    operand_type = tensor(value.type)
+    count, size = overlap.count, operand_type.sizes[dim]
     if size == 1:
         return value
-    none = (0,) * given.rank
-    edge = tuple(count if d == dim else 0 for d in range(given.rank))
-    padded = builder.emit(Pad(edge, edge, none), value, builder.splat(0, given.with_shape(())))
+    none = (0,) * operand_type.rank
+    edge = tuple(count if d == dim else 0 for d in range(operand_type.rank))
+    padded = builder.emit(
+        Pad(edge, edge, none), value, builder.splat(0, operand_type.with_shape(()))
+    )
     at = builder.emit(Add(), overlap.shift, _number(builder, count))
-    where = starts_at(builder, given.rank, dim, at)
-    return builder.emit(DynamicSlice(resized(given, dim, count).sizes), padded, *where)
+    where = starts_at(builder, operand_type.rank, dim, at)
+    return builder.emit(DynamicSlice(resized(operand_type, dim, count).sizes), padded, *where)

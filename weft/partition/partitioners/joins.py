@@ -160,12 +160,12 @@ def join_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     return (op.split_rule(tuple(tensor(t) for t in node.operand_types), is_split),)
 
 
-def join_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
+def join_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> float:
     """The bytes sent for the ranges of the result's shards."""
     op = node.op
     assert isinstance(op, Join)
-    splits = [asked(chosen, dims, rule, mesh) for dims in rule.operands]
-    made = asked(chosen, rule.results[0], rule, mesh)
+    splits = [asked(by_factor, dims, rule, mesh) for dims in rule.operands]
+    made = asked(by_factor, rule.results[0], rule, mesh)
     if made is None or not made[op.dimension]:
         return 0.0
     total = 0.0
@@ -186,7 +186,7 @@ def join(site: NodeSite) -> tuple[Piece, ...]:
         return site.zeros()
     if not axes:
         return site.placed(_joined(site, op))
-    made = tensor(site.local_types()[0])
+    result_type = tensor(site.local_types()[0])
     value, before = None, 0
     for n, end, wanted in op.wanted(total_size(axes, site.mesh)):
         placed = site.operands[n]
@@ -195,7 +195,9 @@ def join(site: NodeSite) -> tuple[Piece, ...]:
         if value is None:
             value = part
         else:
-            is_before = inside(builder, made, dim, site.start(axes, made.sizes[dim]), None, before)
+            is_before = inside(
+                builder, result_type, dim, site.start(axes, result_type.sizes[dim]), None, before
+            )
             value = builder.emit(Select(), is_before, value, part)
         before = end
     assert value is not None

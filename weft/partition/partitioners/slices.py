@@ -110,12 +110,12 @@ def reverse_views(
     """The mirrored range."""
     op = node.op
     assert isinstance(op, Reverse)
-    given = tensor(node.operand_types[0])
+    operand_type = tensor(node.operand_types[0])
     views = []
     for dim, axes in enumerate(results[0]):
         if not axes or dim not in op.dimensions:
             continue
-        count, size = total_size(axes, mesh), given.sizes[dim]
+        count, size = total_size(axes, mesh), operand_type.sizes[dim]
         piece = -(-size // count)
         starts = tuple(size - (t + 1) * piece for t in range(count))
         stops = tuple(s + piece for s in starts)

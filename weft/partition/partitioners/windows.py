@@ -49,12 +49,12 @@ def window_views(
     return views
 
 
-def window_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
+def window_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> float:
     """The bytes of the halos of all windows."""
     found = running(node)
-    (made, *_) = [asked(chosen, dims, rule, mesh) for dims in rule.results]
+    (made, *_) = [asked(by_factor, dims, rule, mesh) for dims in rule.results]
     if found is None or made is None or not made[found.dim]:
-        return sent_by(window_views)(node, rule, chosen, mesh)
+        return sent_by(window_views)(node, rule, by_factor, mesh)
     type = local_type(tensor(node.types[0]), made, mesh)
     return row_bytes(type, found.dim) * (total_size(made[found.dim], mesh) - 1)
 

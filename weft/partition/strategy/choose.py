@@ -109,19 +109,21 @@ def _taken(axes: Axes, others: Collection[Axes]) -> bool:
     return any(overlaps(a, b) for a in axes for other in others for b in other)
 
 
-def _agreed(problem: ShardingProblem, chosen: FactorAxes, sources: list[dict[int, Axes]]) -> bool:
+def _agreed(
+    problem: ShardingProblem, by_factor: FactorAxes, sources: list[dict[int, Axes]]
+) -> bool:
     """Whether this choice needs no reshard, and no other choice can be better."""
     rule = problem.rule
     # Such a split needs masks and a combination, which are not reshards: let the search compare.
-    if any(axes and _is_masked(f) for f, axes in zip(rule.factors, chosen, strict=True)):
+    if any(axes and _is_masked(f) for f, axes in zip(rule.factors, by_factor, strict=True)):
         return False
     for dims, split, given in zip(rule.operands, problem.asked, problem.given, strict=True):
-        if asked(chosen, dims, rule, problem.mesh) != split:
+        if asked(by_factor, dims, rule, problem.mesh) != split:
             return False
         if not any(there == split for there, _ in given):
             return False
     for dims, wanted in zip(rule.results, problem.wanted, strict=True):
-        made = asked(chosen, dims, rule, problem.mesh)
+        made = asked(by_factor, dims, rule, problem.mesh)
         if made is None or (wanted is not None and made != wanted):
             return False
     return True

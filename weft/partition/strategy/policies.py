@@ -55,13 +55,13 @@ def overriding(
 
 
 def _given_axes(
-    module: Module, classes: DimClasses, given: Mapping[Value, DimAxes]
+    module: Module, classes: DimClasses, splits: Mapping[Value, DimAxes]
 ) -> dict[ValueDim, list[Axes]]:
     """The classes of split dims of arguments, with their axes."""
     found: dict[ValueDim, list[Axes]] = {}
     for function in module.functions.values():
         for value in function.body.args:
-            for dim, axes in enumerate(given.get(value, ())):
+            for dim, axes in enumerate(splits.get(value, ())):
                 if axes:
                     found.setdefault(classes.find((value, dim)), []).append(axes)
     return found

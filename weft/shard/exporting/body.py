@@ -172,12 +172,12 @@ class Rebuilder:
 
     def place(self, out: list[Node]) -> list[Node]:
         """The nodes of a region with the inserted ones."""
-        placed: list[Node] = []
+        nodes: list[Node] = []
         for node in out:
-            placed.append(node)
+            nodes.append(node)
             if node in self.after:
-                placed.extend(reversed(self.after.pop(node)))
-        return placed
+                nodes.extend(reversed(self.after.pop(node)))
+        return nodes
 
     def put_after(self, value: Value, nodes: list[Node]) -> None:
         """Insert nodes right after a value, before those inserted earlier."""
@@ -370,11 +370,11 @@ class Rebuilder:
                 ending.may_be_dead = True
         out.extend(reshards)
 
-    def arguments(self, node: Node, chosen: FlatCall) -> tuple[Value, ...]:
+    def arguments(self, node: Node, flat_call: FlatCall) -> tuple[Value, ...]:
         """The operands of a call, in the shardings of the arguments."""
         operands = self.read(node)
         given = [self.table.get(v) for v in operands]
-        targets = self.ending.arguments[chosen]
+        targets = self.ending.arguments[flat_call]
         if None in targets:  # no argument has a sharding
             known = next((s for s in given if s is not None), None)
             if known is None:
@@ -414,20 +414,20 @@ class Rebuilder:
             out.append(self.resharded(value, own, node.loc))
             self.became[node.results[0]] = out[-1].results[0]
 
-    def dot_result(self, made: Node, given: list[Sharding | None]) -> Sharding | None:
-        found = self.common_mesh(given)
+    def dot_result(self, node: Node, shardings: list[Sharding | None]) -> Sharding | None:
+        found = self.common_mesh(shardings)
         if found is None:
             return None
         name, mesh = found
-        types = (*made.operand_types, *made.types)
-        return dot_result(rule_of(made.op, made.operand_types), given, types, name, mesh)
+        types = (*node.operand_types, *node.types)
+        return dot_result(rule_of(node.op, node.operand_types), shardings, types, name, mesh)
 
-    def common_mesh(self, given: list[Sharding | None]) -> tuple[str | Mesh, Mesh] | None:
+    def common_mesh(self, shardings: list[Sharding | None]) -> tuple[str | Mesh, Mesh] | None:
         """The common mesh of some shardings, if it has axes."""
-        names = dict.fromkeys(s.mesh for s in given if s is not None)
+        names = dict.fromkeys(s.mesh for s in shardings if s is not None)
         if len(names) != 1:
             return None
-        known = next(s for s in given if s is not None)
+        known = next(s for s in shardings if s is not None)
         mesh = self.ending.mesh(known)
         return (known.mesh, mesh) if mesh.axes else None
 

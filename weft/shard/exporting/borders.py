@@ -52,19 +52,19 @@ class SignatureValue:
     named: Sharding | None  # by an annotation, or a constraint on the value
     loc: Location
 
-    def named_at_least(self, made: Sharding, reached: Sharding) -> Sharding:
+    def named_at_least(self, sharding: Sharding, reached: Sharding) -> Sharding:
         """The sharding with all annotated axes that propagation kept."""
         if self.named is None or self.named.mesh != reached.mesh:
-            return made
-        dims = zip(made.dims, self.named.dims, reached.dims, strict=True)
-        return replace(made, dims=tuple([_at_least(*each) for each in dims]))
+            return sharding
+        dims = zip(sharding.dims, self.named.dims, reached.dims, strict=True)
+        return replace(sharding, dims=tuple([_at_least(*each) for each in dims]))
 
-    def shrunk(self, reached: Sharding, made: Sharding, mesh: Mesh) -> Iterator[Shrunk]:
+    def shrunk(self, reached: Sharding, sharding: Sharding, mesh: Mesh) -> Iterator[Shrunk]:
         """The dims that lost axes because of uneven sizes."""
         type = self.value.type
         if not isinstance(type, TensorType) or not type.is_static or not mesh.axes:
             return  # or a maximal sharding
-        dims = zip(type.sizes, reached.dims, made.dims, strict=True)
+        dims = zip(type.sizes, reached.dims, sharding.dims, strict=True)
         for n, (size, before, after) in enumerate(dims):
             pieces = total_size(before.axes, mesh)
             if before.axes != after.axes and size % pieces:
@@ -131,8 +131,8 @@ def _joined(own: Sharding | None, other: Sharding | None) -> Sharding | None:
     return replace(own, dims=tuple([mine if mine.axes else theirs for mine, theirs in pairs]))
 
 
-def _at_least(made: DimSharding, named: DimSharding, reached: DimSharding) -> DimSharding:
+def _at_least(dim: DimSharding, named: DimSharding, reached: DimSharding) -> DimSharding:
     is_kept = is_list_prefix(named.axes, reached.axes)
-    if not is_kept or is_list_prefix(named.axes, made.axes):
-        return made
-    return replace(made, axes=named.axes)
+    if not is_kept or is_list_prefix(named.axes, dim.axes):
+        return dim
+    return replace(dim, axes=named.axes)

@@ -146,11 +146,11 @@ class _Collector:
         return found
 
 
-def _collect(region: Region, found: list[Node]) -> None:
+def _collect(region: Region, nodes: list[Node]) -> None:
     for node in region.nodes:
         kind = type(node.op)
         if kind is Call or kind is NamedComputation:
-            found.append(node)
+            nodes.append(node)
         elif node.regions:
             for inner in node.regions:
-                _collect(inner, found)
+                _collect(inner, nodes)

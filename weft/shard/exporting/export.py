@@ -153,11 +153,11 @@ class _Exporter:
         return made
 
 
-def _sharded(attrs: tuple[Attrs, ...], given: list[Sharding | None]) -> tuple[Attrs, ...]:
+def _sharded(attrs: tuple[Attrs, ...], shardings: list[Sharding | None]) -> tuple[Attrs, ...]:
     """The attributes of results, with their shardings."""
-    old = attrs or ((),) * len(given)
+    old = attrs or ((),) * len(shardings)
     new = [
         tuple(sorted((*unsharded(a), *([(SHARDING, str(s))] if s is not None else []))))
-        for a, s in zip(old, given, strict=True)
+        for a, s in zip(old, shardings, strict=True)
     ]
     return tuple(new) if any(new) else ()

@@ -29,12 +29,12 @@ _PRECEDENCE = {"pass": 3, "reduction": 2, "permutation": 1, "whole": 0}
 
 
 def dot_result(
-    rule: Rule, given: GivenShardings, types: Types, name: str | Mesh, mesh: Mesh
+    rule: Rule, shardings: GivenShardings, types: Types, name: str | Mesh, mesh: Mesh
 ) -> Sharding | None:
     """The sharding of a dot's result before a reshard; None if it needs none."""
     sizes = factor_sizes(rule)
     dims = rule.operands + rule.results
-    lhs, rhs, out = (project(s, d, sizes, mesh) for s, d in zip(given, dims, strict=True))
+    lhs, rhs, out = (project(s, d, sizes, mesh) for s, d in zip(shardings, dims, strict=True))
     found = _contradicted(rule, lhs, rhs, out, [_elements(t) for t in types])
     if found is None:
         return None
@@ -86,7 +86,7 @@ def _elements(type: object) -> int:
 
 def agreeing(
     rule: Rule,
-    given: GivenShardings,
+    shardings: GivenShardings,
     held: GivenShardings,
     types: Types,
     name: str | Mesh,
@@ -95,7 +95,7 @@ def agreeing(
     """The new sharding of each operand and result; None where it has it already."""
     sizes = factor_sizes(rule)
     dims = rule.operands + rule.results
-    tensors = [project(s, d, sizes, mesh) for s, d in zip(given, dims, strict=True)]
+    tensors = [project(s, d, sizes, mesh) for s, d in zip(shardings, dims, strict=True)]
     common = _common_axes(rule, tensors, [_elements(t) for t in types], mesh)
     tensors = [project(s, d, sizes, mesh) for s, d in zip(held, dims, strict=True)]
     made: list[Sharding | None] = []
@@ -211,11 +211,11 @@ def _update_largest(
     candidates: list[_Candidate],
     tensors: list[TensorFactors],
     elements: list[int],
-    chosen: list[Axes],
+    axes: list[Axes],
     mesh: Mesh,
 ) -> None:
     local = [
-        count // math.prod(total_size(chosen[f], mesh) for f in tensor.factors)
+        count // math.prod(total_size(axes[f], mesh) for f in tensor.factors)
         for tensor, count in zip(tensors, elements, strict=True)
     ]
     for candidate in candidates:

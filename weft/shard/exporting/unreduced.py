@@ -103,26 +103,26 @@ class Unreduced:
             nodes += added
         return nodes, value
 
-    def reduction_axes(self, rule: Rule, given: GivenShardings, out: Sharding) -> Axes:
+    def reduction_axes(self, rule: Rule, shardings: GivenShardings, out: Sharding) -> Axes:
         """The axes that an op reduces over, unless its result is unreduced over them."""
         mesh = out.resolve(self.meshes)
         sizes = factor_sizes(rule)
-        operands = zip(given, rule.operands, strict=True)
+        operands = zip(shardings, rule.operands, strict=True)
         tensors = [project(s, dims, sizes, mesh) for s, dims in operands]
-        found: list[Axis] = []
+        axes: list[Axis] = []
         for factor, described in enumerate(rule.factors):
             if described.role == "reduction":
                 lists = [t.factors[factor].axes for t in tensors if factor in t.factors]
-                found.extend(lists[0] if lists else ())
-        return merged_in_order(difference(tuple(found), out.unreduced, mesh), mesh)
+                axes.extend(lists[0] if lists else ())
+        return merged_in_order(difference(tuple(axes), out.unreduced, mesh), mesh)
 
 
-def _keep(given: DimSharding, wanted: DimSharding, unreduced: Axes, mesh: Mesh) -> DimSharding:
+def _keep(dim: DimSharding, wanted: DimSharding, unreduced: Axes, mesh: Mesh) -> DimSharding:
     """The current dim sharding if it loses axes to the unreduced ones, else the wanted one."""
-    if is_list_prefix(wanted.axes, given.axes):
-        lost = difference(given.axes, wanted.axes, mesh)
+    if is_list_prefix(wanted.axes, dim.axes):
+        lost = difference(dim.axes, wanted.axes, mesh)
         if not difference(lost, unreduced, mesh):
-            return given
+            return dim
     return wanted
 
 

@@ -148,13 +148,13 @@ def _constrained(module: Module, surveys: Surveys) -> Prepared:
 
 def _speaking(region: Region) -> list[Node]:
     """The nodes that annotate their operands, inner before outer."""
-    found: list[Node] = []
+    nodes: list[Node] = []
     for node in region.nodes:
         for inner in node.regions:
-            found.extend(_speaking(inner))
+            nodes.extend(_speaking(inner))
         if isinstance(node.op, _SPEAKING):
-            found.append(node)
-    return found
+            nodes.append(node)
+    return nodes
 
 
 def _edits(module: Module, name: str, called: bool, nodes: list[Node]) -> Edits:

@@ -352,12 +352,12 @@ class _Builder:
         self,
         node: Node,
         inner: _Builder,
-        given: Sequence[Sharding | None],
+        shardings: Sequence[Sharding | None],
         frames: Sequence[ManualFrame | None] = (),
     ) -> None:
         """Edges from the operands of a computation to the arguments of its body, and the body."""
         body = node.regions[0] if inner is self else inner.instance.function.body
-        for value, sharding in zip(body.args, given, strict=True):
+        for value, sharding in zip(body.args, shardings, strict=True):
             inner.cell(value, sharding)
         # Shardy does not notify these edges when an operand changes: they run in program order.
         for n, (value, operand) in enumerate(zip(body.args, node.operands, strict=True)):
@@ -372,14 +372,14 @@ class _Builder:
         self,
         node: Node,
         inner: _Builder,
-        given: Sequence[Sharding | None],
+        shardings: Sequence[Sharding | None],
         frames: Sequence[ManualFrame | None] = (),
     ) -> None:
         """Edges from the results of the body of a computation to its own."""
         body = node.regions[0] if inner is self else inner.instance.function.body
         slots = self.reserve_edges(len(node.results))
         inner.read(body, body.results, slots)
-        for n, (value, sharding) in enumerate(zip(node.results, given, strict=True)):
+        for n, (value, sharding) in enumerate(zip(node.results, shardings, strict=True)):
             self.cell(value, sharding)
             frame = frames[n] if frames else None
             source = inner.cells[body.results[n]]

@@ -44,16 +44,16 @@ def attention_groups(
 
 def _search(program: RegionNodes) -> list[Group]:
     found: list[Group] = []
-    taken: set[Node] = set()
+    nodes: set[Node] = set()
     for node in program.order:
-        if node in taken:
+        if node in nodes:
             continue
         named = named_attention(program, node)
         forward = named or find_forward(program, node)
-        if forward is None or taken & {*forward.nodes}:
+        if forward is None or nodes & {*forward.nodes}:
             continue
         groups = _named_group(program, named) if named else _groups(program, forward)
-        taken |= {n for group in groups for n in group.nodes}
+        nodes |= {n for group in groups for n in group.nodes}
         found += groups
     return found
 

@@ -31,12 +31,12 @@ class Probe:
         self,
         reader: Reader,
         row: Sequence[Expr],
-        given: Mapping[Place, Array],
+        arrays: Mapping[Place, Array],
         fixed: Mapping[Value, float | bool] | None = None,
     ) -> None:
         self.reader = reader
         self.row = row  # indices along a row: the reduced ones
-        self.known: dict[Place, Array | None] = dict(given)
+        self.known: dict[Place, Array | None] = dict(arrays)
         self.fixed = fixed or {}  # values fixed to one number
         self.splits = len(reader.draft.parts)
 

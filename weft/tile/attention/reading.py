@@ -41,7 +41,7 @@ class RegionNodes:
         nodes: Sequence[StackedNode],
         sizes: tuple[int, ...],
         results: Iterable[Value],
-        kept: Iterable[Value] = (),
+        values: Iterable[Value] = (),
         *,
         excess_precision: bool = True,
     ) -> None:
@@ -50,7 +50,7 @@ class RegionNodes:
         self.order = {p.node: n for n, p in enumerate(nodes)}
         self.sizes = sizes
         self.results = set(results)
-        self.kept = set(kept)  # materialized values, not looked through
+        self.kept = set(values)  # materialized values, not looked through
         self.masks: dict[Value, int] = {}
         self.readers: dict[Value, list[Node]] = {}
         for p in nodes:
@@ -71,12 +71,12 @@ class RegionNodes:
     @cached_property
     def powers(self) -> set[Value]:
         """Exponentials, and elementwise functions of them."""
-        found: set[Value] = set()
+        values: set[Value] = set()
         for node in self.order:
-            made = isinstance(node.op, Exponential) or any(v in found for v in node.operands)
+            made = isinstance(node.op, Exponential) or any(v in values for v in node.operands)
             if made and (node.op.elementwise or type(node.op) in VIEWS):
-                found.update(node.results)
-        return found
+                values.update(node.results)
+        return values
 
     def shape(self, value: Value) -> tuple[int, ...]:
         """The shape of a value's stack."""

@@ -120,15 +120,15 @@ def _both_ways(reader: Reader, place: Place) -> Iterator[tuple[Place, Place]]:
     yield other, one
 
 
-def _scaled(found: Scores | None, by: float) -> Scores | None:
+def _scaled(scores: Scores | None, by: float) -> Scores | None:
     """The scores times a number."""
-    if found is None or by == 0.0 or not math.isfinite(by):
+    if scores is None or by == 0.0 or not math.isfinite(by):
         return None
-    hidden = tuple([replace(h, fill=h.fill * by) for h in found.hidden])
+    hidden = tuple([replace(h, fill=h.fill * by) for h in scores.hidden])
     if any(h.fill > 0 for h in hidden):
         return None
-    scales = (found.scale * by, found.bias_scale * by)
-    return replace(found, scale=scales[0], bias_scale=scales[1], hidden=hidden)
+    scales = (scores.scale * by, scores.bias_scale * by)
+    return replace(scores, scale=scales[0], bias_scale=scales[1], hidden=hidden)
 
 
 def number(reader: Reader, place: Place) -> float | None:

@@ -89,14 +89,14 @@ class _Maker:
 
     def __init__(
         self,
-        placed: StackedNode,
+        stacked: StackedNode,
         sizes: Sequence[int],
         op: Convolution,
         types: tuple[TensorType, TensorType, TensorType],
         window: WindowDims,
     ) -> None:
         self.op, self.types, self.window = op, types, window
-        masks = (*placed.given, *placed.made)
+        masks = (*stacked.given, *stacked.made)
         heads = [[n if m >> d & 1 else 1 for d, n in enumerate(sizes)] for m in masks]
         self.lead = len(sizes)
         self.operands = tuple(

@@ -69,12 +69,12 @@ def _trials(value: DType, index: DType) -> tuple[Array, ...]:
     )
 
 
-def _run(region: Region, given: tuple[Array, ...]) -> tuple[Array, ...]:
+def _run(region: Region, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     """Evaluate a region of elementwise nodes."""
-    held: dict[Value, Array] = dict(zip(region.args, given, strict=True))
+    held: dict[Value, Array] = dict(zip(region.args, arrays, strict=True))
     for node in region.nodes:
         held[node.results[0]] = node.op.reference(*[held[v] for v in node.operands])
-    return tuple([np.broadcast_to(held[v], given[0].shape) for v in region.results])
+    return tuple([np.broadcast_to(held[v], arrays[0].shape) for v in region.results])
 
 
 def _comes_first(how: Extreme, a: Array, i: Array, b: Array, j: Array) -> Array:

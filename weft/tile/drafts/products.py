@@ -128,15 +128,15 @@ def product(pull: Pull, a: int, b: int, over: set[int], met: set[int]) -> Defini
     def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
         return k.Contract(numbers[0], numbers[1], terms.factors(listed), total, held, tf32)
 
-    made = Definition((a, b), make)
+    definition = Definition((a, b), make)
     if times_over == 1:
-        return made
+        return definition
     count = Definition((), lambda numbers, terms: k.Fill(times_over, held))
-    args = (draft.anonymous(made), draft.anonymous(count))
-    made = Definition(args, lambda numbers, terms: k.Apply(Multiply(), numbers, held))
+    args = (draft.anonymous(definition), draft.anonymous(count))
+    definition = Definition(args, lambda numbers, terms: k.Apply(Multiply(), numbers, held))
     if held is dtype:
-        return made
-    to, all_of_them = Convert(TensorType((), dtype)), draft.anonymous(made)
+        return definition
+    to, all_of_them = Convert(TensorType((), dtype)), draft.anonymous(definition)
     return Definition((all_of_them,), lambda numbers, terms: k.Apply(to, numbers, dtype))
 
 

@@ -25,16 +25,16 @@ Read: TypeAlias = tuple[Value, At]
 View: TypeAlias = Callable[[StackedNode, int, At, Draft, Sequence[int]], "Read | Split | None"]
 
 
-def sees_through(placed: StackedNode) -> bool:
+def sees_through(stacked: StackedNode) -> bool:
     """Whether a node is a view."""
-    op = placed.node.op
+    op = stacked.node.op
     if isinstance(op, CollectivePermute | PermuteAlongAxes):
-        return placed.along is not None and stays(placed)
+        return stacked.along is not None and stays(stacked)
     # In lockstep a gather reads another device's piece in the same memory: it moves nothing.
     if op.collective:
-        return type(op) in VIEWS and placed.along is not None
+        return type(op) in VIEWS and stacked.along is not None
     if isinstance(op, AllSlice):
-        return placed.along is not None and divides(placed.node)
+        return stacked.along is not None and divides(stacked.node)
     return type(op) in VIEWS
 
 
@@ -44,13 +44,13 @@ def lead_of(at: At, mask: int, lead: int) -> At:
 
 
 def read_through(
-    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    stacked: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read | Split | None:
     """The value and index that a view reads for one of its elements.
 
     None if the index is not affine; a split if one is needed.
     """
-    return VIEWS[type(placed.node.op)](placed, result, at, draft, sizes)
+    return VIEWS[type(stacked.node.op)](stacked, result, at, draft, sizes)
 
 
 def _operand(placed: StackedNode, at: At, own: Sequence[Expr], lead: int, index: int = 0) -> Read:
@@ -58,66 +58,66 @@ def _operand(placed: StackedNode, at: At, own: Sequence[Expr], lead: int, index:
 
 
 def _transpose(
-    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    stacked: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read:
-    lead, op = len(sizes), placed.node.op
+    lead, op = len(sizes), stacked.node.op
     assert isinstance(op, Transpose)
     own: list[Expr] = [ZERO] * len(op.permutation)
     for target, source in enumerate(op.permutation):
         own[source] = at[lead + target]
-    return _operand(placed, at, own, lead)
+    return _operand(stacked, at, own, lead)
 
 
 def _broadcast_in_dim(
-    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    stacked: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read:
-    lead, op = len(sizes), placed.node.op
+    lead, op = len(sizes), stacked.node.op
     assert isinstance(op, BroadcastInDim)
-    shape = tensor_of(placed.node.operands[0]).sizes
+    shape = tensor_of(stacked.node.operands[0]).sizes
     own = [
         ZERO if size == 1 else at[lead + target]
         for size, target in zip(shape, op.broadcast_dimensions, strict=True)
     ]
-    return _operand(placed, at, own, lead)
+    return _operand(stacked, at, own, lead)
 
 
 def _broadcast(
-    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    stacked: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read:
-    op = placed.node.op
+    op = stacked.node.op
     assert isinstance(op, Broadcast)
     lead = len(sizes)
-    return _operand(placed, at, at[lead + len(op.broadcast_sizes) :], lead)
+    return _operand(stacked, at, at[lead + len(op.broadcast_sizes) :], lead)
 
 
 def _reshape(
-    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    stacked: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read | Split | None:
-    lead, node = len(sizes), placed.node
+    lead, node = len(sizes), stacked.node
     shape, to = tensor_of(node.results[0]).sizes, tensor_of(node.operands[0]).sizes
     own = reshaped(at[lead:], shape, to, draft.size)
-    return _operand(placed, at, own, lead) if isinstance(own, tuple) else own
+    return _operand(stacked, at, own, lead) if isinstance(own, tuple) else own
 
 
-def _slice(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
-    lead, op = len(sizes), placed.node.op
+def _slice(stacked: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+    lead, op = len(sizes), stacked.node.op
     assert isinstance(op, Slice)
     own = [
         times(expr, stride, start)
         for expr, stride, start in zip(at[lead:], op.strides, op.start_indices, strict=True)
     ]
-    return _operand(placed, at, own, lead)
+    return _operand(stacked, at, own, lead)
 
 
-def _reverse(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
-    lead, op = len(sizes), placed.node.op
+def _reverse(stacked: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+    lead, op = len(sizes), stacked.node.op
     assert isinstance(op, Reverse)
-    shape = tensor_of(placed.node.operands[0]).sizes
+    shape = tensor_of(stacked.node.operands[0]).sizes
     own = [
         times(expr, -1, size - 1) if dim in op.dimensions else expr
         for dim, (expr, size) in enumerate(zip(at[lead:], shape, strict=True))
     ]
-    return _operand(placed, at, own, lead)
+    return _operand(stacked, at, own, lead)
 
 
 def _same(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
@@ -126,16 +126,16 @@ def _same(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequenc
 
 
 def _all_gather(
-    placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
+    stacked: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]
 ) -> Read | Split | None:
     """The devices' pieces concatenated along a dim: the index determines the device."""
-    lead, op = len(sizes), placed.node.op
+    lead, op = len(sizes), stacked.node.op
     assert isinstance(op, AllGather)
-    length = tensor_of(placed.node.operands[result]).sizes[op.all_gather_dim]
-    found = _whose(placed, at, lead + op.all_gather_dim, length, draft, sizes)
+    length = tensor_of(stacked.node.operands[result]).sizes[op.all_gather_dim]
+    found = _whose(stacked, at, lead + op.all_gather_dim, length, draft, sizes)
     if not isinstance(found, tuple):
         return found
-    return _operand(placed, found, found[lead:], lead, result)
+    return _operand(stacked, found, found[lead:], lead, result)
 
 
 def _all_to_all(
@@ -176,21 +176,21 @@ def _all_slice(
     return _operand(stacked, at, own, lead)
 
 
-def _first(placed: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
+def _first(stacked: StackedNode, result: int, at: At, draft: Draft, sizes: Sequence[int]) -> Read:
     """The value of a group's first device."""
     lead = len(sizes)
-    assert placed.along is not None
-    there = tuple([ZERO if d in placed.along else e for d, e in enumerate(at[:lead])])
-    return _operand(placed, there, at[lead:], lead, result)
+    assert stacked.along is not None
+    there = tuple([ZERO if d in stacked.along else e for d, e in enumerate(at[:lead])])
+    return _operand(stacked, there, at[lead:], lead, result)
 
 
-def stays(placed: StackedNode) -> bool:
+def stays(stacked: StackedNode) -> bool:
     """Whether a permute is the identity."""
-    if placed.along is None or min(placed.sources, default=0) < 0:
+    if stacked.along is None or min(stacked.sources, default=0) < 0:
         return False
-    moved = sum(1 << d for d in placed.along)
-    still = placed.sources == tuple(range(len(placed.sources)))
-    return still or not any(mask & moved for mask in placed.given)
+    moved = sum(1 << d for d in stacked.along)
+    still = stacked.sources == tuple(range(len(stacked.sources)))
+    return still or not any(mask & moved for mask in stacked.given)
 
 
 def divides(node: Node) -> bool:
@@ -200,16 +200,16 @@ def divides(node: Node) -> bool:
 
 
 def _whose(
-    placed: StackedNode, at: At, dim: int, length: int, draft: Draft, sizes: Sequence[int]
+    stacked: StackedNode, at: At, dim: int, length: int, draft: Draft, sizes: Sequence[int]
 ) -> At | Split | None:
     """Indices into a dim of concatenated device pieces: the device, and the index in its piece."""
-    assert placed.along is not None
-    parts = (*(sizes[d] for d in placed.along), length)
+    assert stacked.along is not None
+    parts = (*(sizes[d] for d in stacked.along), length)
     found = taken_apart(at[dim], parts, draft.size)
     if not isinstance(found, tuple):
         return found
     there = list(at)
-    for where, expr in zip(placed.along, found, strict=False):
+    for where, expr in zip(stacked.along, found, strict=False):
         there[where] = expr
     there[dim] = found[-1]
     return tuple(there)

@@ -23,12 +23,12 @@ class KernelFlights:
         return any(start < early < done < late for start, done in self.spans)
 
 
-def flights_of(placed: Sequence[StackedNode]) -> KernelFlights:
+def flights_of(nodes: Sequence[StackedNode]) -> KernelFlights:
     """The exchanges of a region; none in lockstep."""
-    starts = {p.node.results[0]: n for n, p in enumerate(placed) if p.sends}
+    starts = {p.node.results[0]: n for n, p in enumerate(nodes) if p.sends}
     if not starts:
         return KernelFlights(())
     ends = [
-        (p.node.operands[0], n) for n, p in enumerate(placed) if isinstance(p.node.op, AsyncDone)
+        (p.node.operands[0], n) for n, p in enumerate(nodes) if isinstance(p.node.op, AsyncDone)
     ]
     return KernelFlights(tuple([(starts[future], n) for future, n in ends if future in starts]))

@@ -57,13 +57,13 @@ def fuse(
     return [_strict(group) for group in made] if exact else made
 
 
-def by_itself(placed: StackedNode, sizes: tuple[int, ...], target: Target) -> Launch | None:
+def by_itself(stacked: StackedNode, sizes: tuple[int, ...], target: Target) -> Launch | None:
     """The kernel of an unfused node, if the target has one."""
-    convolved = isinstance(placed.node.op, Convolution)
+    convolved = isinstance(stacked.node.op, Convolution)
     made = (
-        convolution_kernel(placed, sizes, target)
+        convolution_kernel(stacked, sizes, target)
         if convolved
-        else single_node_kernel(placed, sizes)
+        else single_node_kernel(stacked, sizes)
     )
     if made is None or target.unsupported_kernel(made) is not None:
         return None

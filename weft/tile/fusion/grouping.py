@@ -160,12 +160,12 @@ class Grouping:
         dims = node.op.dimensions
         return index is not None and len(dims) == 1 and counts(index.node, dims[0])
 
-    def _meets_evenly(self, placed: StackedNode) -> bool:
+    def _meets_evenly(self, stacked: StackedNode) -> bool:
         """Whether a sum over devices is along leading dims that its operand varies along."""
-        along = placed.along
-        if along is None or combine_of(placed.node) is None:
+        along = stacked.along
+        if along is None or combine_of(stacked.node) is None:
             return False
-        return all(mask >> d & 1 for mask in placed.given for d in along)
+        return all(mask >> d & 1 for mask in stacked.given for d in along)
 
     def _light_values(self) -> set[Value]:
         """Values that are free to recompute: iotas, constants, masks of them."""
@@ -253,16 +253,16 @@ class Grouping:
             self._store(value, host)
             self.take(stacked, value, host)
 
-    def _again(self, placed: StackedNode, readers: int) -> bool:
+    def _again(self, stacked: StackedNode, readers: int) -> bool:
         """Whether recomputing a node in each reader costs no more than reading its result.
 
         It does not if a single value of at most that size is read instead; even a costly function
         is cheaper computed twice than stored and loaded.
         """
-        cheap = is_simple(placed.node) or readers <= 2
+        cheap = is_simple(stacked.node) or readers <= 2
         # A node that widens (converts to a larger type) is smaller to read before it than behind
         # it.
-        return widens(placed.node) or (cheap and len(self._sources(placed.node)) <= 1)
+        return widens(stacked.node) or (cheap and len(self._sources(stacked.node)) <= 1)
 
     def _sources(self, node: Node) -> set[Value]:
         """Large values that suffice to compute a node: its operands, or their inputs."""
@@ -419,11 +419,11 @@ class Grouping:
         return draft.instance(value, at, bounds)
 
     def _read(
-        self, draft: Draft, placed: StackedNode, result: int, at: At
+        self, draft: Draft, stacked: StackedNode, result: int, at: At
     ) -> tuple[Value, At] | None:
         """The value that a view reads, after splitting factors as necessary."""
         while True:
-            found = read_through(placed, result, at, draft, self.sizes)
+            found = read_through(stacked, result, at, draft, self.sizes)
             if not isinstance(found, Split):
                 return found
             # An index read from memory cannot be split into two loops.
@@ -492,7 +492,7 @@ class Grouping:
         return not any(self._is_product(v) for v in large)  # cheaper as that one's epilogue
 
     def _map_fits(
-        self, placed: StackedNode, value: Value, numbers: list[int], draft: Draft
+        self, stacked: StackedNode, value: Value, numbers: list[int], draft: Draft
     ) -> bool:
         if value in self.light:
             return True
@@ -502,7 +502,7 @@ class Grouping:
             return True
         size = self.elements(value) * tensor_of(value).dtype.numpy.itemsize
         # Recomputed, but from operands that stay in a near cache, and by few instructions.
-        return is_simple(placed.node) and size <= self.limits.near
+        return is_simple(stacked.node) and size <= self.limits.near
 
     # Shapes
 

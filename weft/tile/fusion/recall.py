@@ -31,13 +31,13 @@ from weft.ops.shape import Constant
 
 
 def fingerprint(
-    placed: Sequence[StackedNode], sizes: Sequence[int], results: Sequence[Value]
+    nodes: Sequence[StackedNode], sizes: Sequence[int], results: Sequence[Value]
 ) -> str:
     """The fingerprint of all inputs of tile: nodes, masks, results, and its own code."""
-    numbers = numbered(placed)
+    numbers = numbered(nodes)
     texts: dict[object, str] = {}
     lines = [code_digest(), repr(tuple(sizes)), repr([numbers.get(v, -1) for v in results])]
-    for p in placed:
+    for p in nodes:
         lines.append(
             f"{_node(p.node, numbers, texts)} {p.given} {p.made} {p.along} {p.sources} {p.sends}"
         )
@@ -115,13 +115,13 @@ def packed(groups: Sequence[Group], placed: Sequence[StackedNode]) -> bytes | No
     return zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 1)
 
 
-def restored(data: bytes, placed: Sequence[StackedNode], sizes: Sequence[int]) -> list[Group]:
+def restored(data: bytes, nodes: Sequence[StackedNode], sizes: Sequence[int]) -> list[Group]:
     """Deserialize groups for nodes with the same fingerprint and target.
 
     Malformed entries raise an error.
     """
     try:
-        return _Restoring(placed, sizes, json.loads(zlib.decompress(data))).groups()
+        return _Restoring(nodes, sizes, json.loads(zlib.decompress(data))).groups()
     except (zlib.error, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise _refused(str(error)) from error
 
@@ -139,12 +139,12 @@ def _kernel(text: str) -> Launch:
 class _Restoring:
     """Restores the groups of an entry, tracking the stacks of values."""
 
-    def __init__(self, placed: Sequence[StackedNode], sizes: Sequence[int], content: Any) -> None:
-        self.placed, self.sizes = placed, sizes
+    def __init__(self, nodes: Sequence[StackedNode], sizes: Sequence[int], content: Any) -> None:
+        self.placed, self.sizes = nodes, sizes
         self.rows = content["groups"]
         self.kernels = [_kernel(text) for text in content["kernels"]]
-        self.values = [*numbered(placed), *(Value(parse_type(t)) for t in content["values"])]
-        self.by_node = {p.node: p for p in placed}
+        self.values = [*numbered(nodes), *(Value(parse_type(t)) for t in content["values"])]
+        self.by_node = {p.node: p for p in nodes}
         self.shapes: dict[Value, tuple[int, ...]] = {}  # stack shapes, as far as known
 
     def groups(self) -> list[Group]:

@@ -94,12 +94,12 @@ class _Merging:
         assert group is not None, "readers follow merged groups"
         return [self.makers[v] for v in group.inputs if v in self.makers]
 
-    def _replace(self, number: int, other: int, made: Group) -> None:
-        self.groups[number], self.groups[other] = made, None
-        self.makers.update(dict.fromkeys(made.outputs, number))
+    def _replace(self, number: int, other: int, group: Group) -> None:
+        self.groups[number], self.groups[other] = group, None
+        self.makers.update(dict.fromkeys(group.outputs, number))
         for readers in self.readers.values():
             readers.discard(other)
-        for value in made.inputs:
+        for value in group.inputs:
             self.readers[value].add(number)
 
     def _joined(self, first: Group, second: Group, shared: Value, other: int) -> Group | None:

@@ -19,25 +19,25 @@ from weft.tile.drafts.products import PRODUCTS, is_outer
 from weft.tile.drafts.pulls import combine_of
 
 
-def sums_apart(placed: Sequence[StackedNode], results: Sequence[Value]) -> list[StackedNode]:
+def sums_apart(nodes: Sequence[StackedNode], results: Sequence[Value]) -> list[StackedNode]:
     """The nodes, with all_reduce of a sum of contractions as a sum of all_reduces."""
-    if not any(isinstance(p.node.op, AllReduce) for p in placed):
-        return list(placed)
-    makers = {v: p for p in placed for v in p.node.results}
-    count = Counter([*(v for p in placed for v in {*reads(p.node)}), *results])
+    if not any(isinstance(p.node.op, AllReduce) for p in nodes):
+        return list(nodes)
+    makers = {v: p for p in nodes for v in p.node.results}
+    count = Counter([*(v for p in nodes for v in {*reads(p.node)}), *results])
     found: list[StackedNode] = []
-    for p in placed:
+    for p in nodes:
         addends = _addends(p, makers, count)
         found += [p] if addends is None else _apart(p, addends, makers)
     return found
 
 
 def _addends(
-    placed: StackedNode, makers: dict[Value, StackedNode], count: Counter[Value]
+    stacked: StackedNode, makers: dict[Value, StackedNode], count: Counter[Value]
 ) -> list[Value] | None:
     """The contractions that an all_reduce sums up, if there are two or more and nothing else."""
-    node = placed.node
-    if not isinstance(node.op, AllReduce) or len(node.operands) != 1 or placed.along is None:
+    node = stacked.node
+    if not isinstance(node.op, AllReduce) or len(node.operands) != 1 or stacked.along is None:
         return None
     if combine_of(node) != "add":
         return None
@@ -72,16 +72,16 @@ def _is_product(value: Value, makers: dict[Value, StackedNode], count: Counter[V
 
 
 def _apart(
-    placed: StackedNode, addends: list[Value], makers: dict[Value, StackedNode]
+    stacked: StackedNode, addends: list[Value], makers: dict[Value, StackedNode]
 ) -> list[StackedNode]:
     """An all_reduce for each addend, and their sum in place of the result."""
-    node, (mask,) = placed.node, placed.made
+    node, (mask,) = stacked.node, stacked.made
     nodes: list[StackedNode] = []
     total: Value | None = None
     for value in addends:
         reduced = node.rebuilt((value,), node.regions)
         given = makers[value].made[value.index]
-        nodes.append(StackedNode(reduced, (given,), (mask,), placed.along))
+        nodes.append(StackedNode(reduced, (given,), (mask,), stacked.along))
         (one,) = reduced.results
         if total is None:
             total = one

@@ -88,14 +88,14 @@ class Weights:
             return weights
         v, part = self.part.v, self.part
         limit, nothing = part.constant(finite_fill(self.kernel) / 2), part.constant(-math.inf)
-        found: VectorBlock = []
+        block: VectorBlock = []
         for row, xs in zip(weights, scores, strict=True):
-            found.append([])
+            block.append([])
             for x, score, top, share in zip(row, xs, lse, self._facts(2), strict=True):
                 hidden = v.compare("olt", top, limit)
                 seen = v.compare("une", score, nothing)
-                found[-1].append(v.select(v.binary("and", hidden, seen), share, x))
-        return found
+                block[-1].append(v.select(v.binary("and", hidden, seen), share, x))
+        return block
 
     def _visible(self, slopes: VectorBlock, index: str) -> VectorBlock:
         """Masked scores have gradient 0."""

@@ -293,13 +293,13 @@ def _each(flow: ControlFlow, one: str) -> Writer:
 
 
 def _loops(part: FlowBlock) -> list[FlowLoop]:
-    found: list[FlowLoop] = []
+    flow_loops: list[FlowLoop] = []
     for statement in part.statements:
         if isinstance(statement, FlowLoop):
-            found.append(statement)
+            flow_loops.append(statement)
         if not isinstance(statement, KernelRun):
-            found += [loop for inner in statement.parts for loop in _loops(inner)]
-    return found
+            flow_loops += [loop for inner in statement.parts for loop in _loops(inner)]
+    return flow_loops
 
 
 def _has_loop(part: FlowBlock) -> bool:

@@ -65,16 +65,16 @@ def _loaded(head: Any, rest: bytes) -> list[LoadedKernel]:
     if at != len(rest):
         raise ValueError(f"objects of {at} bytes, in {len(rest)}")
     linked = Linked(objects) if objects else None
-    made: list[LoadedKernel] = []
+    kernels: list[LoadedKernel] = []
     for phases, scratch, shared in head["kernels"]:
         if linked is None or not phases:
-            made.append(LoadedKernel((), 0, 0, None))
+            kernels.append(LoadedKernel((), 0, 0, None))
             continue
         places = linked.addresses([name for name, _, _ in phases])
         rows = zip(places, phases, strict=True)
         found = tuple([LoadedPhase(place, tasks, chunk) for place, (_, tasks, chunk) in rows])
-        made.append(LoadedKernel(found, scratch, shared, linked))
-    return made
+        kernels.append(LoadedKernel(found, scratch, shared, linked))
+    return kernels
 
 
 class PackedCode:

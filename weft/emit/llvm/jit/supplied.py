@@ -232,13 +232,13 @@ def _rounded_pairs(v: Vectors, parts: Sequence[Vector]) -> Vector:
     type, width = parts[0].type, 2 * parts[0].width
     full, made = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", vector_type("bfloat", width)
     v.code.declare(f"declare {made} @{full}({type}, {type})")
-    found: list[Vector] = []
+    vectors: list[Vector] = []
     for low, high in zip(parts[::2], parts[1::2], strict=True):
         rounded = Vector(
             v.code.let(f"call {made} @{full}({high.typed}, {low.typed})"), "bfloat", width
         )
-        found.append(v.cast("bitcast", rounded, "i16"))
-    return _joined(v, found)
+        vectors.append(v.cast("bitcast", rounded, "i16"))
+    return _joined(v, vectors)
 
 
 def _by_register(

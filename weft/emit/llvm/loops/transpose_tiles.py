@@ -33,14 +33,14 @@ def transpose_back(loops: Loops, transposed: TransposedAccesses) -> None:
 
 def transpose_functions(kernel: Kernel, transposed: TransposedAccesses) -> list[Writer]:
     """The functions that transpose tiles of some element sizes, in both directions."""
-    made: dict[str, Writer] = {}
+    writers: dict[str, Writer] = {}
     for n in (*transposed.loads, *transposed.stores):
         step = kernel.steps[n]
         assert isinstance(step, Load | Store)
         size = kernel.operands[step.operand].dtype.numpy.itemsize
         back = isinstance(step, Store)
-        made[f"{back}{size}"] = _back(size) if back else _transpose(size)
-    return list(made.values())
+        writers[f"{back}{size}"] = _back(size) if back else _transpose(size)
+    return list(writers.values())
 
 
 def _ends(loops: Loops, transposed: TransposedAccesses) -> tuple[tuple[End, End], tuple[End, End]]:

@@ -274,13 +274,13 @@ def _joined(kernel: Kernel, outer: int, inner: int) -> Kernel:
 
 def places(kernel: Kernel) -> list[Affine]:
     """Every affine index of a kernel."""
-    found: list[Affine] = []
+    affines: list[Affine] = []
     for step in kernel.steps:
         if isinstance(step, Load | Position | Store):
-            found.append(step.at)
+            affines.append(step.at)
         if isinstance(step, Load | Choose | Store):
-            found += [guard.index for guard in step.guards]
-    return found
+            affines += [guard.index for guard in step.guards]
+    return affines
 
 
 def _without(step: Step, factor: int) -> Step:

@@ -107,11 +107,11 @@ def on_arrays(value: Value, known: dict[Value, Array]) -> Array:
     return known[value]
 
 
-def converted(v: Vectors, held: Held, given: DType, wanted: DType) -> Held:
+def converted(v: Vectors, held: Held, dtype: DType, wanted: DType) -> Held:
     """A converted value."""
-    if given is wanted:
+    if dtype is wanted:
         return held
-    return apply(v, Convert(TensorType((), wanted)), [held], [given], wanted)
+    return apply(v, Convert(TensorType((), wanted)), [held], [dtype], wanted)
 
 
 def dtype_of(value: Value) -> DType:

@@ -77,15 +77,15 @@ class SortedRows:
         with self.tasks.each(code) as (offsets, _, _), ExitStack() as stack:
             if bare is not None:
                 stack.enter_context(code.when(bare.sort(offsets)))
-            found: list[Order] = []
+            orders: list[Order] = []
             # Least significant keys first, as in LSD radix sort: each later order is stable, and
             # keeps theirs.
             for group, sorter in zip(reversed(groups), reversed(sorters), strict=True):
                 arrays = sorter.begin()
-                self._fill(code, group, sorter.records, arrays, (buffers, offsets), found)
+                self._fill(code, group, sorter.records, arrays, (buffers, offsets), orders)
                 sorter.sort()
-                found.append((sorter.records, sorter.current()))
-            self._place(code, found, buffers, offsets)
+                orders.append((sorter.records, sorter.current()))
+            self._place(code, orders, buffers, offsets)
         return Emitted(module_text(code), (self.tasks.phase(code.name),), scratch=scratch)
 
     def _fill(
@@ -137,13 +137,13 @@ class SortedRows:
     def _place(
         self,
         code: Writer,
-        found: Sequence[Order],
+        orders: Sequence[Order],
         buffers: list[str],
         offsets: list[str],
     ) -> None:
         """Store the elements in the final order."""
         with code.loop(0, self.length) as loop:
-            place = original(code, found, loop.index)
+            place = original(code, orders, loop.index)
             for n in range(self.count):
                 self.move(code, n, place, loop.index, buffers, offsets)
 
