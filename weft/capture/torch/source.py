@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from weft.capture.torch.plans.by_name import (
     output_shardings,
     planned,
 )
+from weft.capture.torch.plans.experts import dispatch_experts
 from weft.capture.torch.plans.placements import placed_plan
 from weft.capture.torch.plans.ready import ready_plan
 from weft.capture.torch.plans.sequence import split_sequences, splits_heads, unmerge_batches
@@ -162,11 +163,18 @@ class TorchProgram:
         places = {f"{prefix}{name}": place for name, place in given.places.items()}
         return self.imported(program, program.outputs, given, places, given.inputs)
 
-    def constrained(self, given: Tensors) -> AbstractContextManager[None]:
+    @contextmanager
+    def constrained(self, given: Tensors) -> Iterator[None]:
         """The module with a plan's constraints inside of it, while it is traced."""
-        state = self.arguments(given)[: len(set(given.places.values()))]
-        options = self.options
-        return split_sequences(options.plan, self.module, state, options.our_mesh)
+        options, count = self.options, len(set(given.places.values()))
+        leaves = self.arguments(given)
+        inputs = [leaves[n] for n in given.inputs if n is not None]
+        plan = None if options.in_shardings is not None else options.plan
+        with (
+            split_sequences(options.plan, self.module, leaves[:count], options.our_mesh),
+            dispatch_experts(plan, self.module, inputs, options.our_mesh),
+        ):
+            yield
 
     def imported(
         self,
@@ -282,6 +290,10 @@ class TorchProgram:
 
     def to_user(self, array: Any, leaf: Leaf) -> Any:
         """A tensor in memory of its own: no argument's, nor another result's."""
+        held = array.enqueued()
+        is_one = held.is_on_host and held.data.shape == (1,) * held.lead + leaf.shape
+        if is_one and held.owned and held.data.flags.writeable:
+            return to_torch(held.data.reshape(leaf.shape))  # no other array has this memory
         whole = array.gathered()  # on workers, too
         held = whole.enqueued()
         if held.owned:

@@ -1,6 +1,6 @@
 """The lowerings of ATen's ops, by name of the overload: one file for each family."""
 
-from weft.capture.torch import attention, constrain, grouped, recompute
+from weft.capture.torch import attention, constrain, exchange, grouped, recompute
 from weft.capture.torch.aten import (
     contract,
     convert,
@@ -39,6 +39,7 @@ FAMILIES = (
     constrain,
     attention,
     grouped,
+    exchange,
     recompute,
 )
 LOWERINGS: dict[str, AtenLowering] = {

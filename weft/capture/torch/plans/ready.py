@@ -74,7 +74,7 @@ def ready_plan(
     if mesh is None:
         raise WeftError(f"plan={name!r} needs a mesh", help="give mesh=weft.Mesh(data=2, tp=4)")
     axes = mesh_roles(mesh)
-    parts = _parts(name, axes)
+    parts = plan_parts(name, axes)
     trained = None if module is None else {n for n, _ in module.named_parameters()}
     styles = styles_of(module)
     made: list[Spelled] = []
@@ -101,7 +101,7 @@ def mesh_roles(mesh: Mesh) -> MeshRoles:
     return MeshRoles(data, tensor, expert, context, sizes)
 
 
-def _parts(name: str, axes: MeshRoles) -> set[str]:
+def plan_parts(name: str, axes: MeshRoles) -> set[str]:
     """The kinds of sharding that a plan combines; `auto` takes them from the axes' names."""
     if name == "auto":
         roles = {
@@ -223,8 +223,15 @@ def styles_of(module: Any) -> dict[re.Pattern[str], str]:
 
 def input_sharding(leaf: Leaf, axes: MeshRoles, splits_context: bool = False) -> Spelled:
     """The batch is split along the data axes, and the sequence (dim 1) along those of context."""
-    batch = axes.data if leaf.shape and axes.divide(leaf.shape[0], axes.data) else None
+    batch = batch_axes(leaf, axes)
     is_sequence = splits_context and len(leaf.shape) in (2, 3)
     if is_sequence and axes.divide(leaf.shape[1], axes.context):
-        return P(batch, axes.context)
-    return None if batch is None else P(batch)
+        return P(batch or None, axes.context)
+    return P(batch) if batch else None
+
+
+def batch_axes(leaf: Leaf, axes: MeshRoles) -> tuple[str, ...]:
+    """The axes that split the batch: those of data, and of experts if it has enough rows."""
+    both = axes.data + axes.expert
+    found = (each for each in (both, axes.data) if leaf.shape and axes.divide(leaf.shape[0], each))
+    return next(found, ())

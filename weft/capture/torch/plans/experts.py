@@ -1,0 +1,223 @@
+"""Expert parallelism: tokens travel to the devices of their experts, and back.
+
+Outside of the experts every device has its own part of the batch. A token is sent once to each
+device that has an expert of it, whatever their number there; the weighted sum of their results
+comes back. Buffers have room for all tokens of a group of devices: none is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from weft.capture.captured import Leaf
+from weft.capture.torch.constrain import define_constraint, sharding_text
+from weft.capture.torch.exchange import define_exchange
+from weft.capture.torch.plans.ready import MeshRoles, batch_axes, mesh_roles, plan_parts
+from weft.mesh import Mesh, P
+from weft.records import dataclass
+
+_MARKS = ("num_experts", "has_gate", "has_bias", "is_transposed", "_apply_gate")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The devices of experts, and of groups that exchange tokens among themselves."""
+
+    axes: MeshRoles
+
+    @property
+    def devices(self) -> int:
+        """The devices that the experts of one group are on."""
+        return math.prod([self.axes.sizes[axis] for axis in self.axes.expert])
+
+    @property
+    def groups(self) -> int:
+        """The parts of the batch whose tokens never meet."""
+        return math.prod([self.axes.sizes[axis] for axis in self.axes.data])
+
+    def sharding(self, rank: int) -> str:
+        """The sharding of values whose leading dims are devices and groups."""
+        dims = (self.axes.expert, self.axes.data or None, *[None] * (rank - 2))
+        return sharding_text(P(*dims), rank)
+
+    def whole(self, rank: int, group_dim: int) -> str:
+        """The sharding of values of groups, each on all devices of its group."""
+        dims = [self.axes.data if dim == group_dim else None for dim in range(rank)]
+        return sharding_text(P(*[axes or None for axes in dims]), rank)
+
+    def sends_less(self, chosen: int) -> bool:
+        """Whether tokens go to fewer devices than there are."""
+        return 1 < self.devices > chosen
+
+
+@contextmanager
+def dispatch_experts(
+    plan: object, module: Any, inputs: Sequence[Leaf], mesh: Mesh | None
+) -> Iterator[None]:
+    """Trace a module with the tokens of its experts dispatched, if the plan splits both."""
+    layout = _layout(plan, inputs, mesh)
+    if layout is None or module is None:
+        yield
+        return
+    experts = [*filter(_is_stack, module.modules())]
+    for each in experts:
+        each.forward = partial(_forward, layout, each, each.forward)
+    try:
+        yield
+    finally:
+        for each in experts:
+            del each.forward
+
+
+def _layout(plan: object, inputs: Sequence[Leaf], mesh: Mesh | None) -> Layout | None:
+    """The layout of a plan whose batch is split along the axes of experts."""
+    if mesh is None or not (plan is None or isinstance(plan, str)):
+        return None
+    axes = mesh_roles(mesh)
+    parts = plan_parts(plan or "auto", axes)
+    if not axes.expert or "ep" not in parts or axes.context:
+        return None
+    split = any(batch_axes(leaf, axes) == axes.data + axes.expert for leaf in inputs)
+    return Layout(axes) if split else None
+
+
+def _is_stack(module: Any) -> bool:
+    """Whether a module is a stack of experts of Hugging Face's."""
+    return all(hasattr(module, mark) for mark in _MARKS)
+
+
+def _forward(
+    layout: Layout, experts: Any, plain: Callable[..., Any], x: Any, chosen: Any, weights: Any
+) -> Any:
+    """The experts' forward pass, with dispatched tokens where that sends less."""
+    tokens, count = chosen.shape
+    fits = tokens % (layout.devices * layout.groups) == 0
+    fits &= experts.num_experts % layout.devices == 0
+    if not fits or not layout.sends_less(count):
+        return plain(x, chosen, weights)
+    return _Dispatch(layout, experts, x, chosen, weights).run()
+
+
+class _Dispatch:
+    """The tokens of one call. Dims: d devices, b groups, t tokens of a device, n of a group."""
+
+    def __init__(self, layout: Layout, experts: Any, x: Any, chosen: Any, weights: Any) -> None:
+        import torch
+
+        define_constraint(), define_exchange()
+        self.ops: Any = torch.ops.weft
+        self.layout, self.experts = layout, experts
+        self.x, self.weights = x, weights
+        self.d, self.b = layout.devices, layout.groups
+        tokens, self.k = chosen.shape
+        self.n = tokens // self.b
+        self.t = self.n // self.d
+        self.e = experts.num_experts // self.d
+        device = chosen.device
+        self.own_chosen = self.grouped(chosen.to(torch.int32))
+        self.chosen = self.gathered(self.own_chosen)
+        self.own = torch.arange(self.d, dtype=torch.int32, device=device)
+        self.local_experts = torch.arange(self.e, dtype=torch.int32, device=device)
+
+    def run(self) -> Any:
+        """The sum of the experts' weighted results for each token."""
+        d, b, n, t = self.d, self.b, self.n, self.t
+        x = self.placed(self.x.reshape(b, d, t, -1).transpose(0, 1))
+        source, there, back = self.routes()
+        places, order, kinds, sizes = self.arrivals()
+        sharding = self.layout.sharding(4)
+        sent = self.ops.rows_at(x, source)
+        got = self.ops.exchange_rows(sent, there, back, n, sharding)
+        rows = self.placed(self.ops.rows_at(got, places))
+        made = self.product(self.product(rows, "up", kinds, sizes), "down", kinds, sizes)
+        made = self.weighted(made, order)
+        sums = self.placed(self.ops.sums_at(made, places, n))
+        home = self.ops.exchange_rows(sums, back, there, source.shape[-1], sharding)
+        made = self.placed(self.ops.sums_at(home, source, t))
+        return made.transpose(0, 1).reshape(self.x.shape).to(self.x.dtype)
+
+    def grouped(self, routing: Any) -> Any:
+        """The choices of a device's own tokens."""
+        return self.placed(routing.reshape(self.b, self.d, self.t * self.k).transpose(0, 1))
+
+    def gathered(self, own: Any) -> Any:
+        """The choices of all tokens of a group, a few numbers each, on all of its devices."""
+        whole = self.ops.gather_routing(own, self.layout.sharding(3))
+        return self.whole(whole.transpose(0, 1).reshape(self.b, self.n * self.k), 0)
+
+    def whole(self, value: Any, group_dim: int) -> Any:
+        """A value of all devices of a group, which no reader's sharding shall split."""
+        return self.ops.constrain(value, self.layout.whole(value.dim(), group_dim))
+
+    def placed(self, value: Any) -> Any:
+        """A value with its leading dims on their devices."""
+        return self.ops.constrain(value, self.layout.sharding(value.dim()))
+
+    def routes(self) -> tuple[Any, Any, Any]:
+        """The token of each row that a device sends, and the slices of the exchange both ways."""
+        import torch
+
+        d, b, t, k = self.d, self.b, self.t, self.k
+        owner = (self.chosen // self.e).view(b, d, t, k)
+        meets = (owner[:, :, None] == self.own[:, None, None]).any(-1)  # b, from, to, t
+        sends = self.whole(meets.sum(-1, dtype=torch.int32), 0)
+        starts = (sends.cumsum(2) - sends).to(torch.int32)  # in the rows of a sender
+        places = (sends.cumsum(1) - sends).to(torch.int32)  # in those of a receiver
+        by_sender = [v.transpose(0, 1) for v in (starts, sends, places)]
+        by_receiver = [v.permute(2, 0, 1) for v in (starts, sends, places)]
+        there = self.whole(torch.stack((*by_sender, by_receiver[1])), 2)
+        back = self.whole(torch.stack((*by_receiver[::-1], by_sender[1])), 2)
+        owner = (self.own_chosen // self.e).view(d, b, 1, t, k)
+        mine = (owner == self.own[:, None, None]).any(-1).view(d, b, d * t)
+        order = torch.sort((~mine).to(torch.int32), dim=-1, stable=True).indices.to(torch.int32)
+        order = order[..., : t * min(k, d)]
+        rows = torch.arange(order.shape[-1], dtype=torch.int32, device=order.device)
+        used = rows < mine.sum(-1, keepdim=True, dtype=torch.int32)
+        return torch.where(used, order % t, t), there, back
+
+    def arrivals(self) -> tuple[Any, Any, Any, Any]:
+        """By expert: the row of each choice, the choice, its expert, and the choices of experts."""
+        import torch
+
+        d, b, n, k, e = self.d, self.b, self.n, self.k, self.e
+        first = (self.own * e)[:, None, None]
+        kind = self.chosen - first  # d, b, n * k
+        kind = self.placed(torch.where((kind >= 0) & (kind < e), kind, e))
+        here = (kind < e).view(d, b, n, k).any(-1)
+        row = here.cumsum(-1, dtype=torch.int32) - 1
+        kinds, order = torch.sort(kind, dim=-1, stable=True)
+        most = n * min(k, e)
+        kinds, order = kinds[..., :most], order[..., :most]
+        places = torch.where(kinds < e, row.gather(-1, order // k), n)
+        sizes = (kind[..., None] == self.local_experts).sum(2, dtype=torch.int32)
+        return places.to(torch.int32), order, kinds, sizes
+
+    def product(self, rows: Any, which: str, kinds: Any, sizes: Any) -> Any:
+        """Rows times their experts' matrices, and the activation after the first one."""
+        experts, opens = self.experts, which == "up"
+        name = "gate_up_proj" if opens and experts.has_gate else f"{which}_proj"
+        matrices = getattr(experts, name)
+        matrices = matrices.view(self.d, self.e, *matrices.shape[1:])
+        matrices = matrices if experts.is_transposed else matrices.transpose(-1, -2)
+        made = self.ops.device_products(rows.to(matrices.dtype), matrices, sizes)
+        if experts.has_bias:
+            bias = getattr(experts, f"{name}_bias").view(self.d, self.e, -1)
+            added = self.ops.rows_at(bias, kinds.reshape(self.d, -1))
+            made = made + added.view(made.shape)
+        if opens:
+            return experts._apply_gate(made) if experts.has_gate else experts.act_fn(made)
+        return experts.post_expert_norm(made) if self.has_norm else made
+
+    @property
+    def has_norm(self) -> bool:
+        """Whether results of experts are normalized."""
+        return bool(getattr(self.experts, "has_post_expert_norm", False))
+
+    def weighted(self, made: Any, order: Any) -> Any:
+        """The results, times the weights of their choices."""
+        weights = self.placed(self.gathered(self.grouped(self.weights)).expand(self.d, -1, -1))
+        return made * weights.gather(-1, order)[..., None]
