@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import field
 from operator import is_
 from typing import Any
 
 import numpy as np
 
 from weft.array import Array
+from weft.array.host import is_dense
 from weft.capture import Captured, Leaf, Source
 from weft.capture.signature import signature_of
 from weft.columns import Column, cut, table_lines
@@ -21,7 +23,7 @@ from weft.mesh import Mesh, P, Sharding
 from weft.pipeline import STAGES, Program
 from weft.records import dataclass
 from weft.run import run
-from weft.run.execute import BorrowedStack, QuickRun, array_signature_of, at_once
+from weft.run.execute import BorrowedStack, KnownParameter, QuickRun, array_signature_of, at_once
 from weft.run.on_device import EnqueuedArrays, EnqueuedTensors
 
 _LISTED = 12  # the most arguments, and results, with their own line
@@ -36,6 +38,7 @@ class Ready:
     captured: Captured
     program: Program
     sync_every_op: bool
+    parameters: dict[int, KnownParameter] = field(default_factory=dict)  # by argument
 
     def signature(self) -> Signature:
         """The program's signature, as saved with an executable."""
@@ -67,7 +70,26 @@ class Ready:
         self.check_count(values)
         if self.captured.is_seeded:
             values = (*values, self.source.seed())
-        return [*map(self.source.to_program, values, self.captured.arguments)]
+        if not self.source.takes_tensors:
+            return [*map(self.source.to_program, values, self.captured.arguments)]
+        return [*map(self._argument, range(len(values)), values, self.captured.arguments)]
+
+    def _argument(self, index: int, value: Any, leaf: Leaf) -> Any:
+        """An argument; parameters of earlier calls, in the same memory, are not converted again."""
+        known = self.parameters.get(index)
+        if known is not None and known.is_of(value):
+            return known.array
+        made = self.source.to_program(value, leaf)
+        if isinstance(made, np.ndarray) and type(value).__name__ == "Parameter":
+            array = array_signature_of(self.program.local).argument(index, made)
+            held = array.stacked
+            # Neither a copy nor a strided view, which a run replaces by a copy: these would not
+            # follow changes of the parameter.
+            is_view = held.is_on_host and is_dense(held.data)
+            if is_view and np.may_share_memory(held.data, made):
+                self.parameters[index] = KnownParameter.of(value, array)
+                return array
+        return made
 
 
 class QuickCall:

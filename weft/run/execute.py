@@ -248,12 +248,17 @@ class BorrowedStack:
 
 @dataclass(frozen=True, slots=True)
 class KnownParameter:
-    """A parameter of PyTorch's in a device's memory, and the array of that memory."""
+    """A parameter of PyTorch's, and the array of its memory."""
 
     parameter: ref[Any]
     address: int
     strides: tuple[int, ...]
     array: Array
+
+    @classmethod
+    def of(cls, given: Any, array: Array) -> KnownParameter:
+        """A parameter, with the array that has the same memory."""
+        return cls(ref(given), given.data_ptr(), given.stride(), array)
 
     def is_of(self, given: Any) -> bool:
         """Whether this is the same parameter, in the same memory."""
@@ -317,9 +322,7 @@ class ArraySignature:
             return known.array
         array = self._converted(index, value)
         if type(value).__name__ == "Parameter" and not array.stacked.is_on_host:
-            self.parameters[index] = KnownParameter(
-                ref(value), value.data_ptr(), value.stride(), array
-            )
+            self.parameters[index] = KnownParameter.of(value, array)
         return array
 
     def _converted(self, index: int, given: Any) -> Array:

@@ -94,6 +94,27 @@ def test_parameters_are_shared_and_seen_when_they_change():
         equal(compiled(x), model(x))
 
 
+def test_parameters_of_earlier_calls_are_read_anew_from_their_memory():
+    """Calls by keyword of one type, between which parameters change in every way there is."""
+    for options in ({}, {"mesh": weft.Mesh(data=2), "plan": {"first.weight": weft.P("data")}}):
+        model = Mlp()
+        compiled, x = weft.compile(model, **options), torch.randn(8, 8)
+        first = compiled(x=x)
+        with torch.no_grad():
+            for change in (
+                lambda p: p.mul_(-1),
+                lambda p: setattr(p, "data", torch.randn(p.shape)),
+                lambda p: p.set_(torch.randn(p.shape[::-1]).t()),  # in another order
+                lambda p: p.mul_(2),
+            ):
+                change(model.first.weight)
+                equal(compiled(x=x), model(x))
+            model.first.weight = torch.nn.Parameter(torch.randn(model.first.weight.shape))
+        kept = first.clone()
+        equal(compiled(x=x), model(x))
+        assert torch.equal(first, kept)  # a result's memory is its own
+
+
 def test_the_modules_that_a_function_reads_are_its_state():
     model, x = Mlp().eval(), torch.randn(2, 8)
 

@@ -59,22 +59,24 @@ class LastCall:
         self.places: list[int] = []  # where in the state each tensor is
         self.types: list[Any] | None = None  # None if calls like the last need the whole key
         self.modes: Any = None
+        self.names: tuple[str, ...] = ()  # of keyword arguments
         self.keys: dict[Hashable, object] = {}
         self.key: object = None
 
     def note(self, module: Any, args: Any, kwargs: Any, values: Sequence[Any], key: Any) -> None:
         """Remember a call's flattened tensors, and its whole cache key, which ends in overlaps."""
         self.types = None
-        if kwargs or not _are_tensors(args) or (args and values[-1] is not args[-1]):
+        given = (*args, *kwargs.values())
+        own = values[: len(values) - len(given)]
+        if not _are_tensors(given) or [*map(id, values[len(own) :])] != [*map(id, given)]:
             return
         self.modules = [] if module is None else [*_distinct(module)]
         held = self._held()
         by_identity = {id(value): n for n, value in reversed([*enumerate(held)])}
-        own = values[: len(values) - len(args)]
         if any(id(value) not in by_identity for value in own):
             return
         self.places = [by_identity[id(value)] for value in own]
-        self.state, self.modes = [*map(id, held)], tracing_modes()
+        self.state, self.modes, self.names = [*map(id, held)], tracing_modes(), (*kwargs,)
         self.types = [(value.dtype, value.shape, value.device) for value in values]
         if len(self.keys) >= _KEYS:
             self.keys.clear()
@@ -82,12 +84,15 @@ class LastCall:
 
     def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any] | None:
         """The flattened tensors of a call whose types are those of the last one, or None."""
-        if self.types is None or kwargs or not _are_tensors(args) or self.modes != tracing_modes():
+        if self.types is None or self.modes != tracing_modes():
+            return None
+        given = (*args, *kwargs.values()) if kwargs else args
+        if not _are_tensors(given) or (*kwargs,) != self.names:
             return None
         held = self._held()
         if [*map(id, held)] != self.state:
             return None
-        made = (*[held[n] for n in self.places], *args)
+        made = (*[held[n] for n in self.places], *given)
         same = [(value.dtype, value.shape, value.device) for value in made] == self.types
         return made if same else None
 
