@@ -209,6 +209,7 @@ class Workshop:
         self.cache = Path(tempfile.mkdtemp(prefix="cache", dir=folder))
         self.kernels = self.cache.with_suffix(".kernels")  # machine code, known by its own text
         self.trials = 0
+        self.texts: dict[str, str] = {}  # of files of tests
         self.fine: set[str] = set()  # tests that pass without a change
         copy_tree(root, self.copy)
 
@@ -231,10 +232,19 @@ class Workshop:
         files = room_tests(self.copy, mutant.path)
         source = (self.copy / mutant.path).read_bytes()
         reaching = self.reach.reaching(mutant.path, mutant.line, source) if self.reach else []
+        reaching = [test for test in reaching if self.exists(test.name)]
         if not reaching:
             return [[file] for file in files[: self.files]]
         names = in_turn(reaching, files, self.seconds)
         return [batch for batch in (names[:FIRST], names[FIRST:]) if batch]
+
+    def exists(self, name: str) -> bool:
+        """Whether a recorded test is still there."""
+        file, _, function = name.partition("[")[0].partition("::")
+        if file not in self.texts:
+            path = self.copy / file
+            self.texts[file] = path.read_text() if path.exists() else ""
+        return f"def {function}(" in self.texts[file]
 
     def witness(self, mutant: Mutant, tests: list[str]) -> str:
         """The first of some tests that fails with a change and passes without it."""

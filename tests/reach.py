@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import base64
 import builtins
-import hashlib
+import difflib
 import itertools
 import json
 import mmap
@@ -37,6 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "build" / "reach"
 MAP = "WEFT_REACH"  # names the file of the map, for processes that tests start
 HEADER = "weft_reach_map"
+PROBES = (b"_weft_probes[", b"import weft_reach_map")  # lines of a copy that its original lacks
 # What every changed module imports: the map as a builtin, so that copied functions find it, too.
 HEADER_TEXT = f"""import builtins, mmap, os
 if not hasattr(builtins, "_weft_probes"):
@@ -110,16 +111,11 @@ def probed_tree(copy: Path) -> None:
     for file in sorted((copy / "weft").rglob("*.py")):
         source, path = file.read_bytes(), file.relative_to(copy).as_posix()
         lines = sorted({first for first, _ in probed_lines(path, source).values()})
-        record[path] = {"digest": digest(source), "begin": count, "lines": lines}
+        record[path] = {"begin": count, "lines": lines}
         file.write_bytes(with_probes(source, dict(zip(lines, itertools.count(count)))))
         count += len(lines)
     (copy / f"{HEADER}.py").write_text(HEADER_TEXT)
     (RECORD / "probes.json").write_text(json.dumps(record))
-
-
-def digest(source: bytes) -> str:
-    """What tells that a source has changed since the record."""
-    return hashlib.sha256(source).hexdigest()
 
 
 # The plugin
@@ -179,6 +175,7 @@ class Reach:
     """The record of a run: tests by line."""
 
     def __init__(self, record: Path = RECORD) -> None:
+        self.folder = record
         self.probes = json.loads((record / "probes.json").read_text())
         rows: list[np.ndarray] = []
         self.tests: list[TimedTest] = []
@@ -190,18 +187,34 @@ class Reach:
         self.bits = np.stack(rows) if rows else np.zeros((0, 0), np.uint8)
 
     def reaching(self, path: str, line: int, source: bytes) -> list[TimedTest]:
-        """The tests that reach a line, or its file if it runs at import or has changed."""
+        """The tests that reach a line, or its file if it runs at import or is new."""
         known = self.probes.get(path)
         if known is None or not known["lines"] or not self.tests:
             return []
         begin, lines = known["begin"], known["lines"]
         columns = np.arange(begin, begin + len(lines))
-        if digest(source) == known["digest"]:
-            first, inside = probed_lines(path, source).get(line, (0, False))
-            if inside:
-                columns = np.array([begin + lines.index(first)])
+        old = self.recorded(path)
+        first, inside = probed_lines(path, old).get(old_line(old, source, line), (0, False))
+        if inside:
+            columns = np.array([begin + lines.index(first)])
         hit = (self.bits[:, columns // 8] >> (7 - columns % 8).astype(np.uint8)) & 1
         return [self.tests[n] for n in np.flatnonzero(hit.any(1))]
+
+    def recorded(self, path: str) -> bytes:
+        """The source of a file when it was recorded."""
+        lines = (self.folder / "tree" / path).read_bytes().splitlines(keepends=True)
+        return b"".join([line for line in lines if not line.lstrip().startswith(PROBES)])
+
+
+def old_line(old: bytes, new: bytes, line: int) -> int:
+    """The number that an unchanged line had before; 0 if there is none."""
+    if old == new:
+        return line
+    matcher = difflib.SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False)
+    for block in matcher.get_matching_blocks():
+        if block.b < line <= block.b + block.size:
+            return block.a + line - block.b
+    return 0
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 from tests.mutants import ROOMS, ROOT, drawn, in_turn, mutants, room_of, room_tests
-from tests.reach import TimedTest, probed_lines, with_probes
+from tests.reach import TimedTest, old_line, probed_lines, with_probes
 
 
 def changes(source):
@@ -167,3 +167,9 @@ def test_a_probe_precedes_each_statement_that_can_change():
     assert sorted(reached) == [0, 1]
     assert names["f"](-1) == "none" and sorted(reached) == [0, 1, 2]
     assert names["f"](1) == 5 and sorted(reached) == [0, 1, 2, 4]
+
+
+def test_lines_are_followed_through_changes():
+    old, new = b"a\nb\nc\nd\n", b"a\nnew\nb\nother\nd\n"
+    assert [old_line(old, new, n) for n in range(1, 6)] == [1, 0, 2, 0, 4]
+    assert old_line(old, old, 3) == 3
