@@ -77,6 +77,22 @@ OTHERS = {
         lambda x: F.interpolate(x, size=(3, 4), mode="bicubic", antialias=True),
         (2, 2, 8, 9),
     ),
+    "convolution": (
+        lambda x: F.conv2d(
+            x, torch.arange(72.0).view(6, 2, 3, 2) / 36 - 1, stride=(2, 1), padding=(1, 2),
+            dilation=(1, 3), groups=2,
+        ),
+        (2, 4, 8, 6),
+    ),
+    "convolution of a line": (
+        lambda x: F.conv1d(x, torch.arange(12.0).view(2, 3, 2), stride=3), (2, 3, 10)
+    ),
+    "kernel": (
+        lambda w: F.conv2d(
+            torch.arange(336.0).view(2, 4, 7, 6) / 99, w, stride=(2, 3), padding=(0, 1), groups=2
+        ),
+        (6, 2, 3, 2),
+    ),
     "transposed": (
         lambda x: F.conv_transpose2d(
             x, torch.ones(4, 3, 3, 2), stride=(2, 3), groups=2, output_padding=(1, 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -104,6 +105,29 @@ def test_few_long_rows_are_split(rows, length):
         assert parts == 1
     else:  # no part is much shorter than LEAST, and there are no more than keep a GPU busy
         assert 1 < parts <= 2 * length // LEAST and parts * rows <= 8 * PROGRAMS + 8 * rows
+
+
+@pytest.mark.parametrize("rows", [1, 300])
+@pytest.mark.parametrize("length", [1, 100, 40_000])
+def test_grids_and_warps_are_those_that_triton_takes(rows, length):
+    """Some programs, as many as cover the points; warps are a power of two."""
+    functions = {
+        "points": lambda x: x * 2 + 1,
+        "turned": lambda x: x.T + 1,
+        "rows": lambda x: x.sum(1),
+        "softmax": lambda x: jnp.exp(x - x.max(1, keepdims=True)),
+        "picks": lambda x: x.argmax(1),
+        "columns": lambda x: x.max(0),
+    }
+    for name, function in functions.items():
+        made = compiled(function, np.ones((rows, length), "f"), target="triton")
+        for kernel in kernels_of(made.program.local):
+            for part in emitted(kernel).parts:
+                if isinstance(part, GridLaunch):
+                    assert part.warps in (1, 2, 4, 8, 16) and min(part.grid) >= 1, name
+            if name in ("points", "turned"):  # at most 16 points for each thread
+                programs = sum(math.prod(p.grid) * p.warps for p in emitted(kernel).parts)
+                assert programs * 32 * 16 >= rows * length, name
 
 
 def test_comparators_that_pytorch_has():
