@@ -19,6 +19,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from weft.errors import WeftError
+from weft.forks import followed
 from weft.records import dataclass
 from weft.workers.failure import FailureNote, WorkerLost, root_cause
 from weft.workers.member import WorkerRank
@@ -73,6 +74,7 @@ class Board:
     met: int = 0  # barriers
     is_cut: bool = False  # whether the store did not answer
     _stop: threading.Event = field(default_factory=threading.Event)
+    _beating: threading.Thread | None = None
 
     def join(self) -> tuple[Joined, ...]:
         """Announce this worker, and wait for all others."""
@@ -88,7 +90,9 @@ class Board:
                 help="give every worker a rank of its own, and restart all of them together",
             )
         found = self._of_all("member", "joined")
-        threading.Thread(target=self._beat, name="weft-progress", daemon=True).start()
+        self._beating = threading.Thread(target=self._beat, name="weft-progress", daemon=True)
+        self._beating.start()
+        _BEATING.add(self)
         return tuple([Joined(**json.loads(text)) for text in found])
 
     def agree(self, name: str, digest: str, among: Sequence[int] | None = None) -> None:
@@ -161,8 +165,17 @@ class Board:
         self._put("failed", json.dumps(asdict(note)), ANSWER)
 
     def close(self) -> None:
-        """End the notes of progress."""
+        """End the notes of progress.
+
+        A thread that is inside of the store's native code when Python ends would abort the process.
+        """
         self._stop.set()
+        if self._beating is not None:
+            self._beating.join(ANSWER)
+
+    def _forget(self) -> None:
+        """In a forked child, which has no such thread."""
+        self._beating = None
 
     def news_of(self, rank: int, *, is_gone: bool = False) -> str:
         """The last report of a worker that did not answer, or whose connection broke."""
@@ -292,6 +305,9 @@ class Board:
 
     def _has(self, key: str) -> bool:
         return self.store.check([key])
+
+
+_BEATING = followed(Board.close, Board._forget)
 
 
 def _workers(ranks: Sequence[int]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import sys
 import threading
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from weft.workers.failure import WorkerLost, note_of, write_note
 from weft.workers.gloo import Gloo, store_of
 from weft.workers.member import WorkerRank
 from weft.workers.messages import Messages, Wire
+from weft.workers.shared import share_memory
 
 
 class Cluster:
@@ -32,6 +32,7 @@ class Cluster:
         self.board = Board(store, me, timeout)
         self.workers: tuple[Joined, ...] = self.board.join()
         self.wire = Wire(self._connected(store, timeout), self.board, timeout)
+        self.wire.shared = share_memory(self.board, self.workers)
         self.stream = HostStream(f"weft-{me.rank}")
         if (found := recorder()) is not None:
             found.add("clock", measure_offset(self.wire, me.rank, me.size, found.clock))
@@ -112,7 +113,6 @@ class Failures:
     def watch(self, cluster: Cluster) -> Cluster:
         """Report to the workers of a cluster, too."""
         self.cluster = cluster
-        atexit.register(cluster.board.close)
         return cluster
 
     def report(

@@ -11,7 +11,7 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import timedelta
 from typing import Any, Protocol
@@ -24,6 +24,7 @@ from weft.ir.types import Array
 from weft.records import dataclass
 from weft.workers.board import Board
 from weft.workers.failure import WorkerLost
+from weft.workers.shared import TICKET, SharedMemory
 
 HEADER = 128  # bytes: a digest, and the collective in words
 ALIGNMENT = 64
@@ -50,6 +51,7 @@ class Wire:
     bytes: Bytes
     board: Board
     timeout: float
+    shared: SharedMemory | None = None  # with workers of the same host
     sent: Counter[int] = field(default_factory=Counter)  # messages by rank
     received: Counter[int] = field(default_factory=Counter)
 
@@ -89,26 +91,42 @@ class Messages:
             # Counted when posted, in program order, which is the same in every process: tags match
             # even where messages overtake each other.
             wire.received[rank] += 1
-            message = aligned_bytes(_spans(kinds)[1])
+            size = _spans(kinds)[1]
+            near = wire.shared is not None and wire.shared.receives_from(rank, size)
+            message = aligned_bytes(TICKET if near else size)
             try:
                 pending = wire.bytes.receive(message, rank, wire.received[rank])
             except RuntimeError as error:  # the connection is closed already
                 raise self._lost(error, peer, exchange.meeting) from error
             receives[peer] = rank, pending, message
-        packed: dict[tuple[int, ...], Array] = {}  # the same arrays for several peers, packed once
         sends = []
-        for peer, values in exchange.sent.items():
+        for peer, message in self._messages(header, exchange):
             rank = self.ranks[peer]
             wire.sent[rank] += 1
-            key = tuple(map(id, values))
-            message = packed.get(key)
-            if message is None:
-                message = packed[key] = _packed(header, values)
             try:
                 sends.append((rank, wire.bytes.send(message, rank, wire.sent[rank]), message))
             except RuntimeError as error:
                 raise self._lost(error, peer, exchange.meeting) from error
         return Underway(exchange, header, sends, receives)
+
+    def _messages(self, header: bytes, exchange: Exchange) -> Iterator[tuple[Peer, Array]]:
+        """The message for each peer, or the ticket of one in memory that it maps."""
+        shared = self.wire.shared
+        groups: dict[tuple[int, ...], list[Peer]] = {}  # the same arrays for several peers
+        for peer, values in exchange.sent.items():
+            groups.setdefault(tuple(map(id, values)), []).append(peer)
+        for peers in groups.values():
+            values = exchange.sent[peers[0]]
+            spans, size = _spans([(v.shape, v.dtype) for v in values])
+            near = [p for p in peers if shared is not None and shared.sends_to(self.ranks[p], size)]
+            if not near or shared is None:
+                message = _packed(header, values, spans, aligned_bytes(size))
+                yield from [(peer, message) for peer in peers]
+                continue
+            slot = shared.take(size, [self.ranks[peer] for peer in near])
+            message = _packed(header, values, spans, slot.message(size))
+            ticket = shared.ticket(slot, size)
+            yield from [(peer, ticket if peer in near else message) for peer in peers]
 
     def wait(self, started: Underway) -> Mapping[Peer, Values]:
         """The received arrays, views of the messages."""
@@ -121,7 +139,9 @@ class Messages:
             peer = next(p for p, r in self.ranks.items() if r == rank)
             self._wait(pending, peer, meeting, end)
         found = {}
-        for peer, (_, _, message) in started.receives.items():
+        for peer, (rank, _, message) in started.receives.items():
+            if wire.shared is not None and message.nbytes == TICKET:
+                message = wire.shared.read(rank, message)
             theirs = message[:HEADER].tobytes()
             # Programs that diverged would otherwise read bytes of another collective as their own.
             if theirs != started.header:
@@ -171,10 +191,10 @@ def _spans(kinds: Sequence[tuple[tuple[int, ...], Any]]) -> tuple[list[tuple[int
     return found, end
 
 
-def _packed(header: bytes, values: Values) -> Array:
-    """Header and arrays as one message."""
-    spans, size = _spans([(v.shape, v.dtype) for v in values])
-    message: Array = aligned_bytes(size)
+def _packed(
+    header: bytes, values: Values, spans: Sequence[tuple[int, int]], message: Array
+) -> Array:
+    """Header and arrays, written as one message."""
     message[:HEADER] = np.frombuffer(header, np.uint8)
     for value, (start, end) in zip(values, spans, strict=True):
         np.copyto(message[start:end].view(value.dtype).reshape(value.shape), value)
