@@ -216,7 +216,6 @@ def test_nobody_listens():
             connect(wrong)
 
 
-@pytest.mark.long
 def test_a_server_that_stands_still_is_found():
     """A stopped process keeps its sockets open: only unanswered pings tell."""
     import signal

@@ -48,6 +48,7 @@ def _channel_options(timeout: float) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_time_between_pings_ms", half),
+        ("grpc.http2.ping_timeout_ms", half),  # a minute without it
     ]
 
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from weft.errors import WeftError
-from weft.forks import followed
+from weft.native.forks import followed
 from weft.records import dataclass
 from weft.workers.failure import FailureNote, WorkerLost, root_cause
 from weft.workers.member import WorkerRank
