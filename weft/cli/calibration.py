@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,9 +11,10 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from weft.array import put
-from weft.compiled import compile as compile_program
-from weft.machine import rate_text, seconds_text
+from weft.cli.kernel_calibration import kernel_times, overheads
+from weft.emit.llvm.pool.thread_count import thread_count
+from weft.machine import Machine, rate_text, seconds_text
+from weft.machine.machine import OVERHEADS
 from weft.records import dataclass
 
 _DTYPES: dict[str, Any] = {
@@ -25,10 +25,9 @@ _DTYPES: dict[str, Any] = {
     "i8": np.int8,
 }
 _ACCUMULATED = {"i8": "i32"}
-_SIDE = 1024  # of the products whose rate is measured
-_CURVE = (64, 256)  # sides of smaller ones, whose share of it is
-_SIZES = (1 << 22, 1 << 24, 1 << 27)  # bytes that are summed; of fewer a call takes longer
-_CHAIN = 32  # products in a row whose launches are measured
+_SIDE = 256  # of the products whose rate is measured: a busy computer interrupts larger ones
+_CURVE = (64, 128)  # sides of smaller ones, whose share of it is
+_SIZES = (1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 27)  # bytes that are summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +64,38 @@ def machine_text(found: list[Measurement], about: str, base: str = "host") -> st
 
 def measurements(seconds: float) -> Iterator[Measurement]:
     """All that can be measured here, each for about so many seconds."""
-    empty = _time(chain_program(1, 8), [sample("f32", (8, 8))] * 2, seconds)
-    yield _launch(empty, seconds)
+    ((_, launch),) = kernel_times(pointwise_program("multiply", 1, 8), seconds)
+    yield Measurement(
+        "device.launch", float(f"{launch:.2e}"), "of 8 elements", seconds_text(launch)
+    )
     rates = {}
     for name in _DTYPES:
-        rate = rates[name] = product_rate(name, _SIDE, seconds, empty)
+        rate = rates[name] = product_rate(name, _SIDE, seconds, launch)
         note = f"{_SIDE} x {_SIDE} x {_SIDE}"
         shown = rate_text(rate, "flop/s")
         yield Measurement(f"rates.{name}", float(f"{rate:.3g}"), note, shown)
     # 8-bit floats are converted to f32 by the kernels: no rate of their own.
     yield Measurement("rates.f8", float(f"{rates['f32']:.3g}"), "as f32", "as f32")
-    yield _product_curve(rates["f32"], seconds)
-    yield from _memory(seconds, empty)
-    yield _pointwise("vector", "multiply", 64, seconds, empty)
-    yield _pointwise("transcendental", "tanh", 16, seconds, empty)
+    yield _product_curve(rates["f32"], seconds, launch)
+    yield from _memory(seconds, launch)
+    yield _pointwise("vector", "multiply", 64, seconds, launch)
+    yield _pointwise("transcendental", "tanh", 16, seconds, launch)
+    threads = thread_count()
+    yield Measurement("device.threads", threads, "that kernels use", str(threads))
 
 
-def product_rate(name: str, side: int, seconds: float, empty: float) -> float:
+def overhead_measurements(machine: Machine, seconds: float) -> Iterator[Measurement]:
+    """What small kernels and calls take beside the roofline of a machine that was measured."""
+    for name, found in overheads(machine, seconds / 10).items():
+        yield Measurement(
+            f"overheads.{name}", float(f"{found:.3g}"), OVERHEADS[name], seconds_text(found)
+        )
+
+
+def product_rate(name: str, side: int, seconds: float, launch: float) -> float:
     """Flops a second of a square product."""
-    spent = _time(product_program(name, side), [sample(name, (side, side))] * 2, seconds)
-    return 2.0 * side**3 / max(spent - empty, spent / 10)
+    ((_, spent),) = kernel_times(product_program(name, side), seconds)
+    return 2.0 * side**3 / max(spent - launch, spent / 10)
 
 
 def product_program(name: str, side: int) -> str:
@@ -99,30 +110,16 @@ func.func @main(%a: {square}{name}>, %b: {square}{name}>) -> {square}{out}> {{
 }}"""
 
 
-def _launch(empty: float, seconds: float) -> Measurement:
-    """Seconds of one more launch in a program of many."""
-    many = _time(chain_program(_CHAIN, 8), [sample("f32", (8, 8))] * 2, seconds)
-    each = max((many - empty) / (_CHAIN - 1), 1e-8)
-    note = f"{_CHAIN} products of 8 x 8 in a row"
-    return Measurement("device.launch", float(f"{each:.2e}"), note, seconds_text(each))
-
-
-def _product_curve(rate: float, seconds: float) -> Measurement:
-    """Rates of smaller products, several in one program, so that the call itself does not count."""
-    shares = [min(_rate_in_a_row(n, seconds) / rate, 1.0) for n in _CURVE]
+def _product_curve(rate: float, seconds: float, launch: float) -> Measurement:
+    """The shares of the rate that smaller products reach."""
+    shares = [min(product_rate("f32", n, seconds, launch) / rate, 1.0) for n in _CURVE]
     curve = [[2.0 * n**3, round(share, 3)] for n, share in zip(_CURVE, shares, strict=True)]
     shown = ", ".join(f"{share:.0%} at {n}" for n, (_, share) in zip(_CURVE, curve, strict=True))
     curve.append([2.0 * _SIDE**3, 1.0])
     return Measurement("efficiency.products", curve, "f32 products of smaller sides", shown)
 
 
-def _rate_in_a_row(side: int, seconds: float) -> float:
-    arguments = [sample("f32", (side, side))] * 2
-    one, many = (_time(chain_program(times, side), arguments, seconds) for times in (1, 17))
-    return 16 * 2.0 * side**3 / max(many - one, many / 10)
-
-
-def _memory(seconds: float, empty: float) -> Iterator[Measurement]:
+def _memory(seconds: float, launch: float) -> Iterator[Measurement]:
     """The bandwidth of reading what no cache holds, and what caches make of less.
 
     It is a sum, as the pages of a large result are new at each call.
@@ -137,8 +134,8 @@ func.func @main(%a: {shape}) -> tensor<f32> {{
     : ({shape}, tensor<f32>) -> tensor<f32>
   return %0 : tensor<f32>
 }}"""
-        spent = _time(program, [sample("f32", (size // 4,))], seconds)
-        rates.append(size / max(spent - empty, spent / 10))
+        ((_, spent),) = kernel_times(program, seconds)
+        rates.append(size / max(spent - launch, spent / 10))
     total = f"the sum of {_SIZES[-1] >> 20} MiB"
     yield from bandwidths(_SIZES, rates, total, "sums that caches hold")
 
@@ -155,13 +152,11 @@ def bandwidths(
     yield Measurement("efficiency.memory", curve, curve_note, shown)
 
 
-def _pointwise(key: str, op: str, times: int, seconds: float, empty: float) -> Measurement:
+def _pointwise(key: str, op: str, times: int, seconds: float, launch: float) -> Measurement:
     """Elements a second of a chain of one op, in a kernel that the cache holds."""
-    count = 1 << 18
-    # Near 1, so that no product becomes a denormal number, which takes much longer.
-    values = np.linspace(0.999, 1.001, count, dtype=np.float32)
-    spent = _time(pointwise_program(op, times, count), [values, values], seconds)
-    rate = count * times / max(spent - empty, spent / 10)
+    count = 1 << 14
+    ((_, spent),) = kernel_times(pointwise_program(op, times, count), seconds)
+    rate = count * times / max(spent - launch, spent / 10)
     unit = "flop/s" if key == "vector" else "/s"
     return Measurement(
         f"device.{key}",
@@ -209,18 +204,3 @@ def sample(name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     scaled = values if name != "i8" else np.clip(values * 20, -100, 100)
     made: npt.NDArray[Any] = scaled.astype(_DTYPES[name])
     return made
-
-
-def _time(program: str, arguments: list[npt.NDArray[Any]], seconds: float) -> float:
-    """The least seconds of a call; a busy computer makes all but the least longer."""
-    compiled = compile_program(program, tune="remembered")
-    placed = [put(array) for array in arguments]  # numpy's would be copied at every call
-    for _ in range(2):
-        np.asarray(compiled(*placed))
-    end = time.perf_counter() + seconds
-    least, rounds = float("inf"), 0
-    while rounds < 5 or time.perf_counter() < end:
-        began = time.perf_counter()
-        np.asarray(compiled(*placed))  # which waits for the result
-        least, rounds = min(least, time.perf_counter() - began), rounds + 1
-    return least

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 
 from weft.ir.module import Region
 from weft.ir.op import Op
@@ -105,6 +106,11 @@ def flow_steps(flow: ControlFlow, known: Mapping[int, int]) -> int:
 
 def rounds_of(loop: FlowLoop, known: Mapping[int, int]) -> int:
     """How often a loop runs at most, if it counts up to a number; else a guess."""
+    return loop_limit(loop, known) or _ROUNDS
+
+
+def loop_limit(loop: FlowLoop, known: Mapping[int, int] = MappingProxyType({})) -> int | None:
+    """The number that a loop counts up to, if its test tells; `known` are values' integers."""
     for statement in loop.test.statements:
         if isinstance(statement, KernelRun) and isinstance(kernel := statement.kernel, Kernel):
             fills = [step for step in kernel.steps if isinstance(step, Fill)]
@@ -113,7 +119,7 @@ def rounds_of(loop: FlowLoop, known: Mapping[int, int]) -> int:
             ops = [step.op for step in kernel.steps if isinstance(step, Apply)]
             if 0 < limit <= _MOST_ROUNDS and any(isinstance(op, Compare) for op in ops):
                 return limit
-    return _ROUNDS
+    return None
 
 
 def _region_work(region: Region) -> Work:

@@ -16,12 +16,21 @@ from typing import Any, TypeAlias, get_args
 
 from weft.errors import WeftError
 from weft.machine.amounts import bytes_of, rate_of, seconds_of
-from weft.machine.machine import Cache, Figure, Links, Machine, Provenance
+from weft.machine.machine import OVERHEADS, Cache, Figure, Links, Machine, Provenance
 
 Table: TypeAlias = Mapping[str, Any]
 PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
 _TEXTS = ("about", "kind", "capability", "table")
-_SECTIONS = ("device", "rates", "precision", "efficiency", "links", "caches", "sources")
+_SECTIONS = (
+    "device",
+    "rates",
+    "precision",
+    "efficiency",
+    "overheads",
+    "links",
+    "caches",
+    "sources",
+)
 _TOP = (*_TEXTS, "based_on", "overlaps", *_SECTIONS)
 _KINDS = ("cpu", "gpu", "tpu", "grid")
 _DEVICE: Mapping[str, Callable[[str], float]] = {
@@ -30,6 +39,7 @@ _DEVICE: Mapping[str, Callable[[str], float]] = {
     "vector": rate_of,
     "transcendental": rate_of,
     "launch": seconds_of,
+    "threads": float,
     "compute_streams": float,
     "communication_streams": float,
 }
@@ -81,6 +91,10 @@ class _Reader:
             self.section(content, "rates"), dict.fromkeys(_RATES, rate_of), "rates"
         )
         values["rates"] = tuple((dict(values.get("rates", ())) | rates).items())
+        overheads = self.numbers(
+            self.section(content, "overheads"), dict.fromkeys(OVERHEADS, seconds_of), "overheads"
+        )
+        values["overheads"] = tuple((dict(values.get("overheads", ())) | overheads).items())
         self.tables(content, values)
         self.whole(values)
         return Machine(**values)
@@ -178,7 +192,7 @@ class _Reader:
                 ) from None
             if number < 0 or (number == 0 and units[name] is not seconds_of):
                 raise self.error(key, f"{value!r} is not positive", "write a number above 0")
-            values[name] = int(number) if name == "memory" else number
+            values[name] = int(number) if name in ("memory", "threads") else number
             self.figures[key] = Figure(key, provenance, note)
         return values
 

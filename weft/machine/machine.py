@@ -16,6 +16,26 @@ from weft.records import dataclass
 Provenance: TypeAlias = Literal["measured", "published", "guessed"]
 Curve: TypeAlias = tuple[tuple[float, float], ...]
 
+# Seconds of one unit of work of each kind, on one thread, and of the steps of a lockstep program.
+OVERHEADS = {
+    "call": "a call of a program",
+    "argument": "an argument of a call",
+    "result": "a result of a call",
+    "queue": "a run of more than one native call, by the stream's thread",
+    "segment": "a native call of kernels after another step of a program",
+    "operand": "an operand of a host step",
+    "wake": "handing chunks of a kernel to other threads",
+    "register": "one op on a vector register in fused loops",
+    "strided": "one element that is not beside its neighbour in memory",
+    "division": "a division of a vector register",
+    "across": "a reduction of the lanes of a register",
+    "output": "an element of a product's result",
+    "packed": "an element of a product's operands",
+    "head": "one head of attention",
+    "attention": "a flop of attention, of whole registers of queries and keys",
+    "scalar": "a flop of an op that runs element by element",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Links:
@@ -71,9 +91,12 @@ class Machine:
     devices: int | None = None  # how many there are; None for any number
     domain_ids: tuple[int, ...] = ()  # the fast domain of every device, where it is not regular
     caches: tuple[Cache, ...] = ()  # the nearest first
+    threads: int = 1  # of a processor, which share its rates
     streams: tuple[int, int] = (4, 1)  # for computing, and for communication
     memory_curve: Curve = ()  # bytes of a kernel, and the share of `bandwidth` that it reaches
     product_curve: Curve = ()  # flops of a product, and the share of its rate that it reaches
+    # Seconds beside the roofline, by name (see `OVERHEADS`); none where nothing was measured.
+    overheads: tuple[tuple[str, float], ...] = ()
     precision: tuple[tuple[str, str], ...] = ()  # what the rate of an element type stands for
     figures: tuple[Figure, ...] = field(default=(), compare=False)
     sources: tuple[tuple[str, str], ...] = field(default=(), compare=False)
@@ -107,6 +130,10 @@ class Machine:
     def bandwidth_at(self, size: float) -> float:
         """Bytes a second of a kernel that moves so many: small ones do not fill the memory."""
         return self.bandwidth * share_at(self.memory_curve, size)
+
+    def overhead(self, name: str) -> float:
+        """Seconds of one unit of a kind of `OVERHEADS`; 0 where it was not measured."""
+        return next((seconds for key, seconds in self.overheads if key == name), 0.0)
 
     def domains_of(self, members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The fast domain of each of some devices."""

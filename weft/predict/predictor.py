@@ -106,10 +106,15 @@ def program_for(
     """
     streams = dict(zip(("compute_streams", "communication_streams"), machine.streams, strict=True))
     return compile_module(
-        module, level=level, machine=machine, target="llvm", tune="off", pads=pads,
+        module, level=level, machine=machine, target=target_of(machine), tune="off", pads=pads,
         rules=rules, numbers=streams | dict(numbers), fits=False, to="tiled",
         stacked=None if machine.kind == "cpu" and not apart else (),
     )  # fmt: skip
+
+
+def target_of(machine: Machine) -> str:
+    """The target whose limits decide a machine's launches; nothing of it has to be installed."""
+    return "llvm" if machine.kind == "cpu" else "triton"
 
 
 def predicted(

@@ -12,7 +12,7 @@ from weft.array.array import Array, ArraySpec, array_spec
 from weft.array.awaited import Awaited
 from weft.array.context import CONTEXTS, note
 from weft.array.exchange import Writable, to_numpy
-from weft.array.host import is_dense
+from weft.array.host import dense, is_dense
 from weft.array.memory import DeviceBuffer
 from weft.array.put import placed_in, put, put_here
 from weft.array.stacked import Kind, Stacked, Way, kind_of, way_to_split
@@ -68,6 +68,18 @@ def run(
         finally:
             stream.beside.pop()
     return tuple(results.values())
+
+
+def placed(program: LocalProgram, arrays: Sequence[Any]) -> list[Array]:
+    """Global arrays as a program's own results would be: its shardings, stack dims and order."""
+    signature, taken = array_signature_of(program), program.arguments
+    made = []
+    for index, given in zip(signature.taken, arrays, strict=True):
+        array = signature.argument(index, given)
+        stacked = Stacked(dense(taken.array(index, array.stacked)), taken.atoms)
+        stacked.located()
+        made.append(Array.of(stacked, array.spec))
+    return made
 
 
 def at_once(

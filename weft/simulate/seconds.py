@@ -97,7 +97,9 @@ class ItemSeconds:
         return math.prod(item.site.stack_dims.shape(item.site.stack_dims.everything))
 
     def _copied(self, item: Host) -> float:
-        """A pass over all pieces in one memory."""
+        """A pass over all pieces in one memory; nothing for a view of them."""
+        if item.traits.shares:
+            return 0.0
         size = sum(map(self._bytes, (*item.ins, *item.outs)))
         return self.machine.launch + size / self.machine.bandwidth_at(size)
 

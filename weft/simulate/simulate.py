@@ -43,6 +43,7 @@ def simulate(executable: Executable, machine: Machine, *, noise: Noise = QUIET) 
     waits for the slowest device of each group.
     """
     running = _Running(executable, machine, noise)
+    running.call(executable)
     running.block(executable.tiled.block)
     seconds = running.finish()
     return Timeline(
@@ -68,6 +69,33 @@ class _Running:
         self.events: list[TimelineEvent] = []
         self.flights: dict[Slot, tuple[Transfer, int]] = {}  # by handle, with its event's number
         self.repeats = 1  # the rounds of enclosing loops that this one stands for
+        self.queued = True  # whether the next kernel runs in the native call of the one before
+        self.stepped = False  # whether the program is more than one native call
+
+    def call(self, executable: Executable) -> None:
+        """The call of a program in this process: its arguments and results."""
+        main, on = executable.tiled.module.function(executable.tiled.function), self.machine
+        seconds = on.overhead("call") + len(main.arg_types) * on.overhead("argument")
+        seconds += len(main.result_types) * on.overhead("result")
+        self.compute("call", LaunchCost(seconds, "memory"), main.loc)
+
+    def native_call(self, loc: Location) -> None:
+        """The call of a queue of kernels, if the one before does not go on."""
+        if not self.queued:
+            self.step(self.machine.overhead("segment"), loc)
+            self.queued = True
+
+    def host_step(self, item: Host) -> None:
+        """What the interpreter takes for an op that runs between native calls of kernels."""
+        self.queued = False
+        self.step(len(item.ins) * self.machine.overhead("operand"), item.loc)
+
+    def step(self, seconds: float, loc: Location) -> None:
+        """A step of the interpreter; a program that has one runs in its stream's thread."""
+        if not self.stepped:
+            seconds += self.machine.overhead("queue")
+        self.stepped = True
+        self.compute("host step", LaunchCost(seconds, "memory"), loc)
 
     def block(self, block: Block) -> None:
         """Run the items of a block."""
@@ -79,13 +107,16 @@ class _Running:
         """Run one item."""
         match item:
             case Launch():
+                self.native_call(item.loc)
                 self.compute(launch_name(item), self.costs.launch(item), item.loc)
             case Start():
                 self.start(item, item.stream or COMMUNICATION)
             case Collective():
+                self.host_step(item)
                 transfer, number = self.send(item, COMMUNICATION)
                 self.wait(transfer, number)
             case Host():
+                self.host_step(item)
                 cost = LaunchCost(self.costs.host(item), "memory")
                 self.compute(short_name(item.node.op.name), cost, item.loc)
             case Done():
@@ -135,6 +166,7 @@ class _Running:
 
     def loop(self, item: Loop | DivergentLoop) -> None:
         """Run a loop: its first round, and a second one that stands for all others."""
+        self.queued = False
         count = trips(item.node) if item.node is not None else None
         count = 1 if count is None else count
         if count == 0:
@@ -166,6 +198,7 @@ class _Running:
 
     def branch(self, item: Branch | DivergentBranch) -> None:
         """Run the slowest block of a branch; a divergent one runs every block."""
+        self.queued = False
         if isinstance(item, DivergentBranch):
             for block in item.blocks:
                 self.block(block)

@@ -123,3 +123,16 @@ def test_one_instruction() -> None:
     counts = {"vrangeps": 2, "vscalefps": 2, "vrcp14ps": 2, "vcvtne2ps2bf16": 1}
     assert {name: made.count(name) for name in counts} == counts
     assert "weft" not in made, "bodies are put in the place of calls"
+
+
+def test_an_intrinsic_of_both() -> None:
+    """A kernel that declares what a supplied body uses, too, declares it once."""
+    code = Writer("f", ["ptr %x", "ptr %y"])
+    v = Vectors(code, 16)
+    (x,) = load(v, "%x", 0, F32)
+    store(v, (supplied.scale(v, x, x),), "%y", 0, F32)
+    text = module_text(code)
+    whole = supplied.supplied(text, host())
+    line = next((n for n in whole.splitlines() if n.startswith("declare")), "")
+    both = supplied.supplied(f"{line}\n{text}", host())
+    assert both.splitlines().count(line) == 1 or not line

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
-from weft.cli.calibration import Measurement, is_busy, machine_text, measurements
+from weft.cli.calibration import (
+    Measurement,
+    is_busy,
+    machine_text,
+    measurements,
+    overhead_measurements,
+)
 from weft.cli.files import write
 from weft.cli.gpu_calibration import gpu_measurements
 from weft.cli.parser import Subparsers, command
@@ -47,16 +54,16 @@ def run(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out) if arguments.out else default_file(base)
     busy = is_busy() and not arguments.gpu
     measure = gpu_measurements if arguments.gpu else measurements
-    measured: list[Measurement] = []
+    out.parent.mkdir(parents=True, exist_ok=True)
     with working("calibrating"):
-        for one in measure(arguments.seconds):
-            measured.append(one)
-            if not arguments.json:
-                print(f"{one.key:22} {one.text}", flush=True)
+        measured = _shown(measure(arguments.seconds), arguments.json)
+        if not arguments.gpu:  # they are fitted to what exceeds the rates that were measured
+            write(out, machine_text(measured, about, base))
+            rates = machine(str(out.resolve()))
+            measured += _shown(overhead_measurements(rates, arguments.seconds), arguments.json)
     if not arguments.gpu and (size := memory_here()):
         measured.append(Measurement("device.memory", size, "as the system says", ""))
     measured.sort(key=lambda one: one.key)
-    out.parent.mkdir(parents=True, exist_ok=True)
     write(out, machine_text(measured, about, base))
     machine(str(out.resolve()))  # what was written can be read
     if arguments.json:
@@ -69,6 +76,16 @@ def run(arguments: argparse.Namespace) -> int:
         )
     print_text(f"written to {out}")
     return 0
+
+
+def _shown(measured: Iterable[Measurement], quietly: bool) -> list[Measurement]:
+    """The measurements, each shown as it comes."""
+    found = []
+    for one in measured:
+        found.append(one)
+        if not quietly:
+            print(f"{one.key:22} {one.text}", flush=True)
+    return found
 
 
 def _about_host() -> str:

@@ -96,7 +96,10 @@ def supplied(text: str, processor: Features) -> str:
         _function(code, match[1], _KINDS[match[3]], int(match[2] or 1), processor)
         for match in found
     ]
-    return "\n".join([*code.declared, _DECLARED.sub("", text), *bodies])
+    # A kernel may use an intrinsic itself: LLVM takes each declaration once.
+    present = {*text.splitlines()}
+    missing = [line for line in code.declared if line not in present]
+    return "\n".join([*missing, _DECLARED.sub("", text), *bodies])
 
 
 def _function(code: Writer, name: str, kind: str, width: int, processor: Features) -> str:

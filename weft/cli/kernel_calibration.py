@@ -1,0 +1,282 @@
+"""Measured overheads of small kernels and of calls on this processor.
+
+Small programs are compiled, every kernel of them is timed in a launch queue of its own, and the
+machine's overheads are fitted to what their times exceed the roofline by.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.compiled import Compiled
+from weft.compiled import compile as compile_program
+from weft.cost.kernel_terms import kernel_terms
+from weft.cost.kernels import computing_seconds
+from weft.ir.types import TensorType
+from weft.kernels.attention import Attention
+from weft.kernels.group import Launch
+from weft.machine import Machine
+from weft.machine.machine import OVERHEADS
+from weft.run.bind import loaded_kernels
+from weft.run.execute import placed
+from weft.target import Target
+
+_REPEATS = 16  # launches in one queue: the call of the queue does not count
+_SMALL = 1 << 18  # bytes
+_ALIGNED = 64  # bytes
+_FEW, _MANY = 1, 33  # arguments or results of two programs that differ in them
+_GATHERS = (2, 32)  # operands of a collective; one of a single operand is a kernel
+_GATHER = ('"x"', "")  # the axes before and after it
+_LEAST_ROUNDS = 5
+
+# Rows, columns, heads and depths of tiny, narrow and square ones.
+_PRODUCTS = (
+    (1, 8, 16, 16), (1, 64, 32, 64), (1, 128, 32, 128), (8, 16, 32, 16), (1, 32, 256, 32),
+    (4, 64, 16, 64), (1, 128, 128, 48), (1, 512, 36, 16),
+)  # fmt: skip
+_ROWS = ((64, 32), (128, 48), (16, 256), (256, 20))
+_HEADS = ((16, 16, 16), (32, 16, 8), (64, 8, 16), (8, 64, 32))
+
+
+def overheads(machine: Machine, seconds: float) -> dict[str, float]:
+    """Seconds of a unit of each overhead, each program measured for about so many seconds."""
+    found = dict(_call_overheads(10 * seconds))
+    timed = [pair for text in _kernel_programs() for pair in kernel_times(text, seconds)]
+    return found | fitted(timed, machine) | {"wake": _wake(machine, timed)}
+
+
+def fitted(timed: Sequence[tuple[Launch, float]], machine: Machine) -> dict[str, float]:
+    """The overheads that explain best what kernels take beyond the roofline, by relative error."""
+    terms = [kernel_terms(kernel) for kernel, _ in timed]
+    names = [name for name in OVERHEADS if any(row.get(name) for row in terms)]
+    counts = np.array([[row.get(name, 0.0) for name in names] for row in terms])
+    spent = np.array([time for _, time in timed])
+    rest = [
+        spent - machine.launch - machine.threads * roofline(kernel, machine)
+        for kernel, spent in timed
+    ]
+    weights = 1 / spent
+    solved = positive_least_squares(counts * weights[:, None], np.array(rest) * weights)
+    return dict(zip(names, map(float, solved), strict=True))
+
+
+def roofline(kernel: Launch, machine: Machine) -> float:
+    """Seconds of arithmetic that overheads come on top of; of attention they are all."""
+    return 0.0 if isinstance(kernel, Attention) else computing_seconds(kernel, machine)
+
+
+def positive_least_squares(
+    matrix: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """The least squares solution with no negative entries, by dropping the most negative one."""
+    found = np.zeros(matrix.shape[1])
+    scale = np.abs(matrix).max(0, initial=0.0)
+    used = [n for n in range(matrix.shape[1]) if scale[n]]
+    while used:
+        part = np.linalg.lstsq(matrix[:, used] / scale[used], wanted, rcond=None)[0]
+        if part.min() >= 0:
+            found[used] = part / scale[used]
+            break
+        used.pop(int(part.argmin()))
+    return found
+
+
+def _wake(machine: Machine, timed: Sequence[tuple[Launch, float]]) -> float:
+    """Seconds of sharing a kernel among threads: as long as a typical small one takes."""
+    if machine.threads == 1:
+        return 0.0
+    return float(np.median([seconds for _, seconds in timed]))
+
+
+def _call_overheads(seconds: float) -> Iterator[tuple[str, float]]:
+    """A call, its arguments and results, and a step of the interpreter between native calls."""
+    base, wide, both = (
+        call_seconds(compile_program(many_program(*sizes)), seconds)
+        for sizes in ((_FEW, _FEW), (_MANY, _FEW), (_MANY, _MANY))
+    )
+    more = _MANY - _FEW
+    argument, result = max(wide - base, 0.0) / more, max(both - wide, 0.0) / more
+    yield "argument", argument
+    yield "result", result
+    call = max(base - argument - result, 0.0)
+    yield "call", call
+    # One more native call takes the same way through the interpreter; no program of text alone has
+    # two of them, as their collectives are fused.
+    yield "segment", call
+    few, many = (call_seconds(compile_program(gathers_program(n)), seconds) for n in _GATHERS)
+    operand = max((many - few) / (_GATHERS[1] - _GATHERS[0]) - argument - result, 0.0)
+    yield "operand", operand
+    yield "queue", max(few - base - argument - result - 2 * operand, 0.0)
+
+
+def many_program(arguments: int, results: int) -> str:
+    """A program of small arguments and as many or fewer results."""
+    type = "tensor<4xf32>"
+    args = ", ".join(f"%a{n}: {type}" for n in range(arguments))
+    kept = [f"%r{n} = stablehlo.negate %a{n} : {type}" for n in range(results)]
+    names, types = ", ".join(f"%r{n}" for n in range(results)), ", ".join([type] * results)
+    body = "\n  ".join(kept)
+    return f"func.func @main({args}) -> ({types}) {{\n  {body}\n  return {names} : {types}\n}}"
+
+
+def gathers_program(count: int) -> str:
+    """Arguments that are split among devices and gathered, all by one collective."""
+    type = "tensor<8x4xf32>"
+    split, whole = (
+        f"{{sdy.sharding = #sdy.sharding<@mesh, [{{{axis}}}, {{}}]>}}" for axis in _GATHER
+    )
+    args = ", ".join(f"%a{n}: {type} {split}" for n in range(count))
+    made = ", ".join([f"{type} {whole}"] * count)
+    names, types = ", ".join(f"%a{n}" for n in range(count)), ", ".join([type] * count)
+    mesh = 'sdy.mesh @mesh = <["x"=2, "y"=4]>'
+    return f"{mesh}\nfunc.func @main({args}) -> ({made}) {{\n  return {names} : {types}\n}}"
+
+
+def call_seconds(compiled: Compiled, seconds: float) -> float:
+    """The least seconds of a call on arrays that are in place."""
+    main = compiled.program.stage("captured").function("main")
+    ones = [np.ones(t.sizes, np.float32) for t in main.arg_types if isinstance(t, TensorType)]
+    arrays = placed(compiled.program.local, ones)
+
+    def call() -> None:
+        for result in compiled.flat(arrays):
+            result.wait()
+
+    return least(call, seconds)
+
+
+def least(call: Callable[[], object], seconds: float) -> float:
+    """The least seconds of a call; a busy computer makes all but the least longer."""
+    call()
+    found, end, rounds = float("inf"), time.perf_counter() + seconds, 0
+    while rounds < _LEAST_ROUNDS or time.perf_counter() < end:
+        began = time.perf_counter()
+        call()
+        found, rounds = min(found, time.perf_counter() - began), rounds + 1
+    return found
+
+
+def kernel_times(text: str, seconds: float) -> Iterator[tuple[Launch, float]]:
+    """Every kernel of a program with the seconds of one launch."""
+    local = compile_program(text, tune="remembered").program.local
+    assert local.target is not None and local.calls is not None, "compiled to kernels"
+    for launch, loaded in loaded_kernels(local.calls):
+        yield launch.kernel, launch_seconds(local.target, launch.kernel, loaded, seconds)
+
+
+def launch_seconds(target: Target, kernel: Launch, loaded: object, seconds: float) -> float:
+    """Seconds of a launch of a kernel, many of them in one queue, on small numbers."""
+    buffers, numbers = [], np.random.default_rng(0)
+    for operand in kernel.operands:
+        whole = np.zeros(operand.nbytes + _ALIGNED, np.uint8)
+        begin = -whole.ctypes.data % _ALIGNED
+        buffers.append(whole[begin : begin + operand.nbytes])
+        # A sort of equal numbers is no sort, and denormal products take much longer.
+        if operand.dtype.is_float:
+            drawn = numbers.uniform(0.999, 1.001, operand.size)
+            buffers[-1].view(operand.dtype.numpy)[:] = drawn.astype(operand.dtype.numpy)
+    # Few launches where they are long: others interrupt long queues more often.
+    repeats = _REPEATS if sum(operand.nbytes for operand in kernel.operands) < _SMALL else 1
+    queue = target.commands()
+    for _ in range(repeats):
+        queue.kernel(loaded, [buffer.ctypes.data for buffer in buffers])
+    return least(queue.run, seconds) / repeats
+
+
+def _kernel_programs() -> Iterator[str]:
+    """Programs of products, rows, columns, attention and ops that run element by element."""
+    yield from (product_program(*sizes) for sizes in _PRODUCTS)
+    yield from (rows_program(*sizes) for sizes in _ROWS)
+    yield from (columns_program(*sizes) for sizes in _ROWS)
+    yield from (attention_program(*sizes) for sizes in _HEADS)
+    yield from (sort_program(*sizes) for sizes in _ROWS)
+
+
+def product_program(batch: int, rows: int, depth: int, columns: int) -> str:
+    """One batched product."""
+    left, right = (f"tensor<{batch}x{a}x{b}xf32>" for a, b in pairwise((rows, depth, columns)))
+    out = f"tensor<{batch}x{rows}x{columns}xf32>"
+    return f"""
+func.func @main(%a: {left}, %b: {right}) -> {out} {{
+  %0 = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+    : ({left}, {right}) -> {out}
+  return %0 : {out}
+}}"""
+
+
+def rows_program(rows: int, columns: int) -> str:
+    """A normalization of rows: sums along them, a division, and what each element needs."""
+    whole, side = f"tensor<{rows}x{columns}xf32>", f"tensor<{rows}xf32>"
+    return f"""
+func.func @main(%a: {whole}, %b: {whole}) -> {whole} {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.multiply %a, %a : {whole}
+  %1 = stablehlo.reduce(%0 init: %z) applies stablehlo.add across dimensions = [1]
+    : ({whole}, tensor<f32>) -> {side}
+  %2 = stablehlo.broadcast_in_dim %1, dims = [0] : ({side}) -> {whole}
+  %3 = stablehlo.subtract %a, %2 : {whole}
+  %4 = stablehlo.divide %3, %b : {whole}
+  %5 = stablehlo.multiply %4, %b : {whole}
+  return %5 : {whole}
+}}"""
+
+
+def columns_program(rows: int, columns: int) -> str:
+    """A sum along columns, and a transposed result."""
+    whole, side, turned = (
+        f"tensor<{sizes}xf32>" for sizes in (f"{rows}x{columns}", columns, f"{columns}x{rows}")
+    )
+    return f"""
+func.func @main(%a: {whole}, %b: {turned}) -> ({side}, {turned}) {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.multiply %a, %a : {whole}
+  %1 = stablehlo.reduce(%0 init: %z) applies stablehlo.add across dimensions = [0]
+    : ({whole}, tensor<f32>) -> {side}
+  %2 = stablehlo.transpose %a, dims = [1, 0] : ({whole}) -> {turned}
+  %3 = stablehlo.add %2, %b : {turned}
+  return %1, %3 : {side}, {turned}
+}}"""
+
+
+def attention_program(heads: int, length: int, depth: int) -> str:
+    """Softmax attention of equally many queries and keys."""
+    given = f"tensor<{heads}x{length}x{depth}xf32>"
+    scores, side = f"tensor<{heads}x{length}x{length}xf32>", f"tensor<{heads}x{length}xf32>"
+    return f"""
+func.func @main(%q: {given}, %k: {given}, %v: {given}) -> {given} {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+    : ({given}, {given}) -> {scores}
+  %1 = stablehlo.reduce(%0 init: %least) applies stablehlo.maximum across dimensions = [2]
+    : ({scores}, tensor<f32>) -> {side}
+  %2 = stablehlo.broadcast_in_dim %1, dims = [0, 1] : ({side}) -> {scores}
+  %3 = stablehlo.subtract %0, %2 : {scores}
+  %4 = stablehlo.exponential %3 : {scores}
+  %5 = stablehlo.reduce(%4 init: %z) applies stablehlo.add across dimensions = [2]
+    : ({scores}, tensor<f32>) -> {side}
+  %6 = stablehlo.broadcast_in_dim %5, dims = [0, 1] : ({side}) -> {scores}
+  %7 = stablehlo.divide %4, %6 : {scores}
+  %8 = stablehlo.dot_general %7, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+    : ({scores}, {given}) -> {given}
+  return %8 : {given}
+}}"""
+
+
+def sort_program(rows: int, columns: int) -> str:
+    """Sorted rows."""
+    whole = f"tensor<{rows}x{columns}xf32>"
+    return f"""
+func.func @main(%a: {whole}) -> {whole} {{
+  %0 = "stablehlo.sort"(%a) ({{
+  ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+    %1 = stablehlo.compare LT, %x, %y, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %1 : tensor<i1>
+  }}) {{dimension = 1 : i64, is_stable = true}} : ({whole}) -> {whole}
+  return %0 : {whole}
+}}"""
