@@ -17,8 +17,9 @@ from weft.cli.kernel_calibration import (
 )
 from weft.cost.kernel_terms import kernel_terms
 from weft.cost.kernels import kernel_seconds
+from weft.executable.items import Launch as LaunchItem
 from weft.kernels.group import Launch
-from weft.machine import HOST
+from weft.machine import HOST, machine
 from weft.pipeline import compile_module
 from weft.run.bind import loaded_kernels
 
@@ -59,6 +60,73 @@ def test_what_was_fitted() -> None:
     wanted = replace(HOST, overheads=(("output", 3e-9), ("packed", 2e-9)))
     found = fitted([(kernel, kernel_seconds(kernel, wanted)) for kernel in listed], HOST)
     assert found == pytest.approx({"output": 3e-9, "packed": 2e-9}, rel=1e-6)
+
+
+# Microseconds beyond a launch, measured on an H200 (benchmarks/gpu_predict.py).
+ON_H200 = {
+    "add 4096": 0.41, "add 262144": 1.31, "add 4194304": 7.5, "add 67108864": 94.7,
+    "rms 1x4096": 1.46, "rms 1x16384": 3.23, "rms 132x4096": 2.27, "rms 8192x4096": 33.9,
+    "gemm 64x4096x4096": 13.1, "gemm 128x4096x14336": 38.0, "gemm 256x4096x4096": 19.2,
+    "gemm 1024x4096x4096": 50.9, "gemm 8192x4096x4096": 337.6,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ON_H200)
+def test_a_gpu_that_is_not_here(name: str) -> None:
+    """Launches of the triton target are predicted within 15%; nothing of it is installed."""
+    kind, _, sizes = name.partition(" ")
+    on, program = machine("h200"), GPU_PROGRAMS[kind](*map(int, sizes.split("x")))
+    made = compile_module(parse(program), target="triton", to="tiled", tune="off").executable
+    assert made is not None
+    seconds = [
+        kernel_seconds(item.kernel, on)
+        for item in made.tiled.block.items
+        if isinstance(item, LaunchItem)
+    ]
+    assert sum(seconds) == pytest.approx(on.launch + 1e-6 * ON_H200[name], rel=0.15)
+
+
+def bf16_add(count: int) -> str:
+    type = f"tensor<{count}xbf16>"
+    return f"""
+func.func @main(%a: {type}, %b: {type}) -> {type} {{
+  %0 = stablehlo.add %a, %b : {type}
+  return %0 : {type}
+}}"""
+
+
+def bf16_rms_norm(rows: int, columns: int) -> str:
+    whole, side = f"tensor<{rows}x{columns}xbf16>", f"tensor<{rows}xf32>"
+    wide = whole.replace("bf16", "f32")
+    return f"""
+func.func @main(%a: {whole}, %w: tensor<{columns}xbf16>) -> {whole} {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.convert %a : ({whole}) -> {wide}
+  %1 = stablehlo.multiply %0, %0 : {wide}
+  %2 = stablehlo.reduce(%1 init: %z) applies stablehlo.add across dimensions = [1]
+    : ({wide}, tensor<f32>) -> {side}
+  %3 = stablehlo.rsqrt %2 : {side}
+  %4 = stablehlo.broadcast_in_dim %3, dims = [0] : ({side}) -> {wide}
+  %5 = stablehlo.multiply %0, %4 : {wide}
+  %6 = stablehlo.convert %5 : ({wide}) -> {whole}
+  %7 = stablehlo.broadcast_in_dim %w, dims = [1] : (tensor<{columns}xbf16>) -> {whole}
+  %8 = stablehlo.multiply %6, %7 : {whole}
+  return %8 : {whole}
+}}"""
+
+
+def bf16_product(rows: int, depth: int, columns: int) -> str:
+    a, b, c = (
+        f"tensor<{m}x{n}xbf16>" for m, n in ((rows, depth), (depth, columns), (rows, columns))
+    )
+    return f"""
+func.func @main(%a: {a}, %b: {b}) -> {c} {{
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({a}, {b}) -> {c}
+  return %0 : {c}
+}}"""
+
+
+GPU_PROGRAMS = {"add": bf16_add, "rms": bf16_rms_norm, "gemm": bf16_product}
 
 
 def test_no_negative_seconds() -> None:

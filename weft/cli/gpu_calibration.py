@@ -23,8 +23,10 @@ from weft.machine import rate_text, seconds_text
 _TYPES = ("f64", "f32", "f16", "bf16", "i8")
 _SIDE = 8192  # of the products whose rate is measured
 _CURVE = (256, 512, 1024, 2048, 4096)  # sides of smaller ones, whose share of it is
-_SIZES = (1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)  # bytes that a kernel reads and writes
+_SIZES = (1 << 22, 1 << 24, 1 << 26, 1 << 28)  # bytes that a kernel reads and writes
 _COLD = 1 << 28  # bytes that kernels of one program touch: more than any cache holds
+_LITTLE = 1 << 18  # bytes whose transfer itself takes no time
+_MOST = 256  # kernels of one program
 _CALLS = 5  # calls that are timed together
 _CYCLES = 2e9  # of a GPU in a second, about
 _LAUNCHES = 128  # kernels in a row whose launches are measured
@@ -82,25 +84,31 @@ def _product_rate(name: str, side: int, seconds: float, launch: float) -> float:
 
 def _memory(seconds: float, launch: float) -> Iterator[Measurement]:
     """The bandwidth of kernels that read and write, by their bytes, of what no cache holds."""
+    waited = max(_pass_seconds(_LITTLE, seconds) - launch, 0.0)  # before its bytes arrive
     rates = []
     for size in _SIZES:
-        count = max(2, _COLD // size)
-        shape = f"tensor<{size // 8}xf32>"
-        names = [f"%a{n}" for n in range(count)]
-        taken = ", ".join([f"{name}: {shape}" for name in names])
-        made = "\n  ".join([f"%r{n} = stablehlo.negate %a{n} : {shape}" for n in range(count)])
-        results = ", ".join([f"%r{n}" for n in range(count)])
-        types = ", ".join([shape] * count)
-        program = f"""
+        spent = _pass_seconds(size, seconds)
+        rates.append(size / max(spent - launch - waited, spent / 10))
+    kernel = f"a kernel that reads and writes {_SIZES[-1] >> 20} MiB"
+    yield from bandwidths(_SIZES, rates, kernel, "kernels of fewer bytes, not in a cache")
+
+
+def _pass_seconds(size: int, seconds: float) -> float:
+    """Seconds of a kernel that reads and writes so many bytes, of what no cache holds."""
+    count = min(max(2, _COLD // size), _MOST)
+    shape = f"tensor<{size // 8}xf32>"
+    names = [f"%a{n}" for n in range(count)]
+    taken = ", ".join([f"{name}: {shape}" for name in names])
+    made = "\n  ".join([f"%r{n} = stablehlo.negate %a{n} : {shape}" for n in range(count)])
+    results = ", ".join([f"%r{n}" for n in range(count)])
+    types = ", ".join([shape] * count)
+    program = f"""
 func.func @main({taken}) -> ({types}) {{
   {made}
   return {results} : {types}
 }}"""
-        arguments = [sample("f32", (size // 8,)) for _ in range(count)]
-        spent = _time(program, arguments, seconds) / count
-        rates.append(size / max(spent - launch, spent / 10))
-    kernel = f"a kernel that reads and writes {_SIZES[-1] >> 20} MiB"
-    yield from bandwidths(_SIZES, rates, kernel, "kernels of fewer bytes, not in a cache")
+    arguments = [sample("f32", (size // 8,)) for _ in range(count)]
+    return _time(program, arguments, seconds) / count
 
 
 def _pointwise_rate(op: str, times: int, seconds: float, launch: float) -> float:

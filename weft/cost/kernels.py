@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from weft.cost.gpu_kernels import gpu_seconds
 from weft.cost.kernel_terms import kernel_terms
 from weft.kernels.attention import Attention
 from weft.kernels.flow import ControlFlow, FlowBlock, FlowLoop, KernelRun
@@ -21,6 +22,8 @@ def kernel_seconds(kernel: Launch, machine: Machine) -> float:
     """
     if isinstance(kernel, ControlFlow):
         return machine.launch + math.prod(kernel.devices) * _flow_seconds(kernel.body, machine)
+    if machine.kind == "gpu":
+        return machine.launch + gpu_seconds(kernel, machine)
     bytes_moved = work_of(kernel).bytes
     moving = bytes_moved / machine.bandwidth_at(bytes_moved)
     computing = computing_seconds(kernel, machine)

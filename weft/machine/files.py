@@ -52,6 +52,12 @@ _LINKS: Mapping[str, Callable[[str], float]] = {
     "nominal": rate_of,
 }
 _CACHE: Mapping[str, Callable[[str], float]] = {"size": bytes_of, "bandwidth": rate_of}
+CURVES = {
+    "memory": "memory_curve",
+    "products": "product_curve",
+    "attention": "attention_curve",
+    "operands": "operand_curve",
+}
 _RATES = ("f64", "f32", "tf32", "f16", "bf16", "f8", "f4", "i8")
 
 
@@ -118,8 +124,8 @@ class _Reader:
         if "caches" in content:
             values["caches"] = tuple(self.cache(n, one) for n, one in self.array(content, "caches"))
         efficiency = self.section(content, "efficiency")
-        self.known(efficiency, ("memory", "products"), "efficiency.")
-        for key, name in (("memory", "memory_curve"), ("products", "product_curve")):
+        self.known(efficiency, CURVES, "efficiency.")
+        for key, name in CURVES.items():
             if key in efficiency:
                 values[name] = self.curve(efficiency[key], f"efficiency.{key}")
         for name in ("precision", "sources"):

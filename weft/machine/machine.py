@@ -16,7 +16,8 @@ from weft.records import dataclass
 Provenance: TypeAlias = Literal["measured", "published", "guessed"]
 Curve: TypeAlias = tuple[tuple[float, float], ...]
 
-# Seconds of one unit of work of each kind, on one thread, and of the steps of a lockstep program.
+# Seconds of a unit of work of each kind: of a processor's kernels on one thread, of the steps of a
+# lockstep program, and of a GPU's kernels.
 OVERHEADS = {
     "call": "a call of a program",
     "argument": "an argument of a call",
@@ -34,6 +35,10 @@ OVERHEADS = {
     "head": "one head of attention",
     "attention": "a flop of attention, of whole registers of queries and keys",
     "scalar": "a flop of an op that runs element by element",
+    "latency": "the shortest kernel of a GPU, beyond its launch",
+    "cold": "the first access to a GPU's memory, where a kernel moves more than a little",
+    "element": "an element of a row that one block reduces",
+    "library": "a library call of several kernels: a scatter, a sort",
 }
 
 
@@ -95,6 +100,8 @@ class Machine:
     streams: tuple[int, int] = (4, 1)  # for computing, and for communication
     memory_curve: Curve = ()  # bytes of a kernel, and the share of `bandwidth` that it reaches
     product_curve: Curve = ()  # flops of a product, and the share of its rate that it reaches
+    attention_curve: Curve = ()  # flops of one head, and the share of the rate that they reach
+    operand_curve: Curve = ()  # bytes of a product, and the share of `bandwidth` that they reach
     # Seconds beside the roofline, by name (see `OVERHEADS`); none where nothing was measured.
     overheads: tuple[tuple[str, float], ...] = ()
     precision: tuple[tuple[str, str], ...] = ()  # what the rate of an element type stands for

@@ -21,6 +21,7 @@ from weft.machine import (
     user_files,
     user_folder,
 )
+from weft.machine.files import CURVES
 
 _SHOWN = ("name", "kind", "domain", "memory", "memory/s", "bf16", "f32", "links", "network")
 
@@ -92,8 +93,12 @@ def shown(one: Machine, key: str) -> str:
     if section == "rates":
         return f"{rate_text(dict(one.rates)[name], 'flop/s')}"
     if section == "efficiency":
-        curve = one.memory_curve if name == "memory" else one.product_curve
+        curve = getattr(one, CURVES[name])
         return f"{curve[0][1]:.0%} to {curve[-1][1]:.0%}"
+    if section == "overheads":
+        return seconds_text(one.overhead(name))
+    if name == "threads":
+        return str(one.threads)
     if section in ("links", "caches"):
         number, _, name = name.partition(".")
         value = getattr(getattr(one, section)[int(number)], name)
@@ -113,7 +118,7 @@ def machine_json(one: Machine) -> dict[str, Any]:
     made = {f.name: getattr(one, f.name) for f in fields(one)}
     made["links"] = [{f.name: getattr(link, f.name) for f in fields(link)} for link in one.links]
     made["caches"] = [{f.name: getattr(c, f.name) for f in fields(c)} for c in one.caches]
-    for name in ("rates", "precision", "sources"):
+    for name in ("rates", "overheads", "precision", "sources"):
         made[name] = dict(made[name])
     made["figures"] = {f.key: {"is": f.provenance, "note": f.note} for f in one.figures}
     made["counts"] = dict(Counter(f.provenance for f in one.figures))
