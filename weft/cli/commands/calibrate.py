@@ -80,12 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _shown(measured: Iterable[Measurement], quietly: bool) -> list[Measurement]:
     """The measurements, each shown as it comes."""
-    found = []
+    shown = []
     for one in measured:
-        found.append(one)
+        shown.append(one)
         if not quietly:
             print(f"{one.key:22} {one.text}", flush=True)
-    return found
+    return shown
 
 
 def _about_host() -> str:
