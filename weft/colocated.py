@@ -42,7 +42,7 @@ after_fork(_QUEUES.renew)
 
 @dataclass(frozen=True, slots=True)
 class Specialization:
-    """What is fixed about a function's calls: each may be given once."""
+    """Call options of a function, each set at most once."""
 
     in_specs: Tree = None
     out_specs_fn: Callable[..., Tree] | None = None

@@ -25,7 +25,7 @@ from weft.records import dataclass
 FOLDER = "WEFT_PROFILE"  # set by `weft profile` alone
 EVENTS = 2_000_000  # the most events of a process; later runs are counted only
 FLUSH_NS = 500_000_000  # between two writes: a killed process loses no more
-Span: TypeAlias = tuple[int, int, int]  # the number of an item, its begin and end
+ItemSpan: TypeAlias = tuple[int, int, int]  # the number of an item, its begin and end
 
 
 class Recorder:
@@ -65,7 +65,9 @@ class Recorder:
         self.add("program", {"number": number, **facts})
         return number
 
-    def run(self, program: int, count: int, begin: int, end: int, spans: Sequence[Span]) -> None:
+    def run(
+        self, program: int, count: int, begin: int, end: int, spans: Sequence[ItemSpan]
+    ) -> None:
         """Note a run of a program, and the events in it."""
         self.events += len(spans) + 1
         if self.events > EVENTS:
@@ -173,7 +175,7 @@ class RecordedRun:
     end: int
     flat: Sequence[int]
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[ItemSpan]:
         """The events, by the number of their item."""
         numbers = iter(self.flat)
         return zip(numbers, numbers, numbers, strict=True)

@@ -338,8 +338,6 @@ class _Lowered:
             case bool():
                 return constant(held, bool)
             case int():
-                # The comparison with a bool or a pointer decides later; a number takes the width
-                # expected of it.
                 return constant(held, kind if bits(kind) > 1 else int)
             case bytes():
                 return self.module.string(held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from weft.profile.matching import Meeting
+from weft.profile.matching import MatchedCollective
 from weft.recording import Recording
 from weft.records import dataclass
 
@@ -28,7 +28,7 @@ class ClockOffset:
 
 
 def clock_offsets(
-    recordings: Sequence[Recording], meetings: Sequence[Meeting]
+    recordings: Sequence[Recording], meetings: Sequence[MatchedCollective]
 ) -> list[ClockOffset]:
     """The offset of each recording from the first.
 
@@ -56,7 +56,7 @@ def _estimated(
     return ClockOffset(mine - theirs, float("nan"), "wall clocks")
 
 
-def _bounds(place: int, meetings: Sequence[Meeting]) -> Bounds:
+def _bounds(place: int, meetings: Sequence[MatchedCollective]) -> Bounds:
     """The offsets by which no worker leaves a collective before the first one enters it."""
     least, most = float("-inf"), float("inf")
     for meeting in meetings:

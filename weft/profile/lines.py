@@ -20,7 +20,7 @@ SHOWN = 24  # lines of a table
 
 @dataclass(frozen=True, slots=True)
 class LineRow:
-    """What one line of the program computes in a run: predicted and measured seconds."""
+    """A line of the program in a run: predicted and measured seconds."""
 
     name: str
     kind: str

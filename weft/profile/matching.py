@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import Any, TypeAlias
 
-from weft.recording import RecordedRun, Recording, Span
+from weft.recording import ItemSpan, RecordedRun, Recording
 from weft.records import dataclass
 
-Key: TypeAlias = tuple[Any, ...]
+MatchKey: TypeAlias = tuple[Any, ...]
 Occurrence: TypeAlias = tuple[int, int]  # an item, and how often it ran before in its run
 
 
 @dataclass(slots=True)
-class Meeting:
+class MatchedCollective:
     """One execution of a collective: its begin and end on each worker's own clock."""
 
     number: int
@@ -37,7 +37,7 @@ class MeasuredSpan:
 
 def measured_spans(run: RecordedRun, items: Sequence[dict[str, Any]]) -> Iterator[MeasuredSpan]:
     """The events of a run: starts of collectives are joined with their waits."""
-    flights: dict[int, list[Span]] = {}
+    flights: dict[int, list[ItemSpan]] = {}
     seen: Counter[int] = Counter()
     for item, begin, end in run.spans():
         kind = items[item]["kind"]
@@ -62,10 +62,12 @@ def is_collective(row: dict[str, Any]) -> bool:
     return row["kind"] in ("collective", "start")
 
 
-def meetings_of(recordings: Sequence[Recording]) -> tuple[list[Meeting], dict[Key, Meeting]]:
+def meetings_of(
+    recordings: Sequence[Recording],
+) -> tuple[list[MatchedCollective], dict[MatchKey, MatchedCollective]]:
     """All matched collectives, and those of each worker by recording, program, run and item."""
-    found: dict[Key, Meeting] = {}
-    by_place: dict[Key, Meeting] = {}
+    found: dict[MatchKey, MatchedCollective] = {}
+    by_place: dict[MatchKey, MatchedCollective] = {}
     for place, one in enumerate(recordings):
         ordinals = _ordinals(one)
         for run in one.runs:
@@ -80,7 +82,7 @@ def meetings_of(recordings: Sequence[Recording]) -> tuple[list[Meeting], dict[Ke
                 key = (attempt, program["digest"], ordinal, *occurrence)
                 made = found.get(key)
                 if made is None:
-                    made = found[key] = Meeting(len(found) + 1, row["name"])
+                    made = found[key] = MatchedCollective(len(found) + 1, row["name"])
                 made.spans[place] = (span.begin, span.end)
                 by_place[place, run.program, run.count, span.item, span.nth] = made
     return [*found.values()], by_place
@@ -96,7 +98,7 @@ def _ordinals(one: Recording) -> dict[int, int]:
     return found
 
 
-def latest(meetings: Iterable[Meeting], offsets: Sequence[int]) -> Counter[int]:
+def latest(meetings: Iterable[MatchedCollective], offsets: Sequence[int]) -> Counter[int]:
     """How many nanoseconds others waited for each worker that came last."""
     waited: Counter[int] = Counter()
     for meeting in meetings:

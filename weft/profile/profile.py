@@ -11,7 +11,14 @@ from weft.errors import WeftError
 from weft.ir.location import UNKNOWN, Location
 from weft.profile.clocks import ClockOffset, clock_offsets
 from weft.profile.lines import ProgramProfile, program_profiles
-from weft.profile.matching import Key, Meeting, is_collective, latest, measured_spans, meetings_of
+from weft.profile.matching import (
+    MatchedCollective,
+    MatchKey,
+    is_collective,
+    latest,
+    measured_spans,
+    meetings_of,
+)
 from weft.recording import RecordedRun, Recording, read_recordings
 from weft.records import dataclass
 from weft.timeline import Timeline, TimelineEvent
@@ -19,7 +26,7 @@ from weft.timeline import Timeline, TimelineEvent
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What was measured: a timeline of all workers, and the lines of each program."""
+    """A measured run: a timeline of all workers, and the lines of each program."""
 
     timeline: Timeline
     programs: tuple[ProgramProfile, ...]
@@ -86,7 +93,11 @@ class _Events:
     """The events of one worker, with a shifted clock."""
 
     def __init__(
-        self, worker: int, recording: Recording, shift: int, meetings: Mapping[Key, Meeting]
+        self,
+        worker: int,
+        recording: Recording,
+        shift: int,
+        meetings: Mapping[MatchKey, MatchedCollective],
     ) -> None:
         self.worker, self.recording, self.shift = worker, recording, shift
         self.meetings = meetings

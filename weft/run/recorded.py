@@ -11,7 +11,7 @@ from weft.cost.sent import SentCounter
 from weft.executable.items import Collective, Done, Host, Item, Launch, Site, Start, all_items
 from weft.executable.launched import item_name, launch_kind
 from weft.ir.location import Location
-from weft.recording import Recorder, Span
+from weft.recording import ItemSpan, Recorder
 from weft.run.bind import all_codes, loaded_kernels
 from weft.run.code import Slots, Step
 from weft.run.separate import SeparateKernel
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class _Current(threading.local):
     """The events of the run in this thread."""
 
-    spans: list[Span] | None = None
+    spans: list[ItemSpan] | None = None
 
 
 class RecordedProgram:
@@ -90,7 +90,7 @@ class RecordedProgram:
 
     def run(self, call: Callable[..., T], stacks: Sequence[Any]) -> T:
         """Run the program, and note its events."""
-        spans = self.current.spans = list[Span]()
+        spans = self.current.spans = list[ItemSpan]()
         with self.lock:
             count, self.runs = self.runs, self.runs + 1
         if self.synchronize is not None:

@@ -111,7 +111,7 @@ class _Lines:
             self.news.notify_all()
 
     def take(self) -> list[str] | None:
-        """What was read since the last time; None at the end."""
+        """The output since the last call; None at the end."""
         with self.news:
             if not self.held and not self.is_over:
                 self.news.wait(_CHUNK)

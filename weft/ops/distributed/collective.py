@@ -217,17 +217,17 @@ class AllGather(GlobalGroups):
     use_global_device_ids: Flag = False
 
     def infer(self, *operands: Type) -> Types:
-        def check(operand_type: TensorType, result_type: TensorType) -> None:
+        def check(operand: TensorType, out: TensorType) -> None:
             dim = self.all_gather_dim
-            dims_in_range(self.name, "all_gather_dim", (dim,), operand_type.rank)
-            _has_elements(self.name, "operand", operand_type, dim)
-            _others_equal(self.name, operand_type, result_type, dim)
+            dims_in_range(self.name, "all_gather_dim", (dim,), operand.rank)
+            _has_elements(self.name, "operand", operand, dim)
+            _others_equal(self.name, operand, out, dim)
             what = f"the result's dim {dim}"
             _divides(
                 self.name,
                 what,
-                result_type.bounds[dim],
-                operand_type.bounds[dim],
+                out.bounds[dim],
+                operand.bounds[dim],
                 _group_size(self),
             )
 
@@ -309,17 +309,17 @@ class ReduceScatter(GlobalGroups):
     regions = 1
 
     def infer(self, *operands: Type, regions: tuple[Body, ...]) -> Types:
-        def check(operand_type: TensorType, result_type: TensorType) -> None:
+        def check(operand: TensorType, out: TensorType) -> None:
             dim = self.scatter_dimension
-            dims_in_range(self.name, "scatter_dimension", (dim,), operand_type.rank)
-            _has_elements(self.name, "result", result_type, dim)
-            _others_equal(self.name, operand_type, result_type, dim)
+            dims_in_range(self.name, "scatter_dimension", (dim,), operand.rank)
+            _has_elements(self.name, "result", out, dim)
+            _others_equal(self.name, operand, out, dim)
             what = f"the operand's dim {dim}"
             _divides(
                 self.name,
                 what,
-                operand_type.bounds[dim],
-                result_type.bounds[dim],
+                operand.bounds[dim],
+                out.bounds[dim],
                 _group_size(self),
             )
 

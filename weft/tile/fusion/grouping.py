@@ -10,41 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Literal
 
 from weft.ir.module import Node, Value, tensor_of
 from weft.ir.reading import reads
 from weft.ir.types import TensorType
 from weft.kernels.group import Group
 from weft.kernels.stacked_node import StackedNode
-from weft.ops.convolution import Convolution
-from weft.ops.distributed.collective import AllReduce, CollectivePermute, ReduceScatter
-from weft.ops.distributed.local import AxisIndex, PermuteAlongAxes
-from weft.ops.reduce import Reduce
-from weft.ops.shape import BitcastConvert, Constant, Iota
-from weft.ops.slicing import Concatenate, Pad
+from weft.ops.distributed.local import AxisIndex
+from weft.ops.shape import Constant, Iota
 from weft.records import dataclass
 from weft.target import Target
 from weft.tile.drafts.draft import Draft
 from weft.tile.drafts.index import At, Bound, Split, covers, factors_of, limits
 from weft.tile.drafts.lookup import same_as
-from weft.tile.drafts.picks import counts, pick_of
-from weft.tile.drafts.products import PRODUCTS, is_outer, is_plain_convolution, outer
-from weft.tile.drafts.pulls import MAPS, PLACED_MAPS, REDUCTIONS, Pull, combine_of, elementwise
-from weft.tile.drafts.views import is_alias, read_through, sees_through
+from weft.tile.drafts.products import PRODUCTS, outer
+from weft.tile.drafts.pulls import MAPS, PLACED_MAPS, REDUCTIONS, Pull, elementwise
+from weft.tile.drafts.views import is_alias, read_through
 from weft.tile.fusion.flights import flights_of
+from weft.tile.fusion.kinds import COPIED, Kind, kind_of
 from weft.tile.fusion.nodes import (
-    element_by_element,
-    is_dense,
     is_simple,
-    plain_product,
-    refusal,
     widens,
 )
 from weft.tile.fusion.rows import rows_fit
-
-_COPIED = 1 << 16  # bytes that are copied sooner than the host is reached
-Kind = Literal["view", "map", "reduce", "product", "other"]
 
 
 @dataclass
@@ -74,7 +62,7 @@ class Grouping:
         self.stuck: set[Value] = set()  # views that must be materialized
         self.readers: dict[Value, dict[Draft, None]] = {}
         self.homes: dict[Value, Draft] = {}  # the group that stores a value
-        self.kinds = {p.node: self._kind(p) for p in self.placed}
+        self.kinds = {p.node: kind_of(p, self.makers, self.target) for p in self.placed}
         self.light = self._light_values()
         self.flights = flights_of(self.placed)
 
@@ -92,80 +80,6 @@ class Grouping:
             else:
                 for value in stacked.node.results:
                     self._meet(stacked, kind, value)
-
-    # Kinds
-
-    def _kind(self, stacked: StackedNode) -> Kind:
-        """How a node may take part in kernels."""
-        node = stacked.node
-        if not is_dense(node) or refusal(node, self.target) is not None:
-            return "other"
-        if sees_through(stacked):
-            return "view"
-        match node.op:
-            case Constant():
-                # Only splats are written into a kernel's text; other constants are operands.
-                return "map" if node.op.value.is_splat else "other"
-            case Pad():
-                # Interior padding makes the index of the source a division with a remainder, which
-                # affine indices cannot say.
-                return "other" if any(node.op.interior_padding) else "map"
-            case Concatenate():
-                # Every operand is a guarded load at each point: with many of them copies are
-                # cheaper.
-                return "map" if len(node.operands) <= self.limits.choices else "other"
-            case Reduce():
-                combines = len(node.operands) == 2 and combine_of(node) is not None
-                return "reduce" if combines or self._picks(node) else "other"
-            case AllReduce() | ReduceScatter():
-                # In lockstep a sum over devices is a reduction along leading dims, if the operand
-                # has all of them; a replicated operand would be counted once instead of once a
-                # device.
-                return "reduce" if self._meets_evenly(stacked) else "other"
-            case Convolution():
-                plain = is_plain_convolution(node) and plain_product(node)
-                return "product" if plain else "other"
-            case op if type(op) in PRODUCTS:
-                if not plain_product(node):
-                    return "other"
-                # Without contracting dims a product is elementwise on broadcast operands.
-                return "map" if is_outer(node) else "product"
-            case AxisIndex() | CollectivePermute() | PermuteAlongAxes():
-                return "map" if stacked.along is not None else "other"
-            case op if type(op) in MAPS:
-                return "map"
-            case BitcastConvert():
-                return "map" if self._is_computed(node.operands[0]) else "other"
-            case op if op.elementwise and node.operands and not node.regions:
-                return "map" if element_by_element(node) else "other"
-        return "other"
-
-    def _is_computed(self, value: Value) -> bool:
-        """Whether a small value is elementwise of others: its bits need not be in memory.
-
-        Those of a large one are better viewed there: random bits are made by 64-bit arithmetic, and
-        what is computed of them, in one kernel, would get vectors of as few lanes.
-        """
-        maker, type = self.makers.get(value), tensor_of(value)
-        if maker is None or type.nbytes > _COPIED:
-            return False
-        return maker.node.op.elementwise and element_by_element(maker.node)
-
-    def _picks(self, node: Node) -> bool:
-        """Whether a reduction is an argmax or argmin along its dim."""
-        if len(node.operands) != 4 or pick_of(node) is None:
-            return False
-        index = self.makers.get(node.operands[1])
-        assert isinstance(node.op, Reduce)
-        dims = node.op.dimensions
-        return index is not None and len(dims) == 1 and counts(index.node, dims[0])
-
-    def _meets_evenly(self, stacked: StackedNode) -> bool:
-        """Whether a sum over devices is along leading dims that its operand varies along."""
-        along = stacked.along
-        if along is None or combine_of(stacked.node) is None:
-            return False
-        return all(mask >> d & 1 for mask in stacked.given for d in along)
 
     def _light_values(self) -> set[Value]:
         """Values that are free to recompute: iotas, constants, masks of them."""
@@ -220,7 +134,7 @@ class Grouping:
         by = source.node
         made = by is not None and self.kinds.get(by) == "other" and not isinstance(by.op, Constant)
         type = node.results[0].type
-        is_small = isinstance(type, TensorType) and type.is_static and type.nbytes <= _COPIED
+        is_small = isinstance(type, TensorType) and type.is_static and type.nbytes <= COPIED
         return made and is_small and len(node.results) == 1
 
     def _waiting(self, value: Value) -> list[Draft]:
