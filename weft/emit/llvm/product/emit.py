@@ -116,7 +116,8 @@ def _functions(job: Job, reduced: Sequence[Parts]) -> list[Writer]:
     functions = [_block(job, block) for block in dict.fromkeys(blocks)]
     if job.store is None:
         functions.append(finish(product, shape, sums_of(shape, blocking), reduced))
-    packed = in_bits(product) if shape.tiled else product
+    in_pairs = shape.tiled or shape.multiply == "dot2_bf16"
+    packed = in_bits(product) if in_pairs else product
     if blocking.lhs != "direct":
         functions.append(pack_lhs(packed, shape, blocking))
     if blocking.rhs != "direct":

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape
-from weft.emit.llvm.product.microkernel.microkernel import MultiplyKind, SideLines
+from weft.emit.llvm.product.microkernel.microkernel import VECTOR_GROUPS, MultiplyKind, SideLines
 from weft.emit.llvm.product.microkernel.tiles import LINES, TILE_GROUPS
 from weft.emit.llvm.product.product import Product, needed
-from weft.emit.llvm.product.tiles import tile_instruction
+from weft.emit.llvm.product.tiles import BF16, tile_instruction
 from weft.emit.llvm.writer.storage import memory_kind, register_kind
 from weft.emit.llvm.writer.vector import BITS
 from weft.ir.types import DType
 from weft.kernels.kernel import Load, Store
+
+# The rows, and the columns and K, from which packing pairs of bf16 pays off, as measured.
+_PAIRED_ROWS, _PAIRED_LEAST = 12, 8
 
 
 def shape_of(product: Product, chip: Chip) -> ProductShape:
@@ -19,7 +22,7 @@ def shape_of(product: Product, chip: Chip) -> ProductShape:
     lines = _lines(product, product.contract.lhs, product.rows, "rows")
     rhs_lines = _lines(product, product.contract.rhs, product.columns, "columns")
     multiply = tile_instruction(product, chip) or _multiply(product, chip)
-    group = TILE_GROUPS.get(multiply) or {"dot2": 2, "dot4": 4}.get(multiply, 1)
+    group = TILE_GROUPS.get(multiply) or VECTOR_GROUPS.get(multiply, 1)
     batch, rows, columns, k = product.sizes
     steps = -(-k // group)
     tiled = multiply in TILE_GROUPS
@@ -48,9 +51,12 @@ def shape_of(product: Product, chip: Chip) -> ProductShape:
 def _multiply(product: Product, chip: Chip) -> MultiplyKind:
     """The multiply-accumulate form: several products at a time, where instructions exist."""
     contract = product.contract
-    if contract.held.is_float:
-        return "fma"
     lhs, rhs = product.dtype(contract.lhs), product.dtype(contract.rhs)
+    if contract.held.is_float:
+        pairs = chip.has_bf16_dot and contract.held.bits == 32 and lhs is rhs is BF16
+        _, rows, columns, k = product.sizes
+        worth = rows >= _PAIRED_ROWS and min(columns, k) >= _PAIRED_LEAST
+        return "dot2_bf16" if pairs and worth else "fma"
     if not chip.has_vnni or contract.held.bits != 32:
         return "mul"
     if max(lhs.bits, rhs.bits) <= 8 and rhs.kind == "int" and lhs.is_integer:

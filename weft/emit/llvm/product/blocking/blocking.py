@@ -33,6 +33,7 @@ class Chip:
     threads: int = 2
     has_amx_bf16: bool = False
     has_amx_int8: bool = False
+    has_bf16_dot: bool = False  # dot products of pairs of bf16 (AVX512_BF16)
 
 
 def chip_of(processor: Processor) -> Chip:
@@ -42,7 +43,8 @@ def chip_of(processor: Processor) -> Chip:
         small = processor.has("avx512vnni")
         chip = replace(chip, vector=64, registers=32, has_vnni=small)
         floats, small = (processor.has(f"amx-{kind}") for kind in ("bf16", "int8"))
-        return replace(chip, has_amx_bf16=floats, has_amx_int8=small)
+        pairs = processor.has("avx512bf16")
+        return replace(chip, has_amx_bf16=floats, has_amx_int8=small, has_bf16_dot=pairs)
     if processor.has("avx"):
         return replace(chip, vector=32)
     if processor.triple.startswith(("aarch64", "arm64")):

@@ -32,8 +32,10 @@ PARAMS = (
 )
 SideLines = Literal["rows", "columns", "k"]  # the contiguous direction of a side
 MultiplyKind = Literal[
-    "fma", "mul", "dot2", "dot4", "tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"
+    *("fma", "mul", "dot2", "dot4", "dot2_bf16"),
+    *("tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"),
 ]
+VECTOR_GROUPS = {"dot2": 2, "dot4": 4, "dot2_bf16": 2}  # K steps in a 32-bit lane
 # Prefetches: a share of the next panel, or the next LHS, both at %ahead; or rows.
 Prefetch = Literal["nothing", "panel", "lhs", "rows"]
 
@@ -275,6 +277,11 @@ def _dot2(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
     return _assembled(v, "vpdpwssd", a, b, c)
 
 
+def _dot2_bf16(v: Vectors, a: Vector, b: Vector, c: Vector) -> Vector:
+    """c + the sum of two products of bf16 (vdpbf16ps); lanes of a and b are pairs of bits."""
+    return _assembled(v, "vdpbf16ps", a, b, c)
+
+
 def _assembled(v: Vectors, instruction: str, a: Vector, b: Vector, c: Vector) -> Vector:
     # As inline assembly: the intrinsics' types differ between LLVM versions.
     words = f'asm "{instruction} $3, $2, $0", "=v,0,v,v"({c.typed}, {a.typed}, {b.typed})'
@@ -286,4 +293,5 @@ MULTIPLY: dict[MultiplyKind, Callable[[Vectors, Vector, Vector, Vector], Vector]
     "mul": _mul,
     "dot2": _dot2,
     "dot4": _dot4,
+    "dot2_bf16": _dot2_bf16,
 }
