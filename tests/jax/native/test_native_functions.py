@@ -18,6 +18,7 @@ from weft.jax.native.arrivals import (
     is_dense,
     place_in_table,
 )
+from weft.jax.native.blocks import block, release
 from weft.jax.native.calls import ExecuteArgs, ExecuteOptions
 from weft.jax.native.events import CLOSED, OnReadyArgs, on_ready, settle
 from weft.jax.native.records import (
@@ -523,3 +524,25 @@ def test_calls_without_python(case):
             is_deleted = all(BufferRecord(row[n]).deleted for row in call.buffers)
             if done[0] == DONE:
                 assert is_deleted == donated
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_large_blocks_are_kept_for_arrays_of_their_size(native: bool):
+    Side(native, 0)  # clears the state
+    take, give = (machine_code().block, machine_code().release) if native else (block, release)
+    sizes = [1 << 16, (1 << 16) + 64, 1 << 20, 1 << 22]
+    held = {size: take(size) for size in sizes}
+    assert all(address(memory) % 64 == 0 for memory in held.values())
+    for size, memory in held.items():
+        give(memory, size)
+    assert take((1 << 20) - 4) not in held.values()
+    for size in reversed(sizes):
+        assert take(size) == held[size] and take(size) != held[size]
+    for size in (0, 100, (1 << 16) - 1, (1 << 22) + 1):
+        give(take(size), size)  # freed
+    give(Pointer(0), 1 << 16)
+    for _ in range(40):  # all but the latest are freed
+        give(take(1 << 18), 0)
+        give(malloc(1 << 17), 1 << 17)
+    for _ in range(16):
+        take(1 << 17)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
+from weft.jax.native.blocks import block
 from weft.jax.native.record_code import buffer_of, family_of
 from weft.jax.native.records import (
     MOST_DIMS,
@@ -19,7 +20,7 @@ from weft.jax.native.records import (
     MemoryRecord,
     offsets_of,
 )
-from weft.jax.native.small import DONE, block, quickly, sweep
+from weft.jax.native.small import DONE, quickly, sweep
 from weft.jax.native.state import PluginState, state
 from weft.native.function import copy, native, to_int, upper_bits, wrapped
 from weft.native.memory import Items, Member, Pointer, Struct, address, i32
@@ -105,6 +106,7 @@ def arrive(given: Pointer) -> int:
     copy(elements, args.data, nbytes)
     family = family_of(template, 1)
     family.own = elements
+    family.room = nbytes
     family.data = address(elements)
     args.buffer = buffer_of(family, 0, device, memory)
     args.done_with_host_buffer = PluginState.ready.load(state, "acquire")

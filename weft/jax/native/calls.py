@@ -10,6 +10,7 @@ order, so that one of them sees the other.
 
 from __future__ import annotations
 
+from weft.jax.native.blocks import block, release
 from weft.jax.native.record_code import buffer_at, buffer_of, family_of
 from weft.jax.native.records import (
     ArgumentPlan,
@@ -23,10 +24,10 @@ from weft.jax.native.records import (
     ResultPlan,
     offsets_of,
 )
-from weft.jax.native.small import DONE, FAILED, block, quickly, sweep
+from weft.jax.native.small import DONE, FAILED, quickly, sweep
 from weft.jax.native.state import PluginState, state
 from weft.native.function import native, to_int
-from weft.native.libc import free, pthread_self
+from weft.native.libc import pthread_self
 from weft.native.memory import Items, Member, Pointer, Struct, address
 from weft.native.short_run import ShortRun
 
@@ -87,7 +88,7 @@ def execute(given: Pointer) -> int:
         args.executable.descriptor = CallDescriptor(0)
         return 0
     move_blocks(plans, results, descriptor.blocks, lists)
-    hand_out(descriptor, args.output_lists)
+    hand_out(descriptor, plans, args.output_lists)
     events = args.device_complete_events
     if events:
         for d in range(devices):
@@ -259,7 +260,7 @@ def free_blocks(
     plan = first
     for n in range(results):
         if not owner(plan, lists, blocks[n]):
-            free(blocks[n])
+            release(blocks[n], plan.nbytes)
         plan = ResultPlan(behind(plan))
 
 
@@ -282,12 +283,17 @@ def move_blocks(
 
 
 @native
-def hand_out(descriptor: CallDescriptor, outputs: Items[Items[BufferRecord]]) -> None:
+def hand_out(
+    descriptor: CallDescriptor, first: ResultPlan, outputs: Items[Items[BufferRecord]]
+) -> None:
     """Families of the results, each with a buffer on every device."""
     devices = descriptor.devices
+    plan = first
     for n in range(descriptor.results):
         family = family_of(descriptor.templates.nth(n), devices)
         family.own = descriptor.blocks[n]
+        family.room = plan.nbytes
+        plan = ResultPlan(behind(plan))
         family.data = address(descriptor.blocks[n])
         for d in range(devices):
             device = descriptor.on[d]

@@ -6,6 +6,7 @@ held.
 
 from __future__ import annotations
 
+from weft.jax.native.blocks import release
 from weft.jax.native.bridge import drain_soon
 from weft.jax.native.records import (
     BUFFER,
@@ -24,7 +25,6 @@ from weft.jax.native.records import (
 )
 from weft.jax.native.state import PluginState, state
 from weft.native.function import clear, copy, fence, native
-from weft.native.libc import free
 from weft.native.memory import Items, Pointer
 
 LARGE = 1 << 20  # bytes of a piece from which Python is asked to let go of it soon
@@ -112,7 +112,7 @@ def finish(record: HandleRecord) -> Pointer:
     if record.what == EVENT or record.what == FAMILY:
         error = EventRecord(record).error
     if record.what == FAMILY:
-        free(FamilyRecord(record).own)
+        release(FamilyRecord(record).own, FamilyRecord(record).room)
     give(record)
     return error
 

@@ -16,7 +16,7 @@ from weft.jax.abi import api
 from weft.native.memory import Items, Member, Offsets, Pointer, Struct, i32, inline
 from weft.native.short_run import ShortRun
 
-SIZE = 192  # bytes
+SIZE = 200  # bytes
 MOST_DIMS = 7  # whose sizes have room in a family; more lie elsewhere
 
 STATIC, BUFFER, ERROR, LENT, EVENT, EXECUTABLE, FAMILY = range(7)
@@ -85,6 +85,7 @@ class FamilyRecord(EventRecord):
     own: Member[Pointer]  # memory that nothing but this record holds
     lent: Member[int]  # whether others may read the memory
     native: Member[int]  # whether Python does not know of it
+    room: Member[int]  # bytes of `own`; 0 if not known
     sizes: Member[Items[int]] = inline(int, MOST_DIMS)  # where there is room for them
 
 

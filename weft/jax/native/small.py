@@ -1,4 +1,4 @@
-"""A slot's work without Python: when native code may do it, and the memory that it takes."""
+"""A slot's work without Python: when native code may do it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from weft.jax.native.record_code import finish, give, push
 from weft.jax.native.records import BUFFER, BufferRecord, CountedRecord, HandleRecord
 from weft.jax.native.state import PluginState, state
 from weft.native.function import NativeFunction, native
-from weft.native.libc import aligned_alloc
 from weft.native.memory import Pointer
 from weft.native.python_api import PyGILState_Ensure, PyGILState_Release
 
 DONE, FAILED = 1, 2  # what comes of a try; 0: Python has to be asked
 _LITTLE = 256  # records that may wait for Python
-_VECTOR = 64  # bytes that memory is aligned to
 
 
 def quickly(
@@ -47,13 +45,6 @@ def may_try() -> bool:
     if PluginState.closed.load(state, "acquire") or not lives():
         return False
     return not PluginState.ending.load(state, "acquire")
-
-
-@native
-def block(nbytes: int) -> Pointer:
-    """Memory that vectors can be loaded from, null if there is none."""
-    # C11 wants a multiple of the alignment; one vector more, so that 0 bytes have an address, too.
-    return aligned_alloc(_VECTOR, (nbytes + (2 * _VECTOR - 1)) & -_VECTOR)
 
 
 @native

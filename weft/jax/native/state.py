@@ -5,6 +5,15 @@ from __future__ import annotations
 from weft.jax.native.records import ErrorRecord, EventRecord, FamilyRecord, HandleRecord
 from weft.native.memory import Items, Member, Pointer, Struct, inline
 
+KEPT = 16  # blocks
+
+
+class KeptBlock(Struct):
+    """Memory that is kept for an array of so many bytes; 0: there is none."""
+
+    memory: Member[Pointer]
+    nbytes: Member[int]
+
 
 class PluginState(Struct):
     """One record for all; slots that Python fills follow."""
@@ -36,6 +45,8 @@ class PluginState(Struct):
     raised: Member[Pointer]  # what else it has raised before a first line: type, value and trace
     raised_value: Member[Pointer]
     raised_trace: Member[Pointer]
+    kept: Member[KeptBlock] = inline(KeptBlock, KEPT)
+    turn: Member[int]  # the one of these that is replaced next
     thunks: Member[Items[Pointer]] = inline(int, 0)  # the Python functions that bridges call
 
 

@@ -1,0 +1,42 @@
+"""Memory of arrays that native code makes; large blocks are kept for the next array of their size.
+
+The pages of a new block are faulted in one by one, which takes longer than most kernels that write
+to it. Python's lock is held in all functions here.
+"""
+
+from __future__ import annotations
+
+from weft.jax.native.state import KEPT, state
+from weft.native.function import native
+from weft.native.libc import aligned_alloc, free
+from weft.native.memory import Pointer
+
+_LEAST, _MOST = 1 << 16, 1 << 22  # bytes of blocks that are kept, the sizes of native calls
+_VECTOR = 64  # bytes that memory is aligned to
+
+
+@native
+def block(nbytes: int) -> Pointer:
+    """Memory that vectors can be loaded from, null if there is none."""
+    if nbytes >= _LEAST and nbytes <= _MOST:
+        for n in range(KEPT):
+            kept = state.kept.nth(n)
+            if kept.nbytes == nbytes:
+                kept.nbytes = 0
+                return kept.memory
+    # C11 wants a multiple of the alignment; one vector more, so that 0 bytes have an address, too.
+    return aligned_alloc(_VECTOR, (nbytes + (2 * _VECTOR - 1)) & -_VECTOR)
+
+
+@native
+def release(memory: Pointer, nbytes: int) -> None:
+    """Give a block back: keep it in the oldest one's place, or free it; 0 bytes: not known."""
+    if memory and nbytes >= _LEAST and nbytes <= _MOST:
+        kept = state.kept.nth(state.turn)
+        if kept.nbytes != 0:
+            free(kept.memory)
+        kept.memory = memory
+        kept.nbytes = nbytes
+        state.turn = (state.turn + 1) % KEPT
+    else:
+        free(memory)
