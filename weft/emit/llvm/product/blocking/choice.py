@@ -10,6 +10,10 @@ from weft.emit.llvm.product.tiles import tile_panels
 WORTH = 1 << 18  # multiplications that amortize a task's startup
 _EACH = 4  # tasks a thread, for load balance
 _ONE_TASK_PANELS = 24  # panels of rows that stay in one task
+# From so many threads on tasks are near to squares: threads share the RHS by the last cache, and
+# what each reads from there for a multiplication is the least then (measured on 16 cores).
+_MANY_THREADS = 8
+_EACH_OF_MANY, _IDLE_OF_MANY = 8, 0.05  # tasks a thread; the share of time that threads may idle
 _SPLIT_K_FROM, _SPLIT_K_PART = 2048, 256  # the least K that is split, and its least part
 # Above this, writing and rereading partial sums costs more traffic than split K saves.
 _SPLIT_K_RESULT_BYTES = 2 << 20  # of a result that may exist as several partial sums
@@ -240,12 +244,29 @@ def _tasks(
         along = -(-rows.count // task_rows) * -(-vectors.count // task_vectors)
         return shape.batch * parts * along
 
-    # With all rows in one task, each panel of the RHS is read by one task only.
-    while count() < _EACH * chip.threads and task_rows * task_vectors > each:
-        if task_vectors > 1 and (task_rows <= _ONE_TASK_PANELS or task_rows < task_vectors):
+    def splits_columns() -> bool:
+        if not many:
+            # With all rows in one task, each panel of the RHS is read by one task only.
+            return task_rows <= _ONE_TASK_PANELS or task_rows < task_vectors
+        wide, tall = task_vectors * vectors.most * width, task_rows * rows.most
+        return wide >= tall if shape.tiled else 2 * wide > 3 * tall
+
+    width = max(1, chip.vector // shape.element)
+    many = chip.threads >= _MANY_THREADS and rows.count > 2  # few rows: memory-bound
+    while _too_few(count(), chip.threads, many=many) and task_rows * task_vectors > each:
+        if task_vectors > 1 and (task_rows == 1 or splits_columns()):
             task_vectors = -(-task_vectors // 2)
         elif task_rows > 1:
             task_rows = -(-task_rows // 2)
         else:
             break
     return task_rows, task_vectors
+
+
+def _too_few(count: int, threads: int, *, many: bool) -> bool:
+    """Whether more tasks would keep the threads busier."""
+    if not many:
+        return count < _EACH * threads
+    rounds = -(-count // threads)
+    uneven = count < (1 - _IDLE_OF_MANY) * rounds * threads
+    return count < _EACH_OF_MANY * threads or (uneven and count < 2 * _EACH_OF_MANY * threads)
