@@ -3,9 +3,11 @@
     python benchmarks/cpu_threads.py [--threads 1 2 4 8 16] [--json FILE] [--svg FILE]
     python benchmarks/cpu_threads.py --draw FILE --svg docs/threads.svg
 
-For each count a process of its own runs on that many cores (its affinity is set, `WEFT_THREADS` is
-not), and all sides take turns in it. Products and chains are kernels on buffers that are there;
-programs are calls by `jax.jit` on Weft's devices and on JAX's own.
+For each count and side a process of its own runs on that many cores (its affinity is set,
+`WEFT_THREADS` is not): the threads of two pools would be in each other's way. Counts that have
+cores side by side are measured at the same time. Products and chains are kernels on buffers that
+are there; programs are calls by `jax.jit` on Weft's devices and on JAX's own. A time is the lower
+quartile of calls.
 """
 
 from __future__ import annotations
@@ -22,119 +24,124 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.cpu_rows import REST, timed
+from benchmarks.cpu_rows import timed
 from benchmarks.threads_plot import draw
 
 COUNTS = (1, 2, 4, 8, 16)
-PRODUCTS = {
-    "f32": ((1, 256, 256, 256), (1, 1024, 1024, 1024), (1, 4096, 1024, 1024), (1, 512, 5859, 700),
-            (256, 128, 256, 64), (1, 8, 4096, 4096)),
-    "bf16": ((1, 256, 256, 256), (1, 1024, 1024, 1024), (1, 4096, 1024, 1024), (1, 8, 4096, 4096)),
-}  # fmt: skip
-CHAINS = (("bias+gelu+residual", "1M"), ("softmax", "1M"), ("layer_norm", "16M"))
-PROGRAMS = ("runge-kutta x500", "row gather 4096x64", "take along axis", "adam step")
+SIZES = ((1, 384, 384, 384), (1, 1024, 1024, 1024), (1, 512, 5859, 700))
+PRODUCTS = {"f32": SIZES, "bf16": SIZES}
+CHAINS = (("bias+gelu+residual", "1M"), ("softmax", "1M"), ("layer_norm", "1M"))
+PROGRAMS = ("runge-kutta x500", "row gather 4096x64", "adam step")
+SIDES = ("weft", "torch", "jax")
 Side = Callable[[], object]
 Found = dict[str, dict[str, float]]  # seconds by case and side
 
 
-def sides(words: Sequence[str]) -> Iterator[tuple[str, dict[str, Side]]]:
-    """Every case whose name has one of these words, with its sides."""
-    for name, make in _cases():
-        if not words or any(word in name for word in words):
-            yield name, make()
-
-
-def _cases() -> Iterator[tuple[str, Callable[[], dict[str, Side]]]]:
+def cases() -> Iterator[tuple[str, Callable[[str], Side | None]]]:
+    """Every case, and what makes a side of it, if it has that one."""
     from benchmarks import cpu_products
 
     for kind, sizes in PRODUCTS.items():
         for size in sizes:
             case = cpu_products.Case(*size, kind)
-            yield f"{case.name} {case.text}", lambda case=case: _product(case)
+            yield f"{case.name} {case.text}", lambda side, case=case: _product(case, side)
     for name, size in CHAINS:
-        yield f"{name} {size}", lambda name=name, size=size: _chain(name, size)
+        yield f"{name} {size}", lambda side, name=name, size=size: _chain(name, size, side)
     for name in PROGRAMS:
-        yield name, lambda name=name: _program(name)
+        yield name, lambda side, name=name: _program(name, side)
 
 
-def _product(case: Any) -> dict[str, Side]:
+def _product(case: Any, side: str) -> Side | None:
     from benchmarks import cpu_products
 
-    arrays = cpu_products.operands(case)
-    return {
-        "weft": cpu_products.weft_side(case, arrays),
-        "torch": cpu_products.torch_side(case, arrays),
-    }
+    makers = {"weft": cpu_products.weft_side, "torch": cpu_products.torch_side}
+    return makers[side](case, cpu_products.operands(case)) if side in makers else None
 
 
-def _chain(name: str, size: str) -> dict[str, Side]:
+def _chain(name: str, size: str, side: str) -> Side:
     from benchmarks import cpu_chains
     from weft.ir.types import F32
 
     cpu_chains.keep_pages()
     count = cpu_chains.SIZES[size] // cpu_chains.ROW
     arrays = cpu_chains.inputs(name, "f32", count)
-    built = cpu_chains.CHAINS[name](count, cpu_chains.ROW, F32)
-    return {
-        "weft": cpu_chains.kernel_side(built, arrays),
-        "torch": cpu_chains.torch_side(name, arrays, compiled=False),
-        "jax": cpu_chains.xla_side(name, arrays),
-    }
+    if side == "weft":
+        built = cpu_chains.CHAINS[name](count, cpu_chains.ROW, F32)
+        return cpu_chains.kernel_side(built, arrays)
+    if side == "torch":
+        return cpu_chains.torch_side(name, arrays, compiled=False)
+    return cpu_chains.xla_side(name, arrays)
 
 
-def _program(name: str) -> dict[str, Side]:
+def _program(name: str, side: str) -> Side | None:
     import jax
 
     from benchmarks.programs import PROGRAMS as ALL
 
+    if side == "torch":
+        return None
     function, arguments = ALL[name]()
-    made: dict[str, Side] = {}
-    for side, platform in (("weft", "weft"), ("jax", "cpu")):
-        device = jax.devices(platform)[0]
-        given = jax.tree.map(lambda a, device=device: jax.device_put(a, device), arguments)
-        call = jax.jit(function)
-        made[side] = lambda call=call, given=given: jax.block_until_ready(call(*given))
-    return made
+    device = jax.devices("weft" if side == "weft" else "cpu")[0]
+    given = jax.tree.map(lambda a: jax.device_put(a, device), arguments)
+    call = jax.jit(function)
+    return lambda: jax.block_until_ready(call(*given))
 
 
-def measured(runs: dict[str, Side], rounds: int, seconds: float = 0.02) -> dict[str, float]:
-    """The least mean of a call of each side; the sides take turns."""
-    calls, found = {}, dict.fromkeys(runs, float("inf"))
-    for name, run in runs.items():
-        run()
-        calls[name] = max(2, min(1000, round(seconds / max(1e-7, timed(run, 1)))))
-    for _ in range(rounds):
-        for name, run in runs.items():
-            time.sleep(REST)
-            timed(run, calls[name] // 2)
-            found[name] = min(found[name], timed(run, calls[name]))
-    return found
+def measured(run: Side, seconds: float) -> float:
+    """The lower quartile of calls that take so long together."""
+    took: list[float] = []
+    run()
+    run()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(took) < 5:
+        took.append(timed(run, 1))
+    return sorted(took)[len(took) // 4]
 
 
-def serve(words: Sequence[str], rounds: int) -> None:
-    """One count of threads: print the times as JSON."""
+def serve(side: str, seconds: float) -> None:
+    """One side on the cores of this process: print the times as JSON."""
     answers, sys.stdout = sys.stdout, sys.stderr
-    import torch
+    if side == "torch":
+        import torch
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-    found = {name: measured(runs, rounds) for name, runs in sides(words)}
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+    found = {}
+    for name, make in cases():
+        run = make(side)
+        if run is not None:
+            found[name] = measured(run, seconds)
     print(json.dumps(found), file=answers)
 
 
-def count_of(threads: int, words: Sequence[str], rounds: int) -> Found:
-    """The times on so many cores, of a process of its own."""
-    cores = sorted(os.sched_getaffinity(0))[:threads]
-    line = [sys.executable, __file__, "--serve", "--rounds", str(rounds), "--only", *words]
-    env = os.environ | {"JAX_PLATFORMS": "weft,cpu", "OMP_NUM_THREADS": str(threads)}
-    made = subprocess.run(
+def measure(counts: Sequence[int], seconds: float) -> dict[str, Found]:
+    """The times of all sides on these counts, those at the same time that have cores for it."""
+    cores, found = sorted(os.sched_getaffinity(0)), dict[str, Found]()
+    left = sorted(counts)
+    while left:
+        now = [left.pop(0)]
+        while left and sum(now) + left[0] <= len(cores):
+            now.append(left.pop(0))
+        for side in SIDES:
+            running = [
+                _start(side, cores[sum(now[:n]) : sum(now[: n + 1])], seconds)
+                for n in range(len(now))
+            ]
+            for count, process in zip(now, running, strict=True):
+                for name, took in json.loads(process.communicate()[0]).items():
+                    found.setdefault(str(count), {}).setdefault(name, {})[side] = took
+    return found
+
+
+def _start(side: str, cores: Sequence[int], seconds: float) -> subprocess.Popen[str]:
+    line = [sys.executable, __file__, "--serve", side, "--seconds", str(seconds)]
+    env = os.environ | {"JAX_PLATFORMS": "weft,cpu", "OMP_NUM_THREADS": str(len(cores))}
+    return subprocess.Popen(
         line,
         env=env,
         stdout=subprocess.PIPE,
-        check=True,
+        text=True,
         preexec_fn=lambda: os.sched_setaffinity(0, cores),
     )
-    found: Found = json.loads(made.stdout)
-    return found
 
 
 def table(all_found: dict[str, Found]) -> str:
@@ -155,23 +162,21 @@ def main() -> None:
     """Measure and draw, or be one of the processes that measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, nargs="*", default=COUNTS)
-    parser.add_argument("--only", nargs="*", default=())
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=0.3, help="of measuring a case")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
     parser.add_argument("--draw", type=Path, help="draw these figures, and measure nothing")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
-        serve(given.only, given.rounds)
+        serve(given.serve, given.seconds)
         return
     found: dict[str, Found] = {}
     if given.draw:
         found = json.loads(given.draw.read_text())
     else:
         here = len(os.sched_getaffinity(0))
-        for threads in [count for count in given.threads if count <= here]:
-            found[str(threads)] = count_of(threads, given.only, given.rounds)
+        found = measure([count for count in given.threads if count <= here], given.seconds)
         print(table(found))
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))

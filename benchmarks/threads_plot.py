@@ -46,7 +46,9 @@ def _chart(name: str, rows: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     counts = [*rows]
     base = rows[counts[0]]["weft"]
     speeds = {
-        side: [base / row[side] for row in rows.values()] for side in SIDES if side in rows["1"]
+        side: [base / row[side] for row in rows.values()]
+        for side in SIDES
+        if side in rows[counts[0]]
     }
     logs = [math.log2(speed) for line in speeds.values() for speed in line]
     low, top = math.floor(min(*logs, -0.1)), math.ceil(max(*logs, 1.0))
