@@ -32,8 +32,16 @@ PARAMS = (
 )
 SideLines = Literal["rows", "columns", "k"]  # the contiguous direction of a side
 MultiplyKind = Literal[
-    *("fma", "mul", "dot2", "dot4", "dot2_bf16"),
-    *("tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"),
+    "fma",
+    "mul",
+    "dot2",
+    "dot4",
+    "dot2_bf16",
+    "tdpbf16ps",
+    "tdpbssd",
+    "tdpbsud",
+    "tdpbusd",
+    "tdpbuud",
 ]
 VECTOR_GROUPS = {"dot2": 2, "dot4": 4, "dot2_bf16": 2}  # K steps in a 32-bit lane
 # Prefetches: a share of the next panel, or the next LHS, both at %ahead; or rows.
