@@ -73,6 +73,15 @@ def test_the_first_wrong_and_the_first_nonfinite_value_are_named(x):
     assert not np.isfinite(found.first_nonfinite.nonfinite.given)
 
 
+def test_the_same_nonfinite_values_are_right(x):
+    model = Twice().eval()
+    with torch.no_grad():
+        model.up.bias[:3] = torch.tensor([float("inf"), -float("inf"), float("nan")])
+    found = compare_modules(model, (x,), mesh=MESH)
+    assert [(row.wrong, row.nonfinite) for row in found.rows] == [(None, None)] * len(found.rows)
+    assert found.first_wrong is None and found.first_nonfinite is None
+
+
 def test_exempt_modules_may_differ(x):
     spoiled = Twice(lambda h: h.flip(-1)).eval()
     required = Required(0.9, {"down*": "known", "the_model": "made of it"})

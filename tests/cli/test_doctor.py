@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import weft
@@ -47,9 +49,12 @@ def test_everything_works_here(capsys, monkeypatch, tmp_path):
 
 
 def test_a_check_that_fails_is_a_finding():
+    began = time.perf_counter()
     done, other = run_checks(["nothing", "numpy"])
+    milliseconds = 1e3 * (time.perf_counter() - began)
     assert not done.works and "KeyError: 'nothing'" in done.text
-    assert other.works and "a program ran" in other.text
+    found = re.fullmatch(r"a program ran, compiled and all in (\d+) ms", other.text)
+    assert other.works and found and 0 < int(found[1]) <= milliseconds
 
 
 def test_a_wrong_knob_is_found_by_the_checks(monkeypatch):

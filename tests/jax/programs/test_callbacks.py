@@ -315,5 +315,25 @@ def test_errors() -> None:
     assert run_on_weft(_ERRORS) == "done\n"
 
 
+_BUFFERS_OF_A_MESH = (
+    _HEAD
+    + """
+from jax.experimental.buffer_callback import buffer_callback
+
+def double(ctx, out, a):
+    seen.append(a.shape)
+    np.asarray(out)[...] = 2 * np.asarray(a)
+
+print(jax.jit(buffer_callback(double, F32(8)))(xs), seen)
+"""
+)
+
+
 def test_buffers() -> None:
     assert run_on_weft(_BUFFERS) == run_on_cpu(_BUFFERS)
+
+
+def test_buffers_of_a_mesh() -> None:
+    """One call for all devices, on whole values; XLA calls on each."""
+    expected = "[ 0.  2.  4.  6.  8. 10. 12. 14.] [(8,)]\n"
+    assert run_on_weft(_BUFFERS_OF_A_MESH) == expected
