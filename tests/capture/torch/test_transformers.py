@@ -47,6 +47,28 @@ def test_a_model_equals_eager_on_one_device_and_on_four(name):
             assert_close(found[key].numpy(), value.numpy(), 256, least=1e-1)
 
 
+def test_a_static_cache_is_changed_in_place_by_one_program_for_all_positions():
+    torch.manual_seed(0)
+    made, config, sizes = MODELS["Llama"]
+    model = getattr(transformers, made)(getattr(transformers, config)(**sizes)).eval()
+    ids = torch.randint(0, 64, (2, 7))
+    compiled = weft.compile(model)
+    mine, theirs = (transformers.StaticCache(config=model.config, max_cache_len=8) for _ in "12")
+    with torch.no_grad():
+        for cache in (mine, theirs):
+            model(ids[:, :4], past_key_values=cache)
+        for at in range(4, 7):
+            token = ids[:, at : at + 1]
+            expected = model(token, past_key_values=theirs).logits
+            found = compiled(token, past_key_values=mine).logits
+            assert_close(found.numpy(), expected.numpy(), 256, least=1e-1)
+    assert len(compiled._programs) == 1 and int(mine.get_seq_length()) == 7
+    with pytest.raises(weft.WeftError, match="DynamicCache"):
+        compiled(ids, past_key_values=transformers.DynamicCache(config=model.config))
+    first = compiled(ids)  # without a cache, the result has a new one
+    assert first.past_key_values.get_seq_length() == 7
+
+
 @pytest.mark.long
 def test_a_llama_of_70_billion_parameters_is_compiled_from_types_alone():
     config = transformers.LlamaConfig(

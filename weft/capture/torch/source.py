@@ -14,6 +14,7 @@ from weft.array.update import update
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
 from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
+from weft.capture.torch.caches import check_caches, register_caches
 from weft.capture.torch.constrain import held_shardings, place_constraints
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported, export
@@ -92,6 +93,7 @@ class TorchProgram:
                 help="leave them out: other arguments are static, and tensors are not donated",
             )
         self.function, self.module, self.options = function, module, options
+        register_caches(module)
         self.memory = MemoryOverlaps()
         self.last = LastCall()
 
@@ -157,6 +159,7 @@ class TorchProgram:
 
     def capture(self, given: Tensors) -> Captured:
         """Export for arguments of these types, and lower the graph."""
+        check_caches(given.args, given.kwargs)
         with self.constrained(given):
             program = export(as_module(self.function, self.module), given.args, given.kwargs)
         prefix = "" if self.module is self.function else "inner."
