@@ -207,13 +207,13 @@ class Reach:
 
 
 def old_line(old: bytes, new: bytes, line: int) -> int:
-    """The number that an unchanged line had before; 0 if there is none."""
+    """The number that a line had before, or that of the line in its place; 0 if there is none."""
     if old == new:
         return line
     matcher = difflib.SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False)
-    for block in matcher.get_matching_blocks():
-        if block.b < line <= block.b + block.size:
-            return block.a + line - block.b
+    for _, begin, end, first, last in matcher.get_opcodes():
+        if first < line <= last:
+            return begin + line - first if begin + line - first <= end else 0
     return 0
 
 

@@ -73,13 +73,18 @@ def test_the_first_wrong_and_the_first_nonfinite_value_are_named(x):
     assert not np.isfinite(found.first_nonfinite.nonfinite.given)
 
 
+class Spoiled(torch.nn.Module):
+    """Infinities and NaN, and one element that is off when it is traced."""
+
+    def forward(self, x):
+        made = x * torch.tensor([float("inf"), float("nan"), *[1.0] * 6])
+        off = torch.tensor([0.0, 0, 0, 9, 0, 0, 0, 0])
+        return made + off if torch.compiler.is_exporting() else made
+
+
 def test_the_same_nonfinite_values_are_right(x):
-    model = Twice().eval()
-    with torch.no_grad():
-        model.up.bias[:3] = torch.tensor([float("inf"), -float("inf"), float("nan")])
-    found = compare_modules(model, (x,), mesh=MESH)
-    assert [(row.wrong, row.nonfinite) for row in found.rows] == [(None, None)] * len(found.rows)
-    assert found.first_wrong is None and found.first_nonfinite is None
+    found = compare_modules(Spoiled().eval(), (x,), mesh=MESH)
+    assert found.first_wrong.wrong.index == (0, 3) and found.first_nonfinite is None
 
 
 def test_exempt_modules_may_differ(x):

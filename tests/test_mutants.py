@@ -171,5 +171,5 @@ def test_a_probe_precedes_each_statement_that_can_change():
 
 def test_lines_are_followed_through_changes():
     old, new = b"a\nb\nc\nd\n", b"a\nnew\nb\nother\nd\n"
-    assert [old_line(old, new, n) for n in range(1, 6)] == [1, 0, 2, 0, 4]
+    assert [old_line(old, new, n) for n in range(1, 6)] == [1, 0, 2, 3, 4]
     assert old_line(old, old, 3) == 3

@@ -10,7 +10,7 @@ import pytest
 from weft.ir.types import TensorType, tensor
 from weft.mesh import Mesh, parse_sharding
 from weft.report.mesh_picture import mesh_picture
-from weft.report.svg import color
+from weft.report.svg import PAPER, color
 
 SVG = "{http://www.w3.org/2000/svg}"
 GOLDEN = Path(__file__).parent.parent / "golden" / "report"
@@ -61,6 +61,14 @@ def test_further_axes_are_blocks():
     found = texts(drawn(tensor(4, 4), '{"x"}, {"z"}', Mesh(x=2, y=2, z=3)))
     assert [t for t in found if t.startswith("z ")] == ["z 0", "z 1", "z 2"]
     assert found.count("y →") == 3 and found.count("← x") == 3
+
+
+@pytest.mark.parametrize("size", [4, 8, 20])
+def test_equal_shards_are_drawn_equal(size):
+    picture = drawn(tensor(size), '{"x"}', Mesh(x=4))
+    parts = [r for r in picture.iter(f"{SVG}rect") if r.get("stroke") == PAPER]
+    assert len(parts) == 4 and len({r.attrib["fill"] for r in parts}) == 4
+    assert len({(r.attrib["width"], r.attrib["height"]) for r in parts}) == 1
 
 
 def test_a_large_mesh_is_drawn_in_part():
