@@ -1,4 +1,4 @@
-"""Loops that read slices of split values: of an unknown count of rounds, and of values that vary."""
+"""Loops that read slices of split values: with an unknown trip count, and of values that vary."""
 
 from __future__ import annotations
 
