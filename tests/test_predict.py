@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ import weft
 from tests.simulate.programs import layers, loop
 from weft.machine import machine
 from weft.predict import predict
+from weft.predict.prediction import extrapolated
 
 
 def test_parts_add_up_and_the_rates_bound_the_step():
@@ -52,3 +54,15 @@ def test_compiled_programs_predict_themselves():
 def test_a_mesh_larger_than_the_machine_is_refused():
     with pytest.raises(weft.WeftError, match="the mesh has 16 devices, but 8xh100 has 8"):
         predict(layers(2, mesh="x=16"), machine("8xh100"))
+
+
+def test_parts_of_extrapolated_layers_are_not_negative() -> None:
+    """What one more layer hides is not subtracted from all of them."""
+    module = weft.parse("examples/sharded_mlp.mlir")
+    two = predict(module, machine("8xh100"))
+    parts = dict.fromkeys(two.parts, 0.0) | {"products": 1e-6, "collectives exposed": 3e-6}
+    less = parts | {"products": 5e-6, "collectives exposed": 1e-6}
+    one = replace(two, seconds=4e-6, parts=parts)
+    grown = extrapolated(one, replace(two, seconds=6e-6, parts=less), 3)
+    assert min(grown.parts.values()) == 0.0
+    assert sum(grown.parts.values()) == pytest.approx(grown.seconds)

@@ -162,7 +162,7 @@ def extrapolated(one: Prediction, two: Prediction, more: int) -> Prediction:
         round(grown(a.aliased, b.aliased)),
         b.largest,
     )
-    parts = {part: grown(one.parts[part], two.parts[part]) for part in two.parts}
+    parts = _positive({part: grown(one.parts[part], two.parts[part]) for part in two.parts})
     return replace(
         two,
         seconds=grown(one.seconds, two.seconds),
@@ -173,4 +173,17 @@ def extrapolated(one: Prediction, two: Prediction, more: int) -> Prediction:
         memory=memory,
         sends=grown(one.sends, two.sends),
         drawn=(2, 2 + more),
+    )
+
+
+def _positive(parts: dict[str, float]) -> dict[str, float]:
+    """Parts with the same sum, none of them negative.
+
+    A collective that one more layer hides makes the exposed part shrink with the layers.
+    """
+    missing = sum(min(0.0, seconds) for seconds in parts.values())
+    kept = {part: max(0.0, seconds) for part, seconds in parts.items()}
+    whole = sum(kept.values())
+    return (
+        {part: seconds * (1 + missing / whole) for part, seconds in kept.items()} if whole else kept
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 
+from weft.cli.in_processes import in_processes
 from weft.cli.parser import Subparsers, command, natural
 from weft.cli.program import add_program, captured_program
 from weft.cli.screen import plural, print_json, print_spans, print_table, print_text, working
@@ -15,8 +17,7 @@ from weft.ir.module import Module
 from weft.machine import HOST, Machine, bytes_text, machine, seconds_text
 from weft.mesh import Mesh, as_mesh
 from weft.optimize import LEVELS, Level
-from weft.predict import Prediction, Predictor, axes_text
-from weft.records import dataclass
+from weft.predict import Predictor
 from weft.simulate import Noise
 
 _MOST = 64  # meshes of a sweep
@@ -65,16 +66,6 @@ def add(commands: Subparsers) -> None:
     parser.add_argument("--json", action="store_true", help="print the predictions as JSON")
 
 
-@dataclass(frozen=True, slots=True)
-class SweepRow:
-    """One mesh on one machine: a prediction, or why there is none."""
-
-    mesh: Mesh
-    machine: Machine
-    found: Prediction | None
-    why: str = ""
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Predict the program on each machine, and on each mesh of a sweep."""
     machines = [machine(name) for name in arguments.machine or (HOST.name,)]
@@ -117,14 +108,17 @@ def sweep(predictor: Predictor, machines: Sequence[Machine], arguments: argparse
         raise WeftError(
             f"{arguments.program} has no mesh to vary", help="give --mesh data=2,model=4"
         )
-    rows: list[SweepRow] = []
+    jobs = [
+        partial(tried, predictor, other, chosen)
+        for chosen in machines
+        for other in meshes_like(mesh)
+    ]
     with working(f"predicting {arguments.program}"):
-        for chosen in machines:
-            for other in meshes_like(mesh):
-                rows.append(tried(predictor, other, chosen))
-    rows.sort(key=lambda row: row.found.seconds if row.found is not None else float("inf"))
+        _ = predictor.shortened  # once, before processes share the work
+        rows = in_processes(jobs)
+    rows.sort(key=lambda row: row.get("seconds", float("inf")))
     if arguments.json:
-        print_json([_row_json(row) for row in rows])
+        print_json(rows)
         return 0
     heads = ("mesh", "machine", "step", "MFU", "exposed", "memory", "tokens/s")
     columns = [Column(heads[0]), Column(heads[1]), *[Column(h, right=True) for h in heads[2:]]]
@@ -133,13 +127,12 @@ def sweep(predictor: Predictor, machines: Sequence[Machine], arguments: argparse
     return 0
 
 
-def tried(predictor: Predictor, mesh: Mesh, machine: Machine) -> SweepRow:
-    """The prediction on one mesh, or the error."""
+def tried(predictor: Predictor, mesh: Mesh, chosen: Machine) -> dict[str, Any]:
+    """The prediction on one mesh as data, or the error."""
     try:
-        found = predictor.on(machine, mesh)
+        return predictor.on(chosen, mesh).as_json()
     except WeftError as error:
-        return SweepRow(mesh, machine, None, error.message)
-    return SweepRow(mesh, machine, found, "" if found.fits else "does not fit")
+        return {"mesh": dict(mesh.axes), "machine": chosen.name, "error": error.message}
 
 
 def meshes_like(mesh: Mesh) -> Iterator[Mesh]:
@@ -162,22 +155,17 @@ def _factored(number: int, parts: int) -> Iterator[tuple[int, ...]]:
                 yield (first, *rest)
 
 
-def _cells(row: SweepRow) -> tuple[str, ...]:
-    made, where = row.found, (axes_text(row.mesh).replace(", ", ","), row.machine.name)
-    if made is None:
-        return (*where, "", "", "", "", "", row.why)
-    exposed = made.parts["collectives exposed"] / made.seconds if made.seconds else 0.0
-    rate = made.tokens_per_second
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    axes = ",".join(f"{axis}={size}" for axis, size in row["mesh"].items())
+    if "error" in row:
+        return (axes, row["machine"], "", "", "", "", "", row["error"])
+    seconds, rate = row["seconds"], row["tokens_per_second"]
+    exposed = row["parts"]["collectives exposed"] / seconds if seconds else 0.0
     return (
-        *where, seconds_text(made.seconds), f"{made.mfu:.1%}", f"{exposed:.1%}",
-        bytes_text(made.memory.peak), "" if rate is None else f"{rate:,.0f}", row.why,
+        axes, row["machine"], seconds_text(seconds), f"{row['mfu']:.1%}", f"{exposed:.1%}",
+        bytes_text(row["memory"]["peak"]), "" if rate is None else f"{rate:,.0f}",
+        "" if row["fits"] else "does not fit",
     )  # fmt: skip
-
-
-def _row_json(row: SweepRow) -> dict[str, Any]:
-    if row.found is not None:
-        return row.found.as_json()
-    return {"mesh": dict(row.mesh.axes), "machine": row.machine.name, "error": row.why}
 
 
 def share(text: str) -> float:
