@@ -1,7 +1,7 @@
 """How fast the triton target is on this machine's GPU, beside torch.compile and JAX, in one run.
 
     python benchmarks/gpu.py [--only rows backward chains products attention gradients llama
-                                     training decoding calls mesh]
+                                     training decoding models calls mesh]
                              [--json FILE] [--markdown FILE]
 
 Every side of a row is compiled and loaded first; then all take turns, three rounds, with the GPU
@@ -35,6 +35,7 @@ import torch
 import triton
 
 import weft
+from benchmarks.gpu_models import MODELS
 from benchmarks.gpu_programs import (
     CHAINS,
     ROWS,
@@ -369,6 +370,25 @@ def llama() -> Iterator[GpuRow]:
         yield GpuRow("llama", "block, 8192 tokens, forward", ms, error=error, note=note)
 
 
+def models() -> Iterator[GpuRow]:
+    """Whole models, forward, in bf16; in torch.compile's graphs, too."""
+    for name, (kind, shape) in MODELS.items():
+        model = kind().cuda().bfloat16().eval()
+        x = random(*shape)
+        with torch.no_grad():
+            compiled = weft.compile(model, x)
+            peer = torch.compile(model)
+            error = relative_error(compiled(x), model(x))
+            graphs = torch.compile(model, mode="reduce-overhead")
+            peers = {
+                "torch.compile": lambda p=peer, x=x: p(x),
+                "torch.compile, graph": lambda p=graphs, x=x: p(x),
+            }
+            ms = compared(lambda c=compiled, x=x: c(x), peers)
+        yield GpuRow("models", name, ms, error=error)
+        torch._dynamo.reset()
+
+
 def calls() -> Iterator[GpuRow]:
     """Host time of a call: a small program, which the device finishes long before."""
     compiled, given = weft_side(lambda a: jax.numpy.tanh(a) * 2 + 1, (random(64, 64),))
@@ -409,7 +429,8 @@ def mesh() -> Iterator[GpuRow]:
 
 
 TABLES = (
-    rows, backward, chains, products, attention, gradients, llama, training, decoding, calls, mesh,
+    rows, backward, chains, products, attention, gradients, llama, training, decoding, models,
+    calls, mesh,
 )  # fmt: skip
 
 
