@@ -8,8 +8,8 @@ Every side of a row is compiled and loaded first; then all take turns, three rou
 under load throughout: a GPU that has rested for the seconds of a compilation runs products up to a
 tenth faster, until its power limit. A figure is the median of the rounds. Results are checked
 against PyTorch's first. A ratio is the best peer's time over Weft's: above 1, Weft is faster.
-Weft's candidates are measured while it compiles (WEFT_TUNE=measure), as JAX measures its
-products. See docs/gpu.md.
+The candidates of chains and products are measured while they compile, as JAX measures algorithms
+of its products; elsewhere they are Weft's defaults. See docs/gpu.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-os.environ.setdefault("WEFT_TUNE", "measure")  # JAX measures algorithms of its products, too
 
 import jax
 import torch
@@ -140,9 +139,9 @@ def jax_side(function: Any, tensors: Any) -> Side:
     return Side(call, lambda: [x.block_until_ready() for x in last])
 
 
-def weft_side(function: Any, tensors: Any) -> tuple[Any, list[Any]]:
+def weft_side(function: Any, tensors: Any, tune: str | None = None) -> tuple[Any, list[Any]]:
     given = [weft.put(t, device="cuda") for t in tensors]
-    return weft.compile(function, *given, target="triton"), given
+    return weft.compile(function, *given, target="triton", tune=tune), given
 
 
 def rows() -> Iterator[GpuRow]:
@@ -219,7 +218,7 @@ def backward() -> Iterator[GpuRow]:
 
 def chains() -> Iterator[GpuRow]:
     for name, (function, torch_function, tensors) in CHAINS().items():
-        compiled, given = weft_side(function, tensors)
+        compiled, given = weft_side(function, tensors, "measure")
         made = [x.to_torch() for x in leaves(compiled(*given))]
         error = max(map(relative_error, made, leaves(torch_function(*tensors))))
         peer = torch.compile(torch_function)
@@ -231,7 +230,7 @@ def chains() -> Iterator[GpuRow]:
 def products() -> Iterator[GpuRow]:
     for m, n, k in ((8192, 8192, 8192), (4096, 4096, 4096), (8192, 11008, 4096)):
         x, w = random(m, k), random(k, n)
-        compiled, given = weft_side(lambda a, b: a @ b, (x, w))
+        compiled, given = weft_side(lambda a, b: a @ b, (x, w), "measure")
         error = relative_error(compiled(*given).to_torch()[:256], x[:256].float() @ w.float())
         peers = {
             "torch": lambda x=x, w=w: x @ w,
@@ -247,7 +246,7 @@ def products() -> Iterator[GpuRow]:
     ):
         function, torch_function = programs
         tensors = (x, *others)
-        compiled, given = weft_side(function, tensors)
+        compiled, given = weft_side(function, tensors, "measure")
         error = relative_error(compiled(*given).to_torch(), torch_function(*tensors))
         peer = torch.compile(torch_function)
         peers = {
@@ -353,10 +352,10 @@ def llama() -> Iterator[GpuRow]:
     x, cos, sin = random(4, 2048, 4096), random(2048, 64), random(2048, 64)
     with torch.no_grad():
         start = time.perf_counter()
-        made = weft.compile(model, x, cos, sin, tune="off")(x, cos, sin)
+        compiled = weft.compile(model, x, cos, sin)
+        made = compiled(x, cos, sin)
         torch.cuda.synchronize()
         ours = time.perf_counter() - start
-        compiled = weft.compile(model, x, cos, sin)
         start = time.perf_counter()
         peer = torch.compile(model)
         error = relative_error(made, peer(x, cos, sin))

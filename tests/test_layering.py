@@ -113,6 +113,7 @@ OPTIONAL = {
         "dynamo.py",
         "emit/triton/library/attention.py",
         "emit/triton/library/calls.py",
+        "emit/triton/library/convolution.py",
         "emit/triton/library/cublaslt.py",
         "emit/triton/library/cudnn.py",
         "emit/triton/library/nodes.py",

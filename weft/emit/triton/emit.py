@@ -12,6 +12,11 @@ from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, LibraryCall
 from weft.emit.triton.library.attention import refuses_cudnn
 from weft.emit.triton.library.calls import library_call, product_call
+from weft.emit.triton.library.convolution import (
+    LibraryConvolution,
+    convolution_call,
+    library_convolution,
+)
 from weft.emit.triton.library.cublaslt import WORKSPACE
 from weft.emit.triton.library.packed import PackedProduct, packed_product
 from weft.emit.triton.library.product import library_product
@@ -49,6 +54,8 @@ def emitted(kernel: Launch) -> EmittedParts:
             return _by_rows(small)
         case "crossed":
             return _by_columns(small)
+        case "matrix" if (convolution := _convolution(small)) is not None:
+            return _by_convolution(small, convolution)
         case "matrix" if (packed := _packed(small)) is not None:
             return _by_packing(packed)
         case "matrix":
@@ -108,10 +115,26 @@ def _by_tiles(kernel: Kernel) -> GridLaunch:
     return by_persistent_programs(kernel) if is_persistent else by_matrix_units(kernel)
 
 
+def _is_by_tiles(kernel: Kernel) -> bool:
+    """Whether options choose tiles in the place of the library."""
+    options = options_of(kernel)
+    return "rows" in options or options.get("library") == 0
+
+
+def _convolution(kernel: Kernel) -> LibraryConvolution | None:
+    """The convolution by the library, unless options choose tiles."""
+    return None if _is_by_tiles(kernel) else library_convolution(kernel)
+
+
+def _by_convolution(kernel: Kernel, found: LibraryConvolution) -> EmittedParts:
+    """A convolution by the library, and the steps that follow as a kernel of points."""
+    call = convolution_call(kernel.name, found)
+    return _with_epilogue(kernel, call, found.epilogue, found.scratch)
+
+
 def _packed(kernel: Kernel) -> PackedProduct | None:
     """The product on packed operands, unless options choose tiles."""
-    options = options_of(kernel)
-    return packed_product(kernel) if options.get("packed", "rows" not in options) else None
+    return None if _is_by_tiles(kernel) else packed_product(kernel)
 
 
 def _by_packing(packed: PackedProduct) -> EmittedParts:
@@ -127,12 +150,23 @@ def _by_library(kernel: Kernel) -> EmittedParts:
     assert product is not None, "the library computes it"
     algorithm = options_of(kernel).get("algorithm", 0)
     workspace = len(kernel.operands) + len(product.scratch)
-    parts: list[EmittedPart] = [product_call(kernel.name, product, algorithm, workspace)]
+    call = product_call(kernel.name, product, algorithm, workspace)
     scratch = product.scratch
     if algorithm:
         scratch += (Operand(I32, (WORKSPACE // 4,), True),)
-    if product.epilogue is not None:
-        one, operands = product.epilogue
+    return _with_epilogue(kernel, call, product.epilogue, scratch)
+
+
+def _with_epilogue(
+    kernel: Kernel,
+    call: LibraryCall,
+    epilogue: tuple[Kernel, tuple[int, ...]] | None,
+    scratch: tuple[Operand, ...],
+) -> EmittedParts:
+    """A call of the library, and the steps that follow."""
+    parts: list[EmittedPart] = [call]
+    if epilogue is not None:
+        one, operands = epilogue
         after = _by_points(collapsed(one))
         count = len(kernel.operands) + len(scratch)
         numbers = (*operands, *range(count, count + len(after.scratch)))

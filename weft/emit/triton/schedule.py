@@ -34,7 +34,7 @@ OPTIONS: Mapping[str, OptionRanges] = {
     "points": {"block": _SIZES, "warps": _WARPS},
     "rows": {"block": _SIZES, "rows": _SIZES, "warps": _WARPS, "parts": range(1, 1 << 12)},
     "crossed": {"rows": _SIZES, "warps": _WARPS},
-    "matrix": {**_TILES, "packed": (0,)},
+    "matrix": {**_TILES, "library": (0,)},
     "library": {**_TILES, "algorithm": range(1, ALGORITHMS + 1)},
 }
 

@@ -90,10 +90,19 @@ def library_product(kernel: Kernel) -> LibraryProduct | None:
     made = _views(kernel, lhs, rhs, len(kernel.operands), place)
     if made is None:
         return None
-    size = math.prod(made[2].sizes)
-    scratch = Operand(lhs.dtype, (size,), True)
-    epilogue = _epilogue(kernel, at, place, scratch)
+    scratch, epilogue = after_scratch(kernel, at, place)
     return LibraryProduct(*made, lhs.dtype, contract.tf32, epilogue, (scratch,))
+
+
+def after_scratch(
+    kernel: Kernel, at: int, place: Affine
+) -> tuple[Operand, tuple[Kernel, tuple[int, ...]]]:
+    """Scratch for the contraction's result, at a place each, and the kernel that follows."""
+    contract = kernel.steps[at]
+    assert isinstance(contract, Contract)
+    free = [f for n, f in enumerate(kernel.factors) if n not in contract.over]
+    scratch = Operand(contract.dtype, (math.prod([f.size for f in free]),), True)
+    return scratch, _epilogue(kernel, at, place, scratch)
 
 
 def _dense(kernel: Kernel) -> Affine:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache, cached_property
 
 from weft.emit.triton.collapse import collapsed, reduced_factors
+from weft.emit.triton.library.convolution import library_convolution
 from weft.emit.triton.library.cublaslt import algorithm_count, version
 from weft.emit.triton.library.packed import packed_product
 from weft.emit.triton.library.product import library_product
@@ -94,11 +95,17 @@ class GpuCandidates:
         if kind in ("library", "matrix"):
             if kind == "library":
                 yield from ({"algorithm": n + 1} for n in range(min(self._proposals, _PROPOSALS)))
-            if kind == "matrix" and packed_product(self._small) is not None:
-                yield {"packed": 0}
+            if kind == "matrix" and self._has_library:
+                yield {"library": 0}
             yield from self._tiles(_TILES[kind])
         elif kind == "rows":
             yield from _rows(self._small)
+
+    @property
+    def _has_library(self) -> bool:
+        """Whether a library computes a kernel of tiles by default."""
+        small = self._small
+        return library_convolution(small) is not None or packed_product(small) is not None
 
     def _tiles(self, count: int) -> list[dict[str, int]]:
         small = self._small
