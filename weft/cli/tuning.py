@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import field
 
 from weft.records import dataclass
-from weft.tune import TriedClass, TuneProgress, close_worker, listening
+from weft.tune import TriedClass, TuneProgress, listening
 
 _SHOWN = 4  # candidates of a class in the summary
 
@@ -39,11 +39,8 @@ def logged(how: str | None) -> Iterator[TuneLog]:
     if how != "measure":
         yield log
         return
-    try:
-        with listening(TuneProgress(log.begin, log.end)):
-            yield log
-    finally:
-        close_worker()
+    with listening(TuneProgress(log.begin, log.end)):
+        yield log
 
 
 def tune_summary(tried: Sequence[TriedClass]) -> list[str]:

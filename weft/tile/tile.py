@@ -17,6 +17,7 @@ from weft.tile.flows import with_flows
 from weft.tile.lower import HostKernels, Lowering
 from weft.tile.memory.plan import plan
 from weft.tile.scope import Scope
+from weft.tune import end_tuning
 from weft.varying.facts import varying
 from weft.varying.world import World
 
@@ -58,6 +59,7 @@ def tile(
     inputs = tuple([lowering.new(v, m, scope) for v, m in zip(body.args, masks, strict=True)])
     scope.slots.update(zip(body.args, inputs, strict=True))
     block = lowering.region(body, scope)
+    end_tuning(lowering.target)
     if lowering.target is not None:
         block = without_views(block, lowering.stacks)
         block = with_flows(block, lowering.stacks, lowering.constants, lowering.target)

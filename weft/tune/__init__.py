@@ -1,7 +1,6 @@
 """Tuning: the fastest of several schedules of a kernel, measured once."""
 
-from weft.tune.choice import Chosen, choice, explained, tuned
-from weft.tune.process import close_worker
+from weft.tune.choice import Chosen, choice, end_tuning, explained, tuned
 from weft.tune.progress import TriedClass, TuneProgress, listening
 
 __all__ = [
@@ -9,7 +8,7 @@ __all__ = [
     "TriedClass",
     "TuneProgress",
     "choice",
-    "close_worker",
+    "end_tuning",
     "explained",
     "listening",
     "tuned",

@@ -20,7 +20,7 @@ from weft.records import dataclass
 from weft.target import AS_MODELLED, Candidates, Target
 from weft.tune.bench import Bench
 from weft.tune.measured import CLEARLY, Measure, Measured, known, tune
-from weft.tune.process import BenchProcess
+from weft.tune.process import BenchProcess, close_worker
 from weft.tune.progress import TriedClass, report_begin, report_end
 
 _ROOM = 2 << 30  # bytes of synthetic operands
@@ -73,6 +73,13 @@ def choice(kernel: Kernel, target: Target) -> Chosen | None:
                 clearly=_clearly(target),
             )  # fmt: skip
     return _chosen(_KNOWN[at, how], options)
+
+
+def end_tuning(target: Target | None) -> None:
+    """End the process that measured, which holds memory of the device, if there is one."""
+    if target is not None and target.options.tune == "measure" and target.measures_apart:
+        with _ONE_AT_A_TIME:
+            close_worker()
 
 
 def explained(kernel: Launch, target: Target) -> Chosen | None:

@@ -30,7 +30,14 @@ class Heads:
 @cache
 def has_frontend() -> bool:
     """Whether cuDNN's graphs can be built."""
-    return find_spec("cudnn") is not None
+    if find_spec("cudnn") is None:
+        return False
+    try:
+        import cudnn  # noqa: F401
+    except (ImportError, OSError) as error:
+        warnings.warn(f"nvidia-cudnn-frontend cannot be imported: {error}", stacklevel=2)
+        return False
+    return True
 
 
 def operands_of(kernel: Attention) -> dict[str, Heads] | None:

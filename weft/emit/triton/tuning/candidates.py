@@ -174,6 +174,9 @@ def _described(step: Step) -> str:
 def machine_name() -> str:
     """The GPU's model, and the versions of Triton, PyTorch and cuBLASLt."""
     import torch
+
+    if not is_interpreted() and not torch.cuda.is_available():  # kernels are only emitted
+        return "no GPU"
     import triton
 
     if is_interpreted():
