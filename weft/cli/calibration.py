@@ -85,7 +85,7 @@ def measurements(seconds: float) -> Iterator[Measurement]:
 
 
 def overhead_measurements(machine: Machine, seconds: float) -> Iterator[Measurement]:
-    """What small kernels and calls take beside the roofline of a machine that was measured."""
+    """Overheads of small kernels and calls beside the roofline of a measured machine."""
     for name, found in overheads(machine, seconds / 10).items():
         yield Measurement(
             f"overheads.{name}", float(f"{found:.3g}"), OVERHEADS[name], seconds_text(found)

@@ -86,7 +86,7 @@ class _Running:
             self.queued = True
 
     def host_step(self, item: Host) -> None:
-        """What the interpreter takes for an op that runs between native calls of kernels."""
+        """Seconds of the interpreter for an op that runs between native calls of kernels."""
         self.queued = False
         self.step(len(item.ins) * self.machine.overhead("operand"), item.loc)
 

@@ -86,7 +86,7 @@ class SharedMemory:
         return found
 
     def ticket(self, slot: SharedSlot, size: int) -> Array:
-        """What a reader needs to find a message."""
+        """The place of a message, for its reader."""
         made: Array = aligned_bytes(TICKET)
         made.view(np.int64)[:] = slot.fd, size
         return made
