@@ -179,3 +179,26 @@ def test_the_simpler_levels_have_reasons_too():
     for level in ("basic", "aggressive", "op"):
         found = reasons(propagate(parse(PROGRAM), level))
         assert "carries it" in found.of_result(0).text()
+
+
+INSIDE = """module {
+  sdy.mesh @mesh = <["a"=2, "b"=2]>
+  func.func @main(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+    %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{"a"}, {?}]>]
+        out_shardings=[<@mesh, [{"a"}, {?}]>] manual_axes={"a"} (%y: tensor<4x8xf32>) {
+      %1 = sdy.sharding_constraint %y <@mesh, [{}, {"b"}]> : tensor<4x8xf32>
+      %2 = stablehlo.add %1, %1 : tensor<4x8xf32>
+      sdy.return %2 : tensor<4x8xf32>
+    } : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>
+  }
+}"""
+
+
+def test_a_constraint_inside_is_named_not_the_argument_that_it_reads():
+    module, found = explained(INSIDE)
+    (argument,) = [v for v, name in value_names(module.function("main")).items() if name == "%arg1"]
+    (story,) = found.of(argument)
+    whole, split = (dim.sentences[0] for dim in story.dims)
+    assert whole == "the sharding constraint (-:6) keeps it whole"
+    assert split.startswith('the sharding constraint (-:6) puts "b" on dim 1')

@@ -75,3 +75,16 @@ def test_queries_alone_are_split_at_their_offsets() -> None:
     )
     assert collectives(made) == []
     assert_close(np.asarray(made(*given)), np.asarray(attend(*given)), length=64)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(8, 12), (12, 8), (1, 8), (1, 1)])
+def test_other_numbers_of_keys_make_no_ring(queries: int, keys: int) -> None:
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return weft.attention(q, k, v)
+
+    given = [normal(1, 2, queries, 4), normal(1, 2, keys, 4), normal(1, 2, keys, 4)]
+    split = [ROWS if x.shape[2] > 1 else P() for x in given]
+    how = {"in_shardings": (*split,), "out_shardings": split[0]}
+    made = weft.compile(attend, *given, mesh=Mesh(cp=4), **how)
+    assert "weft.collective_permute" not in collectives(made)
+    assert_close(np.asarray(made(*given)), np.asarray(attend(*given)), length=64)
