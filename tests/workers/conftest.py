@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +16,19 @@ from weft.workers.launch import free_port
 from weft.workers.member import WorkerRank
 
 COUNT = 8
+# Programs of the corpus for the default run: training, loops, and collectives of each shape.
+SAMPLE = ("mlp_step", "loops", "gathered", "permuted", "exchanged", "scattered")
+CORPUS = Path(__file__).parent / "launched_corpus.py"
+
+
+@pytest.fixture(scope="session")
+def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the results of the corpus on eight devices in one process."""
+    folder = tmp_path_factory.mktemp("corpus")
+    line = [sys.executable, str(CORPUS), str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(CORPUS.parents[2])}
+    subprocess.run(line, env=environment, check=True, timeout=300)
+    return folder
 
 
 @pytest.fixture(scope="session")

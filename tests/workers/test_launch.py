@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 import weft
+from tests.workers.conftest import CORPUS, SAMPLE
 from weft import Mesh, P
 from weft.workers.forked import CAN_FORK
 
 pytest.importorskip("torch")
+ZOO = ("mlp", "lstm", "llama")
 SCRIPT = Path(__file__).parent / "launched.py"
 ROOT = SCRIPT.parent.parent.parent
 
@@ -38,6 +40,25 @@ def test_two_workers_of_two_devices():
     lines = sorted(ran.stdout.splitlines())
     assert [line.split()[0] for line in lines] == ["[0]", "[1]"]
     assert lines[0][4:] == lines[1][4:] == "devices 2 sum 72188.0"
+
+
+@pytest.mark.parametrize(
+    ("workers", "programs"),
+    [("2", SAMPLE), *[pytest.param(n, (), marks=pytest.mark.long) for n in "248"]],
+)
+def test_the_corpus_of_jax_programs(workers: str, programs: tuple[str, ...], lockstep: Path):
+    """As in lockstep: to the bit where sums have the same order."""
+    ran = weft_launch("--workers", workers, str(CORPUS), str(lockstep), *programs)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("programs are equal") == int(workers)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", ["2", "4"])
+def test_a_sample_of_the_zoo(workers: str):
+    line = ("-m", "weft", "zoo", *ZOO, "--mesh", "4", "--dtype", "f32")
+    ran = weft_launch("--workers", workers, *line, timeout=600)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_a_job_that_starts_again():

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.workers.conftest import SAMPLE
+
 pytest.importorskip("torch")
 HERE = Path(__file__).parent
 # Two hosts: this namespace and another, with a cable between them.
@@ -27,8 +29,8 @@ $there ip link set lo up
 $there ip addr add 10.77.0.2/24 dev weft1
 $there ip link set weft1 up
 launch="$PYTHON -m weft launch --hosts 2 --master 10.77.0.1:29500"
-GLOO_SOCKET_IFNAME=weft0 $launch --host 0 --workers 1 "$@" & first=$!
-GLOO_SOCKET_IFNAME=weft1 $there $launch --host 1 --workers 1 "$@" & second=$!
+GLOO_SOCKET_IFNAME=weft0 $launch --host 0 --workers $WORKERS "$@" & first=$!
+GLOO_SOCKET_IFNAME=weft1 $there $launch --host 1 --workers $WORKERS "$@" & second=$!
 if [ -n "$CUT" ]; then
   while [ ! -e "$CUT" ]; do sleep 0.1; done
   ip link set weft0 down
@@ -49,8 +51,9 @@ def can_unshare() -> bool:
     return tried.returncode == 0
 
 
-def hosts(script: str, *arguments: str, cut: str = "") -> str:
+def hosts(script: str, *arguments: str, cut: str = "", workers: int = 1) -> str:
     more = {"PYTHONPATH": str(HERE.parent.parent), "WEFT_TIMEOUT": "60", "CUT": cut}
+    more["WORKERS"] = str(workers)
     ran = subprocess.run(
         ["unshare", "-rn", "bash", "-c", HOSTS, "hosts", str(HERE / script), *arguments],
         env={**os.environ, **more, "PYTHON": sys.executable},
@@ -68,6 +71,15 @@ def hosts(script: str, *arguments: str, cut: str = "") -> str:
 def test_two_hosts():
     text = hosts("launched.py", "nothing")
     assert "statuses 0 0" in text and text.count("devices 2 sum 72188.0") == 2, text
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not can_unshare(), reason="network namespaces are not allowed here")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_corpus_on_two_hosts(workers: int, lockstep: Path):
+    text = hosts("launched_corpus.py", str(lockstep), *SAMPLE, workers=workers)
+    assert "statuses 0 0" in text, text
+    assert text.count(f"{len(SAMPLE)} programs are equal") == 2 * workers, text
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.workers.conftest import CORPUS
 from weft.cli import main
 
 SCRIPT = Path(__file__).parent / "launched.py"
@@ -63,6 +64,13 @@ def test_no_room(cluster):
     ran = launched(cluster, *line, WEFT_TIMEOUT="3")
     assert ran.returncode == 1
     assert re.search(r"no room for 2 workers of CPU 4 each within 3 s: CPU \d are free", ran.stderr)
+
+
+@pytest.mark.long
+def test_the_corpus_of_jax_programs(cluster, lockstep):
+    ran = launched(cluster, "--workers", "4", str(CORPUS), str(lockstep))
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("programs are equal") == 4
 
 
 @pytest.mark.long
