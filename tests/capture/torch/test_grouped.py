@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
+
 import weft
 from tests.capture.torch.models import torch
 from tests.capture.torch.test_ready_plans import planned
 from tests.tolerance import assert_close
 from weft import Mesh, P
+from weft.evaluate import evaluate
 
 mse_loss = torch.nn.functional.mse_loss
 
@@ -62,6 +65,15 @@ def test_gradients_of_grouped_products_equal_eager():
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         moved = (theirs - theirs.grad).detach().float()
         assert_close(mine.detach().float().numpy(), moved.numpy(), 768, least=1e-1)
+
+
+def test_integers_are_counted_as_on_devices_other_than_the_cpu():
+    x = np.random.default_rng(0).integers(0, 8, 100, np.int32)
+    with torch.device("meta"):
+        example = torch.zeros(100, dtype=torch.int32)
+    compiled = weft.compile(lambda x: torch.histc(x, bins=8, min=0, max=7), example)
+    (found,) = evaluate(compiled.program.stages["captured"], x)
+    assert found.tolist() == np.bincount(x, minlength=8).tolist()
 
 
 def test_experts_are_split_by_their_weights_and_biases_alone():

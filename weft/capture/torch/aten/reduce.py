@@ -21,7 +21,7 @@ from weft.capture.torch.dtypes import computed_in
 from weft.ir.module import Region, Value
 from weft.ir.op import Op
 from weft.ir.rule import Combine
-from weft.ir.types import BOOL, I64, TensorType
+from weft.ir.types import BOOL, F64, I64, TensorType
 from weft.ops.combiners import COMBINERS
 from weft.ops.elementwise.convert import Imag, Real
 from weft.ops.elementwise.pointwise import Add, And, Divide, Floor, Multiply, Not, Or, Subtract
@@ -300,10 +300,12 @@ def histogram(
 ) -> Value:
     """Counts of equal bins between two numbers, or the extreme elements if these are equal."""
     flat = b.reshape(x, (type_of(x).size,))
-    value = b.convert(flat, computed_in(b.out.dtype))
+    # Integers, which devices other than the CPU count, too, divide exactly.
+    value = b.convert(flat, F64 if b.out.dtype.is_integer else computed_in(b.out.dtype))
     low, high = _range_of(b, value, min, max)
-    share = b.op(Divide(), b.op(Subtract(), value, low), b.op(Subtract(), high, low))
-    place = b.op(Floor(), b.op(Multiply(), share, b.like(value, bins)))
+    # The product first, as PyTorch: at the edges of bins another order rounds to other bins.
+    scaled = b.op(Multiply(), b.op(Subtract(), value, low), b.like(value, bins))
+    place = b.op(Floor(), b.op(Divide(), scaled, b.op(Subtract(), high, low)))
     last = b.compare("EQ", value, high)  # which the last bin includes
     place = b.select(last, b.like(value, bins - 1), place)
     shape, held = (bins, type_of(flat).size), dtype_of(value)
