@@ -7,9 +7,11 @@ import math
 import pytest
 
 from tests.tune.misbehaving import CANDIDATES, COPY, Misbehaving
+from weft.cli.tuning import TuneLog, tune_summary
 from weft.target import AS_MODELLED
-from weft.tune import process
+from weft.tune import TriedClass, TuneProgress, listening, process
 from weft.tune.measured import tune
+from weft.tune.progress import report_begin, report_end
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +63,18 @@ def test_a_process_that_ends_while_loading_loads_one_by_one():
     finally:
         type(worker).ask = before
     assert asked[:5] == ["kernel", "kernel", "load", "check", "time"]
+
+
+def test_the_summary_says_what_was_tried_and_why_one_won():
+    log = TuneLog()
+    with listening(TuneProgress(log.begin, log.end)):
+        report_begin("contract", 3)
+        times = {AS_MODELLED: 2e-3, "algorithm=3": 1.5e-3}
+        why, failed = "measured: 1500 us, 0.75 of", {"algorithm=2": "no answer within 30 s"}
+        report_end(TriedClass("contract", "contract 8x8", 2.5, times, failed, "algorithm=3", why))
+    assert tune_summary(log.tried) == [
+        "tuned: 1 kind of kernels, measured in 2.5 s",
+        "  contract 8x8: algorithm=3; algorithm=3 1500.0 us, as modelled 2000.0 us",
+        "    algorithm=2 failed: no answer within 30 s",
+    ]
+    assert tune_summary([]) == []

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 
+from weft.cli.screen import plural
 from weft.records import dataclass
 from weft.tune import TriedClass, TuneProgress, listening
 
@@ -49,7 +50,9 @@ def tune_summary(tried: Sequence[TriedClass]) -> list[str]:
     measured = [one for one in tried if one.seconds]
     if measured:
         spent = sum(one.took for one in measured)
-        lines.append(f"tuned: {len(measured)} classes of kernels, measured in {spent:.1f} s")
+        lines.append(
+            f"tuned: {plural(len(measured), 'kind')} of kernels, measured in {spent:.1f} s"
+        )
     for one in measured:
         ranked = sorted(one.seconds.items(), key=lambda pair: pair[1])
         shown = ", ".join(f"{name} {1e6 * took:.1f} us" for name, took in ranked[:_SHOWN])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from weft.kernels.kernel import Contract, Kernel, Reduce, args_of
@@ -21,6 +22,11 @@ class Roles:
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     depth: tuple[int, ...]
+
+
+def size_of(kernel: Kernel, factors: Iterable[int]) -> int:
+    """The number of points of factors."""
+    return math.prod([kernel.factors[f].size for f in factors])
 
 
 def roles_of(kernel: Kernel) -> Roles:

@@ -6,7 +6,6 @@ of its result.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 from weft.emit.triton import dtypes
@@ -15,7 +14,7 @@ from weft.emit.triton.loops import finished
 from weft.emit.triton.parts.sizes import options_of, power_of_two
 from weft.emit.triton.tiles import TileAxis, TileValue, TileView, TileWriter
 from weft.kernels.kernel import Contract, Kernel, Load, Pick, Reduce, Store, is_rounded
-from weft.kernels.roles import Roles, roles_of
+from weft.kernels.roles import Roles, roles_of, size_of
 from weft.records import dataclass
 
 MATRIX_TYPES = {"f8E4M3FN", "f8E5M2", "bf16", "f16", "f32", "i8"}
@@ -114,7 +113,7 @@ class TileProduct:
         self.tiles = TileWriter(kernel, axes)
 
     def _size(self, factors: Sequence[int]) -> int:
-        return math.prod(self.kernel.factors[f].size for f in factors)
+        return size_of(self.kernel, factors)
 
     def launch(self) -> GridLaunch:
         """The launch."""

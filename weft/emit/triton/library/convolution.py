@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any
 
 from weft.emit.triton.emitted import LibraryCall
-from weft.emit.triton.library.product import Matrices, after_scratch
+from weft.emit.triton.library.product import Matrices, after_scratch, dense_index
 from weft.emit.triton.product import contract_of, refuses_matrix_units
 from weft.kernels.kernel import Affine, Choose, Contract, Fill, Guard, Kernel, Load, Operand, Step
+from weft.kernels.roles import size_of
 from weft.records import dataclass
 
 LEAST = 1 << 28  # multiplications from which cuDNN is worth its launches
@@ -125,9 +126,9 @@ def _convolution(
     if offset < 0 or given.dtype is not weights.dtype or contract.dtype is not given.dtype:
         return None
     taps, outs = [w.tap for w in windows], [w.out for w in windows]
-    place = _dense(kernel, (*batch, *outer, *outs))
+    place = dense_index(kernel, (*batch, *outer, *outs))
     number = len(kernel.operands)
-    sizes = (_size(kernel, batch), _size(kernel, inner), *[w.size for w in windows])
+    sizes = (*[size_of(kernel, f) for f in (batch, inner)], *[w.size for w in windows])
     strides = (*[_stride(given.at, f) for f in (batch, inner)], *apart)
     scratch, epilogue = after_scratch(kernel, at, place)
     return LibraryConvolution(
@@ -150,10 +151,6 @@ def _step(at: Affine, window: _Window) -> int | None:
     return step if fits else None
 
 
-def _size(kernel: Kernel, factors: Sequence[int]) -> int:
-    return math.prod([kernel.factors[f].size for f in factors])
-
-
 def _stride(at: Affine, factors: Sequence[int]) -> int:
     return at.strides[factors[0]] if factors else 1
 
@@ -166,18 +163,10 @@ def _view(
     second: Sequence[int],
     spatial: Sequence[int],
 ) -> Matrices:
-    sizes = (_size(kernel, first), _size(kernel, second), *[_size(kernel, (f,)) for f in spatial])
+    sizes = (*[size_of(kernel, f) for f in (first, second)],
+             *[kernel.factors[f].size for f in spatial])  # fmt: skip
     strides = (_stride(at, first), _stride(at, second), *[at.strides[f] for f in spatial])
     return Matrices(operand, at.offset, sizes, strides)
-
-
-def _dense(kernel: Kernel, factors: Sequence[int]) -> Affine:
-    """The index of a result in row-major order of these factors."""
-    strides, size = [0] * len(kernel.factors), 1
-    for f in reversed(factors):
-        strides[f] = size
-        size *= kernel.factors[f].size
-    return Affine(tuple(strides))
 
 
 def convolution_call(name: str, found: LibraryConvolution) -> LibraryCall:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.emit.triton.library.product import library_product
+from weft.emit.triton.library.product import dense_index, library_product
 from weft.emit.triton.product import contract_of
 from weft.emit.triton.rebuild import StepList
 from weft.kernels.kernel import Affine, Contract, Kernel, Load, Operand, Store
-from weft.kernels.roles import roles_of
+from weft.kernels.roles import roles_of, size_of
 from weft.records import dataclass
 
 LEAST = 512  # rows, columns and depth from which copies pay off
@@ -35,25 +35,15 @@ def packed_product(kernel: Kernel) -> PackedProduct | None:
     at = contract_of(kernel)
     contract = kernel.steps[at]
     assert isinstance(contract, Contract)
-    if min(_sizes(kernel)) < LEAST or contract.lhs == contract.rhs:
+    roles = roles_of(kernel)
+    sizes = [size_of(kernel, factors) for factors in (roles.rows, roles.columns, roles.depth)]
+    if min(sizes) < LEAST or contract.lhs == contract.rhs:
         return None
     for sides in ((contract.rhs,), (contract.lhs,), (contract.lhs, contract.rhs)):
         made = _packed(kernel, contract, sides)
         if made is not None and library_product(made.product) is not None:
             return made
     return None
-
-
-def _sizes(kernel: Kernel) -> list[int]:
-    """Rows, columns and depth."""
-    roles = roles_of(kernel)
-    found = []
-    for factors in (roles.rows, roles.columns, roles.depth):
-        size = 1
-        for f in factors:
-            size *= kernel.factors[f].size
-        found.append(size)
-    return found
 
 
 def _packed(kernel: Kernel, contract: Contract, sides: Sequence[int]) -> PackedProduct | None:
@@ -68,13 +58,10 @@ def _packed(kernel: Kernel, contract: Contract, sides: Sequence[int]) -> PackedP
             return None
         free = roles.rows if side == contract.lhs else roles.columns
         order = (free, roles.depth) if side == contract.lhs else (roles.depth, free)
-        strides, size = [0] * len(kernel.factors), 1
-        for f in reversed((*roles.batch, *order[0], *order[1])):
-            if load.at.strides[f]:  # a batch may share a side
-                strides[f] = size
-                size *= kernel.factors[f].size
-        place, number = Affine(tuple(strides)), len(kernel.operands) + len(scratch)
-        operand = Operand(load.dtype, (size,), True)
+        # A batch may share a side.
+        factors = [f for f in (*roles.batch, *order[0], *order[1]) if load.at.strides[f]]
+        place, number = dense_index(kernel, factors), len(kernel.operands) + len(scratch)
+        operand = Operand(load.dtype, (size_of(kernel, factors),), True)
         copies.append(_copy(kernel, side, place, operand, number))
         scratch.append(operand)
         steps[side] = replace(load, operand=number, at=place)

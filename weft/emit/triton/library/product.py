@@ -86,7 +86,8 @@ def library_product(kernel: Kernel) -> LibraryProduct | None:
         made = _views(kernel, lhs, rhs, direct.operand, direct.at)
         if made is not None and made[2].strides[-1] == 1:
             return LibraryProduct(*made, lhs.dtype, contract.tf32, None, ())
-    place = _dense(kernel)
+    roles = roles_of(kernel)
+    place = dense_index(kernel, (*roles.batch, *roles.rows, *roles.columns))
     made = _views(kernel, lhs, rhs, len(kernel.operands), place)
     if made is None:
         return None
@@ -105,11 +106,10 @@ def after_scratch(
     return scratch, _epilogue(kernel, at, place, scratch)
 
 
-def _dense(kernel: Kernel) -> Affine:
-    """The index of a result in row-major order: batch, rows, columns."""
-    roles = roles_of(kernel)
+def dense_index(kernel: Kernel, factors: Sequence[int]) -> Affine:
+    """The index in a dense array of these factors, in row-major order."""
     strides, size = [0] * len(kernel.factors), 1
-    for f in reversed((*roles.batch, *roles.rows, *roles.columns)):
+    for f in reversed(factors):
         strides[f] = size
         size *= kernel.factors[f].size
     return Affine(tuple(strides))

@@ -21,7 +21,7 @@ from weft.emit.triton.source import is_interpreted
 from weft.emit.triton.tuning.tiles import promising_tiles
 from weft.kernels.kernel import Contract, Kernel, Step, Store, args_of
 from weft.kernels.option_names import name_of, options_named, round_up
-from weft.kernels.roles import roles_of
+from weft.kernels.roles import roles_of, size_of
 from weft.kernels.work import work_of
 from weft.records import dataclass
 from weft.target import AS_MODELLED
@@ -116,7 +116,7 @@ class GpuCandidates:
         assert not isinstance(side, Store), "a store gives no value"
         roles = roles_of(small)
         b, m, n, k = (
-            math.prod(small.factors[f].size for f in factors)
+            size_of(small, factors)
             for factors in (roles.batch, roles.rows, roles.columns, roles.depth)
         )
         model = blocks_of(small, m, n, k)
