@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -216,6 +217,18 @@ def test_the_command_takes_a_target(folder, capsys):
     assert main(["conformance", str(folder), "--target", "llvm", "--jobs", "1"]) == 1
     out = capsys.readouterr().out
     assert "3 files: 1 pass, 1 fail, 1 refused" in out
+
+
+def test_counts_have_the_colour_of_their_status(folder, capsys, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["conformance", str(folder), "--jobs", "1"]) == 1
+    cells = re.findall(r"\033\[([\d;]+)m *(·|1) ", capsys.readouterr().out)
+    assert {text: {style == "2" for style, t in cells if t == text} for text in "·1"} == {
+        "·": {True},  # dim
+        "1": {False},
+    }
 
 
 def test_the_command_ends_well_when_nothing_fails(folder, capsys):
