@@ -1,11 +1,11 @@
-"""Functions of the C library that native code calls."""
+"""Functions of the C library that native code calls, and the monotonic clock."""
 # mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.native.function import extern
+from weft.native.function import extern, native
 from weft.native.memory import Member, Pointer, Struct, i32
 
 
@@ -98,3 +98,22 @@ def pthread_cond_wait(condition: Pointer, mutex: Pointer) -> i32:
 @extern
 def pthread_cond_broadcast(condition: Pointer) -> i32:
     """Wake all threads that wait for a condition."""
+
+
+# CLOCK_MONOTONIC on Linux; lowered text gets the target's number instead (`clock_constants`).
+CLOCK = 1
+_DARWINS_CLOCK = 6
+_SECOND = 1_000_000_000  # nanoseconds
+
+
+def clock_constants(triple: str) -> dict[str, int]:
+    """The constants of a target that `now` is lowered with."""
+    return {"CLOCK": _DARWINS_CLOCK if "apple" in triple else CLOCK}
+
+
+@native
+def now() -> int:
+    """A monotonic time in nanoseconds."""
+    time = TimeSpec.new()
+    clock_gettime(CLOCK, time)
+    return time.seconds * _SECOND + time.nanoseconds

@@ -28,7 +28,6 @@ from weft.run.code import checking, shortage
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Calls
 from weft.run.on_device import DirectOnDevice, direct_on_device
-from weft.run.separate import SeparateTarget
 from weft.varying.world import World, sharding_in
 
 if TYPE_CHECKING:
@@ -81,10 +80,14 @@ class LocalProgram:
     def _recorded(self) -> RecordedProgram | None:
         """The recorder of this program's runs, if this process is profiled."""
         found = recorder()
-        if found is None or isinstance(self.runtime, SeparateTarget):  # it is watched
+        if found is None:
             return None
-        from weft.run.recorded import RecordedProgram  # of profiled processes only
+        # Of profiled processes only: a program starts sooner without them.
+        from weft.run.recorded import RecordedProgram
+        from weft.run.separate import SeparateTarget
 
+        if isinstance(self.runtime, SeparateTarget):  # it is watched
+            return None
         made = RecordedProgram(found)
         if self.runtime is not None:
             self.runtime = SeparateTarget(self.runtime, made.around)

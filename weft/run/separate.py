@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weft.kernels.group import Group
 from weft.records import dataclass
 from weft.target import Addresses, Commands, OneByOne, Runtime
+
+if TYPE_CHECKING:
+    # Every program imports this file: a loaded one should not load the kernels' classes for a type.
+    from weft.kernels.group import Group
 
 
 @dataclass(slots=True, eq=False)

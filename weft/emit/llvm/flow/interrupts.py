@@ -17,10 +17,9 @@ from pathlib import Path
 
 from weft.emit.llvm.jit.engine import NativeLibrary
 from weft.emit.llvm.jit.processor import binding, host
-from weft.native.clock import clock_constants, now
 from weft.native.cpython import pointer_to
 from weft.native.function import native, to_i32
-from weft.native.libc import pthread_self
+from weft.native.libc import clock_constants, now, pthread_self
 from weft.native.memory import Items, Member, Pointer, Struct, address, i32, symbol
 from weft.native.python_api import (
     Py_DecRef,

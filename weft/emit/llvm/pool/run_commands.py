@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from weft.emit.llvm.pool.state import CommandHead, CommandRow, PoolState, ThreadState
 from weft.emit.llvm.pool.threads import drop, grow, launch, scratch
-from weft.native.clock import now
 from weft.native.function import copy, native, relax
-from weft.native.libc import pthread_self
+from weft.native.libc import now, pthread_self
 from weft.native.memory import Member, Pointer, Struct, i32
 
 # A queue that runs once is not worth a wake-up below `waking`. A loop in Python over small queues

@@ -10,7 +10,7 @@ from weft.emit.llvm.pool.repeat import repeat
 from weft.emit.llvm.pool.run_commands import copy_bytes, run, run_raw
 from weft.emit.llvm.pool.sleep import sleep_constants
 from weft.emit.llvm.pool.threads import spin, start, stop
-from weft.native.clock import clock_constants
+from weft.native.libc import clock_constants
 from weft.native.text import lowered_text, remembered_text
 
 _HERE = Path(__file__).parent

@@ -17,10 +17,10 @@ from weft.emit.llvm.pool.state import (
     PoolState,
     ThreadState,
 )
-from weft.native.clock import now
 from weft.native.function import copy, native, relax, to_i32, to_int
 from weft.native.libc import (
     free,
+    now,
     posix_memalign,
     pthread_create,
     pthread_join,
