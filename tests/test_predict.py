@@ -8,10 +8,16 @@ from dataclasses import replace
 import pytest
 
 import weft
+from tests.shard.corpus import annotated
 from tests.simulate.programs import layers, loop
+from weft.capture import normalize
 from weft.machine import machine
+from weft.partition import PolicyMemory, partition
+from weft.partition.strategy.policies import Policy
+from weft.partition.strategy.search import Search
 from weft.predict import predict
 from weft.predict.prediction import extrapolated
+from weft.shard import shard
 
 
 def test_parts_add_up_and_the_rates_bound_the_step():
@@ -66,3 +72,22 @@ def test_parts_of_extrapolated_layers_are_not_negative() -> None:
     grown = extrapolated(one, replace(two, seconds=6e-6, parts=less), 3)
     assert min(grown.parts.values()) == 0.0
     assert sum(grown.parts.values()) == pytest.approx(grown.seconds)
+
+
+def test_a_policy_is_searched_once_for_equal_layers(monkeypatch) -> None:
+    """The program with two layers follows the policy that was chosen for one."""
+    runs: list[Policy] = []
+    run = Search.run
+    monkeypatch.setattr(
+        Search, "run", lambda self, policy: runs.append(policy) or run(self, policy)
+    )
+    memory = PolicyMemory()
+    for kept in (1, 4):
+        module = shard(normalize(annotated(f"training {kept}", "2x4", "zero"), shard))
+        partition(module, policy=memory)
+        if kept == 1:
+            searched = len(runs)
+    assert searched > 1 and len(runs) == searched + 1
+    chosen, followed = runs[-1], memory.choice
+    assert followed is not None and chosen.result_weight == followed.result_weight
+    assert bool(chosen.overrides) == (followed.override is not None)

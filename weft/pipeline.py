@@ -24,7 +24,7 @@ from weft.machine import Machine, bytes_text
 from weft.mesh import as_mesh
 from weft.mesh.owners import StackedAxes
 from weft.optimize import Level, Ran, optimize
-from weft.partition import is_single_device, partition
+from weft.partition import PolicyMemory, is_single_device, partition
 from weft.records import dataclass
 from weft.run import LocalProgram
 from weft.shard import Pads, Rules, Shrunk, shard
@@ -97,6 +97,7 @@ def compile_module(
     pieces: bool = False,
     rules: Rules | None = None,
     numbers: Mapping[str, int] = {},
+    policy: PolicyMemory | None = None,
     stacked: StackedAxes | None = None,
     process: Process | None = None,
     trace: Trace | None = None,
@@ -138,7 +139,7 @@ def compile_module(
             program,
             lambda m: m if is_single_device(m) else spread(m, pads=pads, notes=notes),
         )
-        program = stages.after("partitioned", program, lambda m: partition(m, rules))
+        program = stages.after("partitioned", program, lambda m: partition(m, rules, policy=policy))
         program = stages.after(
             "optimized",
             program,

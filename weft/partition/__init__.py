@@ -17,7 +17,7 @@ from weft.partition.piece import Piece
 from weft.partition.program import ModuleState, RuleFinder
 from weft.partition.single_device import as_local, is_single_device
 from weft.partition.strategy.policies import Policy
-from weft.partition.strategy.search import Search
+from weft.partition.strategy.search import PolicyMemory, Search
 
 
 def partition(
@@ -25,13 +25,15 @@ def partition(
     rules: RuleFinder | None = None,
     notes: list[Note] | None = None,
     places: dict[Value, list[Piece]] | None = None,
+    policy: PolicyMemory | None = None,
 ) -> Module:
     """The program of one device: local types, and collectives where data must move.
 
     The module must be sharded; the shardings of arguments and results stay as attributes. Values in
     between have their propagated sharding, that of their operands, or one by a policy for the whole
     program, whichever sends fewer bytes. `rules` are those of the propagation; `notes` collects
-    gathers with their reasons; `places` collects the local piece of every global value.
+    gathers with their reasons; `places` collects the local piece of every global value. `policy` is
+    that of an equal program with other layers, or remembers this one's.
     """
     name, mesh = the_mesh(module)
     if notes is None and places is None and is_single_device(module):
@@ -44,7 +46,8 @@ def partition(
         return program
 
     with without_gc():
-        best = Search(start, lambda program: localized(module, program)).best()
+        search = Search(start, lambda program: localized(module, program))
+        best = search.following(policy or PolicyMemory())
     if notes is not None:
         notes.extend(best.program.notes or ())
     if places is not None:
@@ -109,4 +112,4 @@ def with_devices(attrs: Attrs, count: int) -> Attrs:
     return tuple(sorted([*kept, (PARTITIONS, f"{count} : i32"), (REPLICAS, "1 : i32")]))
 
 
-__all__ = ["Note", "is_single_device", "partition"]
+__all__ = ["Note", "PolicyMemory", "is_single_device", "partition"]

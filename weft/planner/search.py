@@ -15,6 +15,7 @@ from weft.machine import machine as machine_named
 from weft.mesh import Mesh, P, as_sharding
 from weft.mesh.plans import ShardingPlan
 from weft.optimize.inline_calls import inline_calls
+from weft.partition import PolicyMemory
 from weft.planner.candidates import PlanCandidate, candidates, spec_of
 from weft.planner.explained import explained, patterns
 from weft.planner.facts import ProgramFacts, program_facts, state_results
@@ -202,9 +203,9 @@ def try_candidate(subject: Subject, screened: Screened, machine: Machine) -> Tri
 
 def predicted_plan(subject: Subject, mesh: Mesh, specs: Mapping[str, P], machine: Machine) -> Tried:
     """The prediction of shardings by patterns of names, of all layers by one and two of them."""
-    lookup = ShardingPlan(mesh, specs)
+    lookup, policy = ShardingPlan(mesh, specs), PolicyMemory()
     made = [
-        predict(_annotated(subject, short, mesh, lookup), machine, level=2)
+        predict(_annotated(subject, short, mesh, lookup), machine, level=2, policy=policy)
         for short in subject.short
     ]
     more = subject.facts.layers - 1

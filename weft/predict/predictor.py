@@ -16,6 +16,7 @@ from weft.ir.types import TensorType
 from weft.machine import Machine
 from weft.mesh import as_mesh
 from weft.optimize import Level
+from weft.partition import PolicyMemory
 from weft.pipeline import Program, compile_module
 from weft.predict.prediction import SHOWN, PredictedMemory, Prediction, extrapolated
 from weft.records import dataclass
@@ -54,20 +55,26 @@ class Predictor:
         found = self.repeated
         return None if found is None else (found.with_layers(1), found.with_layers(2))
 
-    def on(self, machine: Machine, mesh: object = None) -> Prediction:
+    def on(
+        self, machine: Machine, mesh: object = None, policy: PolicyMemory | None = None
+    ) -> Prediction:
         """The prediction on a machine, and on another mesh than that of the capture."""
+        policy = policy or PolicyMemory()  # one search for equal layers: else they differ
         main = self.normalized.function("main")
         name, tokens = self.name or self.module.name or "main", tokens_of(main.arg_types)
         if self.shortened is None:
-            return replace(self._compiled(self.module, machine, mesh), name=name)
-        one, two = [self._compiled(module, machine, mesh) for module in self.shortened]
+            return replace(self._compiled(self.module, machine, mesh, policy), name=name)
+        one, two = [self._compiled(m, machine, mesh, policy) for m in self.shortened]
         assert self.repeated is not None
         made = extrapolated(one, two, self.repeated.count - 2)
         return replace(made, name=name, tokens=tokens)
 
-    def _compiled(self, module: Module, machine: Machine, mesh: object) -> Prediction:
+    def _compiled(
+        self, module: Module, machine: Machine, mesh: object, policy: PolicyMemory
+    ) -> Prediction:
         module = normalize(module if mesh is None else with_mesh(module, as_mesh(mesh)), shard)
-        return predicted(program_for(module, machine, **self.options), machine, noise=self.noise)
+        program = program_for(module, machine, policy=policy, **self.options)
+        return predicted(program, machine, noise=self.noise)
 
 
 def predict(
@@ -83,11 +90,15 @@ def predict(
     numbers: Mapping[str, int] = {},
     whole: bool = False,
     apart: bool = False,
+    policy: PolicyMemory | None = None,
 ) -> Prediction:
-    """Predict one step of a captured program, optimized for a machine; `Predictor` for many."""
+    """Predict one step of a captured program, optimized for a machine; `Predictor` for many.
+
+    `policy` is partition's for an equal program with other layers, or remembers this one's.
+    """
     options: dict[str, Any] = {"level": level, "pads": pads, "rules": rules, "numbers": numbers}
     options["apart"] = apart
-    return Predictor(module, name, noise, whole, options).on(machine, mesh)
+    return Predictor(module, name, noise, whole, options).on(machine, mesh, policy)
 
 
 def program_for(
@@ -99,6 +110,7 @@ def program_for(
     rules: Rules | None = None,
     numbers: Mapping[str, int] = {},
     apart: bool = False,
+    policy: PolicyMemory | None = None,
 ) -> Program:
     """A program compiled for one device each of a machine, up to its launches.
 
@@ -107,7 +119,7 @@ def program_for(
     streams = dict(zip(("compute_streams", "communication_streams"), machine.streams, strict=True))
     return compile_module(
         module, level=level, machine=machine, target=target_of(machine), tune="off", pads=pads,
-        rules=rules, numbers=streams | dict(numbers), fits=False, to="tiled",
+        rules=rules, numbers=streams | dict(numbers), policy=policy, fits=False, to="tiled",
         stacked=None if machine.kind == "cpu" and not apart else (),
     )  # fmt: skip
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import cached_property
 
 from weft.cost.distinct import distinct_sent
 from weft.cost.sent import full_gathers
-from weft.ir.module import Module
+from weft.ir.module import Module, Value
+from weft.mesh.algebra import DimAxes
 from weft.partition.program import ModuleState
 from weft.partition.strategy.policies import Policy, overriding
 from weft.records import dataclass
@@ -47,6 +48,22 @@ class Try:
         return self.sent * (_OVERRIDING if self.program.policy.overrides else 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """A policy without the values of one module: for a program that differs in its layers only."""
+
+    result_weight: float
+    override: int | None  # the number of its overrides among those of the module
+    avoids_full_gathers: bool
+
+
+@dataclass
+class PolicyMemory:
+    """The policy chosen for a program, which the next one follows without a search."""
+
+    choice: PolicyChoice | None = None
+
+
 @dataclass
 class Search:
     """The policies tried so far, with their outcomes."""
@@ -54,6 +71,29 @@ class Search:
     start: Callable[[Policy], ModuleState]
     localize: Callable[[ModuleState], Module]
     tried: list[Try] = field(default_factory=list)
+    overrides: list[Mapping[Value, DimAxes]] = field(default_factory=list)  # in their order
+
+    def following(self, memory: PolicyMemory) -> Try:
+        """The outcome of a remembered policy, or of a search, which is remembered."""
+        if memory.choice is not None:
+            return self.run(self.policy_of(memory.choice))
+        best = self.best()
+        memory.choice = self.choice_of(best.program.policy)
+        return best
+
+    def choice_of(self, policy: Policy) -> PolicyChoice:
+        """The policy without the module's values."""
+        same = (n for n, some in enumerate(self.overrides) if some is policy.overrides)
+        return PolicyChoice(policy.result_weight, next(same, None), policy.avoids_full_gathers)
+
+    def policy_of(self, choice: PolicyChoice) -> Policy:
+        """The policy for this module; without overrides where it has fewer of them."""
+        overrides: Mapping[Value, DimAxes] = {}
+        if choice.override is not None:
+            program = self.start(Policy())
+            listed = [*overriding(program.module, program.splits, program.mesh)]
+            overrides = listed[choice.override] if choice.override < len(listed) else {}
+        return Policy(choice.result_weight, overrides, choice.avoids_full_gathers)
 
     def run(self, policy: Policy) -> Try:
         """Partition by one policy."""
@@ -72,6 +112,7 @@ class Search:
             if not self.is_worth_more(self.run(Policy(result_weight))):
                 return self.chosen()
         for some in overriding(first.program.module, first.program.splits, first.program.mesh):
+            self.overrides.append(some)
             sent = self.run(Policy(0.5, some)).sent
             if sent <= _NEAR * self.least().count and not is_large:
                 self.run(Policy(overrides=some))
