@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
@@ -282,3 +283,17 @@ def test_quick_calls_of_a_program_without_sizes_and_of_none():
             np.testing.assert_allclose(made, np.exp(x) + 1, np.finfo(np.float32).eps * 4)
     empty = weft.compile(lambda x: None)
     assert [empty(X) for _ in range(3)] == [None, None, None]
+
+
+def test_no_lowered_module_of_jax_stays():
+    """JAX's caches would keep one for each shape, with an MLIR context of its own."""
+    context = pytest.importorskip("jaxlib.mlir.ir").Context
+    if not hasattr(context, "_get_live_count"):
+        pytest.skip("this jaxlib does not count contexts")
+    compiled = weft.compile(lambda x: jnp.tanh(x).sum())
+    counts = []
+    for n in (3, 4, 5):
+        compiled.prepare(np.ones(n, np.float32))
+        gc.collect()
+        counts.append(context._get_live_count())
+    assert counts[0] == counts[2]

@@ -206,6 +206,7 @@ def capture_flat(
         lowered = _lowered(traced)
     results = _results(traced)
     module = read_lowered(lowered)
+    _evict_lowered(traced)
     if ours is not None:
         module = in_order_of(module, ours)
     spelled = per_leaf("out_shardings", outside, lowered.out_tree, results)
@@ -241,6 +242,20 @@ def _lowered(traced: Any) -> Any:
             f"JAX cannot lower the function: {error}",
             help="shardings inside it must be on the mesh that it is compiled for",
         ) from error
+
+
+def _evict_lowered(traced: Any) -> None:
+    """Drop the lowered module from JAX's cache, where it would live as long as the function.
+
+    Its MLIR context alone is more than a megabyte; what was read from it is all that is needed.
+    """
+    from jax._src import pjit
+    from jax._src.interpreters import pxla
+
+    for module, name in ((pjit, "_pjit_lower"), (pxla, "_dce_jaxpr")):
+        evict = getattr(getattr(module, name, None), "evict_weakref", None)
+        if evict is not None:  # no version of JAX promises it
+            evict(traced.jaxpr)
 
 
 def read_lowered(lowered: Any) -> Module:
