@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 from weft.emit.llvm.pool.thread_count import thread_count
 
-Job: TypeAlias = Callable[[], Any]  # its result is JSON data
+ProcessJob: TypeAlias = Callable[[], Any]  # its result is JSON data
 
 
-def in_processes(jobs: Sequence[Job], processes: int | None = None) -> list[Any]:
+def in_processes(jobs: Sequence[ProcessJob], processes: int | None = None) -> list[Any]:
     """The results of jobs in their order, by as many processes as this one may use cores.
 
     A job that fails in another process runs again in this one, which raises its error.
@@ -40,7 +40,7 @@ def in_processes(jobs: Sequence[Job], processes: int | None = None) -> list[Any]
     return results
 
 
-def _forked(jobs: Sequence[Job]) -> tuple[int, int]:
+def _forked(jobs: Sequence[ProcessJob]) -> tuple[int, int]:
     """The number of a process that runs jobs, and the pipe that their results come from."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():

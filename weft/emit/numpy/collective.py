@@ -233,6 +233,7 @@ def own_pieces(
     used = {d for dims in splits.values() for d in dims}
     # Leading dims of size 1 make room for the dims of pieces.
     before = [d for d in range(lead) if d not in used or mask >> d & 1]
+    # Each local dim that is split opens into the device dims that split it and what is left.
     labels, shape = list(before), []
     kept = []
     for dim, size in enumerate(sizes or site.operand(index).sizes):
@@ -289,6 +290,8 @@ def gathered(site: Site, index: int, dims: Sequence[int], axis: int) -> HostKern
     sizes = site.result(index).sizes
     rank = lead + len(sizes)
     order = [d for d in range(axis) if d not in dims] + [*dims, *range(axis, rank)]
+    # Then a gather is a reshape: device dims that stand right before the gathered dim are its major
+    # part.
     if order == sorted(order) and not stack_dims.has_rows:  # the pieces are contiguous already
         mask = site.mask(index) & ~stack_dims.mask(dims)
         shape = stack_dims.shape(mask) + sizes
@@ -314,6 +317,7 @@ def rearranged(moved: ArrayStep, shape: Callable[[Array], tuple[int, ...]]) -> H
         if np.may_share_memory(opened, out):
             np.copyto(opened, view)
         else:
+            # The output cannot be opened without a copy, so the view is copied once more instead.
             np.copyto(out, view.reshape(out.shape))
 
     return HostKernel(run, into)
@@ -395,6 +399,7 @@ def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> HostKe
     order = [*dims, *rest]
     back = np.argsort(order)
     holes = np.flatnonzero(sources < 0)
+    # Devices without a source read any row, which is zeroed afterwards: `take` has no mask.
     sources_at = np.maximum(sources, 0)
 
     def along_one(x: Array, out: Array | None = None) -> Array:

@@ -34,9 +34,11 @@ def exp2_below(v: Vectors, x: Vector, *, scaling: bool = False, least: int = -12
     if scaling and x.kind == "float" and x.width == 16:
         return _scaled(v, x, least)
     lowest = v.constant(-_BIAS[x.kind], x.kind)
+    # Not fmax: a NaN compares false and stays, so that it shows in the result.
     x = v.select(v.compare("ogt", lowest, x), lowest, x)
     # Adding 1.5 * 2^mantissa + bias rounds to an integer, which is left biased in the low bits.
     large = v.constant(1.5 * 2.0 ** _MANTISSA[x.kind] + _BIAS[x.kind], x.kind)
+    # The sum's low bits are the biased exponent already: one shift makes 2^n, without a conversion.
     shifted = v.add(x, large)
     fraction = v.sub(x, v.sub(shifted, large))
     whole = "i32" if x.kind == "float" else "i64"

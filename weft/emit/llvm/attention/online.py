@@ -38,16 +38,18 @@ class ForwardKernel(Main):
     def __init__(self, kernel: Attention, tiling: Tiling) -> None:
         super().__init__(kernel, tiling)
         # Windows skip tiles, so several may pay off even where one would hold all keys.
+        # With all keys in one tile the maximum is known before the first exponential: no rescaling.
         self.online = self.always_online or kernel.keys > tiling.keys
         self.width = tiling.padded(kernel.value_depth)
         self.tiles = -(-kernel.queries // tiling.queries)
         points = math.prod(kernel.outer)
-        # query tiles of a task
         # Query tiles of one task share packed keys and values; more of them would leave threads
         # idle.
         self.together = max(1, min(self.tiles, points * self.tiles // ENOUGH))
         self.tasks = -(-self.tiles // self.together)  # query tiles at one outer point
         width = tiling.padded(kernel.depth) + self.width
+        # Packed once for all query tiles of a task, if a thread's scratch holds them; else a tile of
+        # keys and values at a time.
         self.ahead = kernel.keys * width * kernel.held.numpy.itemsize <= ROOM
         self.pieces.add("queries", tiling.queries * tiling.padded(kernel.depth))
         self.pieces.add("scores", tiling.queries * tiling.keys)
@@ -132,6 +134,7 @@ class ForwardKernel(Main):
     def _clear(self, code: Writer) -> None:
         """Initialize the softmax state."""
         t, v = self.tiling, Vectors(code, self.tiling.lanes)
+        # -inf and 0: the state of no keys, which the first tile's maximum replaces.
         for name, value in (("top", -math.inf), ("was", -math.inf), ("sum", 0.0)):
             place = self.place(code, name)
             for n in range(0, t.queries, t.lanes):

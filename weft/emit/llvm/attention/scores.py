@@ -97,6 +97,7 @@ class ScoreBlocks:
         code, part = self.code, self.part
         here = code.let(f"sub nsw i64 {index}, %first")
         partly, after, before = code.fresh("partly"), code.fresh("seen"), code.block
+        # Most blocks are entirely visible; only those that the diagonal crosses pay for the masks.
         code.do(f"br i1 {self._cut(here, len(block))}, label %{partly}, label %{after}")
         code.start(partly)
         small = code.let(f"trunc i64 {here} to i32")
@@ -127,6 +128,7 @@ class ScoreBlocks:
         parts = []
         for j, x in enumerate(row):
             lanes = ", ".join(f"i32 {j * v.width + n}" for n in range(v.width))
+            # i32 lanes, as many as the f32 scores have: masks of i64 would take two registers.
             queries = Vector(f"<{lanes}>", "i32", v.width)
             if window.right is not None:
                 least = code.let(f"add i32 {here}, {i - window.right}")

@@ -35,12 +35,15 @@ class Tiling:
     def columns(self, depth: int) -> tuple[int, ...]:
         """Vectors of the register blocks for a row of so many elements."""
         vectors = -(-depth // self.lanes)
+        # Each row of a block takes as many accumulators: wider blocks would leave too few rows to
+        # reuse what is loaded.
         widest = 4 if self.accumulators >= 16 else 2
         blocks = -(-vectors // widest)
         return tuple(vectors // blocks + (n < vectors % blocks) for n in range(blocks))
 
     def rows(self, columns: int) -> int:
         """Rows of a register block with so many vectors a row: a power of two."""
+        # A power of two divides the tile of keys, so that no block needs a remainder.
         return 1 << (self.accumulators // columns).bit_length() - 1
 
     def padded(self, depth: int) -> int:
