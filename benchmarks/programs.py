@@ -3,7 +3,7 @@
     python benchmarks/programs.py [--only scan while] [--rounds 5] [--torch] [--json FILE]
 
 Each side is a process of its own, with `JAX_PLATFORMS` set to weft or to cpu, or torch eager; for
-every program the sides take short turns, and the least of a side's lower quartiles counts, as other
+every program the sides (torch.compile is the fourth) take short turns, and the least of a side's lower quartiles counts, as other
 programs may use the machine. Times are of whole calls that are waited for. A ratio is the time of
 the peer over Weft's: above 1, Weft is faster. `processor` is the same ratio of processor time, of
 all threads. `err` is the largest difference of results between JAX's CPU and Weft.
@@ -60,8 +60,8 @@ def serve(platform: str, folder: str) -> None:
 
 def prepare(platform: str, name: str, folder: str) -> Callable[[], object] | None:
     """A compiled call of a program, its results in a file; None if torch does not have it."""
-    if platform == "torch":
-        return torch_call(name)
+    if platform in ("torch", "inductor"):
+        return torch_call(name, compiled=platform == "inductor")
     import jax
 
     function, arguments = PROGRAMS[name]()
@@ -101,7 +101,7 @@ class Side:
 
     def __init__(self, platform: str, devices: int, folder: str) -> None:
         env = {**os.environ, "JAX_ENABLE_X64": "0", "WEFT_DEVICES": str(devices)}
-        if platform != "torch":
+        if platform in ("weft", "cpu"):
             env["JAX_PLATFORMS"] = platform
         if devices > 1:
             env["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
@@ -143,7 +143,8 @@ def race(names: Sequence[str], rounds: int, with_torch: bool) -> Times:
     with tempfile.TemporaryDirectory() as folder:
         for devices in (1, 8):
             here = [name for name in names if (name in MESHES) == (devices > 1)]
-            platforms = ("cpu", "weft", *(("torch",) if with_torch and devices == 1 else ()))
+            torch = ("torch", "inductor") if with_torch and devices == 1 else ()
+            platforms = ("cpu", "weft", *torch)
             sides = {p: Side(p, devices, folder) for p in platforms} if here else {}
             with ThreadPoolExecutor() as pool:  # the sides compile side by side
                 [*pool.map(lambda side: side.prepare(here), sides.values())]  # noqa: B023
@@ -186,17 +187,19 @@ def line(name: str, row: dict[str, float]) -> str:
     """One program: times, ratios, difference."""
     times = f"{row['cpu'] * 1e6:9.1f}us {row['weft'] * 1e6:9.1f}us"
     ratios = f"{row['cpu'] / row['weft']:6.2f} {row['cpu busy'] / row['weft busy']:9.2f}"
-    torch = f"{row['torch'] / row['weft']:6.2f}" if "torch" in row else "     -"
-    return f"{name:30s} {times} {ratios} {torch} {row['err']:8.1e}"
+    torch = [
+        f"{row[p] / row['weft']:8.2f}" if p in row else f"{'-':>8s}" for p in ("torch", "inductor")
+    ]
+    return f"{name:30s} {times} {ratios} {' '.join(torch)} {row['err']:8.1e}"
 
 
 def table(found: Times) -> str:
     """A line for each program, slowest first, and the geometric means."""
-    head = f"{'jax cpu':>11s} {'weft':>11s} {'ratio':>6s} {'processor':>9s} {'torch':>6s}"
-    lines = [f"{'program':30s} {head} {'err':>8s}"]
+    head = f"{'jax cpu':>11s} {'weft':>11s} {'ratio':>6s} {'processor':>9s}"
+    lines = [f"{'program':30s} {head} {'torch':>8s} {'compiled':>8s} {'err':>8s}"]
     ordered = sorted(found.items(), key=lambda item: item[1]["cpu"] / item[1]["weft"])
     lines += [line(name, row) for name, row in ordered]
-    for peer in ("cpu", "torch"):
+    for peer in ("cpu", "torch", "inductor"):
         ratios = [row[peer] / row["weft"] for row in found.values() if peer in row]
         if ratios:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
@@ -210,7 +213,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--torch", action="store_true", help="measure torch eager as well")
+    parser.add_argument(
+        "--torch", action="store_true", help="torch eager and torch.compile as well"
+    )
     parser.add_argument("--json")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)

@@ -24,13 +24,22 @@ def _tensors(name: str) -> list[Any]:
     ]
 
 
-def torch_call(name: str) -> Call | None:
-    """A program's call in torch, or None if there is none."""
+def torch_call(name: str, *, compiled: bool = False) -> Call | None:
+    """A program's call in torch, eager or by torch.compile, or None if there is none."""
+    import torch
+
     call = functions().get(name)
     if call is None:
         return None
     given = _tensors(name)
-    return lambda: call(*given)
+    if not compiled:
+        return lambda: call(*given)
+    ready = torch.compile(call, dynamic=False)
+    try:
+        ready(*given)
+    except torch._dynamo.exc.TorchDynamoException:  # it cannot compile this program
+        return None
+    return lambda: ready(*given)
 
 
 def _convolution_gradient(stride: int, groups: int) -> Callable[..., object]:

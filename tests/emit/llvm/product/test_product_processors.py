@@ -48,3 +48,13 @@ def test_products_for_arm():
     b.write("mn", total)
     made = assembly(emit(b.kernel("packed"), ARM).text, ARM)
     assert "fmla" in made and "fmaf" not in made, "vectors, and no calls"
+
+
+def test_pairs_of_bf16_where_the_processor_has_them():
+    b, total = product(("mk", "kn", "mn"), {"m": 40, "n": 33, "k": 21}, DTYPES["bf16"], F32, F32)
+    b.write("mn", total)
+    kernel, wide = b.kernel("packed"), "+avx512f,+avx512bw,+avx512vl"
+    with_pairs = Processor("x86_64-unknown-linux-gnu", "cooperlake", f"{wide},+avx512bf16")
+    assert "vdpbf16ps" in emit(kernel, with_pairs).text
+    for processor in (HASWELL, ARM, Processor("x86_64-unknown-linux-gnu", "skx", wide)):
+        assert "vdpbf16ps" not in emit(kernel, processor).text
