@@ -79,7 +79,7 @@ OPTIONAL = {
         "array/torch_memory.py",
         "capture/torch/attention.py",
         "capture/torch/backward.py",
-        "capture/torch/buckets.py",
+        "capture/torch/batches/buckets.py",
         "capture/torch/constrain.py",
         "capture/torch/decompositions/__init__.py",
         "capture/torch/decompositions/bags.py",

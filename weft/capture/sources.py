@@ -11,9 +11,9 @@ from weft.capture.jax.function import JaxFunction, jax_function
 from weft.capture.options import CallOptions
 from weft.capture.source import Source
 from weft.capture.stablehlo.given import given_module
-from weft.capture.torch.buckets import BatchBuckets
+from weft.capture.torch.batches.buckets import BatchBuckets
+from weft.capture.torch.batches.rows import Evaluate
 from weft.capture.torch.graphs import graph_program
-from weft.capture.torch.rows import Evaluate
 from weft.capture.torch.source import holds_tensors, torch_function, torch_program
 from weft.capture.torch.training import training_step
 from weft.errors import WeftError

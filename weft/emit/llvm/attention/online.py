@@ -48,8 +48,8 @@ class ForwardKernel(Main):
         self.together = max(1, min(self.tiles, points * self.tiles // ENOUGH))
         self.tasks = -(-self.tiles // self.together)  # query tiles at one outer point
         width = tiling.padded(kernel.depth) + self.width
-        # Packed once for all query tiles of a task, if a thread's scratch holds all keys and values;
-        # else a tile of them at a time.
+        # Packed once for all query tiles of a task if the scratch of a thread holds all keys and
+        # values; else a tile of them at a time.
         self.ahead = kernel.keys * width * kernel.held.numpy.itemsize <= ROOM
         self.pieces.add("queries", tiling.queries * tiling.padded(kernel.depth))
         self.pieces.add("scores", tiling.queries * tiling.keys)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from weft.capture.captured import Captured
-from weft.capture.torch.rows import Evaluate, RowsDepend, result_rows
+from weft.capture.torch.batches.rows import Evaluate, RowsDepend, result_rows
 from weft.capture.torch.source import holds_tensors
 from weft.errors import WeftError, warn
 

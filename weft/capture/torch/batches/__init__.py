@@ -1,0 +1,1 @@
+"""Batches of varying size: padded to a few sizes where rows are independent."""
