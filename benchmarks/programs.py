@@ -3,11 +3,11 @@
     python benchmarks/programs.py [--only scan while] [--rounds 5] [--torch] [--json FILE]
 
 Each side is a process of its own, with `JAX_PLATFORMS` set to weft or to cpu, or torch eager; for
-every program the sides (torch.compile is the fourth) take short turns, and the least of a side's lower quartiles counts, as other
-programs may use the machine. Times are of whole calls that are waited for. A ratio is the time of
-the peer over Weft's: above 1, Weft is faster. `processor` is the same ratio of processor time, of
-all threads. `err` is the largest difference of results between JAX's CPU and Weft.
-"""
+every program the sides (torch.compile is the fourth) take short turns, and the least of a side's
+lower quartiles counts, as other programs may use the machine. Times are of whole calls that are
+waited for. A ratio is the time of the peer over Weft's: above 1, Weft is faster. `processor` is the
+same ratio of processor time, of all threads. `err` is the largest difference of results between
+JAX's CPU and Weft. """
 
 from __future__ import annotations
 
