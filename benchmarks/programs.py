@@ -7,7 +7,8 @@ every program the sides (torch.compile is the fourth) take short turns, and the 
 lower quartiles counts, as other programs may use the machine. Times are of whole calls that are
 waited for. A ratio is the time of the peer over Weft's: above 1, Weft is faster. `processor` is the
 same ratio of processor time, of all threads. `err` is the largest difference of results between
-JAX's CPU and Weft. """
+JAX's CPU and Weft.
+"""
 
 from __future__ import annotations
 
