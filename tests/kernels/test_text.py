@@ -22,9 +22,11 @@ from weft.kernels.kernel import Fill, Operand, Shift
 from weft.kernels.read import parse_kernel
 from weft.kernels.single_node import SingleNode
 from weft.kernels.text import kernel_text
+from weft.ops.combiners import combiner
 from weft.ops.elementwise.convert import Convert, ReducePrecision
 from weft.ops.elementwise.pointwise import Add, Compare, Divide, Maximum, Multiply, Subtract
 from weft.ops.elementwise.transcendental import Exponential
+from weft.ops.reduce import Reduce
 from weft.ops.shape import BitcastConvert, Reverse
 
 CORPUS = [kernel for _, kernel in corpus()]
@@ -186,6 +188,17 @@ kernel reverse(in0: f32[4,1,8], out1: f32[4,1,8])
     %0 = "stablehlo.reverse"(%arg0) <{dimensions = array<i64: 0>}> : \
 (tensor<8xf32>) -> tensor<8xf32>"""
     )
+
+
+def test_regions_of_a_node_alone_read_no_operand():
+    """Of a damaged text, too: such a region has no kernel, and no text."""
+    stack = (Operand(F32, (8,)), Operand(F32, ()), Operand(F32, (), output=True))
+    scalar = TensorType((), F32)
+    reduce = Reduce((0,), (scalar,))
+    text = same(SingleNode("reduce", reduce, stack, 0, (combiner("add", scalar),), (None, None)))
+    assert "stablehlo.add" in text and "(%arg2, %arg3)" in text
+    with pytest.raises(WeftError, match="regions may capture constants only"):
+        parse_kernel(text.replace("(%arg2, %arg3)", "(%arg2, %arg1)"))
 
 
 def test_attention():

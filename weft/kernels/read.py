@@ -13,6 +13,7 @@ from weft.errors import WeftError
 from weft.ir.location import UNKNOWN
 from weft.ir.op import Op, read_op
 from weft.ir.read import read_node, unknown_op
+from weft.ir.reading import captured
 from weft.ir.scan import dictionary, parse_type
 from weft.ir.types import DTYPES, DType, TensorType, Types
 from weft.kernels.attention import (
@@ -41,7 +42,7 @@ from weft.kernels.kernel import (
     Step,
     Store,
 )
-from weft.kernels.single_node import SingleNode
+from weft.kernels.single_node import SingleNode, is_constant
 from weft.kernels.text import (
     BY_SHORT_NAME,
     COMPARE_KINDS,
@@ -448,7 +449,8 @@ class _Reader:
         line.finish()
         types = [TensorType(o.shape[lead:], o.dtype) for o in self.operands if not o.output]
         *constants, node = read_node("\n".join(self.lines[self.number :]), tuple(types), BY_NAME)
-        if any(not isinstance(n.op, Constant) for n in constants):
+        is_known = all(isinstance(n.op, Constant) for n in constants)
+        if not is_known or not all(map(is_constant, captured(node))):
             raise wrong("regions may capture constants only")
         return SingleNode(name, node.op, self.operands, lead, node.regions, tuple(known), excess)
 

@@ -113,7 +113,7 @@ def single_node_kernel(stacked: StackedNode, sizes: Sequence[int]) -> SingleNode
         return None
     if any(mask != made for mask in stacked.made):
         return None
-    if any(mask & ~made for mask in stacked.given) or not all(map(_is_constant, captured(node))):
+    if any(mask & ~made for mask in stacked.given) or not all(map(is_constant, captured(node))):
         return None
     inputs = [_operand(v.type, m, sizes) for v, m in zip(node.operands, stacked.given, strict=True)]
     outputs = [
@@ -137,7 +137,8 @@ def _known(value: Value) -> Scalar | None:
     return None if dense.type.shape else kinds.get(dense.type.dtype.kind, int)(dense.elements[0])
 
 
-def _is_constant(value: Value) -> bool:
+def is_constant(value: Value) -> bool:
+    """Whether a value is that of a constant."""
     return value.node is not None and isinstance(value.node.op, Constant)
 
 
