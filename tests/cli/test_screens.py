@@ -121,6 +121,8 @@ def test_a_calibration(shown, golden, monkeypatch):
         Measurement("rates.f32", 1.23e11, "1024 x 1024 x 1024", "123 Gflop/s"),
     ]
     monkeypatch.setattr(calibrate, "measurements", lambda _: iter(numbers))
+    overheads = [Measurement("overheads.call", 5.08e-06, "calls of small programs", "5.08 us")]
+    monkeypatch.setattr(calibrate, "overhead_measurements", lambda *_: iter(overheads))
     monkeypatch.setattr(calibrate, "is_busy", lambda: True)
     monkeypatch.setattr(calibrate, "memory_here", lambda: 1 << 33)
     check_screen("calibrate", ["calibrate", "-o", "host.toml"], shown, golden)
