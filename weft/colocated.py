@@ -80,6 +80,8 @@ class ColocatedFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function on arrays; the results are arrays that may not be ready yet."""
         leaves = [*_leaves((args, kwargs), self._name)]
+        for leaf in leaves:
+            leaf.check_alive()
         mesh = self._mesh(leaves)
         self._check_arguments(args, kwargs)
         key = (_shape((args, kwargs)), tuple([leaf.spec for leaf in leaves]))
@@ -152,7 +154,7 @@ class ColocatedFunction:
     def _run(self, leaves: Sequence[Array], args: Any, kwargs: Any, mesh: Mesh) -> Tree:
         """Call the function when its arguments are ready; an error of one is raised."""
         for leaf in leaves:
-            leaf.wait()
+            leaf.settle()  # one deleted after the call has its metadata still
         made = self.fn(*args, **kwargs)
         return _mapped(made, lambda leaf: self._on_devices(leaf, mesh))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import threading
 
@@ -12,6 +13,7 @@ import weft
 from weft import Mesh, P
 from weft.array.array import Array
 from weft.array.stream import HostStream
+from weft.colocated import colocated
 from weft.errors import WeftError
 from weft.run import run
 
@@ -66,8 +68,18 @@ def test_delete_is_idempotent_and_final(add):
     made = weft.put(ONE, P("x"), MESH)
     made.delete()
     made.delete()
-    for use in (np.asarray, lambda a: weft.put(a, P(), MESH), lambda a: add(a, ONE)):
-        with pytest.raises(WeftError, match="deleted"):
+    uses = (
+        weft.Array.wait,
+        weft.Array.block_until_ready,
+        np.asarray,
+        copy.deepcopy,
+        lambda a: a + 1,
+        lambda a: weft.put(a, P(), MESH),
+        lambda a: add(a, ONE),
+        colocated(lambda a: a),
+    )
+    for use in uses:
+        with pytest.raises(WeftError, match="this array was deleted"):
             use(made)
     assert made.shape == (4, 4) and made.mesh == MESH  # metadata outlives it
 

@@ -213,6 +213,11 @@ def test_dropped_arrays_and_programs_are_freed_there(serving):
         made.block_until_ready()
         made.delete()
         made.delete()
+        for use in (type(made).wait, np.asarray, lambda a: a + 1):
+            with pytest.raises(WeftError, match="this array was deleted"):
+                use(made)
+        with pytest.raises(WeftError, match="this array was deleted"):
+            double(made)
         del made, double
         gc.collect()
         client.connection.request("free").wait()  # all that was sent before is done

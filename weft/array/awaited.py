@@ -87,7 +87,14 @@ class Awaited:
         return self._ready
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Block until it is complete; raises its error."""
+        """Block until it is complete; raises its error, or that its elements are gone."""
+        self.check_alive()
+        return self.settle(timeout)
+
+    block_until_ready = wait
+
+    def settle(self, timeout: float | None = None) -> Self:
+        """Block until it is complete, even if it was deleted: for claims, events and queues."""
         if not self._ready and (helper := self._helper) is not None:
             helper(self, timeout is None)
         if not self._ready and not self._come(timeout):
@@ -101,8 +108,6 @@ class Awaited:
         if held is not None and held.data.__class__ is DeviceBuffer and held.data.event is not None:
             held.data.event.wait()  # the device's event, which may trail the host
         return self
-
-    block_until_ready = wait
 
     def enqueued(self) -> Stacked:
         """The pieces, of which a device may still compute the elements."""
@@ -150,7 +155,7 @@ class Awaited:
 
     def take_claimed(self) -> Stacked:
         """Wait for claimed elements; releases them if the array was deleted."""
-        self.wait()
+        self.settle()
         with _LOCK:
             found = self.held or self._claimed
             assert found is not None
@@ -167,7 +172,6 @@ class Awaited:
     @property
     def stacked(self) -> Stacked:
         """The pieces of all devices; blocks."""
-        self.check_alive()
         self.wait()
         found = self.held
         if found is None:
@@ -180,7 +184,6 @@ class Awaited:
 
         Race with donation: a donor deletes the array first, and checks for pins afterwards.
         """
-        self.check_alive()
         self.wait()
         with _LOCK:
             found = self.held

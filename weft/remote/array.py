@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -108,13 +108,9 @@ class RemoteArray(Array):
             self._fetch()
         return super().take_claimed()
 
-    def wait(self, timeout: float | None = None) -> RemoteArray:
-        """Block until the server has computed it; raises its error."""
-        if self.held is None:
-            super().wait(timeout)
-        return self
-
-    block_until_ready = wait
+    def settle(self, timeout: float | None = None) -> Self:
+        """Block until the server has computed it, even if it was deleted; raises its error."""
+        return self if self.held is not None else super().settle(timeout)
 
     def delete(self, why: str = "deleted") -> None:
         """Release the memory, at the server, too."""

@@ -231,7 +231,7 @@ class Run:
             return given
         if not given.is_ready:
             with released():  # runs pending tasks meanwhile
-                given.wait()
+                given.settle()
         return given.take_claimed()
 
 
