@@ -170,6 +170,23 @@ refused(lambda: np.asarray(failed), "it was lost")
 refused(lambda: np.asarray(failed + 1), "it was lost")
 stats = D[0].memory_stats()
 assert 0 < stats["bytes_in_use"] <= min(stats["peak_bytes_in_use"], stats["pool_bytes"]), stats
+used = lambda: np.array([d.memory_stats()["bytes_in_use"] for d in D])
+before, add = used(), jax.jit(lambda a: a + 1, donate_argnums=0)
+one = jnp.ones(1000)  # small arrays, large ones, and both after calls of Python and of native code
+np.testing.assert_array_equal(used() - before, [4000] + 7 * [0])
+same = jax.device_put(np.ones(1000, np.float32), on())
+large, kept = jax.device_put(np.ones((8, 1 << 15), np.float32), on(("x", "y"))), []
+for n in range(4):
+    np.testing.assert_array_equal(used() - before, [4000 * (n + 2) + (1 << 17)]
+                                  + 7 * [4000 * (n + 1) + (1 << 17)])
+    one, same, large = add(one), add(same), add(large)
+    kept.append(same + 1)
+aside = jax.device_put(large, large.sharding.with_memory_kind("pinned_host"))
+same.delete()
+del large, kept
+np.testing.assert_array_equal(used() - before, [4000] + 7 * [0])
+one.delete()
+assert (used() == before).all()
 with jax.default_device(D[5]):
     assert (jnp.ones(3) + 1).devices() == {D[5]}
 print("done")

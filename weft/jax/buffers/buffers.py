@@ -275,16 +275,25 @@ def _error_buffer(handles: Handles, args: Any) -> None:
 
 
 def _memory_stats(handles: Handles, args: Any) -> None:
-    """The device's share of all memory; replicated pieces are stored once."""
-    count = the_client().processes.here
-    args.bytes_in_use = HOST_MEMORY.used // count
-    args.peak_bytes_in_use, args.peak_bytes_in_use_is_set = HOST_MEMORY.most // count, True
+    """The bytes of the device's buffers, and the peak of those seen and of its share of the memory.
+
+    The memory of all devices is the host's: programs have their temporaries there, and pieces that
+    are replicated are stored once.
+    """
+    count, device = the_client().processes.here, args.device
+    args.bytes_in_use = used = handles.bytes_on(device)
+    _most[device] = max(used, HOST_MEMORY.most // count, _most.get(device, 0))
+    args.peak_bytes_in_use, args.peak_bytes_in_use_is_set = _most[device], True
     for name in ("num_allocs", "largest_alloc_size", "bytes_limit", "bytes_reserved"):
         setattr(args, f"{name}_is_set", False)
     for name in ("peak_bytes_reserved", "bytes_reservable_limit", "largest_free_block_bytes"):
         setattr(args, f"{name}_is_set", False)
-    args.pool_bytes, args.pool_bytes_is_set = (HOST_MEMORY.used + HOST_MEMORY.kept) // count, True
+    pool = (HOST_MEMORY.used + HOST_MEMORY.kept) // count
+    args.pool_bytes, args.pool_bytes_is_set = max(used, pool), True
     args.peak_pool_bytes_is_set = False
+
+
+_most: dict[int, int] = {}  # the peak of a device's memory
 
 
 SLOTS: tuple[tuple[str, SlotFunction], ...] = (

@@ -21,6 +21,7 @@ from weft.jax.native.calls import CALL
 from weft.jax.native.events import ASKING, EVENTS, settle
 from weft.jax.native.lending import drop_capsule, take_back
 from weft.jax.native.record_code import (
+    bytes_on,
     columns,
     destroy,
     disown,
@@ -196,7 +197,7 @@ def unsafe_pointer(args: UnsafePointerArgs) -> Pointer:
 
 HELPERS: tuple[NativeFunction[..., Any], ...] = (
     *(home, push, destroy, drain, fresh, give, finish, settle, columns, single, spread, drop),
-    *(hide, disown, nothing, take_back, drop_capsule, arrive),
+    *(hide, disown, bytes_on, nothing, take_back, drop_capsule, arrive),
 )
 _POINTERS: tuple[NativeFunction[..., Any], ...] = (hold, opaque_pointer, unsafe_pointer)
 _OTHERS: tuple[NativeFunction[..., Any], ...] = (

@@ -62,6 +62,7 @@ class Native:
             "drop": (None, size, word, word),
             "hide": (None, size),
             "disown": (size, size),
+            "bytes_on": (word, size, size, word),
             _ARRIVE: (word, size),
         }
         functions: dict[str, Callable[..., Any]] = {
@@ -92,6 +93,7 @@ class Native:
             functions["disown"],
             functions[_ARRIVE],
         )
+        self.bytes_on = functions["bytes_on"]
         room = THUNKS + len(all_slots())
         self.state = (ctypes.c_int64 * room).from_address(functions["home"]())
         self.thunk_at = {name: THUNKS + n for n, name in enumerate(all_slots())}
@@ -103,6 +105,7 @@ class Handles:
     def __init__(self, native: Native) -> None:
         self.native = native
         self.kept: dict[int, Any] = {}  # what is behind a handle
+        self.blocks: list[int] = []  # of records: the address and the count of each
         self.ready = self.new(STATIC)
         line = words(self.ready)
         line[EventRecord.state.word], line[EventRecord.waiting.word] = READY, CLOSED
@@ -147,6 +150,14 @@ class Handles:
         base = ctypes.addressof(block)
         for n in range(count):
             self.native.give(base + n * SIZE)
+        self.blocks += base, count
+
+    def bytes_on(self, device: int) -> int:
+        """The bytes of all buffers in the memory of a device."""
+        self.drain()
+        listed = (_Pointer * len(self.blocks))(*self.blocks)
+        found: int = self.native.bytes_on(device, ctypes.addressof(listed), len(listed) // 2)
+        return found
 
     def keep(self, what: int, thing: Any) -> int:
         """A handle of a Python object."""

@@ -25,7 +25,7 @@ from weft.jax.native.records import (
 )
 from weft.jax.native.state import PluginState, state
 from weft.native.function import clear, copy, fence, native
-from weft.native.memory import Items, Pointer
+from weft.native.memory import Items, Pointer, address
 
 LARGE = 1 << 20  # bytes of a piece from which Python is asked to let go of it soon
 DELETED = 1  # what `columns` says of an argument that is deleted, in place of a family
@@ -88,6 +88,7 @@ def take() -> HandleRecord:
 @native
 def give(record: HandleRecord) -> None:
     """Make a record free."""
+    record.what = STATIC  # no buffer any longer, whose bytes are counted
     record.next = state.free
     state.free = record
     state.count += 1
@@ -238,6 +239,23 @@ def drop(lists: Items[Items[BufferRecord]], devices: int, argument: int) -> None
         BufferRecord.deleted.store(buffer_at(lists, d, argument), 1, "seq_cst")
     # Python asks next whether they are lent: on ARM a plain load may overtake even a seq_cst store.
     fence("seq_cst")
+
+
+@native
+def bytes_on(device: DeviceRecord, records: Items[Pointer], blocks: int) -> int:
+    """The bytes of all buffers in the memory of a device; each block has records and their count.
+
+    Memory that a donated or deleted buffer had is not its own any longer.
+    """
+    total = 0
+    for n in range(blocks):
+        first = BufferRecord(records[2 * n])
+        for k in range(address(records[2 * n + 1])):
+            buffer = first.nth(k)
+            is_there = buffer.what == BUFFER and buffer.device == device and buffer.deleted == 0
+            if is_there and buffer.memory == device.memory:
+                total += buffer.family.nbytes
+    return total
 
 
 @native
