@@ -93,6 +93,12 @@ class Draft:
         self.later[number] = (index, limit)
         return factor(number)
 
+    def same_factors(self) -> Draft:
+        """A draft of the same factors without instances, to try splits on."""
+        made = Draft(self.position)
+        made.sizes, made.devices, made.parts = [*self.sizes], {*self.devices}, {**self.parts}
+        return made
+
     def split(self, wish: Split) -> None:
         """Split a factor, everywhere."""
         number, inner = wish.factor, wish.inner

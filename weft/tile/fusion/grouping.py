@@ -336,15 +336,24 @@ class Grouping:
         self, draft: Draft, stacked: StackedNode, result: int, at: At
     ) -> tuple[Value, At] | None:
         """The value that a view reads, after splitting factors as necessary."""
+        trial, splits = draft, list[Split]()
         while True:
-            found = read_through(stacked, result, at, draft, self.sizes)
+            found = read_through(stacked, result, at, trial, self.sizes)
             if not isinstance(found, Split):
-                return found
+                break
             # An index read from memory cannot be split into two loops.
             if found.factor in draft.later:
                 return None
-            draft.split(found)
-            at = tuple([draft.fresh(e) for e in at])
+            if trial is draft:
+                trial = draft.same_factors()
+            trial.split(found)
+            splits.append(found)
+            at = tuple([trial.fresh(e) for e in at])
+        # Only for a view that is read through: the others' readers keep their loops.
+        if found is not None:
+            for split in splits:
+                draft.split(split)
+        return found
 
     # Profitability and legality
 
