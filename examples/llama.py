@@ -58,8 +58,8 @@ def loss(weights, tokens):
 
 def train_step(weights, tokens):
     """One step of gradient descent: the new weights and the loss before it."""
-    value, slopes = jax.value_and_grad(loss)(weights, tokens)
-    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, slopes), value
+    value, grads = jax.value_and_grad(loss)(weights, tokens)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, grads), value
 
 
 def make_weights(seed=0):

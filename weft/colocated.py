@@ -178,8 +178,8 @@ class ColocatedFunction:
             if _shape(made) != _shape(tree) or [a.spec for a in found] != [a.spec for a in arrays]:
                 was = _text(_specs(made, self._name))
                 raise WeftError(
-                    f"{self._name} returns {was}, and {_text([a.spec for a in arrays])} before, "
-                    "for arguments of the same specs",
+                    f"{self._name} returned {was}, but its result specs for these arguments are "
+                    f"{_text([a.spec for a in arrays])}",
                     help="results must have the same structure, shapes, types and shardings",
                 )
             for promised, array in zip(arrays, found, strict=True):
@@ -307,5 +307,9 @@ def _shape(tree: Tree) -> str:
 
 def _text(tree: Tree) -> str:
     """A tree of specs in words."""
-    found = [f"{spec.dtype}{[*spec.shape]}" for spec in _flat(tree) if type(spec) is ArraySpec]
+    found = [
+        f"{spec.dtype}{[*spec.shape]} {spec.sharding}"
+        for spec in _flat(tree)
+        if type(spec) is ArraySpec
+    ]
     return ", ".join(found) or "nothing"

@@ -92,7 +92,7 @@ class Candidates(Protocol):
         ...
 
     @property
-    def unworthy(self) -> str:
+    def why_not_tuned(self) -> str:
         """Why tuning cannot pay off, or an empty string."""
         ...
 

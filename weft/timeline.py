@@ -68,7 +68,7 @@ class MemoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The events of one device, in order of their start, and its memory over time."""
+    """Events by their start, of one device if predicted, of all workers if measured; and memory."""
 
     name: str
     events: tuple[TimelineEvent, ...]

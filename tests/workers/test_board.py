@@ -114,7 +114,7 @@ def test_a_connection_that_was_closed_before_a_collective():
         setattr(two[0].wire.bytes, name, refuse)
         with pytest.raises(WorkerLost) as error:
             processes.programs[0](*processes.given(0, case.pieces()))
-        assert "devices [1] is gone: worker 1, in step" in str(error.value)
+        assert "devices [1] is gone: worker 1; this one is in step" in str(error.value)
         assert error.value.rank == 1 and "--> model.py:7" in str(error.value)
 
 

@@ -66,7 +66,7 @@ def test_a_job_that_starts_again():
     assert ran.returncode == 0, ran.stderr
     assert "the process with devices [2, 3] is gone" in ran.stderr
     assert "worker 1 was last heard of" in ran.stderr
-    assert "worker 1 was killed by SIGKILL: all workers start again, 1 restart left" in ran.stderr
+    assert "worker 1 was killed by SIGKILL: all workers start again, 0 restarts left" in ran.stderr
     assert ran.stdout.count("devices 2") == 2
 
 

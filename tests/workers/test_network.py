@@ -88,6 +88,6 @@ def test_a_network_that_is_cut(tmp_path: Path):
     """No packet arrives, and none says so: both hosts end by themselves, and name the other."""
     text = hosts("launched_cut.py", str(tmp_path / "cut"), cut=str(tmp_path / "cut"))
     assert "statuses 1 1" in text, text
-    assert "[0] " in text and "never came, in 8 s: worker 1, in step" in text, text
-    assert "never came, in 8 s: worker 0, in step" in text, text
+    assert "[0] " in text and "never came, in 8 s: worker 1; this one is in step" in text, text
+    assert "never came, in 8 s: worker 0; this one is in step" in text, text
     assert "the key-value store of worker 0 is gone" in text, text

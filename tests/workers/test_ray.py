@@ -55,7 +55,7 @@ def test_two_nodes(cluster):
 def test_a_killed_worker_and_a_restart(cluster):
     ran = launched(cluster, "--workers", "2", "--restarts", "1", str(SCRIPT), "killed")
     assert ran.returncode == 0, ran.stderr
-    assert "worker 1 was killed by SIGKILL: all workers start again, 1 restart left" in ran.stderr
+    assert "worker 1 was killed by SIGKILL: all workers start again, 0 restarts left" in ran.stderr
     assert ran.stdout.count("devices 2") == 2
 
 

@@ -1,4 +1,4 @@
-"""Units of work of a processor's kernels beside flops and bytes, counted by kind.
+"""Overheads of CPU kernels beside the roofline, counted by kind.
 
 A roofline takes every loop as full vector registers and every product as large. Kernels of a few
 microseconds are neither: what they take is counted here, and priced by a machine's `overheads`.

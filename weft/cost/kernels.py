@@ -17,7 +17,7 @@ from weft.machine.machine import share_at
 def kernel_seconds(kernel: Launch, machine: Machine) -> float:
     """Roofline time of a launch, the slower of computing and of moving bytes, and its overheads.
 
-    Where a machine's overheads were measured, small kernels of a processor run on one thread, and
+    Where a machine's overheads were measured, small CPU kernels run on one thread, and
     larger ones on all if that outweighs handing them the work.
     """
     if isinstance(kernel, ControlFlow):

@@ -23,8 +23,8 @@ _SPOT = 0.3  # log2 of sizes and groups that are the same spot of two machines
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
-    """How alike measured rows are; fitted on the table by leaving rows out."""
+class CovarianceParameters:
+    """Hyperparameters of the Gaussian process's covariance, fitted by leaving rows out."""
 
     curve: float  # deviation of one curve, in log seconds, and over how many doublings it lasts
     curve_sizes: float
@@ -61,7 +61,7 @@ class TableRows:
         return TableRows(*(getattr(self, f.name)[chosen] for f in fields(self)))
 
 
-def covariance(a: TableRows, b: TableRows, like: Likeness) -> Floats:
+def covariance(a: TableRows, b: TableRows, like: CovarianceParameters) -> Floats:
     """How the deviations of two sets of rows go together."""
     sizes = np.abs(a.size[:, None] - b.size)
     groups = np.abs(a.group[:, None] - b.group)
@@ -78,14 +78,16 @@ def covariance(a: TableRows, b: TableRows, like: Likeness) -> Floats:
     return np.asarray(shared + like.curve**2 * curve * np.exp(-sizes / like.curve_sizes))
 
 
-def noise(rows: TableRows, like: Likeness) -> Floats:
+def noise(rows: TableRows, like: CovarianceParameters) -> Floats:
     """The variance of measurements."""
     small = 1 / (1 + np.exp(rows.size - like.large))
     scale = like.noise * (like.quiet + (1 - like.quiet) * small)
     return np.asarray(scale**2 + rows.rounding**2)
 
 
-def deviation(ask: TableRows, rows: TableRows, left: Floats, like: Likeness) -> tuple[float, float]:
+def deviation(
+    ask: TableRows, rows: TableRows, left: Floats, like: CovarianceParameters
+) -> tuple[float, float]:
     """The predicted deviation of a row from the fit, by kriging, and its standard deviation."""
     near = covariance(ask, rows, like)[0]
     if len(near) > _NEIGHBOURS:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.cost.estimate import Estimate
-from weft.cost.kriging import Fit, Likeness, TableRows, deviation, fit
+from weft.cost.kriging import CovarianceParameters, Fit, TableRows, deviation, fit
 from weft.machine.known import SHIPPED
 from weft.records import dataclass
 
@@ -26,17 +26,17 @@ PATTERNS = ("one_way", "mutual", "ring")
 _PERMUTE = "collective-permute"
 
 # Fitted by leaving rows of the table out, each family for itself; see benchmarks/cost.py.
-_NODE = Likeness(
+_NODE = CovarianceParameters(
     curve=0.158, curve_sizes=8.1, kind=0.137, kind_sizes=3.9, kind_groups=1.5,
     share=0.095, share_sizes=2.3, share_groups=4.2, spot=0.014,
     noise=0.35, quiet=0.05, large=22.9, tails=0.17, machines=0.92, spread=1.3,
 )  # fmt: skip
-_RACK = Likeness(
+_RACK = CovarianceParameters(
     curve=0.039, curve_sizes=20.0, kind=0.383, kind_sizes=4.0, kind_groups=0.42,
     share=0.505, share_sizes=5.4, share_groups=1.9, spot=0.011,
     noise=0.049, quiet=0.316, large=23.5, tails=0.095, machines=0.9995, spread=0.95,
 )  # fmt: skip
-_AMD = Likeness(
+_AMD = CovarianceParameters(
     curve=0.146, curve_sizes=10.6, kind=0.231, kind_sizes=2.3, kind_groups=100.0,
     share=0.208, share_sizes=10.3, share_groups=1.9, spot=0.023,
     noise=0.244, quiet=0.028, large=18.8, tails=0.62, machines=0.98, spread=0.8,
@@ -48,11 +48,11 @@ class Family:
     """Machines whose curves have one shape."""
 
     machines: tuple[str, ...]
-    like: Likeness
+    like: CovarianceParameters
     one_fit: bool = False  # whether their latencies and bandwidths are the same
     rounding: float = 0.0  # the last digit of its rates, in bytes a second
 
-    def likeness(self, op: str) -> Likeness:
+    def likeness(self, op: str) -> CovarianceParameters:
         """Permutations have steps that machines share, and that are no outliers."""
         if op != _PERMUTE:
             return self.like

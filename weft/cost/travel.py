@@ -29,7 +29,7 @@ OP_NAMES: Mapping[TrafficKind, str] = {
 }
 # How far off a ring's model is where its bandwidth was measured, published or guessed.
 _OFF: Mapping[Provenance, float] = {"measured": 1.6, "published": 1.8, "guessed": 2.5}
-_OVERHEAD = 1.025  # the payload's share of a message, the rest being headers
+_OVERHEAD = 1.025  # bytes on the wire for a byte of payload: headers are the rest
 
 
 @dataclass(frozen=True, slots=True)

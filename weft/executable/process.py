@@ -24,7 +24,7 @@ class Meeting:
     node: Node
     stream: str | None  # stream of an asynchronous start
     groups: Sequence[Group]
-    devices: Mapping[Peer, Group]  # index of this collective in every process
+    devices: Mapping[Peer, Group]  # the devices of each process
 
     def never_came(self, absent: Sequence[Peer], seconds: float) -> WeftError:
         """The error for peers that timed out."""
@@ -76,8 +76,8 @@ class Exchange:
 class Transport(Protocol):
     """Message transport between processes.
 
-    Any two processes start their common exchanges in the same order, so messages need no tags. A
-    send buffer must not change until the exchange was waited for.
+    Any two processes start their common exchanges in the same order, so messages can be
+    numbered. A send buffer must not change until the exchange was waited for.
     """
 
     def begin_run(self, name: str, digest: str) -> None:

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from weft.ir.types import TensorType, Types
 from weft.records import dataclass
 
+# Shardy's pass-through, reduction, need_replication and permutation factors.
 Role = Literal["pass", "reduction", "whole", "permutation"]
 Combine = Literal["add", "mul", "max", "min", "and", "or", "xor"]
 Dims: TypeAlias = tuple[

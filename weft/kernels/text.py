@@ -384,11 +384,11 @@ def _attention(kernel: Attention) -> Iterator[str]:
     if mask := kernel.mask:
         extra = {"fill": number_text(mask.fill), "hides": number_text(mask.hides)}
         yield from access("mask", mask.access, extra)
-    if slopes := kernel.gradients:
+    if grads := kernel.gradients:
         for name in ("out", "q", "k", "v", "bias"):
-            scale = {"q": slopes.q_scale, "k": slopes.k_scale}.get(name)
+            scale = {"q": grads.q_scale, "k": grads.k_scale}.get(name)
             extra = {} if scale is None else {"scale": number_text(scale)}
-            yield from access(f"d_{name}", getattr(slopes, name), extra)
+            yield from access(f"d_{name}", getattr(grads, name), extra)
 
 
 def _words(words: dict[str, str]) -> str:

@@ -430,22 +430,22 @@ def _verify_attention(kernel: Attention) -> None:
 def _accesses(kernel: Attention) -> Iterator[tuple[str, Access, int, int, bool]]:
     """Every access with its name, rows, columns, and whether it is written."""
     queries, keys, deep, values = kernel.queries, kernel.keys, kernel.depth, kernel.value_depth
-    slopes = kernel.gradients
+    grads = kernel.gradients
     yield "q", kernel.q, queries, deep, False
     yield "k", kernel.k, keys, deep, False
     yield "v", kernel.v, keys, values, False
-    yield "out", kernel.out, queries, values, slopes is None
+    yield "out", kernel.out, queries, values, grads is None
     if kernel.lse is not None:
-        yield "lse", kernel.lse, queries, 1, slopes is None
+        yield "lse", kernel.lse, queries, 1, grads is None
     for name, access in kernel.pairs.items():
         yield name, access, queries, keys, False
-    if slopes is not None:
-        yield "the gradient of out", slopes.out, queries, values, False
-        yield "the gradient of q", slopes.q, queries, deep, True
-        yield "the gradient of k", slopes.k, keys, deep, True
-        yield "the gradient of v", slopes.v, keys, values, True
-        if slopes.bias is not None:
-            yield "the gradient of bias", slopes.bias, queries, keys, True
+    if grads is not None:
+        yield "the gradient of out", grads.out, queries, values, False
+        yield "the gradient of q", grads.q, queries, deep, True
+        yield "the gradient of k", grads.k, keys, deep, True
+        yield "the gradient of v", grads.v, keys, values, True
+        if grads.bias is not None:
+            yield "the gradient of bias", grads.bias, queries, keys, True
 
 
 def _verify_access(kernel: Attention, name: str, access: Access, sizes: Sequence[int]) -> Operand:

@@ -57,7 +57,7 @@ def _estimated(
 
 
 def _bounds(place: int, meetings: Sequence[MatchedCollective]) -> Bounds:
-    """The offsets by which no worker leaves a collective before the first one enters it."""
+    """The offsets by which a worker and the first enter a shared collective before one leaves."""
     least, most = float("-inf"), float("inf")
     for meeting in meetings:
         ours, base = meeting.spans.get(place), meeting.spans.get(0)

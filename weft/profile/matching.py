@@ -98,8 +98,8 @@ def _ordinals(one: Recording) -> dict[int, int]:
     return found
 
 
-def latest(meetings: Iterable[MatchedCollective], offsets: Sequence[int]) -> Counter[int]:
-    """How many nanoseconds others waited for each worker that came last."""
+def straggler_waits(meetings: Iterable[MatchedCollective], offsets: Sequence[int]) -> Counter[int]:
+    """Nanoseconds that others waited in collectives, by straggler: the one that entered last."""
     waited: Counter[int] = Counter()
     for meeting in meetings:
         if len(meeting.spans) < 2:

@@ -15,9 +15,9 @@ from weft.profile.matching import (
     MatchedCollective,
     MatchKey,
     is_collective,
-    latest,
     measured_spans,
     meetings_of,
+    straggler_waits,
 )
 from weft.recording import RecordedRun, Recording, read_recordings
 from weft.records import dataclass
@@ -31,7 +31,7 @@ class Profile:
     timeline: Timeline
     programs: tuple[ProgramProfile, ...]
     matched: int  # collectives that were found on more than one worker
-    waited: Mapping[int, float]  # seconds that others waited in collectives, by the last worker
+    waited: Mapping[int, float]  # seconds that others waited in collectives, by straggler
     dropped: int  # runs past the limit of events
 
     def as_json(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def profile(*folders: str | os.PathLike[str], name: str = "profile") -> Profile:
     events.sort(key=lambda event: event.start)
     seconds = max(event.end for event in events)
     hosts = tuple(map(_host, recordings, clocks))
-    waited = latest(meetings, offsets)
+    waited = straggler_waits(meetings, offsets)
     return Profile(
         Timeline(name, tuple(events), seconds, hosts=hosts),
         program_profiles(recordings),

@@ -23,11 +23,11 @@ from weft.tune.measured import CLEARLY, Measure, Measured, known, tune
 from weft.tune.process import BenchProcess, close_worker
 from weft.tune.progress import TriedClass, report_begin, report_end
 
-_ROOM = 2 << 30  # bytes of synthetic operands
-_ROOM_APART = 8 << 30  # the same, in the memory of a device
+_MOST_BYTES = 2 << 30  # bytes of synthetic operands
+_BYTES_OUT_OF_PROCESS = 8 << 30  # the same, in the memory of a device
 _BUDGET = 1.0  # seconds of measurement for a class
-_BUDGET_APART = 4.0  # the same in another process, after candidates are compiled
-_CLEARLY_APART = 0.985
+_BUDGET_OUT_OF_PROCESS = 4.0  # the same in another process, after candidates are compiled
+_CLEARLY_OUT_OF_PROCESS = 0.985  # the winner's time over the default's
 # Two threads that measure at a time would time each other.
 _ONE_AT_A_TIME = threading.Lock()
 # Lookups of this process, by folder, machine and class: a process never changes its choice.
@@ -58,8 +58,8 @@ def choice(kernel: Kernel, target: Target) -> Chosen | None:
         return None
     if how == "off":
         return Chosen(AS_MODELLED, "nothing is tuned")
-    if options.unworthy:  # first: the reason must not depend on what else was measured
-        return Chosen(AS_MODELLED, options.unworthy)
+    if options.why_not_tuned:  # first: the reason must not depend on what else was measured
+        return Chosen(AS_MODELLED, options.why_not_tuned)
     if how == "remembered" and not _KNOWN and not is_anything_remembered():
         return _chosen(None, options)
     at = (the_store().folder, options.machine, options.shape_class)
@@ -111,7 +111,8 @@ def _measured(kernel: Kernel, options: Candidates, target: Target) -> Measured:
     """Times from the cache, or measured now."""
     ways = options.ways()
     is_apart = target.measures_apart
-    if sum(operand.nbytes for operand in kernel.operands) > (_ROOM_APART if is_apart else _ROOM):
+    most = _BYTES_OUT_OF_PROCESS if is_apart else _MOST_BYTES
+    if sum(operand.nbytes for operand in kernel.operands) > most:
         ways = {AS_MODELLED: {}}
     failed: dict[str, str] = {}
     began: list[float] = []
@@ -127,7 +128,7 @@ def _measured(kernel: Kernel, options: Candidates, target: Target) -> Measured:
         bench.prepare()
         return bench.seconds
 
-    budget = _BUDGET_APART if is_apart else _BUDGET
+    budget = _BUDGET_OUT_OF_PROCESS if is_apart else _BUDGET
     with _ONE_AT_A_TIME:
         made = tune(
             options.kind, options.machine, options.shape_class, [*ways], ready, budget, failed,
@@ -151,7 +152,7 @@ def _measured(kernel: Kernel, options: Candidates, target: Target) -> Measured:
 
 def _clearly(target: Target) -> float:
     """The share of the model's time that a winner may take: a device alone has less noise."""
-    return _CLEARLY_APART if target.measures_apart else CLEARLY
+    return _CLEARLY_OUT_OF_PROCESS if target.measures_apart else CLEARLY
 
 
 def _with(kernel: Kernel, options: Mapping[str, int]) -> Kernel:

@@ -25,8 +25,8 @@ from weft.workers.failure import FailureNote, WorkerLost, root_cause
 from weft.workers.member import WorkerRank
 
 T = TypeVar("T")
-BEAT = 1.0  # seconds between two notes of progress
-STALE = 5.0  # seconds without a note after which a worker counts as dead
+HEARTBEAT = 1.0  # seconds between heartbeats
+STALE = 5.0  # seconds without a heartbeat after which a worker counts as dead
 SHARED = -1  # in place of a rank: a value of all
 ANSWER = 5.0  # seconds for the store to answer after a failure
 
@@ -262,7 +262,7 @@ class Board:
                 store.set(f"beat/{self.me.rank}", json.dumps(now))
             except Exception:  # noqa: BLE001  # the store ended: so do the workers
                 return
-            if self._stop.wait(BEAT):
+            if self._stop.wait(HEARTBEAT):
                 return
 
     def _of_all(self, prefix: str, done: str, among: Sequence[int] | None = None) -> list[str]:

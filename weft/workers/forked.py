@@ -1,4 +1,4 @@
-"""Workers that a nursery forks, with the interface of `subprocess.Popen`."""
+"""Workers that a fork server forks, with the interface of `subprocess.Popen`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ForkedWorker:
         self.send_signal(signal.SIGKILL)
 
     def note(self, *, pid: int | None = None, code: int | None = None) -> None:
-        """Take a report of the nursery: the process id, or the exit code."""
+        """Take a report of the fork server: the process id, or the exit code."""
         if pid is not None:
             self.pid = pid
             for sent in self.pending:
@@ -88,8 +88,8 @@ def fork_workers(
         inherited += [write_out, write_err]
     common = {"OMP_NUM_THREADS", "PYTHONUNBUFFERED"}  # read at the start, and by what is imported
     first = next(iter(environments.values()))
-    nursery = subprocess.Popen(
-        [sys.executable, "-m", "weft.workers.nursery", str(theirs.fileno())],
+    fork_server = subprocess.Popen(
+        [sys.executable, "-m", "weft.workers.fork_server", str(theirs.fileno())],
         env={**os.environ, **{name: first[name] for name in common}},
         pass_fds=inherited,
     )
@@ -104,10 +104,10 @@ def fork_workers(
             for line in lines:
                 told = json.loads(line)
                 workers[told.pop("rank")].note(**told)
-        nursery.wait()
+        fork_server.wait()
         for worker in workers.values():  # those that are left end with their parent
             if worker.returncode is None:
                 worker.note(code=_KILLED)
 
-    threading.Thread(target=follow, name="weft-nursery").start()
+    threading.Thread(target=follow, name="weft-fork-server").start()
     return workers

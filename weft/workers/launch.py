@@ -158,7 +158,7 @@ class Attempt:
         if rank not in self.processes:
             return "of another host is lost"
         if rank in self.stopped:
-            return "did not come to the others"
+            return "hung: it did not reach the collective that the others waited in"
         code = self.processes[rank].wait()
         if code < 0:
             return f"was killed by {signal.Signals(-code).name}"
@@ -228,7 +228,7 @@ def launch(
 ) -> Ended:
     """Run a job to its end; a failed attempt is started again up to so many times.
 
-    With `fewest` workers given, a restart leaves out a worker that failed.
+    With `fewest`, each restart has the next smaller number of workers that divides the last one.
     """
     out, err = out or sys.stdout, err or sys.stderr
     for number in range(restarts + 1):
@@ -243,13 +243,13 @@ def launch(
             attempt.close()
         if ended.status == 0 or number == restarts:
             break
-        left = restarts - number
+        left = restarts - number - 1
         workers = smaller(job.workers, fewest or job.workers)
         some = "all workers start" if workers == job.workers else f"{workers} workers start"
         job = replace(job, workers=workers)
         print(
             f"worker {ended.rank} {ended.reason}: {some} again, {left} "
-            f"restart{'s' if left > 1 else ''} left",
+            f"restart{'' if left == 1 else 's'} left",
             file=err,
             flush=True,
         )

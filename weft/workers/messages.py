@@ -165,7 +165,7 @@ class Messages:
         is_late = "timed out" in str(error).lower() or "timeout" in str(error)
         late = meeting.never_came([peer], self.wire.timeout)
         said = late if is_late else meeting.lost(peer)
-        message = f"{said.message}: worker {rank}, in step {board.activity.step}"
+        message = f"{said.message}: worker {rank}; this one is in step {board.activity.step}"
         help_ = f"{board.news_of(rank, is_gone=not is_late)}; {said.help}"
         return WorkerLost(message, rank=rank, help=help_, loc=meeting.node.loc)
 

@@ -1,9 +1,9 @@
 """Messages through memory that the workers of one host map, in the place of sockets.
 
-A sender packs a message into a slot, an anonymous file of its own, and sends a ticket over gloo;
-a receiver maps the slot through /proc, copies the message out and sets its byte in the slot's head.
-A slot is used again when all of its readers have. Nothing blocks: with no free slot a new one is
-made, and no name is left behind when a worker is killed.
+A sender packs a message into a slot, an anonymous file of its own, and sends a ticket, its file and
+size, over gloo; a receiver maps the slot through /proc, copies the message out and sets its byte in
+the slot's head. A slot is used again when all of its readers have. Nothing blocks: with no free
+slot a new one is made, and no name is left behind when a worker is killed.
 """
 
 from __future__ import annotations

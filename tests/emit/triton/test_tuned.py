@@ -57,8 +57,8 @@ def test_sizes_share_a_class_and_what_they_compute_does_not(monkeypatch):
     ]
     assert kinds[0] == kinds[1] and len({*kinds}) == 3
     found = GpuCandidates(kernel_of(softmax, f(1000, 3000)))
-    assert found.kind == "gpu rows" and not found.unworthy and found.machine == "a GPU"
-    assert GpuCandidates(kernel_of(softmax, f(10, 30))).unworthy
+    assert found.kind == "gpu rows" and not found.why_not_tuned and found.machine == "a GPU"
+    assert GpuCandidates(kernel_of(softmax, f(10, 30))).why_not_tuned
     ways = found.ways()
     assert len(ways) > 3 and all(found.options(name) == way for name, way in ways.items())
     assert found.options("unknown=3") is None and found.options("algorithm=2") is None

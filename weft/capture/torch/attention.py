@@ -179,12 +179,13 @@ def define_attention() -> Any:
                 given[n] = given[n].requires_grad_()
             made = plain_attention(*given[:6], *ctx.how)
             pairs = [(x, c) for x, c in zip(made, cotangents, strict=True) if c is not None]
-            outs, grads = zip(*pairs, strict=True)
-            found = torch.autograd.grad(outs, [given[n] for n in wanted], grads, allow_unused=True)
-        slopes: list[Any] = [None] * 11
-        for n, slope in zip(wanted, found, strict=True):
-            slopes[n] = slope
-        return tuple(slopes)
+            outs, given_grads = zip(*pairs, strict=True)
+            inputs = [given[n] for n in wanted]
+            found = torch.autograd.grad(outs, inputs, given_grads, allow_unused=True)
+        grads: list[Any] = [None] * 11
+        for n, grad in zip(wanted, found, strict=True):
+            grads[n] = grad
+        return tuple(grads)
 
     op.register_fake(shapes)
     op.register_autograd(backward, setup_context=keep)

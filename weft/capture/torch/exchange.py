@@ -1,7 +1,8 @@
 """Ops of expert parallelism: rows at indices of each device, sums of rows, and their exchange.
 
 Leading dims of all operands are devices: the first one along the axes of experts, the second one
-along those of the batch. Every op has another one as its gradient.
+along those of the batch. `rows_at` and `sums_at` are each other's gradient,
+`exchange_rows` is its own, and `device_products` has `device_sums`, which has none.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from weft.capture.torch.build import AtenLowering, Build, shape_of, type_of
 from weft.capture.torch.dtypes import computed_in
+from weft.errors import WeftError
 from weft.ir.module import Region, Value
 from weft.ir.types import I32, TensorType
 from weft.mesh import MeshAxes, Sharding, parse_sharding
@@ -50,6 +52,12 @@ def define_exchange() -> Any:
         op.register_autograd(backward, setup_context=keep)
         held.append(op)
 
+    def no_second_derivative(*_: Any) -> Any:
+        raise WeftError(
+            "weft::device_sums has no gradient",
+            help="second derivatives through experts are not supported: detach the gradient",
+        )
+
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         ctx.save_for_backward(*tensors)
@@ -58,18 +66,18 @@ def define_exchange() -> Any:
     define(
         "rows_at(Tensor rows, Tensor places) -> Tensor",
         lambda rows, places: rows.new_empty((*places.shape, rows.shape[-1])),
-        lambda ctx, slope: (ops.sums_at(slope, ctx.saved_tensors[1], ctx.size), None),
+        lambda ctx, grad: (ops.sums_at(grad, ctx.saved_tensors[1], ctx.size), None),
     )
     define(
         "sums_at(Tensor rows, Tensor places, int size) -> Tensor",
         lambda rows, places, size: rows.new_empty((*rows.shape[:-2], size, rows.shape[-1])),
-        lambda ctx, slope: (ops.rows_at(slope, ctx.saved_tensors[1]), None, None),
+        lambda ctx, grad: (ops.rows_at(grad, ctx.saved_tensors[1]), None, None),
     )
     define(
         "exchange_rows(Tensor rows, Tensor there, Tensor back, int size, str sharding) -> Tensor",
         lambda rows, there, back, size, _: rows.new_empty((*rows.shape[:2], size, rows.shape[3])),
-        lambda ctx, slope: (
-            ops.exchange_rows(slope, *ctx.saved_tensors[:0:-1], ctx.size, ctx.given[4]),
+        lambda ctx, grad: (
+            ops.exchange_rows(grad, *ctx.saved_tensors[:0:-1], ctx.size, ctx.given[4]),
             None, None, None, None,
         ),
     )  # fmt: skip
@@ -77,16 +85,16 @@ def define_exchange() -> Any:
     define(
         "gather_routing(Tensor x, str sharding) -> Tensor",
         lambda x, sharding: torch.empty_like(x),
-        lambda ctx, slope: (slope, None),
+        lambda ctx, grad: (grad, None),
     )
 
-    def products_backward(ctx: Any, slope: Any) -> Any:
+    def products_backward(ctx: Any, grad: Any) -> Any:
         rows, matrices, sizes = ctx.saved_tensors
         left = right = None
         if ctx.needs_input_grad[0]:
-            left = ops.device_products(slope, matrices.transpose(-1, -2), sizes)
+            left = ops.device_products(grad, matrices.transpose(-1, -2), sizes)
         if ctx.needs_input_grad[1]:
-            right = ops.device_sums(rows, slope, sizes).sum(1)
+            right = ops.device_sums(rows, grad, sizes).sum(1)
         return left, right, None
 
     define(
@@ -94,13 +102,10 @@ def define_exchange() -> Any:
         lambda rows, matrices, _: rows.new_empty((*rows.shape[:3], matrices.shape[3])),
         products_backward,
     )
-    # Gradients of gradients are not defined.
     define(
-        "device_sums(Tensor rows, Tensor slopes, Tensor sizes) -> Tensor",
-        lambda rows, slopes, sizes: rows.new_empty(
-            (*sizes.shape, rows.shape[-1], slopes.shape[-1])
-        ),
-        lambda ctx, slope: (None, None, None),
+        "device_sums(Tensor rows, Tensor grads, Tensor sizes) -> Tensor",
+        lambda rows, grads, sizes: rows.new_empty((*sizes.shape, rows.shape[-1], grads.shape[-1])),
+        no_second_derivative,
     )
     return held
 
@@ -177,10 +182,10 @@ def device_products(b: Build, rows: Value, matrices: Value, sizes: Value) -> Val
     return _ragged(b, _PRODUCT, b.out.sizes, rows, matrices, sizes)
 
 
-def device_sums(b: Build, rows: Value, slopes: Value, sizes: Value) -> Value:
+def device_sums(b: Build, rows: Value, grads: Value, sizes: Value) -> Value:
     """The sums over the rows of each group."""
     *devices, groups, m, n = b.out.sizes
-    made = _ragged(b, _SUMS, (groups, *devices, m, n), rows, slopes, sizes)
+    made = _ragged(b, _SUMS, (groups, *devices, m, n), rows, grads, sizes)
     return b.transpose(made, (1, 2, 0, 3, 4))
 
 

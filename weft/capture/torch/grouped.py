@@ -76,13 +76,13 @@ def define_grouped_product() -> Any:
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.save_for_backward(*inputs)
 
-    def backward(ctx: Any, slope: Any) -> Any:
+    def backward(ctx: Any, grad: Any) -> Any:
         rows, matrices, offs = ctx.saved_tensors
         left = right = None
         if ctx.needs_input_grad[0]:
-            left = op(slope, matrices.transpose(-1, -2), offs)
+            left = op(grad, matrices.transpose(-1, -2), offs)
         if ctx.needs_input_grad[1]:
-            right = op(rows.transpose(0, 1), slope, offs)
+            right = op(rows.transpose(0, 1), grad, offs)
         return left, right, None
 
     op.register_fake(shape)

@@ -1,9 +1,9 @@
 """Collectives between processes with one or several devices each.
 
-They are hierarchical: devices of a process reduce along the stack first, and one partial sum goes
-to every other process of the group. A piece that several devices of a process need, or hold, is
-sent once. Values are stacks whose leading dims for other processes' devices have size 1; received
-stacks are concatenated along these dims.
+They are hierarchical: devices of a process reduce along the stack first. A small partial sum goes
+to every other process of the group, a larger all_reduce is a reduce_scatter and an all_gather. A
+piece that several devices of a process need, or hold, is sent once. Values are stacks whose leading
+dims for other processes' devices have size 1; received stacks are concatenated along these dims.
 """
 
 from __future__ import annotations

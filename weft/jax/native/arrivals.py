@@ -20,7 +20,7 @@ from weft.jax.native.records import (
     MemoryRecord,
     offsets_of,
 )
-from weft.jax.native.small import DONE, quickly, sweep
+from weft.jax.native.small import DONE, sweep, with_fast_path
 from weft.jax.native.state import PluginState, state
 from weft.native.function import copy, native, to_int, upper_bits, wrapped
 from weft.native.memory import Items, Member, Pointer, Struct, address, i32
@@ -144,4 +144,4 @@ def is_dense(sizes: Items[int], strides: Items[int], rank: int, nbytes: int) -> 
     return True
 
 
-ARRIVE = quickly(SLOT, may_be_known, arrive)
+ARRIVE = with_fast_path(SLOT, may_be_known, arrive)

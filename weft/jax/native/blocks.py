@@ -11,7 +11,10 @@ from weft.native.function import native
 from weft.native.libc import aligned_alloc, free
 from weft.native.memory import Pointer
 
-_LEAST, _MOST = 1 << 16, 1 << 22  # bytes of blocks that are kept, the sizes of native calls
+_LEAST, _MOST = (
+    1 << 16,
+    1 << 22,
+)  # bytes: smaller blocks malloc keeps itself, larger ones are seldom alike
 _VECTOR = 64  # bytes that memory is aligned to
 
 
@@ -30,7 +33,7 @@ def block(nbytes: int) -> Pointer:
 
 @native
 def release(memory: Pointer, nbytes: int) -> None:
-    """Give a block back: keep it in the oldest one's place, or free it; 0 bytes: not known."""
+    """Cache a block, evicting round robin, or free it; `nbytes` is 0 where it is not known."""
     if memory and nbytes >= _LEAST and nbytes <= _MOST:
         kept = state.kept.nth(state.turn)
         if kept.nbytes != 0:

@@ -24,7 +24,7 @@ from weft.jax.native.records import (
     ResultPlan,
     offsets_of,
 )
-from weft.jax.native.small import DONE, FAILED, quickly, sweep
+from weft.jax.native.small import DONE, FAILED, sweep, with_fast_path
 from weft.jax.native.state import PluginState, state
 from weft.native.function import native, to_int
 from weft.native.libc import pthread_self
@@ -173,7 +173,7 @@ def is_alone(lists: Items[Items[BufferRecord]], arguments: int, family: FamilyRe
 def place_arguments(
     first: ArgumentPlan, arguments: int, lists: Items[Items[BufferRecord]], devices: int
 ) -> ResultPlan:
-    """Say where the arguments are; the plan of the first result, or null if one does not fit."""
+    """Bind argument addresses; the plan of the first result, or null if one does not fit."""
     plan = first
     for n in range(arguments):
         family = family_at(lists, n)
@@ -194,7 +194,7 @@ def mark_donated(
     devices: int,
     deleted: int,
 ) -> None:
-    """Say of all donated arguments whether they are deleted."""
+    """Mark or unmark all donated arguments as deleted."""
     plan = first
     for n in range(arguments):
         if plan.donated != 0:
@@ -256,7 +256,7 @@ def free_blocks(
     blocks: Items[Pointer],
     lists: Items[Items[BufferRecord]],
 ) -> None:
-    """There are no results: give back the memory that is new."""
+    """Roll back a failed call: free newly allocated result memory."""
     plan = first
     for n in range(results):
         if not owner(plan, lists, blocks[n]):
@@ -271,7 +271,7 @@ def move_blocks(
     blocks: Items[Pointer],
     lists: Items[Items[BufferRecord]],
 ) -> None:
-    """The results are there: arguments whose memory they took have it no longer."""
+    """Commit donation: arguments give up the memory that results reuse."""
     plan = first
     for n in range(results):
         family = owner(plan, lists, blocks[n])
@@ -300,4 +300,4 @@ def hand_out(
             outputs[d][n] = buffer_of(family, d, device, descriptor.inside[n * devices + d])
 
 
-CALL = quickly(SLOT, has_descriptor, execute)
+CALL = with_fast_path(SLOT, has_descriptor, execute)

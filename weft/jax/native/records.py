@@ -2,8 +2,7 @@
 
 Every handle that JAX holds is the address of a record. Its first word is 0 while it is in use (JAX
 looks for a table of functions there); records that were given up are chained by it. The second says
-what the record is. Buffers of one value, a piece on each device, have a family in common, which
-says what they have in common.
+what the record is. The per-device buffers of one sharded array share a `FamilyRecord`.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Waiter(Struct):
 
 
 class FamilyRecord(EventRecord):
-    """A value; it is the event that it is there, too. Held by its buffers, and while pending."""
+    """A sharded array, and its own ready event. Held by its buffers, and while pending."""
 
     type: Member[int]
     rank: Member[int]

@@ -10,11 +10,11 @@ from weft.native.function import NativeFunction, native
 from weft.native.memory import Pointer
 from weft.native.python_api import PyGILState_Ensure, PyGILState_Release
 
-DONE, FAILED = 1, 2  # what comes of a try; 0: Python has to be asked
+DONE, FAILED = 1, 2  # results of an attempt; 0: fall back to Python
 _LITTLE = 256  # records that may wait for Python
 
 
-def quickly(
+def with_fast_path(
     slot: str,
     is_known: NativeFunction[[Pointer], bool],
     attempt: NativeFunction[[Pointer], int],

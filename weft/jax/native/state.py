@@ -21,32 +21,32 @@ class PluginState(Struct):
     gone: Member[HandleRecord]  # the list of records that JAX has destroyed
     free: Member[HandleRecord]  # the list of those that can be used, and how many they are
     count: Member[int]
-    closed: Member[ErrorRecord]  # what is answered instead of calling Python: after a fork
-    ready: Member[EventRecord]  # the event of what is there
-    interrupted: Member[ErrorRecord]  # the errors that are answered where Python gives none
+    closed: Member[ErrorRecord]  # the error returned in a forked child
+    ready: Member[EventRecord]  # an event that is always ready
+    interrupted: Member[ErrorRecord]  # errors returned where Python returns none
     failed: Member[ErrorRecord]
     ended: Member[ErrorRecord]
     interrupt: Member[Pointer]  # Python's KeyboardInterrupt
-    drain: Member[Pointer]  # the Python function that lets go of what is gone
+    drain: Member[Pointer]  # the Python function that releases destroyed records
     soon: Member[int]  # whether it is to be called soon
-    attributes: Member[Pointer]  # what JAX is told about the plugin
+    attributes: Member[Pointer]  # the plugin's attributes, for JAX
     attribute_count: Member[int]
     main: Member[Pointer]  # the main thread, and how often it is inside of a bridge
     depth: Member[int]
     remembered: Member[int]  # whether signals came there, which are to be handled
     others: Member[int]  # whether other threads have come
     ending: Member[Pointer]  # when the process ends: says whether they are to park
-    parked: Member[int]  # how many have
+    parked: Member[int]  # number of parked threads
     templates: Member[Items[FamilyRecord]]  # of small arrays: by a hash of their type and sizes
     aliasing: Member[int]  # whether arrays of the host are taken over as they are
     guarded: Member[int]  # whether JAX is to see what comes from devices to the host
-    act: Member[Pointer]  # the Python function that handles the signals that came
+    act: Member[Pointer]  # the Python function that handles pending signals
     exhausted: Member[Pointer]  # what Python raises for want of stack or memory
     raised: Member[Pointer]  # what else it has raised before a first line: type, value and trace
     raised_value: Member[Pointer]
     raised_trace: Member[Pointer]
     kept: Member[KeptBlock] = inline(KeptBlock, KEPT)
-    turn: Member[int]  # the one of these that is replaced next
+    turn: Member[int]  # the block that is evicted next
     thunks: Member[Items[Pointer]] = inline(int, 0)  # the Python functions that bridges call
 
 

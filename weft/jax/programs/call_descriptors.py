@@ -20,7 +20,7 @@ from weft.kernels.work import work_of
 from weft.run.direct import Direct
 
 _LITTLE = 1 << 22  # bytes; fewer are streamed about as soon as Python would run the call
-_RESULT = 1 << 20  # bytes of a result; malloc keeps blocks of that size, with their pages
+_RESULT = 1 << 20  # bytes of a result; `native.blocks` keeps blocks of that size, with their pages
 _QUICK = 1 << 23  # arithmetic ops; fewer take one thread no longer than that
 _CALL = 16  # arithmetic ops of a transcendental function
 _FEW = 64  # arguments; a donating call checks all of them

@@ -121,7 +121,7 @@ class LocalGroups(CollectiveOp):
 
 
 def dim_by_dim(operands: Types, results: Types, *changed: int) -> Rule:
-    """A factor per dim: shared by operands of one shape, else per pair; changed dims stay whole."""
+    """A factor per dim, of equal operands or each pair; changed dims need replication."""
     builder = RuleBuilder(operands, results)
     count = range(len(operands))
     alike = len({t.shape for t in operands if isinstance(t, TensorType)}) == 1

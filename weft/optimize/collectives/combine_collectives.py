@@ -39,9 +39,9 @@ def combine_collectives(
     if combine_bytes <= 0 or combine_ops <= 0:
         return module
     with without_gc():
-        combining = _Combining(combine_bytes, combine_ops)
-        functions = {name: combining.function(f) for name, f in module.functions.items()}
-        return carry_tables(module.with_functions(functions), combining.became)
+        run = _Combining(combine_bytes, combine_ops)
+        functions = {name: run.function(f) for name, f in module.functions.items()}
+        return carry_tables(module.with_functions(functions), run.became)
 
 
 @dataclass(eq=False)

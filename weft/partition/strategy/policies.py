@@ -35,7 +35,7 @@ def overriding(
     """Splits that prioritize one class of dims over all others.
 
     The class is that with the most elements among the split dims of arguments. It is split by the
-    arguments' axes, then also by all other axes. `given` has the propagated splits.
+    arguments' axes, then also by all other axes. `requested` has the propagated splits.
     """
     classes = dim_classes(module)
     axes = _given_axes(module, classes, requested)

@@ -90,7 +90,7 @@ class BackwardKernel(Main):
         self.pieces.add("turned_dout", rows * t.padded(k.value_depth))
         self.pieces.add("facts", FACTS * rows)
         self.pieces.add("weights", t.queries * t.keys)
-        self.pieces.add("slopes", t.queries * t.keys)
+        self.pieces.add("d_scores", t.queries * t.keys)
         # One pass writes a tile's gradients at once; several passes must keep the sums of all keys
         # between.
         every = self.key_tiles * t.keys if self.turns > 1 else t.keys
@@ -348,8 +348,8 @@ class BackwardKernel(Main):
         dq = moved(code, bases["to_dq"], place, t.padded(k.depth), t.kind)
         for label, pairs, source, to, steps in (
             ("dv", "weights", dout, sums["dv"], rows),
-            ("dk", "slopes", queries, sums["dk"], rows),
-            ("dq", "slopes", keys, dq, count),
+            ("dk", "d_scores", queries, sums["dk"], rows),
+            ("dq", "d_scores", keys, dq, count),
         ):
             given = [("ptr", p) for p in (self.place(code, pairs), source, to)]
             given += [("i64", count), ("i64", steps)]

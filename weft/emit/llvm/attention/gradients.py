@@ -72,15 +72,15 @@ class Weights:
         value_row = self.main.row_of(k.v, k.value_depth)
         lhs = Lhs(moved(part.code, "%values", index, value_row, t.kind), value_row, 1)
         start = zeros(v, rows, t.vectors, t.kind)
-        pulls = product(v, start, lhs, VectorRows("%dout", t.queries), k.value_depth)
+        d_weights = product(v, start, lhs, VectorRows("%dout", t.queries), k.value_depth)
         # Stored and loaded again rather than kept: scores and the second product fill the
         # registers.
         again = self._loaded("weights", index, rows)
         made = [
             [v.mul(v.sub(x, dot), w) for x, dot, w in zip(row, dots, ws, strict=True)]
-            for row, ws in zip(pulls, again, strict=True)
+            for row, ws in zip(d_weights, again, strict=True)
         ]
-        self._store("slopes", index, self._visible(made, index))
+        self._store("d_scores", index, self._visible(made, index))
 
     def _uniform(self, weights: VectorBlock, scores: VectorBlock, lse: list[Vector]) -> VectorBlock:
         """Fully masked queries with a finite fill attend uniformly."""
@@ -97,15 +97,15 @@ class Weights:
                 block[-1].append(v.select(v.binary("and", hidden, seen), share, x))
         return block
 
-    def _visible(self, slopes: VectorBlock, index: str) -> VectorBlock:
+    def _visible(self, d_scores: VectorBlock, index: str) -> VectorBlock:
         """Masked scores have gradient 0."""
         if self.kernel.mask is None:
-            return slopes
+            return d_scores
         v, zero = self.part.v, self.part.constant(0.0)
-        hidden = self._loaded("mask", index, len(slopes))
+        hidden = self._loaded("mask", index, len(d_scores))
         return [
             [v.select(v.compare("une", y, zero), zero, x) for x, y in zip(row, ys, strict=True)]
-            for row, ys in zip(slopes, hidden, strict=True)
+            for row, ys in zip(d_scores, hidden, strict=True)
         ]
 
     def _store(self, name: str, index: str, block: VectorBlock) -> None:
@@ -253,7 +253,7 @@ def write_bias(main: Main, access: Access) -> Writer:
     part = main.part("write_bias", ["ptr %to", "i64 %count", "i64 %rows"])
     code, kind = part.code, memory_kind(dtype)
     with code.loop(0, "%count") as key:
-        source = part.place("slopes", key.index, t.queries)
+        source = part.place("d_scores", key.index, t.queries)
         column = moved(code, "%to", key.index, access.column, kind)
         with code.loop(0, "%rows") as query:
             x = part.one.load(part.v.at(source, query.index, t.kind), t.kind)

@@ -1,8 +1,9 @@
-"""Partial results of a scatter: each task combines a part of the updates into a table of its own.
+"""Privatized scatters: each task accumulates a part of the updates into a table of its own.
 
 Where many updates go to few elements, such as in histograms and sums of segments, the tasks of a
 scatter would be one: no dim but the updates' own can be divided. The tables are then combined in
-their order, so that the numbers do not depend on which thread ran what.
+their order, so that the numbers do not depend on which thread ran what, but on the number of
+threads.
 """
 
 from __future__ import annotations

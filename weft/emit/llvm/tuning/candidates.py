@@ -37,7 +37,7 @@ class ProductCandidates:
     kind: ClassVar[str] = "product"
 
     @property
-    def unworthy(self) -> str:
+    def why_not_tuned(self) -> str:
         """Why tuning cannot pay off, or an empty string."""
         is_small = math.prod([factor.size for factor in self.kernel.factors]) < _WORTH
         return "so little work is not measured" if is_small else ""

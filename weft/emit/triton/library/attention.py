@@ -272,14 +272,14 @@ def _gradients_at(
     weights, _, hidden = _softmax_at(kernel, tensors, point, held)
     given = read(gradients.out, kernel.queries, kernel.value_depth)
     out = read(kernel.out, kernel.queries, kernel.value_depth)
-    pulls = given @ read(kernel.v, kernel.keys, kernel.value_depth).mT
-    slopes = weights * (pulls - (out * given).sum(-1, keepdim=True))
+    d_weights = given @ read(kernel.v, kernel.keys, kernel.value_depth).mT
+    d_scores = weights * (d_weights - (out * given).sum(-1, keepdim=True))
     # Pairs outside of the window have probability 0, or NaN in a row without any.
-    slopes = torch.where(hidden | (weights == 0.0), 0.0, slopes)
+    d_scores = torch.where(hidden | (weights == 0.0), 0.0, d_scores)
     scales = [kernel.scale if s is None else s for s in (gradients.q_scale, gradients.k_scale)]
     made = [
-        scales[0] * (slopes @ read(kernel.k, kernel.keys, kernel.depth)),
-        scales[1] * (slopes.mT @ read(kernel.q, kernel.queries, kernel.depth)),
+        scales[0] * (d_scores @ read(kernel.k, kernel.keys, kernel.depth)),
+        scales[1] * (d_scores.mT @ read(kernel.q, kernel.queries, kernel.depth)),
         weights.mT @ given,
     ]
-    return made if gradients.bias is None else [*made, kernel.bias_scale * slopes]
+    return made if gradients.bias is None else [*made, kernel.bias_scale * d_scores]

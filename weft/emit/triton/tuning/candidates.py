@@ -43,7 +43,7 @@ class GpuCandidates:
         return f"gpu {self.kernel.schedule.kind}"
 
     @property
-    def unworthy(self) -> str:
+    def why_not_tuned(self) -> str:
         """Why tuning cannot pay off, or an empty string."""
         work = work_of(self.kernel)
         is_small = work.bytes < _WORTH_BYTES and work.flops < _WORTH_FLOPS

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-MULTIPROCESSORS = 132
-SHARED = 227 << 10  # bytes of shared memory of a program
-_RATE = 6.0e12  # flops a second of one multiprocessor, of 16-bit floats
+# The model's constants are an H100's or H200's; measuring ranks what it proposes on other GPUs.
+MULTIPROCESSORS = 132  # SMs
+SHARED = 227 << 10  # bytes of shared memory of a thread block on sm_90
+_RATE = 6.0e12  # flop/s of one SM in bf16
 _START = 2e-6  # seconds: filling the pipeline of a tile
 _TILES = (
     (128, 256, 8), (256, 128, 8), (128, 128, 8), (128, 128, 4), (64, 256, 4), (256, 64, 4),

@@ -102,7 +102,7 @@ class RegisterBlock:
 def microkernel(block: RegisterBlock) -> Writer:
     """The function of a block; strides are in bytes.
 
-    With `more`, an accumulating block adds to the contents of `out`. `lhs_stride` leads from row
+    With `%accumulate` a block adds to the contents of `out`. `lhs_stride` leads from row
     to row where K is contiguous, and else from one K step to the next.
     """
     code = Writer(block.name, PARAMS, internal=True)

@@ -1,6 +1,6 @@
-"""The nursery: a process that imports what all workers need once, and forks the workers.
+"""The fork server: a process that imports what all workers need once, and forks the workers.
 
-`python -m weft.workers.nursery FD` reads the workers to start, as JSON, from a pipe, and writes
+`python -m weft.workers.fork_server FD` reads the workers to start, as JSON, from a pipe, and writes
 there the process ids and exit codes. Importing PyTorch takes longer than everything else until a
 first step, so workers of one host share it.
 """
