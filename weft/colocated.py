@@ -307,9 +307,5 @@ def _shape(tree: Tree) -> str:
 
 def _text(tree: Tree) -> str:
     """A tree of specs in words."""
-    found = [
-        f"{spec.dtype}{[*spec.shape]} {spec.sharding}"
-        for spec in _flat(tree)
-        if type(spec) is ArraySpec
-    ]
+    found = [f"{spec.dtype}{[*spec.shape]}" for spec in _flat(tree) if type(spec) is ArraySpec]
     return ", ".join(found) or "nothing"
