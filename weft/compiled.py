@@ -38,6 +38,7 @@ from weft.machine import machine as machine_named
 from weft.mesh import Axis
 from weft.mesh.plans import ShardingPlan, as_plan
 from weft.mesh.spelling import as_axes
+from weft.ops.elementwise.approximate import approximable
 from weft.optimize import Level, given_numbers
 from weft.pipeline import OPTIMIZED, STAGES, Program, compile_module
 from weft.predict import Prediction, predict
@@ -72,6 +73,7 @@ class CompileOptions:
     stacked: tuple[Axis, ...] | None = None  # axes whose devices are all in this process
     process: Process | None = None
     programs: int = PROGRAMS  # how many are kept for different types of arguments
+    approximate: tuple[str, ...] = ()  # of weft.ops.elementwise.approximate
     pads: Pads = "named"  # the arguments and results that may have uneven, padded shards
 
 
@@ -309,6 +311,7 @@ class Compiled:
                     fold_sums=options.fold_sums,
                     tune=options.tune,
                     excess_precision=options.excess_precision,
+                    approximate=options.approximate,
                     pads=options.pads,
                     rules=options.rules,
                     numbers=options.numbers,
@@ -392,6 +395,7 @@ def compile(
     fold_sums: bool = True,
     tune: Tune | None = None,
     excess_precision: bool = True,
+    approximate: str | Iterable[str] = (),
     sync_every_op: bool = False,
     rules: Rules | Mapping[str, GivenRule] | None = None,
     compute_streams: int | None = None,
@@ -414,17 +418,18 @@ def compile(
     separate machines. `tune="measure"` times the candidates of large products, once for each class
     of shapes; by default cached measurements are used, and with "off" the cost model. Without
     `excess_precision` every op of a kernel rounds as it does alone: bf16 after every op, and no
-    fused multiply-add. With `sync_every_op` a call waits for every op, so that an error names the
-    op that failed. `rules` are sharding rules of custom calls and composites, by name. `plan` is
-    one of `weft.plan`, or its file; or the shardings of a PyTorch program's parameters, buffers and
-    arguments, by patterns of their names. The numbers of streams are those of level 2, and
-    collectives are combined up to `combine_bytes` and `combine_ops`; 0 combines none. A `process`
-    with only the devices along
-    `stacked` axes of the mesh runs its part of the program on its own shards of arrays, and
-    communicates with the others through its transport; a process that a launcher started as one of
-    several workers knows both by itself. For arguments of different types and shapes, so many
-    `programs` are kept, those that were used most recently. With `dynamic` the batch of a PyTorch
-    program, dim 0 of its tensors, is padded to powers of two where no row depends on others.
+    fused multiply-add. `approximate` names functions of f32 that may err by 2^-13: exp (and
+    logistic, tanh), rsqrt, reciprocal. With `sync_every_op` a call waits for every op, so that an
+    error names the op that failed. `rules` are sharding rules of custom calls and composites, by
+    name. `plan` is one of `weft.plan`, or its file; or the shardings of a PyTorch program's
+    parameters, buffers and arguments, by patterns of their names. The numbers of streams
+    are those of level 2, and collectives are combined up to `combine_bytes` and `combine_ops`; 0
+    combines none. A `process` with only the devices along `stacked` axes of the mesh
+    runs its part of the program on its own shards of arrays, and communicates with the others
+    through its transport; a process that a launcher started as one of several workers knows both by
+    itself. For arguments of different types and shapes, so many `programs` are kept, those that
+    were used most recently. With `dynamic` the batch of a PyTorch program, dim 0 of its tensors, is
+    padded to powers of two where no row depends on others.
     """
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     _check(fn, kwargs, modelled)
@@ -445,6 +450,7 @@ def compile(
         level, modelled, target, fold_sums, tune, excess_precision, sync_every_op,
         None if rules is None else as_rules(rules), numbers,
         None if stacked is None else as_axes(stacked), process, _check_programs(programs),
+        approximable(approximate),
     )  # fmt: skip
     made = (DynamicCompiled if check_dynamic(dynamic) else Compiled)(source, options, call)
     if source.function is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from functools import partial
@@ -23,7 +23,9 @@ from weft.knobs import TRACE, Tune
 from weft.machine import Machine, bytes_text
 from weft.mesh import as_mesh
 from weft.mesh.owners import StackedAxes
+from weft.ops.elementwise.approximate import approximable
 from weft.optimize import Level, Ran, optimize
+from weft.optimize.approximate import approximate as marked
 from weft.partition import PolicyMemory, is_single_device, partition
 from weft.records import dataclass
 from weft.run import LocalProgram
@@ -93,6 +95,7 @@ def compile_module(
     fold_sums: bool = True,
     tune: Tune | None = None,
     excess_precision: bool = True,
+    approximate: Collection[str] = (),
     pads: Pads = "none",
     pieces: bool = False,
     rules: Rules | None = None,
@@ -113,9 +116,10 @@ def compile_module(
     With `fold_sums` a product that feeds an all_reduce also sums over devices, which rounds
     differently from summing on each device first. `tune` is the mode of tuning, by default
     WEFT_TUNE. Without `excess_precision` bf16 is rounded after every op, and multiply-adds are not
-    fused. With `pads="named"` arguments and results have the shardings that the module names, even
-    if uneven; JAX requires even shards. With `pieces` callers pass local shards, as JAX does to a
-    plugin. `rules` are the user's, for custom calls and composites; `numbers` are those of
+    fused. The functions of f32 that `approximate` names may err by 2^-13. With `pads="named"`
+    arguments and results have the shardings that the module names, even if uneven; JAX requires
+    even shards. With `pieces` callers pass local shards, as JAX does to a plugin. `rules`
+    are the user's, for custom calls and composites; `numbers` are those of
     `weft.optimize.PassOptions`.
 
     `stacked` are the mesh axes whose devices are all in one process, or a function of the mesh that
@@ -125,6 +129,7 @@ def compile_module(
     all devices are in this process.
     """
     notes: list[Shrunk] = []
+    approximate = approximable(approximate)
     rules, trace = rules or Rules(), trace or Trace(TRACE.value(), module.name)
     spread = partial(shard, rules=rules)
     stages = _Stages(trace, since, to)
@@ -152,6 +157,7 @@ def compile_module(
         options = {"fold_sums": fold_sums, "tune": tune, "excess_precision": excess_precision}
         the_target = target_named(target, runs=runs, **options)  # type: ignore[arg-type]
         host, fold = host_of(process), fold_sums or the_target is not None
+        program = marked(program, approximate)  # not a pass: texts of earlier stages have it, too
         with trace.timed("tiled"):
             tiled = tile(program, host=host, target=the_target, fold=fold, stacked=stacked)
         trace.write_executable("tiled", tiled)

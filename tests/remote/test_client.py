@@ -89,6 +89,14 @@ def test_a_function_gives_what_it_gives_here(client):
         np.testing.assert_array_equal(params[name], other[name])
 
 
+def test_approximate_functions_are_asked_for_there(client):
+    function, x = (lambda x: 1 / x), np.linspace(1, 9, 640, dtype="f")
+    near = client.compile(function, x, approximate="reciprocal")(x)
+    np.testing.assert_array_equal(near, weft.compile(function, x, approximate="reciprocal")(x))
+    with pytest.raises(weft.WeftError, match="no approximate function 'log'"):
+        client.compile(function, x, approximate="log")
+
+
 def test_types_static_arguments_and_scalars_make_programs(client):
     scale = client.compile(lambda x, n, by: x * by + n, static_argnums=1)
     np.testing.assert_array_equal(scale(np.ones(3, "f"), 2, 4.0), np.full(3, 6, "f"))

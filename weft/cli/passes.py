@@ -7,6 +7,7 @@ from typing import cast
 
 from weft.cli.parser import Parser, natural
 from weft.machine import HOST, Machine, bytes_of, machine
+from weft.ops.elementwise.approximate import APPROXIMABLE
 from weft.optimize import LEVELS, Level, PassOptions, given_numbers
 
 _USUAL = PassOptions()
@@ -61,6 +62,17 @@ def add_passes(parser: Parser) -> None:
         metavar="30MiB",
         help="bytes of collectives that are combined into one at most; 0 combines none "
         f"(default: {_USUAL.combine_bytes:,})",
+    )
+
+
+def add_approximate(parser: Parser) -> None:
+    """The option for functions that may be approximate."""
+    parser.add_argument(
+        "--approximate",
+        metavar="NAMES",
+        default="",
+        help="functions of f32 that may err by 2^-13, with commas between them: "
+        f"{', '.join(APPROXIMABLE)}",
     )
 
 

@@ -232,7 +232,9 @@ class _Steps:
                 if (step.op.compare_type == usual)
                 else None
             )
-        return _SYMBOLS.get(type(step.op)) if len(step.args) == 2 else None
+        if len(step.args) != 2 or any(step.op.attributes()):
+            return None
+        return _SYMBOLS.get(type(step.op))
 
     def step(self, step: Step, args: Sequence[str]) -> str:
         """A step in call form, from the texts of its arguments."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from weft.executable.container import open_container
 from weft.ir.types import dtype_of
 from weft.knobs import Tune
 from weft.mesh import P, as_mesh, as_sharding
+from weft.ops.elementwise.approximate import approximable
 from weft.optimize import Level
 from weft.remote.array import RemoteArray
 from weft.remote.connection import Completed, Connection
@@ -168,6 +170,7 @@ class DeviceClient:
         fold_sums: bool = True,
         tune: Tune | None = None,
         excess_precision: bool = True,
+        approximate: str | Iterable[str] = (),
         **kwargs: Any,
     ) -> RemoteCompiled:
         """`weft.compile` for the server's devices: it is captured here, and compiled there."""
@@ -176,6 +179,8 @@ class DeviceClient:
         given = CallOptions(mesh, in_shardings, out_shardings, donated, static, plan)
         options = {"level": level, "target": target, "fold_sums": fold_sums, "tune": tune}
         options |= {"excess_precision": excess_precision}
+        if names := approximable(approximate):
+            options |= {"approximate": ",".join(names)}
         source = source_of(fn, given)
         made = RemoteCompiled(self, source, given, options)
         if args or kwargs or not source.needs_arguments:

@@ -56,6 +56,7 @@ OPTIONS: Mapping[str, Callable[[object], bool]] = {
     "fold_sums": lambda value: isinstance(value, bool),
     "tune": lambda value: value is None or value in TUNES,
     "excess_precision": lambda value: isinstance(value, bool),
+    "approximate": lambda value: isinstance(value, str),  # names with commas between them
 }
 
 

@@ -37,6 +37,10 @@ kept, rounded = (
 assert (kept, rounded) == (1.523681640625, 1.5234375)
 assert float(jax.jit(square)(narrow)[0]) == (rounded if "precision=false" in FLAGS else kept)
 
+y = jnp.linspace(-9, 9, 999)
+exact, near = (jax.jit(jnp.exp, compiler_options=o)(y) for o in ({}, {"weft_approximate": "exp"}))
+assert 0 < float(jnp.max(jnp.abs(near / exact - 1))) < 2**-13
+
 def refused(options):
     try:
         lowered.compile(compiler_options=options)
@@ -51,6 +55,7 @@ assert "unknown level 3" in refused({"weft_opt_level": 3})
 assert "'high' is not a valid integer" in refused({"weft_opt_level": "high"})
 assert "expected llvm, numpy, triton" in refused({"weft_target": "grid"})
 assert "'maybe' is not a valid bool value." in refused({"weft_fold_sums": "maybe"})
+assert "no approximate function 'log'" in refused({"weft_approximate": "exp,log"})
 assert "unknown tune mode 'always'" in refused({"weft_tune": "always"})
 assert "is not a valid bool value." in refused({"xla_embed_ir_in_executable": "invalid_value"})
 assert "'x' is not a valid int32 value." in refused({"xla_gpu_autotune_level": "x"})

@@ -9,7 +9,13 @@ from pathlib import Path
 import weft
 from weft.cli.files import source, write
 from weft.cli.parser import Subparsers, command
-from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
+from weft.cli.passes import (
+    add_approximate,
+    add_passes,
+    chosen_level,
+    chosen_machine,
+    chosen_numbers,
+)
 from weft.cli.program import add_program, read_program
 from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import print_json, print_labelled, working
@@ -23,6 +29,7 @@ from weft.executable.read import read_tiled
 from weft.executable.verify import verify_tiled
 from weft.ir.types import Array
 from weft.mesh import as_mesh
+from weft.ops.elementwise.approximate import approximable
 from weft.pipeline import STAGES, Program, compile_module
 from weft.targets import target_named, target_names
 
@@ -51,6 +58,7 @@ def add(commands: Subparsers) -> None:
     )
     add_rules(parser)
     add_passes(parser)
+    add_approximate(parser)
     parser.add_argument(
         "-o", "--out", metavar="OUT", help="write to this file; large constants go beside a text"
     )
@@ -110,6 +118,7 @@ def compiled(arguments: argparse.Namespace) -> Program:
         level=chosen_level(arguments),
         machine=chosen_machine(arguments),
         target=arguments.target,
+        approximate=approximable(arguments.approximate),
         pads="named",
         rules=read_rules(arguments.rules),
         numbers=chosen_numbers(arguments),
@@ -148,6 +157,7 @@ def saved(arguments: argparse.Namespace) -> Compiled:
         "level": chosen_level(arguments),
         "machine": chosen_machine(arguments),
         "target": arguments.target,
+        "approximate": arguments.approximate,
         "rules": read_rules(arguments.rules),
         **chosen_numbers(arguments),
     }

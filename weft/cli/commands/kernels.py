@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.cli.commands.run import compiled_file, compiled_script
 from weft.cli.parser import Subparsers, command
-from weft.cli.passes import add_passes, chosen_machine
+from weft.cli.passes import add_approximate, add_passes, chosen_machine
 from weft.cli.program import add_program
 from weft.cli.rules import add_rules
 from weft.cli.screen import plural, print_json, print_table, print_text, quantity
@@ -68,6 +68,7 @@ def add(commands: Subparsers) -> None:
             f"--{text}", dest="text", action="store_const", const=text, help=f"print its {what}"
         )
     add_passes(parser)
+    add_approximate(parser)
     parser.add_argument("--measure", action="store_true", help="run each kernel and time it")
     parser.add_argument(
         "--tune",

@@ -15,7 +15,13 @@ from weft.capture.normalize.tokens import keep_tokens_inside
 from weft.cli.arrays import load, plain, random_arguments, save, show
 from weft.cli.files import source
 from weft.cli.parser import Subparsers, command, natural
-from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
+from weft.cli.passes import (
+    add_approximate,
+    add_passes,
+    chosen_level,
+    chosen_machine,
+    chosen_numbers,
+)
 from weft.cli.program import add_program
 from weft.cli.rules import add_rules, read_rules
 from weft.cli.screen import (
@@ -68,6 +74,7 @@ def add(commands: Subparsers) -> None:
         help="the arguments of a file's @main, named arg0, arg1, ...; without it, random ones",
     )
     add_passes(parser)
+    add_approximate(parser)
     parser.add_argument("--seed", type=natural, default=0, help="of random arguments (default: 0)")
     parser.add_argument(
         "--check", action="store_true", help="compare the results with those of one device"
@@ -218,6 +225,7 @@ def options(arguments: argparse.Namespace) -> dict[str, Any]:
         "machine": chosen_machine(arguments),
         "sync_every_op": arguments.sync_every_op,
         "tune": arguments.tune,
+        "approximate": arguments.approximate,
         "rules": read_rules(arguments.rules),
         **chosen_numbers(arguments),
     }

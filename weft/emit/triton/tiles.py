@@ -31,6 +31,7 @@ from weft.kernels.kernel import (
     args_of,
     is_rounded,
 )
+from weft.ops.elementwise.approximate import is_approximate
 from weft.ops.elementwise.pointwise import Divide
 from weft.records import dataclass
 
@@ -224,9 +225,10 @@ class TileWriter:
                 given = [_dtype(self.kernel.steps[arg]) for arg in args]
                 exact = self.kernel.excess_precision
                 names = [v.name for v in values]
-                if text := self._by_rows(op, values, dtype, number in self.coarse):
+                coarse = number in self.coarse or (is_approximate(op) and given[0].name == "f32")
+                if text := self._by_rows(op, values, dtype, coarse):
                     return TileValue(self.let(text), _union(values))
-                rest = {"excess_precision": exact, "coarse": number in self.coarse}
+                rest = {"excess_precision": exact, "coarse": coarse}
                 return TileValue(self.let(applied(op, names, given, dtype, **rest)), _union(values))
             case Choose(guards=guards, inside=inside, outside=outside):
                 yes, no = self.value(inside, view), self.value(outside, view)

@@ -102,6 +102,7 @@ def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
             target=how.target,
             fold_sums=how.fold_sums,
             excess_precision=how.excess_precision,
+            approximate=how.approximate,
             tune=how.tune,
             numbers=how.numbers,
             stacked=place.stacked,

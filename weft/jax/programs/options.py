@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
+from functools import partial
 from typing import Any
 
 from weft.errors import WeftError
@@ -17,6 +18,7 @@ from weft.jax.programs.xla_options import (
 )
 from weft.knobs import EXPLAIN, TUNES, Tune
 from weft.machine import Machine, machine
+from weft.ops.elementwise.approximate import approximable
 from weft.optimize import LEVELS, Level, given_numbers
 from weft.optimize.runner import LEAST
 from weft.records import dataclass
@@ -34,6 +36,7 @@ class PjrtOptions:
     fold_sums: bool = True
     tune: Tune | None = None
     excess_precision: bool = True
+    approximate: tuple[str, ...] = ()
     dump: Dump | None = None
     machine: Machine | None = None
     numbers: Mapping[str, int] = field(default_factory=dict)  # fields of weft.optimize.Options
@@ -119,9 +122,10 @@ def _tune(name: str, value: OptionValue) -> dict[str, Any]:
     return {"tune": value}
 
 
-def _machine(name: str, value: OptionValue) -> dict[str, Any]:
+def _text(key: str, read: Callable[[str], object], name: str, value: OptionValue) -> dict[str, Any]:
+    """An option whose text the compiler reads."""
     try:
-        return {"machine": machine(str(value))}
+        return {key: read(str(value))}
     except WeftError as error:
         error.message = f"While setting option {name}, {error.message}"
         raise
@@ -142,7 +146,8 @@ _READ: dict[str, Callable[[str, OptionValue], dict[str, Any]]] = {
     "weft_target": _target,
     "weft_fold_sums": lambda name, value: {"fold_sums": _truth(name, value)},
     "weft_tune": _tune,
-    "weft_machine": _machine,
+    "weft_approximate": partial(_text, "approximate", approximable),
+    "weft_machine": partial(_text, "machine", machine),
     **{f"weft_{name}": _counted for name in LEAST},
     "xla_allow_excess_precision": lambda name, value: {"excess_precision": _truth(name, value)},
 }

@@ -102,6 +102,7 @@ def restored(
             fold_sums=how.fold_sums,
             tune=how.tune,
             excess_precision=how.excess_precision,
+            approximate=how.approximate,
             stacked=place.stacked,
             process=place.process,
         )
@@ -129,7 +130,8 @@ def _opened(data: bytes) -> Container:
 
 def _of_kernels(options: PjrtOptions) -> Sequence[object]:
     """The options that kernels depend on."""
-    return (options.target, options.fold_sums, options.tune, options.excess_precision)
+    how = (options.target, options.fold_sums, options.tune)
+    return (*how, options.excess_precision, options.approximate)
 
 
 def _loaded(

@@ -134,6 +134,7 @@ Divide = pointwise(
     in_own_type(np.divide, complex=complex_math.divide, integer=arithmetic.divide_integers),
     2,
     NUMBER,
+    accuracy=True,  # StableHLO has none for it: of quotients that `approximate` has marked
 )
 Remainder = pointwise(
     "stablehlo.remainder",

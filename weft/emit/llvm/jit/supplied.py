@@ -70,6 +70,13 @@ def estimate(v: Vectors, x: Vector) -> Vector:
     return _called(v, "estimate", x)
 
 
+def estimate_rsqrt(v: Vectors, x: Vector) -> Vector:
+    """An estimate of 1 / sqrt(x), under the same conditions; exact for double."""
+    if not v.code.excess_precision:
+        return _estimate_rsqrt_anywhere(v, x)
+    return _called(v, "estimate_rsqrt", x)
+
+
 def bf16_bits(v: Vectors, x: Vector) -> Vector:
     """f32 rounded to nearest-even bf16, as integers."""
     return _called(v, "bf16", x, made="i16")
@@ -142,6 +149,10 @@ def _estimate_anywhere(v: Vectors, x: Vector) -> Vector:
     return v.div(v.constant(1.0, x.kind), x)
 
 
+def _estimate_rsqrt_anywhere(v: Vectors, x: Vector) -> Vector:
+    return _estimate_anywhere(v, v.intrinsic("sqrt", x))
+
+
 def _larger_anywhere(v: Vectors, a: Vector, b: Vector) -> Vector:
     return v.maximum(a, b)
 
@@ -172,10 +183,17 @@ def _smaller_registers(v: Vectors, a: Vector, b: Vector) -> Vector:
 
 def _estimate_registers(v: Vectors, x: Vector) -> Vector:
     """An estimate of 14 bits, fewer than half of a double's."""
-    if x.kind == "double":
-        return _estimate_anywhere(v, x)
+    return _estimate_anywhere(v, x) if x.kind == "double" else _estimated(v, "rcp14", x)
+
+
+def _estimate_rsqrt_registers(v: Vectors, x: Vector) -> Vector:
+    return _estimate_rsqrt_anywhere(v, x) if x.kind == "double" else _estimated(v, "rsqrt14", x)
+
+
+def _estimated(v: Vectors, name: str, x: Vector) -> Vector:
+    """An instruction that estimates to 14 bits, on each register."""
     type = vector_type(x.kind, _REGISTER[x.kind])
-    full = "llvm.x86.avx512.rcp14.ps.512"
+    full = f"llvm.x86.avx512.{name}.ps.512"
     v.code.declare(f"declare {type} @{full}({type}, {type}, i16)")
     made = [
         v.code.let(f"call {type} @{full}({part.typed}, {type} zeroinitializer, i16 -1)")
@@ -296,5 +314,6 @@ _BODIES: dict[str, tuple[int, tuple[str, ...], int, SuppliedBody, SuppliedBody]]
     "larger": (2, _AVX512, 1, _larger_registers, _larger_anywhere),
     "smaller": (2, _AVX512, 1, _smaller_registers, _smaller_anywhere),
     "estimate": (1, _AVX512, 1, _estimate_registers, _estimate_anywhere),
+    "estimate_rsqrt": (1, _AVX512, 1, _estimate_rsqrt_registers, _estimate_rsqrt_anywhere),
     "bf16": (1, (*_AVX512, "avx512bf16"), 2, _bf16_registers, _bf16_anywhere),
 }

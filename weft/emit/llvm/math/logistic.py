@@ -126,6 +126,12 @@ def divide(v: Vectors, a: Vector, b: Vector) -> Vector:
     return part if a == v.constant(1.0, a.kind) else v.mul(a, part)
 
 
+def tolerant_divide(v: Vectors, a: Vector, b: Vector) -> Vector:
+    """a / b; 1 / b to 14 bits."""
+    is_noted = _noted_of(v, b, _ONE_PLUS) is not None
+    return estimate(v, b) if a == v.constant(1.0, a.kind) and not is_noted else divide(v, a, b)
+
+
 def _noted(v: Vectors, found: Vector, topic: str, x: Vector) -> Vector:
     v.code.facts[found.text, topic] = x.text
     return found

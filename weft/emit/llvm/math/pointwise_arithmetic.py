@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from weft.emit.llvm.math import complex as math_complex
 from weft.emit.llvm.math import pointwise_complex as pairs
 from weft.emit.llvm.math import pointwise_integer as integers
-from weft.emit.llvm.math.logistic import divide, negative, one_plus
+from weft.emit.llvm.math.logistic import divide, negative, one_plus, tolerant_divide
 from weft.emit.llvm.math.pointwise_kinds import Emit, by_kind
 from weft.emit.llvm.math.polynomial import float_of, magnitude, where, with_sign
 from weft.emit.llvm.writer.narrow import decode, own_bits, own_number
@@ -164,7 +164,12 @@ EMIT: dict[type[Op], Emit] = {
     ops.Multiply: by_kind(
         real=_multiply, complex=pairs.multiply, integer=integers.multiply, boolean=_both
     ),
-    ops.Divide: by_kind(real=divide, complex=math_complex.divide, integer=integers.divide),
+    ops.Divide: by_kind(
+        real=divide,
+        tolerant=tolerant_divide,
+        complex=math_complex.divide,
+        integer=integers.divide,
+    ),
     ops.Negate: by_kind(real=negative, complex=pairs.negate, integer=integers.negate),
     ops.Sign: by_kind(real=_sign, complex=math_complex.sign, integer=integers.sign),
     ops.Maximum: _maximum,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.emit.llvm.jit.supplied import estimate_rsqrt
 from weft.emit.llvm.math import circular, error, exponential, gamma, hyperbolic, logarithm, logistic
 from weft.emit.llvm.math import complex as math_complex
 from weft.emit.llvm.math import pointwise_integer as integers
@@ -25,7 +26,7 @@ EMIT: dict[type[Op], Emit] = {
     ops.Log: by_kind(real=logarithm.log, complex=math_complex.logarithm),
     ops.LogPlusOne: by_kind(real=logarithm.log1p),
     ops.Logistic: by_kind(real=logistic.logistic, coarse=logistic.coarse_logistic),
-    ops.Rsqrt: by_kind(real=logarithm.rsqrt),
+    ops.Rsqrt: by_kind(real=logarithm.rsqrt, tolerant=estimate_rsqrt),
     ops.Sine: by_kind(real=circular.sin),
     ops.Sqrt: by_kind(real=logarithm.sqrt, complex=math_complex.square_root),
     ops.Tan: by_kind(real=circular.tan),

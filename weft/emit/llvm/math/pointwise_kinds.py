@@ -10,6 +10,7 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.ir.types import DType
+from weft.ops.elementwise.approximate import is_approximate
 from weft.records import dataclass
 
 Emitter: TypeAlias = Callable[[Vectors, Op, list[Held], Sequence[DType], DType], Held]
@@ -40,13 +41,15 @@ def by_kind(
     *,
     real: OnVectors | None = None,
     coarse: OnVectors | None = None,
+    tolerant: OnVectors | None = None,
     complex: OnPairs | None = None,
     integer: OnIntegers | None = None,
     boolean: OnVectors | None = None,
 ) -> Emit:
     """An emitter with one vector function for each kind of operand.
 
-    `coarse` is a cheaper function for bf16.
+    `coarse` is a cheaper function for bf16, `tolerant` one for f32 that may be approximate, by
+    default the same.
     """
     kinds = {"float": real, "int": integer, "uint": integer, "bool": boolean, "complex": complex}
 
@@ -67,6 +70,9 @@ def by_kind(
         assert real is not None
         if coarse is not None and dtype.name == _COARSE and v.code.excess_precision:
             return (coarse(v, *firsts),)
+        cheaper = tolerant or coarse
+        if cheaper is not None and dtype.name == "f32" and is_approximate(op):
+            return (cheaper(v, *firsts),)
         return (real(v, *firsts),)
 
     return Emit(emit, refuses)

@@ -23,6 +23,7 @@ from weft.kernels.kernel import Contract, Kernel, Step, Store, args_of
 from weft.kernels.option_names import name_of, options_named, round_up
 from weft.kernels.roles import roles_of, size_of
 from weft.kernels.work import work_of
+from weft.ops.elementwise.approximate import is_approximate
 from weft.records import dataclass
 from weft.target import AS_MODELLED
 
@@ -167,6 +168,8 @@ def _described(step: Step) -> str:
     facts = [getattr(step, name, "") for name in ("how", "dtype", "operand", "over", "tf32")]
     op, guards = getattr(step, "op", None), len(getattr(step, "guards", ()))
     shifts, name = len(getattr(step, "shifts", ())), type(op).__name__
+    if op is not None and is_approximate(op):
+        name = f"approximate {name}"
     return f"{type(step).__name__} {name} {args_of(step)} {facts} {strides} {guards} {shifts}"
 
 
