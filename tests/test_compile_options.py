@@ -296,4 +296,4 @@ def test_the_table_of_knobs_fits(no_knobs, capsys, width):
     told = capsys.readouterr().out
     assert all(len(line) <= width for line in told.splitlines())
     assert "…" not in told
-    assert "sometimes" in told and "wrong" in told
+    assert "sometimes" in told and "invalid" in told
