@@ -15,7 +15,9 @@ from torch.nn import functional as F  # noqa: E402
 
 import weft  # noqa: E402
 from weft import Mesh, P  # noqa: E402
+from weft.ir.module import walk  # noqa: E402
 from weft.native.cpython import address_of  # noqa: E402
+from weft.ops.control import While  # noqa: E402
 from weft.run import run  # noqa: E402
 
 MESH = Mesh(data=2, model=4)
@@ -303,3 +305,52 @@ def test_tensors_that_share_memory_are_not_donated() -> None:
     torch.testing.assert_close(made, expected)
     torch.testing.assert_close(both[:4] * 2, expected)
     assert not any(a.donated for a in compiled.signature.arguments)
+
+
+class Noisy(Net):
+    """A net that draws random numbers, too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Up, normalized, dropped out, down."""
+        return self.down(F.dropout(self.norm(self.up(x)), 0.5, self.training))
+
+
+def accumulated(parts: int, rows: int = 4, **options: Any) -> tuple[Any, Any, Any]:
+    """A step on parts of as many rows: the step, the loss, and the net."""
+    torch.manual_seed(0)
+    net = Noisy()
+    step = weft.train_step(net, F.mse_loss, OPTIMIZERS["sgd"](net), accumulate=parts, **options)
+    loss = step(torch.randn(parts * rows, 6), torch.randn(parts * rows, 3))
+    return step, loss, net
+
+
+def test_parts_are_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal to parts one after another, also in what they draw, and no larger for more parts."""
+    looped, loss, net = accumulated(4)
+    more, *_ = accumulated(8)
+    assert "stablehlo.while" in looped.text("captured")
+    assert more.text("captured").count("\n") == looped.text("captured").count("\n")
+    batch = 4 * 4 * (6 + 3) * 4  # the bytes of four parts
+    assert more.memory().peak - looped.memory().peak <= batch + 1024
+    monkeypatch.setattr("weft.capture.torch.training._UNROLLED", 4)
+    unrolled, expected, twin = accumulated(4)
+    assert "stablehlo.while" not in unrolled.text("captured")
+    torch.testing.assert_close(loss, expected)
+    for name, value in twin.state_dict().items():
+        torch.testing.assert_close(net.state_dict()[name], value, msg=name)
+
+
+@pytest.mark.parametrize("plan", ["fsdp", {"x": P("data"), "target": P("data")}])
+def test_a_loop_over_parts_on_a_mesh(plan: Any) -> None:
+    """Replicated weights have their gradients reduced once; FSDP's stay split during the loop."""
+    step = trained(OPTIMIZERS["adam"], parts=4, clip=0.05, mesh=Mesh(data=2), plan=plan)
+    ready = next(iter(step._programs.values()))
+    loop = next(node for node in walk(ready.program.local.module.function("main").body)
+                if isinstance(node.op, While))  # fmt: skip
+    reduced = [each.type.size for node in walk(loop.regions[1]) for each in node.operands
+               if node.op.collective]  # fmt: skip
+    sums = [value.type.size for value in loop.results]
+    if plan == "fsdp":
+        assert max(sums) == 8 * 6 // 2
+    else:
+        assert max(reduced) <= 2 * 8 and max(sums) == 8 * 6  # statistics, and the loss

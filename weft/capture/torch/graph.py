@@ -55,6 +55,7 @@ class Imported:
     updated: tuple[int, ...]  # the arguments updated in place, one for each of the first results
     outputs: tuple[int | GraphConstant, ...]  # per leaf: the index of a result, or a constant
     is_seeded: bool  # whether it draws random numbers: then the last argument is their seed
+    draws: int = 0  # ops that draw
 
 
 def import_graph(
@@ -81,7 +82,8 @@ def import_graph(
     region = Region(args, importer.build.nodes, values, arg_locs=locs)
     main = Function("main", region, "public")
     updated, is_seeded = tuple(importer.updated), len(args) > len(arguments)
-    return Imported(Module({"main": main}, name=name), updated, outputs, is_seeded)
+    module = Module({"main": main}, name=name)
+    return Imported(module, updated, outputs, is_seeded, importer.build.draws)
 
 
 class _Importer:

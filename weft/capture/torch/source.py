@@ -191,7 +191,7 @@ class TorchProgram:
         arguments = self.arguments(given)
         plan = self.shardings(arguments, given)
         typed = [(leaf.name, TensorType(leaf.shape, dtype_of(leaf.dtype))) for leaf in arguments]
-        gathers = _gathers(plan, arguments, self.options.mesh)
+        gathers = gathers_of(plan, arguments, self.options.mesh)
         made = import_graph(program, self.name, typed, places, inputs, gathers)
         return self.captured(made, tree, arguments, given, plan.given)
 
@@ -417,7 +417,7 @@ def parameters_of(function: Any) -> list[str]:
         return []
 
 
-def _gathers(
+def gathers_of(
     plan: PlannedShardings, arguments: Sequence[Leaf], mesh: object
 ) -> dict[int, Sharding]:
     """The shardings to which arguments are gathered, by number."""

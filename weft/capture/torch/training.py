@@ -8,8 +8,12 @@ from typing import Any
 
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
+from weft.capture.shardings import mesh_of, shardings_of
 from weft.capture.torch.backward import ForwardPass, place_ops, traced_step
-from weft.capture.torch.export import exported
+from weft.capture.torch.dtypes import dtype_of_torch
+from weft.capture.torch.export import Exported, exported
+from weft.capture.torch.graph import import_graph
+from weft.capture.torch.micro_batches import AccumulatedStep, sum_sharding
 from weft.capture.torch.objective import objective, takes_module
 from weft.capture.torch.optimizers import (
     apply,
@@ -22,10 +26,20 @@ from weft.capture.torch.optimizers import (
 from weft.capture.torch.overlaps import MemoryOverlaps
 from weft.capture.torch.plans.by_name import PlannedShardings
 from weft.capture.torch.recompute import check_patterns, recompute
-from weft.capture.torch.source import Tensors, TorchProgram, leaf_of, parameters_of
+from weft.capture.torch.source import (
+    Tensors,
+    TorchProgram,
+    gathers_of,
+    leaf_of,
+    parameters_of,
+)
 from weft.errors import WeftError
+from weft.ir.types import TensorType, dtype_of
+from weft.mesh import Sharding
 from weft.mesh.plans import ShardingPlan
 from weft.records import dataclass
+
+_UNROLLED = 2  # parts of a batch up to which a loop would save little
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +172,57 @@ class TrainingStep(TorchProgram):
         with self.constrained(given), exported(called, args, kwargs, grad=True) as forward:
             constants = _constants(forward, given.places)
             trace = _Trace(self, given, forward, constants)
+            is_looped = self.training.accumulate > _UNROLLED
+            # A tensor of the batch that is updated in place is in no part alone.
+            if is_looped and not forward.graph_signature.user_inputs_to_mutate:
+                return self._looped(given, trace, forward, constants)
             program = traced_step(forward, constants, given.values, trace.step)
+        self._checkpoint(program, given)
+        return self.imported(program, program.outputs, given, {}, range(len(given.values)))
+
+    def _checkpoint(self, program: Exported, given: StepTensors) -> None:
+        """Let the backward pass of chosen modules compute their values again."""
         if self.training.checkpoint:
             inputs = [node for node in program.graph.nodes if node.op == "placeholder"]
             state = {inputs[place] for place in given.places.values()}
             recompute(program.graph, self.training.checkpoint, state)
-        return self.imported(program, program.outputs, given, {}, range(len(given.values)))
+
+    def _looped(
+        self, given: StepTensors, trace: _Trace, forward: Any, constants: dict[str, Any]
+    ) -> Captured:
+        """The step with a loop over the parts of the batch: one program, however many there are."""
+        parts = self.training.accumulate
+        batch = [place for place in given.inputs if place is not None]
+        values = [*given.values]
+        for place in batch:
+            values[place] = _parts(values[place], parts)[0].clone()
+        trace.parts = 1  # of the values that it sees
+        program = traced_step(forward, constants, values, trace.sums)
+        self._checkpoint(program, given)
+        totals = trace.totals_like(program)
+        after = traced_step(forward, {}, [*values, *totals], trace.update)
+
+        arguments = self.arguments(given)
+        plan = self.shardings(arguments, given)
+        gathers = gathers_of(plan, arguments, self.options.mesh)
+        mesh = mesh_of(self.options.mesh, plan.given)
+        taken = shardings_of("the sharding of", plan.given, arguments, mesh)
+        typed = [(leaf.name, TensorType(leaf.shape, dtype_of(leaf.dtype))) for leaf in arguments]
+        one = [*typed]
+        for place in batch:
+            one[place] = (typed[place][0], typed[place][1].with_shape(tuple(values[place].shape)))
+        more = [("sum", TensorType(tuple(t.shape), dtype_of_torch(t.dtype))) for t in totals]
+        made = import_graph(program, self.name, one, {}, range(len(one)), gathers)
+        whole = [*one, *more]
+        update = import_graph(after, self.name, whole, {}, range(len(whole)))
+        split = {n: _on_mesh(taken[n]) for n in batch}
+        places = {id(value): n for n, value in trace.trained.items()}
+        sums: list[Sharding | None] = [None]  # the loss is a number
+        for each in trace.used:
+            held = _on_mesh(taken[places[id(each)]])
+            sums.append(sum_sharding(held, each.dim(), split.values()))
+        step = AccumulatedStep(made, update, parts, split, sums).module(self.name, typed)
+        return self.captured(step, after.outputs, arguments, given, plan.given)
 
     def _part_of(self, args: Any, kwargs: Any) -> Any:
         """The first part of a batch, as it is exported for."""
@@ -185,7 +244,8 @@ class _Trace:
     def __init__(
         self, source: TrainingStep, given: StepTensors, forward: Any, constants: Mapping[str, Any]
     ) -> None:
-        self.source, self.given = source, given
+        self.source, self.given, self.parts = source, given, source.training.accumulate
+        self.used: list[Any] = []  # the parameters of the gradients that are summed
         self.sources = _inputs_of(forward, given, constants)
         optimized = {id(p) for group in source.optimizer.param_groups for p in group["params"]}
         self.trained = {
@@ -198,9 +258,38 @@ class _Trace:
         """Compute the loss and its gradients, and let the optimizer change the parameters."""
         import torch
 
-        training, given = self.source.training, self.given
         with torch.enable_grad():
             outputs, grads = self.gradients(values, run)
+        self.change(values, grads)
+        return outputs
+
+    def sums(self, values: Sequence[Any], run: ForwardPass) -> list[Any]:
+        """The summands of one part of a batch: its loss, and gradients."""
+        import torch
+
+        with torch.enable_grad():
+            outputs, grads = self.gradients(values, run)
+        self.used = [*grads]
+        return [*outputs, *grads.values()]
+
+    def totals_like(self, program: Exported) -> list[Any]:
+        """Tensors like the sums."""
+        import torch
+
+        (loss, *_) = program.graph.find_nodes(op="output")[0].args[0]
+        made = [torch.empty_like(each.detach()) for each in self.used]
+        return [torch.zeros((), dtype=loss.meta["val"].dtype), *made]
+
+    def update(self, given: Sequence[Any], run: ForwardPass) -> list[Any]:
+        """Let the optimizer change the parameters, by the means of the sums."""
+        count, parts = len(self.given.values), self.source.training.accumulate
+        loss, *grads = [total / parts for total in given[count:]]
+        self.change(given[:count], dict(zip(self.used, grads, strict=True)))
+        return [loss]
+
+    def change(self, values: Sequence[Any], grads: Mapping[Any, Any]) -> None:
+        """Clip the gradients, and let the optimizer change the parameters."""
+        training, given = self.source.training, self.given
         place_ops({}, "update")
         if training.clip is not None:
             grads = _clipped(grads, training.clip)
@@ -213,7 +302,6 @@ class _Trace:
             state,
             tensors[len(state) :],
         )
-        return outputs
 
     def gradients(
         self, values: Sequence[Any], run: ForwardPass
@@ -221,7 +309,7 @@ class _Trace:
         """The objective's results, and a gradient for each parameter that it depends on."""
         import torch
 
-        parts = self.source.training.accumulate
+        parts = self.parts
         leaves = {n: values[n].detach().requires_grad_() for n in self.trained}
         known = {n: leaves.get(n, value) for n, value in enumerate(values)}
         summed: list[Any] = [None] * len(leaves)
@@ -230,7 +318,7 @@ class _Trace:
             inputs = [self.input(source, known, part) for source in self.sources]
             loss, *others = run(inputs)
             _check_loss(loss, self.source.loss)
-            if others and parts > 1:
+            if others and self.source.training.accumulate > 1:
                 raise WeftError(
                     "a loss function that gives more than the loss, and accumulate",
                     help="return the loss alone where gradients are accumulated",
@@ -253,7 +341,7 @@ class _Trace:
             return held
         if kind == "state":
             return known[held]
-        return _parts(known[held], self.source.training.accumulate)[part]
+        return _parts(known[held], self.parts)[part]
 
 
 def _inputs_of(
@@ -269,6 +357,11 @@ def _inputs_of(
         elif spec.target not in constants:
             made.append(("state", given.places[_own(spec.target)]))
     return made
+
+
+def _on_mesh(sharding: Sharding | None) -> Sharding | None:
+    """A sharding on the program's own mesh."""
+    return None if sharding is None else replace(sharding, mesh="mesh")
 
 
 def _constants(forward: Any, places: Mapping[str, int]) -> dict[str, Any]:

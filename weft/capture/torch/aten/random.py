@@ -25,6 +25,7 @@ from weft.ops.elementwise.pointwise import (
 )
 from weft.ops.elementwise.transcendental import Cosine, Log, Sqrt
 
+DRAW = 0x9E3779B97F4A7C15  # what the key of one draw differs by from the next
 _DIGITS = {"f16": 11, "bf16": 8, "f64": 53}  # of a float's significand; 24 for f32
 
 
@@ -46,7 +47,7 @@ def _key(b: Build) -> Value:
     """An odd number that depends on the seed and on how many ops have drawn before."""
     seed = b.convert(b.seed(), UI64)
     b.draws += 1
-    made = b.op(Add(), seed, b.like(seed, b.draws * 0x9E3779B97F4A7C15))
+    made = b.op(Add(), seed, b.like(seed, b.draws * DRAW))
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         made = b.op(Xor(), made, _shifted_right(b, made, shift))
         made = b.op(Multiply(), made, b.like(made, factor))
