@@ -316,3 +316,25 @@ def test_workers_are_merged(tmp_path):
             assert len({(e["args"]["program"], e["args"]["run"], e["name"]) for e in found}) == 1
             # None left before the other came: their clock is one.
             assert min(e["ts"] + e["dur"] for e in found) > max(e["ts"] for e in found)
+
+
+def test_what_cannot_be_profiled_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("kept").mkdir()
+    Path("kept/one.jsonl").touch()
+    Path("text.weft").write_text("text")
+    for words, why in {
+        ("missing.weft",): "no file or folder missing.weft",
+        ("empty",): "the folder empty has no recordings",
+        ("kept", "missing"): "no file or folder missing",
+        ("kept",): "nothing is measured",
+        ("text.weft",): "text.weft is not a Weft executable",
+        ("--", "no-such-command"): "cannot run no-such-command",
+    }.items():
+        assert main(["profile", *words]) == 1
+        assert why in capsys.readouterr().err
+    Path("fails.py").write_text("exit(3)")
+    assert main(["profile", "fails.py", "missing"]) == 3
+    assert "the command ended with status 3: nothing is measured" in capsys.readouterr().err
+    assert not Path("profile.json").exists()

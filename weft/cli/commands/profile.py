@@ -62,7 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
             "nothing to profile", help="weft profile -- python train.py, or a saved executable"
         )
     status, folders, made = 0, [Path(word) for word in words], None
-    if words[0] == "--" or not all(path.exists() for path in folders):
+    _check_paths(words)
+    is_script = words[0] == "--" or words[0].endswith(".py")
+    if is_script or not all(path.exists() for path in folders):
         made = _folder(arguments.keep)
         status = _run_command(words[words[0] == "--" :], made)
         folders = [made]
@@ -74,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
         found = profile(*folders, name=_name(words))
     except WeftError:
         if status:  # the command has failed, and said why
+            why = f"the command ended with status {status}: nothing is measured"
+            print(why, file=sys.stderr)  # not among JSON
             return status
         raise
     finally:
@@ -87,6 +91,25 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _show(found, arguments)
     return status
+
+
+def _check_paths(words: list[str]) -> None:
+    """Refuse executables and folders that are missing, and folders without recordings."""
+    first = Path(words[0])
+    if words[0] == "--" or not (first.exists() or first.suffix == ".weft") or first.suffix == ".py":
+        return  # a command, which may be named without its path
+    # Words behind an existing file may be what its user takes for its arguments.
+    for path in map(Path, words if first.is_dir() else words[:1]):
+        if not path.exists():
+            raise WeftError(
+                f"there is no file or folder {path}",
+                help="name a file of compiled.save, or folders of weft profile --keep",
+            )
+        if path.is_dir() and not any(path.glob("*.jsonl")):
+            raise WeftError(
+                f"the folder {path} has no recordings",
+                help="name a folder that weft profile --keep has filled",
+            )
 
 
 def _folder(kept: str | None) -> Path:
