@@ -268,7 +268,7 @@ def test_the_text_says_which_digits_are_absent():
     made = Processes(module, [Axis("data")]).first
     text = tiled_text(made.tiled, made.plan)
     assert text.text.splitlines()[0].startswith(
-        "tiled @main on 1x8 devices, digits [2, 4], absent [1], arena"
+        "tiled @main on 1x8 devices, stacked [2, 4], absent [1], arena"
     )
     again = read_tiled(text.text, text.resources)
     verify_tiled(*again)
