@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, final
@@ -40,6 +41,7 @@ def kind_of(
 
 _KINDS: InternTable[tuple[object, ...], Kind] = InternTable()
 _kind_of = _KINDS.interned(Kind, 1 << 16)
+_MOVING = threading.RLock()  # allocation may run finalizers
 
 
 @final
@@ -57,6 +59,7 @@ class Stacked:
     kind: Kind | None = None  # None unless dense
     address: int = 0  # cached address
     lease: ref[Lease] | None = None  # lease of exported views
+    view: Stacked | None = None  # the same memory, in the layout that a program took it in last
 
     @property
     def lead(self) -> int:
@@ -106,8 +109,10 @@ class Stacked:
     def located(self) -> Kind:
         """Make the elements row-major, so that the kind is known."""
         if self.is_on_host and not is_dense(self.data):
-            self.lease = None  # first: a concurrent export keeps the old memory
-            self.data, self.owned = dense(self.data), True
+            with _MOVING:  # once: a result may alias the copy, which is not owned then
+                if not is_dense(self.data):
+                    self.lease = None  # first: a concurrent export keeps the old memory
+                    self.data, self.owned = dense(self.data), True
         self.kind = kind_of(self.atoms, self.data.shape, self.data.dtype, self.memory)
         return self.kind
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -114,6 +114,7 @@ def apart(atoms: Atoms, spans: Sequence[DigitRun]) -> tuple[Atoms, tuple[int, ..
     return fine, tuple([n for n, s in enumerate(fine.sizes) if s > 1 and n not in found])
 
 
+@lru_cache(maxsize=1 << 10)
 def common(first: Atoms, second: Atoms) -> Atoms:
     """The coarsest digits that both are unions of."""
     both = [*zip(first.strides, first.sizes, strict=True)]

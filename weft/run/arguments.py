@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from weft.array.host import HOST_MEMORY
+from weft.array.host import HOST_MEMORY, dense
 from weft.array.memory import DeviceBuffer, Memory, on_host
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.errors import WeftError
@@ -81,8 +82,11 @@ class Arguments:
         self, index: int, stack: Stacked | None, kind: Kind | None, places: Sequence[Place]
     ) -> tuple[Any, int]:
         """Convert an argument off the fast path; returns its address if a kernel reads it."""
+        if kind is not None and places and self.memory.is_host:
+            made = self.fitted(index, stack, kind)
+            return made.data, made.address or made.locate()
         array = self.array(index, stack)
-        if array is None or (not places and self.memory.is_host):
+        if array is None or self.memory.is_host:
             return array, 0
         assert stack is not None
         if array is stack.data:  # hits the fast path next time
@@ -91,6 +95,25 @@ class Arguments:
             array = stack.data
         array = self.memory.place(array)
         return array, self.memory.address(array)
+
+    def fitted(self, index: int, stack: Stacked | None, kind: Kind) -> Stacked:
+        """An argument as a dense stack on the host: itself, its view, or a copy."""
+        if stack is not None and (known := stack.view) is not None and known.kind is kind:
+            return known
+        # As many elements: the digits differ at most, and another time nothing is copied. A stack
+        # that is broadcast stays as it is, and its copy lasts for one call.
+        is_same = stack is not None and _holds(stack, math.prod(kind.shape))
+        if stack is not None and is_same:
+            stack.located()
+        array = self.array(index, stack)
+        assert stack is not None and array is not None, "kinds are those of tensors"
+        if array is stack.data and stack.located() is kind:  # hits the fast path next time
+            return stack
+        made = Stacked(dense(array), self.atoms)
+        assert made.located() is kind, "arguments are what their types say"
+        if is_same and made.locate() == stack.locate():
+            stack.view = made  # at once: another thread sees all of it or nothing
+        return made
 
     def array(self, index: int, stack: Stacked | None) -> Any:
         """One argument, broadcast to the mask that the program takes it with.
@@ -122,3 +145,8 @@ class Arguments:
                 help="split it as the argument's weft.sharding says",
             )
         return np.broadcast_to(on_host(data), head + type.sizes)
+
+
+def _holds(stack: Stacked, count: int) -> bool:
+    """Whether a stack is on the host, and has so many elements."""
+    return stack.is_on_host and stack.data.size == count

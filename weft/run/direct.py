@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.array.host import HOST_MEMORY, SMALL, dense
+from weft.array.host import HOST_MEMORY, SMALL
 from weft.array.memory import Memory
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.native.cpython import reads_objects
@@ -152,13 +152,7 @@ class Direct:
         kind, _ = self.given[index]
         if given is not None and given.kind is kind:
             return given
-        array = self.arguments.array(index, given)
-        assert given is not None and array is not None, "arguments of direct programs are tensors"
-        if array is given.data and given.located() is kind:  # hits the fast path next time
-            return given
-        made = Stacked(dense(array), self.arguments.atoms)
-        assert made.located() is kind, "arguments are what their types say"
-        return made
+        return self.arguments.fitted(index, given, kind)
 
     def _results(
         self, stacks: Sequence[Stacked | None], made: Sequence[Stacked], slots: Slots

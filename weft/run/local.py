@@ -243,7 +243,9 @@ class LocalProgram:
         for n in self.plan.lent.values():
             if n < len(stacks) and (given := stacks[n]) is not None:
                 # Before the run: a kernel must not overwrite an argument whose memory a result
-                # shares.
+                # shares. A stack that is moved now owns its memory, and would be moved by the run.
+                if given.kind is None:
+                    given.located()
                 given.owned = False  # a result aliases it from here on
         if self.here is not None:
             assert self.host.process is not None, "checked when it was loaded"
