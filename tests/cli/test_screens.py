@@ -136,6 +136,11 @@ def test_a_job_that_failed(shown, golden, monkeypatch):
     check_screen("launch", ["launch", "--workers", "4", "train.py"], shown, golden)
 
 
+def test_a_profile(shown, golden, tmp_path):
+    (tmp_path / "kept").symlink_to(GOLDEN / "profile")  # two workers, the second of which is late
+    check_screen("profile", ["profile", "kept"], shown, golden)
+
+
 def test_a_server(shown, golden, monkeypatch):
     class Server:
         def __init__(self, options):
@@ -178,7 +183,7 @@ def test_a_doctors_screen_fits(capsys, monkeypatch, golden):
 
 
 def test_every_command_has_a_screen_and_json():
-    # Tested above from fixed data; what `weft profile` prints is measured (see tests/profile).
+    # Tested above from fixed data.
     other = {"doctor", "calibrate", "launch", "serve_devices", "profile"}
     names = {module.__name__.rpartition(".")[2] for module in COMMANDS} - other
     covered = {name.partition("-")[0].replace("eval", "evaluate") for name in SCREENS}

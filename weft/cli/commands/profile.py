@@ -164,7 +164,8 @@ def _show(found: Profile, arguments: argparse.Namespace) -> None:
     workers = len(found.timeline.hosts)
     if workers > 1:
         waited = [f"{worker} ({seconds_text(s)})" for worker, s in found.waited.items()][:4]
-        last = f"; the others waited longest for workers {', '.join(waited)}" if waited else ""
+        them = "worker" if len(waited) == 1 else "workers"
+        last = f"; the others waited longest for {them} {', '.join(waited)}" if waited else ""
         print_text(f"{found.matched:,} collectives matched on {workers} workers{last}")
     if found.dropped:
         print_text(f"{plural(found.dropped, 'run')} past the limit of events are left out")
