@@ -340,6 +340,21 @@ def test_parts_are_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(net.state_dict()[name], value, msg=name)
 
 
+def test_parts_of_a_batch_that_is_updated() -> None:
+    """Each part is updated in its place."""
+
+    class Scaling(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x.mul_(2))
+
+    net = Scaling(4, 3)
+    step = weft.train_step(net, F.mse_loss, OPTIMIZERS["sgd"](net), accumulate=4, target="numpy")
+    x = torch.randn(8, 4)
+    expected = x * 2
+    step(x, torch.randn(8, 3))
+    torch.testing.assert_close(x, expected)
+
+
 @pytest.mark.parametrize("plan", ["fsdp", {"x": P("data"), "target": P("data")}])
 def test_a_loop_over_parts_on_a_mesh(plan: Any) -> None:
     """Replicated weights have their gradients reduced once; FSDP's stay split during the loop."""

@@ -172,10 +172,11 @@ class TrainingStep(TorchProgram):
         with self.constrained(given), exported(called, args, kwargs, grad=True) as forward:
             constants = _constants(forward, given.places)
             trace = _Trace(self, given, forward, constants)
-            is_looped = self.training.accumulate > _UNROLLED
-            # A tensor of the batch that is updated in place is in no part alone.
-            if is_looped and not forward.graph_signature.user_inputs_to_mutate:
-                return self._looped(given, trace, forward, constants)
+            if self.training.accumulate > _UNROLLED:
+                made = self._looped(given, trace, forward, constants)
+                if made is not None:
+                    return made
+                trace = _Trace(self, given, forward, constants)
             program = traced_step(forward, constants, given.values, trace.step)
         self._checkpoint(program, given)
         return self.imported(program, program.outputs, given, {}, range(len(given.values)))
@@ -189,8 +190,11 @@ class TrainingStep(TorchProgram):
 
     def _looped(
         self, given: StepTensors, trace: _Trace, forward: Any, constants: dict[str, Any]
-    ) -> Captured:
-        """The step with a loop over the parts of the batch: one program, however many there are."""
+    ) -> Captured | None:
+        """The step with a loop over the parts of the batch: one program, however many there are.
+
+        None if the module updates a tensor of the batch in place.
+        """
         parts = self.training.accumulate
         batch = [place for place in given.inputs if place is not None]
         values = [*given.values]
@@ -213,6 +217,8 @@ class TrainingStep(TorchProgram):
             one[place] = (typed[place][0], typed[place][1].with_shape(tuple(values[place].shape)))
         more = [("sum", TensorType(tuple(t.shape), dtype_of_torch(t.dtype))) for t in totals]
         made = import_graph(program, self.name, one, {}, range(len(one)), gathers)
+        if {*batch} & {*made.updated}:
+            return None
         whole = [*one, *more]
         update = import_graph(after, self.name, whole, {}, range(len(whole)))
         split = {n: _on_mesh(taken[n]) for n in batch}
