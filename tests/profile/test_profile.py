@@ -320,6 +320,7 @@ def test_workers_are_merged(tmp_path):
 
 def test_what_cannot_be_profiled_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     Path("empty").mkdir()
     Path("kept").mkdir()
     Path("kept/one.jsonl").touch()
@@ -337,4 +338,4 @@ def test_what_cannot_be_profiled_is_refused(tmp_path, monkeypatch, capsys):
     Path("fails.py").write_text("exit(3)")
     assert main(["profile", "fails.py", "missing"]) == 3
     assert "the command ended with status 3: nothing is measured" in capsys.readouterr().err
-    assert not Path("profile.json").exists()
+    assert not Path("profile.json").exists() and not [*tmp_path.glob("weft-profile-*")]

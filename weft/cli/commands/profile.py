@@ -64,15 +64,15 @@ def run(arguments: argparse.Namespace) -> int:
     status, folders, made = 0, [Path(word) for word in words], None
     _check_paths(words)
     is_script = words[0] == "--" or words[0].endswith(".py")
-    if is_script or not all(path.exists() for path in folders):
+    is_script = is_script or not all(path.exists() for path in folders)
+    if is_script or not all(path.is_dir() for path in folders):
         made = _folder(arguments.keep)
-        status = _run_command(words[words[0] == "--" :], made)
-        folders = [made]
-    elif not all(path.is_dir() for path in folders):
-        made = _folder(arguments.keep)
-        _run_executable(words, made, arguments)
         folders = [made]
     try:
+        if is_script:
+            status = _run_command(words[words[0] == "--" :], folders[0])
+        elif made is not None:
+            _run_executable(words, made, arguments)
         found = profile(*folders, name=_name(words))
     except WeftError:
         if status:  # the command has failed, and said why
