@@ -21,7 +21,7 @@ from weft.ir.rebuild import Rebuild
 from weft.ir.types import I64, TensorType
 from weft.mesh import Axis, Sharding
 from weft.mesh.sharding import DimSharding
-from weft.ops.control import While
+from weft.ops.control import OptimizationBarrier, While
 from weft.ops.distributed.annotations import per_value
 from weft.ops.distributed.sharding import ShardingConstraint
 from weft.ops.elementwise.convert import Convert
@@ -138,7 +138,8 @@ class AccumulatedStep:
         rows, *rest = shape_of(value)
         made = b.reshape(value, (self.parts, rows // self.parts, *rest))
         split = replace(sharding, dims=(DimSharding(), *sharding.dims))
-        return b.op(ShardingConstraint(split), made)
+        made = b.op(ShardingConstraint(split), made)
+        return b.op(OptimizationBarrier(), made)  # sent before the loop, not part by part
 
     def part(self, b: Build, value: Value, number: Value, type: TensorType) -> Value:
         """One part of a tensor of the batch."""
