@@ -77,7 +77,7 @@ def test_variables_that_are_wrong(changed: dict[str, str], said: str):
 
 def test_launched_workers_know_themselves():
     job = LaunchJob(["x"], workers=2, hosts=2, host=1, address="head")
-    found = member(variables(job, local=1, port=77, attempt=0))
+    found = member(variables(job.ranks[1], 1, 2, 1, "head", 77, attempt=0, size=4, threads=1))
     assert found == WorkerRank(3, 4, "head", 77, 1, 2, "torchrun")
 
 
