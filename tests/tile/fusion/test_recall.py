@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import warnings
 import zlib
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import weft
 from weft.cache.store import the_store
@@ -84,6 +86,22 @@ def test_without_the_texts_kernels_are_emitted_again(monkeypatch):
     texts.TEXTS.clear()
     forbid(monkeypatch, (groups, "fuse"))
     np.testing.assert_array_equal(np.asarray(expected), np.asarray(compiled()(*ARGUMENTS)))
+
+
+def test_regions_that_differ_in_the_type_of_an_outer_value_have_entries_of_their_own():
+    def sliced(x, at):
+        x = lax.dynamic_slice_in_dim(x, at, 8)  # whose unsigned index needs no size
+        for n in range(12):
+            x = jnp.tanh(x) * n
+        return x
+
+    for rows in (32, 128):
+        x = np.arange(rows * 2, dtype="f").reshape(rows, 2) / rows
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", WeftWarning)  # no entry is taken for damaged
+            made = weft.compile(sliced, x, np.uint32(3))
+        np.testing.assert_allclose(made(x, np.uint32(3)), sliced(x, 3), rtol=1e-5)
+    assert len(list(the_store().entries("groups"))) == 2
 
 
 def saved():

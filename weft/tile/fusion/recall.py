@@ -35,8 +35,15 @@ def fingerprint(
 ) -> str:
     """The fingerprint of all inputs of tile: nodes, masks, results, and its own code."""
     numbers = numbered(nodes)
+    for p in nodes:
+        for value in captured(p.node) if p.node.regions else ():
+            numbers.setdefault(value, len(numbers))
     texts: dict[object, str] = {}
     lines = [code_digest(), repr(tuple(sizes)), repr([numbers.get(v, -1) for v in results])]
+    # Values of outside have their types here, the others at the nodes that define them: a slice of
+    # 8 rows of 32 and of 128 are not the same.
+    defined = {value for p in nodes for value in p.node.results}
+    lines.append(repr([_once(value.type, texts) for value in numbers if value not in defined]))
     for p in nodes:
         lines.append(
             f"{_node(p.node, numbers, texts)} {p.given} {p.made} {p.along} {p.sources} {p.sends}"
