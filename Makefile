@@ -13,7 +13,7 @@ BENCHES := ir shard lean compile lockstep engine load cpu jax_door torch_door
 
 help:
 	@echo "make demo      train a small Llama on 8 virtual devices, and look at the examples"
-	@echo "make test      the tests, about 12 minutes on 2 cores"
+	@echo "make test      the tests, about 13 minutes on 2 cores"
 	@echo "make test-all  the same and the long ones"
 	@echo "make test-versions  the JAX plugin on every Python and JAX (PYTHONS='3.12' JAXES='0.11' for one)"
 	@echo "make test-jax  JAX's own tests, of the checkout DIR of jax-ml/jax (FILES, ARGS)"

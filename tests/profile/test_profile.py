@@ -19,6 +19,7 @@ import weft
 from weft import Mesh, P
 from weft.cli import main
 from weft.errors import WeftError
+from weft.pipeline import STAGES
 from weft.profile import profile
 from weft.profiling import measured_data
 from weft.recording import Recorder, read_recordings, recorder, recording_to
@@ -108,7 +109,7 @@ def test_every_event_has_its_ids(looped):
     dots = Counter(e.run for e in inside if e.kind == "product")
     assert set(dots.values()) == {5}
     stages = [e.name for e in line.events if e.kind == "stage" and e.track == "compiler"]
-    assert stages == [f"{s} loop" for s in ("captured", "sharded", "partitioned", "optimized", "tiled", "emitted")]  # noqa: E501  # fmt: skip
+    assert stages == [f"{stage} loop" for stage in STAGES]
 
 
 def test_predicted_beside_measured(looped):
