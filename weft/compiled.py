@@ -321,7 +321,7 @@ class Compiled:
                 )
                 _warn(program)
                 if workers is not None:
-                    workers.board.agree(self._source.name, program.digest())
+                    workers.coordination.agree(self._source.name, program.digest())
                 captured = replace(captured, kept=())  # it is compiled
                 ready = Ready(self._source, captured, program, options.sync_every_op)
                 self._keep(key, ready)

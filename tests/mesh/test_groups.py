@@ -60,32 +60,32 @@ def parts(draw: DrawFn, name: str, size: int) -> list[Axis]:
 
 
 @composite
-def meetings(draw: DrawFn) -> tuple[Mesh, tuple[Axis, ...]]:
+def groupings(draw: DrawFn) -> tuple[Mesh, tuple[Axis, ...]]:
     mesh = draw(meshes())
     chosen = draw(st.lists(st.sampled_from(mesh.axes), unique=True, min_size=1))
     axes = [part for name, size in chosen for part in draw(parts(name, size))]
     return mesh, tuple(draw(st.permutations(axes)))
 
 
-@given(meetings())
-def test_groups_are_what_they_say(meeting: tuple[Mesh, tuple[Axis, ...]]):
-    mesh, axes = meeting
+@given(groupings())
+def test_groups_are_what_they_say(grouping: tuple[Mesh, tuple[Axis, ...]]):
+    mesh, axes = grouping
     groups = mesh.groups(axes)
     assert set(groups) == stated(mesh, axes)
     assert sorted(d for group in groups for d in group) == list(range(mesh.size))
 
 
-@given(meetings())
-def test_groups_are_written_as_mlir_reads_them(meeting: tuple[Mesh, tuple[Axis, ...]]):
-    mesh, axes = meeting
+@given(groupings())
+def test_groups_are_written_as_mlir_reads_them(grouping: tuple[Mesh, tuple[Axis, ...]]):
+    mesh, axes = grouping
     for held in (MeshAxes(mesh, axes), MeshAxes("mesh", axes)):
         assert parse_mesh_axes(str(held)) == held
     assert parse_mesh(f"#sdy.mesh{mesh}") == mesh
 
 
-@given(meetings())
-def test_mlir_accepts_the_groups(meeting: tuple[Mesh, tuple[Axis, ...]]):
-    mesh, axes = meeting
+@given(groupings())
+def test_mlir_accepts_the_groups(grouping: tuple[Mesh, tuple[Axis, ...]]):
+    mesh, axes = grouping
     if not axes:
         return
     text = f"""func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{

@@ -44,7 +44,7 @@ REFERENCES: dict[str, Known] = {
     **dict.fromkeys(
         ("weft.collective_permute", "weft.reduce_scatter"),
         Known(
-            "the interpreter mixes up meetings on one channel, and waits for who sends to itself",
+            "the interpreter mixes up collectives on one channel, and waits for itself",
             lambda op, e: len(e.arrays) > 1 or any(s == t for t, s in enumerate(_sources(op))),
         ),
     ),

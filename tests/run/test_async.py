@@ -40,9 +40,9 @@ class AfterWork(InMemory):
     streams: ClassVar[list[str | None]] = []
 
     def start(self, exchange: Exchange) -> Started:
-        self.streams.append(exchange.meeting.stream)
-        begun = super().start(Exchange(exchange.meeting, {}, exchange.awaited))
-        later = Exchange(exchange.meeting, exchange.sent, {})
+        self.streams.append(exchange.collective.stream)
+        begun = super().start(Exchange(exchange.collective, {}, exchange.awaited))
+        later = Exchange(exchange.collective, exchange.sent, {})
         threading.Thread(target=self.send, args=(later,)).start()
         return Started(exchange, begun.keys)
 
@@ -55,11 +55,11 @@ class WhenWaited(InMemory):
     """Sends when it is waited for: what lies in the operands then."""
 
     def start(self, exchange: Exchange) -> Started:
-        begun = super().start(Exchange(exchange.meeting, {}, exchange.awaited))
+        begun = super().start(Exchange(exchange.collective, {}, exchange.awaited))
         return Started(exchange, begun.keys)
 
     def wait(self, started: Started) -> Mapping[Peer, Values]:
-        super().start(Exchange(started.exchange.meeting, started.exchange.sent, {}))
+        super().start(Exchange(started.exchange.collective, started.exchange.sent, {}))
         return super().wait(started)
 
 

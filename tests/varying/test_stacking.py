@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.optimize.local_programs import local_program
 from tests.varying.programs import MESH, Lines, axis, differs_along, observed, over
 from weft.errors import WeftError
-from weft.executable.stack_dims import StackDims, meeting_dims
+from weft.executable.stack_dims import StackDims, collective_dims
 from weft.mesh import Axis, Mesh
 from weft.mesh.parts import atoms_of, span_of
 from weft.ops.control import Tuple
@@ -104,9 +104,9 @@ def test_parts_that_cross_those_of_the_program():
         (CollectivePermute((), CHANNEL), (), ()),
     ],
 )
-def test_who_meets_along_leading_dims(op: AllReduce, names: tuple[str, ...], dims: object):
+def test_collectives_along_leading_dims(op: AllReduce, names: tuple[str, ...], dims: object):
     world, some = stacking(*names)
-    assert meeting_dims(op, some, world) == dims
+    assert collective_dims(op, some, world) == dims
 
 
 @settings(max_examples=25)
@@ -137,7 +137,7 @@ def test_what_is_equal_in_a_process_is_stored_once(seed: int, count: int, data: 
             if isinstance(node.op, CollectivePermute):
                 groups = node.op.source_target_pairs
             alone = all(len({int(rest[d]) for d in group}) == 1 for group in groups)
-            assert alone or meeting_dims(node.op, some, world) is None
+            assert alone or collective_dims(node.op, some, world) is None
 
 
 def test_the_dims_are_those_of_the_stacked_axes():
@@ -146,8 +146,8 @@ def test_the_dims_are_those_of_the_stacked_axes():
     spans = [span_of(axis(n), mesh) for n in ("y:2:2", "z")]
     fine = atoms_of(24, [(12, 2), (3, 4), (1, 3), *spans])
     assert (some.atoms, some.absent) == (fine, (0, 1))
-    assert meeting_dims(PermuteAlongAxes(over("z"), (1, 2, 0)), some, world) == (3,)
-    assert meeting_dims(reduce(over("y")), some, world) is None, "only half of it is here"
+    assert collective_dims(PermuteAlongAxes(over("z"), (1, 2, 0)), some, world) == (3,)
+    assert collective_dims(reduce(over("y")), some, world) is None, "only half of it is here"
 
 
 def test_parts_of_values_are_shown_each():

@@ -126,7 +126,7 @@ def main(fault: Fault, folder: Path) -> None:
     cluster = joined_cluster()
     assert cluster is not None
     cluster.barrier("the first step")
-    cluster.board.timeout = cluster.wire.timeout = PATIENCE
+    cluster.coordination.timeout = cluster.wire.timeout = PATIENCE
     time.sleep(1)  # the others are past the barrier
     reach("joined")
     differs = is_victim and fault.action == "program"

@@ -20,7 +20,7 @@ def main(cut: Path) -> None:
     program, cluster = weft.compile(STEP), joined_cluster()
     assert cluster is not None
     cluster.barrier("the first step")
-    cluster.board.timeout = cluster.wire.timeout = 8.0
+    cluster.coordination.timeout = cluster.wire.timeout = 8.0
     for step in range(1000):
         (w,) = program(w)
         np.asarray(weft.put(w, P()))

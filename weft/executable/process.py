@@ -17,7 +17,7 @@ Values: TypeAlias = tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class ProcessCollective:
     """A collective in one process: its node, and the groups with devices of this process."""
 
     here: Peer
@@ -26,7 +26,7 @@ class Meeting:
     groups: Sequence[Group]
     devices: Mapping[Peer, Group]  # the devices of each process
 
-    def never_came(self, absent: Sequence[Peer], seconds: float) -> WeftError:
+    def timeout_error(self, absent: Sequence[Peer], seconds: float) -> WeftError:
         """The error for peers that timed out."""
         missing = [device for peer in absent for device in self.devices[peer]]
         group = next(group for group in self.groups if {*group} & {*missing})
@@ -38,7 +38,7 @@ class Meeting:
             loc=self.node.loc,
         )
 
-    def elsewhere(self, peer: Peer, other: str) -> WeftError:
+    def mismatch_error(self, peer: Peer, other: str) -> WeftError:
         """The error for a peer that reached another collective."""
         return WeftError(
             f"{self.node.op.name}: devices {list(self.devices[peer])[:8]} are in {other}",
@@ -68,7 +68,7 @@ def described(node: Node) -> str:
 class Exchange:
     """One process's part of a collective: arrays to send, and the arrays to receive by peer."""
 
-    meeting: Meeting
+    collective: ProcessCollective
     sent: Mapping[Peer, Values]
     awaited: Mapping[Peer, Sequence[tuple[tuple[int, ...], Any]]]  # shapes and dtypes
 

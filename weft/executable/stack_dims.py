@@ -112,10 +112,10 @@ class StackDims:
 
 def group_dims(op: Op, stack_dims: StackDims, world: World) -> tuple[int, ...] | None:
     """The leading dims of a collective's groups; None if groups are not whole dims."""
-    return stack_dims.dims(world.meets_along(op))
+    return stack_dims.dims(world.group_sub_axes(op))
 
 
-def meeting_dims(op: Op, stack_dims: StackDims, world: World) -> tuple[int, ...] | None:
+def collective_dims(op: Op, stack_dims: StackDims, world: World) -> tuple[int, ...] | None:
     """The leading dims that a collective or permute acts along; None if not whole dims."""
     if isinstance(op, CollectivePermute | PermuteAlongAxes):
         return stack_dims.dims(world.moves(op)[0])

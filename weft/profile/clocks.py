@@ -28,7 +28,7 @@ class ClockOffset:
 
 
 def clock_offsets(
-    recordings: Sequence[Recording], meetings: Sequence[MatchedCollective]
+    recordings: Sequence[Recording], collectives: Sequence[MatchedCollective]
 ) -> list[ClockOffset]:
     """The offset of each recording from the first.
 
@@ -40,7 +40,7 @@ def clock_offsets(
     for place, one in enumerate(recordings):
         guess = _estimated(one.process, first, one.clock)
         if guess.source != "same clock":
-            guess = _within(guess, _bounds(place, meetings))
+            guess = _within(guess, _bounds(place, collectives))
         found.append(guess)
     return found
 
@@ -56,12 +56,12 @@ def _estimated(
     return ClockOffset(mine - theirs, float("nan"), "wall clocks")
 
 
-def _bounds(place: int, meetings: Sequence[MatchedCollective]) -> Bounds:
+def _bounds(place: int, collectives: Sequence[MatchedCollective]) -> Bounds:
     """The offsets by which a worker and the first enter a shared collective before one leaves."""
     least, most = float("-inf"), float("inf")
-    for meeting in meetings:
-        ours, base = meeting.spans.get(place), meeting.spans.get(0)
-        if ours is None or base is None or meeting.name not in SYNCHRONIZING:
+    for collective in collectives:
+        ours, base = collective.spans.get(place), collective.spans.get(0)
+        if ours is None or base is None or collective.name not in SYNCHRONIZING:
             continue
         least = max(least, base[0] - ours[1])
         most = min(most, base[1] - ours[0])

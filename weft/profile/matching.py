@@ -62,7 +62,7 @@ def is_collective(row: dict[str, Any]) -> bool:
     return row["kind"] in ("collective", "start")
 
 
-def meetings_of(
+def match_collectives(
     recordings: Sequence[Recording],
 ) -> tuple[list[MatchedCollective], dict[MatchKey, MatchedCollective]]:
     """All matched collectives, and those of each worker by recording, program, run and item."""
@@ -98,13 +98,15 @@ def _ordinals(one: Recording) -> dict[int, int]:
     return found
 
 
-def straggler_waits(meetings: Iterable[MatchedCollective], offsets: Sequence[int]) -> Counter[int]:
+def straggler_waits(
+    collectives: Iterable[MatchedCollective], offsets: Sequence[int]
+) -> Counter[int]:
     """Nanoseconds that others waited in collectives, by straggler: the one that entered last."""
     waited: Counter[int] = Counter()
-    for meeting in meetings:
-        if len(meeting.spans) < 2:
+    for collective in collectives:
+        if len(collective.spans) < 2:
             continue
-        begins = {place: begin + offsets[place] for place, (begin, _) in meeting.spans.items()}
+        begins = {place: begin + offsets[place] for place, (begin, _) in collective.spans.items()}
         last = max(begins, key=lambda place: begins[place])
         waited[last] += sum(begins[last] - begin for begin in begins.values())
     return waited

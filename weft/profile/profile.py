@@ -15,8 +15,8 @@ from weft.profile.matching import (
     MatchedCollective,
     MatchKey,
     is_collective,
+    match_collectives,
     measured_spans,
-    meetings_of,
     straggler_waits,
 )
 from weft.recording import RecordedRun, Recording, read_recordings
@@ -57,8 +57,8 @@ def profile(*folders: str | os.PathLike[str], name: str = "profile") -> Profile:
             "no program of Weft was compiled or run, so nothing is measured",
             help="profile a script that calls weft.compile, or JAX with JAX_PLATFORMS=weft",
         )
-    meetings, by_place = meetings_of(recordings)
-    clocks = clock_offsets(recordings, meetings)
+    collectives, by_place = match_collectives(recordings)
+    clocks = clock_offsets(recordings, collectives)
     offsets = [clock.nanoseconds for clock in clocks]
     begin = min(_begin(one) + offset for one, offset in zip(recordings, offsets, strict=True))
     events: list[TimelineEvent] = []
@@ -67,11 +67,11 @@ def profile(*folders: str | os.PathLike[str], name: str = "profile") -> Profile:
     events.sort(key=lambda event: event.start)
     seconds = max(event.end for event in events)
     hosts = tuple(map(_host, recordings, clocks))
-    waited = straggler_waits(meetings, offsets)
+    waited = straggler_waits(collectives, offsets)
     return Profile(
         Timeline(name, tuple(events), seconds, hosts=hosts),
         program_profiles(recordings),
-        sum(len(meeting.spans) > 1 for meeting in meetings),
+        sum(len(collective.spans) > 1 for collective in collectives),
         {worker: 1e-9 * nanoseconds for worker, nanoseconds in waited.most_common()},
         sum((one.end or {}).get("dropped", 0) for one in recordings),
     )
@@ -97,10 +97,10 @@ class _Events:
         worker: int,
         recording: Recording,
         shift: int,
-        meetings: Mapping[MatchKey, MatchedCollective],
+        collectives: Mapping[MatchKey, MatchedCollective],
     ) -> None:
         self.worker, self.recording, self.shift = worker, recording, shift
-        self.meetings = meetings
+        self.collectives = collectives
         self.lanes: list[int] = []  # ends of the collectives on each communication track
         self.locations: dict[str, Location] = {}
 
@@ -130,7 +130,7 @@ class _Events:
                 rest = {"loc": loc, **ids}
                 yield self._event(row["name"], row["kind"], track, span.begin, span.end, **rest)
                 continue
-            met = self.meetings.get((self.worker, run.program, run.count, span.item, span.nth))
+            met = self.collectives.get((self.worker, run.program, run.count, span.item, span.nth))
             if row["kind"] == "start":  # the end of its wait, on the compute stream
                 name, track = f"wait for {row['name']}", f"compute.{run.thread}"
                 yield self._event(name, "wait", track, span.waits, span.end, loc=loc, **ids)

@@ -72,11 +72,11 @@ class InMemory:
 
     def start(self, exchange: Exchange) -> Started:
         """Send to every peer, and record the expected messages."""
-        boxes, me = self.boxes, exchange.meeting.here
+        boxes, me = self.boxes, exchange.collective.here
         sent = {self._key(me, peer): values for peer, values in exchange.sent.items()}
         with boxes.changed:
             for key, values in sent.items():
-                boxes.posted[key] = exchange.meeting.node, tuple([v.copy() for v in values])
+                boxes.posted[key] = exchange.collective.node, tuple([v.copy() for v in values])
                 self.nbytes += sum(v.nbytes for v in values)
             boxes.changed.notify_all()
         return Started(exchange, {peer: self._key(peer, me) for peer in exchange.awaited})
@@ -88,7 +88,7 @@ class InMemory:
 
     def wait(self, started: Started) -> Mapping[Peer, Values]:
         """The received arrays."""
-        boxes, meeting, keys = self.boxes, started.exchange.meeting, started.keys
+        boxes, collective, keys = self.boxes, started.exchange.collective, started.keys
 
         def missing() -> list[Peer]:
             return [peer for peer, key in keys.items() if key not in boxes.posted]
@@ -98,10 +98,10 @@ class InMemory:
             if boxes.failed is not None:
                 raise WeftError("another process has failed", help="see its error")
             if absent := missing():
-                raise meeting.never_came(absent, boxes.timeout)
+                raise collective.timeout_error(absent, boxes.timeout)
             found = {peer: boxes.posted.pop(key) for peer, key in keys.items()}
         for peer, (node, values) in found.items():
             awaited = started.exchange.awaited[peer]
-            if node.op != meeting.node.op or [(v.shape, v.dtype) for v in values] != [*awaited]:
-                raise meeting.elsewhere(peer, described(node))
+            if node.op != collective.node.op or [(v.shape, v.dtype) for v in values] != [*awaited]:
+                raise collective.mismatch_error(peer, described(node))
         return {peer: values for peer, (_, values) in found.items()}

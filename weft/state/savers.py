@@ -49,11 +49,11 @@ class WorkerSavers:
 
     def __init__(self, cluster: Any) -> None:
         self.rank, self.size = cluster.rank, cluster.size
-        self.board = cluster.board.beside("save")
+        self.coordination = cluster.coordination.clone("save")
 
     def tell(self, what: str, text: str) -> Sequence[str]:
-        """The texts of all workers, through their board."""
-        told: Sequence[str] = self.board.tell(what, text)
+        """The texts of all workers, through the key-value store."""
+        told: Sequence[str] = self.coordination.gather_texts(what, text)
         return told
 
 

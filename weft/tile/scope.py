@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from weft.errors import Unsupported
-from weft.executable.stack_dims import StackDims, meeting_dims
+from weft.executable.stack_dims import StackDims, collective_dims
 from weft.ir.module import Module, Node, Value
 from weft.ir.purity import called
 from weft.records import dataclass
@@ -77,7 +77,7 @@ class Scope:
         """Whether a node communicates with other processes, or its groups follow no digits."""
         if not node.op.collective or not self.stack_dims.absent:
             return False
-        return meeting_dims(node.op, self.stack_dims, self.world) is None
+        return collective_dims(node.op, self.stack_dims, self.world) is None
 
     def loop(self, node: Node) -> tuple[Masks, int]:
         """The masks of a loop's carried values, and of its predicate."""

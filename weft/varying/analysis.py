@@ -165,7 +165,7 @@ class Analysis:
         try:
             if isinstance(op, CollectivePermute):
                 return world.moves(op)[0]
-            return world.meets_along(op)
+            return world.group_sub_axes(op)
         except WeftError:  # invalid groups for this many devices: the engine reports them
             return None
 

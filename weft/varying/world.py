@@ -93,7 +93,7 @@ class World:
 
     # Groups
 
-    def meets_along(self, op: Op) -> tuple[int, ...] | None:
+    def group_sub_axes(self, op: Op) -> tuple[int, ...] | None:
         """The digits of a collective's groups; None if they are irregular."""
         if op not in self._dims:
             spans = self.spans(op)
@@ -151,7 +151,7 @@ class World:
         found = self._moves.get(op)
         if found is None:
             if isinstance(op, PermuteAlongAxes):
-                found = self.meets_along(op), np.asarray(op.sources)
+                found = self.group_sub_axes(op), np.asarray(op.sources)
             else:
                 found = self._moved_along(self.sources(op))
             self._moves[op] = found

@@ -14,8 +14,8 @@ from weft.knobs import TIMEOUT
 from weft.mesh import Axis, Mesh
 from weft.mesh.axes import inner_axes
 from weft.recording import recorder
-from weft.workers.board import Board, Joined, KeyValues
 from weft.workers.clocks import measure_offset
+from weft.workers.coordination import CoordinationClient, JoinedWorker, KeyValues
 from weft.workers.failure import WorkerLost, note_of, write_note
 from weft.workers.gloo import Gloo, store_of
 from weft.workers.member import WorkerRank
@@ -29,10 +29,10 @@ class Cluster:
     def __init__(self, me: WorkerRank, timeout: float, store: KeyValues | None = None) -> None:
         self.me = me
         store = store_of(me, timeout) if store is None else store
-        self.board = Board(store, me, timeout)
-        self.workers: tuple[Joined, ...] = self.board.join()
-        self.wire = Wire(self._connected(store, timeout), self.board, timeout)
-        self.wire.shared = share_memory(self.board, self.workers)
+        self.coordination = CoordinationClient(store, me, timeout)
+        self.workers: tuple[JoinedWorker, ...] = self.coordination.join()
+        self.wire = Wire(self._connected(store, timeout), self.coordination, timeout)
+        self.wire.shared = share_memory(self.coordination, self.workers)
         self.stream = HostStream(f"weft-{me.rank}")
         if (found := recorder()) is not None:
             found.add("clock", measure_offset(self.wire, me.rank, me.size, found.clock))
@@ -43,11 +43,12 @@ class Cluster:
         try:
             return Gloo(store, self.me, timeout)
         except RuntimeError as error:
-            quiet = self.board.quietest()
+            quiet = self.coordination.stalest_worker()
             raise WorkerLost(
                 f"worker {self.me.rank} cannot connect to all others: {error}",
                 rank=quiet,
-                help=f"{self.board.news_of(quiet)}; GLOO_SOCKET_IFNAME names the network interface",
+                help=f"{self.coordination.last_report_of(quiet)}; GLOO_SOCKET_IFNAME names the "
+                "network interface",
             ) from error
 
     @property
@@ -77,7 +78,7 @@ class Cluster:
 
     def barrier(self, name: str = "barrier") -> None:
         """Wait until all workers have come here."""
-        self.board.barrier(name)
+        self.coordination.barrier(name)
 
 
 _joining = threading.Lock()
@@ -99,7 +100,7 @@ def _join(me: WorkerRank) -> Cluster:
 
 def made_once(key: str, make: Callable[[], str]) -> str:
     """A text that only one of the workers makes, if this process has joined others."""
-    return _JOINED[0].board.shared(key, make) if _JOINED else make()
+    return _JOINED[0].coordination.compute_once(key, make) if _JOINED else make()
 
 
 class Failures:
@@ -120,11 +121,11 @@ class Failures:
     ) -> None:
         """Tell why this worker ends, then print it."""
         try:
-            step = 0 if self.cluster is None else self.cluster.board.activity.step
+            step = 0 if self.cluster is None else self.cluster.coordination.activity.step
             note = note_of(self.me.rank, error, step)
             write_note(note)
             if self.cluster is not None:
-                self.cluster.board.fail(note)
+                self.cluster.coordination.fail(note)
         except Exception as trouble:  # noqa: BLE001  # the error itself must be seen
             print(f"this error cannot be told to other workers: {trouble}", file=sys.stderr)
         finally:

@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.errors import WeftError, missing_extra
 from weft.ir.types import Array
-from weft.workers.board import KeyValues
+from weft.workers.coordination import KeyValues
 from weft.workers.failure import WorkerLost
 from weft.workers.member import WorkerRank
 from weft.workers.messages import Pending

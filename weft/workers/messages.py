@@ -19,10 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from weft.array.host import aligned_bytes
-from weft.executable.process import Exchange, Meeting, Peer, Values
+from weft.executable.process import Exchange, Peer, ProcessCollective, Values
 from weft.ir.types import Array
 from weft.records import dataclass
-from weft.workers.board import Board
+from weft.workers.coordination import CoordinationClient
 from weft.workers.failure import WorkerLost
 from weft.workers.shared import TICKET, SharedMemory
 
@@ -49,7 +49,7 @@ class Wire:
     """The connections to all other workers, shared by the programs of this one."""
 
     bytes: Bytes
-    board: Board
+    coordination: CoordinationClient
     timeout: float
     shared: SharedMemory | None = None  # with workers of the same host
     sent: Counter[int] = field(default_factory=Counter)  # messages by rank
@@ -72,19 +72,19 @@ class Messages:
 
     wire: Wire
     ranks: Mapping[Peer, int]
-    _headers: dict[int, tuple[Meeting, bytes]] = field(default_factory=dict)
+    _headers: dict[int, tuple[ProcessCollective, bytes]] = field(default_factory=dict)
     _program: str = ""  # the digest of the one that runs
 
     def begin_run(self, name: str, digest: str) -> None:
         """Count the steps of this worker, for the errors of the others."""
-        activity = self.wire.board.activity
+        activity = self.wire.coordination.activity
         activity.step += 1
         activity.doing = f"runs {name}"
         self._program = digest
 
     def start(self, exchange: Exchange) -> Underway:
         """Send to every peer, and post the receives."""
-        wire, header = self.wire, self._header(exchange.meeting)
+        wire, header = self.wire, self._header(exchange.collective)
         receives = {}
         for peer, kinds in exchange.awaited.items():
             rank = self.ranks[peer]
@@ -97,7 +97,7 @@ class Messages:
             try:
                 pending = wire.bytes.receive(message, rank, wire.received[rank])
             except RuntimeError as error:  # the connection is closed already
-                raise self._lost(error, peer, exchange.meeting) from error
+                raise self._lost(error, peer, exchange.collective) from error
             receives[peer] = rank, pending, message
         sends = []
         for peer, message in self._messages(header, exchange):
@@ -106,7 +106,7 @@ class Messages:
             try:
                 sends.append((rank, wire.bytes.send(message, rank, wire.sent[rank]), message))
             except RuntimeError as error:
-                raise self._lost(error, peer, exchange.meeting) from error
+                raise self._lost(error, peer, exchange.collective) from error
         return Underway(exchange, header, sends, receives)
 
     def _messages(self, header: bytes, exchange: Exchange) -> Iterator[tuple[Peer, Array]]:
@@ -130,14 +130,14 @@ class Messages:
 
     def wait(self, started: Underway) -> Mapping[Peer, Values]:
         """The received arrays, views of the messages."""
-        wire, meeting = self.wire, started.exchange.meeting
-        wire.board.activity.doing = f"is in {meeting.described()}"
+        wire, collective = self.wire, started.exchange.collective
+        wire.coordination.activity.doing = f"is in {collective.described()}"
         end = time.monotonic() + wire.timeout
         for peer, (_, pending, _) in started.receives.items():
-            self._wait(pending, peer, meeting, end)
+            self._wait(pending, peer, collective, end)
         for rank, pending, _ in started.sends:
             peer = next(p for p, r in self.ranks.items() if r == rank)
-            self._wait(pending, peer, meeting, end)
+            self._wait(pending, peer, collective, end)
         found = {}
         for peer, (rank, _, message) in started.receives.items():
             if wire.shared is not None and message.nbytes == TICKET:
@@ -148,36 +148,38 @@ class Messages:
                 said = theirs[_DIGEST:].rstrip(b"\0").decode(errors="replace")
                 if theirs[_DIGEST:] == started.header[_DIGEST:]:
                     said += ", of another program"
-                raise meeting.elsewhere(peer, said)
+                raise collective.mismatch_error(peer, said)
             found[peer] = _unpacked(message, started.exchange.awaited[peer])
         return found
 
-    def _wait(self, pending: Pending, peer: Peer, meeting: Meeting, end: float) -> None:
+    def _wait(
+        self, pending: Pending, peer: Peer, collective: ProcessCollective, end: float
+    ) -> None:
         left = max(end - time.monotonic(), 0.001)
         try:
             pending.wait(timedelta(seconds=left))
         except RuntimeError as error:
-            raise self._lost(error, peer, meeting) from error
+            raise self._lost(error, peer, collective) from error
 
-    def _lost(self, error: RuntimeError, peer: Peer, meeting: Meeting) -> WorkerLost:
+    def _lost(self, error: RuntimeError, peer: Peer, collective: ProcessCollective) -> WorkerLost:
         """The error for a peer that gloo does not reach, or that was too late."""
-        board, rank = self.wire.board, self.ranks[peer]
+        coordination, rank = self.wire.coordination, self.ranks[peer]
         is_late = "timed out" in str(error).lower() or "timeout" in str(error)
-        late = meeting.never_came([peer], self.wire.timeout)
-        said = late if is_late else meeting.lost(peer)
-        message = f"{said.message}: worker {rank}; this one is in step {board.activity.step}"
-        help_ = f"{board.news_of(rank, is_gone=not is_late)}; {said.help}"
-        return WorkerLost(message, rank=rank, help=help_, loc=meeting.node.loc)
+        late = collective.timeout_error([peer], self.wire.timeout)
+        said = late if is_late else collective.lost(peer)
+        message = f"{said.message}: worker {rank}; this one is in step {coordination.activity.step}"
+        help_ = f"{coordination.last_report_of(rank, is_gone=not is_late)}; {said.help}"
+        return WorkerLost(message, rank=rank, help=help_, loc=collective.node.loc)
 
-    def _header(self, meeting: Meeting) -> bytes:
+    def _header(self, collective: ProcessCollective) -> bytes:
         """The header that identifies the collective of a message; made once for each."""
-        known = self._headers.get(id(meeting))
+        known = self._headers.get(id(collective))
         if known is None:
-            text = meeting.described().encode()
+            text = collective.described().encode()
             whole = text + self._program.encode()
             digest = hashlib.blake2b(whole, digest_size=_DIGEST).digest()
             header = (digest + text[: HEADER - _DIGEST]).ljust(HEADER, b"\0")
-            known = self._headers[id(meeting)] = meeting, header
+            known = self._headers[id(collective)] = collective, header
         return known[1]
 
 

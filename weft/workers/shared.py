@@ -20,7 +20,7 @@ import numpy as np
 from weft.array.host import aligned_bytes
 from weft.ir.types import Array
 from weft.records import dataclass
-from weft.workers.board import Board, Joined
+from weft.workers.coordination import CoordinationClient, JoinedWorker
 
 # Smaller messages go by the socket that a ticket needs anyway. On 2 cores, with 2 and 4 workers,
 # both take as long up to 256 KiB; memory takes 0.6 to 0.95 of gloo's time from 512 KiB on.
@@ -118,26 +118,30 @@ def _map(path: str) -> Array:
         os.close(fd)
 
 
-def share_memory(board: Board, workers: Sequence[Joined]) -> SharedMemory | None:
+def share_memory(
+    coordination: CoordinationClient, workers: Sequence[JoinedWorker]
+) -> SharedMemory | None:
     """The shared memory of this worker; None if it reaches no other one's. All workers call it.
 
     Workers of one host may be in containers that do not see each other's processes, so each tries.
     """
-    me = workers[board.me.rank]
+    me = workers[coordination.me.rank]
     head = -(-len(workers) // 64) * 64
     can = IS_ORDERED and hasattr(os, "memfd_create")
     token = os.urandom(8)
     probe = _new_slot(_PAGE, 0) if can else None
     if probe is not None:
         probe.memory[: len(token)] = np.frombuffer(token, np.uint8)
-    told = board.tell("shared memory", f"{probe.fd} {token.hex()}" if probe is not None else "")
+    told = coordination.gather_texts(
+        "shared memory", f"{probe.fd} {token.hex()}" if probe is not None else ""
+    )
     reached: dict[int, int] = {}
     for other, text in zip(workers, told, strict=True):
         if can and text and other.rank != me.rank and other.host == me.host:
             fd, expected = text.split()
             if _has_token(other.pid, int(fd), bytes.fromhex(expected)):
                 reached[other.rank] = other.pid
-    lists = board.tell("mapped the memory of others", " ".join(map(str, reached)))
+    lists = coordination.gather_texts("mapped the memory of others", " ".join(map(str, reached)))
     if probe is not None:
         os.close(probe.fd)
     readers = frozenset(n for n, text in enumerate(lists) if str(me.rank) in text.split())

@@ -27,7 +27,7 @@ from weft.ops.elementwise.pointwise import Add, Maximum
 MESH = Mesh((("x", 2), ("y", 2)))
 CHANNEL = ChannelHandle(1, 0)  # with it, the partitions of one replica meet
 # How many devices there are, the groups in which they meet, and the size of these.
-MEETINGS: tuple[tuple[int, Groups, int], ...] = (
+GROUPS: tuple[tuple[int, Groups, int], ...] = (
     (2, ((0, 1),), 2),
     (2, ((1, 0),), 2),
     (2, ((0,), (1,)), 1),
@@ -39,7 +39,7 @@ MEETINGS: tuple[tuple[int, Groups, int], ...] = (
     (4, MeshAxes(MESH, (Axis("y"), Axis("x"))), 4),
     (4, MeshAxes(Mesh((("z", 4),)), (Axis("z", 1, 2),)), 2),
 )
-meetings = st.sampled_from(MEETINGS)
+groupings = st.sampled_from(GROUPS)
 NUMBERS = ("f32", "f64", "i32", "bf16", "ui8")
 
 
@@ -64,7 +64,7 @@ def some_shape(draw: DrawFn) -> tuple[list[int], int]:
 
 @composite
 def all_gather(draw: DrawFn) -> Example:
-    devices, groups, count = draw(meetings)
+    devices, groups, count = draw(groupings)
     shape, dim = draw(some_shape())
     dtype, number = draw(dtypes(NUMBERS)), draw(st.integers(1, 2))
     stacks = tuple(array((devices, *shape), dtype, draw(seeds)) for _ in range(number))
@@ -76,7 +76,7 @@ def all_gather(draw: DrawFn) -> Example:
 
 @composite
 def all_reduce(draw: DrawFn) -> Example:
-    devices, groups, _ = draw(meetings)
+    devices, groups, _ = draw(groupings)
     stack = draw(stacked(devices, draw(shapes())))
     body = binary_region(draw(st.sampled_from((Add(), Maximum()))), _dtype(stack).name)
     op = AllReduce(groups, CHANNEL, use_global_device_ids=True)
@@ -85,7 +85,7 @@ def all_reduce(draw: DrawFn) -> Example:
 
 @composite
 def reduce_scatter(draw: DrawFn) -> Example:
-    devices, groups, count = draw(meetings)
+    devices, groups, count = draw(groupings)
     shape, dim = draw(some_shape())
     dtype = draw(dtypes(NUMBERS))
     out = TensorType(tuple(shape), dtype)
@@ -97,7 +97,7 @@ def reduce_scatter(draw: DrawFn) -> Example:
 
 @composite
 def all_to_all(draw: DrawFn) -> Example:
-    devices, groups, count = draw(meetings)
+    devices, groups, count = draw(groupings)
     shape, split = draw(some_shape())
     join = draw(st.integers(0, len(shape) - 1))
     shape[split] *= count
@@ -107,7 +107,7 @@ def all_to_all(draw: DrawFn) -> Example:
 
 @composite
 def collective_broadcast(draw: DrawFn) -> Example:
-    lists = [(d, g) for d, g, _ in MEETINGS if not isinstance(g, MeshAxes)]
+    lists = [(d, g) for d, g, _ in GROUPS if not isinstance(g, MeshAxes)]
     devices, groups = draw(st.sampled_from([*lists, (4, ((2, 1),))]))
     op = CollectiveBroadcast(groups, CHANNEL)
     return OnDevices(op, (draw(stacked(devices, draw(shapes()))),), devices=devices)

@@ -22,7 +22,7 @@ from weft.emit.numpy.ragged import ragged_exchange
 from weft.emit.numpy.ufuncs import is_native, ufunc_of
 from weft.executable.items import Site
 from weft.executable.process import Exchange, Peer, Process, Values
-from weft.executable.stack_dims import StackDims, meeting_dims
+from weft.executable.stack_dims import StackDims, collective_dims
 from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.ir.work import moved
@@ -63,7 +63,7 @@ def leaves(site: Site) -> bool:
     """Whether a node communicates with other processes, or its groups follow no digits."""
     if not site.op.collective or not site.stack_dims.absent:
         return False
-    return meeting_dims(site.op, site.stack_dims, site.world) is None
+    return collective_dims(site.op, site.stack_dims, site.world) is None
 
 
 def across(site: Site, process: Process, stream: str | None) -> HostKernel:
@@ -92,7 +92,7 @@ class _Part:
 
 def _together(site: Site, peers: Peers) -> HostKernel | None:
     """A collective whose groups follow digits; None if it has to run group by group."""
-    digits = site.world.meets_along(site.op)
+    digits = site.world.group_sub_axes(site.op)
     if digits is None:
         return None
     route = _Route(site, digits)
@@ -107,7 +107,7 @@ def _together(site: Site, peers: Peers) -> HostKernel | None:
     senders, targets = others, others
     if isinstance(site.op, CollectiveBroadcast):
         senders, targets = ([], others) if here == 0 else (others[:1], [])
-    transport, meeting = peers.transport, peers.meeting
+    transport, ours = peers.transport, peers.collective
     if isinstance(site.op, AllReduce) and len(listed) > 2 and _is_large(site):
         return _in_two_rounds(parts, peers, listed, here)
 
@@ -120,7 +120,7 @@ def _together(site: Site, peers: Peers) -> HostKernel | None:
             for n, peer in targets
         }
         awaited = {peer: kinds for _, peer in senders}
-        return own, transport.start(Exchange(meeting, sent, awaited))
+        return own, transport.start(Exchange(ours, sent, awaited))
 
     def finish(begun: tuple[Values, object]) -> Any:
         own, started = begun
@@ -146,7 +146,7 @@ def _in_two_rounds(
     Elements are summed in the same order as in one round, so the result has the same bits; each
     process sends twice the value instead of once to every other.
     """
-    transport, meeting, count = peers.transport, peers.meeting, len(listed)
+    transport, ours, count = peers.transport, peers.collective, len(listed)
     others = [(n, peer) for n, peer in enumerate(listed) if n != here]
 
     def begin(*arrays: Array) -> tuple[Any, ...]:
@@ -158,7 +158,7 @@ def _in_two_rounds(
         ]
         kinds = [(a.shape, a.dtype) for a in pieces[here]]
         sent = {peer: tuple(pieces[n]) for n, peer in others}
-        started = transport.start(Exchange(meeting, sent, {peer: kinds for _, peer in others}))
+        started = transport.start(Exchange(ours, sent, {peer: kinds for _, peer in others}))
         return ready, pieces, started
 
     def finish(begun: tuple[Any, ...]) -> Any:
@@ -170,7 +170,7 @@ def _in_two_rounds(
         )
         sent = {peer: summed for _, peer in others}
         awaited = {peer: [(a.shape, a.dtype) for a in pieces[n]] for n, peer in others}
-        rest = dict(transport.wait(transport.start(Exchange(meeting, sent, awaited))))
+        rest = dict(transport.wait(transport.start(Exchange(ours, sent, awaited))))
         rest[listed[here]] = summed
         made = tuple(
             [
@@ -325,7 +325,7 @@ def _permute(site: Site, peers: Peers) -> HostKernel | None:
     others = [(n, peer) for n, peer in enumerate(listed) if n != here]
     targets = [(n, peer) for n, peer in others if any(len(way.sent[n]) for way in ways)]
     senders = [(n, peer) for n, peer in others if any(len(way.got[n]) for way in ways)]
-    transport, meeting = peers.transport, peers.meeting
+    transport, ours = peers.transport, peers.collective
 
     def begin(*arrays: Array) -> tuple[Any, ...]:
         rows = [way.rows(a) for way, a in zip(ways, arrays, strict=True)]
@@ -338,7 +338,7 @@ def _permute(site: Site, peers: Peers) -> HostKernel | None:
             peer: [((len(way.got[n]), *r.shape[1:]), r.dtype) for way, r in pairs]
             for n, peer in senders
         }
-        return own, transport.start(Exchange(meeting, sent, awaited))
+        return own, transport.start(Exchange(ours, sent, awaited))
 
     def finish(begun: tuple[Any, ...]) -> Any:
         own, started = begun

@@ -58,7 +58,7 @@ def by_group(site: Site, process: Process | None, stream: str | None = None) -> 
     node, world, lead = site.node, site.world, site.lead
     sends = isinstance(node.op, CollectivePermute) and bool(site.stack_dims.absent)
     peers = peers_of(site, process, stream)
-    meeting = (_Pairs if sends else _Groups)(site, peers)
+    routes = (_Pairs if sends else _Groups)(site, peers)
     has_rows = site.stack_dims.has_rows
 
     def begin(*arrays: Any) -> tuple[Any, ...]:
@@ -67,7 +67,7 @@ def by_group(site: Site, process: Process | None, stream: str | None = None) -> 
         devices = world.devices()[places.reshape(-1)].tolist()
         flat = [_flat(a, places.shape, lead) for a in arrays[: len(node.operands)]]
         mine = {d: tuple([a[n] for a in flat]) for n, d in enumerate(devices)}
-        sent, awaited = meeting.messages(mine)
+        sent, awaited = routes.messages(mine)
         return places.shape, mine, awaited, _started(site, peers, mine, sent, awaited)
 
     def finish(begun: tuple[Any, ...]) -> Any:
@@ -79,7 +79,7 @@ def by_group(site: Site, process: Process | None, stream: str | None = None) -> 
                 count = len(node.operands)
                 for n, d in enumerate(awaited[peer]):
                     known[d] = got[n * count : (n + 1) * count]
-        made, outs = meeting.results(mine, known), None
+        made, outs = routes.results(mine, known), None
         for n, d in enumerate(mine):
             outs = store(outs, made[d], (len(mine),), (n,))
         if outs is None:
@@ -101,7 +101,7 @@ def _started(
     kinds = [(type.sizes, type.dtype.numpy) for type in types]
     messages = {peer: tuple([a for d in listed for a in mine[d]]) for peer, listed in sent.items()}
     kinds_of = {peer: kinds * len(listed) for peer, listed in awaited.items()}
-    return peers.transport.start(Exchange(peers.meeting, messages, kinds_of))
+    return peers.transport.start(Exchange(peers.collective, messages, kinds_of))
 
 
 def _flat(array: Array, head: tuple[int, ...], lead: int) -> Array:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from weft.executable.items import Site
-from weft.executable.process import Group, Meeting, Peer, Process, Transport
+from weft.executable.process import Group, Peer, Process, ProcessCollective, Transport
 from weft.mesh import Mesh
 from weft.mesh.parts import Atoms
 from weft.ops.distributed.collective import CollectivePermute
@@ -21,7 +21,7 @@ class Peers:
 
     site: Site
     process: Process
-    meeting: Meeting
+    collective: ProcessCollective
     processes: Mapping[int, Peer]  # process by device, for other processes' devices
 
     @property
@@ -58,7 +58,7 @@ class Peers:
         ]
         devices = world.devices()[places].tolist()
         here = next(n for n, other in enumerate(devices) if other not in self.processes)
-        return [self.processes.get(d, self.meeting.here) for d in devices], here
+        return [self.processes.get(d, self.collective.here) for d in devices], here
 
 
 def peers_of(site: Site, process: Process | None, stream: str | None) -> Peers | None:
@@ -70,7 +70,7 @@ def peers_of(site: Site, process: Process | None, stream: str | None) -> Peers |
     others = _elsewhere(world.mesh, world.atoms, absent, process.device)
     groups = [g for g in _groups(site) if any(d not in others for d in g)]
     here = next(peer for peer, group in devices.items() if process.device in group)
-    return Peers(site, process, Meeting(here, site.node, stream, groups, devices), others)
+    return Peers(site, process, ProcessCollective(here, site.node, stream, groups, devices), others)
 
 
 @lru_cache(maxsize=64)

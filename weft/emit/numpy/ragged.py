@@ -31,7 +31,7 @@ def ragged_exchange(site: Site, peers: Peers) -> HostKernel:
         devices = site.world.devices()[places.reshape(-1)].tolist()
         flat = [_rows(a, places.shape, lead) for a in arrays]
         mine = {d: tuple([a[n] for a in flat]) for n, d in enumerate(devices)}
-        exchange = Exchange(peers.meeting, *routes.messages(mine))
+        exchange = Exchange(peers.collective, *routes.messages(mine))
         return places.shape, mine, transport.start(exchange)
 
     def finish(begun: tuple[Any, ...]) -> Array:

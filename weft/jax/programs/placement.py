@@ -69,7 +69,7 @@ class LateMessages:
 
             workers = joined(self.processes)
             assert self.digest is not None, "the program is compiled"
-            workers.board.agree(name, self.digest(), sorted({*self.ranks.values()}))
+            workers.coordination.agree(name, self.digest(), sorted({*self.ranks.values()}))
             self._messages.append(Messages(workers.wire, self.ranks))
         self._messages[0].begin_run(name, digest)
 

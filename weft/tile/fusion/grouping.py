@@ -100,7 +100,7 @@ class Grouping:
                 values.update(node.results)
         return values
 
-    # Meeting nodes
+    # Nodes that join a group
 
     def _by_itself(self, node: Node) -> None:
         self.alone.append(node)

@@ -70,7 +70,7 @@ class _Splitter:
         self.kernel = kernel
         self.factors = list(kernel.factors)
         self.operands = list(kernel.operands)
-        self.meetings: dict[int, SharedReduction] = {}
+        self.shared_reductions: dict[int, SharedReduction] = {}
         self.lanes = lanes_factor(kernel)
         self.task = dict(kernel.schedule.options).get("task", TASK)
         self.shared = {n for n in range(len(kernel.steps)) if self.is_long(n)}
@@ -81,11 +81,11 @@ class _Splitter:
         stores = [n for n, s in enumerate(self.kernel.steps) if isinstance(s, Store)]
         left = set(stores) | self.shared
         while left:
-            free = [n for n in sorted(left) if self.awaited(n) <= self.meetings.keys()]
+            free = [n for n in sorted(left) if self.awaited(n) <= self.shared_reductions.keys()]
             group = self.group(free)
             if not group:  # no loop order: inner reductions have to come first
                 self.shared |= self.inner_reductions(free[0])
-                left |= self.shared - self.meetings.keys()
+                left |= self.shared - self.shared_reductions.keys()
                 continue
             stages_so_far.append(self.stage(group))
             left -= set(group)
@@ -110,10 +110,10 @@ class _Splitter:
             n = todo.pop()
             if n not in reached:
                 reached.add(n)
-                step, meeting = self.kernel.steps[n], self.meetings.get(n)
-                if meeting is None:
+                step, reduction = self.kernel.steps[n], self.shared_reductions.get(n)
+                if reduction is None:
                     todo += args_of(step)
-                elif meeting.part is not None and isinstance(step, Reduce):
+                elif reduction.part is not None and isinstance(step, Reduce):
                     todo += [] if step.init is None else [step.init]
         return reached
 
@@ -121,7 +121,7 @@ class _Splitter:
         return self.cone(args_of(self.kernel.steps[n])) & self.shared
 
     def inner_reductions(self, n: int) -> set[int]:
-        inside = self.cone(args_of(self.kernel.steps[n])) - self.meetings.keys()
+        inside = self.cone(args_of(self.kernel.steps[n])) - self.shared_reductions.keys()
         found = {m for m in inside if isinstance(self.kernel.steps[m], Reduce | Pick)}
         assert found, "a sink without reductions inside has an order of loops"
         return found
@@ -131,7 +131,7 @@ class _Splitter:
         found: list[int] = []
         for n in free:
             trial = [*found, n]
-            computed = self.cone(trial) - self.meetings.keys()
+            computed = self.cone(trial) - self.shared_reductions.keys()
             sharing = self.common_factors(trial) or not self.common_factors(found)
             if sharing and loop_order(self.kernel, computed) is not None:
                 found = trial
@@ -151,7 +151,7 @@ class _Splitter:
         if not any(n in self.shared for n in sinks):
             return set()
         whole: set[int] = set()  # a reduction inside of a stage sees all of its factors
-        for n in self.cone(sinks) - self.meetings.keys() - set(sinks):
+        for n in self.cone(sinks) - self.shared_reductions.keys() - set(sinks):
             step = self.kernel.steps[n]
             if isinstance(step, Reduce | Pick):
                 whole |= set(step.over)
@@ -170,7 +170,7 @@ class _Splitter:
         numbers: dict[int, int] = {}
         for n in sorted(self.cone(group)):
             numbers[n] = self.add(steps, n, numbers, part, n in group)
-        parts = dict.fromkeys([part, *(m.part for m in self.meetings.values())])
+        parts = dict.fromkeys([part, *(m.part for m in self.shared_reductions.values())])
         first = [] if part is None else [part]
         rest = [p for p in parts if p is not None and p != part]
         order = (*first, *self.kernel.schedule.order, *rest)
@@ -185,7 +185,7 @@ class _Splitter:
             return None
         factor = max(common, key=lambda n: (self.factors[n].size, -n))
         size = self.factors[factor].size
-        cost = steps_cost(self.kernel, self.cone(group) - self.meetings.keys())
+        cost = steps_cost(self.kernel, self.cone(group) - self.shared_reductions.keys())
         parts = min(PARTS, math.ceil(cost / self.task))
         block = -(-size // parts)
         # Whole cache lines and vectors, so that parts neither share lines nor begin unaligned.
@@ -197,7 +197,7 @@ class _Splitter:
         self, steps: list[Step], n: int, numbers: dict[int, int], part: int | None, sink: bool
     ) -> int:
         """Append a step's form in this stage; returns its number."""
-        if n in self.meetings:
+        if n in self.shared_reductions:
             return self.recalled(steps, n, numbers)
         listed = [numbers.get(m, -1) for m in range(n)]
         step = renumbered(self.kernel.steps[n], listed)
@@ -231,20 +231,20 @@ class _Splitter:
             self.operands.append(Operand(held(value_dtype(steps[one])), (count,), output=True))
             operands.append(len(self.operands) - 1)
             steps.append(Store(operands[-1], self.affine(strides), one))
-        self.meetings[n] = SharedReduction(tuple(operands), part, strides)
+        self.shared_reductions[n] = SharedReduction(tuple(operands), part, strides)
 
     def recalled(self, steps: list[Step], n: int, numbers: dict[int, int]) -> int:
         """Load a result from the workspace, and combine its parts."""
-        meeting, step = self.meetings[n], self.kernel.steps[n]
+        reduction, step = self.shared_reductions[n], self.kernel.steps[n]
         assert isinstance(step, Reduce | Pick)
         loaded: list[int] = []
-        for operand in meeting.operands:
+        for operand in reduction.operands:
             dtype = self.operands[operand].dtype
-            steps.append(Load(operand, self.affine(meeting.at), dtype))
+            steps.append(Load(operand, self.affine(reduction.at), dtype))
             loaded.append(len(steps) - 1)
-        if meeting.part is None:
+        if reduction.part is None:
             return loaded[0]
-        over = (meeting.part,)
+        over = (reduction.part,)
         if isinstance(step, Pick):
             steps.append(replace(step, key=loaded[0], value=loaded[1], over=over))
         else:

@@ -66,16 +66,18 @@ def pair() -> list[Cluster]:
 
 def test_programs_that_differ(pair: list[Cluster]):
     names = ("train", "evaluate")
-    made = each([lambda c=c, n=n: c.board.agree(n, n) for c, n in zip(pair, names, strict=True)])
+    made = each(
+        [lambda c=c, n=n: c.coordination.agree(n, n) for c, n in zip(pair, names, strict=True)]
+    )
     assert "worker 0 has compiled train, and worker 1 another program: evaluate" in str(made[0])
     assert "worker 1 has compiled evaluate, and worker 0 another program: train" in str(made[1])
-    assert each([lambda c=c: c.board.agree("train", "same") for c in pair]) == [None, None]
+    assert each([lambda c=c: c.coordination.agree("train", "same") for c in pair]) == [None, None]
 
 
 def test_a_worker_that_does_not_come(pair: list[Cluster]):
-    pair[1].board.activity.doing = "reads its data"
-    pair[1].board.activity.step = 7
-    pair[1].board.met += 1  # it is not in this barrier
+    pair[1].coordination.activity.doing = "reads its data"
+    pair[1].coordination.activity.step = 7
+    pair[1].coordination.barriers += 1  # it is not in this barrier
     _beaten(pair[1])
     with pytest.raises(WeftError) as error:
         pair[0].barrier("the checkpoint")
@@ -84,15 +86,15 @@ def test_a_worker_that_does_not_come(pair: list[Cluster]):
 
 
 def test_a_worker_that_has_failed(pair: list[Cluster]):
-    pair[1].board.fail(note_of(1, ValueError("no such file")))
-    assert pair[0].board.news_of(1) == "worker 1 has failed: ValueError: no such file"
+    pair[1].coordination.fail(note_of(1, ValueError("no such file")))
+    assert pair[0].coordination.last_report_of(1) == "worker 1 has failed: ValueError: no such file"
 
 
 def test_a_collective_that_a_worker_never_reaches():
     two = joined(2, timeout=0.5)
     case = Case("all_reduce add", Mesh(x=2), (Axis("x"),), (Axis("x"),))
     processes = GlooProcesses(case.module(), [], two)
-    two[1].board.activity.doing = "sleeps"
+    two[1].coordination.activity.doing = "sleeps"
     _beaten(two[1])
     with pytest.raises(WeftError) as error:
         processes.programs[0](*processes.given(0, case.pieces()))
@@ -133,9 +135,9 @@ def _beaten(cluster: Cluster) -> None:
     """Wait until a worker has noted its progress."""
     for _ in range(100):
         key = f"beat/{cluster.rank}"
-        if cluster.board.store.check([key]):
-            beat = json.loads(cluster.board.store.get(key))
-            if beat["doing"] == cluster.board.activity.doing:
+        if cluster.coordination.store.check([key]):
+            beat = json.loads(cluster.coordination.store.get(key))
+            if beat["doing"] == cluster.coordination.activity.doing:
                 return
         time.sleep(0.05)
     raise AssertionError("no note of progress")
@@ -165,7 +167,9 @@ def test_a_text_is_made_by_one_worker(pair: list[Cluster]):
         made.append(rank)
         return f"text of {rank}"
 
-    texts = each([lambda c=c: c.board.shared("key", lambda: make(c.rank)) for c in pair])
+    texts = each(
+        [lambda c=c: c.coordination.compute_once("key", lambda: make(c.rank)) for c in pair]
+    )
     assert len(made) == 1 and texts == [f"text of {made[0]}"] * 2
 
 
@@ -173,5 +177,5 @@ def test_a_text_that_cannot_be_made(pair: list[Cluster]):
     def fail() -> str:
         raise ValueError("no such op")
 
-    found = each([lambda c=c: c.board.shared("bad", fail) for c in pair])
+    found = each([lambda c=c: c.coordination.compute_once("bad", fail) for c in pair])
     assert [str(error) for error in found] == ["no such op"] * 2

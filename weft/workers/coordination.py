@@ -1,4 +1,4 @@
-"""The control plane: a key-value store that all workers read and write.
+"""The coordination service: a key-value store that all workers read and write (control plane).
 
 It carries membership, agreement on programs, progress and failures, and no elements of arrays. A
 step that runs touches none of it.
@@ -51,7 +51,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedWorker:
     """A worker as it announced itself."""
 
     rank: int
@@ -61,24 +61,24 @@ class Joined:
 
 
 @dataclass(eq=False)
-class Board:
-    """This worker's access to the store."""
+class CoordinationClient:
+    """This worker's client of the coordination service."""
 
     store: KeyValues
     me: WorkerRank
     timeout: float
     activity: Activity = field(default_factory=Activity)
     prefix: str = ""
-    told: int = 0
+    gathers: int = 0  # calls of `gather_texts`
     agreed: Counter[str] = field(default_factory=Counter)  # programs, by the workers that agreed
-    met: int = 0  # barriers
+    barriers: int = 0  # calls of `barrier`
     is_cut: bool = False  # whether the store did not answer
     _stop: threading.Event = field(default_factory=threading.Event)
     _beating: threading.Thread | None = None
 
-    def join(self) -> tuple[Joined, ...]:
+    def join(self) -> tuple[JoinedWorker, ...]:
         """Announce this worker, and wait for all others."""
-        mine = Joined(self.me.rank, os.urandom(8).hex(), socket.gethostname(), os.getpid())
+        mine = JoinedWorker(self.me.rank, os.urandom(8).hex(), socket.gethostname(), os.getpid())
         key, text = f"member/{self.me.rank}", json.dumps(asdict(mine))
         claim = self._answered(lambda: self.store.compare_set(key, "", text), self.timeout)
         other = claim.decode()
@@ -89,11 +89,11 @@ class Board:
                 f"{there['host']} is that rank already",
                 help="give every worker a rank of its own, and restart all of them together",
             )
-        found = self._of_all("member", "joined")
+        found = self._read_all("member", "joined")
         self._beating = threading.Thread(target=self._beat, name="weft-progress", daemon=True)
         self._beating.start()
         _BEATING.add(self)
-        return tuple([Joined(**json.loads(text)) for text in found])
+        return tuple([JoinedWorker(**json.loads(text)) for text in found])
 
     def agree(self, name: str, digest: str, among: Sequence[int] | None = None) -> None:
         """Raise unless these workers, by default all, have the same program at this point."""
@@ -103,7 +103,7 @@ class Board:
         self.activity.doing = f"compiles {name}"
         prefix = f"program/{group}/{number}"
         self._put(prefix, json.dumps([name, digest]))
-        told = self._of_all(prefix, f"compiled program {number} ({name})", ranks)
+        told = self._read_all(prefix, f"compiled program {number} ({name})", ranks)
         listed = dict(zip(ranks, [json.loads(text) for text in told], strict=True))
         others = [rank for rank, (_, theirs) in listed.items() if theirs != digest]
         if others:
@@ -127,25 +127,25 @@ class Board:
 
     def barrier(self, name: str = "barrier") -> None:
         """Wait until all workers are here."""
-        number, self.met = self.met, self.met + 1
+        number, self.barriers = self.barriers, self.barriers + 1
         self.activity.doing = f"waits at {name}"
         self._put(f"barrier/{number}", "here")
-        self._of_all(f"barrier/{number}", f"reached {name}")
+        self._read_all(f"barrier/{number}", f"reached {name}")
 
-    def tell(self, done: str, text: str) -> list[str]:
-        """Wait until all workers are here; returns what each tells."""
-        key, self.told = f"{self.prefix}told/{self.told}", self.told + 1
+    def gather_texts(self, done: str, text: str) -> list[str]:
+        """Wait until all workers are here; returns the text of each."""
+        key, self.gathers = f"{self.prefix}gathered/{self.gathers}", self.gathers + 1
         self.activity.doing = f"waits until all have {done}"
         self._put(key, text)
-        return self._of_all(key, done)
+        return self._read_all(key, done)
 
-    def shared(self, key: str, make: Callable[[], str]) -> str:
+    def compute_once(self, key: str, make: Callable[[], str]) -> str:
         """A text that the first worker to need it makes, and sends to the others."""
         mine, key = str(self.me.rank), f"shared/{key}"
         take = partial(self.store.compare_set, f"{key}/maker", "", mine)
         if self._answered(take, self.timeout).decode() != mine:
             try:
-                (text,) = self._of_all(key, "made it", [SHARED])
+                (text,) = self._read_all(key, "made it", [SHARED])
             except WorkerLost:  # its maker is lost: the next collective will tell
                 text = "-"
             return text.removeprefix("+") if text.startswith("+") else make()
@@ -156,9 +156,9 @@ class Board:
             self._answered(lambda: self.store.set(f"{key}/{SHARED}", text), self.timeout)
         return text.removeprefix("+")
 
-    def beside(self, name: str) -> Board:
-        """The same board for another thread, on a connection of its own."""
-        return Board(self.store.clone(), self.me, self.timeout, prefix=f"{name}/")
+    def clone(self, name: str) -> CoordinationClient:
+        """The same client for another thread, on a connection of its own."""
+        return CoordinationClient(self.store.clone(), self.me, self.timeout, prefix=f"{name}/")
 
     def fail(self, note: FailureNote) -> None:
         """Tell the others why this worker ends."""
@@ -177,14 +177,14 @@ class Board:
         """In a forked child, which has no such thread."""
         self._beating = None
 
-    def news_of(self, rank: int, *, is_gone: bool = False) -> str:
+    def last_report_of(self, rank: int, *, is_gone: bool = False) -> str:
         """The last report of a worker that did not answer, or whose connection broke."""
         try:
-            return self._answered(lambda: self._news_of(rank, is_gone))
+            return self._answered(lambda: self._last_report_of(rank, is_gone))
         except Exception as error:  # noqa: BLE001  # the store is gone with its worker
             return f"the key-value store of worker 0 is gone: {error}"
 
-    def quietest(self) -> int:
+    def stalest_worker(self) -> int:
         """The worker whose last note of progress is oldest; that of the store if it is gone."""
 
         def last() -> dict[int, float]:
@@ -200,7 +200,7 @@ class Board:
             return 0
         return min(beats, key=lambda rank: beats[rank])
 
-    def _news_of(self, rank: int, is_gone: bool) -> str:
+    def _last_report_of(self, rank: int, is_gone: bool) -> str:
         notes: dict[int, FailureNote] = {}
         asked: int | None = rank
         while asked is not None and asked not in notes and self._has(f"failed/{asked}"):
@@ -265,7 +265,7 @@ class Board:
             if self._stop.wait(HEARTBEAT):
                 return
 
-    def _of_all(self, prefix: str, done: str, among: Sequence[int] | None = None) -> list[str]:
+    def _read_all(self, prefix: str, done: str, among: Sequence[int] | None = None) -> list[str]:
         """The values that all workers have set; raises with the names of those that have not."""
         ranks = range(self.me.size) if among is None else among
         keys = [f"{prefix}/{rank}" for rank in ranks]
@@ -290,7 +290,7 @@ class Board:
         late = absent or [*ranks][:1]  # all have come since
         return WorkerLost(
             f"{_workers(late)} of {self.me.size} {_have(late)} not {done} within "
-            f"{self.timeout:g} s: {self.news_of(late[0])}",
+            f"{self.timeout:g} s: {self.last_report_of(late[0])}",
             rank=late[0],
             help=help_,
         )
@@ -307,7 +307,7 @@ class Board:
         return self.store.check([key])
 
 
-_BEATING = followed(Board.close, Board._forget)
+_BEATING = followed(CoordinationClient.close, CoordinationClient._forget)
 
 
 def _workers(ranks: Sequence[int]) -> str:
