@@ -13,7 +13,7 @@ from weft.jax.native.blocks import block, release
 from weft.jax.native.bridge import all_slots
 from weft.jax.native.calls import execute
 from weft.jax.native.events import on_ready, settle
-from weft.jax.native.records import SIZE, BufferRecord, FamilyRecord, HandleRecord
+from weft.jax.native.records import SIZE, ArrayRecord, BufferRecord, HandleRecord
 from weft.jax.native.state import SYMBOL, THUNKS, PluginState
 from weft.native.builder import NativeModule
 from weft.native.function import NativeFunction
@@ -102,8 +102,8 @@ class _Python:
         return call
 
 
-def family_of(side: Side, buffer: str) -> FamilyRecord:
-    return BufferRecord(side.at(buffer)).family
+def array_record(side: Side, buffer: str) -> ArrayRecord:
+    return BufferRecord(side.at(buffer)).array
 
 
 def pointers(held: Any) -> Pointer:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.jax.native.native_sides import Side, family_of, machine_code
+from tests.jax.native.native_sides import Side, array_record, machine_code
 from weft.jax.native.arrivals import (
     ENTRIES,
     ArriveArgs,
@@ -22,22 +22,22 @@ from weft.jax.native.blocks import block, release
 from weft.jax.native.calls import ExecuteArgs, ExecuteOptions
 from weft.jax.native.events import CLOSED, OnReadyArgs, on_ready, settle
 from weft.jax.native.records import (
+    ARRAY,
     BUFFER,
     ERROR,
     EVENT,
     EXECUTABLE,
     FAILED,
-    FAMILY,
     LENT,
     READY,
     STATIC,
     ArgumentPlan,
+    ArrayRecord,
     BufferRecord,
     CallDescriptor,
     DeviceRecord,
     EventRecord,
     ExecutableRecord,
-    FamilyRecord,
     HandleRecord,
     MemoryRecord,
     ReadyCallback,
@@ -61,9 +61,7 @@ def nothing_pending():
 
 
 def templates(native: int, nbytes: int) -> Any:
-    line = FamilyRecord.words(
-        what=FAMILY, state=READY, type=11, rank=2, nbytes=nbytes, native=native
-    )
+    line = ArrayRecord.words(what=ARRAY, state=READY, type=11, rank=2, nbytes=nbytes, native=native)
     return (ctypes.c_int64 * (2 * len(line)))(*line, *line)
 
 
@@ -114,7 +112,7 @@ class Both:
 
     def single(self, n: int, k: int) -> None:
         held = templates(native=k % 2, nbytes=1 << (20 if n == 0 else 4))
-        at = FamilyRecord(ctypes.addressof(held))
+        at = ArrayRecord(ctypes.addressof(held))
         made = self.call("single", at, DeviceRecord(64), MemoryRecord(128))
         self.buffers += [made] if made else []
 
@@ -128,7 +126,7 @@ class Both:
             on, inside = (ctypes.c_size_t * devices)(*range(devices)), (ctypes.c_size_t * 8)()
             out = (ctypes.c_size_t * results)()
             given = [Pointer(ctypes.addressof(one)) for one in (on, inside, out)]
-            at = FamilyRecord(ctypes.addressof(held))
+            at = ArrayRecord(ctypes.addressof(held))
             done = side.call(
                 "spread", Pointer(ctypes.addressof(lists)), devices, results, at, *given
             )
@@ -160,17 +158,17 @@ class Both:
         self.call("sweep")
 
     def hide(self, n: int, k: int) -> None:
-        self._family("hide", n)
+        self._on_array("hide", n)
 
     def disown(self, n: int, k: int) -> None:
-        self._family("disown", n)
+        self._on_array("disown", n)
 
-    def _family(self, name: str, n: int) -> None:
+    def _on_array(self, name: str, n: int) -> None:
         if self.buffers:
-            family = self.sides[0].name(
-                family_of(self.sides[0], self.buffers[n % len(self.buffers)])
+            record = self.sides[0].name(
+                array_record(self.sides[0], self.buffers[n % len(self.buffers)])
             )
-            self.call(name, family)
+            self.call(name, record)
 
     def drop(self, n: int, k: int) -> None:
         if self.buffers:
@@ -184,7 +182,7 @@ class Both:
         for side in self.sides:
             out = (ctypes.c_size_t * max(1, count))()
             lists = self.lists(side, self.buffers[:count], self.buffers[count : 2 * count])
-            side.call("columns", lists, 2, count, Items[FamilyRecord](ctypes.addressof(out)))
+            side.call("columns", lists, 2, count, Items[ArrayRecord](ctypes.addressof(out)))
             found.append([side.name(one) for one in out])
         assert found[0] == found[1]
 
@@ -324,13 +322,13 @@ def test_arrays_arrive(shape, known, by_memory, transposed, count):
         DeviceRecord(device).memory = MemoryRecord(memory)
         devices = (ctypes.c_size_t * 1)(address(device))
         MemoryRecord(memory).devices = Items[DeviceRecord](ctypes.addressof(devices))
-        line = FamilyRecord.words(what=FAMILY, type=11, rank=len(shape), nbytes=array.nbytes)
-        line[FamilyRecord.sizes.word :][: len(shape)] = shape
-        line[FamilyRecord.sizes.word : FamilyRecord.sizes.word + len(shape)] = shape
+        line = ArrayRecord.words(what=ARRAY, type=11, rank=len(shape), nbytes=array.nbytes)
+        line[ArrayRecord.sizes.word :][: len(shape)] = shape
+        line[ArrayRecord.sizes.word : ArrayRecord.sizes.word + len(shape)] = shape
         template, table = (ctypes.c_int64 * len(line))(*line), (ctypes.c_size_t * ENTRIES)()
         if known:
             table[place_in_table(11, shape)] = ctypes.addressof(template)
-        side.state.templates = Items[FamilyRecord](ctypes.addressof(table))
+        side.state.templates = Items[ArrayRecord](ctypes.addressof(table))
         side.state.ready = EventRecord(4096)
         args, sizes = ArriveArgs.new(), (ctypes.c_int64 * 8)(*shape)
         steps = array.T.strides if transposed else array.strides
@@ -343,12 +341,12 @@ def test_arrays_arrive(shape, known, by_memory, transposed, count):
         made = None
         if done:
             buffer = args.buffer
-            family = buffer.family
-            made = ctypes.string_at(address(family.own), array.nbytes)
-            assert made == array.tobytes() and family.data == address(family.own)
+            record = buffer.array
+            made = ctypes.string_at(address(record.own), array.nbytes)
+            assert made == array.tobytes() and record.data == address(record.own)
             assert buffer.device == DeviceRecord(device) and buffer.memory == MemoryRecord(memory)
             assert address(args.done_with_host_buffer) == 4096
-            assert [family.dims[n] for n in range(len(shape))] == shape
+            assert [record.dims[n] for n in range(len(shape))] == shape
         dense = len(shape) < 1 or steps == array.strides or max(shape) == 1 or _same(array, steps)
         assert bool(done) == (known and count >= 2 and dense)
         found.append((done, made, side.words()))
@@ -405,18 +403,18 @@ class Call:
         return self.array([self.array(row) for row in rows])
 
     def fill(self, case: dict[str, Any]) -> None:
-        """Families of the arguments, with a buffer on every device."""
+        """Array records of the arguments, with a buffer on every device."""
         side, self.buffers = self.side, [list[int]() for _ in range(self.devices)]
         for n, (kind, own, _, lent, broken) in enumerate(self.arguments):
-            family = FamilyRecord(side.at(side.call("fresh", FAMILY)))
+            record = ArrayRecord(side.at(side.call("fresh", ARRAY)))
             memory = address(malloc(64))
             ctypes.c_int64.from_address(memory).value = 10 * (n + 1)
-            family.kind, family.data, family.lent = kind + (broken == "kind"), memory, int(lent)
-            family.own = Pointer(memory if own else 0)
+            record.kind, record.data, record.lent = kind + (broken == "kind"), memory, int(lent)
+            record.own = Pointer(memory if own else 0)
             side.names[memory] = f"argument {n}"
             for d in range(self.devices):
                 buffer = BufferRecord(side.at(side.call("fresh", BUFFER)))
-                buffer.family, buffer.place = family, d
+                buffer.array, buffer.place = record, d
                 buffer.deleted = int(broken == "deleted" and d == self.devices - 1)
                 self.buffers[d].append(address(buffer))
         if case["wrong"] == "twice" and len(self.arguments) > 1:
@@ -425,7 +423,7 @@ class Call:
 
     def descriptor(self, case: dict[str, Any]) -> tuple[Any, Any]:
         at = ctypes.addressof(self.operands)
-        line = FamilyRecord.words(what=FAMILY, state=READY, nbytes=8, kind=5, native=1)
+        line = ArrayRecord.words(what=ARRAY, state=READY, nbytes=8, kind=5, native=1)
         templates = (ctypes.c_int64 * (len(line) * max(1, len(self.results))))(
             *line * len(self.results)
         )
@@ -462,8 +460,8 @@ class Call:
     def made(self) -> list[int]:
         """What the results are."""
         first = Items[Items[BufferRecord]](self.outputs)[0]
-        families = [first[n].family for n in range(len(self.results))]
-        return [ctypes.c_int64.from_address(family.data).value for family in families]
+        records = [first[n].array for n in range(len(self.results))]
+        return [ctypes.c_int64.from_address(record.data).value for record in records]
 
 
 arguments = st.tuples(
@@ -516,11 +514,11 @@ def test_calls_without_python(case):
             assert [*call.events] == [4096] * case["devices"]
     for call in calls:
         for n, (_, own, donated, lent, _) in enumerate(given):
-            family = BufferRecord(call.buffers[0][n]).family
+            record = BufferRecord(call.buffers[0][n]).array
             if case["wrong"] == "twice":
                 continue
             taken = done[0] == DONE and own and donated and not lent and n in case["results"]
-            assert (address(family.own) == 0) == (taken or not own)
+            assert (address(record.own) == 0) == (taken or not own)
             is_deleted = all(BufferRecord(row[n]).deleted for row in call.buffers)
             if done[0] == DONE:
                 assert is_deleted == donated

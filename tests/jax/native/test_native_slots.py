@@ -18,9 +18,9 @@ from weft.jax.native.functions import text
 from weft.jax.native.records import (
     SIZE,
     STATIC,
+    ArrayRecord,
     BufferRecord,
     ErrorRecord,
-    FamilyRecord,
     HandleRecord,
 )
 from weft.jax.native.slot_tables import CONSTANTS, DELETERS, DESTROYERS, GETTERS
@@ -62,8 +62,8 @@ def test_a_getter_fills_in_fields_of_its_record(row):
     args = api().args(slot)()
     setattr(args, handle, address(record))
     buffer = BufferRecord.new()
-    if kind is FamilyRecord:
-        buffer.family = record
+    if kind is ArrayRecord:
+        buffer.array = record
         setattr(args, handle, address(buffer))
     before = bytes(args)
     assert call(slot, args) == 0

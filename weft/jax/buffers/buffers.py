@@ -30,12 +30,12 @@ from weft.jax.buffers.values import (
 )
 from weft.jax.native.arrivals import SMALL_ARRIVAL, TEMPLATES, place_in_table
 from weft.jax.native.handles import PRECONDITION, UNIMPLEMENTED, Handles, Refused
-from weft.jax.native.records import MOST_DIMS, READY, SIZE, BufferRecord, FamilyRecord, words
+from weft.jax.native.records import MOST_DIMS, READY, SIZE, ArrayRecord, BufferRecord, words
 from weft.jax.native.slots import SlotFunction
 from weft.native.cpython import address_of
 
 _Sizes = [ctypes.c_int64 * max(1, n) for n in range(64)]
-_FAMILY = BufferRecord.family.word
+_ARRAY = BufferRecord.array.word
 
 
 def sizes_at(address: int, count: int) -> tuple[int, ...]:
@@ -150,7 +150,7 @@ def _memory_at(address: int, nbytes: int) -> memoryview:
 def _to_host(handles: Handles, args: Any) -> None:
     value, place = value_of(handles, args.src)
     if not args.dst:
-        args.dst_size = words(words(args.src)[_FAMILY])[FamilyRecord.nbytes.word]
+        args.dst_size = words(words(args.src)[_ARRAY])[ArrayRecord.nbytes.word]
         return
     order = _host_order(args.host_layout)
     to, size = args.dst, args.dst_size
@@ -219,8 +219,8 @@ def _copy(handles: Handles, buffer: int, space: Space) -> int:
     """The same piece on another device; buffers are immutable, so the memory is shared."""
     handles.drain()
     value, place = value_of(handles, buffer)
-    family = words(words(buffer)[_FAMILY])
-    shape = sizes_at(family[FamilyRecord.dims.word], family[FamilyRecord.rank.word])
+    array_record = words(words(buffer)[_ARRAY])
+    shape = sizes_at(array_record[ArrayRecord.dims.word], array_record[ArrayRecord.rank.word])
     array = PjrtArray()
 
     def share() -> None:
@@ -231,7 +231,7 @@ def _copy(handles: Handles, buffer: int, space: Space) -> int:
         array.resolve(one_for_all(value.borrow().piece(at), ONE_DEVICE))
 
     value.then(share)
-    return single(handles, array, shape, dtype_at(family[FamilyRecord.type.word]), space)
+    return single(handles, array, shape, dtype_at(array_record[ArrayRecord.type.word]), space)
 
 
 def _unsafe_pointer(handles: Handles, args: Any) -> None:
@@ -244,19 +244,19 @@ def _opaque_pointer(handles: Handles, args: Any) -> None:
 
 def _pointer(handles: Handles, buffer: int) -> int:
     """The address of a piece; it is pinned from now on, also after the buffer is deleted."""
-    address = words(buffer)[_FAMILY]
+    address = words(buffer)[_ARRAY]
     value, place = value_of(handles, buffer)
     value.lent = value.stacked  # pin before reading the address
     value.stacked.located()
     value.lent = stacked = value.borrow()
-    family = words(address)
-    minor = sizes_at(family[FamilyRecord.order.word], family[FamilyRecord.rank.word])
+    array_record = words(address)
+    minor = sizes_at(array_record[ArrayRecord.order.word], array_record[ArrayRecord.rank.word])
     if minor != tuple(reversed(range(len(minor)))):
         return address_of(value.in_order(place, minor[::-1]))
     step = step_of(stacked.located()) if value.order is None else None
     if step is not None and handles.kept.get(address) is value:  # publish to native code
-        family[FamilyRecord.step.word] = step
-        family[FamilyRecord.data.word] = address_of(stacked.data)
+        array_record[ArrayRecord.step.word] = step
+        array_record[ArrayRecord.data.word] = address_of(stacked.data)
     return address_of(stacked.piece(place if value.order is None else value.order[place]))
 
 

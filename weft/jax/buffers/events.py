@@ -23,7 +23,7 @@ def event_of(handles: Handles, awaited: Awaited) -> int:
 
 
 def follow(handles: Handles, awaited: Awaited, event: int) -> None:
-    """Settle an event or a family's record when a future completes; kept alive until then."""
+    """Settle an event or an array record when a future completes; kept alive until then."""
     words(event)[_LIVE] += 1
     awaited.then(partial(_settle, handles, awaited, event))
 

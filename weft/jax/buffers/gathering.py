@@ -8,14 +8,14 @@ from functools import partial
 
 from weft.jax.buffers.values import ONE_DEVICE, PjrtArray, note, template, value_at, value_of
 from weft.jax.native.handles import Handles
-from weft.jax.native.records import READY, BufferRecord, FamilyRecord, words
+from weft.jax.native.records import READY, ArrayRecord, BufferRecord, words
 from weft.jax.programs.executables import LoadedExecutable
 from weft.native.cpython import address_of
 
 _Pointer = ctypes.c_size_t
-_FAMILY, _PLACE = BufferRecord.family.word, BufferRecord.place.word
+_ARRAY, _PLACE = BufferRecord.array.word, BufferRecord.place.word
 _DEVICE, _MEMORY = BufferRecord.device.word, BufferRecord.memory.word
-_LIVE, _ORDER = FamilyRecord.live.word, FamilyRecord.order.word
+_LIVE, _ORDER = ArrayRecord.live.word, ArrayRecord.order.word
 
 
 def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int) -> PjrtArray:
@@ -23,7 +23,7 @@ def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int)
     devices = (_Pointer * loaded.count).from_address(lists)
     at, order = index * ctypes.sizeof(_Pointer), loaded.orders[index]
     buffers = [_Pointer.from_address(device + at).value for device in devices]
-    if (known := _one_family(handles, buffers, order)) is not None:
+    if (known := _common_array(handles, buffers, order)) is not None:
         return known
     places = range(len(buffers)) if order is None else order
     every = {p: value_of(handles, buffer) for p, buffer in zip(places, buffers, strict=True)}
@@ -35,7 +35,7 @@ def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int)
     first.remember(parts, array)
     if len(parts) > 1:
         for buffer in buffers:
-            _hide(handles, words(buffer)[_FAMILY])
+            _hide(handles, words(buffer)[_ARRAY])
         alone = _alone(every, loaded.representatives(index))
         moves = len(alone) == len(every) and _can_move(buffers, alone.values())
         for place, value in alone.items():
@@ -45,22 +45,22 @@ def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int)
     return array
 
 
-def _hide(handles: Handles, family: int) -> None:
+def _hide(handles: Handles, array_record: int) -> None:
     """Make native code look the value up in Python, as it may move."""
-    handles.native.hide(family)
-    value_at(handles, family)  # after it: earlier external references keep their memory
+    handles.native.hide(array_record)
+    value_at(handles, array_record)  # after it: earlier external references keep their memory
 
 
-def _one_family(
+def _common_array(
     handles: Handles, buffers: Sequence[int], order: tuple[int, ...] | None
 ) -> PjrtArray | None:
     """The common array of all buffers in their order, if there is one by now."""
-    family = words(buffers[0])[_FAMILY]
-    value = value_at(handles, family)
+    array_record = words(buffers[0])[_ARRAY]
+    value = value_at(handles, array_record)
     if value.order != order:
         return None
     lines = [words(buffer) for buffer in buffers]
-    same = all(line[_FAMILY] == family and line[_PLACE] == n for n, line in enumerate(lines))
+    same = all(line[_ARRAY] == array_record and line[_PLACE] == n for n, line in enumerate(lines))
     return value if same else None
 
 
@@ -82,8 +82,8 @@ def _can_move(buffers: Sequence[int], values: Iterable[PjrtArray]) -> bool:
     """Whether the buffers can be moved unobserved: each is the only one of its array."""
     if any(value.lent is not None or value.is_part for value in values):
         return False
-    families = [words(buffer)[_FAMILY] for buffer in buffers]
-    return len({*families}) == len(families) and all(words(f)[_LIVE] == 1 for f in families)
+    records = [words(buffer)[_ARRAY] for buffer in buffers]
+    return len({*records}) == len(records) and all(words(r)[_LIVE] == 1 for r in records)
 
 
 def _move(
@@ -95,15 +95,15 @@ def _move(
     given = (ctypes.addressof(record), line[_DEVICE], line[_MEMORY])
     while not (spare := handles.native.single(*given)):
         handles.more(2)
-    family = words(spare)[_FAMILY]
+    array_record = words(spare)[_ARRAY]
     handles.native.give(spare)
-    words(family)[_ORDER] = words(line[_FAMILY])[_ORDER]
-    words(family)[_LIVE] = len(buffers)
-    note(handles, array, family)
+    words(array_record)[_ORDER] = words(line[_ARRAY])[_ORDER]
+    words(array_record)[_LIVE] = len(buffers)
+    note(handles, array, array_record)
     let_go = handles.native.destroy
-    before = [words(buffer)[_FAMILY] for buffer in buffers]
+    before = [words(buffer)[_ARRAY] for buffer in buffers]
     array.when_released = tuple([partial(let_go, old) for old in before])
     for place, buffer in enumerate(buffers):
         line = words(buffer)
         line[_PLACE] = place
-        line[_FAMILY] = family
+        line[_ARRAY] = array_record

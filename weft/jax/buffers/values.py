@@ -1,4 +1,4 @@
-"""Values behind buffers: the pieces of one sharded array on its devices (a family of buffers)."""
+"""Values behind buffers: the pieces of one sharded array on its devices."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from weft.jax.buffers.client import Space
 from weft.jax.buffers.events import follow
 from weft.jax.native.handles import IMMORTAL, Handles, text_at
 from weft.jax.native.records import (
-    FAMILY,
+    ARRAY,
     MOST_DIMS,
     PENDING,
     READY,
     SIZE,
+    ArrayRecord,
     BufferRecord,
-    FamilyRecord,
     LayoutRecord,
     RecordWords,
     words,
@@ -176,13 +176,13 @@ def template(
     kind: Kind | None = None,
     native: bool = False,
 ) -> bytes:
-    """The initial record of a family with this shape, type and layout (default row-major).
+    """The initial record of an array with this shape, type and layout (default row-major).
 
     With a kind, its pieces are laid out accordingly and the user of the template sets the address;
-    `native` marks families without a Python object.
+    `native` marks arrays without a Python object.
     """
-    line = FamilyRecord.words(
-        what=FAMILY,
+    line = ArrayRecord.words(
+        what=ARRAY,
         state=state,
         type=buffer_type_of(dtype),
         rank=len(shape),
@@ -190,14 +190,14 @@ def template(
         order=layout_at(minor_to_major or tuple(reversed(range(len(shape))))),
     )
     if len(shape) <= MOST_DIMS:
-        begin = FamilyRecord.sizes.word
+        begin = ArrayRecord.sizes.word
         # and `dims` is 0: the sizes are inline in the record
         line[begin : begin + len(shape)] = shape
     else:
-        line[FamilyRecord.dims.word] = numbers_at(tuple(shape))
+        line[ArrayRecord.dims.word] = numbers_at(tuple(shape))
     if kind is not None:
-        line[_KIND], line[FamilyRecord.step.word] = number_of(kind), step_of(kind) or 0
-        line[FamilyRecord.native.word] = native
+        line[_KIND], line[ArrayRecord.step.word] = number_of(kind), step_of(kind) or 0
+        line[ArrayRecord.native.word] = native
     return bytes(RecordWords(*line))
 
 
@@ -260,10 +260,10 @@ def single(
     # No free record: allocate some and try again; another thread may take them meanwhile.
     while not (buffer := handles.native.single(*place)):
         handles.more(2)
-    family = words(buffer)[_FAMILY]
-    note(handles, value, family)
+    array_record = words(buffer)[_ARRAY]
+    note(handles, value, array_record)
     if kind is not None:
-        show(value, family)
+        show(value, array_record)
     return int(buffer)
 
 
@@ -274,18 +274,18 @@ def _template_at(
     return ctypes.create_string_buffer(template(shape, dtype, state, kind=kind), SIZE)
 
 
-def note(handles: Handles, value: PjrtArray, family: int) -> None:
-    """Associate a value with a family, and publish when it is ready."""
-    handles.kept[family] = value
+def note(handles: Handles, value: PjrtArray, array_record: int) -> None:
+    """Associate a value with an array record, and publish when it is ready."""
+    handles.kept[array_record] = value
     if value.is_ready and value.error is None:
-        words(family)[_STATE] = READY
+        words(array_record)[_STATE] = READY
     else:
-        follow(handles, value, family)
+        follow(handles, value, array_record)
 
 
-_STATE, _FAMILY = FamilyRecord.state.word, BufferRecord.family.word
-_KIND, _DATA = FamilyRecord.kind.word, FamilyRecord.data.word
-_LENT, _PLACE = FamilyRecord.lent.word, BufferRecord.place.word
+_STATE, _ARRAY = ArrayRecord.state.word, BufferRecord.array.word
+_KIND, _DATA = ArrayRecord.kind.word, ArrayRecord.data.word
+_LENT, _PLACE = ArrayRecord.lent.word, BufferRecord.place.word
 _DELETED = BufferRecord.deleted.word
 _free = ctypes.PyDLL(None).free
 _free.argtypes, _free.restype = [ctypes.c_size_t], None
@@ -298,10 +298,10 @@ def copied(array: Array) -> Stacked:
     return one_for_all(made, ONE_DEVICE, owned=True)
 
 
-def show(value: PjrtArray, family: int) -> None:
-    """Publish the address of a family whose record already has its kind."""
+def show(value: PjrtArray, array_record: int) -> None:
+    """Publish the data address of an array whose record already has its kind."""
     assert value.held is not None, "what is shown is there"
-    words(family)[_DATA] = address_of(value.held.data)
+    words(array_record)[_DATA] = address_of(value.held.data)
 
 
 def value_of(handles: Handles, buffer: int) -> tuple[PjrtArray, int]:
@@ -309,32 +309,32 @@ def value_of(handles: Handles, buffer: int) -> tuple[PjrtArray, int]:
     record = words(buffer)
     if record[_DELETED]:
         raise deleted()
-    return value_at(handles, record[_FAMILY]), record[_PLACE]
+    return value_at(handles, record[_ARRAY]), record[_PLACE]
 
 
-def value_at(handles: Handles, family: int) -> PjrtArray:
-    """The value of a family."""
-    found: PjrtArray | None = handles.kept.get(family)
+def value_at(handles: Handles, array_record: int) -> PjrtArray:
+    """The value of an array record."""
+    found: PjrtArray | None = handles.kept.get(array_record)
     if found is None:
         with _ONE_AT_A_TIME:  # the second thread finds the first one's object
-            found = handles.kept.get(family) or _adopted(handles, family)
-            handles.kept[family] = found
-    share_lent(found, family)
+            found = handles.kept.get(array_record) or _adopted(handles, array_record)
+            handles.kept[array_record] = found
+    share_lent(found, array_record)
     return found
 
 
-def share_lent(value: PjrtArray, family: int) -> None:
+def share_lent(value: PjrtArray, array_record: int) -> None:
     """Pin memory that native code has lent out."""
-    if value.lent is None and value.held is not None and words(family)[_LENT]:
+    if value.lent is None and value.held is not None and words(array_record)[_LENT]:
         value.lent = value.borrow()
 
 
-def _adopted(handles: Handles, family: int) -> PjrtArray:
-    """The value of a natively created family; Python owns its memory from now on."""
-    address: int = handles.native.disown(family)
+def _adopted(handles: Handles, array_record: int) -> PjrtArray:
+    """The value of a natively created array; Python owns its memory from now on."""
+    address: int = handles.native.disown(array_record)
     if not address:
         raise deleted()
-    kind = _KINDS[words(family)[_KIND] - 1]
+    kind = _KINDS[words(array_record)[_KIND] - 1]
     # The array interface, not from_address: numpy keeps the object as the base, whose end frees it.
     memory = _Memory(address, math.prod(kind.shape) * kind.dtype.itemsize)
     data = np.asarray(memory).view(kind.dtype).reshape(kind.shape)

@@ -1,6 +1,6 @@
 """Host-to-device copies of small arrays in native code, without entering Python.
 
-A table has templates of families, by a hash of the type and the sizes; Python adds an entry the
+A table has templates of arrays, by a hash of the type and the sizes; Python adds an entry the
 first time it transfers an array of that type.
 """
 
@@ -10,13 +10,13 @@ import ctypes
 from collections.abc import Sequence
 
 from weft.jax.native.blocks import block
-from weft.jax.native.record_code import buffer_of, family_of
+from weft.jax.native.record_code import array_from, buffer_of
 from weft.jax.native.records import (
     MOST_DIMS,
+    ArrayRecord,
     BufferRecord,
     DeviceRecord,
     EventRecord,
-    FamilyRecord,
     MemoryRecord,
     offsets_of,
 )
@@ -90,7 +90,7 @@ def arrive(given: Pointer) -> int:
     nbytes = template.nbytes
     if args.num_byte_strides != 0 and not is_dense(args.dims, args.byte_strides, rank, nbytes):
         return 0
-    # A family and one buffer. Everything that can fail comes before the first record is taken, so
+    # An array and one buffer. Everything that can fail comes before the first record is taken, so
     # that the fallback to Python starts from the same state.
     if not sweep() or state.count < 2:
         return 0
@@ -104,27 +104,27 @@ def arrive(given: Pointer) -> int:
     if not elements:
         return 0
     copy(elements, args.data, nbytes)
-    family = family_of(template, 1)
-    family.own = elements
-    family.room = nbytes
-    family.data = address(elements)
-    args.buffer = buffer_of(family, 0, device, memory)
+    array = array_from(template, 1)
+    array.own = elements
+    array.room = nbytes
+    array.data = address(elements)
+    args.buffer = buffer_of(array, 0, device, memory)
     args.done_with_host_buffer = PluginState.ready.load(state, "acquire")
     return DONE
 
 
 @native
-def template_of(type: int, rank: int, sizes: Items[int]) -> FamilyRecord:
+def template_of(type: int, rank: int, sizes: Items[int]) -> ArrayRecord:
     """The template of a type and sizes, null if it is not in the table."""
     hash = type
     for n in range(rank):
         hash = mixed(hash, sizes[n])
     template = PluginState.templates.load(state, "acquire")[place_of(hash)]
     if not template or template.type != type or template.rank != rank:
-        return FamilyRecord(0)
+        return ArrayRecord(0)
     for n in range(rank):
         if template.sizes[n] != sizes[n]:
-            return FamilyRecord(0)
+            return ArrayRecord(0)
     return template
 
 

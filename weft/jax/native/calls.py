@@ -2,7 +2,7 @@
 
 Entering Python takes many times as long as such a program. So native code does the whole call where
 it can: the executable has a call descriptor (see `weft.jax.programs.call_descriptors`), and the
-families of all arguments have known addresses and kinds. Otherwise it falls back to Python. The GIL
+arrays of all arguments have known addresses and kinds. Otherwise it falls back to Python. The GIL
 is held, as by all code that allocates or frees records. Memory order of donation: an argument is
 marked as deleted before its external references are checked; a lender does the two in the opposite
 order, so that one of them sees the other.
@@ -11,15 +11,15 @@ order, so that one of them sees the other.
 from __future__ import annotations
 
 from weft.jax.native.blocks import block, release
-from weft.jax.native.record_code import buffer_at, buffer_of, family_of
+from weft.jax.native.record_code import array_from, buffer_at, buffer_of
 from weft.jax.native.records import (
     ArgumentPlan,
+    ArrayRecord,
     BufferRecord,
     CallDescriptor,
     DeviceRecord,
     EventRecord,
     ExecutableRecord,
-    FamilyRecord,
     OperandPlan,
     ResultPlan,
     offsets_of,
@@ -123,9 +123,9 @@ def fits(args: ExecuteArgs, descriptor: CallDescriptor) -> bool:
 
 
 @native(attribute="alwaysinline")
-def family_at(lists: Items[Items[BufferRecord]], argument: int) -> FamilyRecord:
-    """The family of an argument, whose buffer on the first device this is."""
-    return buffer_at(lists, 0, argument).family
+def array_at(lists: Items[Items[BufferRecord]], argument: int) -> ArrayRecord:
+    """The array of an argument, whose buffer on the first device this is."""
+    return buffer_at(lists, 0, argument).array
 
 
 @native(attribute="alwaysinline")
@@ -150,22 +150,22 @@ def place(plan: OperandPlan, at: int) -> None:
 
 @native
 def is_whole(
-    lists: Items[Items[BufferRecord]], argument: int, devices: int, family: FamilyRecord
+    lists: Items[Items[BufferRecord]], argument: int, devices: int, array: ArrayRecord
 ) -> bool:
-    """Whether all buffers of an argument are of one family, in order, and not deleted."""
+    """Whether all buffers of an argument are of one array, in order, and not deleted."""
     for d in range(devices):
         buffer = buffer_at(lists, d, argument)
-        if buffer.family != family or buffer.place != d or buffer.deleted != 0:
+        if buffer.array != array or buffer.place != d or buffer.deleted != 0:
             return False
     return True
 
 
 @native
-def is_alone(lists: Items[Items[BufferRecord]], arguments: int, family: FamilyRecord) -> bool:
-    """Whether a family is that of one argument only."""
+def is_alone(lists: Items[Items[BufferRecord]], arguments: int, array: ArrayRecord) -> bool:
+    """Whether an array is that of one argument only."""
     count = 0
     for n in range(arguments):
-        count += to_int(family_at(lists, n) == family)
+        count += to_int(array_at(lists, n) == array)
     return count == 1
 
 
@@ -176,12 +176,12 @@ def place_arguments(
     """Bind argument addresses; the plan of the first result, or null if one does not fit."""
     plan = first
     for n in range(arguments):
-        family = family_at(lists, n)
-        if family.kind != plan.kind or not is_whole(lists, n, devices, family):
+        array = array_at(lists, n)
+        if array.kind != plan.kind or not is_whole(lists, n, devices, array):
             return ResultPlan(0)
-        if plan.donated != 0 and not is_alone(lists, arguments, family):
+        if plan.donated != 0 and not is_alone(lists, arguments, array):
             return ResultPlan(0)
-        place(plan, family.data)
+        place(plan, array.data)
         plan = ArgumentPlan(behind(plan))
     return ResultPlan(plan)
 
@@ -211,10 +211,10 @@ def donor(plan: ResultPlan, lists: Items[Items[BufferRecord]]) -> Pointer:
     """
     if plan.over < 0:
         return Pointer(0)
-    family = family_at(lists, plan.over)
-    if FamilyRecord.lent.load(family, "seq_cst") != 0:
+    array = array_at(lists, plan.over)
+    if ArrayRecord.lent.load(array, "seq_cst") != 0:
         return Pointer(0)
-    return family.own
+    return array.own
 
 
 @native
@@ -239,14 +239,14 @@ def place_results(
 
 
 @native
-def owner(plan: ResultPlan, lists: Items[Items[BufferRecord]], memory: Pointer) -> FamilyRecord:
+def owner(plan: ResultPlan, lists: Items[Items[BufferRecord]], memory: Pointer) -> ArrayRecord:
     """The argument whose memory a result was given, null if it has its own."""
     if plan.over < 0:
-        return FamilyRecord(0)
-    family = family_at(lists, plan.over)
-    if family.own != memory:
-        return FamilyRecord(0)
-    return family
+        return ArrayRecord(0)
+    array = array_at(lists, plan.over)
+    if array.own != memory:
+        return ArrayRecord(0)
+    return array
 
 
 @native
@@ -274,11 +274,11 @@ def move_blocks(
     """Commit donation: arguments give up the memory that results reuse."""
     plan = first
     for n in range(results):
-        family = owner(plan, lists, blocks[n])
-        if family:
-            family.own = Pointer(0)
-            family.data = 0
-            family.kind = 0
+        array = owner(plan, lists, blocks[n])
+        if array:
+            array.own = Pointer(0)
+            array.data = 0
+            array.kind = 0
         plan = ResultPlan(behind(plan))
 
 
@@ -286,18 +286,18 @@ def move_blocks(
 def hand_out(
     descriptor: CallDescriptor, first: ResultPlan, outputs: Items[Items[BufferRecord]]
 ) -> None:
-    """Families of the results, each with a buffer on every device."""
+    """Arrays of the results, each with a buffer on every device."""
     devices = descriptor.devices
     plan = first
     for n in range(descriptor.results):
-        family = family_of(descriptor.templates.nth(n), devices)
-        family.own = descriptor.blocks[n]
-        family.room = plan.nbytes
+        array = array_from(descriptor.templates.nth(n), devices)
+        array.own = descriptor.blocks[n]
+        array.room = plan.nbytes
         plan = ResultPlan(behind(plan))
-        family.data = address(descriptor.blocks[n])
+        array.data = address(descriptor.blocks[n])
         for d in range(devices):
             device = descriptor.on[d]
-            outputs[d][n] = buffer_of(family, d, device, descriptor.inside[n * devices + d])
+            outputs[d][n] = buffer_of(array, d, device, descriptor.inside[n * devices + d])
 
 
 CALL = with_fast_path(SLOT, has_descriptor, execute)

@@ -1,6 +1,6 @@
 """Events in native code: whether something is there, and callbacks for when it is.
 
-A value's family is itself the event that the value is there, so nothing is made where JAX asks for
+An array's record is itself its ready event, so nothing is made where JAX asks for
 it. Callbacks are put onto a list; the list is closed when the event is settled.
 """
 
@@ -81,13 +81,13 @@ def await_event(args: EventArgs) -> Pointer:
 
 @native(name="Buffer_ReadyEvent")
 def ready_event(args: ReadyEventArgs) -> Pointer:
-    """The event that a buffer is there: one for all that are, or its family."""
-    family = args.buffer.family
-    if EventRecord.state.load(family, "acquire") == READY:
+    """The event that a buffer is there: one for all that are, or its array."""
+    array = args.buffer.array
+    if EventRecord.state.load(array, "acquire") == READY:
         args.event = PluginState.ready.load(state, "acquire")
     else:
-        CountedRecord.live.add(family, 1, "acq_rel")
-        args.event = family
+        CountedRecord.live.add(array, 1, "acq_rel")
+        args.event = array
     return Pointer(0)
 
 

@@ -38,10 +38,10 @@ from weft.jax.native.record_code import (
     spread,
 )
 from weft.jax.native.records import (
+    ArrayRecord,
     BufferRecord,
     CountedRecord,
     ExecutableRecord,
-    FamilyRecord,
     offsets_of,
 )
 from weft.jax.native.slot_tables import add_slots, table_slots
@@ -138,9 +138,9 @@ def is_on_cpu(args: IsOnCpuArgs) -> Pointer:
 @native(name="Buffer_GetMemoryLayout")
 def memory_layout(args: LayoutArgs) -> Pointer:
     """Row-major: the dims from the last to the first."""
-    family = args.buffer.family
-    args.minor_to_major = family.order
-    args.minor_to_major_size = family.rank
+    array = args.buffer.array
+    args.minor_to_major = array.order
+    args.minor_to_major_size = array.rank
     args.num_tiles = 0
     args.type = 0
     return Pointer(0)
@@ -149,17 +149,17 @@ def memory_layout(args: LayoutArgs) -> Pointer:
 @native
 def lent_at(buffer: BufferRecord) -> int:
     """Lend a piece and return its address; 0 if Python has to lend it."""
-    family = buffer.family
+    array = buffer.array
     # Store, then load: a call that writes over a donated argument marks it deleted and then looks
     # for loans (`calls.mark_donated`, `calls.donor`). With both sides seq_cst at least one sees the
     # other, so memory is never lent and overwritten at once; acquire/release would allow both to
     # miss.
-    FamilyRecord.lent.store(family, 1, "seq_cst")
+    ArrayRecord.lent.store(array, 1, "seq_cst")
     deleted = BufferRecord.deleted.load(buffer, "seq_cst")
-    data = FamilyRecord.data.load(family, "seq_cst")
+    data = ArrayRecord.data.load(array, "seq_cst")
     if data == 0 or deleted != 0:
         return 0
-    return data + family.step * buffer.place
+    return data + array.step * buffer.place
 
 
 _hold_in_python = asking("Buffer_IncreaseExternalReferenceCount")

@@ -9,17 +9,17 @@ from __future__ import annotations
 from weft.jax.native.blocks import release
 from weft.jax.native.bridge import drain_soon
 from weft.jax.native.records import (
+    ARRAY,
     BUFFER,
     COUNTED,
     EVENT,
-    FAMILY,
     SIZE,
     STATIC,
+    ArrayRecord,
     BufferRecord,
     CountedRecord,
     DeviceRecord,
     EventRecord,
-    FamilyRecord,
     HandleRecord,
     MemoryRecord,
 )
@@ -28,7 +28,7 @@ from weft.native.function import clear, copy, fence, native
 from weft.native.memory import Items, Pointer, address
 
 LARGE = 1 << 20  # bytes of a piece from which Python is asked to let go of it soon
-DELETED = 1  # what `columns` says of an argument that is deleted, in place of a family
+DELETED = 1  # what `columns` says of an argument that is deleted, in place of an array
 
 
 @native
@@ -65,7 +65,7 @@ def destroy(record: HandleRecord) -> None:
         return
     size = 0
     if what == BUFFER:
-        size = BufferRecord(record).family.nbytes
+        size = BufferRecord(record).array.nbytes
     elif what >= COUNTED and CountedRecord.live.add(CountedRecord(record), -1, "acq_rel") != 1:
         return
     push(record)
@@ -110,17 +110,17 @@ def fresh(what: int) -> HandleRecord:
 def finish(record: HandleRecord) -> Pointer:
     """Take a record back whose Python object is gone; the error that an event had, else null."""
     error = Pointer(0)
-    if record.what == EVENT or record.what == FAMILY:
+    if record.what == EVENT or record.what == ARRAY:
         error = EventRecord(record).error
-    if record.what == FAMILY:
-        release(FamilyRecord(record).own, FamilyRecord(record).room)
+    if record.what == ARRAY:
+        release(ArrayRecord(record).own, ArrayRecord(record).room)
     give(record)
     return error
 
 
 @native
 def drain(out: Items[HandleRecord], room: int) -> int:
-    """Take back all buffers that are gone; write down families without buffers, and all else.
+    """Take back all buffers that are gone; write down arrays without buffers, and all else.
 
     At most `room` of these; how many there were.
     """
@@ -129,11 +129,11 @@ def drain(out: Items[HandleRecord], room: int) -> int:
     while record and n < room:
         following = record.next
         if record.what == BUFFER:
-            family = BufferRecord(record).family
-            last = CountedRecord.live.add(family, -1, "acq_rel") == 1
+            array = BufferRecord(record).array
+            last = CountedRecord.live.add(array, -1, "acq_rel") == 1
             give(record)
             if last:
-                out[n] = family
+                out[n] = array
                 n += 1
         else:
             record.next = HandleRecord(0)
@@ -155,44 +155,44 @@ def buffer_at(lists: Items[Items[BufferRecord]], device: int, argument: int) -> 
 
 @native
 def columns(
-    lists: Items[Items[BufferRecord]], devices: int, arguments: int, out: Items[FamilyRecord]
+    lists: Items[Items[BufferRecord]], devices: int, arguments: int, out: Items[ArrayRecord]
 ) -> None:
-    """For each argument the family whose buffers, in the order of devices, were passed.
+    """For each argument the array whose buffers, in the order of devices, were passed.
 
-    0 where they are of several families or in another order, and 1 where one is deleted.
+    0 where they are of several arrays or in another order, and 1 where one is deleted.
     """
     for n in range(arguments):
-        first = buffer_at(lists, 0, n).family
+        first = buffer_at(lists, 0, n).array
         found = first
         for d in range(devices):
             buffer = buffer_at(lists, d, n)
             if buffer.deleted != 0:
-                found = FamilyRecord(DELETED)
+                found = ArrayRecord(DELETED)
                 break
-            if buffer.family != first or buffer.place != d:
-                found = FamilyRecord(0)
+            if buffer.array != first or buffer.place != d:
+                found = ArrayRecord(0)
         out[n] = found
 
 
 @native
-def family_of(template: FamilyRecord, live: int) -> FamilyRecord:
-    """A family, a copy of the template."""
-    family = FamilyRecord(take())
-    copy(family, template, SIZE)
-    family.live = live
-    if not family.dims:
-        family.dims = family.sizes
-    return family
+def array_from(template: ArrayRecord, live: int) -> ArrayRecord:
+    """An array, a copy of the template."""
+    array = ArrayRecord(take())
+    copy(array, template, SIZE)
+    array.live = live
+    if not array.dims:
+        array.dims = array.sizes
+    return array
 
 
 @native
 def buffer_of(
-    family: FamilyRecord, place: int, device: DeviceRecord, memory: MemoryRecord
+    array: ArrayRecord, place: int, device: DeviceRecord, memory: MemoryRecord
 ) -> BufferRecord:
-    """A buffer of a family."""
+    """A buffer of an array."""
     buffer = BufferRecord(take())
     buffer.what = BUFFER
-    buffer.family = family
+    buffer.array = array
     buffer.place = place
     buffer.device = device
     buffer.memory = memory
@@ -201,11 +201,11 @@ def buffer_of(
 
 
 @native
-def single(template: FamilyRecord, device: DeviceRecord, memory: MemoryRecord) -> BufferRecord:
-    """A family of one buffer, which is given; null if records lack."""
+def single(template: ArrayRecord, device: DeviceRecord, memory: MemoryRecord) -> BufferRecord:
+    """An array of one buffer, which is given; null if records lack."""
     if state.count < 2:
         return BufferRecord(0)
-    return buffer_of(family_of(template, 1), 0, device, memory)
+    return buffer_of(array_from(template, 1), 0, device, memory)
 
 
 @native
@@ -213,22 +213,22 @@ def spread(
     lists: Items[Items[BufferRecord]],
     devices: int,
     results: int,
-    templates: FamilyRecord,
+    templates: ArrayRecord,
     on: Items[DeviceRecord],
     inside: Items[MemoryRecord],
-    out: Items[FamilyRecord],
+    out: Items[ArrayRecord],
 ) -> int:
-    """New families, copies of the templates, and a buffer of each on every device.
+    """New arrays, copies of the templates, and a buffer of each on every device.
 
     0 if records lack.
     """
     if state.count < (devices + 1) * results:
         return 0
     for n in range(results):
-        family = family_of(templates.nth(n), devices)
-        out[n] = family
+        array = array_from(templates.nth(n), devices)
+        out[n] = array
         for d in range(devices):
-            lists[d][n] = buffer_of(family, d, on[d], inside[n * devices + d])
+            lists[d][n] = buffer_of(array, d, on[d], inside[n * devices + d])
     return 1
 
 
@@ -254,25 +254,25 @@ def bytes_on(device: DeviceRecord, records: Items[Pointer], blocks: int) -> int:
             buffer = first.nth(k)
             is_there = buffer.what == BUFFER and buffer.device == device and buffer.deleted == 0
             if is_there and buffer.memory == device.memory:
-                total += buffer.family.nbytes
+                total += buffer.array.nbytes
     return total
 
 
 @native
-def hide(family: FamilyRecord) -> None:
-    """Forget where the elements of a family are. A lender marks them as lent before it looks."""
-    FamilyRecord.data.store(family, 0, "seq_cst")
-    family.kind = 0
+def hide(array: ArrayRecord) -> None:
+    """Forget where the elements of an array are. A lender marks them as lent before it looks."""
+    ArrayRecord.data.store(array, 0, "seq_cst")
+    array.kind = 0
     fence("seq_cst")
 
 
 @native
-def disown(family: FamilyRecord) -> Pointer:
-    """The memory of a family that Python did not know of, and that Python holds from now on.
+def disown(array: ArrayRecord) -> Pointer:
+    """The memory of an array that Python did not know of, and that Python holds from now on.
 
     Null if it has none. A donated argument's memory is a result's or Python's: in one step.
     """
-    own = family.own
-    family.own = Pointer(0)
-    family.native = 0
+    own = array.own
+    array.own = Pointer(0)
+    array.native = 0
     return own

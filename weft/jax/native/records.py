@@ -2,7 +2,7 @@
 
 Every handle that JAX holds is the address of a record. Its first word is 0 while it is in use (JAX
 looks for a table of functions there); records that were given up are chained by it. The second says
-what the record is. The per-device buffers of one sharded array share a `FamilyRecord`.
+what the record is. The per-device buffers of one sharded array share an `ArrayRecord`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from weft.native.memory import Items, Member, Offsets, Pointer, Struct, i32, inl
 from weft.native.short_run import ShortRun
 
 SIZE = 200  # bytes
-MOST_DIMS = 7  # whose sizes have room in a family; more lie elsewhere
+MOST_DIMS = 7  # whose sizes have room in an array; more lie elsewhere
 
-STATIC, BUFFER, ERROR, LENT, EVENT, EXECUTABLE, FAMILY = range(7)
+STATIC, BUFFER, ERROR, LENT, EVENT, EXECUTABLE, ARRAY = range(7)
 COUNTED = EVENT  # from here on records may be held several times
 PENDING, READY, FAILED = range(3)
 
@@ -41,7 +41,7 @@ class LentRecord(HandleRecord):
 class BufferRecord(HandleRecord):
     """A piece on a device."""
 
-    family: Member[FamilyRecord]
+    array: Member[ArrayRecord]
     place: Member[int]
     device: Member[DeviceRecord]
     memory: Member[MemoryRecord]
@@ -70,7 +70,7 @@ class Waiter(Struct):
     given: Member[Pointer]
 
 
-class FamilyRecord(EventRecord):
+class ArrayRecord(EventRecord):
     """A sharded array, and its own ready event. Held by its buffers, and while pending."""
 
     type: Member[int]
@@ -206,7 +206,7 @@ class CallDescriptor(Struct):
     devices: Member[int]
     arguments: Member[int]
     results: Member[int]
-    templates: Member[FamilyRecord]  # of the results
+    templates: Member[ArrayRecord]  # of the results
     on: Member[Items[DeviceRecord]]
     inside: Member[Items[MemoryRecord]]
     blocks: Member[Items[Pointer]]  # room for the addresses of the results

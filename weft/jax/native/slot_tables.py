@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 from weft.jax.abi import Api
 from weft.jax.native.record_code import destroy, nothing
 from weft.jax.native.records import (
+    ArrayRecord,
     BufferRecord,
     ClientRecord,
     DeviceRecord,
     ErrorRecord,
     ExecutableRecord,
-    FamilyRecord,
     HandleRecord,
     LayoutRecord,
     MemoryRecord,
@@ -75,11 +75,11 @@ GETTERS: tuple[Getter, ...] = (
     ("Buffer_Device", "buffer", BufferRecord, {"device": "device"}),
     ("Buffer_Memory", "buffer", BufferRecord, {"memory": "memory"}),
     ("Buffer_IsDeleted", "buffer", BufferRecord, {"is_deleted": "deleted"}),
-    ("Buffer_ElementType", "buffer", FamilyRecord, {"type": "type"}),
-    ("Buffer_Dimensions", "buffer", FamilyRecord, {"dims": "dims", "num_dims": "rank"}),
-    ("Buffer_UnpaddedDimensions", "buffer", FamilyRecord,
+    ("Buffer_ElementType", "buffer", ArrayRecord, {"type": "type"}),
+    ("Buffer_Dimensions", "buffer", ArrayRecord, {"dims": "dims", "num_dims": "rank"}),
+    ("Buffer_UnpaddedDimensions", "buffer", ArrayRecord,
      {"unpadded_dims": "dims", "num_dims": "rank"}),
-    ("Buffer_OnDeviceSizeInBytes", "buffer", FamilyRecord, {"on_device_size_in_bytes": "nbytes"}),
+    ("Buffer_OnDeviceSizeInBytes", "buffer", ArrayRecord, {"on_device_size_in_bytes": "nbytes"}),
     ("Executable_NumReplicas", "executable", ExecutableRecord, {"num_replicas": "replicas"}),
     ("Executable_NumPartitions", "executable", ExecutableRecord, {"num_partitions": "partitions"}),
     ("Executable_NumOutputs", "executable", ExecutableRecord, {"num_outputs": "outputs"}),
@@ -105,7 +105,7 @@ GETTERS: tuple[Getter, ...] = (
     ("LoadedExecutable_GetDeviceAssignment", "executable", ExecutableRecord,
      {"serialized_bytes": "assignment", "serialized_bytes_size": "assignment_size",
       "serialized_device_assignment": 0, "serialized_device_assignment_deleter": nothing}),
-    ("Layouts_Buffer_MemoryLayout", "buffer", FamilyRecord, {"layout": "order"}),
+    ("Layouts_Buffer_MemoryLayout", "buffer", ArrayRecord, {"layout": "order"}),
     ("Layouts_MemoryLayout_Serialize", "layout", LayoutRecord,
      {"serialized_bytes": "text", "serialized_bytes_size": "text_size", "serialized_layout": 0,
       "serialized_layout_deleter": nothing}),
@@ -199,9 +199,9 @@ class _Slot:
         return self.builder.load(kind, self.builder.offset(self.args, offset))
 
     def get(self, field: str, kind: type[Struct], filled: Mapping[str, Filling]) -> None:
-        """Fill fields from a record; a family is that of a buffer."""
-        if kind is FamilyRecord:
-            record = self.builder.get(self.handle(field, BufferRecord), BufferRecord.family)
+        """Fill fields from a record; an array record is that of a buffer."""
+        if kind is ArrayRecord:
+            record = self.builder.get(self.handle(field, BufferRecord), BufferRecord.array)
         else:
             record = self.handle(field, kind)
         for name, value in filled.items():

@@ -58,13 +58,13 @@ def sweep() -> bool:
     while record:
         following = record.next
         if record.what == BUFFER:
-            family = BufferRecord(record).family
+            array = BufferRecord(record).array
             give(record)
-            if CountedRecord.live.add(family, -1, "acq_rel") == 1:
-                if family.native != 0:
-                    finish(family)
+            if CountedRecord.live.add(array, -1, "acq_rel") == 1:
+                if array.native != 0:
+                    finish(array)
                 else:
-                    push(family)
+                    push(array)
                     left += 1
         else:
             push(record)

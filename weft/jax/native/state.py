@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.jax.native.records import ErrorRecord, EventRecord, FamilyRecord, HandleRecord
+from weft.jax.native.records import ArrayRecord, ErrorRecord, EventRecord, HandleRecord
 from weft.native.memory import Items, Member, Pointer, Struct, inline
 
 KEPT = 16  # blocks
@@ -37,7 +37,7 @@ class PluginState(Struct):
     others: Member[int]  # whether other threads have come
     ending: Member[Pointer]  # when the process ends: says whether they are to park
     parked: Member[int]  # number of parked threads
-    templates: Member[Items[FamilyRecord]]  # of small arrays: by a hash of their type and sizes
+    templates: Member[Items[ArrayRecord]]  # of small arrays: by a hash of their type and sizes
     aliasing: Member[int]  # whether arrays of the host are taken over as they are
     guarded: Member[int]  # whether JAX is to see what comes from devices to the host
     act: Member[Pointer]  # the Python function that handles pending signals

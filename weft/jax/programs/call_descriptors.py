@@ -101,7 +101,7 @@ def _operands(raw_launch: RawLaunch, places: Sequence[int]) -> list[int]:
 
 
 def _templates(loaded: LoadedExecutable, direct: Direct) -> int:
-    """The records of the results' families, one after another."""
+    """The array records of the results, one after another."""
     pairs = zip(loaded.results, direct.made, strict=True)
     made = [template(*result, READY, kind=kind, native=True) for result, (kind, *_) in pairs]
     return loaded.described.bytes(b"".join(made))[0]

@@ -104,9 +104,9 @@ class LoadedExecutable:
         self.orders = [order(buffer_format) for buffer_format in described.inside]
         self.result_orders = [order(buffer_format) for buffer_format in described.outside]
         self.at_once = executable.runs_at_once()
-        # Scratch lists of families, one for each argument and result.
-        self.families_in = _Pointer * max(1, len(self.program.arg_types))
-        self.families_out = _Pointer * max(1, len(self.results))
+        # Scratch lists of array records, one for each argument and result.
+        self.records_in = _Pointer * max(1, len(self.program.arg_types))
+        self.records_out = _Pointer * max(1, len(self.results))
         direct = self.program.direct
         self.kinds: list[Kind] | None = None if direct is None else direct.kinds
         self.donated = taken_over(self.program)
@@ -128,7 +128,7 @@ class LoadedExecutable:
         }
 
     def _templates(self, state: int, kinds: Mapping[int, Kind]) -> int:
-        """The initial records of the results' families, contiguous."""
+        """The initial array records of the results, contiguous."""
         pairs = zip(self.results, self.described.outside, strict=True)
         made = [
             template(*result, state, buffer_format.minor_to_major, kinds.get(n))

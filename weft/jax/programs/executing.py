@@ -26,7 +26,7 @@ from weft.jax.programs.profiling import span
 from weft.run.execute import Run, take_over
 
 _Pointer = ctypes.c_size_t
-_FAMILY = BufferRecord.family.word
+_ARRAY = BufferRecord.array.word
 _OFTEN = 2  # calls through Python before native code takes over
 
 
@@ -94,14 +94,14 @@ def _arguments(
     """The argument values, from the buffers of all devices."""
     if not count:
         return []
-    found = loaded.families_in()
+    found = loaded.records_in()
     handles.native.columns(lists, loaded.count, count, ctypes.addressof(found))
     kept, orders = handles.kept, loaded.orders
     values: list[PjrtArray] = []
-    for n, family in enumerate(found):
-        if family == DELETED:
+    for n, array_record in enumerate(found):
+        if array_record == DELETED:
             raise deleted()
-        value = kept.get(family) or value_at(handles, family) if family else None
+        value = kept.get(array_record) or value_at(handles, array_record) if array_record else None
         if value is None or value.order != orders[n]:
             value = gathered(handles, loaded, lists, n)
         values.append(value)
@@ -125,9 +125,9 @@ def _delete(handles: Handles, values: list[PjrtArray], donated: Sequence[int], a
     )
     for n in donated:
         handles.native.drop(args.argument_lists, args.num_devices, n)
-        family = words(first[n])[_FAMILY]
-        if handles.kept.get(family) is values[n]:
-            share_lent(values[n], family)
+        array_record = words(first[n])[_ARRAY]
+        if handles.kept.get(array_record) is values[n]:
+            share_lent(values[n], array_record)
 
 
 def _check_clashes(values: Sequence[PjrtArray], donated: Sequence[int]) -> None:
@@ -263,20 +263,20 @@ def _hand_out(
     on, inside = loaded.on_at, loaded.inside_at
     if args.execute_device:
         on, inside = loaded.elsewhere(the_client().devices.at(args.execute_device))
-    families = loaded.families_out()
+    array_records = loaded.records_out()
     templates = loaded.ready_at if ready else loaded.pending_at
     spread = (args.output_lists, loaded.count, len(results), templates, on, inside)
     # All results or none: native code checks the number of free records before it takes the first.
-    while not handles.native.spread(*spread, ctypes.addressof(families)):
+    while not handles.native.spread(*spread, ctypes.addressof(array_records)):
         handles.more((loaded.count + 1) * len(results))
     if not ready:
-        for value, family in zip(results, families, strict=True):
-            note(handles, value, family)
+        for value, array_record in zip(results, array_records, strict=True):
+            note(handles, value, array_record)
         return
-    for value, family in zip(results, families, strict=True):
-        handles.kept[family] = value
+    for value, array_record in zip(results, array_records, strict=True):
+        handles.kept[array_record] = value
     for n in loaded.shown:
-        show(results[n], families[n])
+        show(results[n], array_records[n])
 
 
 SLOTS: tuple[tuple[str, SlotFunction], ...] = (("LoadedExecutable_Execute", _execute),)
