@@ -24,7 +24,7 @@ from weft.mesh.plans import ShardingPlan, read_plan
 from weft.optimize.inline_calls import inline_calls
 from weft.planner.candidates import candidates, spec_of
 from weft.planner.explained import patterns
-from weft.planner.repeats import families, repeats, shorten
+from weft.planner.repeats import layer_parameters, repeats, shorten
 from weft.planner.search import plan_captured, subject_of
 from weft.shard import shard
 
@@ -56,14 +56,14 @@ def layered_args(count, dtype=np.float32):
 # Layers
 
 
-def test_families_of_names():
+def test_layer_parameters_by_name():
     names = ["embed", "layers[0].w1", "layers[1].w1", "layers[2].w1", "norm1", "x[0]", "x[2]"]
-    assert families(names) == [[1, 2, 3]]
-    assert families(["a.0.b.0", "a.1.b.0", "a.2.b.0", "a.0.b.1", "a.1.b.1", "a.2.b.1"]) == [
+    assert layer_parameters(names) == [[1, 2, 3]]
+    assert layer_parameters(["a.0.b.0", "a.1.b.0", "a.2.b.0", "a.0.b.1", "a.1.b.1", "a.2.b.1"]) == [
         [0, 1, 2],
         [3, 4, 5],
     ]
-    assert families(["w", "x"]) == []
+    assert layer_parameters(["w", "x"]) == []
 
 
 @pytest.mark.parametrize("keep", [1, 2, 4])

@@ -43,7 +43,7 @@ class Shortened:
     in_layers: frozenset[Value]  # the values of layers, arguments too
 
 
-def families(names: Sequence[str]) -> list[list[int]]:
+def layer_parameters(names: Sequence[str]) -> list[list[int]]:
     """Arguments whose names differ in one number only, in its order: 0, 1, 2, ...
 
     All have the same length, that of most arguments; names with several numbers count them all.
@@ -67,7 +67,7 @@ def families(names: Sequence[str]) -> list[list[int]]:
 
 def repeats(function: Function, names: Sequence[str]) -> LayerChains | None:
     """The repeated layers of a function whose arguments have these names; None without any."""
-    found = families(names)
+    found = layer_parameters(names)
     if not found or len(found[0]) < 3:
         return None
     args = function.body.args
