@@ -214,9 +214,9 @@ class Ours:
         self.program = local_program(body_of(text), target=target_named(None))
         self.compiled = time.perf_counter() - begin
         self.given = [
-            split(a, s, self.program.mesh, self.program.atoms)
+            split(a, s, self.program.mesh, self.program.sub_axes)
             if s
-            else one_for_all(a, self.program.atoms)
+            else one_for_all(a, self.program.sub_axes)
             for a, s in zip(case.arguments, self.program.shardings, strict=True)
         ]
 

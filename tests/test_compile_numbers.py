@@ -190,7 +190,7 @@ def test_calls_may_be_put_onto_one_device() -> None:
     np.testing.assert_array_equal(found, x + x)
 
 
-def test_a_donated_array_of_other_digits_is_written_over_or_copied() -> None:
+def test_a_donated_array_of_other_sub_axes_is_written_over_or_copied() -> None:
     x, parts = np.ones((9, 1), np.float16), P(None, ("a:(2)4", "a:(1)2"))
     how: dict[str, Any] = {"mesh": Mesh(a=8), "in_shardings": P("a"), "out_shardings": parts}
     compiled = weft.compile(lambda x: x + x, x, donate_argnums=0, target="numpy", **how)

@@ -13,8 +13,8 @@ from weft.array.host import HOST_MEMORY
 from weft.array.stacked import Stacked, one_for_all, stack
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
-from weft.mesh.parts import Atoms, atoms_of, common
 from weft.mesh.pieces import pieces
+from weft.mesh.sub_axes import SubAxes, common, sub_axes_of
 
 MESH = Mesh(x=2, y=4)
 X = np.arange(96, dtype=np.float32).reshape(8, 12)
@@ -62,7 +62,7 @@ def test_equal_parts_are_held_once():
 def test_values_that_owe_a_reduction_are_added_up():
     array = put(X, P(), MESH)
     unreduced = P(unreduced=["x"]).sharding(2, MESH)
-    twice = Stacked(np.stack([X, X])[:, None], array.stacked.atoms)
+    twice = Stacked(np.stack([X, X])[:, None], array.stacked.sub_axes)
     assert np.array_equal(Array(X.shape, array.element_type, unreduced, MESH, twice).numpy(), 2 * X)
 
 
@@ -168,27 +168,27 @@ def test_devices():
         device.memory("fast")
 
 
-# Digits
+# Sub-axes
 
 
-def test_digits_of_axes_and_parts():
-    atoms = atoms_of(24, [(4, 6), (1, 4), (1, 2), (8, 3)])
-    assert atoms.sizes == (3, 2, 2, 2) and atoms.strides == (8, 4, 2, 1)
-    assert atoms.dims((4, 6)) == (0, 1) and atoms.dims((1, 4)) == (2, 3)
-    assert atoms.dims((2, 3)) is None
+def test_sub_axes_of_axes_and_parts():
+    sub_axes = sub_axes_of(24, [(4, 6), (1, 4), (1, 2), (8, 3)])
+    assert sub_axes.sizes == (3, 2, 2, 2) and sub_axes.strides == (8, 4, 2, 1)
+    assert sub_axes.dims((4, 6)) == (0, 1) and sub_axes.dims((1, 4)) == (2, 3)
+    assert sub_axes.dims((2, 3)) is None
     # What crosses a run that was named before is left out.
-    assert atoms_of(6, [(3, 2), (2, 3)]).sizes == (2, 3)
+    assert sub_axes_of(6, [(3, 2), (2, 3)]).sizes == (2, 3)
 
 
 sizes = st.lists(st.sampled_from([2, 3]), min_size=1, max_size=4)
 
 
 @given(sizes, st.data())
-def test_a_stack_is_the_same_in_other_digits(parts, data):
+def test_a_stack_is_the_same_in_other_sub_axes(parts, data):
     count = int(np.prod(parts))
-    fine = Atoms(tuple(parts))
+    fine = SubAxes(tuple(parts))
     cuts = data.draw(st.lists(st.sampled_from(list(fine.strides)), max_size=2))
-    coarse = atoms_of(count, [(c, 1) for c in cuts])
+    coarse = sub_axes_of(count, [(c, 1) for c in cuts])
     equal = data.draw(st.lists(st.booleans(), min_size=len(parts), max_size=len(parts)))
     head = [1 if e else s for e, s in zip(equal, parts, strict=True)]
     value = Stacked(np.arange(np.prod(head) * 2).reshape(*head, 2), fine)
@@ -200,6 +200,6 @@ def test_a_stack_is_the_same_in_other_digits(parts, data):
 
 
 def test_stacks_from_pieces():
-    atoms = Atoms((2, 3))
-    assert stack(np.arange(12).reshape(6, 2), atoms).data.shape == (2, 3, 2)
-    assert one_for_all(np.arange(2), atoms).data.shape == (1, 1, 2)
+    sub_axes = SubAxes((2, 3))
+    assert stack(np.arange(12).reshape(6, 2), sub_axes).data.shape == (2, 3, 2)
+    assert one_for_all(np.arange(2), sub_axes).data.shape == (1, 1, 2)

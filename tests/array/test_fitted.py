@@ -1,4 +1,4 @@
-"""Arguments in other digits than the program's: converted once, never stale."""
+"""Arguments in other sub-axes than the program's: converted once, never stale."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 
 def direct(x, y):
-    """x + 1; the other argument's reshape splits an axis, and so the digits of all arguments."""
+    """x + 1; the other argument's reshape splits an axis, and so the sub-axes of all arguments."""
     return x + 1, y.reshape(2, 4, 8) * 2
 
 
@@ -52,7 +52,7 @@ def test_an_argument_is_converted_once(name, function):
     assert np.array_equal(program(x, y)[0], host + 1)
     view = x.stacked.view
     if host.size:
-        assert view is not None and view.atoms != x.stacked.atoms and not view.owned
+        assert view is not None and view.sub_axes != x.stacked.sub_axes and not view.owned
     assert np.array_equal(program(x, y)[0], host + 1)
     assert x.stacked.view is view or not host.size
     assert np.array_equal(x, host)
@@ -69,7 +69,7 @@ def test_elements_out_of_order_are_copied_once():
     assert np.shares_memory(x.stacked.view.data, data)
 
 
-def test_programs_of_different_digits_share_an_array():
+def test_programs_of_different_sub_axes_share_an_array():
     host, y = numbers((16, 6)), numbers((8, 8))
     one = compiled((16, 6))
     other = weft.compile(lambda x: x * 2, host, mesh=MESH, in_shardings=(EVERY,))

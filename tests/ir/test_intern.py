@@ -17,14 +17,14 @@ from weft.ir import intern
 from weft.ir.dense import Dense
 from weft.ir.types import F32, TensorType
 from weft.mesh import Mesh, Sharding
-from weft.mesh.parts import atoms_of
+from weft.mesh.sub_axes import sub_axes_of
 from weft.ops.shape import Iota
 
 MAKERS: dict[str, Callable[[int], Any]] = {
     "types": lambda n: TensorType((n, 7, 11), F32),
     "ops": lambda n: Iota(0, TensorType((n, 7, 13), F32)),
     "constants": lambda n: Dense(np.array([n, 0.5, -3.0])),
-    "kinds": lambda n: kind_of(atoms_of(1, ()), (n, 7, 17), np.dtype("f")),
+    "kinds": lambda n: kind_of(sub_axes_of(1, ()), (n, 7, 17), np.dtype("f")),
     "specs": lambda n: array_spec((n, 7, 19), F32, Sharding("", ()), Mesh()),
 }
 

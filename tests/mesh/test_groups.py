@@ -23,14 +23,14 @@ def stated(mesh: Mesh, axes: tuple[Axis, ...]) -> set[tuple[int, ...]]:
     sizes = dict(mesh.axes)
     groups: dict[tuple[object, ...], list[tuple[tuple[int, ...], int]]] = {}
     for place in np.ndindex(*sizes.values()):
-        digits = dict(zip(sizes, place, strict=True))
-        along, rest = [], dict(digits)
+        coordinates = dict(zip(sizes, place, strict=True))
+        along, rest = [], dict(coordinates)
         for axis in axes:
             after = sizes[axis.name] // (axis.before * (axis.size or sizes[axis.name]))
             size = axis.size or sizes[axis.name]
-            digit = digits[axis.name] // after % size
-            along.append(digit)
-            rest[axis.name] -= digit * after
+            coordinate = coordinates[axis.name] // after % size
+            along.append(coordinate)
+            rest[axis.name] -= coordinate * after
         device = int(mesh.devices()[place])
         groups.setdefault(tuple(rest.items()), []).append((tuple(along), device))
     return {tuple(device for _, device in sorted(group)) for group in groups.values()}

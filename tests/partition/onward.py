@@ -66,9 +66,9 @@ def lockstep(local: Module, stacked: Sequence[Array]) -> tuple[Array, ...]:
     order = np.arange(program.mesh.size) if ids is None else np.asarray(ids)
     given = []
     for index, pieces in enumerate(stacked):
-        full = stack(np.ascontiguousarray(pieces[order]), program.atoms)
+        full = stack(np.ascontiguousarray(pieces[order]), program.sub_axes)
         window = tuple(slice(0, size) for size in program.stack_dims.shape(program.masks[index]))
-        given.append(Stacked(full.data[window], program.atoms))
+        given.append(Stacked(full.data[window], program.sub_axes))
     back = np.argsort(order)
     return tuple(s.pieces()[back] for s in program(*given))
 

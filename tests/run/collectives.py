@@ -83,12 +83,12 @@ def disjoint(axes: Sequence[Axis], mesh: Mesh) -> list[Axis]:
     """Those axes that do not overlap earlier ones."""
     found: list[Axis] = []
     for axis in axes:
-        if not any(_digits(axis, mesh) & _digits(other, mesh) for other in found):
+        if not any(_factors(axis, mesh) & _factors(other, mesh) for other in found):
             found.append(axis)
     return found
 
 
-def _digits(axis: Axis, mesh: Mesh) -> set[tuple[str, int]]:
+def _factors(axis: Axis, mesh: Mesh) -> set[tuple[str, int]]:
     size = dict(mesh.axes)[axis.name]
     before, count = axis.before, axis.size or size
     return {(axis.name, n) for n in (1, 2, 4) if before <= n < before * count}
@@ -195,17 +195,17 @@ class Case:
 
     def places(self, axes: tuple[Axis, ...]) -> Array:
         """For every place the first one that has the same value, which varies along axes."""
-        digits = dict.fromkeys(range(self.mesh.size), 0)
-        known = {d for axis in axes for d in _digits(axis, self.mesh)}
+        places = dict.fromkeys(range(self.mesh.size), 0)
+        known = {d for axis in axes for d in _factors(axis, self.mesh)}
         stride = self.mesh.size
         for name, size in self.mesh.axes:
             stride //= size
             for before in (n for n in (1, 2, 4) if n < size):
                 step = stride * size // (2 * before)
                 if (name, before) in known:
-                    for n in digits:
-                        digits[n] += n // step % 2 * step
-        return np.array([*digits.values()])
+                    for n in places:
+                        places[n] += n // step % 2 * step
+        return np.array([*places.values()])
 
 
 def _plain(case: Case, args: tuple[Value, ...], flag: Value) -> list[Node]:

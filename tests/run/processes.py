@@ -41,7 +41,7 @@ class Processes:
         self.read = read_tiled(text.text, text.resources)  # as it would be sent to the others
         verify_tiled(*self.read)
         world, absent = self.first.world, self.first.stack_dims.absent
-        which = world.atoms.index(absent, np.arange(world.count))
+        which = world.sub_axes.index(absent, np.arange(world.count))
         self.places = [np.flatnonzero(which == n) for n in range(which.max() + 1)]
         self.programs = [self.loaded(int(world.devices()[p[0]])) for p in self.places]
 
@@ -61,14 +61,18 @@ class Processes:
     def given(self, number: int, pieces: Sequence[Array]) -> list[Stacked]:
         """What one process has of the arguments, which are in the order of the mesh."""
         program, at = self.programs[number], self.places[number][0]
-        atoms, stack_dims, found = program.atoms, program.stack_dims, []
+        sub_axes, stack_dims, found = program.sub_axes, program.stack_dims, []
         for n, array in enumerate(pieces):
-            data = stack(np.asarray(array), atoms).data
+            data = stack(np.asarray(array), sub_axes).data
             window: list[slice] = []
             for d, size in enumerate(stack_dims.shape(program.masks[n])):  # type: ignore[arg-type]
-                here = int(at) // atoms.strides[d] % atoms.sizes[d] if d in stack_dims.absent else 0
+                here = (
+                    int(at) // sub_axes.strides[d] % sub_axes.sizes[d]
+                    if d in stack_dims.absent
+                    else 0
+                )
                 window.append(slice(here, here + size))
-            found.append(Stacked(data[tuple(window)], atoms))
+            found.append(Stacked(data[tuple(window)], sub_axes))
         return found
 
     def run(self, pieces: Sequence[Array]) -> list[Array]:

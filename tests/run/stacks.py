@@ -61,7 +61,7 @@ def run_often(
     again = program(*given)  # now into memory that is planned
     kept = [s.on_host().data.copy() for s in (*first, *again)]
     with suppress(WeftError):  # these values may be none that the program takes
-        program(*[Stacked(np.roll(s.data, 1), s.atoms) for s in given])
+        program(*[Stacked(np.roll(s.data, 1), s.sub_axes) for s in given])
     for stack_, before in zip((*first, *again), kept, strict=True):
         assert_close(stack_.on_host().data, before, what="a result after another run")
     for a, b in zip(first, again, strict=True):
@@ -73,10 +73,10 @@ def run_often(
 
 def shared(program: LocalProgram, index: int, pieces: Array) -> Stacked:
     """A stack that holds once what the program takes to be equal."""
-    full = stack(np.asarray(pieces), program.atoms)
+    full = stack(np.asarray(pieces), program.sub_axes)
     head = program.stack_dims.shape(program.masks[index])
     window = tuple(slice(0, size) for size in head)
-    return Stacked(full.data[window], program.atoms)
+    return Stacked(full.data[window], program.sub_axes)
 
 
 def assert_same(module: Module, *stacks: Array, length: int = 1, devices: int = 0) -> None:

@@ -34,7 +34,7 @@ def adding(rows: int = 4, **options: Any) -> LocalProgram:
 
 
 def stack(program: LocalProgram, value: float, rows: int = 4, owned: bool = False) -> Stacked:
-    return one_for_all(np.full((rows, 8), value, np.float32), program.atoms, owned)
+    return one_for_all(np.full((rows, 8), value, np.float32), program.sub_axes, owned)
 
 
 def test_this_python_keeps_things_where_native_code_looks():
@@ -81,7 +81,7 @@ def test_what_does_not_fit_is_refused_however_often_it_has_fitted(wrong, what):
     program = adding()
     x = stack(program, 1)
     program(x, x)
-    other = wrong(program.atoms)
+    other = wrong(program.sub_axes)
     if other is not None:
         other.located()
     with pytest.raises(WeftError, match=what):
@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_refused_however_often_it_has_fitted(wrong, what):
 def test_an_argument_is_taken_apart_only_once():
     program = adding()
     columns = one_for_all(np.asfortranarray(np.arange(32, dtype=np.float32).reshape(4, 8)),
-                          program.atoms)  # fmt: skip
+                          program.sub_axes)  # fmt: skip
     for _ in range(2):
         (made,) = program(columns, stack(program, 1))
         assert_close(made.piece(0), np.arange(1, 33, dtype=np.float32).reshape(4, 8))
@@ -165,7 +165,7 @@ def test_many_arguments_and_results():
     text = f"func.func @main({listed}) -> ({types}) {{\n{lines}\n  return {made} : {types}\n}}"
     program = local_program(parse(text), devices=1)
     assert program.direct is not None
-    given = [one_for_all(np.full(3, n, np.float32), program.atoms) for n in range(40)]
+    given = [one_for_all(np.full(3, n, np.float32), program.sub_axes) for n in range(40)]
     for _ in range(3):
         results = program(*given)
         for n, result in enumerate(results[:40]):
@@ -201,7 +201,7 @@ def test_results_in_another_order_than_they_are_made():
     assert program.direct is not None and program.direct.is_whole
     a = np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32)
     a += np.swapaxes(a, 1, 2)
-    values, vectors = (made.data[0] for made in program(one_for_all(a, program.atoms)))
+    values, vectors = (made.data[0] for made in program(one_for_all(a, program.sub_axes)))
     assert values.shape == (2, 3) and vectors.shape == (2, 3, 3)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(a), atol=1e-5)
     np.testing.assert_allclose(vectors * values[:, None, :], a @ vectors, atol=1e-5)
@@ -227,6 +227,6 @@ def test_small_views_do_not_end_a_call():
     assert program.direct is not None
     x = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
     x[0, 1], x[1, 2] = np.nan, -0.0
-    turned, bits = (made.data[0] for made in program(one_for_all(x, program.atoms)))
+    turned, bits = (made.data[0] for made in program(one_for_all(x, program.sub_axes)))
     np.testing.assert_array_equal(turned, np.sort(x).reshape(2, 2, 3)[::-1])
     np.testing.assert_array_equal(bits, ~(-x).view(np.uint32))

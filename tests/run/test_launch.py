@@ -29,7 +29,7 @@ def on_one(text: str, **options) -> LocalProgram:
 
 
 def given_to(program: LocalProgram, *arrays: np.ndarray, owned: bool = False) -> list[Stacked]:
-    return [one_for_all(np.asarray(a), program.atoms, owned) for a in arrays]
+    return [one_for_all(np.asarray(a), program.sub_axes, owned) for a in arrays]
 
 
 CHAIN = """func.func @main(%x: tensor<5x7xf32>, %y: tensor<5x7xf32>)

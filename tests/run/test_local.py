@@ -69,7 +69,7 @@ def test_replicas_and_partitions(more, channel):
     module = parse(reduced(groups, more, channel))
     expected = evaluate(module, numbers(6), devices=(2, 3))
     program = local_program(module, devices=(2, 3))
-    (made,) = program(stack(numbers(6), program.atoms))
+    (made,) = program(stack(numbers(6), program.sub_axes))
     assert_close(made.pieces(), expected[0], 6)
 
 
@@ -86,14 +86,14 @@ def test_devices_in_the_order_of_the_mesh():
     module = parse(f"module {{ {mesh} {main} }}")
     program = local_program(module)
     order = program.world.devices()
-    (made,) = program(stack(numbers(4)[order], program.atoms))
+    (made,) = program(stack(numbers(4)[order], program.sub_axes))
     assert made.data.shape == (1, 2, 3)
     expected = evaluate(module, numbers(4), devices=4)[0]
     assert np.array_equal(made.pieces(), expected[order])
 
 
 def test_parts_of_axes_that_cross_are_met_group_by_group():
-    """The halves and the thirds of one axis have no digits in common."""
+    """The halves and the thirds of one axis have no sub-axes in common."""
     part = '#stablehlo.axis_ref<name = "x", sub_axis_info = (1){}>'
     groups = "#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [{}]>"
     body = "%x0 = stablehlo.negate %x : tensor<3xf32>"
@@ -114,14 +114,14 @@ def test_parts_of_axes_that_cross_are_met_group_by_group():
     assert_same(parse(text), numbers(6), length=6)
 
 
-def test_a_split_that_crosses_the_digits_in_use():
+def test_a_split_that_crosses_the_sub_axes_in_use():
     mesh = Mesh(x=6)
     whole = np.arange(12.0)
     halves = parse(reduced("dense<[[0, 1, 2], [3, 4, 5]]> : tensor<2x3xi64>"))
-    atoms = local_program(halves, devices=6).atoms
-    assert atoms.sizes == (2, 3)
+    sub_axes = local_program(halves, devices=6).sub_axes
+    assert sub_axes.sizes == (2, 3)
     sharding = P("x:(1)3").sharding(1, mesh)
-    made = split(whole, sharding, mesh, atoms)
+    made = split(whole, sharding, mesh, sub_axes)
     assert [made.piece(n)[0] for n in range(6)] == [0, 0, 4, 4, 8, 8]
 
 
@@ -151,7 +151,7 @@ def test_thousands_of_devices(count):
 }}"""
     program = local_program(parse(text))
     x = np.ones(2 * count, np.float32)
-    y, half = program(split(x, program.shardings[0], program.mesh, program.atoms))
+    y, half = program(split(x, program.shardings[0], program.mesh, program.sub_axes))
     assert np.array_equal(y.pieces(), np.full((count, 2), 1 - count))
     assert half.data.shape == (1, count) and program.memory().arguments == 8 * count
 
@@ -182,7 +182,7 @@ def test_a_chain_is_computed_in_place():
 
 def test_memory_is_used_again_from_run_to_run():
     program = local_program(parse(CHAIN))
-    x = split(np.ones((256, 64), np.float32), program.shardings[0], program.mesh, program.atoms)
+    x = split(np.ones((256, 64), np.float32), program.shardings[0], program.mesh, program.sub_axes)
     first = program(x)[0].data.copy()
     (frame,) = program.frames
     again = program(x)[0]
@@ -194,13 +194,13 @@ def test_memory_is_used_again_from_run_to_run():
 def test_equal_values_are_computed_once():
     text = CHAIN.replace('[{"x"}, {}]', "[{}, {}]")
     program = local_program(parse(text))
-    (made,) = program(one_for_all(np.ones((64, 64), np.float32), program.atoms))
+    (made,) = program(one_for_all(np.ones((64, 64), np.float32), program.sub_axes))
     assert made.data.shape == (1, 64, 64)
 
 
 def test_what_must_not_vary_is_refused_when_it_does():
     program = local_program(parse(CHAIN.replace('[{"x"}, {}]', "[{}, {}]")))
-    different = Stacked(np.ones((4, 64, 64), np.float32), program.atoms)
+    different = Stacked(np.ones((4, 64, 64), np.float32), program.sub_axes)
     with pytest.raises(WeftError, match="differs between devices"):
         program(different)
 
@@ -215,9 +215,9 @@ def test_what_must_not_vary_is_refused_when_it_does():
 def test_arguments_of_other_types_are_refused(array, message):
     program = local_program(parse(CHAIN))
     with pytest.raises(WeftError, match=message):
-        program(Stacked(array, program.atoms))
+        program(Stacked(array, program.sub_axes))
     with pytest.raises(WeftError, match="takes 1 arguments, 2 given"):
-        program(Stacked(array, program.atoms), Stacked(array, program.atoms))
+        program(Stacked(array, program.sub_axes), Stacked(array, program.sub_axes))
 
 
 def test_what_is_no_local_program_is_refused():
@@ -286,7 +286,7 @@ def test_sums_over_devices_inside_of_products_are_sums():
     for fold in (True, False):
         program = local_program(module, fold=fold)
         given = [
-            split(a, s, program.mesh, program.atoms)
+            split(a, s, program.mesh, program.sub_axes)
             for a, s in zip((x, w), program.shardings, strict=True)
         ]
         (made,) = program.checked(*given)

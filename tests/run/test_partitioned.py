@@ -29,9 +29,9 @@ def check(checked: Checked) -> None:
     order = program.world.devices()
     given = []
     for n, pieces in enumerate(checked.stacked):
-        full = stack(pieces[order], program.atoms)
+        full = stack(pieces[order], program.sub_axes)
         window = tuple(slice(0, size) for size in program.stack_dims.shape(program.masks[n]))
-        given.append(Stacked(full.data[window], program.atoms))
+        given.append(Stacked(full.data[window], program.sub_axes))
     made = run_often(program, given, LENGTH)
     for n, (stacked, theirs) in enumerate(zip(made, checked.results, strict=True)):
         ours = np.empty_like(theirs)

@@ -80,4 +80,4 @@ def test_without_a_target_all_is_numpy():
 
 
 def _stacks(program: LocalProgram):
-    return [one_for_all(array, program.atoms) for array in GIVEN]
+    return [one_for_all(array, program.sub_axes) for array in GIVEN]

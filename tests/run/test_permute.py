@@ -52,8 +52,8 @@ def pieces(split: str, dtype: str, seed: int = 0) -> tuple[np.ndarray, np.ndarra
     whole = rng.integers(0, 2 if dtype == "i1" else 100, (4 * count, 5)).astype(held)
     if held.kind == "f":
         whole[0, :3] = np.nan, np.inf, -0.0
-    digits = {'{"x"}': lambda d: d // 2, '{"y"}': lambda d: d % 2, "{}": lambda d: 0}
-    where = digits.get(split, lambda d: d)
+    coordinates = {'{"x"}': lambda d: d // 2, '{"y"}': lambda d: d % 2, "{}": lambda d: 0}
+    where = coordinates.get(split, lambda d: d)
     return whole, np.stack([whole.reshape(count, 4, 5)[where(d)] for d in range(DEVICES)])
 
 

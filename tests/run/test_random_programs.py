@@ -25,9 +25,9 @@ def check(sample: Sample) -> None:
     order = program.world.devices()
     given = []
     for n, pieces in enumerate(stacks):
-        full = stack(pieces[order], program.atoms)
+        full = stack(pieces[order], program.sub_axes)
         window = tuple(slice(0, size) for size in program.stack_dims.shape(program.masks[n]))
-        given.append(Stacked(full.data[window], program.atoms))
+        given.append(Stacked(full.data[window], program.sub_axes))
     made = run_often(program, given, SUMS)
     for number, (stacked, theirs) in enumerate(zip(made, expected, strict=True)):
         ours = np.empty_like(theirs)

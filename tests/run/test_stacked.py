@@ -263,7 +263,7 @@ def test_an_axis_that_the_mesh_does_not_have():
 # Text
 
 
-def test_the_text_says_which_digits_are_absent():
+def test_the_text_says_which_sub_axes_are_absent():
     module, _ = compiled("mlp", "tensor", Mesh(data=2, model=4), 2)
     made = Processes(module, [Axis("data")]).first
     text = tiled_text(made.tiled, made.plan)

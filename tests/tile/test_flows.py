@@ -183,7 +183,7 @@ def compare(nests: Any, dtype: str, size: int, seed: int) -> None:
     apart = local_program(module, target=Apart(EXACT))
     if size > 1:  # of one element, parts are empty, and numpy looks after these
         assert_is_native(together)
-    stacks = [stack(np.asarray(a)[None], together.atoms) for a in arguments(dtype, size, seed)]
+    stacks = [stack(np.asarray(a)[None], together.sub_axes) for a in arguments(dtype, size, seed)]
     assert bits(together(*stacks)) == bits(apart(*stacks))
     assert bits(together(*stacks)) == bits(apart(*stacks))  # again, into the same memory
 
@@ -366,7 +366,7 @@ def test_a_signal_ends_a_loop():
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         begin = time.monotonic()
         with pytest.raises(Enough):
-            program(stack(np.zeros((1,), np.int32), program.atoms))
+            program(stack(np.zeros((1,), np.int32), program.sub_axes))
         assert time.monotonic() - begin < 20
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

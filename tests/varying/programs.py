@@ -78,14 +78,14 @@ def over(*names: str, mesh: str | Mesh = "mesh") -> MeshAxes:
     return MeshAxes(mesh, tuple(map(axis, names)))
 
 
-def digits(mask: Mask, frame: Frame) -> set[int]:
-    """The digits of a frame in a mask."""
-    return {n for n in range(len(frame.atoms.sizes)) if union(mask) >> frame.first + n & 1}
+def sub_axes(mask: Mask, frame: Frame) -> set[int]:
+    """The sub-axes of a frame in a mask."""
+    return {n for n in range(len(frame.sub_axes.sizes)) if union(mask) >> frame.first + n & 1}
 
 
 def along(facts: Varying, value: Value, *, function: str = "main") -> set[int]:
-    """The digits of the world along which a value varies in lockstep."""
-    return digits(facts.roots[function].masks[value], facts.axis_bits.frames[0])
+    """The sub-axes of the world along which a value varies in lockstep."""
+    return sub_axes(facts.roots[function].masks[value], facts.axis_bits.frames[0])
 
 
 def observed(module: Module, arrays: Sequence[Array], count: int) -> Iterator[tuple[Value, Array]]:
@@ -101,7 +101,7 @@ def observed(module: Module, arrays: Sequence[Array], count: int) -> Iterator[tu
 
 
 def differs_along(stack: Array, places: Sequence[Array]) -> set[int]:
-    """The digits along which the pieces of devices differ, if only that one changes."""
+    """The sub-axes along which the pieces of devices differ, if only that one changes."""
     found = set()
     for n in range(len(places)):
         rest = [*places[:n], *places[n + 1 :]]
@@ -114,12 +114,12 @@ def differs_along(stack: Array, places: Sequence[Array]) -> set[int]:
 
 
 def check(module: Module, arrays: Sequence[Array], count: int) -> None:
-    """No value differs along a digit, of any frame, that the facts say it is equal along."""
+    """No value differs along a sub-axis, of any frame, that the facts say it is equal along."""
     facts = varying(module)
     masks = facts.roots["main"].masks
     for value, stack in observed(module, arrays, count):
         for frame in facts.axis_bits.frames:
             if frame.mesh.size == count:
-                places = frame.atoms.digits(np.argsort(frame.mesh.devices().reshape(-1)))
-                said = digits(facts.axis_bits.plain(union(masks[value])), frame)
+                places = frame.sub_axes.coordinates(np.argsort(frame.mesh.devices().reshape(-1)))
+                said = sub_axes(facts.axis_bits.plain(union(masks[value])), frame)
                 assert differs_along(stack, places) <= said, repr(value.node)

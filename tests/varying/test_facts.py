@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.optimize.local_programs import local_program
 from tests.run.random_programs import Sample, programs
-from tests.varying.programs import INDEX, MESH, ROW, Lines, along, axis, check, digits, over
+from tests.varying.programs import INDEX, MESH, ROW, Lines, along, axis, check, over, sub_axes
 from weft.errors import WeftError
 from weft.ir.dense import Dense
 from weft.ir.module import Module, Region, Value, apply
@@ -51,7 +51,7 @@ from weft.ops.shape import BroadcastInDim, Constant, Reshape
 from weft.varying.facts import Learned, varying
 from weft.varying.masks import union
 
-A, B = 0, 1  # the digits of the axes of MESH
+A, B = 0, 1  # the sub-axes of the axes of MESH
 seeds = st.integers(0, 100_000)
 
 
@@ -147,7 +147,7 @@ def test_places():
     facts = varying(lines.module())
     assert [along(facts, v) for v in values] == [{B}, {A, B}, set()]
     facts = varying(lines.module(), devices=(2, 6))
-    assert facts.world.atoms.sizes == (2, 6)
+    assert facts.world.sub_axes.sizes == (2, 6)
     assert [along(facts, v) for v in values] == [{0, 1}, {1}, {0}]
     assert not Learned(facts).is_equal(values[2], over("a")), "replicas may stand anywhere"
     turned = Mesh((("a", 2), ("b", 3)), (1, 0, 2, 3, 4, 5))
@@ -321,10 +321,10 @@ def test_every_call_has_its_own_facts():
     assert [along(facts, n.results[0]) for n in lines.nodes] == [{A}, {B}, {A}, set()]
     value, frame = inner.nodes[0].results[0], facts.axis_bits.frames[0]
     bodies = [facts.roots["main"].calls[n] for n in lines.nodes]
-    assert [digits(b.masks[value], frame) for b in bodies] == [{A}, {B}, {A}, set()]
+    assert [sub_axes(b.masks[value], frame) for b in bodies] == [{A}, {B}, {A}, set()]
     assert bodies[0] is bodies[2], "calls that are alike are looked at once"
-    assert digits(facts.joined()[value], frame) == {A, B}
-    assert digits(facts.joined()[lines.nodes[3].results[0]], frame) == set()
+    assert sub_axes(facts.joined()[value], frame) == {A, B}
+    assert sub_axes(facts.joined()[lines.nodes[3].results[0]], frame) == set()
 
 
 def test_a_function_that_calls_itself():
@@ -440,7 +440,7 @@ def test_parts_of_axes():
     values = [lines.sum(lines.args[0], over("c:1:2")), lines.sum(lines.args[1], over("c:2:2"))]
     values.append(lines.add(AxisIndex(over("c:4:3", "c:1:2"))))
     facts = varying(lines.module(meshes={"mesh": mesh}))
-    assert facts.world.atoms.sizes == (2, 2, 3)
+    assert facts.world.sub_axes.sizes == (2, 2, 3)
     assert [along(facts, v) for v in (*lines.args, *values)] == [{0}, {2}, set(), {2}, {0, 2}]
     learned = Learned(facts)
     parts = tuple(map(axis, ("c:1:2", "c:2:2", "c:4:3")))
@@ -457,7 +457,7 @@ def test_a_part_that_crosses_others_touches_the_whole_axis():
     halves = lines.sum(lines.args[0], over("c:1:3"))
     still = lines.sum(lines.args[2], over("c:1:3"))
     facts = varying(lines.module(meshes={"mesh": mesh}))
-    assert facts.world.atoms.sizes == (2, 6, 2)
+    assert facts.world.sub_axes.sizes == (2, 6, 2)
     assert [along(facts, v) for v in lines.args] == [{0}, {0, 1}, {2}]
     assert [along(facts, v) for v in (third, halves, still)] == [{0, 1}, {0, 1}, {2}]
     learned = Learned(facts)
@@ -492,7 +492,7 @@ def test_an_argument_on_a_mesh_that_there_is_not():
         varying(module)
 
 
-def test_the_digits_of_another_program():
+def test_the_sub_axes_of_another_program():
     lines = Lines([("a",)])
     meshes = {"line": LINE, "mesh": MESH}
     coarse = varying(Lines([]).module(meshes=meshes)).world
@@ -522,15 +522,15 @@ def test_a_program_takes_devices_apart_as_finely_as_it_must():
     pieces = Sharding("mesh", (DimSharding((axis("c:1:2"),)),))
     lines = Lines([()])
     lines.add(AllSlice(pieces, half), *lines.args)
-    assert varying(lines.module(meshes={"mesh": mesh})).world.atoms.sizes == (2, 6)
+    assert varying(lines.module(meshes={"mesh": mesh})).world.sub_axes.sizes == (2, 6)
     lines = Lines([()])
     lines.sum(*lines.args, over("c:2:3"))
-    assert varying(lines.module(meshes={"mesh": mesh})).world.atoms.sizes == (2, 3, 2)
+    assert varying(lines.module(meshes={"mesh": mesh})).world.sub_axes.sizes == (2, 3, 2)
     lines = Lines([()])
     lines.attrs = ((("weft.sharding", str(pieces)),),)
     facts = varying(lines.module(meshes={"mesh": mesh}))
-    assert facts.world.atoms.sizes == (2, 6)
-    assert digits(facts.roots["main"].masks[lines.args[0]], facts.axis_bits.frames[0]) == {0}
+    assert facts.world.sub_axes.sizes == (2, 6)
+    assert sub_axes(facts.roots["main"].masks[lines.args[0]], facts.axis_bits.frames[0]) == {0}
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])

@@ -12,7 +12,7 @@ from tests.varying.programs import MESH, Lines, axis, differs_along, observed, o
 from weft.errors import WeftError
 from weft.executable.stack_dims import StackDims, collective_dims
 from weft.mesh import Axis, Mesh
-from weft.mesh.parts import atoms_of, span_of
+from weft.mesh.sub_axes import span_of, sub_axes_of
 from weft.ops.control import Tuple
 from weft.ops.distributed.collective import AllReduce, CollectivePermute
 from weft.ops.distributed.local import CHANNEL, AxisIndex, PermuteAlongAxes
@@ -34,12 +34,12 @@ def world_of(mesh: Mesh = MESH, varies: tuple[str, ...] = ()) -> World:
 def stacking(*names: str, world: World | None = None) -> tuple[World, StackDims]:
     """The world and the layout of a process that has the devices along these axes."""
     fine, absent = (world or world_of()).apart(tuple(map(axis, names)))
-    return fine, StackDims(fine.atoms, absent=absent)
+    return fine, StackDims(fine.sub_axes, absent=absent)
 
 
 def test_all_devices_here():
     facts = varying(Lines([("a",), None]).module())
-    everything = StackDims(facts.world.atoms)
+    everything = StackDims(facts.world.sub_axes)
     assert stacking("a", "b", world=facts.world) == (facts.world, everything)
     assert stacking("b", "a", world=facts.world)[1] == everything, "dims are in the mesh's order"
     assert [everything.shown(m) for m in range(4)] == [0, 1, 2, 3]
@@ -68,9 +68,9 @@ def test_a_single_device_has_nobody_elsewhere():
 
 def test_parts_that_the_program_does_not_tell_apart():
     world = world_of(Mesh(c=12), ("c",))
-    assert world.atoms.sizes == (12,)
+    assert world.sub_axes.sizes == (12,)
     fine, some = stacking("c:2:3", world=world)
-    assert (fine.atoms.sizes, some.absent, some.shape(some.everything)) == (
+    assert (fine.sub_axes.sizes, some.absent, some.shape(some.everything)) == (
         (2, 3, 2),
         (0, 2),
         (1, 3, 1),
@@ -121,15 +121,15 @@ def test_what_is_equal_in_a_process_is_stored_once(seed: int, count: int, data: 
     if halves and not chosen:
         chosen = [data.draw(st.sampled_from(halves))]
     world, absent = varying(program.module).world.apart(chosen)
-    some = StackDims(world.atoms, absent=absent)
+    some = StackDims(world.sub_axes, absent=absent)
     places = world.places()
-    digits, rest = world.atoms.digits(places), world.atoms.index(absent, places)
+    coordinates, rest = world.sub_axes.coordinates(places), world.sub_axes.index(absent, places)
     masks = varying(program.module, world=world).roots["main"].masks
     for value, stack in observed(program.module, program.arrays(seed), mesh.size):
         mask = some.shown(masks[value])
         for process in range(rest.max() + 1):
             mine = np.flatnonzero(rest == process)
-            seen = differs_along(stack[mine], [d[mine] for d in digits])
+            seen = differs_along(stack[mine], [d[mine] for d in coordinates])
             assert all(mask >> n & 1 for n in seen), repr(value.node)
     for node in program.module.nodes():
         if node.op.collective:
@@ -144,8 +144,8 @@ def test_the_dims_are_those_of_the_stacked_axes():
     mesh = Mesh(x=2, y=4, z=3)
     world, some = stacking("z", "y:2:2", world=world_of(mesh))
     spans = [span_of(axis(n), mesh) for n in ("y:2:2", "z")]
-    fine = atoms_of(24, [(12, 2), (3, 4), (1, 3), *spans])
-    assert (some.atoms, some.absent) == (fine, (0, 1))
+    fine = sub_axes_of(24, [(12, 2), (3, 4), (1, 3), *spans])
+    assert (some.sub_axes, some.absent) == (fine, (0, 1))
     assert collective_dims(PermuteAlongAxes(over("z"), (1, 2, 0)), some, world) == (3,)
     assert collective_dims(reduce(over("y")), some, world) is None, "only half of it is here"
 

@@ -4,6 +4,6 @@ from weft.array.array import Array, Shard
 from weft.array.device import Device, devices
 from weft.array.put import put, put_local
 from weft.array.stacked import Stacked
-from weft.mesh.parts import Atoms
+from weft.mesh.sub_axes import SubAxes
 
-__all__ = ["Array", "Atoms", "Device", "Shard", "Stacked", "devices", "put", "put_local"]
+__all__ = ["Array", "Device", "Shard", "Stacked", "SubAxes", "devices", "put", "put_local"]

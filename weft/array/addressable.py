@@ -11,18 +11,18 @@ from weft.array.stacked import Stacked
 from weft.errors import WeftError
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh
-from weft.mesh.parts import Atoms, DigitRun, apart, atoms_of, mesh_spans, span_of
 from weft.mesh.spelling import as_axes
+from weft.mesh.sub_axes import AxisSpan, SubAxes, apart, mesh_spans, span_of, sub_axes_of
 from weft.records import dataclass
 
 
 @dataclass(frozen=True)
 class Addressable:
-    """The devices of a process: those that agree in the absent digits of their places."""
+    """The devices of a process: those with equal coordinates along the absent sub-axes."""
 
-    count: int  # digits of all devices
-    absent: tuple[DigitRun, ...]  # digits that are distributed over processes
-    index: int  # process number: the absent digits, combined
+    count: int  # of all devices
+    absent: tuple[AxisSpan, ...]  # sub-axes that are distributed over processes
+    index: int  # process number: the linear index along the absent sub-axes
 
     @cached_property
     def processes(self) -> Array:
@@ -35,37 +35,37 @@ class Addressable:
         return tuple(np.flatnonzero(self.processes == self.index).tolist())
 
     def window(self, stacked: Stacked) -> Stacked:
-        """This process's part of a stack of all devices, whose digits separate the processes."""
-        atoms, place = stacked.atoms, self.places[0]
-        away = atoms.dims_of(self.absent)
-        assert away is not None, "absent digits are digits of the stack"
-        index = [slice(None)] * len(atoms.sizes)
+        """This process's part of a stack of all devices, whose sub-axes separate the processes."""
+        sub_axes, place = stacked.sub_axes, self.places[0]
+        away = sub_axes.dims_of(self.absent)
+        assert away is not None, "absent sub-axes are sub-axes of the stack"
+        index = [slice(None)] * len(sub_axes.sizes)
         for dim in away:
             if stacked.data.shape[dim] > 1:
-                at = place // atoms.strides[dim] % atoms.sizes[dim]
+                at = place // sub_axes.strides[dim] % sub_axes.sizes[dim]
                 index[dim] = slice(at, at + 1)
-        return Stacked(stacked.data[tuple(index)], atoms, stacked.owned)
+        return Stacked(stacked.data[tuple(index)], sub_axes, stacked.owned)
 
 
-def process_at(absent: Sequence[DigitRun], places: Array) -> Array:
-    """Process numbers of the devices at these places, from their absent digits."""
+def process_at(absent: Sequence[AxisSpan], places: Array) -> Array:
+    """Process numbers of the devices at these places."""
     found = np.zeros_like(places)
     for stride, size in absent:
         found = found * size + places // stride % size
     return found
 
 
-def addressable(atoms: Atoms, absent: Iterable[int], place: int) -> Addressable | None:
+def addressable(sub_axes: SubAxes, absent: Iterable[int], place: int) -> Addressable | None:
     """The devices of the process that holds a place; None if it holds all of them."""
-    spans: list[DigitRun] = []
+    spans: list[AxisSpan] = []
     for dim in sorted(absent):
-        stride, size = atoms.strides[dim], atoms.sizes[dim]
-        if spans and spans[-1][0] == stride * size:  # they form one run of digits
+        stride, size = sub_axes.strides[dim], sub_axes.sizes[dim]
+        if spans and spans[-1][0] == stride * size:  # they form one span
             size *= spans.pop()[1]
         spans.append((stride, size))
     if not spans:
         return None
-    return Addressable(atoms.count, tuple(spans), int(process_at(spans, np.array(place))))
+    return Addressable(sub_axes.count, tuple(spans), int(process_at(spans, np.array(place))))
 
 
 def addressable_along(
@@ -87,9 +87,9 @@ def addressable_along(
     return addressable(*_apart(mesh, as_axes(stacked)), place)
 
 
-def _apart(mesh: Mesh, stacked: Sequence[Axis]) -> tuple[Atoms, tuple[int, ...]]:
+def _apart(mesh: Mesh, stacked: Sequence[Axis]) -> tuple[SubAxes, tuple[int, ...]]:
     spans = [span_of(axis, mesh) for axis in stacked]
-    found = apart(atoms_of(mesh.size, mesh_spans(mesh)), spans)
+    found = apart(sub_axes_of(mesh.size, mesh_spans(mesh)), spans)
     if found is None:
         raise WeftError(
             f"the devices along {', '.join(map(str, stacked))} cannot be stacked: parts cross",

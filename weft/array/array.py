@@ -21,8 +21,8 @@ from weft.ir.intern import InternTable
 from weft.ir.types import Array as Numpy
 from weft.ir.types import DType, dtype_of
 from weft.mesh import Mesh, Sharding
-from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
 from weft.mesh.pieces import counts, local_shape, piece_at
+from weft.mesh.sub_axes import SubAxes, mesh_spans, span_of, sub_axes_of
 from weft.records import dataclass
 from weft.workers import workers_of
 
@@ -251,7 +251,7 @@ class Array(Operators, Awaited):
         stacked, lease = self.lend()
         if stacked.is_on_host and not stacked.data.flags.writeable:
             return self.numpy().copy()
-        made = self._whole(Stacked(lease.writeable_view(), stacked.atoms))
+        made = self._whole(Stacked(lease.writeable_view(), stacked.sub_axes))
         return made if made.flags.writeable else made.copy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Numpy:
@@ -328,7 +328,7 @@ class Array(Operators, Awaited):
         """The same value and sharding in a new buffer."""
         if not self.is_fully_addressable:
             held = self.pinned()
-            return Array.of(Stacked(copied(held.data), held.atoms, True), self.spec)
+            return Array.of(Stacked(copied(held.data), held.sub_axes, True), self.spec)
         return _rebuilt(self.numpy().copy(), self.sharding, self.mesh)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -377,13 +377,13 @@ class Array(Operators, Awaited):
 def _rebuilt(array: Numpy, sharding: Sharding, mesh: Mesh) -> Array:
     """An array again from its whole value: nothing is unreduced any longer."""
     reduced = replace(sharding, unreduced=())
-    stacked = split(array, reduced, mesh, atoms_for(reduced, mesh))
+    stacked = split(array, reduced, mesh, sub_axes_for(reduced, mesh))
     return Array(array.shape, dtype_of(array.dtype), reduced, mesh, stacked)
 
 
-def atoms_for(sharding: Sharding, mesh: Mesh, here: Addressable | None = None) -> Atoms:
-    """The device digits of a sharding, refined by the processes."""
+def sub_axes_for(sharding: Sharding, mesh: Mesh, here: Addressable | None = None) -> SubAxes:
+    """The sub-axes of a sharding, refined by the processes."""
     used = [a for dim in sharding.dims for a in dim.axes]
     spans = [span_of(a, mesh) for a in (*used, *sharding.unreduced)]
     absent = () if here is None else here.absent
-    return atoms_of(mesh.size, [*absent, *mesh_spans(mesh), *spans])
+    return sub_axes_of(mesh.size, [*absent, *mesh_spans(mesh), *spans])

@@ -195,7 +195,7 @@ class Awaited:
     def pinned(self) -> Stacked:
         """Read-only views of the pieces; a live view pins the memory."""
         stacked, lease = self.lend()
-        return Stacked(lease.view(), stacked.atoms)
+        return Stacked(lease.view(), stacked.sub_axes)
 
     def check_alive(self) -> None:
         """Raise if the elements were released."""

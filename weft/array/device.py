@@ -68,7 +68,7 @@ def device_at(mesh: Mesh, place: int, here: Addressable | None = None) -> Device
     """The device at a place in the order of a mesh."""
     rest, at = place, []
     for name, size in reversed(mesh.axes):
-        rest, digit = divmod(rest, size)
-        at.append((name, digit))
+        rest, coordinate = divmod(rest, size)
+        at.append((name, coordinate))
     number = place if mesh.device_ids is None else mesh.device_ids[place]
     return Device(number, tuple(reversed(at)), 0 if here is None else int(here.processes[place]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.array.addressable import Addressable, addressable_along
-from weft.array.array import Array, atoms_for
+from weft.array.array import Array, sub_axes_for
 from weft.array.device import device_at
 from weft.array.exchange import to_numpy
 from weft.array.jax_types import make_known_to_jax
@@ -20,9 +20,9 @@ from weft.errors import WeftError
 from weft.ir.types import Array as Numpy
 from weft.ir.types import dtype_of
 from weft.mesh import Axis, Mesh, P, Sharding, as_mesh, as_sharding
-from weft.mesh.parts import span_of
 from weft.mesh.pieces import counts, piece_index
 from weft.mesh.spelling import held_mesh
+from weft.mesh.sub_axes import span_of
 from weft.workers import cluster_holding
 
 if TYPE_CHECKING:
@@ -112,20 +112,20 @@ def _local(part: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable) -> Ar
         )
     sizes = tuple([size // count for size, count in zip(part.shape, spread, strict=True)])
     shape = tuple([size * n for size, n in zip(sizes, counts(sharding, mesh), strict=True)])
-    atoms = atoms_for(sharding, mesh, here)
-    used = atoms.dims_of([span_of(a, mesh) for dim in sharding.dims for a in dim.axes]) or ()
-    away = atoms.dims_of(here.absent) or ()
-    lead = [n if d in used and d not in away else 1 for d, n in enumerate(atoms.sizes)]
+    sub_axes = sub_axes_for(sharding, mesh, here)
+    used = sub_axes.dims_of([span_of(a, mesh) for dim in sharding.dims for a in dim.axes]) or ()
+    away = sub_axes.dims_of(here.absent) or ()
+    lead = [n if d in used and d not in away else 1 for d, n in enumerate(sub_axes.sizes)]
     data = np.empty((*lead, *sizes), part.dtype)
     for place, index in at.items():
-        digits = [
+        coordinates = [
             int(n) if size > 1 else 0
-            for n, size in zip(atoms.digits(np.array(place)), lead, strict=True)
+            for n, size in zip(sub_axes.coordinates(np.array(place)), lead, strict=True)
         ]
         begins = [(n - low) * size for n, low, size in zip(index, first, sizes, strict=True)]
         window = tuple([slice(b, b + size) for b, size in zip(begins, sizes, strict=True)])
-        data[tuple(digits)] = part[window]
-    return Array(shape, dtype_of(part.dtype), sharding, mesh, Stacked(data, atoms, True), here)
+        data[tuple(coordinates)] = part[window]
+    return Array(shape, dtype_of(part.dtype), sharding, mesh, Stacked(data, sub_axes, True), here)
 
 
 def _put_in(memory: DeviceMemory, array: Any, sharding: Any, mesh: Any) -> Array:
@@ -140,22 +140,22 @@ def _put_in(memory: DeviceMemory, array: Any, sharding: Any, mesh: Any) -> Array
 
 def placed_in(buffer: DeviceBuffer, sharding: Sharding, mesh: Mesh) -> Array:
     """A buffer of a device's memory as an array: split there, or through the host if padded."""
-    atoms, shape, memory = atoms_for(sharding, mesh), buffer.shape, buffer.memory
-    way = way_to_split(shape, sharding, mesh, atoms)
+    sub_axes, shape, memory = sub_axes_for(sharding, mesh), buffer.shape, buffer.memory
+    way = way_to_split(shape, sharding, mesh, sub_axes)
     if way is None or way.room != shape:
-        pieces = split(buffer.numpy(), sharding, mesh, atoms)
-        stacked = Stacked(memory.place(pieces.data), atoms)
+        pieces = split(buffer.numpy(), sharding, mesh, sub_axes)
+        stacked = Stacked(memory.place(pieces.data), sub_axes)
     elif way.order == tuple(range(len(way.order))):
-        stacked = Stacked(buffer.reshape(way.shape), atoms)
+        stacked = Stacked(buffer.reshape(way.shape), sub_axes)
     else:
         moved = memory.rearranged(buffer, way.apart, way.order)
-        stacked = Stacked(moved.reshape(way.shape), atoms)
+        stacked = Stacked(moved.reshape(way.shape), sub_axes)
     return Array(shape, dtype_of(buffer.dtype), sharding, mesh, stacked)
 
 
 def put_here(array: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable | None) -> Array:
     """This process's shards of an array."""
-    held = split(array, sharding, mesh, atoms_for(sharding, mesh, here))
+    held = split(array, sharding, mesh, sub_axes_for(sharding, mesh, here))
     if here is not None:
         held = here.window(held)
     return Array(array.shape, dtype_of(array.dtype), sharding, mesh, held, here)

@@ -17,8 +17,8 @@ from weft.array.memory import DeviceBuffer, Memory, on_host
 from weft.ir.intern import InternTable
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh, Sharding
-from weft.mesh.parts import Atoms, atoms_of, common, span_of
 from weft.mesh.pieces import local_shape
+from weft.mesh.sub_axes import SubAxes, common, span_of, sub_axes_of
 from weft.records import dataclass
 
 
@@ -26,17 +26,17 @@ from weft.records import dataclass
 class Kind:
     """The type of a stack, interned: stacks of one kind are interchangeable for a program."""
 
-    atoms: Atoms
+    sub_axes: SubAxes
     shape: tuple[int, ...]  # with leading dims
     dtype: np.dtype[Any]
     memory: Memory
 
 
 def kind_of(
-    atoms: Atoms, shape: tuple[int, ...], dtype: np.dtype[Any], memory: Memory = HOST_MEMORY
+    sub_axes: SubAxes, shape: tuple[int, ...], dtype: np.dtype[Any], memory: Memory = HOST_MEMORY
 ) -> Kind:
-    """The kind of dense stacks of these digits, shape and type, in a memory."""
-    return _kind_of(atoms, shape, dtype, memory)  # normalized, so that equal kinds have one key
+    """The kind of dense stacks of these sub-axes, shape and type, in a memory."""
+    return _kind_of(sub_axes, shape, dtype, memory)  # normalized, so that equal kinds have one key
 
 
 _KINDS: InternTable[tuple[object, ...], Kind] = InternTable()
@@ -47,14 +47,14 @@ _MOVING = threading.RLock()  # allocation may run finalizers
 @final
 @dataclass(slots=True, eq=False)
 class Stacked:
-    """The pieces of all devices: one leading dim for each digit of the device number.
+    """The pieces of all devices: one leading dim for each sub-axis of the devices.
 
-    A leading dim has size 1 where the value does not vary along that digit. The value is immutable;
-    only its memory may move.
+    A leading dim has size 1 where the value does not vary along that sub-axis. The value is
+    immutable; only its memory may move.
     """
 
     data: Any  # an array, or a device buffer
-    atoms: Atoms
+    sub_axes: SubAxes
     owned: bool = False  # sole reference, so that a donated value may be overwritten
     kind: Kind | None = None  # None unless dense
     address: int = 0  # cached address
@@ -64,7 +64,7 @@ class Stacked:
     @property
     def lead(self) -> int:
         """The number of leading dims."""
-        return len(self.atoms.sizes)
+        return len(self.sub_axes.sizes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -80,15 +80,17 @@ class Stacked:
     def piece(self, place: int) -> Array:
         """The piece of the device at a place of the mesh."""
         at = []
-        for n, (stride, size) in enumerate(zip(self.atoms.strides, self.atoms.sizes, strict=True)):
+        for n, (stride, size) in enumerate(
+            zip(self.sub_axes.strides, self.sub_axes.sizes, strict=True)
+        ):
             at.append(place // stride % size if self.data.shape[n] > 1 else 0)
         index: tuple[Any, ...] = (*at, ...)  # a view even of a single element
         return np.asarray(on_host(self.data)[index])
 
     def pieces(self) -> Array:
         """The pieces of all devices along one leading dim, in the order of the mesh."""
-        full = np.broadcast_to(on_host(self.data), (*self.atoms.sizes, *self.shape))
-        return full.reshape(self.atoms.count, *self.shape)
+        full = np.broadcast_to(on_host(self.data), (*self.sub_axes.sizes, *self.shape))
+        return full.reshape(self.sub_axes.count, *self.shape)
 
     @property
     def is_writable(self) -> bool:
@@ -113,7 +115,7 @@ class Stacked:
                 if not is_dense(self.data):
                     self.lease = None  # first: a concurrent export keeps the old memory
                     self.data, self.owned = dense(self.data), True
-        self.kind = kind_of(self.atoms, self.data.shape, self.data.dtype, self.memory)
+        self.kind = kind_of(self.sub_axes, self.data.shape, self.data.dtype, self.memory)
         return self.kind
 
     def locate(self) -> int:
@@ -133,37 +135,39 @@ class Stacked:
 
     def on_host(self) -> Stacked:
         """A host copy, or itself."""
-        return self if self.is_on_host else Stacked(on_host(self.data), self.atoms)
+        return self if self.is_on_host else Stacked(on_host(self.data), self.sub_axes)
 
     def read_only(self) -> Stacked:
         """The same pieces, read-only."""
-        return Stacked(self.data, self.atoms)
+        return Stacked(self.data, self.sub_axes)
 
-    def to(self, atoms: Atoms) -> Stacked:
-        """The same value over other digits."""
-        if atoms == self.atoms:
+    def to(self, sub_axes: SubAxes) -> Stacked:
+        """The same value over other sub-axes."""
+        if sub_axes == self.sub_axes:
             return self
-        fine = common(self.atoms, atoms)
+        fine = common(self.sub_axes, sub_axes)
         split = self._split(fine)
-        return Stacked(_merge(split, fine, atoms), atoms, self.owned, lease=self.lease)
+        return Stacked(_merge(split, fine, sub_axes), sub_axes, self.owned, lease=self.lease)
 
-    def _split(self, fine: Atoms) -> Array:
+    def _split(self, fine: SubAxes) -> Array:
         shape: list[int] = []
-        for n, (stride, size) in enumerate(zip(self.atoms.strides, self.atoms.sizes, strict=True)):
+        for n, (stride, size) in enumerate(
+            zip(self.sub_axes.strides, self.sub_axes.sizes, strict=True)
+        ):
             dims = fine.dims((stride, size))
-            assert dims is not None, "finer digits refine every digit"
+            assert dims is not None, "finer sub-axes refine every sub-axis"
             shape += [fine.sizes[d] if self.data.shape[n] > 1 else 1 for d in dims]
         made: Array = on_host(self.data).reshape(*shape, *self.shape)
         return made
 
 
-def _merge(data: Array, fine: Atoms, coarse: Atoms) -> Array:
-    """Merge neighbouring digits; equal along all of them, or broadcast along all."""
+def _merge(data: Array, fine: SubAxes, coarse: SubAxes) -> Array:
+    """Merge neighbouring sub-axes; equal along all of them, or broadcast along all."""
     lead = len(fine.sizes)
     full, merged = list(data.shape[:lead]), []
     for span in zip(coarse.strides, coarse.sizes, strict=True):
         dims = fine.dims(span)
-        assert dims is not None, "finer digits refine every digit"
+        assert dims is not None, "finer sub-axes refine every sub-axis"
         varies = any(data.shape[d] > 1 for d in dims)
         for dim in dims:
             full[dim] = fine.sizes[dim] if varies else 1
@@ -174,26 +178,26 @@ def _merge(data: Array, fine: Atoms, coarse: Atoms) -> Array:
     return data.reshape(*merged, *rest)
 
 
-def one_for_all(array: Array, atoms: Atoms, owned: bool = False) -> Stacked:
+def one_for_all(array: Array, sub_axes: SubAxes, owned: bool = False) -> Stacked:
     """A value that is replicated over all devices."""
-    return Stacked(array.reshape((1,) * len(atoms.sizes) + array.shape), atoms, owned)
+    return Stacked(array.reshape((1,) * len(sub_axes.sizes) + array.shape), sub_axes, owned)
 
 
-def stack(pieces: Array, atoms: Atoms, owned: bool = False) -> Stacked:
+def stack(pieces: Array, sub_axes: SubAxes, owned: bool = False) -> Stacked:
     """A stack from all devices' pieces along one leading dim, in the order of the mesh."""
-    return Stacked(pieces.reshape(*atoms.sizes, *pieces.shape[1:]), atoms, owned)
+    return Stacked(pieces.reshape(*sub_axes.sizes, *pieces.shape[1:]), sub_axes, owned)
 
 
-def split(array: Array, sharding: Sharding, mesh: Mesh, atoms: Atoms) -> Stacked:
+def split(array: Array, sharding: Sharding, mesh: Mesh, sub_axes: SubAxes) -> Stacked:
     """Split a global array by a sharding; padded where a size does not divide.
 
     No copy is made unless something has to be padded.
     """
-    way = way_to_split(array.shape, sharding, mesh, atoms)
-    if way is None:  # the sharding's axes do not subdivide these digits
-        own = _own_digits(sharding, mesh, atoms)
-        return stack(split(array, sharding, mesh, own).pieces(), atoms)
-    return way.split(array, atoms)
+    way = way_to_split(array.shape, sharding, mesh, sub_axes)
+    if way is None:  # the sharding's axes do not subdivide these sub-axes
+        own = _own_sub_axes(sharding, mesh, sub_axes)
+        return stack(split(array, sharding, mesh, own).pieces(), sub_axes)
+    return way.split(array, sub_axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,44 +205,44 @@ class Way:
     """A plan to split a global array into a stack: reshape, transpose, reshape."""
 
     room: tuple[int, ...]  # sizes with padding
-    apart: tuple[int, ...]  # every dim split into its digits and the rest
-    order: tuple[int, ...]  # permutation, digits first
-    shape: tuple[int, ...]  # with one leading dim for each digit
+    apart: tuple[int, ...]  # every dim split into its sub-axes and the rest
+    order: tuple[int, ...]  # permutation, sub-axes first
+    shape: tuple[int, ...]  # with one leading dim for each sub-axis
 
-    def split(self, array: Array, atoms: Atoms) -> Stacked:
+    def split(self, array: Array, sub_axes: SubAxes) -> Stacked:
         """The pieces of a global array."""
         owned = False
         if self.room != array.shape:
             padding = [(0, new - size) for new, size in zip(self.room, array.shape, strict=True)]
             array, owned = np.pad(array, padding), True
         apart = array.reshape(self.apart).transpose(self.order)
-        return Stacked(apart.reshape(self.shape), atoms, owned)
+        return Stacked(apart.reshape(self.shape), sub_axes, owned)
 
 
 @lru_cache(maxsize=1 << 14)
 def way_to_split(
-    shape: tuple[int, ...], sharding: Sharding, mesh: Mesh, atoms: Atoms
+    shape: tuple[int, ...], sharding: Sharding, mesh: Mesh, sub_axes: SubAxes
 ) -> Way | None:
-    """The plan to split arrays of a shape; None if the sharding's axes are no unions of digits."""
-    if _own_digits(sharding, mesh, atoms) != atoms:
+    """The plan to split arrays of a shape; None if the sharding's axes cut through sub-axes."""
+    if _own_sub_axes(sharding, mesh, sub_axes) != sub_axes:
         return None
     local = local_shape(shape, sharding, mesh)
-    dims = [dims_along(d.axes, mesh, atoms) for d in sharding.dims]
+    dims = [dims_along(d.axes, mesh, sub_axes) for d in sharding.dims]
     room = [
-        part * math.prod(atoms.sizes[d] for d in split)
+        part * math.prod(sub_axes.sizes[d] for d in split)
         for part, split in zip(local, dims, strict=True)
     ]
     apart: list[int] = []
-    source: dict[int, int] = {}  # position of each digit in the reshaped array
+    source: dict[int, int] = {}  # position of each sub-axis in the reshaped array
     kept: list[int] = []
-    for part, digits in zip(local, dims, strict=True):
-        for digit in digits:
-            source[digit] = len(apart)
-            apart.append(atoms.sizes[digit])
+    for part, along in zip(local, dims, strict=True):
+        for sub_axis in along:
+            source[sub_axis] = len(apart)
+            apart.append(sub_axes.sizes[sub_axis])
         kept.append(len(apart))
         apart.append(part)
     order = [*(source[d] for d in sorted(source)), *kept]
-    lead = [atoms.sizes[d] if d in source else 1 for d in range(len(atoms.sizes))]
+    lead = [sub_axes.sizes[d] if d in source else 1 for d in range(len(sub_axes.sizes))]
     return Way(tuple(room), tuple(apart), tuple(order), (*lead, *local))
 
 
@@ -249,40 +253,40 @@ def assemble(
 
     Unreduced pieces are summed. With `whole` false, padding is kept.
     """
-    atoms, data = stacked.atoms, on_host(stacked.data)
-    own = _own_digits(sharding, mesh, atoms)
-    if own != atoms:
+    sub_axes, data = stacked.sub_axes, on_host(stacked.data)
+    own = _own_sub_axes(sharding, mesh, sub_axes)
+    if own != sub_axes:
         return assemble(stack(stacked.pieces(), own), shape, sharding, mesh, whole=whole)
-    lead = len(atoms.sizes)
-    unreduced = [d for d in dims_along(sharding.unreduced, mesh, atoms) if data.shape[d] > 1]
+    lead = len(sub_axes.sizes)
+    unreduced = [d for d in dims_along(sharding.unreduced, mesh, sub_axes) if data.shape[d] > 1]
     if unreduced:
         # With the dtype: numpy would widen small integers, and change the array's type.
         data = data.sum(tuple(unreduced), keepdims=True, dtype=data.dtype)
-    dims = [dims_along(d.axes, mesh, atoms) for d in sharding.dims]
-    used = {d for digits in dims for d in digits}
-    # Digits that do not split the value are replicated: take the first piece.
+    dims = [dims_along(d.axes, mesh, sub_axes) for d in sharding.dims]
+    used = {d for along in dims for d in along}
+    # Sub-axes that do not split the value are replicated: take the first piece.
     data = data[tuple([slice(None) if d in used else slice(0, 1) for d in range(lead)])]
-    full = [atoms.sizes[d] if d in used else 1 for d in range(lead)]
+    full = [sub_axes.sizes[d] if d in used else 1 for d in range(lead)]
     if data.shape != (*full, *stacked.shape):
         data = np.broadcast_to(data, (*full, *stacked.shape))
     order = [d for d in range(lead) if d not in used]
     room = []
-    for n, digits in enumerate(dims):
-        order += [*digits, lead + n]
-        room.append(stacked.shape[n] * math.prod(atoms.sizes[d] for d in digits))
+    for n, along in enumerate(dims):
+        order += [*along, lead + n]
+        room.append(stacked.shape[n] * math.prod(sub_axes.sizes[d] for d in along))
     made: Array = data.transpose(order).reshape(room)
     return made[tuple([slice(size) for size in shape])] if whole else made
 
 
-def _own_digits(sharding: Sharding, mesh: Mesh, atoms: Atoms) -> Atoms:
-    """The given digits, or finer ones if the sharding's axes are no unions of them."""
+def _own_sub_axes(sharding: Sharding, mesh: Mesh, sub_axes: SubAxes) -> SubAxes:
+    """The given sub-axes, or finer ones if the sharding's axes cut through them."""
     axes = [*(a for d in sharding.dims for a in d.axes), *sharding.unreduced]
     spans = [span_of(axis, mesh) for axis in axes]
-    return atoms if atoms.dims_of(spans) is not None else atoms_of(mesh.size, spans)
+    return sub_axes if sub_axes.dims_of(spans) is not None else sub_axes_of(mesh.size, spans)
 
 
-def dims_along(axes: Sequence[Axis], mesh: Mesh, atoms: Atoms) -> tuple[int, ...]:
+def dims_along(axes: Sequence[Axis], mesh: Mesh, sub_axes: SubAxes) -> tuple[int, ...]:
     """The leading dims of these axes, major first."""
-    found = atoms.dims_of([span_of(axis, mesh) for axis in axes])
-    assert found is not None, f"{axes} are no digits of {atoms}"
+    found = sub_axes.dims_of([span_of(axis, mesh) for axis in axes])
+    assert found is not None, f"{axes} are no sub-axes of {sub_axes}"
     return found

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.array.array import atoms_for
+from weft.array.array import sub_axes_for
 from weft.mesh import Axis, Mesh, Sharding
-from weft.mesh.parts import span_of
 from weft.mesh.pieces import counts
+from weft.mesh.sub_axes import span_of
 from weft.records import dataclass
 
 REPLICATED, OTHER, UNREDUCED = 0, 3, 6  # HLO's OpSharding types
@@ -72,11 +72,11 @@ def _spans(axes: Sequence[Axis], mesh: Mesh) -> list[tuple[int, int]]:
 
 def _in_order(sharding: Sharding, mesh: Mesh, places: np.ndarray) -> tuple[int, ...]:
     """The partitions, sorted by the tile that they hold."""
-    atoms = atoms_for(sharding, mesh)
+    sub_axes = sub_axes_for(sharding, mesh)
     tile = np.zeros(mesh.size, np.int64)
     for axes in (*[dim.axes for dim in sharding.dims], sharding.unreduced):
         spans = _spans(axes, mesh)
-        digits = atoms.dims_of(spans)
-        assert digits is not None, "the digits are those of the sharding"
-        tile = tile * math.prod(size for _, size in spans) + atoms.index(digits, places)
+        along = sub_axes.dims_of(spans)
+        assert along is not None, "the sub-axes are those of the sharding"
+        tile = tile * math.prod(size for _, size in spans) + sub_axes.index(along, places)
     return tuple([int(n) for n in np.argsort(tile, kind="stable")])

@@ -43,13 +43,13 @@ def _gathered(arrays: Sequence[Array]) -> Sequence[Array]:
 def _pieces(target: Numpy, made: Array) -> tuple[Numpy, Stacked]:
     """The target as a stack of pieces, a view, and the pieces to be written."""
     held = made.stacked
-    way = way_to_split(made.shape, made.sharding, made.mesh, held.atoms)
+    way = way_to_split(made.shape, made.sharding, made.mesh, held.sub_axes)
     uneven = way is None or way.room != made.shape or bool(made.sharding.unreduced)
     if way is None or uneven or not held.is_on_host or not made.is_fully_addressable:
-        return target, Stacked(made.numpy(), held.atoms)
-    into = way.split(target, held.atoms).data
+        return target, Stacked(made.numpy(), held.sub_axes)
+    into = way.split(target, held.sub_axes).data
     whole = held.data[tuple([slice(size) for size in into.shape])]
-    return into, Stacked(whole, held.atoms, held.owned)
+    return into, Stacked(whole, held.sub_axes, held.owned)
 
 
 def _is_same(one: Numpy, other: Numpy) -> bool:

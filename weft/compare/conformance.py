@@ -138,7 +138,7 @@ def _run_kernels(module: Module, name: str) -> list[str]:
     """Run a function by kernels; constants become arguments, so that nothing is folded."""
     unfolded, given = _constants_as_arguments(inline_calls(module), name)
     program = local_program(unfolded, name, target=target_named("llvm"))
-    program(*[one_for_all(array, program.atoms) for array in given])
+    program(*[one_for_all(array, program.sub_axes) for array in given])
     left = [part.node.op for part in parts_of(program) if part.group is None]
     return [op.name.rpartition(".")[2] for op in left if op.pure]  # checks are not
 

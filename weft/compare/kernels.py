@@ -191,9 +191,9 @@ class _Checker:
 
     def stacks(self, launched: Launched) -> list[Stacked]:
         """The inputs of a launch, broadcast to every device."""
-        sizes = self.program.atoms.sizes
+        sizes = self.program.sub_axes.sizes
         whole = [np.broadcast_to(a, (*sizes, *a.shape[len(sizes) :])) for a in launched.inputs]
-        return [Stacked(np.ascontiguousarray(a), self.program.atoms) for a in whole]
+        return [Stacked(np.ascontiguousarray(a), self.program.sub_axes) for a in whole]
 
 
 @dataclass(frozen=True)

@@ -60,9 +60,9 @@ def stacks_of(program: LocalProgram, arrays: Sequence[Array]) -> list[Stacked | 
         if not isinstance(type, TensorType):
             stacks.append(None)
         elif sharding is None:
-            stacks.append(one_for_all(next(given), program.atoms))
+            stacks.append(one_for_all(next(given), program.sub_axes))
         else:
-            stacks.append(split(next(given), sharding, program.mesh, program.atoms))
+            stacks.append(split(next(given), sharding, program.mesh, program.sub_axes))
     return stacks
 
 
@@ -72,11 +72,11 @@ def _paid(stack: Stacked, piece: Piece, mesh: Mesh) -> Stacked:
         return stack
     data = stack.data
     combine = COMBINERS[piece.partial.combine].reference
-    for dim in dims_along(piece.partial.axes, mesh, stack.atoms):
+    for dim in dims_along(piece.partial.axes, mesh, stack.sub_axes):
         # A contraction whose all_reduce follows may be computed with it: it is replicated already.
         if data.shape[dim] > 1:
             data = functools.reduce(combine, np.split(data, data.shape[dim], dim))
-    return Stacked(data, stack.atoms)
+    return Stacked(data, stack.sub_axes)
 
 
 Expected = dict[Value, list[Array]]  # the values of a node, once for each execution

@@ -1,4 +1,4 @@
-"""Divergent control flow: digits that a predicate varies along share one row dim."""
+"""Divergent control flow: sub-axes that a predicate varies along share one row dim."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The items of a tiled program, in execution order: frozen data without closures.
 
 Values live in numbered slots. A slot is written by one item, or is an argument, a constant, or a
-loop-carried value. Leading dims of a stack are the digits of the device numbers; a mask has a bit
+loop-carried value. Leading dims of a stack are the sub-axes of the devices; a mask has a bit
 for each leading dim that a value varies along.
 """
 

@@ -56,7 +56,7 @@ from weft.ir.types import Array, TensorType
 from weft.kernels.opaque import opaque_kernel
 from weft.kernels.tokens import Line, wrong
 from weft.mesh import Mesh, parse_mesh
-from weft.mesh.parts import Atoms
+from weft.mesh.sub_axes import SubAxes
 from weft.ops import ON_DEMAND
 from weft.ops.control import stream_of
 from weft.varying.masks import Mask
@@ -122,12 +122,12 @@ class _Reader(IndentedLines):
             label, _, mesh = self.raw("mesh").partition(" = ")
             self.meshes[SYMBOL.read(label)] = parse_mesh(mesh)
         world = World(shape, parse_mesh(self.raw("order")), self.meshes)
-        world.atoms = Atoms(tuple(sizes))
-        if world.atoms.count != shape[0] * shape[1] or world.mesh.size != world.atoms.count:
+        world.sub_axes = SubAxes(tuple(sizes))
+        if world.sub_axes.count != shape[0] * shape[1] or world.mesh.size != world.sub_axes.count:
             raise wrong(f"stacked sizes {sizes} do not factor {shape} devices on {world.mesh}")
         if absent != sorted({*absent} & {*range(len(sizes))}):
             raise wrong(f"the absent dims {absent} are none of {sizes}")
-        stack_dims = StackDims(world.atoms, absent=tuple(absent))
+        stack_dims = StackDims(world.sub_axes, absent=tuple(absent))
         inputs, masks, donated, main = self.borders(name, loc)
         functions = {name: main}
         while self.begins("function"):

@@ -1,8 +1,8 @@
-"""Stack dims: which leading dim of a stack holds which digit of the device numbers.
+"""Stack dims: which leading dim of a stack holds which sub-axis of the devices.
 
-Devices in divergent code no longer form a full array. There the digits that differ share the first
-dim, one row for each active device. A process may hold only some of the devices: digits that are
-distributed over processes are absent, and their dims have size 1.
+Devices in divergent code no longer form a full array. There the sub-axes that differ share the
+first dim, one row for each active device. A process may hold only some of the devices: sub-axes
+that are distributed over processes are absent, and their dims have size 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.varying.masks import Mask, bits
 if TYPE_CHECKING:
     from weft.ir.op import Op
     from weft.ir.types import Array
-    from weft.mesh.parts import Atoms
+    from weft.mesh.sub_axes import SubAxes
     from weft.varying.world import World
 
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 class StackDims:
     """The leading dims of the stacks in one region of a program."""
 
-    atoms: Atoms
-    rows: tuple[int, ...] = ()  # digits merged into rows, the first dim
-    active: int | None = None  # the slot with the active rows' digit numbers
-    absent: tuple[int, ...] = ()  # digits distributed over processes
+    sub_axes: SubAxes
+    rows: tuple[int, ...] = ()  # sub-axes merged into rows, the first dim
+    active: int | None = None  # the slot with the linear indices of the active rows
+    absent: tuple[int, ...] = ()  # sub-axes distributed over processes
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
-        """The digits that have their own dim."""
-        return tuple(n for n in range(len(self.atoms.sizes)) if n not in self.rows)
+        """The sub-axes that have their own dim."""
+        return tuple(n for n in range(len(self.sub_axes.sizes)) if n not in self.rows)
 
     @property
     def has_rows(self) -> bool:
@@ -53,11 +53,11 @@ class StackDims:
         sizes = (2, *self._sizes) if self.has_rows else self._sizes
         return self.mask(dim for dim, size in enumerate(sizes) if size > 1)
 
-    def dims(self, atoms: Iterable[int] | None) -> tuple[int, ...] | None:
-        """The leading dims of these digits; None if one is merged into rows, or absent."""
-        if atoms is None:
+    def dims(self, sub_axes: Iterable[int] | None) -> tuple[int, ...] | None:
+        """The leading dims of these sub-axes; None if one is merged into rows, or absent."""
+        if sub_axes is None:
             return None
-        found = tuple(atoms)
+        found = tuple(sub_axes)
         if any(a in self.rows or a in self.absent for a in found):
             return None
         return tuple(self.kept.index(a) + self.has_rows for a in found)
@@ -73,28 +73,30 @@ class StackDims:
             found |= 1 << dim
         return found
 
-    def mask_of(self, atoms: Iterable[int]) -> int:
-        """The leading dims that hold these digits."""
+    def mask_of(self, sub_axes: Iterable[int]) -> int:
+        """The leading dims that hold these sub-axes."""
         found = 0
-        for atom in atoms:
-            if atom in self.absent:
+        for sub_axis in sub_axes:
+            if sub_axis in self.absent:
                 continue
-            found |= 1 if atom in self.rows else 1 << (self.kept.index(atom) + self.has_rows)
+            found |= (
+                1 if sub_axis in self.rows else 1 << (self.kept.index(sub_axis) + self.has_rows)
+            )
         return found
 
     def shown(self, mask: Mask) -> Mask:
-        """Mask over leading dims from a mask over digits."""
+        """Mask over leading dims from a mask over sub-axes."""
         if isinstance(mask, tuple):
             return tuple([self.shown(part) for part in mask])
         if self.rows:
-            count = len(self.atoms.sizes)
+            count = len(self.sub_axes.sizes)
             return self.mask_of(bits(mask & (1 << count) - 1))
         return mask & self.everything
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
         """The sizes of the leading dims except rows."""
-        return tuple([1 if a in self.absent else self.atoms.sizes[a] for a in self.kept])
+        return tuple([1 if a in self.absent else self.sub_axes.sizes[a] for a in self.kept])
 
     @cached_property
     def _shapes(self) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -128,6 +130,6 @@ def moves(op: Op, stack_dims: StackDims, world: World) -> tuple[tuple[int, ...],
     None if its pairs do not map to whole leading dims.
     """
     assert isinstance(op, CollectivePermute | PermuteAlongAxes)
-    digits, sources = world.moves(op)
-    dims = stack_dims.dims(digits)
+    sub_axes, sources = world.moves(op)
+    dims = stack_dims.dims(sub_axes)
     return None if dims is None else (dims, sources)

@@ -87,7 +87,7 @@ class _Writer:
 
     def lines(self) -> Iterator[str]:
         tiled, world = self.tiled, self.tiled.world
-        stacked = ", ".join(map(str, world.atoms.sizes))
+        stacked = ", ".join(map(str, world.sub_axes.sizes))
         shape = "x".join(map(str, world.shape))
         main = tiled.module.function(tiled.function)
         head = f"tiled {SYMBOL.write(tiled.function)} on {shape} devices, stacked [{stacked}]"

@@ -102,8 +102,8 @@ class Mesh:
         place = device if self.device_ids is None else self.device_ids.index(device)
         at: list[int] = []
         for _, size in reversed(self.axes):
-            place, digit = divmod(place, size)
-            at.append(digit)
+            place, coordinate = divmod(place, size)
+            at.append(coordinate)
         return tuple(reversed(at))
 
     def groups(self, axes: tuple[Axis, ...]) -> tuple[tuple[int, ...], ...]:

@@ -8,7 +8,7 @@ from weft.mesh.algebra import Axes, append_merged, part
 from weft.mesh.axes import Axis, Mesh
 from weft.mesh.groups import Lists
 
-Digits = tuple[int, ...]
+Coordinates = tuple[int, ...]
 
 
 @lru_cache(maxsize=4096)
@@ -33,15 +33,19 @@ def matching_axes(lists: Lists, mesh: Mesh, *, ordered: bool = True) -> Axes | N
 
 def _axes_of(group: tuple[int, ...], mesh: Mesh) -> Axes | None:
     """The axes of one group's devices, found from the minor one up."""
-    atoms = _atoms(mesh)
-    digits = [_digits(mesh.position(device), atoms, mesh) for device in group]
+    factors = _prime_sub_axes(mesh)
+    coordinates = [_coordinates(mesh.position(device), factors, mesh) for device in group]
     axes: list[Axis] = []
     step = 1
     while step < len(group):
-        moved = [n for n, (a, b) in enumerate(zip(digits[0], digits[step], strict=True)) if a != b]
+        moved = [
+            n
+            for n, (a, b) in enumerate(zip(coordinates[0], coordinates[step], strict=True))
+            if a != b
+        ]
         if len(moved) != 1:
             return None
-        name, before, size = atoms[moved[0]]
+        name, before, size = factors[moved[0]]
         axes.append(part(name, before, size, mesh))
         step *= size
     if step != len(group) or len(set(axes)) != len(axes):
@@ -52,8 +56,8 @@ def _axes_of(group: tuple[int, ...], mesh: Mesh) -> Axes | None:
     return tuple(merged)
 
 
-def _atoms(mesh: Mesh) -> list[tuple[str, int, int]]:
-    """Every axis in parts of prime size, major first: its name, pre-size and size."""
+def _prime_sub_axes(mesh: Mesh) -> list[tuple[str, int, int]]:
+    """Every axis in sub-axes of prime size, major first: its name, pre-size and size."""
     found = []
     for name, size in mesh.axes:
         before, factor = 1, 2
@@ -66,7 +70,9 @@ def _atoms(mesh: Mesh) -> list[tuple[str, int, int]]:
     return found
 
 
-def _digits(position: tuple[int, ...], atoms: list[tuple[str, int, int]], mesh: Mesh) -> Digits:
+def _coordinates(
+    position: tuple[int, ...], factors: list[tuple[str, int, int]], mesh: Mesh
+) -> Coordinates:
     places = dict(zip([name for name, _ in mesh.axes], position, strict=True))
     sizes = mesh.axis_sizes
-    return tuple([places[n] // (sizes[n] // (before * size)) % size for n, before, size in atoms])
+    return tuple([places[n] // (sizes[n] // (before * size)) % size for n, before, size in factors])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from weft.array.array import Array, ArraySpec, atoms_for
+from weft.array.array import Array, ArraySpec, sub_axes_for
 from weft.array.jax_types import make_known_to_jax
 from weft.array.lease import Lease
 from weft.array.stacked import Stacked, split
@@ -58,7 +58,7 @@ class RemoteArray(Array):
             return
         spec = self.spec
         value = self._received(TensorType(spec.shape, spec.dtype))
-        here = split(value, spec.sharding, spec.mesh, atoms_for(spec.sharding, spec.mesh))
+        here = split(value, spec.sharding, spec.mesh, sub_axes_for(spec.sharding, spec.mesh))
         with self.changing:
             if self.held is None and self._deleted is None:
                 self.held = here

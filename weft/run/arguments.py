@@ -34,7 +34,7 @@ class Arguments:
         memory: Memory,
     ) -> None:
         self.memory = HOST_MEMORY if memory.is_host else memory  # kernels read all host arguments
-        self.function, self.stack_dims, self.atoms = function, stack_dims, stack_dims.atoms
+        self.function, self.stack_dims, self.sub_axes = function, stack_dims, stack_dims.sub_axes
         self.types, self.slots = function.arg_types, slots
         self.masks = [union(mask) for mask in masks]
         # For each argument its fast-path kind, its slot, and the table entries for its address.
@@ -46,7 +46,7 @@ class Arguments:
         if not isinstance(type, TensorType):
             return None
         shape = self.stack_dims.shape(self.masks[index]) + type.sizes
-        return kind_of(self.atoms, shape, type.dtype.numpy, self.memory)
+        return kind_of(self.sub_axes, shape, type.dtype.numpy, self.memory)
 
     def put(self, stacks: Sequence[Stacked | None], s: Slots) -> None:
         """Write the arguments of a call into its slots."""
@@ -100,7 +100,7 @@ class Arguments:
         """An argument as a dense stack on the host: itself, its view, or a copy."""
         if stack is not None and (known := stack.view) is not None and known.kind is kind:
             return known
-        # As many elements: the digits differ at most, and another time nothing is copied. A stack
+        # As many elements: the sub-axes differ at most, and another time nothing is copied. A stack
         # that is broadcast stays as it is, and its copy lasts for one call.
         is_same = stack is not None and _holds(stack, math.prod(kind.shape))
         if stack is not None and is_same:
@@ -109,7 +109,7 @@ class Arguments:
         assert stack is not None and array is not None, "kinds are those of tensors"
         if array is stack.data and stack.located() is kind:  # hits the fast path next time
             return stack
-        made = Stacked(dense(array), self.atoms)
+        made = Stacked(dense(array), self.sub_axes)
         assert made.located() is kind, "arguments are what their types say"
         if is_same and made.locate() == stack.locate():
             stack.view = made  # at once: another thread sees all of it or nothing
@@ -131,7 +131,7 @@ class Arguments:
                 f"but the program takes {type}",
                 help="split it as the program's shardings say",
             )
-        data = stack.to(self.atoms).data
+        data = stack.to(self.sub_axes).data
         if data.__class__ is DeviceBuffer and data.memory is not self.memory:
             data = data.numpy()
         head = self.stack_dims.shape(mask)

@@ -55,7 +55,7 @@ class Direct:
             if donor in slots:
                 self.over[len(self.made)] = slots[donor]
             numbers[slot] = len(self.made)
-            kind = kind_of(arguments.atoms, shape, dtype)
+            kind = kind_of(arguments.sub_axes, shape, dtype)
             self.made.append((kind, nbytes, owned.get(slot, False)))
             self.written.append((kind, _numbers(places)))
         self.taken = [
@@ -124,9 +124,12 @@ class Direct:
 
     def _taken(self) -> tuple[Stacked, ...]:
         """Allocate all outputs."""
-        atoms = self.arguments.atoms
+        sub_axes = self.arguments.sub_axes
         return tuple(
-            [Stacked(take(*needed), atoms, owned, kind) for take, needed, owned, kind in self.taken]
+            [
+                Stacked(take(*needed), sub_axes, owned, kind)
+                for take, needed, owned, kind in self.taken
+            ]
         )
 
     def _taken_over(self, stacks: Sequence[Stacked | None]) -> tuple[Stacked, ...]:
@@ -139,7 +142,7 @@ class Direct:
                 data = self.memory.allocate(kind.shape, kind.dtype, nbytes)
             else:
                 data = reshaped(donor.data, kind.shape, kind.dtype, self.memory)
-            made.append(Stacked(data, self.arguments.atoms, owned, kind))
+            made.append(Stacked(data, self.arguments.sub_axes, owned, kind))
         return tuple(made)
 
     def _fitted(self, stacks: tuple[Stacked | None, ...]) -> tuple[Stacked | None, ...]:
@@ -174,7 +177,7 @@ class Direct:
             return made[number]
         given = stacks[argument] if argument is not None else None
         data = slots[slot] if given is None else given.data
-        return Stacked(data, self.arguments.atoms, owned)
+        return Stacked(data, self.arguments.sub_axes, owned)
 
 
 def direct_of(

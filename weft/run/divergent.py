@@ -1,6 +1,6 @@
 """Divergent control flow: each branch runs on the devices that take it, loops on the active ones.
 
-The digits that a predicate varies along share one row dim, with one row for each active device. A
+The sub-axes that a predicate varies along share one row dim, with one row for each active device. A
 collective needs its whole group among the rows; otherwise its error names the missing devices.
 """
 
@@ -38,7 +38,7 @@ class Rows:
         ]  # fmt: skip
 
     def numbers(self, active: Array | None) -> Array:
-        """The device digits' number of each row."""
+        """The linear device index of each row."""
         added = math.prod(
             self.outer.size(d) for d in self.divergence.dims if not self.divergence.is_rows(d)
         )

@@ -76,7 +76,7 @@ def placed(program: LocalProgram, arrays: Sequence[Any]) -> list[Array]:
     made = []
     for index, given in zip(signature.taken, arrays, strict=True):
         array = signature.argument(index, given)
-        stacked = Stacked(dense(taken.array(index, array.stacked)), taken.atoms)
+        stacked = Stacked(dense(taken.array(index, array.stacked)), taken.sub_axes)
         stacked.located()
         made.append(Array.of(stacked, array.spec))
     return made
@@ -255,7 +255,7 @@ class BorrowedStack:
         if not is_dense(given):
             return None
         kind = self.kind
-        return Array.of(Stacked(given.reshape(kind.shape), kind.atoms, False, kind), self.spec)
+        return Array.of(Stacked(given.reshape(kind.shape), kind.sub_axes, False, kind), self.spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,16 +347,16 @@ class ArraySignature:
         if before is not None and not isinstance(held, Array):
             spec, kind, way = before
             if held.shape == spec.shape and held.dtype == spec.dtype.numpy:
-                stacked = way.split(held, kind.atoms)
+                stacked = way.split(held, kind.sub_axes)
                 if is_dense(stacked.data):
                     stacked.kind = kind
                 return Array.of(stacked, spec)
         wanted = self._wanted(index)
         made = put(held, wanted) if self.here is None else self._put_here(held, wanted)
-        spec, atoms = made.spec, made.stacked.atoms
-        way_there = way_to_split(spec.shape, spec.sharding, spec.mesh, atoms)
+        spec, sub_axes = made.spec, made.stacked.sub_axes
+        way_there = way_to_split(spec.shape, spec.sharding, spec.mesh, sub_axes)
         if way_there is not None and self.here is None:
-            self.split[index] = (spec, kind_of(atoms, way_there.shape, made.dtype), way_there)
+            self.split[index] = (spec, kind_of(sub_axes, way_there.shape, made.dtype), way_there)
         return made
 
     def borrowed(self, index: int) -> BorrowedStack | None:
@@ -373,7 +373,7 @@ class ArraySignature:
         if before is not None:
             spec, kind = before
             if buffer.shape == spec.shape and buffer.dtype == spec.dtype.numpy:
-                stacked = Stacked(buffer.reshape(kind.shape), kind.atoms, kind=kind)
+                stacked = Stacked(buffer.reshape(kind.shape), kind.sub_axes, kind=kind)
                 stacked.locate()
                 return Array.of(stacked, spec)
         made = placed_in(buffer, self._wanted(index), self.mesh)

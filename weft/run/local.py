@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from weft.executable.stack_dims import StackDims
     from weft.ir.module import Module, Node
     from weft.mesh import Mesh
-    from weft.mesh.parts import Atoms
+    from weft.mesh.sub_axes import SubAxes
     from weft.run.binding import HostKernels
     from weft.run.recorded import RecordedProgram
     from weft.target import Runtime, Target
@@ -103,7 +103,7 @@ class LocalProgram:
                 f"which of the {count} devices it has",
                 help="pass a Process: one of its devices, and the transport to the others",
             )
-        return addressable(world.atoms, stack_dims.absent, int(world.places()[process.device]))
+        return addressable(world.sub_axes, stack_dims.absent, int(world.places()[process.device]))
 
     def _load(self) -> None:
         """Load the kernels and bind the items."""
@@ -152,7 +152,7 @@ class LocalProgram:
             (
                 n,
                 kind_of(
-                    self.atoms, self.stack_dims.shape(mask) + type.sizes, type.dtype.numpy, where
+                    self.sub_axes, self.stack_dims.shape(mask) + type.sizes, type.dtype.numpy, where
                 ),
             )
             for n, (slot, _) in enumerate(self.results)
@@ -210,9 +210,9 @@ class LocalProgram:
         return self.plan.reused
 
     @property
-    def atoms(self) -> Atoms:
-        """The device digits of the program."""
-        return self.tiled.world.atoms
+    def sub_axes(self) -> SubAxes:
+        """The sub-axes of the program's devices."""
+        return self.tiled.world.sub_axes
 
     @property
     def mesh(self) -> Mesh:
@@ -265,10 +265,10 @@ class LocalProgram:
             # Divisions by 0 and overflows are defined by StableHLO; numpy would warn of each.
             with np.errstate(all="ignore"):
                 self.code.run(slots)
-        atoms = self.atoms
+        sub_axes = self.sub_axes
         if not self.is_on_host:
             self._place_results(slots)
-        made = [Stacked(slots[slot], atoms, owned) for slot, owned in self.results]
+        made = [Stacked(slots[slot], sub_axes, owned) for slot, owned in self.results]
         for stacked, kind in self.known:
             made[stacked].kind = kind
         # The frame is reused: holding on to arguments and results would keep them alive, and look
@@ -298,7 +298,7 @@ class LocalProgram:
             return self._op_by_op.checked(*stacks, watch=watch)
 
         def see(node: Node, made: tuple[Any, ...]) -> None:
-            lead = len(self.atoms.sizes)
+            lead = len(self.sub_axes.sizes)
             alike = [
                 isinstance(array, np.ndarray)
                 and isinstance(value.type, TensorType)
@@ -306,7 +306,7 @@ class LocalProgram:
                 for value, array in zip(node.results, made, strict=True)
             ]
             if watch is not None and all(alike):
-                watch(node, [Stacked(array, self.atoms) for array in made])
+                watch(node, [Stacked(array, self.sub_axes) for array in made])
 
         with checking(None if watch is None else see):
             return self(*stacks)

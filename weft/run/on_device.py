@@ -51,7 +51,7 @@ class DirectOnDevice:
         for number, (slot, donor, shape, dtype, nbytes, places) in enumerate(fresh):
             if donor in slots:
                 self.over[number] = slots[donor]
-            kind = kind_of(arguments.atoms, shape, dtype, self.memory)
+            kind = kind_of(arguments.sub_axes, shape, dtype, self.memory)
             self.made.append((kind, nbytes, owned[slot]))
             self.places.append(places)
 
@@ -73,10 +73,10 @@ class DirectOnDevice:
                     if at in writable and (donor := stacks[at]) is not None}  # fmt: skip
         buffers = self.enqueue(addresses, over, new)
         event = None if self.stream is None else self.stream.record()
-        atoms, made = self.arguments.atoms, list[Stacked]()
+        sub_axes, made = self.arguments.sub_axes, list[Stacked]()
         for buffer, (kind, _, owned) in zip(buffers, self.made, strict=True):
             buffer.event = event
-            made.append(Stacked(buffer, atoms, owned, kind))
+            made.append(Stacked(buffer, sub_axes, owned, kind))
         return tuple(made)
 
     def enqueue(
@@ -132,7 +132,7 @@ class EnqueuedArrays:
         new: Callable[[], Slots],
     ) -> None:
         self.direct, self.runs_on, self.new = direct, runs_on, new
-        self.kinds, self.atoms = direct.kinds, direct.arguments.atoms
+        self.kinds, self.sub_axes = direct.kinds, direct.arguments.sub_axes
         self.made = [(*row, spec) for row, spec in zip(direct.made, specs, strict=True)]
         self.allocate, self.start = direct.memory.allocate, direct.memory.start
         self.record = None if direct.stream is None else direct.stream.record
@@ -156,7 +156,7 @@ class EnqueuedArrays:
                 buffer = self.allocate(kind.shape, kind.dtype, nbytes)
                 address = self.start(buffer.block.raw)
                 key.append(address)
-                made.append(Array.of(Stacked(buffer, self.atoms, owned, kind, address), spec))
+                made.append(Array.of(Stacked(buffer, self.sub_axes, owned, kind, address), spec))
             self.direct.launch((*key,), self.new)
             event = None if self.record is None else self.record()
             for array in made:

@@ -47,7 +47,7 @@ def each_device(lowering: RegionLowering, site: Site, scope: Scope) -> Launch | 
     node, target, outer = site.node, lowering.target, scope.stack_dims
     if target is None or outer.has_rows or _meets(node, scope.module):
         return None
-    lone = replace(outer, absent=tuple(range(len(outer.atoms.sizes))))
+    lone = replace(outer, absent=tuple(range(len(outer.sub_axes.sizes))))
     inner = scope.parted(lone)
     wholes: dict[int, int] = {}  # by slot of a piece, the slot of all of them
     for value in dict.fromkeys((*node.operands, *captured(node))):

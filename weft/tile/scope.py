@@ -74,7 +74,7 @@ class Scope:
         return self.sends(node)
 
     def sends(self, node: Node) -> bool:
-        """Whether a node communicates with other processes, or its groups follow no digits."""
+        """Whether a node communicates with other processes, or its groups follow no sub-axes."""
         if not node.op.collective or not self.stack_dims.absent:
             return False
         return collective_dims(node.op, self.stack_dims, self.world) is None

@@ -53,7 +53,7 @@ def tile(
     attrs = main.arg_attrs or ((),) * len(body.args)
     lowering = Lowering(host, target if fold else None, fold)
     known = facts.roots[function]
-    stack_dims = StackDims(facts.world.atoms, absent=absent)
+    stack_dims = StackDims(facts.world.sub_axes, absent=absent)
     scope = Scope(module, facts.world, stack_dims, known, calls=(function,))
     masks = scope.of(body.args)
     inputs = tuple([lowering.new(v, m, scope) for v, m in zip(body.args, masks, strict=True)])

@@ -1,4 +1,4 @@
-"""The dataflow walk over a module: the digits along which the results of every node vary."""
+"""The dataflow walk over a module: the sub-axes along which the results of every node vary."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class FunctionFacts:
 
 @dataclass(frozen=True, slots=True)
 class DigitChange:
-    """The transfer function of an op on masks of digits; per result for collectives."""
+    """The transfer function of an op on masks of sub-axes; per result for collectives."""
 
     equal: int = 0  # its results no longer vary along these
     varied: int = 0  # its results vary along these
@@ -118,20 +118,20 @@ class Analysis:
         return NONE if op.pure else DigitChange(varied=axis_bits.skew)
 
     def _place(self, op: DeviceId) -> int:
-        """The digits that replica_id or partition_id depends on."""
+        """The sub-axes that replica_id or partition_id depends on."""
         axis_bits, world = self.axis_bits, self.axis_bits.world
         replicas, partitions = world.shape
         span = (partitions, replicas) if isinstance(op, ReplicaId) else (1, partitions)
-        digits = world.atoms.dims(span) if world.mesh.device_ids is None else None
-        if digits is None:
+        sub_axes = world.sub_axes.dims(span) if world.mesh.device_ids is None else None
+        if sub_axes is None:
             return axis_bits.everything
         world_frame = axis_bits.frames[0]
-        return world_frame.bits(digits) | (sum(axis_bits.others(world_frame)) if digits else 0)
+        return world_frame.bits(sub_axes) | (sum(axis_bits.others(world_frame)) if sub_axes else 0)
 
     def _collective(self, op: Op) -> DigitChange:
-        """The transfer function of a collective along axes, or in groups that are digits."""
-        axis_bits, axes, digits = self.axis_bits, axes_of(op), self._digits(op)
-        if axes is None and digits is None:
+        """The transfer function of a collective along axes, or in groups that are sub-axes."""
+        axis_bits, axes, sub_axes = self.axis_bits, axes_of(op), self._group_sub_axes(op)
+        if axes is None and sub_axes is None:
             return DigitChange(varied=axis_bits.everything)
         covered, touched, meets = 0, [], False
         for frame in axis_bits.frames:
@@ -139,8 +139,8 @@ class Analysis:
             if axes is not None and frame is axis_bits.frame_of(axes):
                 inside, along = axis_bits.along(axes)
                 meets |= along > 0
-            elif digits is not None and frame is axis_bits.frames[0]:
-                inside = along = frame.bits(digits)
+            elif sub_axes is not None and frame is axis_bits.frames[0]:
+                inside = along = frame.bits(sub_axes)
                 meets |= along > 0
             covered |= inside
             touched.append(along)
@@ -159,8 +159,8 @@ class Analysis:
         """Whether some devices get zeros where others get data."""
         return bool((self.axis_bits.world.moves(op)[1] < 0).any())
 
-    def _digits(self, op: Op) -> tuple[int, ...] | None:
-        """The digits of a collective's groups, if all groups are alike."""
+    def _group_sub_axes(self, op: Op) -> tuple[int, ...] | None:
+        """The sub-axes of a collective's groups, if all groups are alike."""
         world = self.axis_bits.world
         try:
             if isinstance(op, CollectivePermute):
@@ -244,7 +244,7 @@ class _Walk:
         """The masks of carried values at the fixed point; results also vary as the predicate does.
 
         Devices that leave a loop at different times are in different iterations of it unless they
-        run in lockstep, so carried values are skewed along the predicate's digits.
+        run in lockstep, so carried values are skewed along the predicate's sub-axes.
         """
         condition, body = node.regions
         inside, carried = around, masks
@@ -254,7 +254,7 @@ class _Walk:
             skew = self.analysis.axis_bits.skewed(again)
             after = tuple([also(join(a, b), skew) for a, b in zip(carried, made, strict=True)])
             # A fixed point: masks only grow, and there are finitely many bits. The predicate's own
-            # digits count as control flow around the body, hence the second condition.
+            # sub-axes count as control flow around the body, hence the second condition.
             if after == carried and not again & ~inside:
                 self.body.around[node] = around
                 return tuple([also(m, again) for m in carried])

@@ -1,4 +1,4 @@
-"""The bits of varying masks: one for each digit of device numbers that a program distinguishes."""
+"""The bits of varying masks: one for each sub-axis that a program distinguishes."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from collections.abc import Iterable
 from weft.mesh import Axis, Mesh, MeshAxes
 from weft.mesh.algebra import Axes, cut
 from weft.mesh.axes import named
-from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
+from weft.mesh.sub_axes import SubAxes, mesh_spans, span_of, sub_axes_of
 from weft.records import dataclass
 from weft.varying.world import World
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The digits of device numbers in the order of one mesh, and the bit of the first."""
+    """The sub-axes of one mesh, in its device order, and the bit of the first."""
 
     mesh: Mesh
-    atoms: Atoms
+    sub_axes: SubAxes
     first: int
 
     @property
     def everything(self) -> int:
-        """All of its bits; a digit of size 1 (a single device) distinguishes nothing."""
-        return self.bits(n for n, size in enumerate(self.atoms.sizes) if size > 1)
+        """All of its bits; a sub-axis of size 1 (a single device) distinguishes nothing."""
+        return self.bits(n for n, size in enumerate(self.sub_axes.sizes) if size > 1)
 
-    def bits(self, digits: Iterable[int]) -> int:
-        """The bits of some digits."""
-        return sum(1 << self.first + n for n in digits)
+    def bits(self, dims: Iterable[int]) -> int:
+        """The bits of some sub-axes."""
+        return sum(1 << self.first + n for n in dims)
 
 
 class AxisBits:
-    """The digits of a world, then those of each mesh with another device order or crossing axes.
+    """The sub-axes of a world, then those of each mesh with another device order or crossing axes.
 
-    A value that is uniform along a digit is equal on any two devices that differ in that digit
-    alone. Frames are independent: a difference along one counts along all digits of another. Above
-    these bits are as many again for the skew: values that are uniform while devices run in
+    A value that is uniform along a sub-axis is equal on any two devices that differ along that one
+    alone. Frames are independent: a difference along one counts along all sub-axes of another.
+    Above these bits are as many again for the skew: values that are uniform while devices run in
     lockstep, but not if one is a loop iteration ahead, or draws its own random number.
     """
 
     def __init__(self, world: World, used: Iterable[MeshAxes]) -> None:
         self.world = world
-        self.frames = [Frame(world.mesh, world.atoms, 0)]
-        self.width = len(world.atoms.sizes)
+        self.frames = [Frame(world.mesh, world.sub_axes, 0)]
+        self.width = len(world.sub_axes.sizes)
         self._of_mesh: dict[Mesh, Frame] = {}
         self._along: dict[MeshAxes, tuple[int, int]] = {}
         self._parts: dict[MeshAxes, tuple[tuple[Axis, int], ...]] = {}
@@ -56,16 +56,16 @@ class AxisBits:
 
     def _frame(self, mesh: Mesh, used: Iterable[MeshAxes]) -> Frame:
         spans = mesh_spans(mesh)
-        if self.world.aligned(mesh) and self.world.atoms.dims_of(spans) is not None:
+        if self.world.aligned(mesh) and self.world.sub_axes.dims_of(spans) is not None:
             return self.frames[0]
         spans += [span_of(axis, mesh) for axes in used for axis in axes.axes]
-        frame = Frame(mesh, atoms_of(mesh.size, spans), self.width)
+        frame = Frame(mesh, sub_axes_of(mesh.size, spans), self.width)
         self.frames.append(frame)
-        self.width += len(frame.atoms.sizes)
+        self.width += len(frame.sub_axes.sizes)
         return frame
 
     def skewed(self, mask: int) -> int:
-        """A mask as skew: along these digits other devices may be iterations ahead."""
+        """A mask as skew: along these sub-axes other devices may be iterations ahead."""
         low = (1 << self.width) - 1
         return (mask & low) << self.width | mask & ~low
 
@@ -91,13 +91,13 @@ class AxisBits:
             mesh, frame = named(axes.mesh, self.world.meshes), self.frame_of(axes)
             covered = touched = 0
             for axis in axes.axes:
-                digits = frame.atoms.dims(span_of(axis, mesh))
-                if digits is None:
-                    whole = frame.atoms.dims(span_of(Axis(axis.name), mesh))
-                    assert whole is not None, "the axes of a mesh are digits of its frame"
+                dims = frame.sub_axes.dims(span_of(axis, mesh))
+                if dims is None:
+                    whole = frame.sub_axes.dims(span_of(Axis(axis.name), mesh))
+                    assert whole is not None, "the axes of a mesh are sub-axes of its frame"
                     touched |= frame.bits(whole)
                 else:
-                    covered |= frame.bits(digits)
+                    covered |= frame.bits(dims)
             bits = self._along[axes] = covered, covered | touched
         return bits
 
@@ -116,10 +116,10 @@ class AxisBits:
         return found
 
     def _cut(self, axis: Axis, axes: MeshAxes) -> Axes:
-        """An axis, cut where its digits begin."""
-        mesh, atoms = named(axes.mesh, self.world.meshes), self.frame_of(axes).atoms
+        """An axis, cut where its sub-axes begin."""
+        mesh, sub_axes = named(axes.mesh, self.world.meshes), self.frame_of(axes).sub_axes
         stride, size = span_of(Axis(axis.name), mesh)
-        digits = atoms.dims((stride, size)) or ()
+        dims = sub_axes.dims((stride, size)) or ()
         return cut(
-            axis, [stride * size // (atoms.strides[n] * atoms.sizes[n]) for n in digits], mesh
+            axis, [stride * size // (sub_axes.strides[n] * sub_axes.sizes[n]) for n in dims], mesh
         )

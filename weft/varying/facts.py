@@ -27,7 +27,7 @@ from weft.varying.world import World, axes_of, sharding_in, world_of
 
 @dataclass(frozen=True)
 class Varying:
-    """The digits along which each value of a module may vary.
+    """The sub-axes along which each value of a module may vary.
 
     The analysis is context-sensitive: a function has facts for each call, by the masks of its
     arguments. `roots` has the bodies of functions without callers, by name.
@@ -74,7 +74,7 @@ class Learned:
         self.masks = facts.joined()
 
     def of(self, value: Value) -> int:
-        """The digits, and the skew, along which a value may vary."""
+        """The sub-axes, and the skew, along which a value may vary."""
         found = self.masks.get(value)
         if found is None:
             node = value.node
@@ -114,7 +114,7 @@ def varying(
 ) -> Varying:
     """The facts of a module: of these functions, or of all without callers, and their callees.
 
-    With a world, of another program on the same meshes, digits are taken from there.
+    With a world, of another program on the same meshes, sub-axes are taken from there.
     """
     nodes: dict[Op, Node] = {}
     for node in module.nodes():

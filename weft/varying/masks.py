@@ -1,4 +1,4 @@
-"""Masks: sets of digits, or of leading dims, as bits of an integer; per element for tuples."""
+"""Masks: sets of sub-axes, or of leading dims, as bits of an integer; per element for tuples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def also(mask: Mask, more: int) -> Mask:
 
 
 def alike(type: Type, mask: int) -> Mask:
-    """The mask of a value whose elements all vary along the same digits."""
+    """The mask of a value whose elements all vary along the same sub-axes."""
     if isinstance(type, TupleType | FutureType):
         return tuple(alike(t, mask) for t in type.types)
     return mask

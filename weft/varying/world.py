@@ -15,7 +15,7 @@ from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.mesh import Axis, Lists, Mesh, MeshAxes, Sharding, parse_sharding
 from weft.mesh.axes import named
-from weft.mesh.parts import Atoms, DigitRun, apart, atoms_of, mesh_spans, span_of
+from weft.mesh.sub_axes import AxisSpan, SubAxes, apart, mesh_spans, span_of, sub_axes_of
 from weft.ops.distributed.collective import CollectiveOp, CollectivePermute
 from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 from weft.records import dataclass
@@ -25,13 +25,13 @@ Moves = tuple[tuple[int, ...] | None, Array]
 
 @dataclass
 class World:
-    """Replicas and partitions, the mesh that orders stacks, and the digits in use."""
+    """Replicas and partitions, the mesh that orders stacks, and the sub-axes in use."""
 
     shape: tuple[int, int]  # replicas, partitions
     mesh: Mesh  # a mesh of all devices, the order of stacks
     meshes: Mapping[str, Mesh]
-    atoms: Atoms = field(init=False)
-    _spans: dict[Op, tuple[DigitRun, ...] | None] = field(default_factory=dict)
+    sub_axes: SubAxes = field(init=False)
+    _spans: dict[Op, tuple[AxisSpan, ...] | None] = field(default_factory=dict)
     _dims: dict[Op, tuple[int, ...] | None] = field(default_factory=dict)
     _moves: dict[Op, Moves] = field(default_factory=dict)
     _aligned: dict[Mesh, bool] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class World:
         return np.argsort(self.devices(), kind="stable")
 
     def aligned(self, mesh: Mesh) -> bool:
-        """Whether the axes of a mesh are digits of the position in a stack."""
+        """Whether a mesh orders the devices as the stacks do, so that its axes are spans."""
         found = self._aligned.get(mesh)
         if found is None:
             found = self.shape[0] == 1 and mesh.size == self.count
@@ -62,10 +62,10 @@ class World:
     def axis_dims(self, mesh: str | Mesh, axes: tuple[Axis, ...]) -> tuple[int, ...] | None:
         """The stack dims of these mesh axes, or None if they do not map to whole dims."""
         spans = self.axis_spans(named(mesh, self.meshes), axes)
-        return None if spans is None else self.atoms.dims_of(spans)
+        return None if spans is None else self.sub_axes.dims_of(spans)
 
-    def axis_spans(self, mesh: Mesh, axes: tuple[Axis, ...]) -> tuple[DigitRun, ...] | None:
-        """The digit spans of axes; None if the mesh's device order differs from the stacks'."""
+    def axis_spans(self, mesh: Mesh, axes: tuple[Axis, ...]) -> tuple[AxisSpan, ...] | None:
+        """The spans of axes; None if the mesh's device order differs from the stacks'."""
         if not self.aligned(mesh):
             return None
         return tuple(span_of(axis, mesh) for axis in axes)
@@ -73,40 +73,40 @@ class World:
     def apart(self, stacked: Sequence[Axis]) -> tuple[World, tuple[int, ...]]:
         """The world of a process that has only the devices along these axes of the mesh.
 
-        Its digits are fine enough to separate these axes; returned with it are the digits along
+        Its sub-axes are fine enough to separate these axes; returned with it are the sub-axes along
         which devices are in other processes.
         """
-        atoms = self.atoms
-        found = apart(atoms, [span_of(axis, self.mesh) for axis in stacked])
+        sub_axes = self.sub_axes
+        found = apart(sub_axes, [span_of(axis, self.mesh) for axis in stacked])
         if found is None:
             raise WeftError(
                 f"the devices along {', '.join(map(str, stacked))} cannot be stacked: the program "
-                f"takes the devices apart as {atoms.sizes}",
+                f"takes the devices apart as {sub_axes.sizes}",
                 help="stack whole axes, or parts that the program's own parts of the axis divide",
             )
         fine, absent = found
-        if fine == atoms:
+        if fine == sub_axes:
             return self, absent
         world = World(self.shape, self.mesh, self.meshes)
-        world.atoms = fine
+        world.sub_axes = fine
         return world, absent
 
     # Groups
 
     def group_sub_axes(self, op: Op) -> tuple[int, ...] | None:
-        """The digits of a collective's groups; None if they are irregular."""
+        """The sub-axes of a collective's groups; None if they are irregular."""
         if op not in self._dims:
             spans = self.spans(op)
-            self._dims[op] = None if spans is None else self.atoms.dims_of(spans)
+            self._dims[op] = None if spans is None else self.sub_axes.dims_of(spans)
         return self._dims[op]
 
-    def spans(self, op: Op) -> tuple[DigitRun, ...] | None:
-        """The digit spans of a collective's groups."""
+    def spans(self, op: Op) -> tuple[AxisSpan, ...] | None:
+        """The spans of a collective's groups."""
         if op not in self._spans:
             self._spans[op] = self._find_spans(op)
         return self._spans[op]
 
-    def _find_spans(self, op: Op) -> tuple[DigitRun, ...] | None:
+    def _find_spans(self, op: Op) -> tuple[AxisSpan, ...] | None:
         axes = axes_of(op)
         if axes is not None:
             mesh = named(axes.mesh, self.meshes)
@@ -119,8 +119,8 @@ class World:
         found: Lists = op.groups(*self.shape, self.meshes)  # type: ignore[attr-defined]
         return found
 
-    def match(self, groups: Lists) -> tuple[DigitRun, ...] | None:
-        """The digit spans that equal these lists of devices, or None."""
+    def match(self, groups: Lists) -> tuple[AxisSpan, ...] | None:
+        """The spans that equal these lists of devices, or None."""
         sizes = {len(group) for group in groups}
         if len(sizes) != 1 or sum(len(g) for g in groups) != self.count:
             return None
@@ -130,12 +130,13 @@ class World:
         spans = _runs(rows[0] - rows[0, 0])
         if spans is None:
             return None
-        atoms = atoms_of(self.count, spans)
-        dims = atoms.dims_of(spans)
+        sub_axes = sub_axes_of(self.count, spans)
+        dims = sub_axes.dims_of(spans)
         if dims is None:
             return None
-        order = atoms.index(
-            [*(d for d in range(len(atoms.sizes)) if d not in dims), *dims], np.arange(self.count)
+        order = sub_axes.index(
+            [*(d for d in range(len(sub_axes.sizes)) if d not in dims), *dims],
+            np.arange(self.count),
         )
         expected = np.argsort(order).reshape(rows.shape)
         same = np.array_equal(rows[np.argsort(rows[:, 0])], expected[np.argsort(expected[:, 0])])
@@ -144,9 +145,9 @@ class World:
     # Permutations
 
     def moves(self, op: CollectivePermute | PermuteAlongAxes) -> Moves:
-        """The digits along which values move, and the source index of each index along them.
+        """The sub-axes along which values move, and the source index of each index along them.
 
-        -1 stands for no source; the digits are None if they are irregular.
+        -1 stands for no source; the sub-axes are None if they are irregular.
         """
         found = self._moves.get(op)
         if found is None:
@@ -172,27 +173,28 @@ class World:
         return found
 
     def _moved_along(self, sources: Array) -> tuple[tuple[int, ...], Array]:
-        """The digits along which values move, or on which the permutation depends."""
-        atoms, places, sent = self.atoms, np.arange(self.count), sources >= 0
-        digits, from_digits = atoms.digits(places), atoms.digits(sources)
+        """The sub-axes along which values move, or on which the permutation depends."""
+        sub_axes, places, sent = self.sub_axes, np.arange(self.count), sources >= 0
+        coordinates, from_coordinates = sub_axes.coordinates(places), sub_axes.coordinates(sources)
         needed = tuple(
             n
-            for n in range(len(atoms.sizes))
-            if (digits[n] != from_digits[n])[sent].any() or not _alike(sources, n, atoms)
+            for n in range(len(sub_axes.sizes))
+            if (coordinates[n] != from_coordinates[n])[sent].any()
+            or not _alike(sources, n, sub_axes)
         )
-        along, where = atoms.index(needed, places), atoms.index(needed, sources)
-        found = np.full(math.prod(atoms.sizes[n] for n in needed), -1)
+        along, where = sub_axes.index(needed, places), sub_axes.index(needed, sources)
+        found = np.full(math.prod(sub_axes.sizes[n] for n in needed), -1)
         found[along[sent]] = where[sent]
         return needed, found
 
 
-def _alike(sources: Array, digit: int, atoms: Atoms) -> bool:
-    """Whether the permutation is independent of a digit of the device number."""
-    by_digits = sources.reshape(atoms.sizes)
-    first = np.take(by_digits, [0], digit)
-    step = np.arange(atoms.sizes[digit]) * atoms.strides[digit]
-    step = step.reshape([-1 if n == digit else 1 for n in range(len(atoms.sizes))])
-    return bool(np.array_equal(by_digits, np.where(first < 0, -1, first + step)))
+def _alike(sources: Array, sub_axis: int, sub_axes: SubAxes) -> bool:
+    """Whether the permutation is independent of a sub-axis."""
+    by_coordinates = sources.reshape(sub_axes.sizes)
+    first = np.take(by_coordinates, [0], sub_axis)
+    step = np.arange(sub_axes.sizes[sub_axis]) * sub_axes.strides[sub_axis]
+    step = step.reshape([-1 if n == sub_axis else 1 for n in range(len(sub_axes.sizes))])
+    return bool(np.array_equal(by_coordinates, np.where(first < 0, -1, first + step)))
 
 
 def axes_of(op: Op) -> MeshAxes | None:
@@ -212,9 +214,9 @@ def axes_of(op: Op) -> MeshAxes | None:
     return groups if isinstance(groups, MeshAxes) else None
 
 
-def _runs(offsets: Array) -> tuple[DigitRun, ...] | None:
-    """Offsets 0, s, 2s, .., t, t + s, .. as digit spans, the slowest first."""
-    runs: list[DigitRun] = []
+def _runs(offsets: Array) -> tuple[AxisSpan, ...] | None:
+    """Offsets 0, s, 2s, .., t, t + s, .. as spans, the slowest first."""
+    runs: list[AxisSpan] = []
     done, total = 1, len(offsets)
     while done < total:
         stride = int(offsets[done])
@@ -239,13 +241,13 @@ def world_of(
     nodes: Iterable[Node],
     devices: int | tuple[int, int] | None = None,
 ) -> World:
-    """The devices that a local program runs on, and the digits of their numbers that it uses.
+    """The devices that a local program runs on, and the sub-axes that it uses.
 
     `nodes` needs one of each set of equal nodes.
     """
     shape = _shape(module, devices)
     world = World(shape, _mesh(module, math.prod(shape)), module.meshes)
-    world.atoms = atoms_of(world.count, _used(functions, nodes, world))
+    world.sub_axes = sub_axes_of(world.count, _used(functions, nodes, world))
     return world
 
 
@@ -271,8 +273,8 @@ def _mesh(module: Module, count: int) -> Mesh:
     return Mesh((("device", count),))
 
 
-def _used(functions: Iterable[Function], nodes: Iterable[Node], world: World) -> Iterator[DigitRun]:
-    """The digit spans that a program uses, in order of use: earlier ones are cut first."""
+def _used(functions: Iterable[Function], nodes: Iterable[Node], world: World) -> Iterator[AxisSpan]:
+    """The spans that a program uses, in order of use: earlier ones are cut first."""
     yield from mesh_spans(world.mesh)
     if world.shape[0] > 1:
         yield world.shape[1], world.shape[0]
@@ -284,7 +286,7 @@ def _used(functions: Iterable[Function], nodes: Iterable[Node], world: World) ->
         yield from _node_spans(node, world)
 
 
-def _node_spans(node: Node, world: World) -> Iterator[DigitRun]:
+def _node_spans(node: Node, world: World) -> Iterator[AxisSpan]:
     op = node.op
     try:
         match op:
@@ -301,7 +303,7 @@ def _node_spans(node: Node, world: World) -> Iterator[DigitRun]:
         raise error.at(node.loc) from None
 
 
-def _sharding_spans(sharding: Sharding, world: World) -> Iterator[DigitRun]:
+def _sharding_spans(sharding: Sharding, world: World) -> Iterator[AxisSpan]:
     mesh = sharding.resolve(world.meshes)
     for dim in sharding.dims:
         yield from world.axis_spans(mesh, dim.axes) or ()

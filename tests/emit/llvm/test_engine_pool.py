@@ -31,7 +31,7 @@ from weft.emit.llvm.pool.state import PoolState
 from weft.emit.llvm.pool.text import pool_text
 from weft.emit.llvm.pool.thread_count import _allowed, thread_count
 from weft.errors import Unsupported, WeftError
-from weft.mesh.parts import Atoms
+from weft.mesh.sub_axes import SubAxes
 
 
 @pytest.fixture(scope="module", params=[(1, True), (2, True), (5, True), (3, False)])
@@ -284,15 +284,15 @@ def asleep(pool):
 
 
 def test_stacks_are_found_in_tuples(pool):
-    atoms = Atoms((1,))
+    sub_axes = SubAxes((1,))
     commands = CommandList(pool)
     (loaded,) = load([affine(64, 8, times=2, plus=5)])
     start = commands.kernel(loaded, [0, 0])
-    kind = kind_of(atoms, (1, 64), np.dtype(np.int64))
+    kind = kind_of(sub_axes, (1, 64), np.dtype(np.int64))
     run = commands.on_stacks([(kind, [start])], [(kind, [start + 1])])
     for n in range(5):
-        given = Stacked(np.arange(n, n + 64).reshape(1, 64), atoms)
-        made = Stacked(np.zeros((1, 64), np.int64), atoms, kind=kind)
+        given = Stacked(np.arange(n, n + 64).reshape(1, 64), sub_axes)
+        made = Stacked(np.zeros((1, 64), np.int64), sub_axes, kind=kind)
         assert not run((given,), (made,)) and not made.data.any()  # its kind is not known
         assert not run((None,), (made,)) and not run((given.data,), (made,))
         given.located()

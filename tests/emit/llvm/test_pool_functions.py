@@ -23,7 +23,7 @@ from weft.emit.llvm.pool.repeat import Rotation, move, repeat
 from weft.emit.llvm.pool.run_commands import CopyOperands, copy_bytes, run
 from weft.emit.llvm.pool.state import CommandHead, CommandRow, PoolState, ThreadState
 from weft.emit.llvm.pool.threads import drop, scratch, start, stop, work, worker
-from weft.mesh.parts import Atoms
+from weft.mesh.sub_axes import SubAxes
 from weft.native.cpython import PyTuple
 from weft.native.libc import pthread_create, pthread_join
 from weft.native.memory import Items, Pointer, address, i8
@@ -93,12 +93,12 @@ def test_copies(nbytes, piece, begin):
 
 
 def stack(kind: Any, n: int) -> Stacked:
-    return Stacked(np.full(kind.shape, n, np.int64), kind.atoms, kind=kind)
+    return Stacked(np.full(kind.shape, n, np.int64), kind.sub_axes, kind=kind)
 
 
 @given(st.lists(st.integers(0, 3), max_size=4), st.integers(-1, 4), st.booleans())
 def test_stacks_are_placed(places, wrong, as_arrays):
-    kinds = [kind_of(Atoms((1,)), (1, n + 1), np.dtype(np.int64)) for n in range(len(places))]
+    kinds = [kind_of(SubAxes((1,)), (1, n + 1), np.dtype(np.int64)) for n in range(len(places))]
     stacks = tuple([stack(kind, n) for n, kind in enumerate(kinds)])
     if 0 <= wrong < len(stacks):
         stacks[wrong].kind = None
@@ -124,7 +124,7 @@ def test_stacks_are_placed(places, wrong, as_arrays):
 
 
 def test_a_stack_of_another_kind_is_refused():
-    kind = kind_of(Atoms((1,)), (1, 2), np.dtype(np.int64))
+    kind = kind_of(SubAxes((1,)), (1, 2), np.dtype(np.int64))
     given, made = (stack(kind, 1),), ()
     said = StacksCall.words(type=id(Stacked), given=1, made=0)
     said += StackPlan.words(kind=id(kind) + 8, operands=0)
@@ -148,7 +148,7 @@ def test_a_stack_of_another_kind_is_refused():
     ],
 )
 def test_an_array_that_is_no_stack_is_refused(array):
-    kind = kind_of(Atoms((1,)), (1, 2, 3), np.dtype(np.int64))
+    kind = kind_of(SubAxes((1,)), (1, 2, 3), np.dtype(np.int64))
     said = StacksCall.words(type=id(Stacked), arrays=id(np.ndarray), given=1, made=0)
     said += [*StackPlan.words(kind=id(kind), dtype=id(kind.dtype), rank=2, operands=0), 2, 3]
     held, given, made = (ctypes.c_uint64 * len(said))(*said), (array,), ()

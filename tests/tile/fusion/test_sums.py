@@ -87,7 +87,7 @@ def test_a_product_is_combined_along_an_axis_of_one_device(how, result):
     program = local_program(module, target=target_named("llvm"))
     draw = np.random.default_rng(0)
     x, w = (draw.standard_normal((2, *shape)).astype(np.float32) for shape in ((8, 4), (4, 4)))
-    for made in program(stack(x, program.atoms), stack(w, program.atoms)):
+    for made in program(stack(x, program.sub_axes), stack(w, program.sub_axes)):
         np.testing.assert_allclose(made.pieces(), x @ w, rtol=1e-5, atol=1e-5)
 
 

@@ -26,7 +26,7 @@ from weft.ir.rebuild import rewrite
 from weft.ir.types import TensorType
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import in_mesh_order, size_of
-from weft.mesh.parts import Atoms, atoms_of, mesh_spans, span_of
+from weft.mesh.sub_axes import SubAxes, mesh_spans, span_of, sub_axes_of
 from weft.ops.distributed.annotations import all_shardings, annotated, replace_shardings
 from weft.ops.distributed.sharding import ManualComputation, ShardingConstraint
 from weft.ops.survey import Surveys
@@ -68,12 +68,12 @@ class _Joined:
             raise _refusal(meshes, "they have different numbers of devices")
         self.base = self._base(module, meshes)
         spans = [span for mesh in (self.base, *meshes) for span in mesh_spans(mesh)]
-        self.atoms = atoms_of(self.base.size, spans)
-        self.names = _axis_names(self.base, self.atoms)
-        pairs = zip(self.names, self.atoms.sizes, strict=bool(self.names))
+        self.sub_axes = sub_axes_of(self.base.size, spans)
+        self.names = _axis_names(self.base, self.sub_axes)
+        pairs = zip(self.names, self.sub_axes.sizes, strict=bool(self.names))
         self.mesh = Mesh(pairs, self.base.device_ids)
         # Its name is not another mesh's, unless shardings mean the same on both.
-        fits = all(size == 1 or self.atoms.dims((stride, size)) for stride, size in spans)
+        fits = all(size == 1 or self.sub_axes.dims((stride, size)) for stride, size in spans)
         taken = {name for name, mesh in module.meshes.items() if not (fits and mesh.axes)}
         self.name = next(n for n in ("mesh", "mesh_of_all", "mesh_of_both") if n not in taken)
 
@@ -105,7 +105,7 @@ class _Joined:
         for axis in axes:
             if size_of(axis, mesh) == 1:
                 continue
-            dims = self.atoms.dims(span_of(axis, mesh))
+            dims = self.sub_axes.dims(span_of(axis, mesh))
             if dims is None:
                 raise _refusal([mesh, self.mesh], f"{axis} is only a part of an axis")
             found += [Axis(self.names[dim]) for dim in dims]
@@ -115,7 +115,9 @@ class _Joined:
         """Whether a sharding uses axes that the common mesh cannot express."""
         mesh = given.resolve(self.meshes)
         spans = [span_of(axis, mesh) for dim in given.dims for axis in dim.axes]
-        return any(size > 1 and self.atoms.dims((stride, size)) is None for stride, size in spans)
+        return any(
+            size > 1 and self.sub_axes.dims((stride, size)) is None for stride, size in spans
+        )
 
     def crossing(self, attrs: Sequence[Attrs], values: Sequence[Value]) -> dict[int, Pieces]:
         """The arguments or results with such shardings."""
@@ -198,11 +200,11 @@ def _order(mesh: Mesh) -> tuple[int, ...]:
     return tuple(mesh.devices().reshape(-1).tolist())
 
 
-def _axis_names(mesh: Mesh, atoms: Atoms) -> list[str]:
-    """Names for the digits: those of the axes, numbered where one is of several digits."""
+def _axis_names(mesh: Mesh, sub_axes: SubAxes) -> list[str]:
+    """Names for the sub-axes: those of the axes, numbered where one is of several sub-axes."""
     found: dict[int, str] = {}
     for name, size in mesh.axes:
-        dims = (atoms.dims(span_of(Axis(name), mesh)) or ()) if size > 1 else ()
+        dims = (sub_axes.dims(span_of(Axis(name), mesh)) or ()) if size > 1 else ()
         found |= {dim: name if len(dims) == 1 else f"{name}.{n}" for n, dim in enumerate(dims)}
     return [found[n] for n in range(len(found))]
 

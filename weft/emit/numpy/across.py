@@ -60,7 +60,7 @@ class Workers(collective.Lockstep):
 
 
 def leaves(site: Site) -> bool:
-    """Whether a node communicates with other processes, or its groups follow no digits."""
+    """Whether a node communicates with other processes, or its groups follow no sub-axes."""
     if not site.op.collective or not site.stack_dims.absent:
         return False
     return collective_dims(site.op, site.stack_dims, site.world) is None
@@ -91,11 +91,11 @@ class _Part:
 
 
 def _together(site: Site, peers: Peers) -> HostKernel | None:
-    """A collective whose groups follow digits; None if it has to run group by group."""
-    digits = site.world.group_sub_axes(site.op)
-    if digits is None:
+    """A collective whose groups follow sub-axes; None if it has to run group by group."""
+    sub_axes = site.world.group_sub_axes(site.op)
+    if sub_axes is None:
         return None
-    route = _Route(site, digits)
+    route = _Route(site, sub_axes)
     parts: list[_Part] = []
     for n in range(len(site.given)):
         part = _PARTS[type(site.op)](site, n, route)
@@ -184,20 +184,20 @@ def _in_two_rounds(
 
 
 class _Route:
-    """The digits of a collective's groups: those of other processes, and those stacked here."""
+    """The sub-axes of a collective's groups: those of other processes, and those stacked here."""
 
-    def __init__(self, site: Site, digits: Sequence[int]) -> None:
-        self.site, self.digits = site, tuple(digits)
+    def __init__(self, site: Site, sub_axes: Sequence[int]) -> None:
+        self.site, self.sub_axes = site, tuple(sub_axes)
         stack_dims = site.stack_dims
-        self.absent = tuple([d for d in digits if d in stack_dims.absent])
-        self.stacked = tuple([d for d in digits if d not in stack_dims.absent])
-        self.sizes = [site.world.atoms.sizes[d] for d in self.absent]
+        self.absent = tuple([d for d in sub_axes if d in stack_dims.absent])
+        self.stacked = tuple([d for d in sub_axes if d not in stack_dims.absent])
+        self.sizes = [site.world.sub_axes.sizes[d] for d in self.absent]
         self.count = math.prod(self.sizes)
         self.indices = [*np.ndindex(*self.sizes)]
         # The same program if these processes were one: their devices are in the stack.
         more = stack_dims.mask(self.absent)
-        rest = tuple([d for d in stack_dims.absent if d not in digits])
-        whole = StackDims(stack_dims.atoms, absent=rest)
+        rest = tuple([d for d in stack_dims.absent if d not in sub_axes])
+        whole = StackDims(stack_dims.sub_axes, absent=rest)
         given = tuple([site.mask(n) | more for n in range(len(site.given))])
         self.joined_site = replace(site, stack_dims=whole, given=given)
 
@@ -214,12 +214,12 @@ class _Route:
 
     def piece(self, dim: int) -> Cut:
         """The piece of a local dim for the devices of a process, in their order."""
-        axis, sizes = self.site.lead + dim, self.site.world.atoms.sizes
-        opened = [sizes[d] for d in self.digits]
+        axis, sizes = self.site.lead + dim, self.site.world.sub_axes.sizes
+        opened = [sizes[d] for d in self.sub_axes]
         windows = []
         for index in self.indices:
             at = dict(zip(self.absent, index, strict=True))
-            chosen = [at.get(d, slice(None)) for d in self.digits]
+            chosen = [at.get(d, slice(None)) for d in self.sub_axes]
             windows.append((*(slice(None),) * axis, *chosen))
 
         def cut(x: Array, n: int) -> Array:
@@ -283,14 +283,14 @@ def _scattered(site: Site, index: int, route: _Route) -> _Part | None:
 def _gathered(site: Site, index: int, route: _Route) -> _Part:
     assert isinstance(site.op, AllGather)
     axis = site.lead + site.op.all_gather_dim
-    run = collective.gathered(route.joined_site, index, route.digits, axis).run
+    run = collective.gathered(route.joined_site, index, route.sub_axes, axis).run
     return _Part(_same, _whole, lambda parts: run(route.join(parts)))
 
 
 def _exchanged(site: Site, index: int, route: _Route) -> _Part:
     op = site.op
     assert isinstance(op, AllToAll)
-    run = collective.exchanged(route.joined_site, index, route.digits, route.stacked, op).run
+    run = collective.exchanged(route.joined_site, index, route.sub_axes, route.stacked, op).run
     return _Part(_same, route.piece(op.split_dimension), lambda parts: run(route.join(parts)))
 
 
@@ -314,11 +314,11 @@ _MOVES = (CollectivePermute, PermuteAlongAxes)
 
 
 def _permute(site: Site, peers: Peers) -> HostKernel | None:
-    """A permute along digits; None if it has to run pair by pair."""
-    digits, sources = site.world.moves(site.op)  # type: ignore[arg-type]
-    if digits is None:
+    """A permute along sub-axes; None if it has to run pair by pair."""
+    sub_axes, sources = site.world.moves(site.op)  # type: ignore[arg-type]
+    if sub_axes is None:
         return None
-    route = _Route(site, digits)
+    route = _Route(site, sub_axes)
     listed, here = peers.along(route.absent)
     ways = [_Way(site, n, route, sources, here) for n in range(len(site.given))]
     # A value that varies less has fewer rows, but moves between the same processes.
@@ -356,12 +356,12 @@ def _permute(site: Site, peers: Peers) -> HostKernel | None:
 
 
 class _Way:
-    """The row movement of one operand: a row for each device along the digits, if it varies."""
+    """The row movement of one operand: a row for each device along the sub-axes, if it varies."""
 
     def __init__(self, site: Site, index: int, route: _Route, sources: Array, here: int) -> None:
-        atoms, mask, lead = site.world.atoms, site.mask(index), site.lead
+        sub_axes, mask, lead = site.world.sub_axes, site.mask(index), site.lead
         self.lead, self.stacked = lead, route.stacked
-        self.sizes = [atoms.sizes[d] for d in route.stacked]
+        self.sizes = [sub_axes.sizes[d] for d in route.stacked]
         rank = lead + site.operand(index).rank
         self.rest = [d for d in range(rank) if d not in route.stacked]
         self.back = np.argsort([*route.stacked, *self.rest])
@@ -399,16 +399,16 @@ class _Way:
 
 
 def _numbers(route: _Route, mask: int) -> tuple[Array, Array]:
-    """The process and row number for every index along the digits."""
+    """The process and row number for every index along the sub-axes."""
     varying = [d for d in route.stacked if mask >> d & 1]
     return _along(route.absent, route), _along(varying, route)
 
 
-def _along(digits: Sequence[int], route: _Route) -> Array:
-    """The number that some digits make, for every index along the digits of a route."""
-    sizes = [route.site.world.atoms.sizes[d] for d in route.digits]
+def _along(sub_axes: Sequence[int], route: _Route) -> Array:
+    """The linear index along some sub-axes, for every index along those of a route."""
+    sizes = [route.site.world.sub_axes.sizes[d] for d in route.sub_axes]
     places = np.indices(sizes).reshape(len(sizes), -1)
     found = np.zeros(math.prod(sizes), np.int64)
-    for d in digits:
-        found = found * route.site.world.atoms.sizes[d] + places[route.digits.index(d)]
+    for d in sub_axes:
+        found = found * route.site.world.sub_axes.sizes[d] + places[route.sub_axes.index(d)]
     return found

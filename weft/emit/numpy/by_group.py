@@ -1,6 +1,6 @@
 """Collectives without a stacked form: by their references, one group at a time.
 
-Used for groups that follow no digits, and for divergent code. Where groups span processes, every
+Used for groups that follow no sub-axes, and for divergent code. Where groups span processes, every
 process sends its devices' operands once to each other process.
 """
 
@@ -29,22 +29,22 @@ GroupLists: TypeAlias = Mapping[Peer, Sequence[int]]  # devices by process
 
 def rows_of(site: Site, active: Array | None, process: Process | None) -> Array:
     """The mesh position of every row of a broadcast stack."""
-    stack_dims, atoms = site.stack_dims, site.world.atoms
-    offsets = [np.arange(atoms.sizes[a]) * atoms.strides[a] for a in stack_dims.kept]
+    stack_dims, sub_axes = site.stack_dims, site.world.sub_axes
+    offsets = [np.arange(sub_axes.sizes[a]) * sub_axes.strides[a] for a in stack_dims.kept]
     if stack_dims.absent:
-        mine = atoms.digits(np.array([_place(site, process)]))
-        here = {a: mine[a] * atoms.strides[a] for a in stack_dims.absent}
+        mine = sub_axes.coordinates(np.array([_place(site, process)]))
+        here = {a: mine[a] * sub_axes.strides[a] for a in stack_dims.absent}
         offsets = [here.get(a, k) for k, a in zip(offsets, stack_dims.kept, strict=True)]
-    digits = [
+    own = [
         k.reshape([-1 if d == n else 1 for d in range(len(offsets))]) for n, k in enumerate(offsets)
     ]
-    base = sum(digits, np.zeros((1,) * len(offsets), np.int64))
+    base = sum(own, np.zeros((1,) * len(offsets), np.int64))
     if active is None:
         return np.asarray(base)
     first, rest = np.zeros_like(active), active
-    for atom in reversed(stack_dims.rows):
-        rest, digit = np.divmod(rest, atoms.sizes[atom])
-        first = first + digit * atoms.strides[atom]
+    for sub_axis in reversed(stack_dims.rows):
+        rest, coordinate = np.divmod(rest, sub_axes.sizes[sub_axis])
+        first = first + coordinate * sub_axes.strides[sub_axis]
     return np.asarray(first.reshape(-1, *(1,) * len(offsets)) + base)
 
 

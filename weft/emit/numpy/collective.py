@@ -262,8 +262,8 @@ def all_slice(site: Site, process: Process | None) -> HostKernel:
     assert isinstance(op, AllSlice)
     splits: dict[int, Sequence[int]] = {}
     for dim, sharding in enumerate(op.pieces.dims):
-        atoms = site.world.axis_dims(op.pieces.mesh, sharding.axes)
-        dims = site.stack_dims.dims(atoms)
+        sub_axes = site.world.axis_dims(op.pieces.mesh, sharding.axes)
+        dims = site.stack_dims.dims(sub_axes)
         if dims is None:
             return _with_device(site, process)
         if dims:
@@ -459,7 +459,7 @@ def axis_index(site: Site, process: Process | None) -> HostKernel:
     if dims is None:
         return _with_device(site, process)
     found = dims
-    return _reading_places(site, process, lambda places: world.atoms.index(found, places))
+    return _reading_places(site, process, lambda places: world.sub_axes.index(found, places))
 
 
 def _with_device(site: Site, process: Process | None) -> HostKernel:

@@ -10,7 +10,7 @@ import numpy as np
 from weft.executable.items import Site
 from weft.executable.process import Group, Peer, Process, ProcessCollective, Transport
 from weft.mesh import Mesh
-from weft.mesh.parts import Atoms
+from weft.mesh.sub_axes import SubAxes
 from weft.ops.distributed.collective import CollectivePermute
 from weft.records import dataclass
 
@@ -45,15 +45,15 @@ class Peers:
                 found.setdefault(self.processes[device], []).append(device)
         return found
 
-    def along(self, digits: Sequence[int]) -> tuple[list[Peer], int]:
-        """The processes that differ in some absent digits, in order, and the index of this one."""
-        world, atoms = self.site.world, self.site.world.atoms
+    def along(self, sub_axes: Sequence[int]) -> tuple[list[Peer], int]:
+        """The processes along some absent sub-axes, in order, and the index of this one."""
+        world, all_axes = self.site.world, self.site.world.sub_axes
         place = int(world.places()[self.process.device])
-        own = [int(digit) for digit in atoms.digits(np.asarray(place))]
-        base = place - sum(own[d] * atoms.strides[d] for d in digits)
-        sizes = [atoms.sizes[d] for d in digits]
+        own = [int(at) for at in all_axes.coordinates(np.asarray(place))]
+        base = place - sum(own[d] * all_axes.strides[d] for d in sub_axes)
+        sizes = [all_axes.sizes[d] for d in sub_axes]
         places = [
-            base + sum(n * atoms.strides[d] for n, d in zip(index, digits, strict=True))
+            base + sum(n * all_axes.strides[d] for n, d in zip(index, sub_axes, strict=True))
             for index in np.ndindex(*sizes)
         ]
         devices = world.devices()[places].tolist()
@@ -66,17 +66,17 @@ def peers_of(site: Site, process: Process | None, stream: str | None) -> Peers |
     world, absent = site.world, site.stack_dims.absent
     if process is None or not absent:
         return None
-    devices = _processes(world.mesh, world.atoms, absent)
-    others = _elsewhere(world.mesh, world.atoms, absent, process.device)
+    devices = _processes(world.mesh, world.sub_axes, absent)
+    others = _elsewhere(world.mesh, world.sub_axes, absent, process.device)
     groups = [g for g in _groups(site) if any(d not in others for d in g)]
     here = next(peer for peer, group in devices.items() if process.device in group)
     return Peers(site, process, ProcessCollective(here, site.node, stream, groups, devices), others)
 
 
 @lru_cache(maxsize=64)
-def _processes(mesh: Mesh, atoms: Atoms, absent: tuple[int, ...]) -> Mapping[Peer, Group]:
+def _processes(mesh: Mesh, sub_axes: SubAxes, absent: tuple[int, ...]) -> Mapping[Peer, Group]:
     """The devices of every process."""
-    which = atoms.index(absent, np.arange(atoms.count)).tolist()
+    which = sub_axes.index(absent, np.arange(sub_axes.count)).tolist()
     listed: dict[int, list[int]] = {}
     for number, device in zip(which, mesh.devices().reshape(-1).tolist(), strict=True):
         listed.setdefault(number, []).append(device)
@@ -85,10 +85,10 @@ def _processes(mesh: Mesh, atoms: Atoms, absent: tuple[int, ...]) -> Mapping[Pee
 
 @lru_cache(maxsize=64)
 def _elsewhere(
-    mesh: Mesh, atoms: Atoms, absent: tuple[int, ...], device: int
+    mesh: Mesh, sub_axes: SubAxes, absent: tuple[int, ...], device: int
 ) -> Mapping[int, Peer]:
     """The processes of the devices that this device's process does not hold."""
-    found = _processes(mesh, atoms, absent)
+    found = _processes(mesh, sub_axes, absent)
     return {d: peer for peer, group in found.items() if device not in group for d in group}
 
 

@@ -71,7 +71,7 @@ def _alone(
     arrays: dict[int, PjrtArray] = {}
     for place, (value, _) in every.items():
         held, stands = value.held, every[representatives[place]][0].held
-        if held is None or stands is None or held.atoms != ONE_DEVICE:
+        if held is None or stands is None or held.sub_axes != ONE_DEVICE:
             continue
         if address_of(held.data) == address_of(stands.data):
             arrays[place] = value

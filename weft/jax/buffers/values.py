@@ -35,10 +35,10 @@ from weft.jax.native.records import (
     words,
 )
 from weft.jax.versions import TRIED, jaxlib_version, release
-from weft.mesh.parts import Atoms, atoms_of
+from weft.mesh.sub_axes import SubAxes, sub_axes_of
 from weft.native.cpython import address_of
 
-ONE_DEVICE: Atoms = atoms_of(1, ())
+ONE_DEVICE: SubAxes = sub_axes_of(1, ())
 
 # PJRT_Buffer_Type numbers of element types.
 _NAMES = (
@@ -219,12 +219,12 @@ def number_of(kind: Kind) -> int:
 
 def step_of(kind: Kind) -> int | None:
     """The stride between pieces in bytes; 0 if all devices share one."""
-    lead, sizes = len(kind.atoms.sizes), kind.atoms.sizes
+    lead, sizes = len(kind.sub_axes.sizes), kind.sub_axes.sizes
     head = kind.shape[:lead]
     if all(size == 1 for size in head):
         return 0
     # Native code finds a piece at `data + step * place`: devices must lie in their own order.
-    in_order = [*kind.atoms.strides] == sorted(kind.atoms.strides, reverse=True)
+    in_order = [*kind.sub_axes.strides] == sorted(kind.sub_axes.strides, reverse=True)
     piece = math.prod(kind.shape[lead:]) * kind.dtype.itemsize
     return piece if head == sizes and in_order else None
 
@@ -338,7 +338,7 @@ def _adopted(handles: Handles, array_record: int) -> PjrtArray:
     # The array interface, not from_address: numpy keeps the object as the base, whose end frees it.
     memory = _Memory(address, math.prod(kind.shape) * kind.dtype.itemsize)
     data = np.asarray(memory).view(kind.dtype).reshape(kind.shape)
-    return PjrtArray(Stacked(data, kind.atoms, True, kind))
+    return PjrtArray(Stacked(data, kind.sub_axes, True, kind))
 
 
 class _Memory:

@@ -157,22 +157,22 @@ class LoadedExecutable:
     # Arguments
 
     def fit(self, index: int, stacked: Stacked) -> Stacked:
-        """An argument in the program's digits: stored once where it is replicated."""
-        head, atoms = self.heads[index], self.program.atoms
-        if stacked.atoms == atoms and stacked.data.shape[: len(head)] == head:
+        """An argument in the program's sub-axes: stored once where it is replicated."""
+        head, sub_axes = self.heads[index], self.program.sub_axes
+        if stacked.sub_axes == sub_axes and stacked.data.shape[: len(head)] == head:
             return stacked
         try:
-            moved = stacked.to(atoms)
-        except WeftError:  # the digits do not subdivide each other
+            moved = stacked.to(sub_axes)
+        except WeftError:  # the sub-axes do not subdivide each other
             pieces = stacked.pieces()
             return self.stack(index, [pieces[place] for place in self.distinct(index)])
         if moved.data.shape[: len(head)] == head:
             return moved
         data = moved.data[tuple([slice(size) for size in head])]
-        return Stacked(np.broadcast_to(data, (*head, *moved.shape)), atoms)
+        return Stacked(np.broadcast_to(data, (*head, *moved.shape)), sub_axes)
 
     def fitted(self, stacks: Sequence[Stacked | None]) -> Sequence[Stacked | None]:
-        """All arguments in the program's digits; usually unchanged."""
+        """All arguments in the program's sub-axes; usually unchanged."""
         # Kinds are interned, so this compares identities: the common case costs one pass.
         if [stacked and stacked.kind for stacked in stacks] == self.kinds:
             return stacks
@@ -180,10 +180,10 @@ class LoadedExecutable:
 
     @cached_property
     def _places(self) -> Array:
-        """The places of this process's devices, one dim for each digit."""
+        """The places of this process's devices, one dim for each sub-axis."""
         program = self.program
         places = (
-            np.arange(math.prod(program.atoms.sizes))
+            np.arange(math.prod(program.sub_axes.sizes))
             if program.here is None
             else np.array(program.here.places)
         )
@@ -214,12 +214,12 @@ class LoadedExecutable:
         assert isinstance(type, TensorType), "arguments are tensors"
         shape = (*head, *type.sizes)
         if len(pieces) == 1:
-            return Stacked(pieces[0].reshape(shape), self.program.atoms)
+            return Stacked(pieces[0].reshape(shape), self.program.sub_axes)
         data = HOST_MEMORY.allocate(shape, type.dtype.numpy, piece_bytes(type) * len(pieces))
         rows = data.reshape(len(pieces), *type.sizes)
         for row, piece in zip(rows, pieces, strict=True):
             row[...] = piece
-        return Stacked(data, self.program.atoms, owned=True)
+        return Stacked(data, self.program.sub_axes, owned=True)
 
 
 def _forwarded(program: LocalProgram, donated: Sequence[int]) -> list[int]:

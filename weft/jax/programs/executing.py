@@ -228,7 +228,7 @@ def _copied(loaded: LoadedExecutable, made: Sequence[Stacked]) -> Sequence[Stack
         data = listed[n].data
         copy = HOST_MEMORY.allocate(data.shape, data.dtype, data.nbytes)
         copy[...] = data
-        listed[n] = Stacked(copy, listed[n].atoms, owned=True)
+        listed[n] = Stacked(copy, listed[n].sub_axes, owned=True)
     return listed
 
 
@@ -243,7 +243,7 @@ def _lent(value: PjrtArray) -> PjrtArray:
         except BaseException as error:  # noqa: BLE001  # set on the value
             array.fail(error)
         else:
-            array.resolve(Stacked(stacked.data, stacked.atoms))
+            array.resolve(Stacked(stacked.data, stacked.sub_axes))
 
     value.then(lend)
     return array

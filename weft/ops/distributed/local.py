@@ -84,11 +84,13 @@ class _Lines:
         found: Value | None = None
         for axis in axes:
             size, minor = size_of(axis, mesh), _minor(axis, mesh)
-            digit = at if minor == 1 else self.add(Divide(), at, self.number(minor))
-            digit = self.add(Remainder(), digit, self.number(size))
+            coordinate = at if minor == 1 else self.add(Divide(), at, self.number(minor))
+            coordinate = self.add(Remainder(), coordinate, self.number(size))
             if found is not None:
-                digit = self.add(Add(), self.add(Multiply(), found, self.number(size)), digit)
-            found = digit
+                coordinate = self.add(
+                    Add(), self.add(Multiply(), found, self.number(size)), coordinate
+                )
+            found = coordinate
         return self.number(0) if found is None else found
 
     def function(self, name: str, *results: Value) -> Function:

@@ -335,7 +335,7 @@ def permute(pull: Pull) -> Definition:
         size = pull.sizes[dim]
         stride //= size
         if pull.placed.given[pull.result] >> dim & 1:
-            # The source device's digits by table: a permutation is not affine in the device's
+            # The source device's sub-axes by table: a permutation is not affine in the device's
             # number.
             table = [max(0, source) // stride % size for source in sources]
             at[dim] = draft.known_later(looked_up(draft, mine, table), size - 1)

@@ -274,9 +274,9 @@ def _each(flow: ControlFlow, one: str) -> Writer:
     table = code.let(f"alloca [{len(flow.operands)} x ptr], align 16")
     lead = len(flow.devices)
     with code.loop("%begin", "%end") as devices:
-        left, digits = devices.index, list[str]()
+        left, coordinates = devices.index, list[str]()
         for size in reversed(flow.devices):
-            digits.insert(0, code.let(f"urem i64 {left}, {size}"))
+            coordinates.insert(0, code.let(f"urem i64 {left}, {size}"))
             left = code.let(f"udiv i64 {left}, {size}")
         for n, operand in enumerate(flow.operands):
             at = code.let(f"getelementptr ptr, ptr %operands, i64 {n}")
@@ -284,7 +284,7 @@ def _each(flow: ControlFlow, one: str) -> Writer:
             for dim in range(lead):
                 if operand.shape[dim] > 1:
                     stride = math.prod(operand.shape[dim + 1 :]) * operand.dtype.numpy.itemsize
-                    offset = code.let(f"mul i64 {digits[dim]}, {stride}")
+                    offset = code.let(f"mul i64 {coordinates[dim]}, {stride}")
                     pointer = code.let(f"getelementptr i8, ptr {pointer}, i64 {offset}", "p")
             to = code.let(f"getelementptr ptr, ptr {table}, i64 {n}")
             code.do(f"store ptr {pointer}, ptr {to}, align 8")

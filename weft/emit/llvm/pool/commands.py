@@ -198,8 +198,8 @@ class CommandList:
 
 def _plan_words(kind: Kind, operands: int) -> list[int]:
     """The plan of a stack; one device's may be a numpy array of the caller's."""
-    is_one = kind.atoms.count == 1
-    sizes = kind.shape[len(kind.atoms.sizes) :] if is_one else ()
+    is_one = kind.sub_axes.count == 1
+    sizes = kind.shape[len(kind.sub_axes.sizes) :] if is_one else ()
     dtype = pointer_to(kind.dtype) if is_one else 0
     words = StackPlan.words(kind=pointer_to(kind), dtype=dtype, rank=len(sizes), operands=operands)
     return [*words, *sizes]

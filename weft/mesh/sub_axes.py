@@ -1,8 +1,9 @@
-"""Atoms: the devices' numbers taken apart into digits, as finely as a program uses them.
+"""Sub-axes: the mesh axes cut into factors, as finely as a program uses them.
 
-Device n of 8 on a mesh x=2, y=4 has a digit for x and one for y; a program that splits y in two
-halves has three. An axis, a part of an axis or several neighbouring axes are then runs of digits,
-whatever mesh they belong to.
+The 8 devices of a mesh x=2, y=4 have the sub-axes (2, 4), and (2, 2, 2) in a program that splits y
+in two halves. A device number is then a mixed-radix number, with one coordinate for each sub-axis,
+major to minor. An axis, a sub-axis in Shardy's sense (an axis with pre-size and size) or several
+neighbouring axes are spans of these, whatever mesh they belong to.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from weft.mesh.algebra import size_of
 from weft.mesh.axes import Axis, Mesh
 from weft.records import dataclass
 
-DigitRun = tuple[int, int]  # the stride and the size of a run of digits
+AxisSpan = tuple[int, int]  # neighbouring sub-axes: the minor one's stride, and their size
 
 
 @dataclass(frozen=True)
-class Atoms:
-    """The sizes of the digits, major first; their product is the number of devices."""
+class SubAxes:
+    """The sizes of the sub-axes, major first; their product is the number of devices."""
 
     sizes: tuple[int, ...]
 
@@ -36,19 +37,19 @@ class Atoms:
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """How far apart in number two devices are that differ by one in a digit."""
+        """The distance of device numbers that differ by one along a sub-axis."""
         return tuple(math.prod(self.sizes[n + 1 :]) for n in range(len(self.sizes)))
 
-    def dims(self, span: DigitRun) -> tuple[int, ...] | None:
-        """The digits that make up a run, major first; None if it is not a union of digits."""
+    def dims(self, span: AxisSpan) -> tuple[int, ...] | None:
+        """The sub-axes of a span, major first; None if it cuts through one."""
         stride, size = span
         found = tuple(n for n, s in enumerate(self.strides) if stride <= s < stride * size)
         whole = math.prod(self.sizes[n] for n in found) == size
         begins = not found or self.strides[found[-1]] == stride
         return found if whole and begins else None
 
-    def dims_of(self, spans: Iterable[DigitRun]) -> tuple[int, ...] | None:
-        """The digits of several runs, one after the other."""
+    def dims_of(self, spans: Iterable[AxisSpan]) -> tuple[int, ...] | None:
+        """The sub-axes of several spans, one after the other."""
         found: list[int] = []
         for span in spans:
             dims = self.dims(span)
@@ -57,41 +58,41 @@ class Atoms:
             found += dims
         return tuple(found)
 
-    def digits(self, places: Array) -> list[Array]:
-        """The digits of device numbers."""
+    def coordinates(self, places: Array) -> list[Array]:
+        """The coordinates of device numbers along each sub-axis."""
         return [
             places // stride % size for stride, size in zip(self.strides, self.sizes, strict=True)
         ]
 
     def index(self, dims: Sequence[int], places: Array) -> Array:
-        """The number that some digits of device numbers make, the first one major."""
-        digits = self.digits(places)
+        """The linear index of devices along some sub-axes, the first one major."""
+        coordinates = self.coordinates(places)
         found = np.zeros_like(places)
         for dim in dims:
-            found = found * self.sizes[dim] + digits[dim]
+            found = found * self.sizes[dim] + coordinates[dim]
         return found
 
 
-def atoms_of(count: int, spans: Iterable[DigitRun]) -> Atoms:
-    """Digits of which as many runs as possible are unions; runs that cross others are left out."""
+def sub_axes_of(count: int, spans: Iterable[AxisSpan]) -> SubAxes:
+    """Sub-axes that no span cuts through; spans that cross earlier ones are left out."""
     cuts = [1, count]
     for stride, size in spans:
         for cut in (stride, stride * size):
-            # Cuts must divide each other, as places of one number system do: 6 devices cut at 2
+            # Cuts must divide each other, as in a mixed-radix number: 6 devices cut at 2
             # cannot be cut at 3 as well. The first spans win.
             if cut not in cuts and _fits(cut, cuts):
                 cuts.append(cut)
     cuts.sort(reverse=True)
     sizes = [high // low for high, low in itertools.pairwise(cuts)]
-    return Atoms(tuple(size for size in sizes if size > 1) or (1,))
+    return SubAxes(tuple(size for size in sizes if size > 1) or (1,))
 
 
 def _fits(cut: int, cuts: list[int]) -> bool:
     return all(max(cut, other) % min(cut, other) == 0 for other in cuts)
 
 
-def span_of(axis: Axis, mesh: Mesh) -> DigitRun:
-    """The run of digits of an axis, or part of one."""
+def span_of(axis: Axis, mesh: Mesh) -> AxisSpan:
+    """The span of an axis, or of a sub-axis of it."""
     names = [name for name, _ in mesh.axes]
     if axis.name not in names:
         raise WeftError(f"the mesh has no axis {axis}", help=f"known: {', '.join(names)}")
@@ -100,14 +101,16 @@ def span_of(axis: Axis, mesh: Mesh) -> DigitRun:
     return mesh.axis_sizes[axis.name] // (axis.before * size) * minor, size
 
 
-def mesh_spans(mesh: Mesh) -> list[DigitRun]:
-    """The run of digits of every axis of a mesh."""
+def mesh_spans(mesh: Mesh) -> list[AxisSpan]:
+    """The span of every axis of a mesh."""
     return [span_of(Axis(name), mesh) for name, _ in mesh.axes]
 
 
-def apart(atoms: Atoms, spans: Sequence[DigitRun]) -> tuple[Atoms, tuple[int, ...]] | None:
-    """Digits that tell some runs apart, and which of them are in none; None if runs cross."""
-    fine = atoms_of(atoms.count, [*zip(atoms.strides, atoms.sizes, strict=True), *spans])
+def apart(sub_axes: SubAxes, spans: Sequence[AxisSpan]) -> tuple[SubAxes, tuple[int, ...]] | None:
+    """Sub-axes that separate some spans, and those outside of them; None if spans cross."""
+    fine = sub_axes_of(
+        sub_axes.count, [*zip(sub_axes.strides, sub_axes.sizes, strict=True), *spans]
+    )
     found = fine.dims_of(spans)
     if found is None:
         return None
@@ -115,10 +118,10 @@ def apart(atoms: Atoms, spans: Sequence[DigitRun]) -> tuple[Atoms, tuple[int, ..
 
 
 @lru_cache(maxsize=1 << 10)
-def common(first: Atoms, second: Atoms) -> Atoms:
-    """The coarsest digits that both are unions of."""
+def common(first: SubAxes, second: SubAxes) -> SubAxes:
+    """The coarsest common refinement."""
     both = [*zip(first.strides, first.sizes, strict=True)]
-    made = atoms_of(first.count, [*both, *zip(second.strides, second.sizes, strict=True)])
+    made = sub_axes_of(first.count, [*both, *zip(second.strides, second.sizes, strict=True)])
     crossing = [s for s in second.strides if s not in made.strides]
     if crossing or first.count != second.count:
         raise WeftError(
