@@ -21,7 +21,7 @@ from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.texts import emitted_for
 from weft.explain import lookup, reasons
 from weft.mesh import Mesh
-from weft.optimize import Ran, optimize
+from weft.optimize import PassRecord, optimize
 from weft.pipeline import STAGES
 from weft.report.mesh_picture import mesh_picture
 from weft.report.svg import LINE, QUIET, Svg
@@ -93,7 +93,7 @@ class Tour:
 
     def passes(self) -> str:
         """The passes that changed the program."""
-        seen: list[Ran] = []
+        seen: list[PassRecord] = []
         module = self.compiled.program.stages["partitioned"]
         optimize(module, 1, watch=seen.append)
         return "\n".join(ran.name for ran in seen if ran.changed)

@@ -8,7 +8,7 @@ import pytest
 import weft
 from tests.shard.corpus import annotated
 from weft.cli.arrays import random_arguments
-from weft.compare import Checked, KernelDifference, compare_kernels
+from weft.compare import CheckCounts, KernelDifference, compare_kernels
 from weft.emit.llvm import texts
 from weft.emit.llvm.math import pointwise
 from weft.emit.llvm.math.pointwise_kinds import Emit
@@ -35,7 +35,7 @@ def chain(monkeypatch):
 
 
 def test_nothing_differs(chain):
-    assert chain() == Checked(launches=2, values=2)
+    assert chain() == CheckCounts(launches=2, values=2)
 
 
 def test_a_value_that_is_not_rounded_is_found(chain, monkeypatch):
@@ -67,7 +67,7 @@ def test_nothing_differs_in_the_corpus(name):
     module = made.program.stage("captured")
     arrays = random_arguments(module.function("main").arg_types, 0)
     found = compare_kernels(made.program.local, arrays)
-    assert isinstance(found, Checked), found.located()
+    assert isinstance(found, CheckCounts), found.located()
     assert found.values >= found.launches > 0 and not found.skipped
 
 
@@ -81,10 +81,10 @@ def test_excess_precision_is_told_apart():
         "  %2 = stablehlo.sign %1 : tensor<64xf32>\n"
         "  return %2 : tensor<64xf32>\n}"
     )
-    assert compare_kernels(made.program.local, [x, x * x]) == Checked(1, 1, excess=1)
+    assert compare_kernels(made.program.local, [x, x * x]) == CheckCounts(1, 1, excess=1)
 
 
 def test_numpy_has_no_kernels():
     made = weft.compile(CHAIN, target="numpy")
     arrays = [np.ones((4, 8), np.float16), np.ones((4, 8), np.float32)]
-    assert compare_kernels(made.program.local, arrays) == Checked()
+    assert compare_kernels(made.program.local, arrays) == CheckCounts()

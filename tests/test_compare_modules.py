@@ -10,7 +10,7 @@ import pytest
 
 from weft import Mesh
 from weft.cli import main
-from weft.compare import Required, compare_modules, read_required
+from weft.compare import RequiredCorrelation, compare_modules, read_required
 from weft.errors import WeftError
 
 torch = pytest.importorskip("torch")
@@ -89,7 +89,7 @@ def test_the_same_nonfinite_values_are_right(x):
 
 def test_exempt_modules_may_differ(x):
     spoiled = Twice(lambda h: h.flip(-1)).eval()
-    required = Required(0.9, {"down*": "known", "the_model": "made of it"})
+    required = RequiredCorrelation(0.9, {"down*": "known", "the_model": "made of it"})
     found = compare_modules(spoiled, (x,), required=required)
     assert found.is_close
     assert not found.rows[2].is_close and found.rows[2].exempt == "known"

@@ -42,7 +42,7 @@ from weft.ops.elementwise.approximate import approximable
 from weft.optimize import Level, given_numbers
 from weft.pipeline import OPTIMIZED, STAGES, Program, compile_module
 from weft.predict import Prediction, predict
-from weft.ready import Known, QuickCall, Ready, described, mesh_text
+from weft.ready import FastPath, QuickCall, ReadyProgram, described, mesh_text
 from weft.records import dataclass
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
@@ -91,9 +91,9 @@ class Compiled:
         self._source = source
         self._options = options
         self._given = given or CallOptions()
-        self._programs: RecentlyUsed[Hashable, Ready] = RecentlyUsed(options.programs)
-        self._known: dict[Hashable, Known] = {}  # by cheap cache key
-        self._last: Ready | None = None
+        self._programs: RecentlyUsed[Hashable, ReadyProgram] = RecentlyUsed(options.programs)
+        self._known: dict[Hashable, FastPath] = {}  # by cheap cache key
+        self._last: ReadyProgram | None = None
         self._quick: QuickCall | None = None  # for arguments like those of the last two calls
         self._lock = threading.RLock()  # reentrant: a callback may compile while tracing
 
@@ -117,7 +117,7 @@ class Compiled:
             self._quick = known.quick_for(args, values)
         return known(values)
 
-    def _use(self, known: Known) -> None:
+    def _use(self, known: FastPath) -> None:
         """Make another program the latest one."""
         self._last = known.ready
         if self._lock.acquire(blocking=False):  # not while another thread compiles: it takes long
@@ -134,7 +134,7 @@ class Compiled:
         if self._source.is_traced(args, kwargs):
             return self._inlined(*args, **kwargs)
         key, given = self._source.flatten(args, kwargs)
-        known = Known(self._ready(key, given), key, given.values)
+        known = FastPath(self._ready(key, given), key, given.values)
         if seen is not None:
             self._known[seen] = known
         return known(given.values)
@@ -284,7 +284,7 @@ class Compiled:
         )
 
     @property
-    def _latest(self) -> Ready:
+    def _latest(self) -> ReadyProgram:
         if self._last is None:
             raise WeftError(
                 "nothing has been compiled yet: there were no arguments",
@@ -292,7 +292,7 @@ class Compiled:
             )
         return self._last
 
-    def _ready(self, key: Hashable, call: Any) -> Ready:
+    def _ready(self, key: Hashable, call: Any) -> ReadyProgram:
         with self._lock:
             self._quick = None
             ready = self._programs.used(key)
@@ -323,7 +323,7 @@ class Compiled:
                 if workers is not None:
                     workers.coordination.agree(self._source.name, program.digest())
                 captured = replace(captured, kept=())  # it is compiled
-                ready = Ready(self._source, captured, program, options.sync_every_op)
+                ready = ReadyProgram(self._source, captured, program, options.sync_every_op)
                 self._keep(key, ready)
             self._last = ready
             return ready
@@ -336,7 +336,7 @@ class Compiled:
             f"at most {programs.most} kept, {programs.dropped} dropped\n"
         )
 
-    def _keep(self, key: Hashable, ready: Ready) -> None:
+    def _keep(self, key: Hashable, ready: ReadyProgram) -> None:
         """Keep a program, and drop the one that was not used for the longest time, if too many."""
         programs = self._programs
         if programs.dropped == 0 and len(programs) == programs.most:

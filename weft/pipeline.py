@@ -24,12 +24,12 @@ from weft.machine import Machine, bytes_text
 from weft.mesh import as_mesh
 from weft.mesh.owners import StackedAxes
 from weft.ops.elementwise.approximate import approximable
-from weft.optimize import Level, Ran, optimize
+from weft.optimize import Level, PassRecord, optimize
 from weft.optimize.approximate import approximate as marked
 from weft.partition import PolicyMemory, is_single_device, partition
 from weft.records import dataclass
 from weft.run import LocalProgram
-from weft.shard import Pads, Rules, Shrunk, shard
+from weft.shard import IndivisibleDim, Pads, Rules, shard
 from weft.target import Target
 from weft.targets import target_named
 from weft.tile import tile
@@ -49,7 +49,7 @@ class Program:
     executable: Executable | None = None
     loaded: LocalProgram | None = None
     notes: tuple[
-        Shrunk, ...
+        IndivisibleDim, ...
     ] = ()  # arguments and results that are less split than their inferred sharding
 
     @property
@@ -128,7 +128,7 @@ def compile_module(
     program is the same for all processes; `process` identifies this one at run time. Without both,
     all devices are in this process.
     """
-    notes: list[Shrunk] = []
+    notes: list[IndivisibleDim] = []
     approximate = approximable(approximate)
     rules, trace = rules or Rules(), trace or Trace(TRACE.value(), module.name)
     spread = partial(shard, rules=rules)
@@ -197,7 +197,7 @@ class _Stages:
         self.modules[stage] = module
         return module
 
-    def saw(self, ran: Ran) -> None:
+    def saw(self, ran: PassRecord) -> None:
         """Trace a pass of the optimizer."""
         self.trace.took(f"optimized/{ran.name}", ran.seconds + ran.verifying)
         if ran.changed:

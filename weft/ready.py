@@ -31,7 +31,7 @@ _NAME, _TYPE = 28, 22  # the widest columns
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadyProgram:
     """A compiled program for one cache key of arguments."""
 
     source: Source
@@ -98,7 +98,7 @@ class QuickCall:
     __slots__ = ("context", "is_one", "packed", "run", "seen")
 
     def __init__(
-        self, run: QuickRun, context: Callable[[], Hashable], seen: Hashable, known: Known
+        self, run: QuickRun, context: Callable[[], Hashable], seen: Hashable, known: FastPath
     ) -> None:
         self.run, self.context, self.seen = run, context, seen
         self.is_one, self.packed = known.is_one, known.packed
@@ -113,10 +113,10 @@ class QuickCall:
         return made[0] if self.is_one else self.packed([*made])
 
 
-class Known:
+class FastPath:
     """A program for arguments whose cheap key was seen before: the fast path of a call."""
 
-    def __init__(self, ready: Ready, key: Hashable, values: Sequence[Any]) -> None:
+    def __init__(self, ready: ReadyProgram, key: Hashable, values: Sequence[Any]) -> None:
         self.ready, self.key, self.local = ready, key, ready.program.local
         self.array_signature = array_signature_of(self.local)
         captured = ready.captured

@@ -133,7 +133,7 @@ class Commands(Protocol):
 
 
 @runtime_checkable
-class Repeats(Protocol):
+class SupportsLoops(Protocol):
     """A launch queue that can be the test of a native loop."""
 
     def repeat(self, work: Any, verdict: int, moves: int, limit: int) -> int:
@@ -154,7 +154,7 @@ OnStacks: TypeAlias = Callable[[tuple[Stacked | None, ...], tuple[Stacked, ...]]
 
 
 @runtime_checkable
-class TakesStacks(Protocol):
+class SupportsStacks(Protocol):
     """A launch queue that reads operand addresses from stacks natively."""
 
     def raw_launch(self, keep: object) -> Any:
@@ -173,7 +173,7 @@ class TakesStacks(Protocol):
 
 
 @runtime_checkable
-class KeepsGraphs(Protocol):
+class SupportsGraphs(Protocol):
     """A launch queue that replays what it has enqueued before, by a key of its addresses."""
 
     def replayed(self, key: Hashable) -> bool:
@@ -207,7 +207,7 @@ class Runtime(Protocol):
         ...
 
 
-class OneByOne:
+class SequentialLaunches:
     """A launch queue for targets that launch kernels one by one."""
 
     def __init__(self, launch: Callable[[Any, Addresses], None]) -> None:

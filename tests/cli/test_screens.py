@@ -19,7 +19,7 @@ from weft.cli.screen import print_labelled, print_text
 from weft.errors import WeftWarning
 from weft.knobs import KNOBS
 from weft.remote import server
-from weft.workers.launch import Ended
+from weft.workers.launch import JobExit
 
 ROOT = Path(__file__).parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "screens"
@@ -130,7 +130,7 @@ def test_a_calibration(shown, golden, monkeypatch):
 
 def test_a_job_that_failed(shown, golden, monkeypatch):
     error = "WeftError: worker 2 has left all_reduce over 'data' (train.py:41)\nhelp: see its log"
-    ended = Ended(137, 2, "was ended by SIGKILL in step 12", error)
+    ended = JobExit(137, 2, "was ended by SIGKILL in step 12", error)
     monkeypatch.setattr(launch, "launch", lambda *_: ended)
     monkeypatch.setattr(launch, "job_of", lambda _: None)
     check_screen("launch", ["launch", "--workers", "4", "train.py"], shown, golden)

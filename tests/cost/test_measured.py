@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.cost import at_random, tried
-from weft.cost import Reach, across, copies, inside, ring_seconds, travel_estimate, travel_seconds
+from weft.cost import (
+    GroupExtent,
+    across,
+    copies,
+    inside,
+    ring_seconds,
+    travel_estimate,
+    travel_seconds,
+)
 from weft.cost.measured import OPS, CollectiveShape, measured
 from weft.machine import H100, HOST, MACHINES, machine
 
@@ -78,8 +86,11 @@ def test_inside_a_domain_the_table_is_asked():
     made = inside("reduce", 1 << 22, 8, H100)
     assert made == measured().estimate(ASKED)
     assert inside("reduce", 1 << 22, 8, machine("h200")).seconds == made.seconds
-    assert travel_seconds("reduce", 1 << 22, Reach(8), machine("32x(8xh200)@400G")) == made.seconds
-    rack = travel_estimate("gather", 1 << 26, Reach(72), machine("gb200"))
+    assert (
+        travel_seconds("reduce", 1 << 22, GroupExtent(8), machine("32x(8xh200)@400G"))
+        == made.seconds
+    )
+    rack = travel_estimate("gather", 1 << 26, GroupExtent(72), machine("gb200"))
     assert rack.source == "interpolated from sm_100_GB200", "18 hosts, but one fast domain"
 
 
@@ -101,12 +112,14 @@ def test_a_torus_uses_the_sides_that_a_group_lies_along():
 @pytest.mark.parametrize("kind", ["gather", "reduce", "scatter", "exchange"])
 def test_across_domains_the_better_algorithm_counts(kind):
     for size in (1 << 12, 1 << 30):
-        flat, levels = across(kind, size, Reach(64, 8), H100)
-        made = travel_estimate(kind, size, Reach(64, 8), H100)
+        flat, levels = across(kind, size, GroupExtent(64, 8), H100)
+        made = travel_estimate(kind, size, GroupExtent(64, 8), H100)
         assert made.seconds == min(flat.seconds, levels.seconds)
         assert levels.source == "by levels: 8 inside, 8 domains outside"
-    assert len(across(kind, 1 << 20, Reach(9, 2), H100)) == 1, "5 and 4 devices have no levels"
-    assert len(across(kind, 1 << 20, Reach(8, 8), H100)) == 1
+    assert len(across(kind, 1 << 20, GroupExtent(9, 2), H100)) == 1, (
+        "5 and 4 devices have no levels"
+    )
+    assert len(across(kind, 1 << 20, GroupExtent(8, 8), H100)) == 1
 
 
 def test_copies_are_a_candidate_of_small_exchanges():
@@ -117,6 +130,6 @@ def test_copies_are_a_candidate_of_small_exchanges():
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_machine_costs_every_collective(name):
     for kind in ("gather", "reduce", "scatter", "exchange", "permute"):
-        for reach in (Reach(2), Reach(32, 4)):
+        for reach in (GroupExtent(2), GroupExtent(32, 4)):
             made = travel_estimate(kind, 1 << 20, reach, MACHINES[name])
             assert 0 < made.low < made.seconds < made.high and made.source

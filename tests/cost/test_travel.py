@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from weft.cost import Reach, TrafficKind, reach, ring_seconds, speed_of_light, travel_seconds
+from weft.cost import GroupExtent, TrafficKind, reach, ring_seconds, speed_of_light, travel_seconds
 from weft.cost.estimate import Estimate
 from weft.cost.travel import pattern_of, reach_of_pairs, travel_estimate
 from weft.errors import WeftError
@@ -52,7 +52,7 @@ MEASURED: tuple[tuple[TrafficKind, int, int, float], ...] = (
 
 @pytest.mark.parametrize(("kind", "domains", "expected"), PUBLISHED)
 def test_published_expectations(kind: TrafficKind, domains: int, expected: int):
-    made = speed_of_light(kind, 8 << 20, Reach(8 * domains, domains), LINKS)
+    made = speed_of_light(kind, 8 << 20, GroupExtent(8 * domains, domains), LINKS)
     assert int(made * 1e6) == expected
 
 
@@ -66,45 +66,45 @@ def test_reach_counts_domains():
     mesh = Mesh(data=4, model=8)
     meshes = {"mesh": mesh}
 
-    def along(*names: str) -> Reach:
+    def along(*names: str) -> GroupExtent:
         return reach(MeshAxes("mesh", tuple(Axis(n) for n in names)), meshes, 32, H100)
 
-    assert along("model") == Reach(8, 1)
-    assert along("data") == Reach(4, 4)
-    assert along("data", "model") == Reach(32, 4)
-    assert reach(MeshAxes(mesh, (Axis("model", 2, 2),)), {}, 32, H100) == Reach(2, 1)
-    assert reach(((0, 1, 8), (2, 3, 9)), {}, 32, H100) == Reach(3, 2)
-    assert reach((), {}, 32, H100) == Reach(32, 4)
-    assert reach((), {}, 32, HOST) == Reach(32, 1)
+    assert along("model") == GroupExtent(8, 1)
+    assert along("data") == GroupExtent(4, 4)
+    assert along("data", "model") == GroupExtent(32, 4)
+    assert reach(MeshAxes(mesh, (Axis("model", 2, 2),)), {}, 32, H100) == GroupExtent(2, 1)
+    assert reach(((0, 1, 8), (2, 3, 9)), {}, 32, H100) == GroupExtent(3, 2)
+    assert reach((), {}, 32, H100) == GroupExtent(32, 4)
+    assert reach((), {}, 32, HOST) == GroupExtent(32, 1)
 
 
 def test_reach_follows_the_order_of_the_devices():
     ids = [d for pair in zip(range(8), range(8, 16), strict=True) for d in pair]
     mesh = Mesh((("x", 8), ("y", 2)), ids)
-    assert reach(MeshAxes(mesh, (Axis("x"),)), {}, 16, H100) == Reach(8, 1)
-    assert reach(MeshAxes(mesh, (Axis("y"),)), {}, 16, H100) == Reach(2, 2)
+    assert reach(MeshAxes(mesh, (Axis("x"),)), {}, 16, H100) == GroupExtent(8, 1)
+    assert reach(MeshAxes(mesh, (Axis("y"),)), {}, 16, H100) == GroupExtent(2, 2)
 
 
 def test_reach_is_that_of_the_widest_group():
-    assert reach(((0, 1), (7, 8, 9)), {}, 32, H100) == Reach(3, 2)
+    assert reach(((0, 1), (7, 8, 9)), {}, 32, H100) == GroupExtent(3, 2)
     mesh = Mesh(x=3, y=4)  # 12 devices in domains of 8: of the groups of 4, one crosses none
-    assert reach(MeshAxes(mesh, (Axis("y"),)), {}, 12, H100) == Reach(4, 1)
-    assert reach(MeshAxes(mesh, (Axis("x"),)), {}, 12, H100) == Reach(3, 2)
+    assert reach(MeshAxes(mesh, (Axis("y"),)), {}, 12, H100) == GroupExtent(4, 1)
+    assert reach(MeshAxes(mesh, (Axis("x"),)), {}, 12, H100) == GroupExtent(3, 2)
     odd = H100.with_domains((0, 1) * 4)
-    assert reach(MeshAxes(Mesh(x=4, y=2), (Axis("x"),)), {}, 8, odd) == Reach(4, 1)
-    assert reach(MeshAxes(Mesh(x=4, y=2), (Axis("y"),)), {}, 8, odd) == Reach(2, 2)
-    assert reach(MeshAxes(Mesh(x=8, y=2), (Axis("x", 2, 2), Axis("y"))), {}, 16, H100) == Reach(
-        4, 1
-    )
-    assert reach(MeshAxes(Mesh(x=8, y=2), (Axis("x", 1, 2), Axis("y"))), {}, 16, H100) == Reach(
-        4, 2
-    )
+    assert reach(MeshAxes(Mesh(x=4, y=2), (Axis("x"),)), {}, 8, odd) == GroupExtent(4, 1)
+    assert reach(MeshAxes(Mesh(x=4, y=2), (Axis("y"),)), {}, 8, odd) == GroupExtent(2, 2)
+    assert reach(
+        MeshAxes(Mesh(x=8, y=2), (Axis("x", 2, 2), Axis("y"))), {}, 16, H100
+    ) == GroupExtent(4, 1)
+    assert reach(
+        MeshAxes(Mesh(x=8, y=2), (Axis("x", 1, 2), Axis("y"))), {}, 16, H100
+    ) == GroupExtent(4, 2)
 
 
 def test_the_reach_and_pattern_of_permutations():
-    assert reach_of_pairs([(0, 1), (1, 0)], H100) == Reach(2, 1)
-    assert reach_of_pairs([(0, 1), (7, 8)], H100) == Reach(2, 2)
-    assert reach_of_pairs([(3, 3)], H100) == reach_of_pairs([], H100) == Reach(1)
+    assert reach_of_pairs([(0, 1), (1, 0)], H100) == GroupExtent(2, 1)
+    assert reach_of_pairs([(0, 1), (7, 8)], H100) == GroupExtent(2, 2)
+    assert reach_of_pairs([(3, 3)], H100) == reach_of_pairs([], H100) == GroupExtent(1)
     assert pattern_of([(0, 1), (2, 3), (5, 5)]) == "one_way"
     assert pattern_of([(0, 1), (1, 0)]) == "mutual"
     assert pattern_of([(0, 1), (1, 2), (2, 0)]) == "ring"
@@ -116,24 +116,24 @@ def test_a_mesh_that_is_not_there_is_an_error():
 
 
 def test_nothing_travels_alone():
-    assert travel_seconds("reduce", 1 << 20, Reach(1), H100) == 0.0
-    assert travel_seconds("reduce", 0, Reach(8), H100) == 0.0
+    assert travel_seconds("reduce", 1 << 20, GroupExtent(1), H100) == 0.0
+    assert travel_seconds("reduce", 0, GroupExtent(8), H100) == 0.0
 
 
 def test_more_bytes_and_more_domains_take_longer():
     sizes = (1 << 12, 1 << 22, 1 << 30)
-    near = [travel_seconds("gather", size, Reach(8, 1), H100) for size in sizes]
-    far = [travel_seconds("gather", size, Reach(8, 2), H100) for size in sizes]
+    near = [travel_seconds("gather", size, GroupExtent(8, 1), H100) for size in sizes]
+    far = [travel_seconds("gather", size, GroupExtent(8, 2), H100) for size in sizes]
     assert near == sorted(near) and far == sorted(far)
     assert all(a < b for a, b in zip(near, far, strict=True))
 
 
 def test_one_kind_of_links_joins_all():
     alone = replace(H100, links=H100.links[:1])
-    assert travel_seconds("gather", 1 << 20, Reach(16, 2), alone) > 0
+    assert travel_seconds("gather", 1 << 20, GroupExtent(16, 2), alone) > 0
 
 
-@pytest.mark.parametrize(("size", "where"), [(0, Reach(8, 2)), (1 << 20, Reach(1, 1))])
-def test_nothing_takes_no_time(size: int, where: Reach):
+@pytest.mark.parametrize(("size", "where"), [(0, GroupExtent(8, 2)), (1 << 20, GroupExtent(1, 1))])
+def test_nothing_takes_no_time(size: int, where: GroupExtent):
     nothing = travel_estimate("reduce", size, where, H100)
     assert nothing == Estimate(0.0, 0.0, 0.0, "nothing is sent")

@@ -20,7 +20,7 @@ from weft.optimize import (
     PASSES,
     STEPS,
     PassOptions,
-    Ran,
+    PassRecord,
     fold_constants,
     named,
     optimize,
@@ -89,7 +89,7 @@ def test_an_unknown_pass_is_refused_with_all_names():
 
 def test_every_step_is_watched():
     module = local_program(3, 12).module
-    seen: list[Ran] = []
+    seen: list[PassRecord] = []
     after = optimize(module, 2, watch=seen.append)
     assert [ran.name for ran in seen] == [run.__name__ for run in steps(2)]
     assert seen[-1].module is after

@@ -24,7 +24,7 @@ from weft.profile import profile
 from weft.profiling import measured_data
 from weft.recording import Recorder, read_recordings, recorder, recording_to
 from weft.workers.clocks import measure_offset
-from weft.workers.messages import Wire
+from weft.workers.messages import PeerConnections
 
 LAUNCHED = Path(__file__).parent.parent / "workers" / "launched.py"
 ROOT = LAUNCHED.parent.parent.parent
@@ -244,7 +244,7 @@ def test_offsets_by_round_trips():
         import time
 
         skew = 1_000_000_000 * rank
-        wire = Wire(Queues(rank, pipes), None, 30.0)
+        wire = PeerConnections(Queues(rank, pipes), None, 30.0)
         found[rank] = measure_offset(wire, rank, 3, lambda: time.perf_counter_ns() - skew)
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(3)]

@@ -7,7 +7,7 @@ import sys
 import types
 
 from tests.pages import A_TARGET, blocks
-from weft.target import Limits, OneByOne
+from weft.target import Limits, SequentialLaunches
 
 page = types.ModuleType("toy_target")
 sys.modules[page.__name__] = page  # where its class looks for its types
@@ -23,10 +23,10 @@ class ToyTarget(page.Toy):
         return Repeating(page.launch)
 
 
-class Repeating(OneByOne):
+class Repeating(SequentialLaunches):
     """Kernels that can be the test of a loop."""
 
-    def repeat(self, work: OneByOne, verdict: int, moves: int, limit: int) -> int:
+    def repeat(self, work: SequentialLaunches, verdict: int, moves: int, limit: int) -> int:
         for count in range(limit):
             self.run()
             if not ctypes.c_uint8.from_address(verdict).value:

@@ -17,7 +17,7 @@ import weft
 from weft import Mesh, P
 from weft.errors import WeftError
 from weft.state import save as saving
-from weft.state.savers import Savers
+from weft.state.savers import SaveGroup
 
 
 def files_in(folder: Path) -> set[str]:
@@ -106,7 +106,7 @@ class Threads:
         self.size, self.barrier = size, threading.Barrier(size, timeout=30)
         self.told: dict[int, list[str]] = {n: [] for n in range(size)}
 
-    def each(self, rank: int) -> Savers:
+    def each(self, rank: int) -> SaveGroup:
         def tell(what: str, text: str) -> Sequence[str]:
             self.told[rank].append(text)
             at = len(self.told[rank]) - 1

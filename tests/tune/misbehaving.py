@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from weft.ir.types import F32
 from weft.kernels.kernel import Affine, Factor, Kernel, Load, Operand, Schedule, Store
-from weft.target import AS_MODELLED, OneByOne, Target
+from weft.target import AS_MODELLED, SequentialLaunches, Target
 
 SIZE = 64
 COPY = Kernel(
@@ -50,7 +50,7 @@ class Misbehaving(Target):
         return kernels
 
     def commands(self):
-        return OneByOne(launch)
+        return SequentialLaunches(launch)
 
 
 def launch(kernel, addresses):

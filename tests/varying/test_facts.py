@@ -48,7 +48,7 @@ from weft.ops.elementwise.pointwise import Add, Compare, Negate
 from weft.ops.random import Rng
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, Reshape
-from weft.varying.facts import Learned, varying
+from weft.varying.facts import IncrementalVarying, varying
 from weft.varying.masks import union
 
 A, B = 0, 1  # the sub-axes of the axes of MESH
@@ -149,7 +149,9 @@ def test_places():
     facts = varying(lines.module(), devices=(2, 6))
     assert facts.world.sub_axes.sizes == (2, 6)
     assert [along(facts, v) for v in values] == [{0, 1}, {1}, {0}]
-    assert not Learned(facts).is_equal(values[2], over("a")), "replicas may stand anywhere"
+    assert not IncrementalVarying(facts).is_equal(values[2], over("a")), (
+        "replicas may stand anywhere"
+    )
     turned = Mesh((("a", 2), ("b", 3)), (1, 0, 2, 3, 4, 5))
     facts = varying(lines.module(meshes={"mesh": turned}))
     assert [along(facts, v) for v in values] == [{B}, {A, B}, {A, B}]
@@ -240,7 +242,7 @@ def test_devices_that_leave_a_loop_at_different_times():
     facts = varying(lines.module())
     count, value = lines.nodes[-1].regions[1].args
     assert [along(facts, v) for v in (count, value, *result)] == [set(), {B}, {A}, {A, B}]
-    learned = Learned(facts)
+    learned = IncrementalVarying(facts)
     assert not learned.is_equal(count, over("a")) and learned.is_equal(count, over("b"))
     assert not learned.is_equal(value, over("a"))
     one = lines.nodes[-1].regions[1].nodes[0].results[0]
@@ -251,7 +253,7 @@ def test_a_sum_over_devices_ends_the_skew():
     lines = Lines([()])
     bound = lines.add(AxisIndex(over("a")))
     loop(lines, bound, *lines.args, work=lambda inner, x: (inner.sum(x, over("a")),))
-    learned = Learned(varying(lines.module()))
+    learned = IncrementalVarying(varying(lines.module()))
     body = lines.nodes[-1].regions[1]
     assert not learned.is_equal(body.args[1], over("a"))
     assert learned.is_equal(body.results[1], over("a"))
@@ -262,7 +264,7 @@ def test_skew_spreads_as_differences_do():
     turn = PermuteAlongAxes(over("a", "b"), (1, 2, 3, 4, 5, 0))
     bound = lines.add(AxisIndex(over("a")))
     loop(lines, bound, *lines.args, work=lambda inner, x: (inner.add(turn, x),))
-    learned = Learned(varying(lines.module()))
+    learned = IncrementalVarying(varying(lines.module()))
     body = lines.nodes[-1].regions[1]
     assert along(learned.facts, body.results[1]) == set()
     assert not learned.is_equal(body.results[1], over("b"))
@@ -335,7 +337,7 @@ def test_a_function_that_calls_itself():
     module = lines.module(inner.function(inner.nodes[-1].results[0], name="again"))
     facts = varying(module)
     assert along(facts, value) == {A, B}
-    learned = Learned(facts)
+    learned = IncrementalVarying(facts)
     assert not learned.is_equal(inner.nodes[0].results[0], over("a"))
 
 
@@ -371,7 +373,7 @@ def test_what_each_device_does_by_itself():
     number = lines.add(Rng("UNIFORM", ROW), low, low, sizes)
     unknown = lines.add(CustomCall("nobody_knows", (ROW,)), *lines.args)
     facts = varying(lines.module())
-    learned = Learned(facts)
+    learned = IncrementalVarying(facts)
     for value, expected in ((number, set()), (unknown, {A})):
         assert along(facts, value) == expected
         assert not learned.is_equal(value, over("a")) and not learned.is_equal(value, over("b"))
@@ -411,7 +413,7 @@ def test_meshes_are_taken_apart_together_as_far_as_they_go(other: Mesh):
         for groups in (over(first, mesh="other"), over("b"))
     ]
     module = lines.module(meshes={"mesh": MESH, "other": other})
-    learned = Learned(varying(module))
+    learned = IncrementalVarying(varying(module))
     assert len(learned.axis_bits.frames) == (1 if other is LINE else 2)
     for n, value in enumerate(values):
         groups = over("b") if n % 2 else over(first, mesh="other")
@@ -442,7 +444,7 @@ def test_parts_of_axes():
     facts = varying(lines.module(meshes={"mesh": mesh}))
     assert facts.world.sub_axes.sizes == (2, 2, 3)
     assert [along(facts, v) for v in (*lines.args, *values)] == [{0}, {2}, set(), {2}, {0, 2}]
-    learned = Learned(facts)
+    learned = IncrementalVarying(facts)
     parts = tuple(map(axis, ("c:1:2", "c:2:2", "c:4:3")))
     assert learned.split(lines.args[0], over("c")) == (parts[1:], parts[:1])
     assert learned.split(values[2], over("c:2:6")) == (parts[1:2], parts[2:])
@@ -460,7 +462,7 @@ def test_a_part_that_crosses_others_touches_the_whole_axis():
     assert facts.world.sub_axes.sizes == (2, 6, 2)
     assert [along(facts, v) for v in lines.args] == [{0}, {0, 1}, {2}]
     assert [along(facts, v) for v in (third, halves, still)] == [{0, 1}, {0, 1}, {2}]
-    learned = Learned(facts)
+    learned = IncrementalVarying(facts)
     assert learned.split(lines.args[0], over("c:1:3")) == ((), (axis("c:1:3"),))
 
 
@@ -469,7 +471,7 @@ def test_a_part_that_crosses_others_touches_the_whole_axis():
 
 def test_new_values_are_learned():
     lines = Lines([("a",), ("b",)])
-    learned = Learned(varying(lines.module()))
+    learned = IncrementalVarying(varying(lines.module()))
     both = apply(Add(), *lines.args).results[0]
     assert not learned.is_equal(both, over("a")) and not learned.is_equal(both, over("b"))
     summed = apply(SUM_B, both, regions=(combiner("add", ROW),)).results[0]
@@ -499,8 +501,8 @@ def test_the_sub_axes_of_another_program():
     value = lines.add(Negate(), *lines.args)
     facts = varying(lines.module(meshes=meshes), world=coarse)
     assert facts.world is coarse and along(facts, value) == {0}
-    assert not Learned(facts).is_equal(value, over("a"))
-    assert Learned(facts).is_equal(value, over("b"))
+    assert not IncrementalVarying(facts).is_equal(value, over("a"))
+    assert IncrementalVarying(facts).is_equal(value, over("b"))
 
 
 def test_tokens_and_reshapes_are_plain():

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from weft.array.addressable import Addressable
-from weft.array.awaited import Awaited
+from weft.array.awaited import StackFuture
 from weft.array.device import Device, device_at
 from weft.array.exchange import to_jax, to_torch
 from weft.array.host import HOST_MEMORY, copied
@@ -74,7 +74,7 @@ _SPECS: InternTable[tuple[object, ...], ArraySpec] = InternTable()
 _array_spec = _SPECS.interned(ArraySpec, 1 << 14)
 
 
-class Array(Operators, Awaited):
+class Array(Operators, StackFuture):
     """A value of a global shape whose pieces are held by the devices of a mesh.
 
     Its metadata is available before it is ready; access to elements blocks. An error in the

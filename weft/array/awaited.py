@@ -16,7 +16,7 @@ from weft.errors import WeftError
 _LOCK = threading.RLock()
 
 
-class Awaited:
+class StackFuture:
     """A future of the pieces of all devices."""
 
     changing = _LOCK

@@ -14,7 +14,7 @@ from weft.array.device import device_at
 from weft.array.exchange import to_numpy
 from weft.array.jax_types import make_known_to_jax
 from weft.array.memory import DeviceBuffer, DeviceMemory
-from weft.array.stacked import Stacked, split, way_to_split
+from weft.array.stacked import Stacked, split, split_plan
 from weft.array.torch_memory import memory_of
 from weft.errors import WeftError
 from weft.ir.types import Array as Numpy
@@ -141,7 +141,7 @@ def _put_in(memory: DeviceMemory, array: Any, sharding: Any, mesh: Any) -> Array
 def placed_in(buffer: DeviceBuffer, sharding: Sharding, mesh: Mesh) -> Array:
     """A buffer of a device's memory as an array: split there, or through the host if padded."""
     sub_axes, shape, memory = sub_axes_for(sharding, mesh), buffer.shape, buffer.memory
-    way = way_to_split(shape, sharding, mesh, sub_axes)
+    way = split_plan(shape, sharding, mesh, sub_axes)
     if way is None or way.room != shape:
         pieces = split(buffer.numpy(), sharding, mesh, sub_axes)
         stacked = Stacked(memory.place(pieces.data), sub_axes)

@@ -193,7 +193,7 @@ def split(array: Array, sharding: Sharding, mesh: Mesh, sub_axes: SubAxes) -> St
 
     No copy is made unless something has to be padded.
     """
-    way = way_to_split(array.shape, sharding, mesh, sub_axes)
+    way = split_plan(array.shape, sharding, mesh, sub_axes)
     if way is None:  # the sharding's axes do not subdivide these sub-axes
         own = _own_sub_axes(sharding, mesh, sub_axes)
         return stack(split(array, sharding, mesh, own).pieces(), sub_axes)
@@ -201,7 +201,7 @@ def split(array: Array, sharding: Sharding, mesh: Mesh, sub_axes: SubAxes) -> St
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class SplitPlan:
     """A plan to split a global array into a stack: reshape, transpose, reshape."""
 
     room: tuple[int, ...]  # sizes with padding
@@ -220,9 +220,9 @@ class Way:
 
 
 @lru_cache(maxsize=1 << 14)
-def way_to_split(
+def split_plan(
     shape: tuple[int, ...], sharding: Sharding, mesh: Mesh, sub_axes: SubAxes
-) -> Way | None:
+) -> SplitPlan | None:
     """The plan to split arrays of a shape; None if the sharding's axes cut through sub-axes."""
     if _own_sub_axes(sharding, mesh, sub_axes) != sub_axes:
         return None
@@ -243,7 +243,7 @@ def way_to_split(
         apart.append(part)
     order = [*(source[d] for d in sorted(source)), *kept]
     lead = [sub_axes.sizes[d] if d in source else 1 for d in range(len(sub_axes.sizes))]
-    return Way(tuple(room), tuple(apart), tuple(order), (*lead, *local))
+    return SplitPlan(tuple(room), tuple(apart), tuple(order), (*lead, *local))
 
 
 def assemble(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol, Self
 
-from weft.array.awaited import Awaited
+from weft.array.awaited import StackFuture
 from weft.array.memory import Event
 from weft.errors import WeftError
 
@@ -58,7 +58,7 @@ class _Here(threading.local):
 _here = _Here()
 
 
-class HostEvent(Awaited):
+class HostEvent(StackFuture):
     """A point in a host stream, ready when all earlier work is done."""
 
     def reach(self) -> Self:
@@ -226,7 +226,7 @@ class HostStream:
                 self.outside -= 1
                 self._go_on()
 
-    def help(self, array: Awaited, patient: bool = True) -> None:
+    def help(self, array: StackFuture, patient: bool = True) -> None:
         """Run the tasks that an array waits for, if this thread may.
 
         One that is not patient, and of another's, only waits.
@@ -247,7 +247,7 @@ class HostStream:
                 return  # another thread runs it
             self._do(task)
 
-    def _take_over(self, array: Awaited) -> None:
+    def _take_over(self, array: StackFuture) -> None:
         """Run pending tasks in order until an array is ready or another thread takes over.
 
         Tasks do not raise, but a user's thread may be interrupted at any time: waiters of an

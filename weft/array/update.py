@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft.array.array import Array
 from weft.array.host import copied
-from weft.array.stacked import Stacked, way_to_split
+from weft.array.stacked import Stacked, split_plan
 from weft.ir.types import Array as Numpy
 from weft.mesh import Mesh
 from weft.native.cpython import address_of
@@ -43,7 +43,7 @@ def _gathered(arrays: Sequence[Array]) -> Sequence[Array]:
 def _pieces(target: Numpy, made: Array) -> tuple[Numpy, Stacked]:
     """The target as a stack of pieces, a view, and the pieces to be written."""
     held = made.stacked
-    way = way_to_split(made.shape, made.sharding, made.mesh, held.sub_axes)
+    way = split_plan(made.shape, made.sharding, made.mesh, held.sub_axes)
     uneven = way is None or way.room != made.shape or bool(made.sharding.unreduced)
     if way is None or uneven or not held.is_on_host or not made.is_fully_addressable:
         return target, Stacked(made.numpy(), held.sub_axes)

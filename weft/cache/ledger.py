@@ -37,7 +37,7 @@ class Miss:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class UsageCounts:
     """The contents of the ledger."""
 
     hits: Counter[str] = field(default_factory=Counter)  # hits and misses by kind
@@ -57,7 +57,7 @@ class _Counts:
     evicted: list[str] = field(default_factory=list)
 
 
-class Ledger:
+class UsageLedger:
     """Counts in memory, merged into those on disk periodically and at exit."""
 
     def __init__(self, folder: Path | None) -> None:
@@ -94,12 +94,12 @@ class Ledger:
                 page = _read(folder)
                 hits = Counter({k: n for k, n in page.hits.items() if kind not in (None, k)})
                 misses = Counter({k: n for k, n in page.misses.items() if kind not in (None, k)})
-                _write(folder, Page(hits, misses, page.missed, page.evicted, time.time()))
+                _write(folder, UsageCounts(hits, misses, page.missed, page.evicted, time.time()))
 
-    def page(self) -> Page:
+    def page(self) -> UsageCounts:
         """The current contents, of all processes."""
         self.write()
-        return Page() if self._folder is None else _read(self._folder)
+        return UsageCounts() if self._folder is None else _read(self._folder)
 
     def write(self) -> None:
         """Merge this process's counts into those on disk."""
@@ -114,7 +114,7 @@ class Ledger:
                 missed = sorted((*page.missed, *mine.missed), key=lambda m: m.time)[-_MISSES:]
                 evicted = (*page.evicted, *mine.evicted)[-_EVICTED:]
                 hits, misses = page.hits + mine.hits, page.misses + mine.misses
-                _write(folder, Page(hits, misses, tuple(missed), evicted, page.cleared))
+                _write(folder, UsageCounts(hits, misses, tuple(missed), evicted, page.cleared))
 
     def begin_anew(self) -> None:
         """In a forked child: drop the counts, which the parent will write."""
@@ -157,7 +157,7 @@ def _locked(handle: int) -> bool:
     return False
 
 
-def _read(folder: Path) -> Page:
+def _read(folder: Path) -> UsageCounts:
     """The contents on disk; empty if missing or corrupt."""
     try:
         content = json.loads((folder / "ledger.json").read_bytes())
@@ -166,9 +166,9 @@ def _read(folder: Path) -> Page:
         counts = [
             Counter({str(k): int(n) for k, n in content[c].items()}) for c in ("hits", "misses")
         ]
-        return Page(counts[0], counts[1], missed, evicted, float(content["cleared"]))
+        return UsageCounts(counts[0], counts[1], missed, evicted, float(content["cleared"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Page()
+        return UsageCounts()
 
 
 def _miss(row: dict[str, Any]) -> Miss:
@@ -176,7 +176,7 @@ def _miss(row: dict[str, Any]) -> Miss:
     return Miss(key, row["cause"], float(row["time"]))
 
 
-def _write(folder: Path, page: Page) -> None:
+def _write(folder: Path, page: UsageCounts) -> None:
     missed = [
         {
             "kind": miss.key.kind,
@@ -204,4 +204,4 @@ def _write(folder: Path, page: Page) -> None:
             os.unlink(name)
 
 
-_LEDGERS = followed(Ledger.write, Ledger.begin_anew)
+_LEDGERS = followed(UsageLedger.write, UsageLedger.begin_anew)

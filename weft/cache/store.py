@@ -21,7 +21,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from weft.cache.entry import HEADER_LIMIT, Key, Record, decode, encode, record_of
-from weft.cache.ledger import Ledger
+from weft.cache.ledger import UsageLedger
 from weft.errors import warn
 from weft.knobs import CACHE, cache_folder
 from weft.records import dataclass
@@ -57,7 +57,7 @@ class DiskStore:
     def __init__(self, folder: Path | None, limit: int = LIMIT) -> None:
         self.folder = folder
         self.limit = limit
-        self.ledger = Ledger(folder)
+        self.ledger = UsageLedger(folder)
         self._unwritable = False
         self._ours: bool | None = None  # None before the first check
         self._said: set[str] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.cache.ledger import Miss, Page
+from weft.cache.ledger import Miss, UsageCounts
 from weft.cache.store import Stored
 from weft.records import dataclass
 
@@ -27,7 +27,7 @@ class Reason:
     differences: tuple[KeyDifference, ...] = ()
 
 
-def why(miss: Miss, page: Page, stored: Iterable[Stored]) -> Reason:
+def why(miss: Miss, page: UsageCounts, stored: Iterable[Stored]) -> Reason:
     """The reason for a miss, from the store's contents at that time."""
     if miss.cause == "damaged":
         return Reason("the entry was there, but its checksum was wrong: it was rebuilt")

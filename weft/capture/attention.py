@@ -14,7 +14,7 @@ from weft.ir.location import user_location
 
 
 @dataclass(frozen=True, slots=True)
-class Attending:
+class AttentionParameters:
     """The parameters of attention besides its operands; windows as in the op `weft.attention`."""
 
     scale: float
@@ -53,7 +53,9 @@ def attention(
         _check(q, k, v, align, softcap)
         left, right = _sides(causal, window)
         scale = 1 / math.sqrt(max(1, int(q.shape[-1]))) if scale is None else float(scale)
-        how = Attending(scale, left, right, align == "bottom_right", float(softcap or 0.0))
+        how = AttentionParameters(
+            scale, left, right, align == "bottom_right", float(softcap or 0.0)
+        )
         torch = sys.modules.get("torch")
         attend = attend_tensors if torch and isinstance(q, torch.Tensor) else attend_arrays
         out, lse = attend(q, k, v, mask, bias, sinks, how, logsumexp)

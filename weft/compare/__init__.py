@@ -1,18 +1,18 @@
 """Comparison of results and intermediate values with a reference, to locate errors."""
 
 from weft.compare.differences import Difference, difference, errors
-from weft.compare.kernels import Checked, KernelDifference, compare_kernels
+from weft.compare.kernels import CheckCounts, KernelDifference, compare_kernels
 from weft.compare.modules import ModuleComparison, ModuleDifference, compare_modules
-from weft.compare.required import Required, read_required
+from weft.compare.required import RequiredCorrelation, read_required
 from weft.compare.values import compare_every_op
 
 __all__ = [
-    "Checked",
+    "CheckCounts",
     "Difference",
     "KernelDifference",
     "ModuleComparison",
     "ModuleDifference",
-    "Required",
+    "RequiredCorrelation",
     "compare_every_op",
     "compare_kernels",
     "compare_modules",

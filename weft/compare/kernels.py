@@ -22,12 +22,12 @@ from weft.ops.shape import Constant
 from weft.pipeline import local_program
 from weft.records import dataclass
 from weft.run import LocalProgram
-from weft.run.watched import Launched, run_watched
+from weft.run.watched import RecordedLaunch, run_watched
 from weft.target import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckCounts:
     """The numbers of launches and values compared, and of kernels compared only in part."""
 
     launches: int = 0
@@ -64,14 +64,16 @@ class _Found(Exception):
         self.difference = difference
 
 
-def compare_kernels(program: LocalProgram, arrays: Sequence[Array]) -> KernelDifference | Checked:
+def compare_kernels(
+    program: LocalProgram, arrays: Sequence[Array]
+) -> KernelDifference | CheckCounts:
     """Run a program's kernels one by one, and their nodes in numpy on the same operands.
 
     Kernels inside of flows are launches of their own here.
     """
     target = program.target
     if target is None:
-        return Checked()
+        return CheckCounts()
     if target.options.flows:
         apart = target.with_options(replace(target.options, flows=False))
         program = local_program(program.module, target=apart, world=program.world)
@@ -88,14 +90,14 @@ class _Checker:
 
     def __init__(self, program: LocalProgram) -> None:
         self.program = program
-        self.checked = Checked()
+        self.checked = CheckCounts()
         self.skipped: dict[str, None] = {}
         self.parts: dict[int, _Part | None] = {}  # by id of the group
         self.names = {
             v: name for f in program.module.functions.values() for v, name in value_names(f).items()
         }
 
-    def see(self, launched: Launched) -> None:
+    def see(self, launched: RecordedLaunch) -> None:
         """Compare a kernel's results with its nodes'."""
         group = launched.group
         assert group.kernel is not None, "only kernels are launched"
@@ -118,7 +120,7 @@ class _Checker:
             excess += 1
         before = self.checked
         values, excess = before.values + len(part.wanted), before.excess + excess
-        self.checked = Checked(number, values, excess)
+        self.checked = CheckCounts(number, values, excess)
         if len(part.wanted) < len([v for v in group.outputs if v.node is not None]):
             self.skipped[group.kernel.name] = None
 
@@ -133,7 +135,7 @@ class _Checker:
         return replace(found, what=str(value.type))
 
     def is_excess(
-        self, part: _Part, value: Value, launched: Launched, expected: Mapping[Value, Array]
+        self, part: _Part, value: Value, launched: RecordedLaunch, expected: Mapping[Value, Array]
     ) -> bool:
         """Whether a value is right if kernels keep no excess precision."""
         target = self.program.target
@@ -143,7 +145,7 @@ class _Checker:
         made = self.by_kernels(part, value, launched, exact)
         return self.difference(value, made, expected).is_close
 
-    def by_nodes(self, part: _Part, launched: Launched) -> dict[Value, Array]:
+    def by_nodes(self, part: _Part, launched: RecordedLaunch) -> dict[Value, Array]:
         """The values of every node on a launch's operands, in numpy."""
         module, became = part.module(self.program.module, part.wanted)
         old = {new: value for value, new in became.items()}
@@ -161,7 +163,7 @@ class _Checker:
         return values
 
     def first_step(
-        self, part: _Part, launched: Launched, expected: Mapping[Value, Array]
+        self, part: _Part, launched: RecordedLaunch, expected: Mapping[Value, Array]
     ) -> tuple[Difference | None, str]:
         """The first value that differs when kernels compute only the nodes up to it."""
         target = self.program.target
@@ -176,7 +178,9 @@ class _Checker:
                     return found, node_text(node)
         return None, ""
 
-    def by_kernels(self, part: _Part, value: Value, launched: Launched, target: Target) -> Array:
+    def by_kernels(
+        self, part: _Part, value: Value, launched: RecordedLaunch, target: Target
+    ) -> Array:
         """A value of a part, computed by a target."""
         module, _ = part.module(self.program.module, [value])
         (made,) = self.local(module, target)(*self.stacks(launched))
@@ -189,7 +193,7 @@ class _Checker:
             module, fold=target is not None, target=target, world=self.program.world
         )
 
-    def stacks(self, launched: Launched) -> list[Stacked]:
+    def stacks(self, launched: RecordedLaunch) -> list[Stacked]:
         """The inputs of a launch, broadcast to every device."""
         sizes = self.program.sub_axes.sizes
         whole = [np.broadcast_to(a, (*sizes, *a.shape[len(sizes) :])) for a in launched.inputs]

@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.array.exchange import to_numpy
 from weft.compare.differences import difference
-from weft.compare.required import Required
+from weft.compare.required import RequiredCorrelation
 from weft.compare.stored import keep_arrays, stored_arrays
 from weft.compiled import Compiled, compile  # noqa: A004  # the word users know
 from weft.errors import WeftError
@@ -97,7 +97,7 @@ def compare_modules(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    required: Required | None = None,
+    required: RequiredCorrelation | None = None,
     cache: Path | None = None,
     **options: Any,
 ) -> ModuleComparison:
@@ -118,7 +118,7 @@ def compare_modules(
     expected = _reference(watch, args, given, cache)
     compiled = compile(watch.method(), **options)
     made = {name: to_numpy(value) for name, value in compiled(*args, **given).items()}
-    wanted, rows = required or Required(), []
+    wanted, rows = required or RequiredCorrelation(), []
     for name, (array, kind, line) in expected.items():
         rows.append(_compared(name, kind, line, made[name], array, wanted))
     return ModuleComparison(type(model).__name__, tuple(rows), compiled)
@@ -236,7 +236,7 @@ def _key(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def _compared(
-    name: str, kind: str, line: str, array: Array, expected: Array, required: Required
+    name: str, kind: str, line: str, array: Array, expected: Array, required: RequiredCorrelation
 ) -> ModuleDifference:
     found = difference(name, array, expected)
     wrong = None if found.is_close else _first_wrong(array, expected)

@@ -16,7 +16,7 @@ CORRELATION = 0.999  # where none is given
 
 
 @dataclass(frozen=True, slots=True)
-class Required:
+class RequiredCorrelation:
     """The least correlation of every module's output, and modules that need not have it."""
 
     correlation: float = CORRELATION
@@ -27,7 +27,7 @@ class Required:
         return next((why for at, why in self.exempt.items() if fnmatchcase(path, at)), "")
 
 
-def read_required(file: Path, model: str, target: str) -> Required:
+def read_required(file: Path, model: str, target: str) -> RequiredCorrelation:
     """The requirements of a file for a model on a target.
 
     The file is JSON: `{"Llama": {"llvm": {"correlation": 0.999, "exempt": {"layers.0": "why"}}}}`.
@@ -48,7 +48,7 @@ def read_required(file: Path, model: str, target: str) -> Required:
     return as_required(held, str(file))
 
 
-def as_required(held: Any, where: str) -> Required:
+def as_required(held: Any, where: str) -> RequiredCorrelation:
     """A correlation and exemptions, checked."""
     if not isinstance(held, dict) or not held.keys() <= {"correlation", "exempt"}:
         raise WeftError(
@@ -66,4 +66,4 @@ def as_required(held: Any, where: str) -> Required:
             f"{where}: an exemption without a reason",
             help='write {"layers.0.*": "the reason"}',
         )
-    return Required(float(correlation), exempt)
+    return RequiredCorrelation(float(correlation), exempt)

@@ -3,7 +3,7 @@
 from weft.cost.costs import KINDS, Costs, groups_of, work_seconds
 from weft.cost.estimate import Estimate
 from weft.cost.travel import (
-    Reach,
+    GroupExtent,
     TrafficKind,
     across,
     copies,
@@ -20,7 +20,7 @@ __all__ = [
     "KINDS",
     "Costs",
     "Estimate",
-    "Reach",
+    "GroupExtent",
     "TrafficKind",
     "across",
     "copies",

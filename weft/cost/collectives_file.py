@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.cost.estimate import Estimate
 from weft.cost.measured import OPS, PATTERNS, CollectiveShape, measured
-from weft.cost.travel import OP_NAMES, Reach, TrafficKind, travel_estimate
+from weft.cost.travel import OP_NAMES, GroupExtent, TrafficKind, travel_estimate
 from weft.errors import WeftError
 from weft.ir.types import DTYPES
 from weft.machine import MACHINES, Machine, machine
@@ -24,7 +24,7 @@ _KINDS: Mapping[str, TrafficKind] = {name: kind for kind, name in OP_NAMES.items
 
 
 @dataclass(frozen=True, slots=True)
-class AskedRow:
+class CollectiveRow:
     """A row of a file: a collective, and its measured rate where there is one."""
 
     line: int
@@ -33,10 +33,10 @@ class AskedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
+class EstimatedRow:
     """A row and its estimate."""
 
-    asked: AskedRow
+    asked: CollectiveRow
     estimate: Estimate
 
     @property
@@ -53,7 +53,7 @@ class Predicted:
         return asdict(self.asked.collective) | rate | asdict(self.estimate)
 
 
-def read_collectives(path: Path) -> list[AskedRow]:
+def read_collectives(path: Path) -> list[CollectiveRow]:
     """The rows of a CSV file; what is wrong with one is an error with its line."""
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -70,9 +70,9 @@ def read_collectives(path: Path) -> list[AskedRow]:
     ]
 
 
-def predict_collectives(rows: Iterable[AskedRow]) -> list[Predicted]:
+def predict_collectives(rows: Iterable[CollectiveRow]) -> list[EstimatedRow]:
     """An estimate for each row."""
-    return [Predicted(row, estimate(row.collective)) for row in rows]
+    return [EstimatedRow(row, estimate(row.collective)) for row in rows]
 
 
 def estimate(wanted: CollectiveShape) -> Estimate:
@@ -83,7 +83,7 @@ def estimate(wanted: CollectiveShape) -> Estimate:
         named = replace(wanted, machine=found.table)
         return measured().estimate(named)
     domains = 1 if within else -(-wanted.group_size // (found.fast_devices or 1))
-    reach = Reach(wanted.group_size, domains)
+    reach = GroupExtent(wanted.group_size, domains)
     return travel_estimate(_KINDS[wanted.op], wanted.bytes, reach, found, wanted.dtype)
 
 
@@ -109,7 +109,7 @@ def _check_header(path: Path, header: list[str]) -> None:
             )
 
 
-def _asked(path: Path, line: int, header: list[str], cells: list[str]) -> AskedRow:
+def _asked(path: Path, line: int, header: list[str], cells: list[str]) -> CollectiveRow:
     def wrong(what: str, help: str) -> WeftError:
         return WeftError(f"{path}: line {line}: {what}", help=help)
 
@@ -134,7 +134,7 @@ def _asked(path: Path, line: int, header: list[str], cells: list[str]) -> AskedR
         if not row[name].isdecimal() or int(row[name]) < 1:
             raise wrong(f"{name} is {row[name]!r}", "write a whole number of at least 1")
         numbers[name] = int(row[name])
-    return AskedRow(
+    return CollectiveRow(
         line,
         CollectiveShape(
             row["machine"], row["op"], row["dtype"], numbers["groups"], numbers["group_size"],

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from weft.cost.estimate import Estimate
 from weft.cost.totals import CONTROL, Totals, region_work
 from weft.cost.travel import (
+    GroupExtent,
     Pattern,
-    Reach,
     TrafficKind,
     pattern_of,
     reach,
@@ -100,7 +100,7 @@ class Costs:
         self.devices = max((mesh.size for mesh in module.meshes.values()), default=1)
         self.known: dict[tuple[Op, Types, Types], float] = {}
         self.totals: Totals[float] = Totals(module, self.seconds, sum, operator.mul, float)
-        self.reaches: dict[Op, Reach] = {}
+        self.reaches: dict[Op, GroupExtent] = {}
 
     def seconds(self, node: Node) -> float:
         """Seconds of a node; for an asynchronous start, only the time to issue it."""
@@ -120,7 +120,7 @@ class Costs:
         """Seconds from an asynchronous start until its transfer is complete."""
         return self.totals.region(start.regions[0])
 
-    def reach(self, op: Op) -> Reach:
+    def reach(self, op: Op) -> GroupExtent:
         """The size of a collective's group, and the domains that it spans."""
         found = self.reaches.get(op)
         if found is None:

@@ -44,7 +44,7 @@ _AMD = CovarianceParameters(
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class CurveFamily:
     """Machines whose curves have one shape."""
 
     machines: tuple[str, ...]
@@ -62,9 +62,9 @@ class Family:
 
 
 FAMILIES = (
-    Family(("sm_90", "sm_100_B200"), _NODE),
-    Family(("sm_100_GB200", "sm_103"), _RACK, one_fit=True, rounding=1e7),
-    Family(("gfx950",), _AMD),
+    CurveFamily(("sm_90", "sm_100_B200"), _NODE),
+    CurveFamily(("sm_100_GB200", "sm_103"), _RACK, one_fit=True, rounding=1e7),
+    CurveFamily(("gfx950",), _AMD),
 )
 
 
@@ -88,7 +88,7 @@ class CollectiveShape:
 class _Kind:
     """The measurements of one kind of collective on one family."""
 
-    family: Family
+    family: CurveFamily
     asked: tuple[CollectiveShape, ...]
     rows: TableRows
     fits: Mapping[str, Fit]  # by machine
@@ -172,7 +172,7 @@ class CollectiveTable:
             found = self.kinds[family.machines[0], op] = self._kind(family, op)
         return found
 
-    def _kind(self, family: Family, op: str) -> _Kind:
+    def _kind(self, family: CurveFamily, op: str) -> _Kind:
         given = [(a, s) for a, s in self.rows if a.machine in family.machines and a.op == op]
         patterns = _same_patterns(given)
         merged = {replace(a, pattern=patterns.get(a.pattern, a.pattern)): s for a, s in given}

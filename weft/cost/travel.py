@@ -33,14 +33,16 @@ _OVERHEAD = 1.025  # bytes on the wire for a byte of payload: headers are the re
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class GroupExtent:
     """The size of a collective's group, and the number of fast domains that it spans."""
 
     devices: int
     domains: int = 1
 
 
-def reach(groups: Groups, meshes: Mapping[str, Mesh], devices: int, machine: Machine) -> Reach:
+def reach(
+    groups: Groups, meshes: Mapping[str, Mesh], devices: int, machine: Machine
+) -> GroupExtent:
     """The reach of a collective's widest group; an empty list of groups means all devices."""
     if isinstance(groups, MeshAxes):
         mesh = groups.mesh
@@ -53,13 +55,13 @@ def reach(groups: Groups, meshes: Mapping[str, Mesh], devices: int, machine: Mac
     return _widest([np.array(group) for group in groups] or [np.arange(devices)], machine)
 
 
-def reach_of_pairs(pairs: Iterable[tuple[int, int]], machine: Machine) -> Reach:
+def reach_of_pairs(pairs: Iterable[tuple[int, int]], machine: Machine) -> GroupExtent:
     """The reach of a permutation: two devices, and two domains if a pair crosses their border."""
     moves = np.array([pair for pair in pairs if pair[0] != pair[1]], np.int64)
     if not len(moves):
-        return Reach(1)
+        return GroupExtent(1)
     domains = machine.domains_of(moves)
-    return Reach(2, 2 if (domains[:, 0] != domains[:, 1]).any() else 1)
+    return GroupExtent(2, 2 if (domains[:, 0] != domains[:, 1]).any() else 1)
 
 
 def pattern_of(pairs: Iterable[tuple[int, int]]) -> Pattern:
@@ -71,7 +73,7 @@ def pattern_of(pairs: Iterable[tuple[int, int]]) -> Pattern:
 
 
 @lru_cache(maxsize=4096)
-def _reach_along(mesh: Mesh, axes: tuple[Axis, ...], machine: Machine) -> Reach:
+def _reach_along(mesh: Mesh, axes: tuple[Axis, ...], machine: Machine) -> GroupExtent:
     """The widest group along axes, by the order of the mesh's devices."""
     members = np.arange(mesh.size).reshape([size for _, size in mesh.axes])
     parts, along = _split_axes(mesh, axes)
@@ -99,23 +101,23 @@ def _split_axes(mesh: Mesh, axes: tuple[Axis, ...]) -> tuple[list[int], list[int
     return parts, [places[axis.name, axis.before] for axis in axes]
 
 
-def _widest(groups: Iterable[npt.NDArray[np.int64]], machine: Machine) -> Reach:
+def _widest(groups: Iterable[npt.NDArray[np.int64]], machine: Machine) -> GroupExtent:
     """The reach of the group over most domains, or else of the largest."""
     if isinstance(groups, np.ndarray) and not machine.domain_ids and groups.size:
         count = groups.shape[1]
         if machine.fast_devices is None:
-            return Reach(count, 1)
+            return GroupExtent(count, 1)
         domains = np.sort(machine.domains_of(groups), axis=1)
         spread = 1 + (domains[:, 1:] != domains[:, :-1]).sum(axis=1)
-        return Reach(count, int(spread.max()))
-    found = [Reach(len(g), len(np.unique(machine.domains_of(g))) or 1) for g in groups]
-    return max(found, key=lambda r: (r.domains, r.devices), default=Reach(1))
+        return GroupExtent(count, int(spread.max()))
+    found = [GroupExtent(len(g), len(np.unique(machine.domains_of(g))) or 1) for g in groups]
+    return max(found, key=lambda r: (r.domains, r.devices), default=GroupExtent(1))
 
 
 def travel_seconds(
     kind: TrafficKind,
     size: int,
-    reach: Reach,
+    reach: GroupExtent,
     machine: Machine,
     dtype: str = "f32",
     pattern: Pattern = "ring",
@@ -130,7 +132,7 @@ def travel_seconds(
 def travel_estimate(
     kind: TrafficKind,
     size: int,
-    reach: Reach,
+    reach: GroupExtent,
     machine: Machine,
     dtype: str = "f32",
     pattern: Pattern = "ring",
@@ -174,7 +176,7 @@ def _of_table(
 
 
 def across(
-    kind: TrafficKind, size: int, reach: Reach, machine: Machine, dtype: str = "f32"
+    kind: TrafficKind, size: int, reach: GroupExtent, machine: Machine, dtype: str = "f32"
 ) -> list[Estimate]:
     """Algorithms over several fast domains: a flat ring first, then one by levels."""
     network = machine.links[1]
@@ -185,7 +187,7 @@ def across(
     near = reach.devices // reach.domains
     if kind == "permute" or near == 1 or reach.devices % reach.domains:
         return estimates
-    far = Reach(reach.domains, reach.domains)
+    far = GroupExtent(reach.domains, reach.domains)
     # Every device talks to its peers in the other domains only, with its own network card.
     inner: tuple[TrafficKind, ...] = ("scatter", "gather") if kind == "reduce" else (kind,)
     outer = size if kind == "exchange" else size // near
@@ -241,7 +243,7 @@ def _lanes(used: int, links: Links) -> float:
     return used / len(links.torus) * (1.0 if links.wraps else 0.5)
 
 
-def speed_of_light(kind: TrafficKind, size: int, reach: Reach, links: Links) -> float:
+def speed_of_light(kind: TrafficKind, size: int, reach: GroupExtent, links: Links) -> float:
     """OpenXLA's model across domains: chunks that are prepared, sent and acknowledged."""
     devices, domains = reach.devices, reach.domains
     if kind == "exchange":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from weft.array.stream import around_calls
 from weft.emit.llvm.flow.interrupts import listen
 from weft.jax.buffers import buffers, events, transfers
-from weft.jax.patches.interrupts import Shield
+from weft.jax.patches.interrupts import SignalDeferral
 from weft.jax.programs import executables, executing
 from weft.jax.questions import extensions, facts
 
@@ -23,7 +23,7 @@ SLOTS = (
 )
 
 
-def connect(shield: Shield) -> None:
+def connect(shield: SignalDeferral) -> None:
     """Allow a second signal through while a program calls a user's function, any during loops."""
     around_calls(shield.lowered)
     listen(shield.handle_in_loop)

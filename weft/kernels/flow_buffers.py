@@ -16,7 +16,7 @@ from weft.records import dataclass
 
 
 @dataclass(slots=True)
-class Life:
+class FlowLiveRange:
     """When a value is needed: from where it is made to where it is read last."""
 
     begin: int
@@ -31,7 +31,7 @@ class Buffer:
     nbytes: int
     operand: int | None = None
     is_input: bool = False
-    lives: list[Life] = field(default_factory=list)
+    lives: list[FlowLiveRange] = field(default_factory=list)
 
 
 class Buffers:
@@ -39,7 +39,7 @@ class Buffers:
 
     def __init__(self, flow: ControlFlow) -> None:
         self.flow = flow
-        self.lives = Lives(flow)
+        self.lives = FlowLiveRanges(flow)
         self.of: list[Buffer] = [self._alone(n) for n in range(len(flow.values))]
         self._join_handed(flow.body)
         for output, result in zip(flow.outputs, flow.body.results, strict=True):
@@ -143,11 +143,11 @@ def moves_of(statement: FlowLoop | FlowBranch) -> Iterator[tuple[int, int]]:
     yield from zip(statement.given, statement.carried, strict=True)
 
 
-def _meet(one: Life, other: Life) -> bool:
+def _meet(one: FlowLiveRange, other: FlowLiveRange) -> bool:
     return one.begin <= other.end and other.begin <= one.end
 
 
-def _touch(one: Life, other: Life, when: int) -> bool:
+def _touch(one: FlowLiveRange, other: FlowLiveRange, when: int) -> bool:
     """Whether one life ends when the other begins, at a kernel."""
     return (one.end == other.begin == when) or (other.end == one.begin == when)
 
@@ -155,7 +155,7 @@ def _touch(one: Life, other: Life, when: int) -> bool:
 # Lives
 
 
-class Lives:
+class FlowLiveRanges:
     """When each value is needed. A statement at a position reads at twice it, and what loops and
     branches hand on is there right after that.
     """
@@ -177,7 +177,7 @@ class Lives:
             around = [loop for loop in loops if loop not in self._inside[value]]
             # Up to the end of the outermost loop that the value comes into from outside.
             end[value] = max(end[value], self._loops[around[0]][1] if around else when)
-        self.of = {value: Life(begin, end[value]) for value, begin in self._begin.items()}
+        self.of = {value: FlowLiveRange(begin, end[value]) for value, begin in self._begin.items()}
 
     def _make(self, values: Iterable[int], when: int, loops: tuple[int, ...]) -> None:
         for value in values:

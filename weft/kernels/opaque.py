@@ -12,13 +12,13 @@ _OPERAND = re.compile(r"(in|out)\d+: ", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class OpaqueOperand:
     """An operand of an opaque kernel: only whether it is written is known."""
 
     output: bool
 
 
-_READ, _WRITTEN = Side(False), Side(True)
+_READ, _WRITTEN = OpaqueOperand(False), OpaqueOperand(True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +26,7 @@ class Opaque:
     """A precompiled kernel as the runtime sees it: name, operands it writes, estimated work."""
 
     name: str
-    operands: tuple[Side, ...]
+    operands: tuple[OpaqueOperand, ...]
     arithmetic: int = 0  # about how many steps a flow takes
 
 

@@ -38,7 +38,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class DetectedMachine:
     """A machine, and what was found on the way to it."""
 
     machine: Machine
@@ -46,11 +46,11 @@ class Here:
     notes: tuple[str, ...]
 
 
-def machine_here() -> Here:
+def machine_here() -> DetectedMachine:
     """This machine: a known one with what the driver says, or the host and why it is only that."""
     devices, notes = gpus()
     if not devices:
-        return Here(_host(), (), tuple(notes))
+        return DetectedMachine(_host(), (), tuple(notes))
     first = devices[0]
     known = known_machine(first)
     if known is None:
@@ -69,7 +69,7 @@ def machine_here() -> Here:
         capability=first.capability,
         figures=figures,
     )
-    return Here(found.with_domains(domains), devices, tuple(notes))
+    return DetectedMachine(found.with_domains(domains), devices, tuple(notes))
 
 
 def known_machine(device: Gpu) -> str | None:

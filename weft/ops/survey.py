@@ -34,7 +34,7 @@ def _is_notable(op: type[Op]) -> bool:
     return op in NAMING or op is ShardingGroup or bool(sharding_fields(op))
 
 
-class Survey(NamedTuple):
+class FunctionSummary(NamedTuple):
     """The facts of a function body."""
 
     counts: dict[Value, int]  # the number of uses of each value, by nodes and by terminators
@@ -42,10 +42,10 @@ class Survey(NamedTuple):
     notable: list[Node]
 
 
-class Surveys(dict[Region, Survey]):
+class FunctionSummaries(dict[Region, FunctionSummary]):
     """The surveys of functions, each computed on first use."""
 
-    def __missing__(self, body: Region) -> Survey:
+    def __missing__(self, body: Region) -> FunctionSummary:
         reads: list[tuple[Value, ...]] = []
         notable: list[Node] = []
 
@@ -59,5 +59,5 @@ class Surveys(dict[Region, Survey]):
             reads.append(region.results)
 
         see(body)
-        made = self[body] = Survey(Counter(chain.from_iterable(reads)), notable)
+        made = self[body] = FunctionSummary(Counter(chain.from_iterable(reads)), notable)
         return made

@@ -17,7 +17,7 @@ from weft.optimize.collectives.rematerialize_gather import rematerialize_gather
 from weft.optimize.cse import cse
 from weft.optimize.drop_dead import drop_dead
 from weft.optimize.inline_calls import inline_calls
-from weft.optimize.runner import Pass, PassOptions, PassWatch, Ran, given_numbers, run_passes
+from weft.optimize.runner import Pass, PassOptions, PassRecord, PassWatch, given_numbers, run_passes
 from weft.optimize.scheduling.assign_streams import assign_streams
 from weft.optimize.scheduling.schedule import schedule
 from weft.optimize.scheduling.split_async import split_async
@@ -96,8 +96,8 @@ __all__ = [
     "Level",
     "Pass",
     "PassOptions",
+    "PassRecord",
     "PassWatch",
-    "Ran",
     "assign_streams",
     "canonicalize_collectives",
     "collective_matmul",

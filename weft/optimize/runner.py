@@ -53,7 +53,7 @@ def given_numbers(**numbers: int | None) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class PassRecord:
     """The record of a pass: its name, the module after it, and its seconds."""
 
     name: str
@@ -63,7 +63,7 @@ class Ran:
     verifying: float  # seconds of the verifier after it
 
 
-PassWatch: TypeAlias = Callable[[Ran], None]
+PassWatch: TypeAlias = Callable[[PassRecord], None]
 
 
 def run_passes(
@@ -90,7 +90,7 @@ def _run_passes(
         verified = time.perf_counter()
         if watch is not None:
             changed = result is not module
-            watch(Ran(run.__name__, result, changed, ended - begun, verified - ended))
+            watch(PassRecord(run.__name__, result, changed, ended - begun, verified - ended))
         module = result
     return module
 

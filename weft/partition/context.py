@@ -12,7 +12,7 @@ from weft.mesh.algebra import Axes, DimAxes
 from weft.ops.distributed.sharding import ManualComputation
 from weft.partition.builder import Builder
 from weft.partition.piece import Piece
-from weft.partition.program import Called, GlobalValue, ModuleState, Recipe
+from weft.partition.program import GlobalValue, LocalFunction, ModuleState, NodeStrategy
 
 
 class Context(Protocol):
@@ -72,13 +72,13 @@ class Context(Protocol):
     def inner(self, function: Function) -> Context:
         """A new context for another function."""
 
-    def called(self, name: str, given: list[Piece]) -> Called:
+    def called(self, name: str, given: list[Piece]) -> LocalFunction:
         """The specialization of a function for these argument splits; cached."""
 
     def inline_manual(self, node: Node, op: ManualComputation) -> None:
         """Inline the body of a manual computation on local shards."""
 
-    def recipe(self, node: Node) -> Recipe:
+    def recipe(self, node: Node) -> NodeStrategy:
         """The recipe of a node: its factor axes and local op."""
 
     def given_rule(self, node: Node) -> Rule | None:

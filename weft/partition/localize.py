@@ -33,7 +33,7 @@ from weft.partition.piece import (
     sharding_of,
     split_of,
 )
-from weft.partition.program import Called, GlobalValue, ModuleState, Recipe
+from weft.partition.program import GlobalValue, LocalFunction, ModuleState, NodeStrategy
 from weft.partition.recipes import (
     free_factors,
     make_recipe,
@@ -110,7 +110,7 @@ class Localizer:
         """A new context for another function."""
         return Localizer(self.program, function)
 
-    def called(self, name: str, pieces: list[Piece]) -> Called:
+    def called(self, name: str, pieces: list[Piece]) -> LocalFunction:
         """The specialization of a function for these argument splits; cached."""
         known = self.program.called
         # Specialized for each combination of splits: a function that is called with two of them
@@ -123,7 +123,7 @@ class Localizer:
             known[key] = inner.for_call(pieces)
         return known[key]
 
-    def for_call(self, given: list[Piece]) -> Called:
+    def for_call(self, given: list[Piece]) -> LocalFunction:
         """The function for calls: results keep the splits that they are computed in."""
         args = []
         for value, there in zip(self.old.body.args, given, strict=True):
@@ -133,7 +133,7 @@ class Localizer:
         self.nodes(self.old.body)
         results = [self.first(v) for v in self.old.body.results]
         made = self.finished(tuple(args), results)
-        return Called(self.program.keep(made), tuple(results))
+        return LocalFunction(self.program.keep(made), tuple(results))
 
     def attributes(self, old: Sequence[Attrs], placed: list[Piece]) -> tuple[Attrs, ...]:
         """Attributes of arguments and results: shardings and global types."""
@@ -352,7 +352,7 @@ class Localizer:
         for value, placed, wanted in zip(node.results, made, recipe.wanted, strict=True):
             self.define(value, placed, wanted, again)
 
-    def plain(self, node: Node, recipe: Recipe, op: Op, types: Types) -> None:
+    def plain(self, node: Node, recipe: NodeStrategy, op: Op, types: Types) -> None:
         """The op itself on local shards, the fast path of most nodes."""
         values = tuple(
             [self.fetch(v, s).value for v, s in zip(node.operands, recipe.operands, strict=True)]
@@ -369,7 +369,7 @@ class Localizer:
             if places is not None and not self.manual:
                 places.setdefault(value, []).append(placed)
 
-    def recipe(self, node: Node) -> Recipe:
+    def recipe(self, node: Node) -> NodeStrategy:
         """The recipe of a node: its factor axes and local op."""
         known_entries = self.entries
         entries = [known_entries[v] for v in node.operands]
@@ -422,7 +422,9 @@ class Localizer:
             entry.seen = len(entry.versions)
         return entry.state
 
-    def finished_recipe(self, node: Node, problem: ShardingProblem, chosen: FactorAxes) -> Recipe:
+    def finished_recipe(
+        self, node: Node, problem: ShardingProblem, chosen: FactorAxes
+    ) -> NodeStrategy:
         """A recipe, with the local op if nothing else is needed."""
         recipe = make_recipe(problem, chosen, self.program.numbers)
         moved = moved_bytes(problem, recipe.operands, recipe.results)
@@ -447,7 +449,7 @@ class Localizer:
             states.append(self.state(GlobalValue(self.builder, wanted, [placed], again=again)))
         return replace(recipe, plain=(op, infer(op, operand_types)), states=tuple(states))
 
-    def noted(self, node: Node, recipe: Recipe) -> list[Note]:
+    def noted(self, node: Node, recipe: NodeStrategy) -> list[Note]:
         """Add notes on the dims that an op gathers or replicates."""
         asked_of = [self.asked(v) for v in node.operands]
         wanted = [self.wanted(v) for v in node.results]

@@ -72,7 +72,7 @@ class GlobalValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class NodeStrategy:
     """The plan of an op on operands of some splits: computed once for all equal nodes."""
 
     rule: Rule
@@ -89,7 +89,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class LocalFunction:
     """A called function on local types, and the splits of its results."""
 
     function: Function
@@ -109,9 +109,9 @@ class ModuleState:
     policy: Policy = field(default_factory=Policy)  # the weights of costs when axes are chosen
     notes: list[Note] | None = None  # notes on gathers, if requested
     places: dict[Value, list[Piece]] | None = None  # the piece of every value, if requested
-    recipes: dict[tuple[object, ...], Recipe] = field(default_factory=dict)
+    recipes: dict[tuple[object, ...], NodeStrategy] = field(default_factory=dict)
     added: dict[str, Function] = field(default_factory=dict)  # functions created along the way
-    called: dict[tuple[object, ...], Called] = field(default_factory=dict)
+    called: dict[tuple[object, ...], LocalFunction] = field(default_factory=dict)
     numbers: Interner = field(default_factory=Interner)
     states: dict[tuple[int, ...], int] = field(default_factory=dict)
     shardings: dict[int, DimAxes] = field(default_factory=dict)  # by the identity of a sharding

@@ -13,7 +13,7 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes
 from weft.partition.partitioners import PARTITIONERS
 from weft.partition.piece import Partial, replicated
-from weft.partition.program import GlobalValue, Interner, Recipe
+from weft.partition.program import GlobalValue, Interner, NodeStrategy
 from weft.partition.strategy.choose import ShardingProblem, Version, unreduced_axes
 from weft.partition.strategy.factors import FactorAxes, asked, plain_factors
 from weft.partition.unreduced import unreduced_of
@@ -50,7 +50,7 @@ def versions_of(entry: GlobalValue) -> tuple[Version, ...]:
     return tuple(found)
 
 
-def make_recipe(problem: ShardingProblem, by_factor: FactorAxes, numbers: Interner) -> Recipe:
+def make_recipe(problem: ShardingProblem, by_factor: FactorAxes, numbers: Interner) -> NodeStrategy:
     """The recipe of a node whose factors are split by these axes."""
     rule, mesh = problem.rule, problem.mesh
     operands = [numbers.canonical(asked(by_factor, dims, rule, mesh)) for dims in rule.operands]
@@ -71,7 +71,7 @@ def make_recipe(problem: ShardingProblem, by_factor: FactorAxes, numbers: Intern
         if spoiled:
             masks.append((n, spoiled))
     splits = (tuple(operands), tuple(results))
-    return Recipe(rule, by_factor, *splits, partial, tuple(masks), problem.wanted)  # type: ignore[arg-type]
+    return NodeStrategy(rule, by_factor, *splits, partial, tuple(masks), problem.wanted)  # type: ignore[arg-type]
 
 
 def summing(rule: Rule) -> Rule:

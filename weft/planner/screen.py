@@ -23,7 +23,7 @@ _HIDDEN = 0.7  # the share of computing behind which weights can be gathered
 
 
 @dataclass(frozen=True, slots=True)
-class Screened:
+class CandidateEstimate:
     """The estimate of a candidate."""
 
     candidate: PlanCandidate
@@ -36,7 +36,7 @@ class Screened:
         return self.seconds * (1 if over <= 1 else 10 * over)
 
 
-class Screen:
+class CandidateEstimator:
     """Estimates of one program on one machine."""
 
     def __init__(self, facts: ProgramFacts, machine: Machine) -> None:
@@ -73,10 +73,10 @@ class Screen:
         work = Work(flops=node.flops, bytes=node.bytes)
         return work_seconds(work, self.machine.rate(node.dtype), self.machine)
 
-    def estimate(self, candidate: PlanCandidate) -> Screened:
+    def estimate(self, candidate: PlanCandidate) -> CandidateEstimate:
         """The seconds and the bytes of one device."""
         one = _Estimate(self, candidate)
-        return Screened(candidate, one.seconds, one.memory)
+        return CandidateEstimate(candidate, one.seconds, one.memory)
 
     def travel(self, kind: TrafficKind, size: float, mesh: Mesh, axes: tuple[str, ...]) -> float:
         """Seconds of a collective along axes."""
@@ -93,7 +93,7 @@ class Screen:
 class _Estimate:
     """The estimate of one candidate."""
 
-    def __init__(self, screen: Screen, candidate: PlanCandidate) -> None:
+    def __init__(self, screen: CandidateEstimator, candidate: PlanCandidate) -> None:
         self.screen, self.facts, self.candidate = screen, screen.facts, candidate
         self.sizes = candidate.sizes
         self.split: Mapping[DimClass, tuple[str, ...]] = dict(candidate.split)

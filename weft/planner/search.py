@@ -20,7 +20,7 @@ from weft.planner.candidates import PlanCandidate, candidates, spec_of
 from weft.planner.explained import explained, patterns
 from weft.planner.facts import ProgramFacts, program_facts, state_results
 from weft.planner.repeats import LayerChains, Shortened, repeats, shorten
-from weft.planner.screen import Screen, Screened
+from weft.planner.screen import CandidateEstimate, CandidateEstimator
 from weft.predict import Prediction, predict
 from weft.records import dataclass
 from weft.shard import shard
@@ -43,11 +43,11 @@ class CompiledProgram(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class PredictedCandidate:
     """A candidate and its prediction for the whole program."""
 
     candidate: PlanCandidate
-    screened: Screened
+    screened: CandidateEstimate
     seconds: float
     memory: int
     parts: Mapping[str, float]
@@ -55,7 +55,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class PlanningProblem:
     """A program to plan: its module with one and two layers, and the facts of one."""
 
     captured: Captured
@@ -113,7 +113,7 @@ def plan_captured(
     report = progress or (lambda what, done, total: None)
     report("reading the program", 0, 1)
     subject = subject_of(captured)
-    screen = Screen(subject.facts, machine)
+    screen = CandidateEstimator(subject.facts, machine)
     report("estimating candidates", 0, 1)
     limit = _SPARE * machine.memory
     screened = [screen.estimate(c) for c in candidates(subject.facts, devices)]
@@ -141,7 +141,7 @@ def plan_captured(
     return [_made(subject, one, machine, about) for one, about in zip(best, texts, strict=True)]
 
 
-def _varied(ordered: Sequence[Screened], count: int) -> Iterator[Screened]:
+def _varied(ordered: Sequence[CandidateEstimate], count: int) -> Iterator[CandidateEstimate]:
     """The best estimates, at most a few of each mesh; estimates alone do not tell those apart."""
     taken: dict[object, int] = {}
     given = 0
@@ -155,7 +155,7 @@ def _varied(ordered: Sequence[Screened], count: int) -> Iterator[Screened]:
             return
 
 
-def subject_of(captured: Captured) -> Subject:
+def subject_of(captured: Captured) -> PlanningProblem:
     """A captured program, with its repeated layers found."""
     names = tuple([leaf.name for leaf in captured.arguments])
     module = inline_calls(normalize(captured.module, shard))
@@ -175,7 +175,7 @@ def subject_of(captured: Captured) -> Subject:
     facts = program_facts(
         one.module, [names[n] for n in one.arguments], local, one.in_layers, layers
     )
-    return Subject(captured, facts, short, state, names)
+    return PlanningProblem(captured, facts, short, state, names)
 
 
 def _shortened(module: Module, found: LayerChains | None) -> tuple[tuple[Shortened, ...], int]:
@@ -190,7 +190,9 @@ def _shortened(module: Module, found: LayerChains | None) -> tuple[tuple[Shorten
     return (whole,), 1
 
 
-def try_candidate(subject: Subject, screened: Screened, machine: Machine) -> Tried:
+def try_candidate(
+    subject: PlanningProblem, screened: CandidateEstimate, machine: Machine
+) -> PredictedCandidate:
     """Compile and simulate a candidate; each further layer costs what the second one adds."""
     candidate = screened.candidate
     by_name = {a.name: spec_of(a, candidate) for a in subject.facts.arguments}
@@ -201,7 +203,9 @@ def try_candidate(subject: Subject, screened: Screened, machine: Machine) -> Tri
     )  # fmt: skip
 
 
-def predicted_plan(subject: Subject, mesh: Mesh, specs: Mapping[str, P], machine: Machine) -> Tried:
+def predicted_plan(
+    subject: PlanningProblem, mesh: Mesh, specs: Mapping[str, P], machine: Machine
+) -> PredictedCandidate:
     """The prediction of shardings by patterns of names, of all layers by one and two of them."""
     lookup, policy = ShardingPlan(mesh, specs), PolicyMemory()
     made = [
@@ -215,7 +219,7 @@ def predicted_plan(subject: Subject, mesh: Mesh, specs: Mapping[str, P], machine
     memory = peaks[0] + more * max(0, peaks[-1] - peaks[0])
     seconds = made[0].seconds + more * (made[-1].seconds - made[0].seconds)
     none = PlanCandidate(tuple(mesh.axes), (), False)
-    return Tried(none, Screened(none, 0.0, 0.0), seconds, memory, parts, sent)
+    return PredictedCandidate(none, CandidateEstimate(none, 0.0, 0.0), seconds, memory, parts, sent)
 
 
 def _extrapolated(some: Sequence[Mapping[str, float]], more: int) -> dict[str, float]:
@@ -233,7 +237,9 @@ def _sent(prediction: Prediction) -> dict[str, float]:
     return found
 
 
-def _annotated(subject: Subject, short: Shortened, mesh: Mesh, plan: ShardingPlan) -> Module:
+def _annotated(
+    subject: PlanningProblem, short: Shortened, mesh: Mesh, plan: ShardingPlan
+) -> Module:
     """A module on a mesh, with the shardings of a plan on its arguments and on its new state."""
     module = replace(short.module, meshes={"mesh": mesh})
     main = module.function("main")
@@ -258,7 +264,9 @@ def _annotated(subject: Subject, short: Shortened, mesh: Mesh, plan: ShardingPla
     return module.with_functions({**module.functions, "main": renewed})
 
 
-def _made(subject: Subject, one: Tried, machine: Machine, about: tuple[str, ...]) -> ShardingPlan:
+def _made(
+    subject: PlanningProblem, one: PredictedCandidate, machine: Machine, about: tuple[str, ...]
+) -> ShardingPlan:
     by_name = {a.name: spec_of(a, one.candidate) for a in subject.facts.arguments}
     arguments = patterns(by_name, subject.facts)
     lookup = ShardingPlan(Mesh(one.candidate.axes), arguments)

@@ -13,7 +13,7 @@ from weft.array.stacked import Kind, Stacked, kind_of
 from weft.native.cpython import reads_objects
 from weft.run.code import Call, Code, Slots
 from weft.run.launch import Calls, Place, reshaped
-from weft.target import TakesStacks
+from weft.target import SupportsStacks
 
 if TYPE_CHECKING:
     from weft.ir.types import Array
@@ -68,14 +68,14 @@ class Direct:
 
     def ready(self, slots: Slots) -> Slots:
         """A new frame with its bound commands in place of the address table."""
-        commands: TakesStacks = slots[self.call.commands]
+        commands: SupportsStacks = slots[self.call.commands]
         slots[self.call.table] = commands.on_stacks(self.given, self.written)
         return slots
 
     def raw_launch(self, new: Callable[[], Slots]) -> Any:
         """Handles for native code to launch the kernels without Python, in a frame of its own."""
         slots = new()
-        commands: TakesStacks = slots[self.call.commands]
+        commands: SupportsStacks = slots[self.call.commands]
         return commands.raw_launch(slots)
 
     def __call__(
@@ -196,7 +196,7 @@ def direct_of(
         return None
     if not calls.memory.is_host:  # native code reads ndarray-backed stacks
         return None
-    if not reads_objects() or not isinstance(calls.target.commands(), TakesStacks):
+    if not reads_objects() or not isinstance(calls.target.commands(), SupportsStacks):
         return None
     if any(kind is None for kind, *_ in arguments.listed):  # tokens
         return None

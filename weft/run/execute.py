@@ -9,13 +9,13 @@ from weakref import ref
 import numpy as np
 
 from weft.array.array import Array, ArraySpec, array_spec
-from weft.array.awaited import Awaited
+from weft.array.awaited import StackFuture
 from weft.array.context import CONTEXTS, note
 from weft.array.exchange import Writable, to_numpy
 from weft.array.host import dense, is_dense
 from weft.array.memory import DeviceBuffer
 from weft.array.put import placed_in, put, put_here
-from weft.array.stacked import Kind, Stacked, Way, kind_of, way_to_split
+from weft.array.stacked import Kind, SplitPlan, Stacked, kind_of, split_plan
 from weft.array.stream import HostStream, released, report
 from weft.errors import WeftError
 from weft.ir.types import TensorType, Type
@@ -151,7 +151,7 @@ def failed_at_once(error: BaseException, specs: Sequence[ArraySpec]) -> tuple[Ar
 def take_over(
     stream: HostStream,
     donated: Sequence[int],
-    arrays: Sequence[Awaited],
+    arrays: Sequence[StackFuture],
     stacks: MutableSequence[Stacked | None],
 ) -> None:
     """Delete donated arrays; copy their memory if another thread may still read it."""
@@ -177,8 +177,8 @@ class Run:
     def __init__(
         self,
         program: LocalProgram,
-        arrays: Mapping[int, Awaited],
-        results: Mapping[int, Awaited],
+        arrays: Mapping[int, StackFuture],
+        results: Mapping[int, StackFuture],
         stream: HostStream,
     ) -> None:
         self.program = program
@@ -187,7 +187,7 @@ class Run:
         self.stream = stream
         self.calls_host = program.calls_host
         # Take a ready array's stack now: it may be deleted before the task runs.
-        self.given: dict[int, Stacked | Awaited] = {n: _held(a) for n, a in arrays.items()}
+        self.given: dict[int, Stacked | StackFuture] = {n: _held(a) for n, a in arrays.items()}
 
     @property
     def is_ready(self) -> bool:
@@ -226,7 +226,7 @@ class Run:
             found = {n: s.read_only() for n, s in found.items()}
         return [found.get(n) for n in range(len(self.program.arg_types))]
 
-    def _wait(self, given: Stacked | Awaited) -> Stacked:
+    def _wait(self, given: Stacked | StackFuture) -> Stacked:
         if isinstance(given, Stacked):
             return given
         if not given.is_ready:
@@ -235,7 +235,7 @@ class Run:
         return given.take_claimed()
 
 
-def _held(array: Awaited) -> Stacked | Awaited:
+def _held(array: StackFuture) -> Stacked | StackFuture:
     if array.is_ready and array.error is None:
         return array.stacked
     # Deleting it (by donation to a later program) must wait until this run has taken its stack.
@@ -293,7 +293,7 @@ class ArraySignature:
         self.specs = tuple(self.given.values())
         # Fast path: arguments that matched last time, and cached resharding plans for others.
         self.known: dict[int, ArraySpec] = {}
-        self.split: dict[int, tuple[ArraySpec, Kind, Way]] = {}
+        self.split: dict[int, tuple[ArraySpec, Kind, SplitPlan]] = {}
         self.placed: dict[int, tuple[ArraySpec, Kind]] = {}
         self.parameters: dict[int, KnownParameter] = {}
 
@@ -354,7 +354,7 @@ class ArraySignature:
         wanted = self._wanted(index)
         made = put(held, wanted) if self.here is None else self._put_here(held, wanted)
         spec, sub_axes = made.spec, made.stacked.sub_axes
-        way_there = way_to_split(spec.shape, spec.sharding, spec.mesh, sub_axes)
+        way_there = split_plan(spec.shape, spec.sharding, spec.mesh, sub_axes)
         if way_there is not None and self.here is None:
             self.split[index] = (spec, kind_of(sub_axes, way_there.shape, made.dtype), way_there)
         return made

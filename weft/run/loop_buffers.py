@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.ir.types import TensorType
 from weft.native.cpython import address_of
-from weft.target import Repeats
+from weft.target import SupportsLoops
 
 if TYPE_CHECKING:
     from weft.executable.plan import RotatingBuffer
@@ -99,7 +99,7 @@ def native_rounds(
     That needs a test and a body of one call each, and a fixed address for the test's result.
     """
     calls = binder.calls
-    if calls is None or not isinstance(calls.target.commands(), Repeats):
+    if calls is None or not isinstance(calls.target.commands(), SupportsLoops):
         return None
     verdict = calls.arena.get(test.results[0])
     one, other = calls.alone_in(test), calls.alone_in(work)

@@ -11,7 +11,7 @@ from weft.array.stacked import Kind, Stacked, kind_of
 from weft.array.stream import HostStream
 from weft.run.code import Call, Code, Slots
 from weft.run.launch import Calls, Place, reshaped
-from weft.target import KeepsGraphs
+from weft.target import SupportsGraphs
 
 if TYPE_CHECKING:
     from weft.run.arguments import Arguments
@@ -112,7 +112,7 @@ class DirectOnDevice:
             slots = self.frames.pop()
         except IndexError:
             slots = new()
-        commands: KeepsGraphs = slots[self.call.commands]
+        commands: SupportsGraphs = slots[self.call.commands]
         if not commands.replayed(key):
             for address, places in zip(key, self.places, strict=True):
                 for table, place in places:
@@ -225,7 +225,7 @@ def direct_on_device(
     """The direct form of a program on a device, or None if it does not qualify."""
     if len(code.units) != 1 or not isinstance(code.units[0], Call):
         return None
-    if calls.memory.is_host or not isinstance(calls.target.commands(), KeepsGraphs):
+    if calls.memory.is_host or not isinstance(calls.target.commands(), SupportsGraphs):
         return None
     slots = [slot for slot, _ in results]
     fresh = {row[0] for launch in code.units[0].launches for row in calls.fresh_of(launch)}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.records import dataclass
-from weft.target import Addresses, Commands, OneByOne, Runtime
+from weft.target import Addresses, Commands, Runtime, SequentialLaunches
 
 if TYPE_CHECKING:
     # Every program imports this file: a loaded one should not load the kernels' classes for a type.
@@ -40,7 +40,7 @@ class SeparateTarget:
         return _Commands(self.target, self.around)
 
 
-class _Commands(OneByOne):
+class _Commands(SequentialLaunches):
     """Commands of one kernel each, sharing an address table."""
 
     def __init__(self, target: Runtime, around: Around) -> None:

@@ -21,7 +21,7 @@ from weft.target import Addresses
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class RecordedLaunch:
     """One launch of a kernel: copies of its operands, with leading dims for devices."""
 
     group: Group
@@ -29,7 +29,7 @@ class Launched:
     outputs: tuple[Array, ...]
 
 
-See: TypeAlias = Callable[[Launched], None]
+See: TypeAlias = Callable[[RecordedLaunch], None]
 
 
 def run_watched(program: LocalProgram, stacks: Sequence[Stacked | None], see: See) -> None:
@@ -49,7 +49,7 @@ def run_watched(program: LocalProgram, stacks: Sequence[Stacked | None], see: Se
         # Copy inputs before the launch: an output may overwrite them.
         inputs = tuple(_arrays(operands, output=False))
         run()
-        see(Launched(group, inputs, tuple(_arrays(operands, output=True))))
+        see(RecordedLaunch(group, inputs, tuple(_arrays(operands, output=True))))
 
     target = SeparateTarget(program.target, around)
     watched = LocalProgram(program.tiled, program.plan, program.host, runtime=target)

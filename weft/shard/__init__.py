@@ -8,7 +8,7 @@ from weft.ir.on_mesh import with_mesh
 from weft.mesh import Sharding, as_mesh
 from weft.records import dataclass
 from weft.shard.drop_shardings import drop_shardings
-from weft.shard.exporting.borders import Pads, Shrunk
+from weft.shard.exporting.borders import IndivisibleDim, Pads
 from weft.shard.exporting.export import export
 from weft.shard.preparation.from_table import annotate_from_table
 from weft.shard.preparation.prepare import prepare
@@ -52,7 +52,7 @@ def shard(
     level: PropagationLevel = "user",
     rules: Rules | None = None,
     pads: Pads = "none",
-    notes: list[Shrunk] | None = None,
+    notes: list[IndivisibleDim] | None = None,
 ) -> Module:
     """The module with a sharding for every value, in its side table `sharding`.
 
@@ -69,11 +69,11 @@ def shard(
 
 
 __all__ = [
+    "IndivisibleDim",
     "Pads",
     "Propagated",
     "PropagationLevel",
     "Rules",
-    "Shrunk",
     "drop_shardings",
     "propagate",
     "shard",

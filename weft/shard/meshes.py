@@ -11,10 +11,10 @@ from weft.ir.rebuild import rewrite
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import append_merged, size_of
 from weft.ops.distributed.annotations import all_shardings, replace_shardings
-from weft.ops.survey import Surveys
+from weft.ops.survey import FunctionSummaries
 
 
-def lift_meshes(module: Module, surveys: Surveys) -> Module:
+def lift_meshes(module: Module, surveys: FunctionSummaries) -> Module:
     """Give every mesh a name, and equal meshes the same one."""
     names: dict[Mesh, str] = {}  # the name of every distinct mesh
     renamed: dict[str | Mesh, str] = {}
@@ -64,7 +64,7 @@ def _renamed_groups(module: Module, renamed: Mapping[str | Mesh, str]) -> Module
     return rewrite(module, renew)
 
 
-def drop_size_one_axes(module: Module, surveys: Surveys) -> Module:
+def drop_size_one_axes(module: Module, surveys: FunctionSummaries) -> Module:
     """Remove axes of size 1 from all shardings."""
     if not any(size == 1 for mesh in module.meshes.values() for _, size in mesh.axes):
         return module

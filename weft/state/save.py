@@ -28,7 +28,7 @@ from weft.array.safetensors import (
 from weft.capture.torch.state import settings_text
 from weft.ir.types import dtype_of
 from weft.state.names import named_tensors, step_of
-from weft.state.savers import Savers, agree, compare, savers
+from weft.state.savers import SaveGroup, agree, compare, savers
 
 INDEX = "model.safetensors.index.json"
 ShardSlices: TypeAlias = tuple[tuple[int | None, int | None], ...]
@@ -101,7 +101,7 @@ def _write(
     folder: Path,
     files: Sequence[list[UnsavedTensor]],
     metadata: Mapping[str, Any],
-    together: Savers,
+    together: SaveGroup,
 ) -> None:
     """Write a checkpoint, in step with the other processes."""
     for listed in files:  # wide elements first, so that all are aligned
@@ -118,7 +118,7 @@ def _write(
             names.clean()
 
 
-def _step(together: Savers, what: str, act: Callable[[], None]) -> None:
+def _step(together: SaveGroup, what: str, act: Callable[[], None]) -> None:
     """Act, and wait until all processes have; an error of one is an error of all."""
     failed: BaseException | None = None
     try:
@@ -131,7 +131,7 @@ def _step(together: Savers, what: str, act: Callable[[], None]) -> None:
 class _Names:
     """The files of a checkpoint: unfinished, under names of their own, and then under theirs."""
 
-    def __init__(self, folder: Path, count: int, together: Savers) -> None:
+    def __init__(self, folder: Path, count: int, together: SaveGroup) -> None:
         self.folder, self.count, self.together = folder, count, together
         self.token = together.tell("begun to save", os.urandom(4).hex())[0]  # the first one's
         self.partial = [folder / f".{self.token}-{n}.partial" for n in range(1, count + 1)]
@@ -193,7 +193,7 @@ def _files_of(folder: Path) -> set[str]:
 # Pieces
 
 
-def _unsaved(named: Mapping[str, Any], together: Savers) -> Iterator[UnsavedTensor]:
+def _unsaved(named: Mapping[str, Any], together: SaveGroup) -> Iterator[UnsavedTensor]:
     """The tensors, with the pieces that this process writes."""
     written = [0] * together.size  # bytes that each process writes of what all have
     for name, value in named.items():
@@ -222,7 +222,7 @@ def _distinct(value: Any) -> TensorPieces:
             yield shard.index, np.asarray(shard.data)
 
 
-def _own_shards(value: Array, together: Savers) -> TensorPieces:
+def _own_shards(value: Array, together: SaveGroup) -> TensorPieces:
     """Of each piece of an array over several workers, one of those that have it writes it."""
     holders: dict[ShardSlices, dict[int, Shard]] = {}
     for shard in value.shards:

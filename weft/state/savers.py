@@ -14,7 +14,7 @@ from weft.records import dataclass
 from weft.workers import joined_cluster, member
 
 
-class Savers(Protocol):
+class SaveGroup(Protocol):
     """This process among those that save: they tell each other how far they are."""
 
     @property
@@ -33,7 +33,7 @@ class Savers(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class SingleSaver:
     """The only process."""
 
     rank: int = 0
@@ -83,26 +83,26 @@ class JaxSavers:
 
 
 _WELL = "well"
-_SAVERS: list[Savers] = []  # of this process, made once: what they tell is counted
+_SAVERS: list[SaveGroup] = []  # of this process, made once: what they tell is counted
 
 
-def savers() -> Savers:
+def savers() -> SaveGroup:
     """The processes that save with this one."""
     if not _SAVERS:
         _SAVERS.append(_savers())
     return _SAVERS[0]
 
 
-def _savers() -> Savers:
+def _savers() -> SaveGroup:
     distributed = sys.modules.get("jax._src.distributed")
     state = None if distributed is None else distributed.global_state
     if state is not None and state.client is not None and (state.num_processes or 1) > 1:
         return JaxSavers(state)
     cluster = None if member() is None else joined_cluster()
-    return Alone() if cluster is None else WorkerSavers(cluster)
+    return SingleSaver() if cluster is None else WorkerSavers(cluster)
 
 
-def agree(with_: Savers, what: str, error: BaseException | None = None) -> None:
+def agree(with_: SaveGroup, what: str, error: BaseException | None = None) -> None:
     """Wait until all processes are so far; raises if one of them has failed."""
     told = with_.tell(what, _WELL if error is None else f"{type(error).__name__}: {error}"[:2000])
     if error is not None:
@@ -115,7 +115,7 @@ def agree(with_: Savers, what: str, error: BaseException | None = None) -> None:
             )
 
 
-def compare(with_: Savers, header: object) -> None:
+def compare(with_: SaveGroup, header: object) -> None:
     """Raise unless all processes save tensors of the same names and types."""
     text = hashlib.blake2b(json.dumps(header).encode(), digest_size=16).hexdigest()
     told = with_.tell("begun to save", text)

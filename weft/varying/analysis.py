@@ -55,7 +55,7 @@ class FunctionFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class DigitChange:
+class TransferFunction:
     """The transfer function of an op on masks of sub-axes; per result for collectives."""
 
     equal: int = 0  # its results no longer vary along these
@@ -70,7 +70,7 @@ class DigitChange:
         return mask & ~self.equal | self.varied
 
 
-NONE = DigitChange()
+NONE = TransferFunction()
 
 
 class Analysis:
@@ -79,7 +79,7 @@ class Analysis:
     def __init__(self, functions: Mapping[str, Function], axis_bits: AxisBits) -> None:
         self.functions, self.axis_bits = functions, axis_bits
         self.bodies: dict[tuple[str, Masks, int], FunctionFacts] = {}
-        self.changes: dict[Op, DigitChange] = {}
+        self.changes: dict[Op, TransferFunction] = {}
         self.plain: dict[Op, bool] = {}
         self.active: set[str] = set()
 
@@ -95,27 +95,27 @@ class Analysis:
             self.bodies[key] = found
         return found
 
-    def change(self, op: Op) -> DigitChange:
+    def change(self, op: Op) -> TransferFunction:
         """The transfer function of an op without regions."""
         found = self.changes.get(op)
         if found is None:
             found = self.changes[op] = self._change(op)
         return found
 
-    def _change(self, op: Op) -> DigitChange:
+    def _change(self, op: Op) -> TransferFunction:
         axis_bits = self.axis_bits
         if op.collective:
             return self._collective(op)
         if isinstance(op, AllSlice | AxisIndex):
             axes = axes_of(op)
             assert axes is not None
-            return DigitChange(varied=axis_bits.seen(axes))
+            return TransferFunction(varied=axis_bits.seen(axes))
         if isinstance(op, DeviceId):
-            return DigitChange(varied=self._place(op) | axis_bits.skew)
+            return TransferFunction(varied=self._place(op) | axis_bits.skew)
         if isinstance(op, Computation) or (isinstance(op, CustomCall) and called_by_each(op)):
-            return DigitChange(varied=axis_bits.everything)
+            return TransferFunction(varied=axis_bits.everything)
         # An effect may read state, such as a random generator's, which advances per execution.
-        return NONE if op.pure else DigitChange(varied=axis_bits.skew)
+        return NONE if op.pure else TransferFunction(varied=axis_bits.skew)
 
     def _place(self, op: DeviceId) -> int:
         """The sub-axes that replica_id or partition_id depends on."""
@@ -128,11 +128,11 @@ class Analysis:
         world_frame = axis_bits.frames[0]
         return world_frame.bits(sub_axes) | (sum(axis_bits.others(world_frame)) if sub_axes else 0)
 
-    def _collective(self, op: Op) -> DigitChange:
+    def _collective(self, op: Op) -> TransferFunction:
         """The transfer function of a collective along axes, or in groups that are sub-axes."""
         axis_bits, axes, sub_axes = self.axis_bits, axes_of(op), self._group_sub_axes(op)
         if axes is None and sub_axes is None:
-            return DigitChange(varied=axis_bits.everything)
+            return TransferFunction(varied=axis_bits.everything)
         covered, touched, meets = 0, [], False
         for frame in axis_bits.frames:
             inside, along = 0, frame.everything
@@ -149,11 +149,11 @@ class Analysis:
         # A difference along part of a group reaches the whole group, and its skew likewise.
         spread = (*touched, *[along << axis_bits.width for along in touched])
         if isinstance(op, AllReduce | AllGather | CollectiveBroadcast):
-            return DigitChange(equal=covered | covered << axis_bits.width, spread=spread)
+            return TransferFunction(equal=covered | covered << axis_bits.width, spread=spread)
         # A permutation of equal values is equal, but zeros on devices without a source differ.
         if isinstance(op, PermuteAlongAxes | CollectivePermute) and not self._holes(op):
-            return DigitChange(spread=spread)
-        return DigitChange(varied=sum(touched))
+            return TransferFunction(spread=spread)
+        return TransferFunction(varied=sum(touched))
 
     def _holes(self, op: PermuteAlongAxes | CollectivePermute) -> bool:
         """Whether some devices get zeros where others get data."""

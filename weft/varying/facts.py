@@ -66,7 +66,7 @@ class Varying:
         return masks
 
 
-class Learned:
+class IncrementalVarying:
     """Varying facts of a module during a rewrite: those of new values are computed as they come."""
 
     def __init__(self, facts: Varying) -> None:

@@ -10,12 +10,14 @@ import numpy as np
 
 from weft.array.host import aligned_bytes
 from weft.ir.types import Array
-from weft.workers.messages import Wire
+from weft.workers.messages import PeerConnections
 
 ROUNDS = 16
 
 
-def measure_offset(wire: Wire, rank: int, size: int, clock: Callable[[], int]) -> dict[str, Any]:
+def measure_offset(
+    wire: PeerConnections, rank: int, size: int, clock: Callable[[], int]
+) -> dict[str, Any]:
     """The nanoseconds to add to this worker's clock for that of worker 0; all workers call it.
 
     The shortest of some round trips bounds the error by half of its time, whatever the routes.
@@ -37,13 +39,13 @@ def measure_offset(wire: Wire, rank: int, size: int, clock: Callable[[], int]) -
     return {"offset": offset, "error": took / 2}
 
 
-def _send(wire: Wire, rank: int, value: int) -> None:
+def _send(wire: PeerConnections, rank: int, value: int) -> None:
     wire.sent[rank] += 1
     pending = wire.bytes.send(_bytes(value), rank, wire.sent[rank])
     pending.wait(timedelta(seconds=wire.timeout))
 
 
-def _receive(wire: Wire, rank: int) -> int:
+def _receive(wire: PeerConnections, rank: int) -> int:
     wire.received[rank] += 1
     message = _bytes(0)
     pending = wire.bytes.receive(message, rank, wire.received[rank])

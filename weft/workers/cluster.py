@@ -19,7 +19,7 @@ from weft.workers.coordination import CoordinationClient, JoinedWorker, KeyValue
 from weft.workers.failure import WorkerLost, note_of, write_note
 from weft.workers.gloo import Gloo, store_of
 from weft.workers.member import WorkerRank
-from weft.workers.messages import Messages, Wire
+from weft.workers.messages import Messages, PeerConnections
 from weft.workers.shared import share_memory
 
 
@@ -31,7 +31,7 @@ class Cluster:
         store = store_of(me, timeout) if store is None else store
         self.coordination = CoordinationClient(store, me, timeout)
         self.workers: tuple[JoinedWorker, ...] = self.coordination.join()
-        self.wire = Wire(self._connected(store, timeout), self.coordination, timeout)
+        self.wire = PeerConnections(self._connected(store, timeout), self.coordination, timeout)
         self.wire.shared = share_memory(self.coordination, self.workers)
         self.stream = HostStream(f"weft-{me.rank}")
         if (found := recorder()) is not None:

@@ -53,7 +53,7 @@ class LaunchJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobExit:
     """How a job ended: the exit status, and the worker whose failure ended all others."""
 
     status: int
@@ -120,7 +120,7 @@ class Attempt:
                 sink.write(f"[{rank}] {line}" if line.endswith("\n") else f"[{rank}] {line}\n")
                 sink.flush()
 
-    def wait(self) -> Ended:
+    def wait(self) -> JobExit:
         """Wait until all have ended; when one fails, the others get a little time, then end."""
         first: int | None = None
         deadline = float("inf")
@@ -134,7 +134,7 @@ class Attempt:
         first = self._failed() if first is None else first
         for reader in self.readers:
             reader.join(GRACE)
-        return Ended(0) if first is None else self._explained(first)
+        return JobExit(0) if first is None else self._explained(first)
 
     def _failed(self) -> int | None:
         """A worker that failed; one that a signal killed before those that saw it go."""
@@ -142,7 +142,7 @@ class Attempt:
         bad = [(code > 0, rank) for rank, code in codes.items() if code]
         return min(bad)[1] if bad else None
 
-    def _explained(self, first: int) -> Ended:
+    def _explained(self, first: int) -> JobExit:
         """The worker that is to blame for the first failure that was seen, and how it ended."""
         found = {rank: read_note(self.notes / f"{rank}.json") for rank in self.processes}
         notes = {rank: note for rank, note in found.items() if note is not None}
@@ -152,7 +152,7 @@ class Attempt:
         waited = next((note for note in notes.values() if note.blames == rank), None)
         note = notes.get(rank, waited)
         status = code if code > 0 else 128 - code
-        return Ended(status, rank, self._reason(rank), "" if note is None else note.error)
+        return JobExit(status, rank, self._reason(rank), "" if note is None else note.error)
 
     def _reason(self, rank: int) -> str:
         if rank not in self.processes:
@@ -225,7 +225,7 @@ def launch(
     fewest: int | None = None,
     out: TextIO | None = None,
     err: TextIO | None = None,
-) -> Ended:
+) -> JobExit:
     """Run a job to its end; a failed attempt is started again up to so many times.
 
     With `fewest`, each restart has the next smaller number of workers that divides the last one.

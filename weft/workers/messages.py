@@ -37,7 +37,7 @@ class Pending(Protocol):
     def wait(self, timeout: timedelta) -> bool: ...
 
 
-class Bytes(Protocol):
+class ByteTransport(Protocol):
     """Sends and receives of bytes by rank; gloo's process group, wrapped."""
 
     def send(self, data: Array, rank: int, tag: int) -> Pending: ...
@@ -45,10 +45,10 @@ class Bytes(Protocol):
 
 
 @dataclass(eq=False)
-class Wire:
+class PeerConnections:
     """The connections to all other workers, shared by the programs of this one."""
 
-    bytes: Bytes
+    bytes: ByteTransport
     coordination: CoordinationClient
     timeout: float
     shared: SharedMemory | None = None  # with workers of the same host
@@ -57,7 +57,7 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True)
-class Underway:
+class PendingExchange:
     """A started exchange; messages stay referenced until they have arrived."""
 
     exchange: Exchange
@@ -70,7 +70,7 @@ class Underway:
 class Messages:
     """The transport of one mesh: a device's number gives the rank of its worker."""
 
-    wire: Wire
+    wire: PeerConnections
     ranks: Mapping[Peer, int]
     _headers: dict[int, tuple[ProcessCollective, bytes]] = field(default_factory=dict)
     _program: str = ""  # the digest of the one that runs
@@ -82,7 +82,7 @@ class Messages:
         activity.doing = f"runs {name}"
         self._program = digest
 
-    def start(self, exchange: Exchange) -> Underway:
+    def start(self, exchange: Exchange) -> PendingExchange:
         """Send to every peer, and post the receives."""
         wire, header = self.wire, self._header(exchange.collective)
         receives = {}
@@ -107,7 +107,7 @@ class Messages:
                 sends.append((rank, wire.bytes.send(message, rank, wire.sent[rank]), message))
             except RuntimeError as error:
                 raise self._lost(error, peer, exchange.collective) from error
-        return Underway(exchange, header, sends, receives)
+        return PendingExchange(exchange, header, sends, receives)
 
     def _messages(self, header: bytes, exchange: Exchange) -> Iterator[tuple[Peer, Array]]:
         """The message for each peer, or the ticket of one in memory that it maps."""
@@ -128,7 +128,7 @@ class Messages:
             ticket = shared.ticket(slot, size)
             yield from [(peer, ticket if peer in near else message) for peer in peers]
 
-    def wait(self, started: Underway) -> Mapping[Peer, Values]:
+    def wait(self, started: PendingExchange) -> Mapping[Peer, Values]:
         """The received arrays, views of the messages."""
         wire, collective = self.wire, started.exchange.collective
         wire.coordination.activity.doing = f"is in {collective.described()}"

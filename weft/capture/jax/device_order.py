@@ -21,7 +21,7 @@ from weft.ops.distributed.annotations import replace_shardings
 from weft.ops.distributed.collective import PartitionId
 from weft.ops.shape import Constant, Reshape
 from weft.ops.slicing import DynamicSlice
-from weft.ops.survey import Surveys
+from weft.ops.survey import FunctionSummaries
 
 _SCALAR = TensorType((), UI32)
 
@@ -32,7 +32,7 @@ def in_order_of(module: Module, mesh: Mesh) -> Module:
         return module
     meshes = {name: _ordered(each, mesh) for name, each in module.meshes.items()}
     made = rewrite(module, partial(_renumbered, mesh=mesh))
-    made = replace_shardings(made, Surveys(), partial(_on_ordered, mesh=mesh))
+    made = replace_shardings(made, FunctionSummaries(), partial(_on_ordered, mesh=mesh))
     return replace(made, meshes=meshes)
 
 

@@ -29,12 +29,12 @@ from weft.mesh.algebra import in_mesh_order, size_of
 from weft.mesh.sub_axes import SubAxes, mesh_spans, span_of, sub_axes_of
 from weft.ops.distributed.annotations import all_shardings, annotated, replace_shardings
 from weft.ops.distributed.sharding import ManualComputation, ShardingConstraint
-from weft.ops.survey import Surveys
+from weft.ops.survey import FunctionSummaries
 
 
 def join_meshes(module: Module, *, pieces: bool = False) -> Module:
     """The module on one mesh; `pieces`: callers pass local shards."""
-    surveys = Surveys()
+    surveys = FunctionSummaries()
     found = [mesh for mesh in module.meshes.values() if mesh.axes]
     for sharding in all_shardings(module, surveys):
         if isinstance(sharding.mesh, Mesh) and sharding.mesh.axes:

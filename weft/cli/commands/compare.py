@@ -15,7 +15,7 @@ from weft.columns import Column
 from weft.compare import (
     ModuleComparison,
     ModuleDifference,
-    Required,
+    RequiredCorrelation,
     compare_modules,
     read_required,
 )
@@ -100,12 +100,14 @@ def read_model(text: str) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
     return model, given if isinstance(given, tuple) else (given,), {}
 
 
-def required_of(arguments: argparse.Namespace, model: str) -> Required:
+def required_of(arguments: argparse.Namespace, model: str) -> RequiredCorrelation:
     """The caller's correlation, else the file's, else the default."""
     if arguments.requirements is None:
-        return Required(CORRELATION if arguments.require is None else arguments.require)
+        return RequiredCorrelation(CORRELATION if arguments.require is None else arguments.require)
     found = read_required(arguments.requirements, model, arguments.target or "llvm")
-    return found if arguments.require is None else Required(arguments.require, found.exempt)
+    return (
+        found if arguments.require is None else RequiredCorrelation(arguments.require, found.exempt)
+    )
 
 
 def show(comparison: ModuleComparison) -> None:

@@ -13,7 +13,7 @@ from weft.cli.files import write
 from weft.cli.parser import Subparsers, command
 from weft.cli.screen import plural, print_json, print_table, print_text, working
 from weft.columns import Column
-from weft.cost.collectives_file import Predicted, predict_collectives, read_collectives
+from weft.cost.collectives_file import EstimatedRow, predict_collectives, read_collectives
 from weft.machine import bytes_text, seconds_text
 
 _MOST = 40  # rows that are shown one by one
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def show_rows(rows: Sequence[Predicted]) -> None:
+def show_rows(rows: Sequence[EstimatedRow]) -> None:
     """A line for each collective."""
     heads = ("machine", "op", "groups", "bytes", "time", "from", "to")
     columns = [Column(heads[0], fit="cut", least=10), Column(heads[1], fit="wrap", least=10)]
@@ -75,7 +75,7 @@ def show_rows(rows: Sequence[Predicted]) -> None:
     print()
 
 
-def show_errors(rows: Sequence[Predicted]) -> None:
+def show_errors(rows: Sequence[EstimatedRow]) -> None:
     """The errors of rows whose rate is known, by machine and kind."""
     known = [row for row in rows if row.error is not None]
     keys = sorted({(row.asked.collective.machine, row.asked.collective.op) for row in known})
@@ -86,7 +86,7 @@ def show_errors(rows: Sequence[Predicted]) -> None:
     print()
 
 
-def error_row(machine: str, op: str, rows: Sequence[Predicted]) -> tuple[str, ...]:
+def error_row(machine: str, op: str, rows: Sequence[EstimatedRow]) -> tuple[str, ...]:
     """Median, 95th percentile, and how many measurements the interval holds."""
     chosen = [
         row

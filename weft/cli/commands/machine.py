@@ -9,7 +9,7 @@ from weft.cli.commands.machines import machine_json, show
 from weft.cli.parser import Subparsers, command
 from weft.cli.screen import plural, print_json, print_text
 from weft.machine import bytes_text, machine
-from weft.machine.here import Here, machine_here
+from weft.machine.here import DetectedMachine, machine_here
 
 
 def add(commands: Subparsers) -> None:
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def show_here(found: Here) -> None:
+def show_here(found: DetectedMachine) -> None:
     """The properties detected here, and a machine with them."""
     for note in found.notes:
         print_text(note)

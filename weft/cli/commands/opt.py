@@ -28,7 +28,7 @@ from weft.optimize import (
     PASSES,
     STEPS,
     PassOptions,
-    Ran,
+    PassRecord,
     named,
     run_passes,
     steps,
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     passes = named(arguments.passes) if arguments.passes else steps(chosen_level(arguments))
     module = local_program(arguments.program, arguments.mesh, arguments.rules)
     the_machine.holding(max((mesh.size for mesh in module.meshes.values()), default=1))
-    ran: list[Ran] = []
+    ran: list[PassRecord] = []
     with working(f"optimizing {arguments.program}"):
         made = run_passes(module, passes, options, ran.append)
     if arguments.memory or arguments.machine:
@@ -130,7 +130,7 @@ def _sentence(thing: object) -> str:
     return " ".join((thing.__doc__ or "").partition("\n\n")[0].split())
 
 
-def times_text(ran: list[Ran]) -> str:
+def times_text(ran: list[PassRecord]) -> str:
     """A line for every pass: its milliseconds, the verifier's, and whether it changed anything."""
     columns = (Column("pass"), Column("ms", right=True), Column("to verify", right=True), Column())
     rows = [
@@ -146,7 +146,7 @@ def times_text(ran: list[Ran]) -> str:
     return table_text(columns, [*rows, ("in all", f"{1e3 * total:.1f}", "", "")])
 
 
-def effects_text(module: Module, ran: list[Ran], the_machine: Machine) -> str:
+def effects_text(module: Module, ran: list[PassRecord], the_machine: Machine) -> str:
     """A table of the passes with an effect: counts, bytes sent and predicted seconds after each."""
     columns = [Column("pass"), Column("nodes", right=True), Column("collectives", right=True)]
     columns += [Column(head, right=True) for head in ("sent", "compute", "collectives' time")]

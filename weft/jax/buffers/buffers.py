@@ -29,7 +29,7 @@ from weft.jax.buffers.values import (
     value_of,
 )
 from weft.jax.native.arrivals import SMALL_ARRIVAL, TEMPLATES, place_in_table
-from weft.jax.native.handles import PRECONDITION, UNIMPLEMENTED, Handles, Refused
+from weft.jax.native.handles import PRECONDITION, UNIMPLEMENTED, Handles, PjrtError
 from weft.jax.native.records import MOST_DIMS, READY, SIZE, ArrayRecord, BufferRecord, words
 from weft.jax.native.slots import SlotFunction
 from weft.native.cpython import address_of
@@ -168,7 +168,7 @@ def _to_host(handles: Handles, args: Any) -> None:
             array = array.transpose(order)
         array = np.ascontiguousarray(array)
         if array.nbytes > size:
-            raise Refused(PRECONDITION, f"{array.nbytes} bytes do not fit into {size}")
+            raise PjrtError(PRECONDITION, f"{array.nbytes} bytes do not fit into {size}")
         ctypes.memmove(to, address_of(array), array.nbytes)
 
     args.event = after(handles, value, copy)
@@ -182,7 +182,7 @@ def _host_order(layout: int) -> tuple[int, ...] | None:
     if requested.type != 0 or not requested.tiled.minor_to_major_size:
         return None
     if requested.tiled.num_tiles:
-        raise Refused(UNIMPLEMENTED, "layouts with tiles")
+        raise PjrtError(UNIMPLEMENTED, "layouts with tiles")
     minor = sizes_at(requested.tiled.minor_to_major, requested.tiled.minor_to_major_size)
     order = tuple(reversed(minor))
     return None if order == tuple(range(len(order))) else order
@@ -268,7 +268,7 @@ def _lend(handles: Handles, args: Any) -> None:
 def _error_buffer(handles: Handles, args: Any) -> None:
     """A buffer that carries an error instead of elements."""
     message = ctypes.string_at(args.error_message, args.error_message_size).decode()
-    failed = PjrtArray().failed(Refused(args.error_code, message))
+    failed = PjrtArray().failed(PjrtError(args.error_code, message))
     shape = sizes_at(args.shape_dims, args.shape_num_dims)
     space = space_of(args.memory, 0)
     args.buffer = single(handles, failed, shape, dtype_at(args.shape_element_type), space)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from weft.array.device import Device
 from weft.jax.abi import api
-from weft.jax.native.handles import IMMORTAL, INVALID, Handles, Refused, text_at
+from weft.jax.native.handles import IMMORTAL, INVALID, Handles, PjrtError, text_at
 from weft.jax.native.records import (
     SIZE,
     STATIC,
@@ -73,7 +73,7 @@ class Devices(Sequence[Device]):
     def space(self, device: Device, kind: str = KINDS[0]) -> Space:
         """The memory of a kind of a device."""
         if kind not in KINDS:
-            raise Refused(INVALID, f"unknown memory {kind!r}; expected {', '.join(KINDS)}")
+            raise PjrtError(INVALID, f"unknown memory {kind!r}; expected {', '.join(KINDS)}")
         which = device.id * len(KINDS) + KINDS.index(kind)
         return Space(int(self.memory_handles[which]), int(self.handles[device.id]))
 
@@ -226,7 +226,7 @@ def _lookup(handles: Handles, args: Any) -> None:
 def _lookup_addressable(handles: Handles, args: Any) -> None:
     processes = the_client().processes
     if not 0 <= args.local_hardware_id < processes.here:
-        raise Refused(
+        raise PjrtError(
             INVALID,
             f"unknown local device {args.local_hardware_id}: devices are 0 to {processes.here - 1}",
         )
@@ -236,7 +236,7 @@ def _lookup_addressable(handles: Handles, args: Any) -> None:
 def _numbered(number: int) -> int:
     devices = the_client().devices
     if not 0 <= number < len(devices):
-        raise Refused(INVALID, f"unknown device {number}: devices are 0 to {len(devices) - 1}")
+        raise PjrtError(INVALID, f"unknown device {number}: devices are 0 to {len(devices) - 1}")
     return int(devices.handles[number])
 
 
@@ -245,7 +245,7 @@ def _assignment(handles: Handles, args: Any) -> None:
     processes = the_client().processes
     have = processes.count
     if count > have:
-        raise Refused(
+        raise PjrtError(
             INVALID,
             f"{count} devices requested, but there are {have}: set WEFT_DEVICES={count}",
         )

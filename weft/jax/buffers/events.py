@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from weft.array.awaited import Awaited
+from weft.array.awaited import StackFuture
 from weft.jax.native.handles import Handles
 from weft.jax.native.records import EVENT, FAILED, READY, CountedRecord, words
 from weft.jax.native.slots import SlotFunction
@@ -13,7 +13,7 @@ from weft.jax.native.slots import SlotFunction
 _LIVE = CountedRecord.live.word
 
 
-def event_of(handles: Handles, awaited: Awaited) -> int:
+def event_of(handles: Handles, awaited: StackFuture) -> int:
     """An event handle for a future."""
     if awaited.is_ready and awaited.error is None:
         return handles.ready
@@ -22,13 +22,13 @@ def event_of(handles: Handles, awaited: Awaited) -> int:
     return event
 
 
-def follow(handles: Handles, awaited: Awaited, event: int) -> None:
+def follow(handles: Handles, awaited: StackFuture, event: int) -> None:
     """Settle an event or an array record when a future completes; kept alive until then."""
     words(event)[_LIVE] += 1
     awaited.then(partial(_settle, handles, awaited, event))
 
 
-def _settle(handles: Handles, awaited: Awaited, event: int) -> None:
+def _settle(handles: Handles, awaited: StackFuture, event: int) -> None:
     error = awaited.error
     if error is None:
         handles.native.settle(event, READY, 0)

@@ -15,13 +15,13 @@ from weft.jax.abi import api
 from weft.jax.buffers.buffers import sizes_at, space_of
 from weft.jax.buffers.client import Space
 from weft.jax.buffers.values import ONE_DEVICE, PjrtArray, dtype_at, single
-from weft.jax.native.handles import INVALID, Handles, Refused
+from weft.jax.native.handles import INVALID, Handles, PjrtError
 from weft.jax.native.records import LENT
 from weft.jax.native.slots import SlotFunction
 from weft.native.cpython import address_of
 
 
-class Awaiting:
+class PendingBuffer:
     """A buffer that is being filled."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -33,7 +33,7 @@ class Awaiting:
     def fill(self, data: int, offset: int, size: int, is_last: bool) -> None:
         """Copy a chunk."""
         if not 0 <= offset <= offset + size <= self.nbytes:
-            raise Refused(INVALID, f"bytes {offset} to {offset + size} of {self.nbytes}")
+            raise PjrtError(INVALID, f"bytes {offset} to {offset + size} of {self.nbytes}")
         ctypes.memmove(address_of(self.room) + offset, data, size)
         if is_last:
             self.value.resolve(one_for_all(self.room, ONE_DEVICE, owned=True))
@@ -42,7 +42,7 @@ class Awaiting:
 class HostTransfer:
     """A transfer manager: buffers of one device that are being filled."""
 
-    def __init__(self, space: Space, buffers: list[Awaiting]) -> None:
+    def __init__(self, space: Space, buffers: list[PendingBuffer]) -> None:
         self.space, self.buffers = space, buffers
 
 
@@ -50,15 +50,15 @@ def _create(handles: Handles, args: Any) -> None:
     handles.drain()
     kind: Any = api().structs["ShapeSpec"]
     specs = (kind * args.num_shape_specs).from_address(args.shape_specs)
-    made = [Awaiting(sizes_at(s.dims, s.num_dims), dtype_at(s.element_type)) for s in specs]
+    made = [PendingBuffer(sizes_at(s.dims, s.num_dims), dtype_at(s.element_type)) for s in specs]
     args.transfer_manager = handles.keep(LENT, HostTransfer(space_of(args.memory, 0), made))
 
 
-def _buffer(handles: Handles, args: Any) -> Awaiting:
+def _buffer(handles: Handles, args: Any) -> PendingBuffer:
     transfer: HostTransfer = handles.kept[args.transfer_manager]
     index: int = args.buffer_index
     if not 0 <= index < len(transfer.buffers):
-        raise Refused(INVALID, f"buffer {index} of {len(transfer.buffers)}")
+        raise PjrtError(INVALID, f"buffer {index} of {len(transfer.buffers)}")
     return transfer.buffers[index]
 
 
@@ -82,7 +82,7 @@ def _literal(handles: Handles, args: Any) -> None:
 
 def _fail(handles: Handles, args: Any) -> None:
     message = ctypes.string_at(args.error_message, args.error_message_size).decode()
-    _buffer(handles, args).value.fail(Refused(args.error_code, message))
+    _buffer(handles, args).value.fail(PjrtError(args.error_code, message))
 
 
 def _device(handles: Handles, args: Any) -> None:

@@ -13,7 +13,7 @@ from weakref import ref
 import ml_dtypes
 import numpy as np
 
-from weft.array.awaited import Awaited
+from weft.array.awaited import StackFuture
 from weft.array.host import HOST_MEMORY
 from weft.array.lease import Lease
 from weft.array.stacked import Kind, Stacked, one_for_all
@@ -75,7 +75,7 @@ def buffer_type_of(dtype: np.dtype[Any]) -> int:
     )
 
 
-class PjrtArray(Awaited):
+class PjrtArray(StackFuture):
     """One sharded array: its pieces, in the order of its buffers' devices."""
 
     lent: Stacked | None = None  # external references by buffer

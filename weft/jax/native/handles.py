@@ -16,7 +16,7 @@ from weft.jax.native.events import CLOSED
 from weft.jax.native.functions import HELPERS, text
 from weft.jax.native.records import ERROR, READY, SIZE, STATIC, ErrorRecord, EventRecord, words
 from weft.jax.native.state import THUNKS, PluginState
-from weft.jax.patches.interrupts import LoopEnded, Shield
+from weft.jax.patches.interrupts import LoopInterrupted, SignalDeferral
 from weft.jax.programs.callback_errors import callback_error_message
 from weft.native.cpython import pointer_to
 
@@ -31,7 +31,7 @@ IMMORTAL: list[Any] = []
 _EXHAUSTED = (MemoryError, RecursionError)
 
 
-class Refused(Exception):
+class PjrtError(Exception):
     """An error with the code that JAX shows before the message."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -128,7 +128,7 @@ class Handles:
         }
         for name, value in known.items():
             native.state[PluginState.FIELDS[name].word] = value
-        self.shield = Shield(native.state)
+        self.shield = SignalDeferral(native.state)
 
     def close(self) -> None:
         """Call Python no longer: this process is a child that has none of the threads."""
@@ -224,7 +224,7 @@ _GONE = PluginState.gone.word
 def _code_and_message(error: BaseException) -> tuple[int, bytes]:
     """The code and the message of an error."""
     match error:
-        case Refused():
+        case PjrtError():
             code = error.code
         case WeftError() if isinstance(error.__context__, MemoryError):
             code = EXHAUSTED
@@ -234,12 +234,12 @@ def _code_and_message(error: BaseException) -> tuple[int, bytes]:
             code = INVALID
         case MemoryError():
             code = EXHAUSTED
-        case KeyboardInterrupt() | LoopEnded():
+        case KeyboardInterrupt() | LoopInterrupted():
             code = CANCELLED
         case _:
             code = INTERNAL
     message = str(error)
-    if not isinstance(error, Refused | WeftError | LoopEnded):
+    if not isinstance(error, PjrtError | WeftError | LoopInterrupted):
         message = callback_error_message(error)
     return code, message.encode("utf-8", "replace")
 

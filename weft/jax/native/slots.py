@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.ir.memory import importing
 from weft.jax.abi import Api
-from weft.jax.native.handles import IMMORTAL, UNIMPLEMENTED, Handles, Refused
+from weft.jax.native.handles import IMMORTAL, UNIMPLEMENTED, Handles, PjrtError
 from weft.native.cpython import pointer_to
 
 SlotFunction = Callable[[Handles, Any], None]
@@ -61,6 +61,6 @@ def _late(name: str, handles: Handles) -> SlotFunction:
 
 def _missing(name: str) -> SlotFunction:
     def refuse(handles: Handles, args: Any) -> None:
-        raise Refused(UNIMPLEMENTED, f"weft has no PJRT_{name}")
+        raise PjrtError(UNIMPLEMENTED, f"weft has no PJRT_{name}")
 
     return refuse

@@ -40,17 +40,17 @@ _handler_of: Callable[[int], Any] = getattr(
 )
 
 
-class LoopEnded(Exception):
+class LoopInterrupted(Exception):
     """The error of a program's results if a signal ended a native loop."""
 
     def __init__(self, raised: BaseException) -> None:
         super().__init__(f"the handler of a signal raised {type(raised).__name__} during a loop")
 
 
-class Deferred:
+class DeferredHandler:
     """The handler that Python calls; it defers to the user's handler."""
 
-    def __init__(self, shield: Shield, handler: SignalHandler) -> None:
+    def __init__(self, shield: SignalDeferral, handler: SignalHandler) -> None:
         self.shield, self.__wrapped__ = shield, handler
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
@@ -60,7 +60,7 @@ class Deferred:
         return self.__wrapped__(number, frame)
 
 
-class Shield:
+class SignalDeferral:
     """Defers signal handlers while the main thread is inside of Weft."""
 
     def __init__(self, state: Any) -> None:
@@ -78,8 +78,8 @@ class Shield:
         if [*map(_handler_of, _WATCHED)] != self._deferring and self.is_inside():
             for number in _WATCHED:
                 handler = _handler_of(number)
-                if callable(handler) and not isinstance(handler, Deferred):
-                    signal.signal(number, Deferred(self, handler))
+                if callable(handler) and not isinstance(handler, DeferredHandler):
+                    signal.signal(number, DeferredHandler(self, handler))
             self._deferring = [*map(_handler_of, _WATCHED)]
 
     def is_inside(self) -> bool:
@@ -111,7 +111,7 @@ class Shield:
             handler(number, sys._getframe().f_back)
 
     def handle_in_loop(self) -> None:
-        """Handle queued signals while a native loop runs; `LoopEnded` if a handler raises.
+        """Handle queued signals while a native loop runs; `LoopInterrupted` if a handler raises.
 
         What it raises is queued in turn: the user gets it outside of Weft.
         """
@@ -125,7 +125,7 @@ class Shield:
             self.act()
         except BaseException as raised:  # noqa: BLE001  # raised again outside
             self._waiting[_NO_SIGNAL] = partial(_raise, raised)
-            raise LoopEnded(raised) from None
+            raise LoopInterrupted(raised) from None
         finally:
             self.state[_DEPTH] = depth
             self.state[_REMEMBERED] = int(bool(self._waiting))

@@ -15,7 +15,7 @@ from weft.ir.module import Module
 from weft.ir.types import TensorType
 from weft.ir.write import node_text
 from weft.jax.buffers.client import the_client
-from weft.jax.native.handles import UNIMPLEMENTED, Refused
+from weft.jax.native.handles import UNIMPLEMENTED, PjrtError
 from weft.jax.programs.dumping import dump
 from weft.jax.programs.options import notify_of_ignored_flags, options_in
 from weft.jax.programs.placement import CompileRequest, placement
@@ -83,7 +83,7 @@ class PjrtExecutable:
 def compiled(code: bytes, format: str, options: bytes) -> PjrtExecutable:
     """Compile a program of JAX."""
     if format != "mlir":
-        raise Refused(UNIMPLEMENTED, f"programs in the format {format!r}; StableHLO is read")
+        raise PjrtError(UNIMPLEMENTED, f"programs in the format {format!r}; StableHLO is read")
     notify_of_ignored_flags(len(the_client().devices))
     request = compile_request(options)
     place = placement(request, the_client().processes)

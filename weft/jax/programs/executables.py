@@ -20,7 +20,7 @@ from weft.jax.abi import api
 from weft.jax.buffers.client import Client, fill, the_client
 from weft.jax.buffers.formats import BufferFormat, buffer_formats, taken_over
 from weft.jax.buffers.values import buffer_type_of, step_of, template
-from weft.jax.native.handles import INVALID, Handles, Refused
+from weft.jax.native.handles import INVALID, Handles, PjrtError
 from weft.jax.native.records import EXECUTABLE, PENDING, READY, ExecutableRecord
 from weft.jax.native.slots import SlotFunction
 from weft.jax.programs.compiling import PjrtExecutable, compiled
@@ -86,7 +86,7 @@ class LoadedExecutable:
         request = executable.request
         numbers = devices_of(request, client.processes)
         if max(numbers) >= len(client.devices):
-            raise Refused(
+            raise PjrtError(
                 INVALID,
                 f"the program runs on device {max(numbers)}, but there are {len(client.devices)}",
             )

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.array.awaited import Awaited
+from weft.array.awaited import StackFuture
 from weft.array.host import HOST_MEMORY
 from weft.array.stacked import Stacked
 from weft.array.stream import DEFAULT
@@ -15,11 +15,11 @@ from weft.jax.buffers.client import the_client
 from weft.jax.buffers.events import event_of
 from weft.jax.buffers.gathering import gathered
 from weft.jax.buffers.values import NOTHING, PjrtArray, deleted, note, share_lent, show, value_at
-from weft.jax.native.handles import INVALID, Handles, Refused
+from weft.jax.native.handles import INVALID, Handles, PjrtError
 from weft.jax.native.record_code import DELETED
 from weft.jax.native.records import BufferRecord, words
 from weft.jax.native.slots import SlotFunction
-from weft.jax.patches.interrupts import LoopEnded
+from weft.jax.patches.interrupts import LoopInterrupted
 from weft.jax.programs.call_descriptors import attach_call_descriptor
 from weft.jax.programs.executables import LoadedExecutable
 from weft.jax.programs.profiling import span
@@ -36,12 +36,12 @@ class Execution(Run):
     def __init__(
         self,
         loaded: LoadedExecutable,
-        given: Mapping[int, Awaited],
+        given: Mapping[int, StackFuture],
         results: Mapping[int, PjrtArray],
     ) -> None:
         super().__init__(loaded.program, given, results, DEFAULT)
         self.loaded = loaded
-        self.done = Awaited().helped_by(DEFAULT.help)
+        self.done = StackFuture().helped_by(DEFAULT.help)
 
     def abandon(self, error: BaseException) -> None:
         """Fail the results because of an interrupt."""
@@ -68,7 +68,7 @@ def _execute(handles: Handles, args: Any) -> None:
     loaded: LoadedExecutable = handles.kept[args.executable]
     count, lists = args.num_devices, args.argument_lists
     if count != loaded.count:
-        raise Refused(INVALID, f"the program runs on {loaded.count} devices, {count} are given")
+        raise PjrtError(INVALID, f"the program runs on {loaded.count} devices, {count} are given")
     values = _arguments(handles, loaded, lists, args.num_args)
     donated: Sequence[int] = ()
     if loaded.donated:
@@ -143,7 +143,7 @@ def _check_clashes(values: Sequence[PjrtArray], donated: Sequence[int]) -> None:
                 "Execute()",
                 (False, True): "donate a buffer which is also used by the same call to Execute()",
             }[was, here]
-            raise Refused(
+            raise PjrtError(
                 INVALID,
                 f"Attempt to {what} (flattened argument {n}, first use: {first[id(value)]}): "
                 "pass a copy",
@@ -152,7 +152,7 @@ def _check_clashes(values: Sequence[PjrtArray], donated: Sequence[int]) -> None:
 
 def _run(
     loaded: LoadedExecutable, values: list[PjrtArray], donated: Sequence[int]
-) -> tuple[list[PjrtArray], Awaited | None]:
+) -> tuple[list[PjrtArray], StackFuture | None]:
     """The results, and their completion event if they are pending."""
     program = loaded.program
     for n in program.donated:
@@ -161,7 +161,7 @@ def _run(
     if loaded.at_once and DEFAULT.is_idle:
         try:
             made = _run_at_once(loaded, values, donated)
-        except LoopEnded as error:
+        except LoopInterrupted as error:
             return _failed(loaded, error)
         if made is not None:
             return made, None
@@ -180,14 +180,16 @@ def _run(
     return results, task.done
 
 
-def _failed(loaded: LoadedExecutable, error: LoopEnded) -> tuple[list[PjrtArray], Awaited]:
+def _failed(
+    loaded: LoadedExecutable, error: LoopInterrupted
+) -> tuple[list[PjrtArray], StackFuture]:
     """The results of an interrupted run, which carry its error.
 
     The call itself succeeds: Python raises what the handler has raised at once after a call, but an
     error of JAX would come first.
     """
     results = [PjrtArray(order=order) for order in loaded.result_orders]
-    done = Awaited()
+    done = StackFuture()
     for one in (*results, done):
         one.fail(error)
     return results, done

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weft.errors import Unsupported, WeftError
 from weft.executable.process import Exchange, Peer, Process, Values
 from weft.jax.buffers.formats import BufferFormat
-from weft.jax.native.handles import INVALID, Refused
+from weft.jax.native.handles import INVALID, PjrtError
 from weft.jax.processes import JaxProcesses, coordinator, keep, kept
 from weft.jax.programs.options import PjrtOptions
 from weft.knobs import TIMEOUT
@@ -104,7 +104,7 @@ def partitions_here(numbers: Sequence[int], processes: JaxProcesses) -> list[int
         return [*range(len(numbers))]
     found = [n for n, number in enumerate(numbers) if processes.owner(number) == processes.index]
     if not found:
-        raise Refused(
+        raise PjrtError(
             INVALID,
             f"a program on devices {list(numbers)[:8]}: none is of process {processes.index}",
         )

@@ -31,7 +31,7 @@ INSPECT = "weft.inspect_sharding"  # a compile-time call with the sharding of it
 _numbers = itertools.count(1)
 
 
-class CalledByName(Protocol):
+class NamedCustomCall(Protocol):
     """A custom call."""
 
     @property
@@ -159,7 +159,7 @@ def _result(index: int, value: Any, type: Type) -> Array:
     return array
 
 
-def called_by_each(op: CalledByName) -> bool:
+def called_by_each(op: NamedCustomCall) -> bool:
     """Whether every device calls a Python function separately, for its side effect."""
     is_ours = op.call_target_name in CALLS and op.has_side_effect
     return is_ours and not config_of(op.backend_config).get("once")

@@ -12,7 +12,7 @@ from weft.ir.names import SHARDING
 from weft.ir.op import Op
 from weft.ir.rebuild import rewrite
 from weft.mesh import Sharding, parse_sharding, parse_shardings
-from weft.ops.survey import Surveys, sharding_fields
+from weft.ops.survey import FunctionSummaries, sharding_fields
 
 ResultShardings = tuple[Sharding | None, ...]
 
@@ -39,7 +39,7 @@ def shardings_of(node: Node) -> ResultShardings:
     return (None,) * len(node.results)
 
 
-def all_shardings(module: Module, surveys: Surveys) -> Iterator[Sharding]:
+def all_shardings(module: Module, surveys: FunctionSummaries) -> Iterator[Sharding]:
     """Every sharding in a module, in program order."""
     for function in module.functions.values():
         for attrs in (*function.arg_attrs, *function.res_attrs):
@@ -61,7 +61,7 @@ def _held(node: Node) -> Iterator[Sharding]:
 
 
 def replace_shardings(
-    module: Module, surveys: Surveys, change: Callable[[Sharding], Sharding]
+    module: Module, surveys: FunctionSummaries, change: Callable[[Sharding], Sharding]
 ) -> Module:
     """The module with every sharding changed; the same one if none is."""
     became: dict[Sharding, Sharding] = {}

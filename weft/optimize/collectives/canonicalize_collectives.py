@@ -20,7 +20,7 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Subtract
 from weft.ops.reduce import Reduce
 from weft.ops.slicing import DynamicSlice, Slice
-from weft.optimize.collectives.facts import Facts, FactualRebuild, RewriteRule
+from weft.optimize.collectives.facts import Facts, RebuildWithFacts, RewriteRule
 from weft.optimize.collectives.gather_rules import (
     EXCHANGE_RULES,
     GATHER_RULES,
@@ -83,7 +83,7 @@ def canonicalize_collectives(module: Module) -> Module:
         for _ in range(_ROUNDS):
             if not any(isinstance(node.op, _COLLECTIVES) for node in module.nodes()):
                 return module
-            after = FactualRebuild(Facts(module, TABLE)).module()
+            after = RebuildWithFacts(Facts(module, TABLE)).module()
             if after is module:
                 return module
             module = drop_dead(after)

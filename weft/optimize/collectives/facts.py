@@ -14,7 +14,7 @@ from weft.ir.types import TensorType
 from weft.mesh import Mesh, MeshAxes
 from weft.mesh.axes import named
 from weft.ops.combiners import BY_OP
-from weft.varying.facts import Learned, varying
+from weft.varying.facts import IncrementalVarying, varying
 from weft.varying.world import axes_of
 
 RewriteRule: TypeAlias = "Callable[[Node, Facts], Rewritten]"
@@ -29,7 +29,7 @@ class Facts:
     def __init__(self, module: Module, table: RewriteTable) -> None:
         self.module = module
         self.table = table
-        self.varying = Learned(varying(module))
+        self.varying = IncrementalVarying(varying(module))
         self.readers = readers(module)
         self._dead: set[Node] = set()
 
@@ -106,7 +106,7 @@ def _read(region: Region, readers: Readers) -> None:
         readers.setdefault(value, []).append(None)
 
 
-class FactualRebuild(Rebuild):
+class RebuildWithFacts(Rebuild):
     """A rebuild whose rules take facts."""
 
     def __init__(self, facts: Facts) -> None:

@@ -12,7 +12,7 @@ from weft.ir.rule import Dims, Rule, RuleFactor
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.ops.convolution import Convolution
-from weft.partition.partitioners.spread import ZERO, DeviceView, Spread, see
+from weft.partition.partitioners.spread import ZERO, DeviceView, Dilation, see
 from weft.partition.partitioners.views import Views, empty, sent_by
 from weft.partition.partitioners.windows import window_view
 from weft.partition.piece import Piece
@@ -129,7 +129,7 @@ def _kernel_view(op: Convolution, node: Node, n: int, axes: Axes, mesh: Mesh) ->
     starts = tuple(b * apart for b in begins)
     width = (piece - 1) * apart + (places - 1) * window.strides[n] + 1
     dim = dims.input_spatial_dimensions[n]
-    spread = Spread(lhs.sizes[dim], window.padding[n][0], window.base_dilations[n])
+    spread = Dilation(lhs.sizes[dim], window.padding[n][0], window.base_dilations[n])
     return DeviceView(dim, axes, spread, starts, width, tuple(s + width for s in starts))
 
 

@@ -23,7 +23,7 @@ from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class CumulativeWindow:
     """A window that covers a dim from one end up to each element."""
 
     dim: int
@@ -31,7 +31,7 @@ class Running:
     is_backward: bool  # from the other end
 
 
-def running(node: Node) -> Running | None:
+def running(node: Node) -> CumulativeWindow | None:
     """The dim of a prefix reduction, if it has a plain combiner and starts from its identity."""
     op = node.op
     assert isinstance(op, ReduceWindow)
@@ -52,10 +52,10 @@ def running(node: Node) -> Running | None:
         return None
     if padding not in ((size - 1, 0), (0, size - 1)):
         return None
-    return Running(dim, combine, padding == (0, size - 1))
+    return CumulativeWindow(dim, combine, padding == (0, size - 1))
 
 
-def run(site: NodeSite, scan: Running) -> tuple[Piece, ...]:
+def run(site: NodeSite, scan: CumulativeWindow) -> tuple[Piece, ...]:
     """A local prefix reduction, combined with the totals of all earlier shards."""
     op, (operand, init) = site.node.op, site.operands
     assert isinstance(op, ReduceWindow)
@@ -81,7 +81,7 @@ def run(site: NodeSite, scan: Running) -> tuple[Piece, ...]:
     return site.placed(builder.emit(combined, *pair))
 
 
-def _before(site: NodeSite, scan: Running, end: Value, init: Value) -> Value:
+def _before(site: NodeSite, scan: CumulativeWindow, end: Value, init: Value) -> Value:
     """The combined totals of all shards before a device's own."""
     builder, dim = site.builder, scan.dim
     axes = site.operands[0].split[dim]

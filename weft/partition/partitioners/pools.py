@@ -10,7 +10,7 @@ from weft.ops.combiners import combine_of, identity
 from weft.ops.elementwise.pointwise import Compare
 from weft.ops.window import SelectAndScatter, WindowDims
 from weft.partition.partitioners.halo import cut
-from weft.partition.partitioners.spread import DeviceView, PaddingScalar, Spread, see
+from weft.partition.partitioners.spread import DeviceView, Dilation, PaddingScalar, see
 from weft.partition.partitioners.views import Views, empty
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
@@ -18,7 +18,7 @@ from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Touching:
+class OverlappingWindows:
     """The windows that overlap each device's shard of a dim, and the elements under them."""
 
     windows: tuple[int, ...]  # the first one of each device
@@ -29,7 +29,7 @@ class Touching:
     width: int
 
 
-def touching(window: WindowDims, dim: int, size: int, count: int) -> Touching:
+def touching(window: WindowDims, dim: int, size: int, count: int) -> OverlappingWindows:
     """An equal number of windows for every device, whose view covers its shard."""
     piece, own, stride = -(-size // count), window.sizes[dim], window.strides[dim]
     low = window.padding[dim][0]
@@ -41,7 +41,7 @@ def touching(window: WindowDims, dim: int, size: int, count: int) -> Touching:
     stops = tuple(n * stride - low + own for n in last)
     ends = [max(stop, (t + 1) * piece) for t, stop in enumerate(stops)]
     width = max(own, *(end - start for start, end in zip(starts, ends, strict=True)))
-    return Touching(first, last, (width - own) // stride + 1, starts, stops, width)
+    return OverlappingWindows(first, last, (width - own) // stride + 1, starts, stops, width)
 
 
 def pool_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
@@ -85,11 +85,11 @@ def pool_views(
             continue
         size, places = given.sizes[dim], source.sizes[dim]
         near = touching(op.window, dim, size, total_size(axes, mesh))
-        seen = DeviceView(dim, axes, Spread(size), near.starts, near.width, near.stops)
+        seen = DeviceView(dim, axes, Dilation(size), near.starts, near.width, near.stops)
         ends = tuple(n + 1 for n in near.last)
         views += [
             (0, seen),
-            (1, DeviceView(dim, axes, Spread(places), near.windows, near.count, ends)),
+            (1, DeviceView(dim, axes, Dilation(places), near.windows, near.count, ends)),
         ]
     return views
 

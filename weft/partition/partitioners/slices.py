@@ -8,7 +8,7 @@ from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.shape import Reverse
 from weft.ops.slicing import Pad, Slice
 from weft.partition.partitioners.halo import fetch
-from weft.partition.partitioners.spread import DeviceView, Spread, SpreadValue, scalar_fill, see
+from weft.partition.partitioners.spread import DeviceView, DilatedValue, Dilation, scalar_fill, see
 from weft.partition.partitioners.views import Views, empty
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
@@ -33,7 +33,7 @@ def slice_views(
         width = (piece - 1) * stride + 1
         kept_by = [min(piece, kept - t * piece) for t in range(count)]
         stops = tuple(s + (n - 1) * stride + 1 for s, n in zip(starts, kept_by, strict=True))
-        views.append((0, DeviceView(dim, axes, Spread(size), starts, width, stops)))
+        views.append((0, DeviceView(dim, axes, Dilation(size), starts, width, stops)))
     return views
 
 
@@ -75,7 +75,7 @@ def pad_views(
             continue
         count, size = total_size(axes, mesh), result_type.sizes[dim]
         piece = -(-size // count)
-        spread = Spread(operand_type.sizes[dim], amounts[0], amounts[2] + 1)
+        spread = Dilation(operand_type.sizes[dim], amounts[0], amounts[2] + 1)
         starts = tuple(t * piece for t in range(count))
         stops = tuple(min(s + piece, size) for s in starts)
         views.append((0, DeviceView(dim, axes, spread, starts, piece, stops)))
@@ -94,7 +94,7 @@ def pad(site: NodeSite) -> tuple[Piece, ...]:
     for dim, axes in enumerate(site.splits[0]):
         if axes:
             low[dim] = high[dim] = interior[dim] = 0
-    seen = SpreadValue(operand.value)
+    seen = DilatedValue(operand.value)
     for _, view in pad_views(site.node, (operand.split,), site.splits, site.mesh):
         seen = see(site.builder, seen.value, view, fill)
         low[view.dim], high[view.dim], interior[view.dim] = seen.low, seen.high, seen.step - 1
@@ -119,7 +119,7 @@ def reverse_views(
         piece = -(-size // count)
         starts = tuple(size - (t + 1) * piece for t in range(count))
         stops = tuple(s + piece for s in starts)
-        views.append((0, DeviceView(dim, axes, Spread(size), starts, piece, stops)))
+        views.append((0, DeviceView(dim, axes, Dilation(size), starts, piece, stops)))
     return views
 
 

@@ -18,7 +18,7 @@ from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Dilation:
     """A dilated dim: element k is at position low + k * step."""
 
     size: int
@@ -32,7 +32,7 @@ class DeviceView:
 
     dim: int
     axes: Axes  # the axes that split the dim
-    spread: Spread
+    spread: Dilation
     starts: tuple[int, ...]
     width: int
     stops: tuple[int, ...]
@@ -91,7 +91,7 @@ ZERO = PaddingScalar(None, True)
 
 
 @dataclass(frozen=True, slots=True)
-class SpreadValue:
+class DilatedValue:
     """A local value with the dilation and padding that give its device's view."""
 
     value: Value
@@ -105,7 +105,7 @@ def sent_for(view: DeviceView, type: TensorType) -> float:
     return exchanged(type, view.dim, view.wanted).bytes
 
 
-def see(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -> SpreadValue:
+def see(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -> DilatedValue:
     """Each device's view, with the padding scalar between and around elements."""
     got = fetch(builder, value, view.dim, view.axes, view.wanted)
     given = value.type
@@ -116,8 +116,8 @@ def see(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -
     if len(phases) == 1:
         low = phases.pop()
         high = view.width - low - (view.count - 1) * step - 1
-        return SpreadValue(got, low, high, step)
-    return SpreadValue(_unrolled(builder, got, view, fill))
+        return DilatedValue(got, low, high, step)
+    return DilatedValue(_unrolled(builder, got, view, fill))
 
 
 def _filled(

@@ -9,7 +9,7 @@ from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.ops.window import ReduceWindow, WindowDims
 from weft.partition.partitioners.cumulative import run, running
 from weft.partition.partitioners.halo import row_bytes
-from weft.partition.partitioners.spread import DeviceView, Spread, scalar_fill, see
+from weft.partition.partitioners.spread import DeviceView, Dilation, scalar_fill, see
 from weft.partition.partitioners.views import Views, empty, sent_by
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
@@ -29,7 +29,7 @@ def window_view(
     stops = tuple(
         s + (u - 1) * stride + own if u > 0 else s for s, u in zip(starts, used, strict=True)
     )
-    spread = Spread(size, window.padding[n][0], window.base_dilations[n])
+    spread = Dilation(size, window.padding[n][0], window.base_dilations[n])
     return DeviceView(dim, axes, spread, starts, (piece - 1) * stride + own, stops)
 
 

@@ -26,7 +26,7 @@ _AVOIDED_BY_POLICY = 1.25
 
 
 @dataclass(frozen=True)
-class Try:
+class PolicyOutcome:
     """The outcome of one policy."""
 
     local: Module
@@ -70,10 +70,10 @@ class Search:
 
     start: Callable[[Policy], ModuleState]
     localize: Callable[[ModuleState], Module]
-    tried: list[Try] = field(default_factory=list)
+    tried: list[PolicyOutcome] = field(default_factory=list)
     overrides: list[Mapping[Value, DimAxes]] = field(default_factory=list)  # in their order
 
-    def following(self, memory: PolicyMemory) -> Try:
+    def following(self, memory: PolicyMemory) -> PolicyOutcome:
         """The outcome of a remembered policy, or of a search, which is remembered."""
         if memory.choice is not None:
             return self.run(self.policy_of(memory.choice))
@@ -95,14 +95,14 @@ class Search:
             overrides = listed[choice.override] if choice.override < len(listed) else {}
         return Policy(choice.result_weight, overrides, choice.avoids_full_gathers)
 
-    def run(self, policy: Policy) -> Try:
+    def run(self, policy: Policy) -> PolicyOutcome:
         """Partition by one policy."""
         program = self.start(policy)
-        made = Try(self.localize(program), program)
+        made = PolicyOutcome(self.localize(program), program)
         self.tried.append(made)
         return made
 
-    def best(self) -> Try:
+    def best(self) -> PolicyOutcome:
         """Try policies, and return the best outcome."""
         first = self.run(Policy())
         if not self.is_worth_more(first):
@@ -123,15 +123,15 @@ class Search:
             self.run(shy)
         return self.chosen()
 
-    def is_worth_more(self, made: Try) -> bool:
+    def is_worth_more(self, made: PolicyOutcome) -> bool:
         """Whether conflicting splits cost enough to justify another try."""
         return made.program.moved > _LITTLE * self.tried[0].program.planned
 
-    def least(self) -> Try:
+    def least(self) -> PolicyOutcome:
         """The outcome that sends the least."""
         return min(self.tried, key=lambda made: made.count)
 
-    def chosen(self) -> Try:
+    def chosen(self) -> PolicyOutcome:
         """The outcome that sends the least, or slightly more without full gathers."""
         least = self.least()
         spare = [made for made in self.tried if not made.full_gathers]

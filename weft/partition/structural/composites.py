@@ -21,7 +21,7 @@ from weft.ops.custom_calls.callbacks import HOST_CALL_ON_PIECES, INSPECT
 from weft.ops.custom_calls.custom import CustomCall
 from weft.partition.context import Context
 from weft.partition.piece import Piece, replicated, sharding_of
-from weft.partition.program import Recipe
+from weft.partition.program import NodeStrategy
 from weft.partition.structural.regions import copied
 from weft.partition.structural.stand_in import stand_in
 
@@ -88,7 +88,7 @@ def _of_pieces(context: Context, node: Node, function: Function) -> bool:
     return True
 
 
-def _local_function(context: Context, function: Function, recipe: Recipe) -> Function:
+def _local_function(context: Context, function: Function, recipe: NodeStrategy) -> Function:
     """The decomposition on local shards."""
     args = tuple(Value(a.type, None, a.index) for a in function.body.args)
     nodes, results = copied(function.body, args)

@@ -45,7 +45,7 @@ NodeHandler = Callable[[Node, list[Node]], object]
 
 
 @dataclass(slots=True)
-class Ending:
+class ExportState:
     """The state shared by the export of all functions."""
 
     meshes: Mapping[str, Mesh]
@@ -93,7 +93,7 @@ class Rebuilder:
     puts: ClassVar[bool] = False  # whether other nodes than calls insert nodes after values
 
     def __init__(
-        self, ending: Ending, cells: dict[Value, int], sites: dict[Node, FlatCall]
+        self, ending: ExportState, cells: dict[Value, int], sites: dict[Node, FlatCall]
     ) -> None:
         self.ending = ending
         self.cells = cells

@@ -22,7 +22,7 @@ Pads = Literal["none", "named", "inferred"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shrunk:
+class IndivisibleDim:
     """A dim of an argument or result that is less split than inferred: its size does not divide."""
 
     what: str  # "result 0"
@@ -59,7 +59,7 @@ class SignatureValue:
         dims = zip(sharding.dims, self.named.dims, reached.dims, strict=True)
         return replace(sharding, dims=tuple([_at_least(*each) for each in dims]))
 
-    def shrunk(self, reached: Sharding, sharding: Sharding, mesh: Mesh) -> Iterator[Shrunk]:
+    def shrunk(self, reached: Sharding, sharding: Sharding, mesh: Mesh) -> Iterator[IndivisibleDim]:
         """The dims that lost axes because of uneven sizes."""
         type = self.value.type
         if not isinstance(type, TensorType) or not type.is_static or not mesh.axes:
@@ -68,7 +68,7 @@ class SignatureValue:
         for n, (size, before, after) in enumerate(dims):
             pieces = total_size(before.axes, mesh)
             if before.axes != after.axes and size % pieces:
-                yield Shrunk(self.what, n, size, before.axes, after.axes, pieces, self.loc)
+                yield IndivisibleDim(self.what, n, size, before.axes, after.axes, pieces, self.loc)
 
 
 def borders_of(root: Instance, initial: Sequence[Sharding | None]) -> dict[int, SignatureValue]:

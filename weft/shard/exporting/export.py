@@ -12,10 +12,10 @@ from weft.ir.write import SHARDINGS
 from weft.mesh import Sharding
 from weft.shard.closing import GivenShardings, closed
 from weft.shard.drop_dead import drop_dead
-from weft.shard.exporting.body import Ending, Rebuilder, unsharded
+from weft.shard.exporting.body import ExportState, Rebuilder, unsharded
 from weft.shard.exporting.borders import (
+    IndivisibleDim,
     Pads,
-    Shrunk,
     SignatureValue,
     argument_borders,
     result_borders,
@@ -31,7 +31,7 @@ def export(
     shardings: list[Sharding | None],
     *,
     pads: Pads = "none",
-    notes: list[Shrunk] | None = None,
+    notes: list[IndivisibleDim] | None = None,
 ) -> Module:
     """The module in Shardy's exported form, with shardings in the side table (of results: in text).
 
@@ -56,7 +56,7 @@ class _Exporter:
         self.roots = graph.roots[::-1]  # in Shardy's order, the first function last
         self.initial = graph.initial
         self.pads = pads
-        self.notes: list[Shrunk] = []
+        self.notes: list[IndivisibleDim] = []
         graph = replace(graph, roots=self.roots)
         names = [*[r.function.name for r in self.roots], *module.meshes]
         plan = plan_calls(graph, shardings, names)
@@ -65,7 +65,7 @@ class _Exporter:
         same = {key: id(first.setdefault(s, s)) for key, s in known.items()}
         ends = {key: None if s is None else closed(s) for key, s in known.items()}
         closings = [ends[id(s)] for s in shardings]
-        self.ending = Ending(
+        self.ending = ExportState(
             module.meshes, plan, shardings, closings, same, pad_calls=pads != "none"
         )
         self.ending.may_be_dead = graph.unread

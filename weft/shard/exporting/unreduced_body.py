@@ -14,7 +14,7 @@ from weft.mesh import Sharding
 from weft.ops.control import Call, Case, OptimizationBarrier, While
 from weft.ops.distributed.sharding import ManualComputation, NamedComputation
 from weft.shard.closing import GivenShardings, closed
-from weft.shard.exporting.body import Ending, Rebuilder
+from weft.shard.exporting.body import ExportState, Rebuilder
 from weft.shard.exporting.calls import FlatCall
 from weft.shard.exporting.unreduced import NodesAndValue, Unreduced
 
@@ -25,7 +25,7 @@ class UnreducedRebuilder(Rebuilder):
     puts: ClassVar[bool] = True
 
     def __init__(
-        self, ending: Ending, cells: dict[Value, int], sites: dict[Node, FlatCall]
+        self, ending: ExportState, cells: dict[Value, int], sites: dict[Node, FlatCall]
     ) -> None:
         super().__init__(ending, cells, sites)
         self.unreduced = Unreduced(ending.meshes, ending.table)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from weft.ir.module import Module, Node, Region, Value, walk
 from weft.ir.rebuild import rewrite
 from weft.ops.control import Call
-from weft.ops.survey import Surveys
+from weft.ops.survey import FunctionSummaries
 
 
-def inline_bodies(module: Module, surveys: Surveys) -> Module:
+def inline_bodies(module: Module, surveys: FunctionSummaries) -> Module:
     """The module without calls in the bodies of reductions, sorts, scatters and the like."""
     bodies = {
         type(node.op)

@@ -11,7 +11,7 @@ from weft.ir.module import Module, Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.control import Call
 from weft.ops.distributed.sharding import ManualComputation, ShardingConstraint, ShardingGroup
-from weft.ops.survey import NAMING, Surveys
+from weft.ops.survey import NAMING, FunctionSummaries
 from weft.records import dataclass
 from weft.shard.manual import name_manual_axes
 from weft.shard.meshes import drop_size_one_axes, lift_meshes
@@ -27,7 +27,7 @@ class Prepared:
     """A module ready for propagation, with the facts that the graph needs."""
 
     module: Module
-    surveys: Surveys
+    surveys: FunctionSummaries
     called: frozenset[str] = frozenset()
     given: dict[Value, Sharding] = field(default_factory=dict)  # by constraints and groups
     behind: dict[Value, tuple[Node, ...]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ def prepare(module: Module) -> Prepared:
         # only a reducer calls is unused afterwards; size-1 axes are looked up in lifted meshes;
         # constants are split before constraints are applied, so that a constraint on one use of a
         # constant does not reach its other uses.
-        surveys = Surveys()
+        surveys = FunctionSummaries()
         check_calls(module, surveys)
         module = inline_bodies(module, surveys)
         module = lift_meshes(without_unused(module, surveys), surveys)
@@ -59,7 +59,7 @@ def prepare(module: Module) -> Prepared:
         return _constrained(module, surveys)
 
 
-def without_unused(module: Module, surveys: Surveys) -> Module:
+def without_unused(module: Module, surveys: FunctionSummaries) -> Module:
     """The module without unused private functions."""
     if all(f.visibility != "private" for f in module.functions.values()):
         return module
@@ -90,7 +90,7 @@ def _flat(names: tuple[str | tuple[str, ...], ...]) -> Iterator[str]:
         yield from (name,) if isinstance(name, str) else name
 
 
-def check_calls(module: Module, surveys: Surveys) -> frozenset[str]:
+def check_calls(module: Module, surveys: FunctionSummaries) -> frozenset[str]:
     """The called functions; recursion is an error."""
     calls = {
         name: [n.op.callee for n in surveys[f.body].notable if isinstance(n.op, Call)]
@@ -118,7 +118,7 @@ def check_calls(module: Module, surveys: Surveys) -> frozenset[str]:
 _SPEAKING = (ShardingConstraint, ManualComputation, ShardingGroup)
 
 
-def _constrained(module: Module, surveys: Surveys) -> Prepared:
+def _constrained(module: Module, surveys: FunctionSummaries) -> Prepared:
     called = check_calls(module, surveys)
     constraints = {
         name: _speaking(function.body)

@@ -9,12 +9,12 @@ from weft.ir.op import Op
 from weft.ops.control import Call
 from weft.ops.distributed.sharding import ShardingGroup, ShardyConstant
 from weft.ops.shape import BroadcastInDim, Constant
-from weft.ops.survey import Surveys
+from weft.ops.survey import FunctionSummaries
 from weft.shard.kinds import is_constant_expression, is_scalar, keeps_constants
 from weft.shard.regions import is_shared
 
 
-def split_constants(module: Module, surveys: Surveys) -> Module:
+def split_constants(module: Module, surveys: FunctionSummaries) -> Module:
     """Copy every constant expression, and every broadcast of a scalar, once per use."""
     keeping = _keeping(module)
     functions: dict[str, Function] = {}

@@ -25,7 +25,7 @@ from weft.shard.manual import ManualFrame, erased, manual_names
 from weft.shard.preparation.edits import Use, ValueUser
 from weft.shard.preparation.prepare import Prepared
 from weft.shard.propagation.directions import finds_unread
-from weft.shard.propagation.doomed import Doomed, reads, reads_inside
+from weft.shard.propagation.doomed import DeadNodes, reads, reads_inside
 from weft.shard.propagation.flow import NOTHING, Flow, FlowClass, Flows
 from weft.shard.propagation.graph import Graph, GroupMember, Instance, Visit
 from weft.shard.rules import Rules
@@ -72,7 +72,7 @@ class _Builder:
         self.instance = Instance(function)
         self.cells = self.instance.cells
         self.counts = shared.counts[function.name]
-        self.doomed = Doomed(self.counts)
+        self.doomed = DeadNodes(self.counts)
         # The visits that use a value whose cell belongs to an edge or to several values; users of
         # other values are added to the cell directly.
         self.readers: dict[Value, list[int]] = {}

@@ -16,7 +16,7 @@ from weft.shard.propagation.flow import Flow
 
 
 @dataclass
-class Doomed:
+class DeadNodes:
     """The dead nodes of one instance of a function, and the use counts of their operands."""
 
     counts: dict[Value, int]  # use counts
@@ -27,7 +27,7 @@ class Doomed:
     # Visits that may propagate in the first round once they are the only users of these values.
     waiting: dict[Node, tuple[int, tuple[Value, ...], Flow]] = field(default_factory=dict)
 
-    def start(self) -> Doomed:
+    def start(self) -> DeadNodes:
         """A mutable copy for one run."""
         readers = {value: set(found) for value, found in self.readers.items()}
         nodes, counts, waiting = dict(self.nodes), dict(self.counts), dict(self.waiting)

@@ -18,7 +18,7 @@ from weft.records import dataclass
 from weft.shard.closing import unsplit
 from weft.shard.meshes import common_mesh
 from weft.shard.propagation.directions import ROUNDS
-from weft.shard.propagation.doomed import Doomed
+from weft.shard.propagation.doomed import DeadNodes
 from weft.shard.propagation.factors import Strategy, spread
 from weft.shard.propagation.flow import Flow
 from weft.shard.propagation.graph import Graph, Visit
@@ -86,7 +86,7 @@ class Propagation:
         if self.history is not None:
             self.unusual = range(len(self.held))
         self.unsettled: list[int] = []  # visits that are not idempotent
-        self.doomed = {index: d for d in map(Doomed.start, graph.doomed) for index in d.nodes}
+        self.doomed = {index: d for d in map(DeadNodes.start, graph.doomed) for index in d.nodes}
         self.erased: set[int] = set()
         # A visit of one cell cannot propagate: it is skipped.
         self.reads = [itemgetter(*c) if len(c := v.cells) > 1 else _nothing for v in graph.visits]

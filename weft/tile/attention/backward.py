@@ -28,7 +28,7 @@ Strides = Mapping[int, int]  # by the factors of the forward's reader
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class GradientStore:
     """A gradient: the value, its strides by factor, its column stride, and a scale."""
 
     value: Value
@@ -53,9 +53,9 @@ class Backward:
     """All gradients of one attention."""
 
     dout: RowOperand
-    dq: Written
-    dk: Written
-    dv: Written
+    dq: GradientStore
+    dk: GradientStore
+    dv: GradientStore
 
     @property
     def nodes(self) -> set[Node]:
@@ -66,7 +66,7 @@ class Backward:
 def find_backward(program: RegionNodes, forward: Forward) -> Backward | None:
     """The gradients of an attention, if all are present."""
     search = _Search(program, forward)
-    writes: dict[str, Written] = {}
+    writes: dict[str, GradientStore] = {}
     douts: list[RowOperand] = []
     for node in _products_after(program, forward):
         for label, written, dout in search.classify(node):
@@ -128,7 +128,7 @@ class _Search:
         self.sizes = {f: reader.draft.size(f) for f in self.strides}
         self.known = _fixed(forward)
 
-    def classify(self, node: Node) -> Iterator[tuple[str, Written, RowOperand]]:
+    def classify(self, node: Node) -> Iterator[tuple[str, GradientStore, RowOperand]]:
         """The gradient that a contraction computes, its output, and the dout it derives from."""
         for turned in (False, True):
             reader = Reader(self.program)
@@ -147,7 +147,7 @@ class _Search:
 
     def _named(
         self, pairs: _Found, reader: Reader, out: Place, other: Place, summed: list[Expr]
-    ) -> tuple[str, Written, RowOperand] | None:
+    ) -> tuple[str, GradientStore, RowOperand] | None:
         nodes = tuple(reader.seen)
         forward, names = self.forward, pairs.names
         over = {names.get(f) for f in factors_of([reader.draft.fresh(e) for e in summed])}
@@ -199,11 +199,11 @@ class _Search:
         out: Place,
         scale: float,
         nodes: tuple[Node, ...],
-    ) -> Written | None:
+    ) -> GradientStore | None:
         found = self._rows(reader, names, reader.fresh(out))
         if found is None:
             return None
-        return Written(found.value, found.strides, found.column, scale, nodes)
+        return GradientStore(found.value, found.strides, found.column, scale, nodes)
 
 
 @dataclass(frozen=True, slots=True)

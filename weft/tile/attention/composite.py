@@ -9,7 +9,7 @@ from weft.kernels.attention import Window
 from weft.ops.attention import Attention
 from weft.tile.attention.forward import Forward, ends
 from weft.tile.attention.reading import Place, Reader, RegionNodes
-from weft.tile.attention.scores import Hidden, Scores, source
+from weft.tile.attention.scores import ScoreMask, Scores, source
 from weft.tile.drafts.index import ZERO, At, Expr, Split, factor
 from weft.tile.drafts.views import lead_of
 
@@ -69,7 +69,7 @@ class _Named:
             given=places["q"],
             scale=op.scale,
             window=Window(left, right, shift),
-            mask=Hidden(pairs[0], False, -math.inf) if op.masked else None,
+            mask=ScoreMask(pairs[0], False, -math.inf) if op.masked else None,
             empty="zero",
             query=_number(query),
             key=_sure(key),

@@ -20,7 +20,7 @@ from weft.ops.shape import Constant, Reshape, Transpose
 from weft.records import dataclass
 from weft.tile.attention.probe import Probe, rows, softmax
 from weft.tile.attention.reading import Place, Reader, RegionNodes
-from weft.tile.attention.scores import Hidden, Scores, number, scores_of, source, unscaled
+from weft.tile.attention.scores import ScoreMask, Scores, number, scores_of, source, unscaled
 from weft.tile.attention.window import Band, Bands, hides
 from weft.tile.drafts.index import Expr, factors_of
 
@@ -40,7 +40,7 @@ class Forward:
     given: Place  # the softmax's input
     scale: float
     window: Window
-    mask: Hidden | None
+    mask: ScoreMask | None
     empty: Literal["zero", "nan"]
     query: int | None  # factors
     key: int
@@ -226,14 +226,14 @@ class _Search:
 
     def _seen(
         self, scores: Scores, free: set[int], key: int
-    ) -> tuple[Window, Hidden | None, Scores, int | None] | None:
+    ) -> tuple[Window, ScoreMask | None, Scores, int | None] | None:
         """The window, a mask, the rest, and the factor that counts queries."""
         reader = self.reader
         sizes = {f: reader.draft.size(f) for f in free}
         keys = reader.draft.size(key)
         bands = Bands(reader, sizes, key, keys)
         bits = tensor_of(scores.product.value).dtype.bits
-        band, left, bias = Band(), list[Hidden](), scores.bias
+        band, left, bias = Band(), list[ScoreMask](), scores.bias
         hidden = list(scores.hidden)
         if bias is not None and (as_mask := _bias_as_mask(reader, scores)) is not None:
             boolean = tensor_of(as_mask.where.value).dtype.kind == "bool"
@@ -277,7 +277,7 @@ def _tries() -> Array:
     return found
 
 
-def _bias_as_mask(reader: Reader, scores: Scores) -> Hidden | None:
+def _bias_as_mask(reader: Reader, scores: Scores) -> ScoreMask | None:
     """A bias of 0 for visible keys and a very negative number for hidden ones."""
     assert scores.bias is not None
     place, by = reader.through(scores.bias), scores.bias_scale
@@ -286,15 +286,15 @@ def _bias_as_mask(reader: Reader, scores: Scores) -> Hidden | None:
     if isinstance(place.node.op, Constant):
         numbers = {by * n for n in np.unique(place.node.op.value.elements).tolist()}
         fill = min(numbers)
-        return Hidden(place, True, fill) if numbers == {0.0, fill} and hides(fill, 32) else None
+        return ScoreMask(place, True, fill) if numbers == {0.0, fill} and hides(fill, 32) else None
     if not isinstance(place.node.op, Select):
         return None
     where, yes, no = reader.operands(place)
     a, b = (None if n is None else by * n for n in (number(reader, yes), number(reader, no)))
     if a == 0.0 and b is not None and hides(b, 32):
-        return Hidden(where, False, b)
+        return ScoreMask(where, False, b)
     if b == 0.0 and a is not None and hides(a, 32):
-        return Hidden(where, True, a)
+        return ScoreMask(where, True, a)
     return None
 
 

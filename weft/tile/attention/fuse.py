@@ -16,7 +16,13 @@ from weft.ops.attention import Attention as Composite
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.elementwise.convert import Convert
 from weft.records import dataclass
-from weft.tile.attention.backward import Backward, RowOperand, Written, find_backward, recomputed
+from weft.tile.attention.backward import (
+    Backward,
+    GradientStore,
+    RowOperand,
+    find_backward,
+    recomputed,
+)
 from weft.tile.attention.composite import named_attention
 from weft.tile.attention.forward import Forward, find_forward
 from weft.tile.attention.reading import Place, RegionNodes
@@ -312,7 +318,7 @@ def _backward_group(drawn: _Drawing, first: Group, backward: Backward) -> Group 
         return None
     lse_value = first.outputs[1]
     lse = replace(first.kernel.lse, operand=drawn.number(lse_value))
-    written: list[tuple[Written, int | None]] = [
+    written: list[tuple[GradientStore, int | None]] = [
         (backward.dq, f.query),
         (backward.dk, f.key),
         (backward.dv, f.key),

@@ -17,7 +17,7 @@ from weft.tile.attention.reading import Place, Reader
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class ScoreMask:
     """Masking: where a boolean has a value, the score is replaced by a number."""
 
     where: Place
@@ -33,7 +33,7 @@ class Scores:
     scale: float = 1.0
     bias: Place | None = None
     bias_scale: float = 1.0
-    hidden: tuple[Hidden, ...] = ()
+    hidden: tuple[ScoreMask, ...] = ()
 
 
 def scores_of(reader: Reader, place: Place) -> Scores | None:
@@ -100,7 +100,7 @@ def _select(reader: Reader, place: Place) -> Iterator[Scores | None]:
         fill = number(reader, other)
         found = None if fill is None else scores_of(reader, inner)
         if found is not None and fill is not None:
-            yield replace(found, hidden=(*found.hidden, Hidden(where, when, fill)))
+            yield replace(found, hidden=(*found.hidden, ScoreMask(where, when, fill)))
 
 
 _TAKEN = {

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft.cache.choices import choices
-from weft.cache.ledger import Miss, Page
+from weft.cache.ledger import Miss, UsageCounts
 from weft.cache.store import DiskStore, Stored, the_store
 from weft.cache.why import Reason, why
 from weft.cli.parser import Subparsers, command
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 # Entries
 
 
-def table(stored: Iterable[Stored], page: Page) -> dict[str, dict[str, Any]]:
+def table(stored: Iterable[Stored], page: UsageCounts) -> dict[str, dict[str, Any]]:
     """By kind: entries, bytes, hits, misses, and the time of last use."""
     rows: dict[str, dict[str, Any]] = {}
     for kind in sorted({"kernel", "choice", *page.hits, *page.misses}, reverse=True):

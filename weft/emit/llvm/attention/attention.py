@@ -7,7 +7,7 @@ cache-sized tiles; fully masked tiles are skipped.
 from __future__ import annotations
 
 from weft.emit.llvm.attention.backward import BackwardKernel
-from weft.emit.llvm.attention.few import Few, are_few, folded
+from weft.emit.llvm.attention.few import FewQueriesKernel, are_few, folded
 from weft.emit.llvm.attention.online import ForwardKernel
 from weft.emit.llvm.attention.tiles import TiledForward, fits_tiles
 from weft.emit.llvm.attention.tiling import tiling
@@ -21,7 +21,7 @@ def emit_attention(kernel: Attention, processor: Processor | None = None) -> Emi
     kernel, processor = folded(kernel), processor or host()
     tiles = tiling(kernel, processor)
     if are_few(kernel):
-        return Few(kernel, tiles).emitted()
+        return FewQueriesKernel(kernel, tiles).emitted()
     if kernel.gradients is not None:
         return BackwardKernel(kernel, tiles).emitted()
     if fits_tiles(kernel, processor):

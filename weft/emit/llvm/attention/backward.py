@@ -18,7 +18,7 @@ from weft.emit.llvm.attention.gradients import (
     write_facts,
     write_rows,
 )
-from weft.emit.llvm.attention.main import Main, least, most
+from weft.emit.llvm.attention.main import TaskFunction, least, most
 from weft.emit.llvm.attention.pack import moved, stored
 from weft.emit.llvm.attention.part import Routine, write_vector
 from weft.emit.llvm.attention.scores import LOG2_E
@@ -44,7 +44,7 @@ class _Span:
     first: str
 
 
-class BackwardKernel(Main):
+class BackwardKernel(TaskFunction):
     """The functions of one backward kernel."""
 
     def __init__(self, kernel: Attention, tiling: Tiling) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from weft.emit.llvm.attention.main import Main, least
+from weft.emit.llvm.attention.main import TaskFunction, least
 from weft.emit.llvm.attention.pack import PackedRows, moved, stored, transposing
 from weft.emit.llvm.attention.part import Routine, write_vector
 from weft.emit.llvm.attention.product import (
@@ -74,7 +74,7 @@ def _with_rows(kernel: Attention, n: int) -> Attention:
     )
 
 
-class Few(Main):
+class FewQueriesKernel(TaskFunction):
     """The functions of a kernel with few queries."""
 
     def __init__(self, kernel: Attention, tiling: Tiling) -> None:

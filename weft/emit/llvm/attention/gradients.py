@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from weft.emit.llvm.attention.main import Main, least, most
+from weft.emit.llvm.attention.main import TaskFunction, least, most
 from weft.emit.llvm.attention.pack import moved, stored
 from weft.emit.llvm.attention.part import Routine, write_vector
 from weft.emit.llvm.attention.product import (
@@ -34,7 +34,7 @@ from weft.kernels.attention import Access, Attention
 class Weights:
     """Probabilities of a tile and the gradients of its scores."""
 
-    def __init__(self, main: Main) -> None:
+    def __init__(self, main: TaskFunction) -> None:
         self.main, self.kernel, self.tiling = main, main.kernel, main.tiling
         params = ["ptr %keys", "ptr %values", "ptr %queries", "ptr %dout", "ptr %facts"]
         self.part = main.part("weights", [*params, "i64 %count", "i64 %first"])
@@ -130,7 +130,7 @@ class Weights:
 class Products:
     """to[key] += pairs[key][query] * from[query], or the transposed product without `keys`."""
 
-    def __init__(self, main: Main, label: str, row: int, depth: int) -> None:
+    def __init__(self, main: TaskFunction, label: str, row: int, depth: int) -> None:
         params = ["ptr %pairs", "ptr %from", "ptr %to", "i64 %count", "i64 %steps"]
         self.part = main.part(label, params)
         self.row, self.depth = row, depth  # row: the row stride of %from
@@ -171,7 +171,7 @@ class Products:
                 v.store(x, place)
 
 
-def write_facts(main: Main) -> Writer:
+def write_facts(main: TaskFunction) -> Writer:
     """The facts of a tile of queries: logsumexp and the dot of out and dout.
 
     Queries without visible keys, and padding rows, have weight 0.
@@ -216,7 +216,7 @@ def _share(part: Routine, kernel: Attention, row: str) -> Vector:
     return one.div(one.constant(1.0, part.kind), one.cast("sitofp", count, part.kind))
 
 
-def _dot(main: Main, part: Routine, row: str) -> Vector:
+def _dot(main: TaskFunction, part: Routine, row: str) -> Vector:
     """The lanewise product of a row of %out and one of %dout, not yet summed."""
     k, v, code = main.kernel, part.v, part.code
     assert k.gradients is not None
@@ -233,7 +233,7 @@ def _dot(main: Main, part: Routine, row: str) -> Vector:
     return total
 
 
-def write_rows(main: Main, label: str, access: Access, depth: int, scale: float) -> Writer:
+def write_rows(main: TaskFunction, label: str, access: Access, depth: int, scale: float) -> Writer:
     """Store accumulated rows, scaled, to an operand."""
     part = main.part(label, ["ptr %from", "ptr %to", "i64 %count"])
     code, v, t, dtype = part.code, part.v, main.tiling, main.kernel.dtype(access)
@@ -247,7 +247,7 @@ def write_rows(main: Main, label: str, access: Access, depth: int, scale: float)
     return code
 
 
-def write_bias(main: Main, access: Access) -> Writer:
+def write_bias(main: TaskFunction, access: Access) -> Writer:
     """Store the gradients of a tile's scores as those of a bias: to[query][key]."""
     t, dtype = main.tiling, main.kernel.dtype(access)
     part = main.part("write_bias", ["ptr %to", "i64 %count", "i64 %rows"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.emit.llvm.attention.pack import Across, PackedRows, moved, pack_rows
+from weft.emit.llvm.attention.pack import PackedRows, TransposingPack, moved, pack_rows
 from weft.emit.llvm.attention.part import Routine
 from weft.emit.llvm.attention.scores import LOG2_E
 from weft.emit.llvm.attention.tiling import ScratchPieces, Tiling, in_place
@@ -14,7 +14,7 @@ from weft.emit.llvm.writer.vector import Vector, float_text
 from weft.kernels.attention import Access, Attention
 
 
-class Main:
+class TaskFunction:
     """Emits the task function and the parts (internal functions) that it calls."""
 
     def __init__(self, kernel: Attention, tiling: Tiling) -> None:
@@ -93,10 +93,10 @@ class Main:
         to: str,
         stride: str,
         change: Callable[[Vector], Vector],
-    ) -> Across:
+    ) -> TransposingPack:
         last = part.code.let("sub i64 %rows, 1")
         vectors = self.tiling.vectors
-        return Across(part.v, self.rows(access), to, last, stride, vectors, change)
+        return TransposingPack(part.v, self.rows(access), to, last, stride, vectors, change)
 
     def add_pairs(self) -> None:
         """Scratch and parts for tiles of bias and mask, in the layout of scores."""

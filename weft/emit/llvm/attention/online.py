@@ -16,7 +16,7 @@ from weft.emit.llvm.attention.forward import (
     write_scores,
     write_softmax,
 )
-from weft.emit.llvm.attention.main import Main, least
+from weft.emit.llvm.attention.main import TaskFunction, least
 from weft.emit.llvm.attention.pack import moved
 from weft.emit.llvm.attention.scores import LOG2_E, ScoreBlocks
 from weft.emit.llvm.attention.tiling import Tiling, in_place
@@ -30,7 +30,7 @@ ROOM = 1 << 20  # bytes of packed keys and values a thread
 ENOUGH = 64  # tasks that keep all threads busy
 
 
-class ForwardKernel(Main):
+class ForwardKernel(TaskFunction):
     """The functions of one forward kernel."""
 
     always_online = False  # also with a single tile of keys

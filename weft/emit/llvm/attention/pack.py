@@ -63,7 +63,7 @@ def pack_rows(code: Writer, rows: PackedRows, to: str, count: str, lanes: int, d
 
 
 @dataclass(frozen=True, slots=True)
-class Across:
+class TransposingPack:
     """Stores to[column][row] from rows at %from; padding rows repeat the last one.
 
     Scratch has room for whole vectors of columns, and for as many rows as `vectors` have lanes.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from weft.emit.llvm.writer.nest import Along, merged
+from weft.emit.llvm.writer.nest import LoopDim, merged
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.linalg import Fft
 from weft.records import dataclass
@@ -38,8 +38,8 @@ class LinePass:
     """Lines of one length, transformed in lanes; strides are in elements, of source and target."""
 
     length: int
-    outer: tuple[Along, ...]
-    lanes: Along
+    outer: tuple[LoopDim, ...]
+    lanes: LoopDim
     rows: tuple[int, int]
     areas: tuple[Area, Area]
     twiddle: int = 0  # multiply row k, lane j by the k*j-th power of that root of unity
@@ -51,7 +51,7 @@ class Mirror:
     """Between the transform of half the length and that of real numbers, line by line."""
 
     half: int
-    outer: tuple[Along, ...]
+    outer: tuple[LoopDim, ...]
     areas: tuple[Area, Area]
     to_real: bool
 
@@ -154,17 +154,17 @@ class _Steps:
         self.used += -(-math.prod(sizes) // 8) * 8
         return made
 
-    def lines(self, source: Sequence[int], target: Sequence[int]) -> list[Along]:
+    def lines(self, source: Sequence[int], target: Sequence[int]) -> list[LoopDim]:
         """All dims but the last one, with their strides."""
         pairs = zip(self.sizes[:-1], source, target, strict=True)
-        return [Along(size, (a, b)) for size, a, b in pairs]
+        return [LoopDim(size, (a, b)) for size, a, b in pairs]
 
     def last(
-        self, length: int, lines: Sequence[Along], areas: tuple[Area, Area], scale: float
+        self, length: int, lines: Sequence[LoopDim], areas: tuple[Area, Area], scale: float
     ) -> None:
         """The passes of the last dim."""
         outer = merged(lines)
-        batch = outer[-1] if outer else Along(1, (0, 0))
+        batch = outer[-1] if outer else LoopDim(1, (0, 0))
         few = (length < _LONG and batch.size >= 8) or (length <= _MANY and batch.size >= 16)
         columns = 1 if length <= _SHORT or few else _split(length)
         if columns == 1 and length <= LONGEST:
@@ -173,15 +173,15 @@ class _Steps:
         rows = length // columns
         middle = self.area([*[d.size for d in outer], length])
         to = _dense([d.size for d in outer], length)
-        first = [Along(d.size, (d.steps[0], t)) for d, t in zip(outer, to, strict=True)]
-        second = [Along(d.size, (t, d.steps[1])) for d, t in zip(outer, to, strict=True)]
+        first = [LoopDim(d.size, (d.steps[0], t)) for d, t in zip(outer, to, strict=True)]
+        second = [LoopDim(d.size, (t, d.steps[1])) for d, t in zip(outer, to, strict=True)]
         source, target = areas
         self.add(
             LinePass(
-                columns, tuple(first), Along(rows, (1, 1)), (rows, rows), (source, middle), length
+                columns, tuple(first), LoopDim(rows, (1, 1)), (rows, rows), (source, middle), length
             )
         )
-        across = Along(columns, (rows, 1))
+        across = LoopDim(columns, (rows, 1))
         self.add(LinePass(rows, tuple(second), across, (1, columns), (middle, target), 0, scale))
 
     def others(
@@ -191,11 +191,11 @@ class _Steps:
         rank = len(self.sizes)
         for dim in range(rank - 2, rank - 1 - len(self.lengths), -1):
             dims = [
-                Along(size, (lies[0][n], lies[1][n]))
+                LoopDim(size, (lies[0][n], lies[1][n]))
                 for n, size in enumerate(self.sizes)
                 if n != dim
             ]
-            *outer, lanes = [*merged(dims[:dim]), *(merged(dims[dim:]) or [Along(1, (0, 0))])]
+            *outer, lanes = [*merged(dims[:dim]), *(merged(dims[dim:]) or [LoopDim(1, (0, 0))])]
             rows = (lies[0][dim], lies[1][dim])
             self.add(LinePass(self.sizes[dim], tuple(outer), lanes, rows, areas))
             lies, areas = (lies[1], lies[1]), (areas[1], areas[1])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.flow.inlined import Inlined
 from weft.emit.llvm.flow.moves import BufferExchange, BufferMove, exchanges, in_sequence
-from weft.emit.llvm.flow.ticks import Ticks, round_work
+from weft.emit.llvm.flow.ticks import InterruptPoll, round_work
 from weft.emit.llvm.writer.code import Writer
 from weft.kernels.flow import ControlFlow, FlowBlock, FlowBranch, FlowLoop, KernelRun
 from weft.kernels.flow_buffers import Buffer, Buffers
@@ -36,7 +36,7 @@ class _Flow:
         self.inlined = Inlined([(kernel, emit(kernel)) for kernel in flow.kernels])
         self.buffers = Buffers(flow)
         self.turning = self._turning()
-        self.ticks = Ticks(self.code) if _has_loop(flow.body) else None
+        self.ticks = InterruptPoll(self.code) if _has_loop(flow.body) else None
         self.entry: list[str] = []  # allocations
         self.stacked = self.scratch = 0
         self.places: dict[Buffer, str] = {}  # where a buffer is, or the variable that says so

@@ -40,7 +40,7 @@ _API = (
 )
 
 
-class Raised(Struct):
+class PendingException(Struct):
     """The exception of a signal handler, until Python is back."""
 
     type: Member[Pointer]
@@ -54,7 +54,7 @@ class Listener(Struct):
     function: Member[Pointer]
 
 
-raised = Raised.static("weft_raised")
+raised = PendingException.static("weft_raised")
 listener = Listener.static("weft_listener")
 short_run = ShortRun.static("weft_short_run")
 
@@ -68,7 +68,7 @@ def goes_on(since: Items[int]) -> i32:
         return 0
     # Set by another thread of this run, under the GIL. Nothing else is read through it here, so no
     # order is needed: a loop that sees it late asks again after the next budget of work.
-    if Raised.type.load(raised, "monotonic"):
+    if PendingException.type.load(raised, "monotonic"):
         return 0
     time = now()
     # The first check only starts the clock: the GIL is worth taking for long loops alone.
@@ -95,7 +95,11 @@ def ask_python() -> i32:
     answer = 1
     if stop:
         # Fetched before the GIL is released: a pending exception belongs to this thread's state.
-        PyErr_Fetch(Raised.type.of(raised), Raised.value.of(raised), Raised.trace.of(raised))
+        PyErr_Fetch(
+            PendingException.type.of(raised),
+            PendingException.value.of(raised),
+            PendingException.trace.of(raised),
+        )
         answer = 0
     PyGILState_Release(lock)
     return to_i32(answer)

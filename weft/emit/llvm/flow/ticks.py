@@ -10,7 +10,7 @@ from weft.kernels.work import work_of
 BUDGET = 1 << 17  # about as many nanoseconds pass between two looks at the clock
 
 
-class Ticks:
+class InterruptPoll:
     """Counts the work of rounds, and asks when there was enough of it."""
 
     def __init__(self, code: Writer) -> None:

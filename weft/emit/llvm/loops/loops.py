@@ -9,7 +9,7 @@ from itertools import pairwise
 from weft.emit.llvm.loops.passes import SinkGroup, arrange, busiest, reached
 from weft.emit.llvm.loops.plan import LoopPlan
 from weft.emit.llvm.loops.reduce import HeldSums, begin, combined, finish, update
-from weft.emit.llvm.loops.values import Kept, StepValues
+from weft.emit.llvm.loops.values import ScratchValue, StepValues
 from weft.emit.llvm.writer.access import boundaries
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import larger, plus, smaller
@@ -110,7 +110,7 @@ class Loops:
         assert isinstance(step, Reduce | Pick), "a reduction or a pick"
         return self.plan.vector in step.over
 
-    def clear(self, n: int, values: Kept) -> None:
+    def clear(self, n: int, values: ScratchValue) -> None:
         """Start a reduction in scratch memory."""
         v = Vectors(self.code, self.plan.width)
         (held,) = begin(v, self.kernel, n)

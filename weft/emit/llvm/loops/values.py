@@ -55,7 +55,7 @@ ROWS_AHEAD = 1 << 13  # bytes of rows between the current one and the prefetched
 
 
 @dataclass(slots=True)
-class Kept:
+class ScratchValue:
     """A value in scratch memory: its offset, and a stride for each factor."""
 
     offset: int
@@ -74,7 +74,7 @@ class StepValues:
         self.pointers = pointers
         self.one, self.wide = Vectors(code, 1), Vectors(code, plan.width)
         self.known: dict[int, Held] = {}
-        self.kept: dict[int, Kept] = {}
+        self.kept: dict[int, ScratchValue] = {}
         self.index: dict[int, str] = {}
         self.ranges: dict[int, tuple[int, int]] = {}
         self.mask: Vector | None = None
@@ -297,7 +297,7 @@ class StepValues:
         self.most_scratch = max(self.most_scratch, self.scratch)
         return offset
 
-    def keep(self, n: int) -> Kept:
+    def keep(self, n: int) -> ScratchValue:
         """Allocate scratch for a value at every point of the factors that are not open."""
         span = self.kernel.spans[n] - self.index.keys()
         lanes_open = self.plan.vector in self.kernel.spans[n] - span
@@ -314,7 +314,7 @@ class StepValues:
         dtype = value_dtype(self.kernel.steps[n])
         nbytes = count * max(8, BITS[storage.register_kind(dtype)]) // 8
         nbytes = -(-nbytes // 64) * 64
-        self.kept[n] = Kept(self.take(nbytes * storage.parts(dtype)), nbytes, strides)
+        self.kept[n] = ScratchValue(self.take(nbytes * storage.parts(dtype)), nbytes, strides)
         return self.kept[n]
 
     def address(self, n: int, part: int) -> tuple[str, str]:

@@ -6,7 +6,7 @@ next block can be fetched meanwhile.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.job import BlockPlaces, Job, PanelTask, StridedPointer
+from weft.emit.llvm.product.job import BlockedContraction, BlockPlaces, PanelTask, StridedPointer
 from weft.emit.llvm.product.microkernel.microkernel import fetch
 from weft.emit.llvm.product.points import flat_point, place
 from weft.emit.llvm.writer.nest import plus, times
@@ -62,7 +62,7 @@ def fetch_end(places: BlockPlaces, task: PanelTask, row: str, rows: str, column:
                 fetch(code, base, str(n), write=isinstance(step, Store))
 
 
-def _ends(job: Job) -> list[Load | Store]:
+def _ends(job: BlockedContraction) -> list[Load | Store]:
     """The loads and stores of the epilogue with one element for each of the result's."""
     product, kernel = job.product, job.product.kernel
     if product.size((*product.batch, *product.rows, *product.columns)) * 4 < _FAR:
@@ -79,7 +79,7 @@ def _ends(job: Job) -> list[Load | Store]:
     return found
 
 
-def _length(job: Job) -> int:
+def _length(job: BlockedContraction) -> int:
     """The contiguous elements of a block's row."""
     inner = [job.product.kernel.factors[f].size for f in job.product.columns[-1:]]
     return min([job.blocking.line, *inner])

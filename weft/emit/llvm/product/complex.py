@@ -14,7 +14,7 @@ from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
     TASK,
-    Along,
+    LoopDim,
     divided,
     function,
     located,
@@ -64,21 +64,21 @@ class _Sizes:
         shapes = [o.shape for o in kernel.operands]
         rank = len(shapes[0]) - lead
         dims = _dims(op, rank)
-        outer = [Along(n, (lhs[d], rhs[d], out[d])) for d, n in enumerate(kernel.devices)]
+        outer = [LoopDim(n, (lhs[d], rhs[d], out[d])) for d, n in enumerate(kernel.devices)]
         at = lead
         for a, b in dims.batch:
-            outer.append(Along(shapes[0][lead + a], (lhs[lead + a], rhs[lead + b], out[at])))
+            outer.append(LoopDim(shapes[0][lead + a], (lhs[lead + a], rhs[lead + b], out[at])))
             at += 1
         rows, columns = [], []
         for a in dims.lhs_free(rank):
-            rows.append(Along(shapes[0][lead + a], (lhs[lead + a], 0, out[at])))
+            rows.append(LoopDim(shapes[0][lead + a], (lhs[lead + a], 0, out[at])))
             at += 1
         for b in dims.rhs_free(len(shapes[1]) - lead):
-            columns.append(Along(shapes[1][lead + b], (0, rhs[lead + b], out[at])))
+            columns.append(LoopDim(shapes[1][lead + b], (0, rhs[lead + b], out[at])))
             at += 1
         self.k = merged(
             [
-                Along(shapes[0][lead + a], (lhs[lead + a], rhs[lead + b], 0))
+                LoopDim(shapes[0][lead + a], (lhs[lead + a], rhs[lead + b], 0))
                 for a, b in dims.contract
             ]
         )
@@ -102,7 +102,7 @@ class _ComplexProduct:
         if not columns:  # by a vector: the rows are the vector's lanes, as factors commute
             rows, columns = columns, rows
             self.lhs, self.rhs = 1, 0
-        one = Along(1, (0, 0, 0))
+        one = LoopDim(1, (0, 0, 0))
         self.rows, self.columns = (dims[-1] if dims else one for dims in (rows, columns))
         self.k = sizes.k[0] if sizes.k else one
         self.outer = [*sizes.outer, *rows[:-1], *columns[:-1]]

@@ -14,7 +14,7 @@ from weft.emit.llvm.product.blas import emit_by_blas
 from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape, chip_of
 from weft.emit.llvm.product.blocking.choice import WORTH, choose_blocking
 from weft.emit.llvm.product.finish import finish, sums_of
-from weft.emit.llvm.product.job import Job, memory_of
+from weft.emit.llvm.product.job import BlockedContraction, memory_of
 from weft.emit.llvm.product.microkernel.inner import inner_microkernel
 from weft.emit.llvm.product.microkernel.microkernel import RegisterBlock, microkernel
 from weft.emit.llvm.product.microkernel.tiles import Registers, tile_microkernel
@@ -53,7 +53,7 @@ def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None)
         return emit_by_blas(product, shape, chip, libraries()[options["blas"]])
     blocking = choose_blocking(shape, chip, options)
     store = plain_store(product) if blocking.parts == 1 and blocking.stores(shape) else None
-    job = Job(product, shape, blocking, store)
+    job = BlockedContraction(product, shape, blocking, store)
     reduced = _reduced(job)
     functions = _functions(job, reduced)
     phases = []
@@ -85,7 +85,7 @@ def described(kernel: Kernel, chip: Chip) -> tuple[Product, ProductShape]:
     return product, shape_of(product, chip)
 
 
-def _multiplying(job: Job) -> Phase:
+def _multiplying(job: BlockedContraction) -> Phase:
     """The phase of multiplying tasks; small ones are claimed several at a time."""
     shape, blocking = job.shape, job.blocking
     along_rows, along_columns = job.tasks
@@ -97,7 +97,7 @@ def _multiplying(job: Job) -> Phase:
     return Phase(job.product.kernel.name, count, max(1, chunk))
 
 
-def _reduced(job: Job) -> tuple[Parts, ...]:
+def _reduced(job: BlockedContraction) -> tuple[Parts, ...]:
     """The partial results of reductions that blocks leave, or of rows finished together."""
     blocks = (job.blocking.rows.count, job.blocking.vectors.count)
     if job.blocking.parts > 1:
@@ -105,7 +105,7 @@ def _reduced(job: Job) -> tuple[Parts, ...]:
     return parts_of(job.product, blocks, job.shared)
 
 
-def _functions(job: Job, reduced: Sequence[Parts]) -> list[Writer]:
+def _functions(job: BlockedContraction, reduced: Sequence[Parts]) -> list[Writer]:
     """The functions that the phases call."""
     product, shape, blocking = job.product, job.shape, job.blocking
     blocks = [
@@ -127,7 +127,7 @@ def _functions(job: Job, reduced: Sequence[Parts]) -> list[Writer]:
     return functions
 
 
-def _block(job: Job, block: RegisterBlock) -> Writer:
+def _block(job: BlockedContraction, block: RegisterBlock) -> Writer:
     """The microkernel of a block."""
     b = job.blocking
     if job.shape.tiled:

@@ -17,7 +17,7 @@ from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BlockedContraction:
     """A contraction, its blocking, and the store that blocks write directly, if any."""
 
     product: Product
@@ -69,7 +69,7 @@ class TaskMemory:
     total: int
 
 
-def memory_of(job: Job) -> TaskMemory:
+def memory_of(job: BlockedContraction) -> TaskMemory:
     """The scratch layout of a job's tasks."""
     b, shape = job.blocking, job.shape
     lhs = rhs = sums = 0
@@ -110,7 +110,7 @@ class PanelTask:
 class BlockPlaces:
     """Addresses of blocks in the function that multiplies them."""
 
-    job: Job
+    job: BlockedContraction
     memory: TaskMemory
     code: Writer
     operands: list[str]

@@ -13,7 +13,7 @@ from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class CollapsedFactors:
     """Factors that lanes count as one, outermost first, and the number of lane 0."""
 
     role: tuple[int, ...]
@@ -37,7 +37,7 @@ class FactorPoint:
     numbers: dict[int, str] = field(default_factory=dict)
     ramp: int | None = None  # the factor that grows by 1 a lane
     lanes: dict[int, Vector] = field(default_factory=dict)
-    together: Together | None = None  # the linearization of the lanes' factors
+    together: CollapsedFactors | None = None  # the linearization of the lanes' factors
 
     def __or__(self, other: FactorPoint) -> FactorPoint:
         ramp = self.ramp if other.ramp is None else other.ramp
@@ -114,7 +114,7 @@ def _each_lane(
             left = quotient
         indices[factor] = v.cast("zext", index, "i64")
     sizes = tuple([factors[f].size for f in role])
-    return FactorPoint({}, None, indices, Together(tuple(role), sizes, number))
+    return FactorPoint({}, None, indices, CollapsedFactors(tuple(role), sizes, number))
 
 
 def place(v: Vectors, affine: Affine, point: FactorPoint) -> AffineLanes:

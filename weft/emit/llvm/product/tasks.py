@@ -7,7 +7,13 @@ from dataclasses import replace
 from weft.emit.llvm.product.ahead import fetch_end, next_side
 from weft.emit.llvm.product.blocking.blocking import ProductShape
 from weft.emit.llvm.product.finish import FINISH, Sums
-from weft.emit.llvm.product.job import BlockPlaces, Job, PanelTask, StridedPointer, memory_of
+from weft.emit.llvm.product.job import (
+    BlockedContraction,
+    BlockPlaces,
+    PanelTask,
+    StridedPointer,
+    memory_of,
+)
 from weft.emit.llvm.product.microkernel.tiles import Registers, begin_tiles, end_tiles
 from weft.emit.llvm.product.packing import pack
 from weft.emit.llvm.product.product import Product
@@ -17,17 +23,17 @@ from weft.emit.llvm.writer.nest import divided, function, plus, pointers, smalle
 GROUP, PART = 4, 128  # panels and K steps packed by a task
 
 
-def pack_tasks(job: Job) -> tuple[int, int]:
+def pack_tasks(job: BlockedContraction) -> tuple[int, int]:
     """Groups of panels and parts of K, by packing task."""
     return -(-job.blocking.vectors.count // GROUP), -(-job.shape.k // _part_size(job))
 
 
-def _part_size(job: Job) -> int:
+def _part_size(job: BlockedContraction) -> int:
     """K steps that a task packs: all, if column sums are packed, too."""
     return max(1, job.shape.k) if job.shape.offset else PART
 
 
-def pack_phase(job: Job, name: str) -> Writer:
+def pack_phase(job: BlockedContraction, name: str) -> Writer:
     """Each task packs some panels of the RHS over a part of K."""
     code = function(name)
     b, shape = job.blocking, job.shape
@@ -47,7 +53,7 @@ def pack_phase(job: Job, name: str) -> Writer:
     return code
 
 
-def multiply_phase(job: Job, name: str) -> Writer:
+def multiply_phase(job: BlockedContraction, name: str) -> Writer:
     """Each task multiplies the blocks of some panels of rows and columns."""
     code = function(name)
     b, shape = job.blocking, job.shape
@@ -189,7 +195,7 @@ def _block(
             code.do(f"call void @{FINISH}(ptr %operands, ptr {out.pointer}, {listed})")
 
 
-def _chosen(code: Writer, job: Job, row: str, column: str) -> str:
+def _chosen(code: Writer, job: BlockedContraction, row: str, column: str) -> str:
     """The microkernel of a block, by its panels."""
     b = job.blocking
     by_rows = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from weft.emit.llvm.writer.nest import Along, merged
+from weft.emit.llvm.writer.nest import LoopDim, merged
 from weft.emit.llvm.writer.storage import register_kind
 from weft.ir.types import DType
 from weft.kernels.kernel import held_in
@@ -29,7 +29,7 @@ class RaggedRoles:
         varies = len(shapes[SIZES]) - lead > 1 and self.mode != "batch"
         prefix = dims.prefix(lhs_rank) if varies else ()
 
-        def along(a: int | None, b: int | None, made: int | None) -> Along:
+        def along(a: int | None, b: int | None, made: int | None) -> LoopDim:
             """A dim of the LHS and the RHS, and of the result."""
             near = 0 if a not in prefix or a is None else apart[SIZES][lead + prefix.index(a)]
             steps = (
@@ -39,13 +39,13 @@ class RaggedRoles:
                 0 if made is None else apart[OUT][lead + made],
             )
             size = shapes[LHS][lead + a] if a is not None else shapes[RHS][lead + (b or 0)]
-            return Along(size, steps)
+            return LoopDim(size, steps)
 
         at = 1 if self.mode == "contracting" else 0
         devices = zip(kernel.devices, zip(*[s[:lead] for s in apart], strict=True), strict=True)
-        outer = [Along(size, steps) for size, steps in devices]
-        rows: list[Along] = []
-        columns: list[Along] = []
+        outer = [LoopDim(size, steps) for size, steps in devices]
+        rows: list[LoopDim] = []
+        columns: list[LoopDim] = []
         for a, b in dims.dot.batch:
             outer.append(along(a, b, at))
             at += 1
@@ -57,14 +57,14 @@ class RaggedRoles:
             at += 1
         summed = [along(a, b, None) for a, b in dims.dot.contract]
         if self.mode == "contracting":  # their groups begin and end along the summed dim
-            summed = [Along(dim.size, (*dim.steps[:SIZES], 0, 0)) for dim in summed]
+            summed = [LoopDim(dim.size, (*dim.steps[:SIZES], 0, 0)) for dim in summed]
         self.summed = merged(summed)
-        *more_rows, self.rows = merged(rows) or [Along(1, (0, 0, 0, 0))]
-        *more_columns, self.columns = merged(columns) or [Along(1, (0, 1, 0, 1))]
+        *more_rows, self.rows = merged(rows) or [LoopDim(1, (0, 0, 0, 0))]
+        *more_columns, self.columns = merged(columns) or [LoopDim(1, (0, 1, 0, 1))]
         self.outer = merged([*outer, *more_rows, *more_columns])
-        self.k = self.summed[0] if self.summed else Along(1, (1, 0, 0, 0))
+        self.k = self.summed[0] if self.summed else LoopDim(1, (1, 0, 0, 0))
         if self.mode == "free":  # rows begin and end with groups: their dim has no place in sizes
-            self.rows = Along(self.rows.size, (*self.rows.steps[:SIZES], 0, self.rows.steps[OUT]))
+            self.rows = LoopDim(self.rows.size, (*self.rows.steps[:SIZES], 0, self.rows.steps[OUT]))
         self.groups = shapes[SIZES][-1]
         group = dims.rhs_group_dimensions
         self.group_steps = (

@@ -10,8 +10,8 @@ from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bytes_of, copy_run, put, stream_run, take
 from weft.emit.llvm.writer.nest import (
     TASK,
-    Along,
-    Lines,
+    LineTasks,
+    LoopDim,
     function,
     larger,
     lines,
@@ -29,7 +29,7 @@ _SHORT = 1 << 10  # bytes of a run that is too short for them
 CopyRun = Callable[[Writer, str, str, "str | int", str], None]
 
 
-def split_run(dims: Sequence[Along]) -> tuple[list[Along], int]:
+def split_run(dims: Sequence[LoopDim]) -> tuple[list[LoopDim], int]:
     """A walk in two buffers as outer dims and the length of the contiguous run at each point."""
     found = merged(dims)
     if found and found[-1].steps == (1, 1):
@@ -37,23 +37,23 @@ def split_run(dims: Sequence[Along]) -> tuple[list[Along], int]:
     return found, 1
 
 
-def copy_tasks(dims: Sequence[Along], size: int) -> tuple[Lines, int]:
+def copy_tasks(dims: Sequence[LoopDim], size: int) -> tuple[LineTasks, int]:
     """The tasks of a copy, and the run at each point of their lines."""
     outer, run = split_run(dims)
     if run * size > TASK or not outer:
-        return lines([*outer, Along(run, (1, 1))], 2 * size), 1
+        return lines([*outer, LoopDim(run, (1, 1))], 2 * size), 1
     return lines(outer, 2 * size * run), run
 
 
 def copy_function(
     name: str,
-    dims: Sequence[Along],
+    dims: Sequence[LoopDim],
     size: int,
     buffers: tuple[int, int],
     starts: tuple[int, int] = (0, 0),
     *,
     unless_same: bool = False,
-) -> tuple[Writer, Lines]:
+) -> tuple[Writer, LineTasks]:
     """A function that copies a box between operands, from given start elements.
 
     With `unless_same` it is a no-op if both operands are one buffer.
@@ -97,7 +97,7 @@ def copy_whole(kernel: SingleNode, source: int, target: int, name: str) -> tuple
 
 def copy_line(
     code: Writer,
-    line: Along,
+    line: LoopDim,
     run: int,
     buffers: tuple[str, str],
     offsets: tuple[str, str],
@@ -122,14 +122,16 @@ def copy_line(
             copy(code, *places, run, kind)
 
 
-def box(kernel: SingleNode, source: Operand, target: Operand, sizes: Sequence[int]) -> list[Along]:
+def box(
+    kernel: SingleNode, source: Operand, target: Operand, sizes: Sequence[int]
+) -> list[LoopDim]:
     """The walk over all devices and a box of these sizes, in two operands."""
     sizes = (*kernel.devices, *sizes)
     a, b = strides(source.shape), strides(target.shape)
-    return [Along(n, pair) for n, pair in zip(sizes, zip(a, b, strict=True), strict=True)]
+    return [LoopDim(n, pair) for n, pair in zip(sizes, zip(a, b, strict=True), strict=True)]
 
 
-def together(name: str, parts: Sequence[tuple[Writer, Lines]]) -> Emitted:
+def together(name: str, parts: Sequence[tuple[Writer, LineTasks]]) -> Emitted:
     """One phase that runs the tasks of several functions in sequence."""
     parts = [part for part in parts if part[1].tasks]
     if len(parts) < 2:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.single.copies import copy_whole, run_copier
-from weft.emit.llvm.single.gather_elements import Pointed, gather_elements, gathers_elements
+from weft.emit.llvm.single.gather_elements import IndexedDim, gather_elements, gathers_elements
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bytes_of, put, take
 from weft.emit.llvm.writer.nest import (
     TASK,
-    Along,
+    LoopDim,
     function,
     larger,
     lines,
@@ -39,7 +39,7 @@ IndexShift = Callable[[Writer, list[str], list[str]], str]
 class Moving:
     """A copy between two buffers, one of them at a dynamic index."""
 
-    dims: tuple[Along, ...]  # with strides in every buffer
+    dims: tuple[LoopDim, ...]  # with strides in every buffer
     source: int
     target: int
     shifted: int  # the buffer of the two that is indexed dynamically
@@ -74,9 +74,9 @@ def move_windows(name: str, moving: Moving) -> tuple[Writer, Phase]:
     unit = tuple([int(n in pair) for n in range(count)])
     is_long = run * moving.size > TASK
     if is_long:
-        tasks = lines([*outer, Along(run, unit)], 2 * moving.size)
+        tasks = lines([*outer, LoopDim(run, unit)], 2 * moving.size)
     else:
-        tasks = lines(outer or [Along(1, none)], 2 * moving.size * run + 8)
+        tasks = lines(outer or [LoopDim(1, none)], 2 * moving.size * run + 8)
     code = function(name)
     buffers = pointers(code, count)
     kind = f"i{8 * moving.size}"
@@ -103,7 +103,7 @@ def move_windows(name: str, moving: Moving) -> tuple[Writer, Phase]:
     return code, tasks.phase(name)
 
 
-def _split(dims: Sequence[Along], pair: tuple[int, int]) -> tuple[list[Along], int]:
+def _split(dims: Sequence[LoopDim], pair: tuple[int, int]) -> tuple[list[LoopDim], int]:
     """The outer dims, and the length of the run that is contiguous in both buffers.
 
     A dim without dynamic indices is part of a run if it is contiguous.
@@ -161,12 +161,12 @@ def _gather(kernel: SingleNode, windows: Windows, sizes: tuple[int, ...]) -> Emi
 
 def window_dims(
     kernel: SingleNode, windows: Windows, operands: tuple[Operand, Operand, Operand]
-) -> list[Along]:
+) -> list[LoopDim]:
     """The walk over devices and `slices`, with strides in the operand, the indices and them."""
     source, indices, slices = operands
     lead = kernel.lead
     a, b, c = (strides(o.shape) for o in operands)
-    dims = [Along(n, (a[d], b[d], c[d])) for d, n in enumerate(kernel.devices)]
+    dims = [LoopDim(n, (a[d], b[d], c[d])) for d, n in enumerate(kernel.devices)]
     rank = len(source.shape) - lead
     kept = iter(windows.kept(rank))
     rows = iter([d for d in range(len(indices.shape) - lead) if d != windows.vector])
@@ -174,24 +174,24 @@ def window_dims(
     for dim, size in enumerate(slices.shape[lead:]):
         step = c[lead + dim]
         if dim in windows.window:
-            dims.append(Along(size, (a[lead + next(kept)], 0, step)))
+            dims.append(LoopDim(size, (a[lead + next(kept)], 0, step)))
             continue
         row = next(rows)
         along = batching.get(row)
         own = 0 if along is None else a[lead + along]
-        dims.append(Along(size, (own, b[lead + row], step)))
+        dims.append(LoopDim(size, (own, b[lead + row], step)))
     return dims
 
 
 def _pointed(
     windows: Windows, source: Operand, indices: Operand, lead: int, room: Sequence[int]
-) -> list[Pointed]:
+) -> list[IndexedDim]:
     """The indexed dims in which a window has room to move."""
     steps = strides(source.shape)
     vector = windows.vector + lead
     step = strides(indices.shape)[vector] if vector < len(indices.shape) else 0
     return [
-        Pointed(steps[lead + dim], room[dim], n * step)
+        IndexedDim(steps[lead + dim], room[dim], n * step)
         for n, dim in enumerate(windows.start_map)
         if room[dim] > 0
     ]
@@ -234,11 +234,11 @@ def _boxed(
     """A box copied between two operands, one of them at scalar start indices."""
     operands, lead = kernel.operands, kernel.lead
     steps = [strides(o.shape) for o in operands]
-    dims = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(kernel.devices)]
+    dims = [LoopDim(n, tuple([s[d] for s in steps])) for d, n in enumerate(kernel.devices)]
     pair = (source, target)
     for dim, size in enumerate(sizes):
         own = [s[lead + dim] if n in pair else 0 for n, s in enumerate(steps)]
-        dims.append(Along(size, tuple(own)))
+        dims.append(LoopDim(size, tuple(own)))
     whole = operands[shifted].shape[lead:]
     first = len(operands) - 1 - len(whole)  # the scalars precede the result
 

@@ -9,7 +9,7 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.elements import address, bits_of, bytes_of
 from weft.emit.llvm.writer.nest import (
-    Along,
+    LoopDim,
     function,
     lines,
     moved,
@@ -26,7 +26,7 @@ _LANES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Pointed:
+class IndexedDim:
     """A dim of the operand that is indexed."""
 
     step: int  # stride of the dim in the operand
@@ -34,16 +34,16 @@ class Pointed:
     at: int  # position in the index vector
 
 
-def gathers_elements(dims: Sequence[Along], size: int) -> bool:
+def gathers_elements(dims: Sequence[LoopDim], size: int) -> bool:
     """Whether contiguous results are elements at contiguous index vectors."""
     return bool(dims) and dims[-1].steps[1] != 0 and dims[-1].steps[2] == 1 and size <= 8
 
 
 def gather_elements(
     name: str,
-    dims: Sequence[Along],
+    dims: Sequence[LoopDim],
     operands: tuple[Operand, Operand, Operand],
-    pointed: Sequence[Pointed],
+    pointed: Sequence[IndexedDim],
 ) -> Emitted:
     """The function; dims have strides in the operand, the indices and the result."""
     size = bytes_of(operands[2])
@@ -68,8 +68,8 @@ def _places(
     indices: str,
     offset: str,
     operand: Operand,
-    line: Along,
-    pointed: Sequence[Pointed],
+    line: LoopDim,
+    pointed: Sequence[IndexedDim],
     far: bool,
 ) -> Vector:
     """Element offsets from the batch's first element: i32 unless they may exceed it."""

@@ -9,7 +9,7 @@ from weft.emit.llvm.single.region import inline
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, put, take
-from weft.emit.llvm.writer.nest import Lines, function, plus, pointers, smaller
+from weft.emit.llvm.writer.nest import LineTasks, function, plus, pointers, smaller
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.single_node import SingleNode
 
@@ -18,7 +18,7 @@ class MergedRows(Protocol):
     """The rows to merge-sort."""
 
     kernel: SingleNode
-    tasks: Lines
+    tasks: LineTasks
     length: int
     count: int
     steps: tuple[int, ...]

@@ -9,7 +9,7 @@ from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, put, take
 from weft.emit.llvm.writer.nest import (
-    Along,
+    LoopDim,
     divided,
     function,
     lines,
@@ -31,7 +31,7 @@ _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class RandomDraw:
     """One device's draw: elements of a shape, bit width, and integer type."""
 
     shape: tuple[int, ...]
@@ -76,10 +76,10 @@ def rng_bit_generator(kernel: SingleNode) -> Emitted:
     op, (state, _, out) = kernel.op, kernel.operands
     assert isinstance(op, RngBitGenerator)
     kind = f"i{8 * out.dtype.numpy.itemsize}"
-    drawn = Drawn(out.shape[kernel.lead :], out.dtype.bits, kind, state.shape[-1])
+    drawn = RandomDraw(out.shape[kernel.lead :], out.dtype.bits, kind, state.shape[-1])
     cipher: Cipher = ThreeFry(drawn) if op.rng_algorithm == "THREE_FRY" else Philox(drawn)
     steps = [strides(o.shape) for o in kernel.operands]
-    devices = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(kernel.devices)]
+    devices = [LoopDim(n, tuple([s[d] for s in steps])) for d, n in enumerate(kernel.devices)]
     made = [
         _draw(kernel.name, devices, drawn, cipher),
         _advance(f"{kernel.name}_state", devices, drawn, cipher),
@@ -88,9 +88,11 @@ def rng_bit_generator(kernel: SingleNode) -> Emitted:
     return Emitted(module_text(*[code for code, _ in made]), tuple(phases))
 
 
-def _draw(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> tuple[Writer, Phase]:
+def _draw(
+    name: str, devices: list[LoopDim], drawn: RandomDraw, cipher: Cipher
+) -> tuple[Writer, Phase]:
     """The draw function."""
-    made = lines([*devices, Along(cipher.blocks, (0, 0, 0))], 64)
+    made = lines([*devices, LoopDim(cipher.blocks, (0, 0, 0))], 64)
     code = function(name)
     buffers = pointers(code, 3)
     with made.each(code) as (offsets, begin, end):
@@ -106,9 +108,11 @@ def _state(code: Writer, base: str, offset: str, length: int) -> list[str]:
     return [take(code, base, plus(code, offset, n), "i64") for n in range(length)]
 
 
-def _advance(name: str, devices: list[Along], drawn: Drawn, cipher: Cipher) -> tuple[Writer, Phase]:
+def _advance(
+    name: str, devices: list[LoopDim], drawn: RandomDraw, cipher: Cipher
+) -> tuple[Writer, Phase]:
     """The function that writes the next state: the counter advanced by the blocks used."""
-    tasks = lines([*devices, Along(1, (0, 0, 0))], 64, whole=True)
+    tasks = lines([*devices, LoopDim(1, (0, 0, 0))], 64, whole=True)
     code = function(name)
     buffers = pointers(code, 3)
     with tasks.each(code) as (offsets, _, _):
@@ -138,7 +142,7 @@ def _counters(v: Vectors, first: Vector, block: str) -> Vector:
 class ThreeFry:
     """Threefry-2x32 with 20 rounds (Salmon et al., SC 2011)."""
 
-    def __init__(self, drawn: Drawn) -> None:
+    def __init__(self, drawn: RandomDraw) -> None:
         self.drawn = drawn
         sizes = drawn.shape or (1,)
         even = [dim for dim, size in enumerate(sizes) if size % 2 == 0]
@@ -249,7 +253,7 @@ def _interleaved(v: Vectors, *parts: Vector) -> Vector:
 class Philox:
     """Philox-4x32 with 10 rounds (Salmon et al., SC 2011)."""
 
-    def __init__(self, drawn: Drawn) -> None:
+    def __init__(self, drawn: RandomDraw) -> None:
         self.drawn = drawn
 
     @property

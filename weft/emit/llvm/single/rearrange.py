@@ -9,7 +9,7 @@ from weft.emit.llvm.single.copies import box, copy_function, together
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, bytes_of, fill_run, put, take
 from weft.emit.llvm.writer.nest import (
-    Along,
+    LoopDim,
     divided,
     function,
     larger,
@@ -51,7 +51,7 @@ def reverse(kernel: SingleNode) -> Emitted:
     for d in op.dimensions:
         size, (step, other) = dims[kernel.lead + d].size, dims[kernel.lead + d].steps
         start += (size - 1) * step
-        dims[kernel.lead + d] = Along(size, (-step, other))
+        dims[kernel.lead + d] = LoopDim(size, (-step, other))
     return together(
         kernel.name, [copy_function(kernel.name, dims, bytes_of(out), (0, 1), (start, 0))]
     )
@@ -68,7 +68,7 @@ def pad(kernel: SingleNode) -> Emitted:
     steps = [strides(o.shape) for o in (source, value, out)]
     given = [op.edge_padding_low, op.interior_padding, source.shape[lead:]]
     spread = [(low, gap + 1, n) for low, gap, n in zip(*given, strict=True)] or [(0, 1, 1)]
-    rows = lines([Along(n, (0,)) for n in shape], bytes_of(out))
+    rows = lines([LoopDim(n, (0,)) for n in shape], bytes_of(out))
     code = function(kernel.name)
     places = pointers(code, 3)
     with code.loop("%begin", "%end") as task:

@@ -19,7 +19,7 @@ from weft.emit.llvm.single.region import converted, inline
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
-    Along,
+    LoopDim,
     function,
     lines,
     merged,
@@ -57,7 +57,7 @@ class _Reduction:
         self.kept = merged([*devices, *[self._along(d, None, shape[d], kept) for d in kept]])
         self.summed = merged([self._along(d, None, shape[d], kept) for d in op.dimensions])
         if any(shape[d] == 0 for d in op.dimensions):
-            self.summed = [Along(0, (0,) * len(kernel.operands))]
+            self.summed = [LoopDim(0, (0,) * len(kernel.operands))]
         widest = max(o.dtype.numpy.itemsize for o in kernel.outputs)
         self.width = max(1, 64 // widest)
         inputs = sum(o.dtype.numpy.itemsize for o in kernel.inputs[: self.count])
@@ -67,7 +67,7 @@ class _Reduction:
 
     def _along(
         self, own: int | None, device: int | None, size: int, kept: Sequence[int] = ()
-    ) -> Along:
+    ) -> LoopDim:
         """A dim of the inputs, or a device dim, with a stride in every operand."""
         lead, steps = self.kernel.lead, []
         for n, operand in enumerate(self.kernel.operands):
@@ -80,12 +80,12 @@ class _Reduction:
                 steps.append(of[lead + list(kept).index(own)])
             else:
                 steps.append(0)
-        return Along(size, tuple(steps))
+        return LoopDim(size, tuple(steps))
 
     def emit(self) -> Emitted:
         """The function and its tasks."""
         code = self.code
-        none = Along(1, (0,) * len(self.kernel.operands))
+        none = LoopDim(1, (0,) * len(self.kernel.operands))
         across = bool(self.kept) and self._is_dense(self.kept[-1], outputs=True)
         made = lines(self.kept or [none], self.cost)
         with made.each(code) as (offsets, begin, end):
@@ -98,7 +98,7 @@ class _Reduction:
                     self._row(here)
         return Emitted(module_text(code), (made.phase(code.name),))
 
-    def _is_dense(self, dim: Along, *, outputs: bool = False) -> bool:
+    def _is_dense(self, dim: LoopDim, *, outputs: bool = False) -> bool:
         """Whether a dim is contiguous in all inputs (and outputs)."""
         steps = dim.steps[: self.count]
         if outputs:
@@ -112,7 +112,7 @@ class _Reduction:
         self._write(v, self._folded(v, self.summed, offsets, inits), offsets)
 
     def _folded(
-        self, v: Vectors, dims: Sequence[Along], offsets: list[str], before: list[Held]
+        self, v: Vectors, dims: Sequence[LoopDim], offsets: list[str], before: list[Held]
     ) -> list[Held]:
         """The accumulator combined with all elements along dims, in order."""
         if not dims:
@@ -146,7 +146,7 @@ class _Reduction:
         self._write(one, self._rows(outer, line, offsets, inits), offsets)
 
     def _rows(
-        self, dims: Sequence[Along], line: Along, offsets: list[str], before: list[Held]
+        self, dims: Sequence[LoopDim], line: LoopDim, offsets: list[str], before: list[Held]
     ) -> list[Held]:
         """The accumulator combined with all rows at the points of dims."""
         if not dims:
@@ -158,7 +158,7 @@ class _Reduction:
             loop.carry(*texts(made))
         return grouped(loop.carried, before)
 
-    def _line(self, line: Along, offsets: list[str], before: list[Held]) -> list[Held]:
+    def _line(self, line: LoopDim, offsets: list[str], before: list[Held]) -> list[Held]:
         """The accumulator combined with a row: each lane folds an equal part of it, in order.
 
         For commutative folds, lanes take interleaved elements instead: contiguous loads.
@@ -176,7 +176,7 @@ class _Reduction:
         whole = joined(v, self.kernel.regions[0], grouped(loop.carried, folded))
         one = Vectors(self.code, 1)
         before = self._fold(one, before, whole)
-        rest = Along(line.size - length * v.width, line.steps)
+        rest = LoopDim(line.size - length * v.width, line.steps)
         tail = moved(self.code, offsets, str(length * v.width), line.steps)
         return self._folded(one, [rest], tail, before)
 

@@ -25,7 +25,7 @@ from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.elements import address
 from weft.emit.llvm.writer.nest import (
     TASK,
-    Along,
+    LoopDim,
     cut,
     divided,
     function,
@@ -77,16 +77,16 @@ class _Fold:
         self.code = function(name or kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, len(kernel.operands))
 
-    def _along(self, d: int) -> Along:
+    def _along(self, d: int) -> LoopDim:
         """A dim of the walk; the initial values have device dims only."""
         lead = self.kernel.lead
         own = [s[d] if d < lead or not self._is_init(n) else 0 for n, s in enumerate(self.steps)]
-        return Along(self.shape[d], tuple(own))
+        return LoopDim(self.shape[d], tuple(own))
 
     def _is_init(self, n: int) -> bool:
         return self.count <= n < 2 * self.count
 
-    def _line(self) -> Along:
+    def _line(self) -> LoopDim:
         return self._along(self.dim)
 
     def _inits(self, v: Vectors, offsets: list[str]) -> list[Held]:
@@ -147,17 +147,17 @@ class _Fold:
         # twice.
         if self.length >= 2 * _PIECE and rows < _ROWS:
             return self._in_pieces(outer)
-        none = Along(1, (0,) * len(self.steps))
+        none = LoopDim(1, (0,) * len(self.steps))
         tasks = lines([*outer, none], self.cost * self.length, whole=True)
         with tasks.each(self.code) as (offsets, _, _):
             inits = self._inits(Vectors(self.code, 1), offsets)
             self._row(offsets, ("0", str(self.length)), inits)
         return Emitted(module_text(self.code), (tasks.phase(self.code.name),))
 
-    def _in_pieces(self, outer: list[Along]) -> Emitted:
+    def _in_pieces(self, outer: list[LoopDim]) -> Emitted:
         """Two phases: the total of every piece; then each piece, from the totals before it."""
         totals = _Fold(self.kernel, self.dim, self.backward, f"{self.kernel.name}_totals")
-        tasks = cut(outer, Along(self.length, (0,) * len(self.steps)), _PIECE, self.cost)
+        tasks = cut(outer, LoopDim(self.length, (0,) * len(self.steps)), _PIECE, self.cost)
         pieces = -(-self.length // _PIECE)
         for fold, is_first in ((totals, True), (self, False)):
             code, one = fold.code, Vectors(fold.code, 1)

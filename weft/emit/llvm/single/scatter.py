@@ -20,8 +20,8 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import bytes_of
 from weft.emit.llvm.writer.nest import (
-    Along,
-    Lines,
+    LineTasks,
+    LoopDim,
     cut,
     function,
     lanes_of,
@@ -47,7 +47,7 @@ _PIECE = 256  # elements of a window a task: every task reads all indices again
 class _Dim:
     """A dim of the updates: its walk, and the input dim that it runs along."""
 
-    along: Along
+    along: LoopDim
     target: int | None  # input dim; None if it counts index rows
     pointed: bool  # whether the input dim is indexed
     batching: bool = False
@@ -109,7 +109,7 @@ class _Scatter:
         self.vector = self._vector()
         free = [d.along for d in self.dims if not d.ordered and d is not self.vector]
         devices = [
-            Along(n, tuple([s[d] for s in self.steps])) for d, n in enumerate(kernel.devices)
+            LoopDim(n, tuple([s[d] for s in self.steps])) for d, n in enumerate(kernel.devices)
         ]
         self.ordered = [d for d in self.dims if d.ordered and d is not self.vector]
         self.tasks = self._tasks(merged([*devices, *free]))
@@ -129,7 +129,7 @@ class _Scatter:
             else:
                 row = next(rows)
                 target = batching.get(row)
-            along = Along(size, self._step(target, row, dim))
+            along = LoopDim(size, self._step(target, row, dim))
             pointed = row is None and target in windows.start_map
             dims.append(_Dim(along, target, pointed, row is not None and target is not None))
         return dims
@@ -157,17 +157,17 @@ class _Scatter:
         whole = all(step == 1 for step in steps[self.count + 1 :])
         return last if whole and last.target is not None and not last.batching else None
 
-    def _tasks(self, outer: list[Along]) -> Lines:
+    def _tasks(self, outer: list[LoopDim]) -> LineTasks:
         """The tasks: points of unordered dims, and pieces of the vectorized dim if it is long."""
         cost = 2 * sum(bytes_of(o) for o in self.kernel.outputs)
         cost *= math.prod(d.along.size for d in self.ordered)
         if self.vector is None or self.vector.pointed:
             cost *= 1 if self.vector is None else self.vector.along.size
-            return cut(outer, Along(1, (0,) * len(self.steps)), 1, cost)
+            return cut(outer, LoopDim(1, (0,) * len(self.steps)), 1, cost)
         line = self.vector.along
         return cut(outer, line, min(line.size, _PIECE), cost)
 
-    def emit(self) -> tuple[Writer, Lines]:
+    def emit(self) -> tuple[Writer, LineTasks]:
         """The function and its tasks."""
         kernel = self.kernel
         code = function(kernel.name, excess_precision=kernel.excess_precision)

@@ -17,7 +17,7 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.elements import bytes_of
 from weft.emit.llvm.writer.nest import (
-    Along,
+    LoopDim,
     function,
     lanes_of,
     lines,
@@ -80,7 +80,7 @@ def combining(kernel: SingleNode, parts: int) -> tuple[Writer, Phase]:
     code = function(f"{kernel.name}_combine", excess_precision=kernel.excess_precision)
     made = pointers(code, len(kernel.operands))[-1]
     tables = [_table(code, kernel, str(n)) for n in range(parts)]
-    tasks = lines([Along(out.size, (1,))], size * (parts + 1))
+    tasks = lines([LoopDim(out.size, (1,))], size * (parts + 1))
     with tasks.each(code) as (_, begin, end):
         for width, index in vectors_and_rest(code, begin, end, lanes_of(size, out.size)):
             v = Vectors(code, width)

@@ -10,7 +10,7 @@ from weft.emit.llvm.single.region import inline
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
-    Along,
+    LoopDim,
     function,
     lanes_of,
     lines,
@@ -70,15 +70,15 @@ class _Selected:
         if outer and outer[-1].steps == (1, 1, 0, 1):
             self.width = lanes_of(self.dtype.numpy.itemsize, outer[-1].size)
         work = math.prod(self.sizes[d] for d in self.moving) * 8 * math.prod(self.window.sizes)
-        made = lines(outer or [Along(1, (0, 0, 0, 0))], work)
+        made = lines(outer or [LoopDim(1, (0, 0, 0, 0))], work)
         piece = min(made.line.size, max(made.piece, self.width))
         self.tasks = type(made)(made.outer, made.line, piece, made.chunk)
         self.code = function(kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, 4)
 
-    def _along(self, d: int, size: int) -> Along:
+    def _along(self, d: int, size: int) -> LoopDim:
         """A walk along a dim; the initial value has device dims only."""
-        return Along(size, tuple([s[d] if d < len(s) else 0 for s in self.steps]))
+        return LoopDim(size, tuple([s[d] if d < len(s) else 0 for s in self.steps]))
 
     def emit(self) -> Emitted:
         """The function: fill with the initial value, then the window positions, in order."""
@@ -91,7 +91,7 @@ class _Selected:
     def _slice(self, v: Vectors, offsets: list[str]) -> None:
         init = storage.load_splat(v, self.buffers[2], offsets[2], self.dtype)
         lead = self.kernel.lead
-        whole = [Along(self.sizes[d], (self.steps[3][lead + d],)) for d in self.moving]
+        whole = [LoopDim(self.sizes[d], (self.steps[3][lead + d],)) for d in self.moving]
         with walk(self.code, whole, [offsets[3]]) as (place,):
             storage.store(v, init, self.buffers[3], place, self.dtype)
         if math.prod(self.places):

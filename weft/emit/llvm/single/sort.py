@@ -14,7 +14,7 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, put, take
 from weft.emit.llvm.writer.nest import (
-    Along,
+    LoopDim,
     function,
     lines,
     plus,
@@ -53,8 +53,8 @@ class SortedRows:
         self.length = shape[dim]
         self.steps = tuple([s[dim] for s in steps])
         self.count = len(kernel.inputs)
-        dims = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(shape) if d != dim]
-        none = Along(1, (0,) * len(steps))
+        dims = [LoopDim(n, tuple([s[d] for s in steps])) for d, n in enumerate(shape) if d != dim]
+        none = LoopDim(1, (0,) * len(steps))
         cost = self.length * 64  # a row costs far more than its bytes
         self.tasks = lines([*dims, none], cost, whole=True)
 

@@ -13,7 +13,7 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, put, take
 from weft.emit.llvm.writer.nest import (
-    Along,
+    LoopDim,
     function,
     lines,
     plus,
@@ -37,8 +37,8 @@ def top_k(kernel: SingleNode) -> Emitted:
     best = _Best(kernel, op.k)
     steps = [strides(o.shape) for o in kernel.operands]
     sizes = [*kernel.devices, *operand.shape[kernel.lead : -1]]
-    dims = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
-    tasks = lines([*dims, Along(1, (0, 0, 0))], best.cost, whole=True)
+    dims = [LoopDim(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
+    tasks = lines([*dims, LoopDim(1, (0, 0, 0))], best.cost, whole=True)
     code, buffers = best.code, best.buffers
     with tasks.each(code) as (offsets, _, _):
         kind = bits_of(operand)

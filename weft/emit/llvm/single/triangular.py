@@ -8,7 +8,7 @@ from weft.emit.llvm.math.pointwise import unrounded
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
-    Along,
+    LoopDim,
     cut,
     function,
     moved,
@@ -49,8 +49,8 @@ class _Solve:
         self.systems = given[self.system]
         self.steps = steps
         sizes = [*kernel.devices, *given[kernel.lead : -2]]
-        outer = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
-        along = Along(self.systems, (0, *[s[self.system] for s in steps[1:]]))
+        outer = [LoopDim(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
+        along = LoopDim(self.systems, (0, *[s[self.system] for s in steps[1:]]))
         self.lanes = min(_LANES, 1 << (self.systems - 1).bit_length())
         self.tasks = cut(outer, along, min(self.lanes, self.systems), 2 * self.size * self.size)
         is_transposed = op.transpose_a != "NO_TRANSPOSE"

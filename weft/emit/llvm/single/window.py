@@ -13,7 +13,7 @@ from weft.emit.llvm.single.scan import scan
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import OpenLoop, module_text
 from weft.emit.llvm.writer.nest import (
-    Along,
+    LoopDim,
     divided,
     function,
     lanes_of,
@@ -105,7 +105,7 @@ class _Windows:
         widest = max(d.numpy.itemsize for d in self.dtypes)
         shape = (*kernel.devices, *[d.places for d in self.dims])
         cost = widest * (math.prod(d.window for d in self.dims) + 1)
-        self.lines = lines([Along(n, (0,)) for n in shape], cost)
+        self.lines = lines([LoopDim(n, (0,)) for n in shape], cost)
         self.width = lanes_of(widest, self.dims[-1].places)
         self.code = function(kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, len(kernel.operands))

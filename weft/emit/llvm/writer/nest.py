@@ -16,23 +16,23 @@ TASK = 1 << 15  # bytes that one task should move: about a microsecond of work
 
 
 @dataclass(frozen=True, slots=True)
-class Along:
+class LoopDim:
     """A dim of a nest: its size, and its stride in each buffer."""
 
     size: int
     steps: tuple[int, ...]
 
 
-def merged(dims: Sequence[Along]) -> list[Along]:
+def merged(dims: Sequence[LoopDim]) -> list[LoopDim]:
     """The same nest with fewer dims: size-1 dims dropped, contiguous neighbours merged."""
-    made: list[Along] = []
+    made: list[LoopDim] = []
     for dim in dims:
         if dim.size == 1:
             continue
         # Merged only if contiguous in every buffer at once: the loop has one index for all.
         joined = tuple([step * dim.size for step in dim.steps])
         if made and made[-1].steps == joined:
-            made[-1] = Along(made[-1].size * dim.size, dim.steps)
+            made[-1] = LoopDim(made[-1].size * dim.size, dim.steps)
         else:
             made.append(dim)
     return made
@@ -89,7 +89,9 @@ def divided(code: Writer, number: str, by: int) -> tuple[str, str]:
     return quotient, code.let(f"urem i64 {number}, {by}")
 
 
-def located(code: Writer, number: str, dims: Sequence[Along], offsets: Sequence[str]) -> list[str]:
+def located(
+    code: Writer, number: str, dims: Sequence[LoopDim], offsets: Sequence[str]
+) -> list[str]:
     """The offsets at a point, by its row-major number."""
     found = list(offsets)
     for n, dim in reversed(list(enumerate(dims))):
@@ -99,7 +101,7 @@ def located(code: Writer, number: str, dims: Sequence[Along], offsets: Sequence[
 
 
 @contextmanager
-def walk(code: Writer, dims: Sequence[Along], offsets: Sequence[str]) -> Iterator[list[str]]:
+def walk(code: Writer, dims: Sequence[LoopDim], offsets: Sequence[str]) -> Iterator[list[str]]:
     """Loops over all points of dims; yields the offsets."""
     if not dims:
         yield list(offsets)
@@ -138,11 +140,11 @@ def _whole(code: Writer, begin: str, end: str, width: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class LineTasks:
     """Tasks that each walk one line (an inner dim) or a piece of it, at points of outer dims."""
 
-    outer: tuple[Along, ...]
-    line: Along
+    outer: tuple[LoopDim, ...]
+    line: LoopDim
     piece: int
     chunk: int
 
@@ -171,7 +173,7 @@ class Lines:
             yield located(code, point, self.outer, ["0"] * count), first, last
 
 
-def lines(dims: Sequence[Along], cost: int, whole: bool = False) -> Lines:
+def lines(dims: Sequence[LoopDim], cost: int, whole: bool = False) -> LineTasks:
     """Tasks over dims, the last of which is the line; `cost` is the bytes moved a point.
 
     With `whole` a line is never split.
@@ -179,17 +181,17 @@ def lines(dims: Sequence[Along], cost: int, whole: bool = False) -> Lines:
     *outer, line = dims
     points = max(1, TASK // max(cost, 1))
     piece = line.size if whole else max(1, min(line.size, points))
-    return Lines(tuple(outer), line, max(piece, 1), max(1, points // max(piece, 1)))
+    return LineTasks(tuple(outer), line, max(piece, 1), max(1, points // max(piece, 1)))
 
 
-def matrices(kernel: SingleNode, cost: int) -> Lines:
+def matrices(kernel: SingleNode, cost: int) -> LineTasks:
     """Tasks over the matrices of a kernel, the last two dims of its first operand."""
     steps = [strides(o.shape) for o in kernel.operands]
     sizes = [*kernel.devices, *kernel.operands[0].shape[kernel.lead : -2]]
-    outer = [Along(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
-    return lines([*outer, Along(1, (0,) * len(steps))], cost, whole=True)
+    outer = [LoopDim(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
+    return lines([*outer, LoopDim(1, (0,) * len(steps))], cost, whole=True)
 
 
-def cut(outer: Sequence[Along], line: Along, piece: int, cost: int) -> Lines:
+def cut(outer: Sequence[LoopDim], line: LoopDim, piece: int, cost: int) -> LineTasks:
     """Tasks of pieces of a line at points of outer dims; `cost` as for `lines`."""
-    return Lines(tuple(outer), line, piece, max(1, TASK // max(1, cost * piece)))
+    return LineTasks(tuple(outer), line, piece, max(1, TASK // max(1, cost * piece)))
