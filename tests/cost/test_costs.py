@@ -162,7 +162,7 @@ def test_each_kind_of_node():
     (dot,) = module.function("square").body.nodes
     assert costs.seconds(call) == costs.seconds(dot) == costs.totals.function("square")
     assert costs.seconds(reshape) == 0.0
-    assert costs.reach(reduce.op).devices == 4
+    assert costs.group_extent(reduce.op).devices == 4
     assert costs.seconds(reduce) == inside("reduce", 256 * 256 * 2, 4, H100, "bf16").seconds
     estimate = costs.collective(reduce.op, reduce.operand_types, reduce.types)
     assert estimate.source == "measured on sm_90, as f32"

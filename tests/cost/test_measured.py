@@ -130,6 +130,6 @@ def test_copies_are_a_candidate_of_small_exchanges():
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_machine_costs_every_collective(name):
     for kind in ("gather", "reduce", "scatter", "exchange", "permute"):
-        for reach in (GroupExtent(2), GroupExtent(32, 4)):
-            made = travel_estimate(kind, 1 << 20, reach, MACHINES[name])
+        for extent in (GroupExtent(2), GroupExtent(32, 4)):
+            made = travel_estimate(kind, 1 << 20, extent, MACHINES[name])
             assert 0 < made.low < made.seconds < made.high and made.source

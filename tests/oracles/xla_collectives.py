@@ -14,8 +14,8 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from tests.oracles.process import Oracle, serve
+from weft.cost.collective_time import TrafficKind
 from weft.cost.sent import share_sent
-from weft.cost.travel import TrafficKind
 
 ORACLE = Oracle("tests.oracles.xla_collectives", timeout=900.0)
 MOST = 32  # devices

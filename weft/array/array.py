@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from weft.array.addressable import Addressable
-from weft.array.awaited import StackFuture
 from weft.array.device import Device, device_at
 from weft.array.exchange import to_jax, to_torch
+from weft.array.future import StackFuture
 from weft.array.host import HOST_MEMORY, copied
 from weft.array.operators import Operators
 from weft.array.stacked import Stacked, assemble, split

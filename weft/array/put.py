@@ -141,15 +141,15 @@ def _put_in(memory: DeviceMemory, array: Any, sharding: Any, mesh: Any) -> Array
 def placed_in(buffer: DeviceBuffer, sharding: Sharding, mesh: Mesh) -> Array:
     """A buffer of a device's memory as an array: split there, or through the host if padded."""
     sub_axes, shape, memory = sub_axes_for(sharding, mesh), buffer.shape, buffer.memory
-    way = split_plan(shape, sharding, mesh, sub_axes)
-    if way is None or way.room != shape:
+    plan = split_plan(shape, sharding, mesh, sub_axes)
+    if plan is None or plan.room != shape:
         pieces = split(buffer.numpy(), sharding, mesh, sub_axes)
         stacked = Stacked(memory.place(pieces.data), sub_axes)
-    elif way.order == tuple(range(len(way.order))):
-        stacked = Stacked(buffer.reshape(way.shape), sub_axes)
+    elif plan.order == tuple(range(len(plan.order))):
+        stacked = Stacked(buffer.reshape(plan.shape), sub_axes)
     else:
-        moved = memory.rearranged(buffer, way.apart, way.order)
-        stacked = Stacked(moved.reshape(way.shape), sub_axes)
+        moved = memory.rearranged(buffer, plan.apart, plan.order)
+        stacked = Stacked(moved.reshape(plan.shape), sub_axes)
     return Array(shape, dtype_of(buffer.dtype), sharding, mesh, stacked)
 
 

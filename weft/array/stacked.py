@@ -193,11 +193,11 @@ def split(array: Array, sharding: Sharding, mesh: Mesh, sub_axes: SubAxes) -> St
 
     No copy is made unless something has to be padded.
     """
-    way = split_plan(array.shape, sharding, mesh, sub_axes)
-    if way is None:  # the sharding's axes do not subdivide these sub-axes
+    plan = split_plan(array.shape, sharding, mesh, sub_axes)
+    if plan is None:  # the sharding's axes do not subdivide these sub-axes
         own = _own_sub_axes(sharding, mesh, sub_axes)
         return stack(split(array, sharding, mesh, own).pieces(), sub_axes)
-    return way.split(array, sub_axes)
+    return plan.split(array, sub_axes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol, Self
 
-from weft.array.awaited import StackFuture
+from weft.array.future import StackFuture
 from weft.array.memory import Event
 from weft.errors import WeftError
 

@@ -43,11 +43,11 @@ def _gathered(arrays: Sequence[Array]) -> Sequence[Array]:
 def _pieces(target: Numpy, made: Array) -> tuple[Numpy, Stacked]:
     """The target as a stack of pieces, a view, and the pieces to be written."""
     held = made.stacked
-    way = split_plan(made.shape, made.sharding, made.mesh, held.sub_axes)
-    uneven = way is None or way.room != made.shape or bool(made.sharding.unreduced)
-    if way is None or uneven or not held.is_on_host or not made.is_fully_addressable:
+    plan = split_plan(made.shape, made.sharding, made.mesh, held.sub_axes)
+    uneven = plan is None or plan.room != made.shape or bool(made.sharding.unreduced)
+    if plan is None or uneven or not held.is_on_host or not made.is_fully_addressable:
         return target, Stacked(made.numpy(), held.sub_axes)
-    into = way.split(target, held.sub_axes).data
+    into = plan.split(target, held.sub_axes).data
     whole = held.data[tuple([slice(size) for size in into.shape])]
     return into, Stacked(whole, held.sub_axes, held.owned)
 

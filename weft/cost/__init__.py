@@ -1,19 +1,19 @@
 """The cost model: counted work and a machine's rates give predicted seconds."""
 
-from weft.cost.costs import KINDS, Costs, groups_of, work_seconds
-from weft.cost.estimate import Estimate
-from weft.cost.travel import (
+from weft.cost.collective_time import (
     GroupExtent,
     TrafficKind,
     across,
     copies,
+    group_extent,
     inside,
-    reach,
     ring_seconds,
     speed_of_light,
     travel_estimate,
     travel_seconds,
 )
+from weft.cost.costs import KINDS, Costs, groups_of, work_seconds
+from weft.cost.estimate import Estimate
 from weft.cost.trips import trips
 
 __all__ = [
@@ -24,9 +24,9 @@ __all__ = [
     "TrafficKind",
     "across",
     "copies",
+    "group_extent",
     "groups_of",
     "inside",
-    "reach",
     "ring_seconds",
     "speed_of_light",
     "travel_estimate",

@@ -10,9 +10,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from weft.cost.collective_time import OP_NAMES, GroupExtent, TrafficKind, travel_estimate
 from weft.cost.estimate import Estimate
 from weft.cost.measured import OPS, PATTERNS, CollectiveShape, measured
-from weft.cost.travel import OP_NAMES, GroupExtent, TrafficKind, travel_estimate
 from weft.errors import WeftError
 from weft.ir.types import DTYPES
 from weft.machine import MACHINES, Machine, machine
@@ -83,8 +83,8 @@ def estimate(wanted: CollectiveShape) -> Estimate:
         named = replace(wanted, machine=found.table)
         return measured().estimate(named)
     domains = 1 if within else -(-wanted.group_size // (found.fast_devices or 1))
-    reach = GroupExtent(wanted.group_size, domains)
-    return travel_estimate(_KINDS[wanted.op], wanted.bytes, reach, found, wanted.dtype)
+    extent = GroupExtent(wanted.group_size, domains)
+    return travel_estimate(_KINDS[wanted.op], wanted.bytes, extent, found, wanted.dtype)
 
 
 def _machine(name: str) -> Machine:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 
-from weft.cost.estimate import Estimate
-from weft.cost.totals import CONTROL, Totals, region_work
-from weft.cost.travel import (
+from weft.cost.collective_time import (
     GroupExtent,
     Pattern,
     TrafficKind,
+    group_extent,
+    pairs_extent,
     pattern_of,
-    reach,
-    reach_of_pairs,
     travel_estimate,
 )
+from weft.cost.estimate import Estimate
+from weft.cost.totals import CONTROL, Totals, region_work
 from weft.ir.module import Module, Node
 from weft.ir.op import Op
 from weft.ir.types import TensorType, Types
@@ -120,14 +120,14 @@ class Costs:
         """Seconds from an asynchronous start until its transfer is complete."""
         return self.totals.region(start.regions[0])
 
-    def reach(self, op: Op) -> GroupExtent:
+    def group_extent(self, op: Op) -> GroupExtent:
         """The size of a collective's group, and the domains that it spans."""
         found = self.reaches.get(op)
         if found is None:
             if isinstance(op, CollectivePermute):
-                found = reach_of_pairs(op.source_target_pairs, self.machine)
+                found = pairs_extent(op.source_target_pairs, self.machine)
             else:
-                found = reach(groups_of(op), self.module.meshes, self.devices, self.machine)
+                found = group_extent(groups_of(op), self.module.meshes, self.devices, self.machine)
             self.reaches[op] = found
         return found
 
@@ -137,7 +137,7 @@ class Costs:
         # The larger side of each: a gather's result, the operand of all others.
         size = moved(*results) if kind == "gather" else moved(*sent_values(op, operands))
         dtype = next((t.dtype.name for t in operands if isinstance(t, TensorType)), "f32")
-        return travel_estimate(kind, size, self.reach(op), self.machine, dtype, _pattern(op))
+        return travel_estimate(kind, size, self.group_extent(op), self.machine, dtype, _pattern(op))
 
     def _outer(self, node: Node) -> float:
         op = node.op

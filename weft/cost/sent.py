@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from weft.cost.collective_time import TrafficKind
 from weft.cost.costs import KINDS, groups_of, sent_values
 from weft.cost.totals import Totals
-from weft.cost.travel import TrafficKind
 from weft.ir.location import Location
 from weft.ir.module import Module, Node, Value
 from weft.ir.op import Op

@@ -78,8 +78,8 @@ class Context(Protocol):
     def inline_manual(self, node: Node, op: ManualComputation) -> None:
         """Inline the body of a manual computation on local shards."""
 
-    def recipe(self, node: Node) -> NodeStrategy:
-        """The recipe of a node: its factor axes and local op."""
+    def strategy(self, node: Node) -> NodeStrategy:
+        """The strategy of a node: its factor axes and local op."""
 
     def given_rule(self, node: Node) -> Rule | None:
         """The user's rule of a custom call or composite; its reductions are sums."""

@@ -20,6 +20,14 @@ from weft.ops.control import Composite
 from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.distributed.sharding import ManualComputation
 from weft.partition.builder import Builder
+from weft.partition.node_strategies import (
+    free_factors,
+    make_strategy,
+    own_rules,
+    sent_bytes,
+    summing,
+    versions_of,
+)
 from weft.partition.notes import Note, gathered, repeated
 from weft.partition.partitioners import PARTITIONERS
 from weft.partition.partitioners.joins import fusible_slices_of
@@ -34,14 +42,6 @@ from weft.partition.piece import (
     split_of,
 )
 from weft.partition.program import GlobalValue, LocalFunction, ModuleState, NodeStrategy
-from weft.partition.recipes import (
-    free_factors,
-    make_recipe,
-    own_rules,
-    sent_bytes,
-    summing,
-    versions_of,
-)
 from weft.partition.remake import is_remade, remade
 from weft.partition.reshard import plan
 from weft.partition.site import NodeSite
@@ -334,43 +334,46 @@ class Localizer:
 
     def compute(self, node: Node) -> None:
         """Partition a node by its factors."""
-        recipe = self.recipe(node)
-        if recipe.plain is not None and self.program.notes is None:
-            self.plain(node, recipe, *recipe.plain)
+        strategy = self.strategy(node)
+        if strategy.plain is not None and self.program.notes is None:
+            self.plain(node, strategy, *strategy.plain)
             return
         if self.program.notes is not None:
-            self.program.notes.extend(self.noted(node, recipe))
-        site = NodeSite(self, node, recipe.rule, recipe.chosen, recipe.results, recipe.partial)
+            self.program.notes.extend(self.noted(node, strategy))
+        site = NodeSite(
+            self, node, strategy.rule, strategy.chosen, strategy.results, strategy.partial
+        )
         site.operands = [
-            self.fetch(v, split) for v, split in zip(node.operands, recipe.operands, strict=True)
+            self.fetch(v, split) for v, split in zip(node.operands, strategy.operands, strict=True)
         ]
-        for n, dims in recipe.masks:
+        for n, dims in strategy.masks:
             site.mask(n, dims)
         way = PARTITIONERS.get(type(node.op))
         made = way.emit(site) if way is not None else site.plain()
-        again = node if recipe.is_remade else None
-        for value, placed, wanted in zip(node.results, made, recipe.wanted, strict=True):
+        again = node if strategy.is_remade else None
+        for value, placed, wanted in zip(node.results, made, strategy.wanted, strict=True):
             self.define(value, placed, wanted, again)
 
-    def plain(self, node: Node, recipe: NodeStrategy, op: Op, types: Types) -> None:
+    def plain(self, node: Node, strategy: NodeStrategy, op: Op, types: Types) -> None:
         """The op itself on local shards, the fast path of most nodes."""
         values = tuple(
-            [self.fetch(v, s).value for v, s in zip(node.operands, recipe.operands, strict=True)]
+            [self.fetch(v, s).value for v, s in zip(node.operands, strategy.operands, strict=True)]
         )
         made = Node(op, values, types, (), node.attrs, node.loc)
         self.builder.nodes.append(made)
-        partial, places = recipe.partial, self.program.places
-        again = node if recipe.is_remade else None
+        partial, places = strategy.partial, self.program.places
+        again = node if strategy.is_remade else None
         for value, local, split, wanted, state in zip(
-            *(node.results, made.results, recipe.results, recipe.wanted, recipe.states), strict=True
+            *(node.results, made.results, strategy.results, strategy.wanted, strategy.states),
+            strict=True,
         ):
             placed = Piece(local, value.type, split, partial)  # type: ignore[arg-type]
             self.entries[value] = GlobalValue(self.builder, wanted, [placed], state, 1, again)
             if places is not None and not self.manual:
                 places.setdefault(value, []).append(placed)
 
-    def recipe(self, node: Node) -> NodeStrategy:
-        """The recipe of a node: its factor axes and local op."""
+    def strategy(self, node: Node) -> NodeStrategy:
+        """The strategy of a node: its factor axes and local op."""
         known_entries = self.entries
         entries = [known_entries[v] for v in node.operands]
         wanted = tuple([self.wanted(v) for v in node.results])
@@ -384,7 +387,7 @@ class Localizer:
             *[e.state if e.seen == len(e.versions) else self.state(e) for e in entries],
             *[number(w) for w in wanted],
         )
-        found = self.program.recipes.get(key)
+        found = self.program.strategies.get(key)
         if found is None:
             versions = tuple([versions_of(entry) for entry in entries])
             asked_of = tuple([self.asked(v) for v in node.operands])
@@ -405,7 +408,7 @@ class Localizer:
                 for r in rules
             ]
             problem, chosen = cheapest(problems)
-            found = self.program.recipes[key] = self.finished_recipe(node, problem, chosen)
+            found = self.program.strategies[key] = self.finished_strategy(node, problem, chosen)
         self.program.moved += found.moved
         return found
 
@@ -422,41 +425,43 @@ class Localizer:
             entry.seen = len(entry.versions)
         return entry.state
 
-    def finished_recipe(
+    def finished_strategy(
         self, node: Node, problem: ShardingProblem, chosen: FactorAxes
     ) -> NodeStrategy:
-        """A recipe, with the local op if nothing else is needed."""
-        recipe = make_recipe(problem, chosen, self.program.numbers)
-        moved = moved_bytes(problem, recipe.operands, recipe.results)
-        recipe = replace(recipe, moved=moved, is_remade=is_remade(node, problem))
-        if recipe.masks or node.regions or type(node.op) in PARTITIONERS:
-            return recipe
+        """A strategy, with the local op if nothing else is needed."""
+        strategy = make_strategy(problem, chosen, self.program.numbers)
+        moved = moved_bytes(problem, strategy.operands, strategy.results)
+        strategy = replace(strategy, moved=moved, is_remade=is_remade(node, problem))
+        if strategy.masks or node.regions or type(node.op) in PARTITIONERS:
+            return strategy
         operand_types, result_types = (
             tuple(
                 local_type(t, s, self.mesh) if isinstance(t, TensorType) else t
                 for t, s in zip(types, splits, strict=True)
             )
             for types, splits in (
-                (node.operand_types, recipe.operands),
-                (node.types, recipe.results),
+                (node.operand_types, strategy.operands),
+                (node.types, strategy.results),
             )
         )
         op = node.op.local(operand_types, result_types)
         states = []
-        for split, wanted, value in zip(recipe.results, recipe.wanted, node.results, strict=True):
-            placed = Piece(value, value.type, split, recipe.partial)  # type: ignore[arg-type]
-            again = node if recipe.is_remade else None
+        for split, wanted, value in zip(
+            strategy.results, strategy.wanted, node.results, strict=True
+        ):
+            placed = Piece(value, value.type, split, strategy.partial)  # type: ignore[arg-type]
+            again = node if strategy.is_remade else None
             states.append(self.state(GlobalValue(self.builder, wanted, [placed], again=again)))
-        return replace(recipe, plain=(op, infer(op, operand_types)), states=tuple(states))
+        return replace(strategy, plain=(op, infer(op, operand_types)), states=tuple(states))
 
-    def noted(self, node: Node, recipe: NodeStrategy) -> list[Note]:
+    def noted(self, node: Node, strategy: NodeStrategy) -> list[Note]:
         """Add notes on the dims that an op gathers or replicates."""
         asked_of = [self.asked(v) for v in node.operands]
         wanted = [self.wanted(v) for v in node.results]
-        free = free_factors(node, recipe.rule)
+        free = free_factors(node, strategy.rule)
         return [
-            *gathered(node, recipe.rule, asked_of, recipe.operands, self.mesh),
-            *repeated(node, recipe.rule, wanted, recipe.results, free),
+            *gathered(node, strategy.rule, asked_of, strategy.operands, self.mesh),
+            *repeated(node, strategy.rule, wanted, strategy.results, free),
         ]
 
     def given_rule(self, node: Node) -> Rule | None:

@@ -109,7 +109,7 @@ class ModuleState:
     policy: Policy = field(default_factory=Policy)  # the weights of costs when axes are chosen
     notes: list[Note] | None = None  # notes on gathers, if requested
     places: dict[Value, list[Piece]] | None = None  # the piece of every value, if requested
-    recipes: dict[tuple[object, ...], NodeStrategy] = field(default_factory=dict)
+    strategies: dict[tuple[object, ...], NodeStrategy] = field(default_factory=dict)
     added: dict[str, Function] = field(default_factory=dict)  # functions created along the way
     called: dict[tuple[object, ...], LocalFunction] = field(default_factory=dict)
     numbers: Interner = field(default_factory=Interner)

@@ -7,9 +7,9 @@ from weft.mesh.algebra import DimAxes
 from weft.ops.distributed.sharding import ShardyConstant
 from weft.ops.shape import Constant, Iota
 from weft.partition.context import Context
+from weft.partition.node_strategies import own_rules
 from weft.partition.partitioners import PARTITIONERS
 from weft.partition.piece import Piece
-from weft.partition.recipes import own_rules
 from weft.partition.site import NodeSite
 from weft.partition.strategy.choose import ShardingProblem
 from weft.partition.strategy.factors import asked, project

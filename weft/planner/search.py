@@ -16,11 +16,11 @@ from weft.mesh import Mesh, P, as_sharding
 from weft.mesh.plans import ShardingPlan
 from weft.optimize.inline_calls import inline_calls
 from weft.partition import PolicyMemory
+from weft.planner.candidate_estimates import CandidateEstimate, CandidateEstimator
 from weft.planner.candidates import PlanCandidate, candidates, spec_of
 from weft.planner.explained import explained, patterns
 from weft.planner.facts import ProgramFacts, program_facts, state_results
 from weft.planner.repeats import LayerChains, Shortened, repeats, shorten
-from weft.planner.screen import CandidateEstimate, CandidateEstimator
 from weft.predict import Prediction, predict
 from weft.records import dataclass
 from weft.shard import shard

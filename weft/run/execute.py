@@ -9,9 +9,9 @@ from weakref import ref
 import numpy as np
 
 from weft.array.array import Array, ArraySpec, array_spec
-from weft.array.awaited import StackFuture
 from weft.array.context import CONTEXTS, note
 from weft.array.exchange import Writable, to_numpy
+from weft.array.future import StackFuture
 from weft.array.host import dense, is_dense
 from weft.array.memory import DeviceBuffer
 from weft.array.put import placed_in, put, put_here
@@ -345,9 +345,9 @@ class ArraySignature:
         held = given if isinstance(given, Array) else to_numpy(given)
         before = self.split.get(index)
         if before is not None and not isinstance(held, Array):
-            spec, kind, way = before
+            spec, kind, plan = before
             if held.shape == spec.shape and held.dtype == spec.dtype.numpy:
-                stacked = way.split(held, kind.sub_axes)
+                stacked = plan.split(held, kind.sub_axes)
                 if is_dense(stacked.data):
                     stacked.kind = kind
                 return Array.of(stacked, spec)
@@ -361,11 +361,11 @@ class ArraySignature:
 
     def borrowed(self, index: int) -> BorrowedStack | None:
         """How numpy arrays of an argument, which were split before, are stacks without a copy."""
-        spec, kind, way = self.split.get(index, (None, None, None))
-        if spec is None or kind is None or way is None or not self.memory.is_host:
+        spec, kind, plan = self.split.get(index, (None, None, None))
+        if spec is None or kind is None or plan is None or not self.memory.is_host:
             return None
-        in_order = way.order == tuple(range(len(way.order)))
-        return BorrowedStack(spec, kind) if in_order and way.room == spec.shape else None
+        in_order = plan.order == tuple(range(len(plan.order)))
+        return BorrowedStack(spec, kind) if in_order and plan.room == spec.shape else None
 
     def _placed(self, index: int, buffer: DeviceBuffer) -> Array:
         """A buffer of the program's memory as an argument; quickly where it needs no splitting."""

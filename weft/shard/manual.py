@@ -13,7 +13,7 @@ from weft.ir.types import TensorType, Types
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.algebra import in_mesh_order
 from weft.ops.distributed.sharding import ManualComputation
-from weft.ops.survey import FunctionSummaries
+from weft.ops.function_summaries import FunctionSummaries
 from weft.records import dataclass
 from weft.shard.meshes import common_mesh, is_empty
 
@@ -65,9 +65,9 @@ def manual_names(op: ManualComputation) -> frozenset[str]:
     return frozenset(axis.name for axis in op.manual_axes)
 
 
-def name_manual_axes(module: Module, surveys: FunctionSummaries) -> Module:
+def name_manual_axes(module: Module, summaries: FunctionSummaries) -> Module:
     """Mark unused manual axes as replicated on every operand and result."""
-    notable = [surveys[function.body].notable for function in module.functions.values()]
+    notable = [summaries[function.body].notable for function in module.functions.values()]
     if not any(isinstance(node.op, ManualComputation) for nodes in notable for node in nodes):
         return module
 

@@ -11,10 +11,10 @@ from weft.ir.rebuild import rewrite
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import append_merged, size_of
 from weft.ops.distributed.annotations import all_shardings, replace_shardings
-from weft.ops.survey import FunctionSummaries
+from weft.ops.function_summaries import FunctionSummaries
 
 
-def lift_meshes(module: Module, surveys: FunctionSummaries) -> Module:
+def lift_meshes(module: Module, summaries: FunctionSummaries) -> Module:
     """Give every mesh a name, and equal meshes the same one."""
     names: dict[Mesh, str] = {}  # the name of every distinct mesh
     renamed: dict[str | Mesh, str] = {}
@@ -22,7 +22,7 @@ def lift_meshes(module: Module, surveys: FunctionSummaries) -> Module:
         renamed[name] = names.setdefault(mesh, name)
     fresh = count()
     taken = {*module.functions, *module.meshes} - {n for n, kept in renamed.items() if n != kept}
-    for sharding in all_shardings(module, surveys):
+    for sharding in all_shardings(module, summaries):
         inlined = sharding.mesh
         if isinstance(inlined, Mesh):
             if inlined not in names:
@@ -32,7 +32,7 @@ def lift_meshes(module: Module, surveys: FunctionSummaries) -> Module:
     if all(old == new for old, new in renamed.items()):
         return module
     made = replace_shardings(
-        module, surveys, lambda s: replace(s, mesh=renamed.get(s.mesh, s.mesh))
+        module, summaries, lambda s: replace(s, mesh=renamed.get(s.mesh, s.mesh))
     )
     return replace(_renamed_groups(made, renamed), meshes={n: m for m, n in names.items()})
 
@@ -64,12 +64,12 @@ def _renamed_groups(module: Module, renamed: Mapping[str | Mesh, str]) -> Module
     return rewrite(module, renew)
 
 
-def drop_size_one_axes(module: Module, surveys: FunctionSummaries) -> Module:
+def drop_size_one_axes(module: Module, summaries: FunctionSummaries) -> Module:
     """Remove axes of size 1 from all shardings."""
     if not any(size == 1 for mesh in module.meshes.values() for _, size in mesh.axes):
         return module
     return replace_shardings(
-        module, surveys, lambda s: _without_size_one(s, s.resolve(module.meshes))
+        module, summaries, lambda s: _without_size_one(s, s.resolve(module.meshes))
     )
 
 

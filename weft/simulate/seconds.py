@@ -85,11 +85,11 @@ class ItemSeconds:
             seconds = self.costs.seconds(node)
             return CollectiveCost(seconds, self.machine.fast.name, 1, bytes_sent, over, "")
         estimate = self.costs.collective(node.op, node.operand_types, node.types)
-        reach = self.costs.reach(node.op)
+        extent = self.costs.group_extent(node.op)
         links = self.machine.links
-        link = links[0] if reach.domains == 1 or len(links) == 1 else links[1]
+        link = links[0] if extent.domains == 1 or len(links) == 1 else links[1]
         return CollectiveCost(
-            estimate.seconds, link.name, reach.devices, bytes_sent, over, estimate.source
+            estimate.seconds, link.name, extent.devices, bytes_sent, over, estimate.source
         )
 
     def devices_here(self, item: Host) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kernels.building import Building
-from weft.emit.llvm.flow.ticks import BUDGET, round_work
+from weft.emit.llvm.flow.interrupt_poll import BUDGET, round_work
 from weft.emit.llvm.texts import emitted
 from weft.kernels.flow import FlowBlock, FlowLoop, KernelRun
 from weft.kernels.kernel import Kernel

@@ -19,9 +19,9 @@ from weft.ir.types import UI32, TensorType
 from weft.mesh import Mesh, MeshAxes, Sharding
 from weft.ops.distributed.annotations import replace_shardings
 from weft.ops.distributed.collective import PartitionId
+from weft.ops.function_summaries import FunctionSummaries
 from weft.ops.shape import Constant, Reshape
 from weft.ops.slicing import DynamicSlice
-from weft.ops.survey import FunctionSummaries
 
 _SCALAR = TensorType((), UI32)
 

@@ -24,7 +24,7 @@ from weft.ir.write import SHARDINGS
 from weft.mesh import Axis, DimSharding, Mesh, Sharding
 from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.distributed.sharding import ManualComputation
-from weft.ops.survey import NAMING
+from weft.ops.function_summaries import NAMING
 
 _NAME = "CustomSPMDPartitioning"
 

@@ -29,7 +29,7 @@ from weft.mesh.algebra import in_mesh_order, size_of
 from weft.mesh.sub_axes import SubAxes, mesh_spans, span_of, sub_axes_of
 from weft.ops.distributed.annotations import all_shardings, annotated, replace_shardings
 from weft.ops.distributed.sharding import ManualComputation, ShardingConstraint
-from weft.ops.survey import FunctionSummaries
+from weft.ops.function_summaries import FunctionSummaries
 
 
 def join_meshes(module: Module, *, pieces: bool = False) -> Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from weft.array.awaited import StackFuture
+from weft.array.future import StackFuture
 from weft.jax.native.handles import Handles
 from weft.jax.native.records import EVENT, FAILED, READY, CountedRecord, words
 from weft.jax.native.slots import SlotFunction

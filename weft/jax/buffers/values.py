@@ -13,7 +13,7 @@ from weakref import ref
 import ml_dtypes
 import numpy as np
 
-from weft.array.awaited import StackFuture
+from weft.array.future import StackFuture
 from weft.array.host import HOST_MEMORY
 from weft.array.lease import Lease
 from weft.array.stacked import Kind, Stacked, one_for_all

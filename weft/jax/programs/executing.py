@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.array.awaited import StackFuture
+from weft.array.future import StackFuture
 from weft.array.host import HOST_MEMORY
 from weft.array.stacked import Stacked
 from weft.array.stream import DEFAULT

@@ -12,7 +12,7 @@ from weft.ir.names import SHARDING
 from weft.ir.op import Op
 from weft.ir.rebuild import rewrite
 from weft.mesh import Sharding, parse_sharding, parse_shardings
-from weft.ops.survey import FunctionSummaries, sharding_fields
+from weft.ops.function_summaries import FunctionSummaries, sharding_fields
 
 ResultShardings = tuple[Sharding | None, ...]
 

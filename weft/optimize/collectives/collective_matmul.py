@@ -98,11 +98,11 @@ class _Choosing:
         """The ring along the axes of a collective, if it is inside a fast domain."""
         if not isinstance(axes, MeshAxes):
             return None
-        reach = self.costs.reach(node.op)
+        extent = self.costs.group_extent(node.op)
         limit = self.costs.machine.fast_devices or _MOST
-        if reach.domains > 1 or not 1 < reach.devices <= limit:
+        if extent.domains > 1 or not 1 < extent.devices <= limit:
             return None
-        return Ring(axes, reach.devices, node.loc)
+        return Ring(axes, extent.devices, node.loc)
 
     def gather(self, gather: Node, here: set[Node]) -> None:
         """dot(all_gather(x), w) -> a ring, when only such products read the gathered value."""

@@ -12,7 +12,7 @@ from weft.ir.rule import Dims, Rule, RuleFactor
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.ops.convolution import Convolution
-from weft.partition.partitioners.spread import ZERO, DeviceView, Dilation, see
+from weft.partition.partitioners.dilation import ZERO, DeviceView, Dilation, see
 from weft.partition.partitioners.views import Views, empty, sent_by
 from weft.partition.partitioners.windows import window_view
 from weft.partition.piece import Piece

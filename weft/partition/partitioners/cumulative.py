@@ -15,8 +15,8 @@ from weft.ops.elementwise.pointwise import Compare, Select
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim
 from weft.ops.window import ReduceWindow
+from weft.partition.partitioners.dilation import known_scalar
 from weft.partition.partitioners.halo import between, resized
-from weft.partition.partitioners.spread import known_scalar
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
 from weft.records import dataclass

@@ -9,8 +9,8 @@ from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.combiners import combine_of, identity
 from weft.ops.elementwise.pointwise import Compare
 from weft.ops.window import SelectAndScatter, WindowDims
+from weft.partition.partitioners.dilation import DeviceView, Dilation, PaddingScalar, see
 from weft.partition.partitioners.halo import cut
-from weft.partition.partitioners.spread import DeviceView, Dilation, PaddingScalar, see
 from weft.partition.partitioners.views import Views, empty
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor

@@ -7,8 +7,14 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.shape import Reverse
 from weft.ops.slicing import Pad, Slice
+from weft.partition.partitioners.dilation import (
+    DeviceView,
+    DilatedValue,
+    Dilation,
+    scalar_fill,
+    see,
+)
 from weft.partition.partitioners.halo import fetch
-from weft.partition.partitioners.spread import DeviceView, DilatedValue, Dilation, scalar_fill, see
 from weft.partition.partitioners.views import Views, empty
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor

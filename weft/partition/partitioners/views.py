@@ -10,7 +10,7 @@ from weft.ir.rule import Rule
 from weft.ir.types import TensorType
 from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes
-from weft.partition.partitioners.spread import DeviceView, sent_for
+from weft.partition.partitioners.dilation import DeviceView, sent_for
 from weft.partition.piece import local_type
 from weft.partition.site import NodeSite
 from weft.partition.strategy.factors import FactorAxes, asked

@@ -8,8 +8,8 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.ops.window import ReduceWindow, WindowDims
 from weft.partition.partitioners.cumulative import run, running
+from weft.partition.partitioners.dilation import DeviceView, Dilation, scalar_fill, see
 from weft.partition.partitioners.halo import row_bytes
-from weft.partition.partitioners.spread import DeviceView, Dilation, scalar_fill, see
 from weft.partition.partitioners.views import Views, empty, sent_by
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor

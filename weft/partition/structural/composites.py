@@ -64,31 +64,31 @@ def keep_whole(context: Context, node: Node) -> None:
 
 def _of_pieces(context: Context, node: Node, function: Function) -> bool:
     """Whether the composite was emitted on local shards, by the user's rule."""
-    recipe = context.recipe(node)
+    strategy = context.strategy(node)
     # A partial sum would have to be reduced after the composite, and its name promises the result.
-    if recipe.partial is not None:
+    if strategy.partial is not None:
         return False
-    made = _local_function(context, function, recipe)
+    made = _local_function(context, function, strategy)
     # With communication inside it is no longer the same composite on shards: a library's kernel for
     # that name would not communicate.
     if any(inner.op.collective for inner in walk(made.body)):
         return False
     operands = [
-        context.fetch(v, split) for v, split in zip(node.operands, recipe.operands, strict=True)
+        context.fetch(v, split) for v, split in zip(node.operands, strategy.operands, strict=True)
     ]
     values = tuple(p.value for p in operands)
     name = context.program.add_function(made)
     types = tuple(v.type for v in made.body.results)
     op = node.op.replace(decomposition=name, outs=types)
     local = Node(op, values, types, (), node.attrs, node.loc)
-    rows = zip(node.results, context.builder.add(local), recipe.results, strict=True)
+    rows = zip(node.results, context.builder.add(local), strategy.results, strict=True)
     for old, new, split in rows:
         placed = Piece(new, old.type, split)  # type: ignore[arg-type]
         context.define(old, placed, context.wanted(old))
     return True
 
 
-def _local_function(context: Context, function: Function, recipe: NodeStrategy) -> Function:
+def _local_function(context: Context, function: Function, strategy: NodeStrategy) -> Function:
     """The decomposition on local shards."""
     args = tuple(Value(a.type, None, a.index) for a in function.body.args)
     nodes, results = copied(function.body, args)
@@ -98,7 +98,7 @@ def _local_function(context: Context, function: Function, recipe: NodeStrategy) 
     def shardings(splits: tuple[DimAxes, ...]) -> list[Sharding | None]:
         return [sharding_of(s, context.mesh_name) for s in splits]
 
-    body = inner.region(copy.body, shardings(recipe.operands), list(recipe.results))
+    body = inner.region(copy.body, shardings(strategy.operands), list(strategy.results))
     return replace(copy, body=body)
 
 

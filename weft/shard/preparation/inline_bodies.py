@@ -5,15 +5,15 @@ from __future__ import annotations
 from weft.ir.module import Module, Node, Region, Value, walk
 from weft.ir.rebuild import rewrite
 from weft.ops.control import Call
-from weft.ops.survey import FunctionSummaries
+from weft.ops.function_summaries import FunctionSummaries
 
 
-def inline_bodies(module: Module, surveys: FunctionSummaries) -> Module:
+def inline_bodies(module: Module, summaries: FunctionSummaries) -> Module:
     """The module without calls in the bodies of reductions, sorts, scatters and the like."""
     bodies = {
         type(node.op)
         for function in module.functions.values()
-        if any(type(node.op) is Call for node in surveys[function.body].notable)
+        if any(type(node.op) is Call for node in summaries[function.body].notable)
         for node in walk(function.body)
         if _calls_inside(node)
     }

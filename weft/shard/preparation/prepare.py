@@ -11,7 +11,7 @@ from weft.ir.module import Module, Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.control import Call
 from weft.ops.distributed.sharding import ManualComputation, ShardingConstraint, ShardingGroup
-from weft.ops.survey import NAMING, FunctionSummaries
+from weft.ops.function_summaries import NAMING, FunctionSummaries
 from weft.records import dataclass
 from weft.shard.manual import name_manual_axes
 from weft.shard.meshes import drop_size_one_axes, lift_meshes
@@ -27,7 +27,7 @@ class Prepared:
     """A module ready for propagation, with the facts that the graph needs."""
 
     module: Module
-    surveys: FunctionSummaries
+    summaries: FunctionSummaries
     called: frozenset[str] = frozenset()
     given: dict[Value, Sharding] = field(default_factory=dict)  # by constraints and groups
     behind: dict[Value, tuple[Node, ...]] = field(default_factory=dict)
@@ -50,16 +50,16 @@ def prepare(module: Module) -> Prepared:
         # only a reducer calls is unused afterwards; size-1 axes are looked up in lifted meshes;
         # constants are split before constraints are applied, so that a constraint on one use of a
         # constant does not reach its other uses.
-        surveys = FunctionSummaries()
-        check_calls(module, surveys)
-        module = inline_bodies(module, surveys)
-        module = lift_meshes(without_unused(module, surveys), surveys)
-        module = split_constants(drop_size_one_axes(module, surveys), surveys)
-        module = name_manual_axes(without_unused(module, surveys), surveys)
-        return _constrained(module, surveys)
+        summaries = FunctionSummaries()
+        check_calls(module, summaries)
+        module = inline_bodies(module, summaries)
+        module = lift_meshes(without_unused(module, summaries), summaries)
+        module = split_constants(drop_size_one_axes(module, summaries), summaries)
+        module = name_manual_axes(without_unused(module, summaries), summaries)
+        return _constrained(module, summaries)
 
 
-def without_unused(module: Module, surveys: FunctionSummaries) -> Module:
+def without_unused(module: Module, summaries: FunctionSummaries) -> Module:
     """The module without unused private functions."""
     if all(f.visibility != "private" for f in module.functions.values()):
         return module
@@ -69,7 +69,7 @@ def without_unused(module: Module, surveys: FunctionSummaries) -> Module:
         name = ahead.pop()
         if name not in kept and name in module.functions:
             kept[name] = None
-            ahead.extend(_named(surveys[module.functions[name].body].notable))
+            ahead.extend(_named(summaries[module.functions[name].body].notable))
     if len(kept) == len(module.functions):
         return module
     return module.with_functions({n: f for n, f in module.functions.items() if n in kept})
@@ -90,10 +90,10 @@ def _flat(names: tuple[str | tuple[str, ...], ...]) -> Iterator[str]:
         yield from (name,) if isinstance(name, str) else name
 
 
-def check_calls(module: Module, surveys: FunctionSummaries) -> frozenset[str]:
+def check_calls(module: Module, summaries: FunctionSummaries) -> frozenset[str]:
     """The called functions; recursion is an error."""
     calls = {
-        name: [n.op.callee for n in surveys[f.body].notable if isinstance(n.op, Call)]
+        name: [n.op.callee for n in summaries[f.body].notable if isinstance(n.op, Call)]
         for name, f in module.functions.items()
     }
     done: set[str] = set()
@@ -118,14 +118,14 @@ def check_calls(module: Module, surveys: FunctionSummaries) -> frozenset[str]:
 _SPEAKING = (ShardingConstraint, ManualComputation, ShardingGroup)
 
 
-def _constrained(module: Module, surveys: FunctionSummaries) -> Prepared:
-    called = check_calls(module, surveys)
+def _constrained(module: Module, summaries: FunctionSummaries) -> Prepared:
+    called = check_calls(module, summaries)
     constraints = {
         name: _speaking(function.body)
         for name, function in module.functions.items()
-        if any(isinstance(node.op, _SPEAKING) for node in surveys[function.body].notable)
+        if any(isinstance(node.op, _SPEAKING) for node in summaries[function.body].notable)
     }
-    prepared = Prepared(module, surveys, called)
+    prepared = Prepared(module, summaries, called)
     if not constraints:
         return prepared
     all_edits = {n: _edits(module, n, n in called, nodes) for n, nodes in constraints.items()}

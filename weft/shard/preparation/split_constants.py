@@ -8,18 +8,18 @@ from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op
 from weft.ops.control import Call
 from weft.ops.distributed.sharding import ShardingGroup, ShardyConstant
+from weft.ops.function_summaries import FunctionSummaries
 from weft.ops.shape import BroadcastInDim, Constant
-from weft.ops.survey import FunctionSummaries
 from weft.shard.kinds import is_constant_expression, is_scalar, keeps_constants
 from weft.shard.regions import is_shared
 
 
-def split_constants(module: Module, surveys: FunctionSummaries) -> Module:
+def split_constants(module: Module, summaries: FunctionSummaries) -> Module:
     """Copy every constant expression, and every broadcast of a scalar, once per use."""
     keeping = _keeping(module)
     functions: dict[str, Function] = {}
     for name, function in module.functions.items():
-        counts, notable = surveys[function.body]
+        counts, notable = summaries[function.body]
         stays = not any(type(node.op) is ShardingGroup for node in notable) and _is_split(
             function.body, counts, keeping, set()
         )

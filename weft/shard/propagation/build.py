@@ -24,8 +24,8 @@ from weft.shard.given import given_args, given_results
 from weft.shard.manual import ManualFrame, erased, manual_names
 from weft.shard.preparation.edits import Use, ValueUser
 from weft.shard.preparation.prepare import Prepared
+from weft.shard.propagation.dead_nodes import DeadNodes, reads, reads_inside
 from weft.shard.propagation.directions import finds_unread
-from weft.shard.propagation.doomed import DeadNodes, reads, reads_inside
 from weft.shard.propagation.flow import NOTHING, Flow, FlowClass, Flows
 from weft.shard.propagation.graph import Graph, GroupMember, Instance, Visit
 from weft.shard.rules import Rules
@@ -35,7 +35,7 @@ def build(prepared: Prepared, rules: Rules | None = None) -> Graph:
     """The graph of all functions without callers."""
     graph = Graph(prepared.module, rules=rules or Rules())
     functions = prepared.module.functions
-    counts = {name: prepared.surveys[f.body].counts for name, f in functions.items()}
+    counts = {name: prepared.summaries[f.body].counts for name, f in functions.items()}
     if any(finds_unread(functions[name].body, found) for name, found in counts.items()):
         graph.unread = True
         graph.dead = dead_nodes(prepared.module, flowing=True)
@@ -72,7 +72,7 @@ class _Builder:
         self.instance = Instance(function)
         self.cells = self.instance.cells
         self.counts = shared.counts[function.name]
-        self.doomed = DeadNodes(self.counts)
+        self.dead_nodes = DeadNodes(self.counts)
         # The visits that use a value whose cell belongs to an edge or to several values; users of
         # other values are added to the cell directly.
         self.readers: dict[Value, list[int]] = {}
@@ -220,8 +220,8 @@ class _Builder:
         _HANDLERS.get(type(node.op), _Builder.plain)(self, node)
         if len(self.graph.visits) == index:
             self.add(Visit(NOTHING, (), node))
-        self.doomed.nodes[index] = node
-        self.doomed.inside[index] = range(index + 1, len(self.graph.visits))
+        self.dead_nodes.nodes[index] = node
+        self.dead_nodes.inside[index] = range(index + 1, len(self.graph.visits))
 
     def add(self, visit: Visit) -> int:
         self.graph.visits.append(visit)
@@ -402,7 +402,7 @@ class _Builder:
 
     def set_listeners(self) -> None:
         """Set the visits to notify of each cell's changes, in Shardy's order."""
-        if self.doomed.nodes:
+        if self.dead_nodes.nodes:
             self.complete_doomed()
         listeners = self.graph.listeners
         for value in self.copies:
@@ -438,28 +438,30 @@ class _Builder:
         return [v for v in visits if v >= 0]
 
     def complete_doomed(self) -> None:
-        """Complete the use counts of the doomed nodes' operands."""
-        doomed = self.doomed
-        self.graph.doomed.append(doomed)
+        """Complete the use counts of the dead_nodes nodes' operands."""
+        dead_nodes = self.dead_nodes
+        self.graph.dead_nodes.append(dead_nodes)
         nodes = {index: self.graph.visits[index].node for index in self.visits}
-        doomed.makers.update({v: i for i, node in nodes.items() if node for v in node.results})
-        doomed.makers.update({v: i for _, i, v, _ in self.edges if i is not None})
-        doomed.makers.update({v: i for i, node in doomed.nodes.items() for v in node.results})
-        for dead in doomed.nodes.values():
+        dead_nodes.makers.update({v: i for i, node in nodes.items() if node for v in node.results})
+        dead_nodes.makers.update({v: i for _, i, v, _ in self.edges if i is not None})
+        dead_nodes.makers.update(
+            {v: i for i, node in dead_nodes.nodes.items() for v in node.results}
+        )
+        for dead in dead_nodes.nodes.values():
             for _, values in reads(dead):
-                doomed.readers.update({v: set() for v in values})
+                dead_nodes.readers.update({v: set() for v in values})
         for reader, values in reads_inside(self.instance.function.body):
             for value in values:
-                if value in doomed.readers:
-                    doomed.readers[value].add(reader)
+                if value in dead_nodes.readers:
+                    dead_nodes.readers[value].add(reader)
         for index, node in nodes.items():
             assert node is not None
             kind = self.flows.kind(node)
             assert kind is not None
             flow = self.graph.visits[index].flow
-            if flow is not kind.alone and doomed.readers.keys() & set(node.operands):
+            if flow is not kind.alone and dead_nodes.readers.keys() & set(node.operands):
                 values = tuple(node.operands[n] for n in kind.tensors)
-                doomed.waiting[node] = (index, values, kind.alone)
+                dead_nodes.waiting[node] = (index, values, kind.alone)
 
 
 _HANDLERS: dict[type[Op], Callable[[_Builder, Node], None]] = {

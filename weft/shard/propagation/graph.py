@@ -15,8 +15,8 @@ from weft.ir.types import Type
 from weft.mesh import Sharding
 from weft.records import dataclass
 from weft.shard.manual import ManualFrame
+from weft.shard.propagation.dead_nodes import DeadNodes, without_dead
 from weft.shard.propagation.directions import DirectionTable
-from weft.shard.propagation.doomed import DeadNodes, without_dead
 from weft.shard.propagation.flow import Flow
 from weft.shard.rules import Rules
 
@@ -92,7 +92,7 @@ class Graph:
     results: list[Visit] = field(default_factory=list)  # returned values to result attributes
     unread: bool = False  # whether some node's results are all unused
     dead: set[Node] = field(default_factory=set)  # dead nodes, erased in the first round
-    doomed: list[DeadNodes] = field(default_factory=list)
+    dead_nodes: list[DeadNodes] = field(default_factory=list)
     rules: Rules = field(default_factory=Rules)  # the user's rules
 
     def cell(self, type: Type, sharding: Sharding | None = None, maker: int = -1) -> int:

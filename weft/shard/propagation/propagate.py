@@ -17,8 +17,8 @@ from weft.mesh.sharding import DimSharding
 from weft.records import dataclass
 from weft.shard.closing import unsplit
 from weft.shard.meshes import common_mesh
+from weft.shard.propagation.dead_nodes import DeadNodes
 from weft.shard.propagation.directions import ROUNDS
-from weft.shard.propagation.doomed import DeadNodes
 from weft.shard.propagation.factors import Strategy, spread
 from weft.shard.propagation.flow import Flow
 from weft.shard.propagation.graph import Graph, Visit
@@ -86,14 +86,16 @@ class Propagation:
         if self.history is not None:
             self.unusual = range(len(self.held))
         self.unsettled: list[int] = []  # visits that are not idempotent
-        self.doomed = {index: d for d in map(DeadNodes.start, graph.doomed) for index in d.nodes}
+        self.dead_nodes = {
+            index: d for d in map(DeadNodes.start, graph.dead_nodes) for index in d.nodes
+        }
         self.erased: set[int] = set()
         # A visit of one cell cannot propagate: it is skipped.
         self.reads = [itemgetter(*c) if len(c := v.cells) > 1 else _nothing for v in graph.visits]
         self.memos: dict[object, Memo] = {}
         self.flows = list(dict.fromkeys([v.flow for v in graph.visits]))
-        for doomed in graph.doomed:
-            self.flows.extend(flow for _, _, flow in doomed.waiting.values())
+        for dead_nodes in graph.dead_nodes:
+            self.flows.extend(flow for _, _, flow in dead_nodes.waiting.values())
         self.flow_numbers = {flow: n for n, flow in enumerate(self.flows)}
         self.flow_of = array("q", [self.flow_numbers[v.flow] for v in graph.visits])
         self.rules: dict[Rule, int] = {}  # interned by equality
@@ -162,7 +164,7 @@ class Propagation:
         self.allow(ROUNDS - 1 if n is None else n)
         self.now = (n, self.now[1])
         self.sweep()
-        for index in (*self.unsettled, *self.doomed):
+        for index in (*self.unsettled, *self.dead_nodes):
             self.state[index] = DIRTY
         self.unsettled.clear()
         self.results()
@@ -178,7 +180,7 @@ class Propagation:
         state, flow_of = np.frombuffer(self.state, np.uint8), np.frombuffer(self.flow_of, np.int64)
         state[(state == CLEAN) & changed[flow_of]] = DIRTY
         state[(state == DIRTY) & ~active[flow_of]] = CLEAN
-        state[list(self.doomed)] = DIRTY
+        state[list(self.dead_nodes)] = DIRTY
         self.rows = rows
         self.allowed = [self.memo(flow, row) for flow, row in zip(self.flows, rows, strict=True)]
 
@@ -189,14 +191,19 @@ class Propagation:
         """
         graph, state, held, unusual = self.graph, self.state, self.held, self.unusual
         reads, memos, flow_of = self.reads, self.allowed, self.flow_of
-        visits, listeners, doomed, erased = graph.visits, graph.listeners, self.doomed, self.erased
+        visits, listeners, dead_nodes, erased = (
+            graph.visits,
+            graph.listeners,
+            self.dead_nodes,
+            self.erased,
+        )
         again: list[int] = []
         queued = bytearray(len(state))
         # `find` on a bytearray scans for the next dirty visit without a Python loop.
         turn = index = state.find(DIRTY)
         while turn >= 0:
             state[index] = CLEAN
-            if (doomed or erased) and self.is_gone(index, turn, queued, again):
+            if (dead_nodes or erased) and self.is_gone(index, turn, queued, again):
                 outcome = None
             else:
                 now = reads[index](held)
@@ -237,20 +244,20 @@ class Propagation:
         """Whether a node is erased; one without uses is erased now."""
         if index in self.erased:
             return True
-        doomed = self.doomed.get(index)
-        if doomed is None or not doomed.is_dead(index):
+        dead_nodes = self.dead_nodes.get(index)
+        if dead_nodes is None or not dead_nodes.is_dead(index):
             return False
 
         def push(other: int) -> None:
             if other <= turn and not queued[other]:
                 queued[other] = 1
                 again.append(other)
-                if other in self.doomed:
+                if other in self.dead_nodes:
                     self.state[other] = DIRTY
 
-        del self.doomed[index]
-        self.erased.update((index, *doomed.inside.get(index, ())))
-        for other, flow in doomed.erase(index, push):
+        del self.dead_nodes[index]
+        self.erased.update((index, *dead_nodes.inside.get(index, ())))
+        for other, flow in dead_nodes.erase(index, push):
             self.flow_of[other] = self.flow_numbers[flow]
             self.state[other] = DIRTY
         return True

@@ -7,7 +7,7 @@ cache-sized tiles; fully masked tiles are skipped.
 from __future__ import annotations
 
 from weft.emit.llvm.attention.backward import BackwardKernel
-from weft.emit.llvm.attention.few import FewQueriesKernel, are_few, folded
+from weft.emit.llvm.attention.few_queries import FewQueriesKernel, are_few, folded
 from weft.emit.llvm.attention.online import ForwardKernel
 from weft.emit.llvm.attention.tiles import TiledForward, fits_tiles
 from weft.emit.llvm.attention.tiling import tiling

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.flow.inlined import Inlined
+from weft.emit.llvm.flow.interrupt_poll import InterruptPoll, round_work
 from weft.emit.llvm.flow.moves import BufferExchange, BufferMove, exchanges, in_sequence
-from weft.emit.llvm.flow.ticks import InterruptPoll, round_work
 from weft.emit.llvm.writer.code import Writer
 from weft.kernels.flow import ControlFlow, FlowBlock, FlowBranch, FlowLoop, KernelRun
 from weft.kernels.flow_buffers import Buffer, Buffers

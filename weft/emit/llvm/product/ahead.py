@@ -6,7 +6,12 @@ next block can be fetched meanwhile.
 
 from __future__ import annotations
 
-from weft.emit.llvm.product.job import BlockedContraction, BlockPlaces, PanelTask, StridedPointer
+from weft.emit.llvm.product.contraction import (
+    BlockedContraction,
+    BlockPlaces,
+    PanelTask,
+    StridedPointer,
+)
 from weft.emit.llvm.product.microkernel.microkernel import fetch
 from weft.emit.llvm.product.points import flat_point, place
 from weft.emit.llvm.writer.nest import plus, times

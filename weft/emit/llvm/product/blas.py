@@ -14,8 +14,8 @@ from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.blas import NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE, Blas
 from weft.emit.llvm.loops.emit import ALIGNED
 from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape, panels
+from weft.emit.llvm.product.contraction import element
 from weft.emit.llvm.product.finish import Sums, finish
-from weft.emit.llvm.product.job import element
 from weft.emit.llvm.product.product import Product
 from weft.emit.llvm.product.shape import bare_load, plain_store
 from weft.emit.llvm.product.tasks import finish_phase, finish_tasks, shared_bytes

@@ -13,8 +13,8 @@ from weft.emit.llvm.loops.emit import emit_loops, loop_functions
 from weft.emit.llvm.product.blas import emit_by_blas
 from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape, chip_of
 from weft.emit.llvm.product.blocking.choice import WORTH, choose_blocking
+from weft.emit.llvm.product.contraction import BlockedContraction, memory_of
 from weft.emit.llvm.product.finish import finish, sums_of
-from weft.emit.llvm.product.job import BlockedContraction, memory_of
 from weft.emit.llvm.product.microkernel.inner import inner_microkernel
 from weft.emit.llvm.product.microkernel.microkernel import RegisterBlock, microkernel
 from weft.emit.llvm.product.microkernel.tiles import Registers, tile_microkernel

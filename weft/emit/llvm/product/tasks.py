@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from weft.emit.llvm.product.ahead import fetch_end, next_side
 from weft.emit.llvm.product.blocking.blocking import ProductShape
-from weft.emit.llvm.product.finish import FINISH, Sums
-from weft.emit.llvm.product.job import (
+from weft.emit.llvm.product.contraction import (
     BlockedContraction,
     BlockPlaces,
     PanelTask,
     StridedPointer,
     memory_of,
 )
+from weft.emit.llvm.product.finish import FINISH, Sums
 from weft.emit.llvm.product.microkernel.tiles import Registers, begin_tiles, end_tiles
 from weft.emit.llvm.product.packing import pack
 from weft.emit.llvm.product.product import Product

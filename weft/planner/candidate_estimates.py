@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 
-from weft.cost import TrafficKind, reach, travel_seconds, work_seconds
+from weft.cost import TrafficKind, group_extent, travel_seconds, work_seconds
 from weft.ir.types import DType
 from weft.ir.work import Work
 from weft.machine import Machine
@@ -84,7 +84,9 @@ class CandidateEstimator:
         key = (kind, rounded, mesh, axes)
         found = self.travels.get(key)
         if found is None:
-            along = reach(MeshAxes(mesh, tuple(map(Axis, axes))), {}, mesh.size, self.machine)
+            along = group_extent(
+                MeshAxes(mesh, tuple(map(Axis, axes))), {}, mesh.size, self.machine
+            )
             found = travel_seconds(kind, rounded, along, self.machine, "bf16")
             self.travels[key] = found
         return found * (size / rounded if rounded else 0)

@@ -1,4 +1,4 @@
-"""Recipes of nodes: the rules that may split them, and the splits of their operands."""
+"""Strategies of nodes: the rules that may split them, and the splits of their operands."""
 
 from __future__ import annotations
 
@@ -50,8 +50,10 @@ def versions_of(entry: GlobalValue) -> tuple[Version, ...]:
     return tuple(found)
 
 
-def make_recipe(problem: ShardingProblem, by_factor: FactorAxes, numbers: Interner) -> NodeStrategy:
-    """The recipe of a node whose factors are split by these axes."""
+def make_strategy(
+    problem: ShardingProblem, by_factor: FactorAxes, numbers: Interner
+) -> NodeStrategy:
+    """The strategy of a node whose factors are split by these axes."""
     rule, mesh = problem.rule, problem.mesh
     operands = [numbers.canonical(asked(by_factor, dims, rule, mesh)) for dims in rule.operands]
     results = [numbers.canonical(asked(by_factor, dims, rule, mesh)) for dims in rule.results]

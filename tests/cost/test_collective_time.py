@@ -6,9 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from weft.cost import GroupExtent, TrafficKind, reach, ring_seconds, speed_of_light, travel_seconds
+from weft.cost import (
+    GroupExtent,
+    TrafficKind,
+    group_extent,
+    ring_seconds,
+    speed_of_light,
+    travel_seconds,
+)
+from weft.cost.collective_time import pairs_extent, pattern_of, travel_estimate
 from weft.cost.estimate import Estimate
-from weft.cost.travel import pattern_of, reach_of_pairs, travel_estimate
 from weft.errors import WeftError
 from weft.machine import H100, HOST, Links
 from weft.mesh import Axis, Mesh, MeshAxes
@@ -67,44 +74,44 @@ def test_reach_counts_domains():
     meshes = {"mesh": mesh}
 
     def along(*names: str) -> GroupExtent:
-        return reach(MeshAxes("mesh", tuple(Axis(n) for n in names)), meshes, 32, H100)
+        return group_extent(MeshAxes("mesh", tuple(Axis(n) for n in names)), meshes, 32, H100)
 
     assert along("model") == GroupExtent(8, 1)
     assert along("data") == GroupExtent(4, 4)
     assert along("data", "model") == GroupExtent(32, 4)
-    assert reach(MeshAxes(mesh, (Axis("model", 2, 2),)), {}, 32, H100) == GroupExtent(2, 1)
-    assert reach(((0, 1, 8), (2, 3, 9)), {}, 32, H100) == GroupExtent(3, 2)
-    assert reach((), {}, 32, H100) == GroupExtent(32, 4)
-    assert reach((), {}, 32, HOST) == GroupExtent(32, 1)
+    assert group_extent(MeshAxes(mesh, (Axis("model", 2, 2),)), {}, 32, H100) == GroupExtent(2, 1)
+    assert group_extent(((0, 1, 8), (2, 3, 9)), {}, 32, H100) == GroupExtent(3, 2)
+    assert group_extent((), {}, 32, H100) == GroupExtent(32, 4)
+    assert group_extent((), {}, 32, HOST) == GroupExtent(32, 1)
 
 
 def test_reach_follows_the_order_of_the_devices():
     ids = [d for pair in zip(range(8), range(8, 16), strict=True) for d in pair]
     mesh = Mesh((("x", 8), ("y", 2)), ids)
-    assert reach(MeshAxes(mesh, (Axis("x"),)), {}, 16, H100) == GroupExtent(8, 1)
-    assert reach(MeshAxes(mesh, (Axis("y"),)), {}, 16, H100) == GroupExtent(2, 2)
+    assert group_extent(MeshAxes(mesh, (Axis("x"),)), {}, 16, H100) == GroupExtent(8, 1)
+    assert group_extent(MeshAxes(mesh, (Axis("y"),)), {}, 16, H100) == GroupExtent(2, 2)
 
 
 def test_reach_is_that_of_the_widest_group():
-    assert reach(((0, 1), (7, 8, 9)), {}, 32, H100) == GroupExtent(3, 2)
+    assert group_extent(((0, 1), (7, 8, 9)), {}, 32, H100) == GroupExtent(3, 2)
     mesh = Mesh(x=3, y=4)  # 12 devices in domains of 8: of the groups of 4, one crosses none
-    assert reach(MeshAxes(mesh, (Axis("y"),)), {}, 12, H100) == GroupExtent(4, 1)
-    assert reach(MeshAxes(mesh, (Axis("x"),)), {}, 12, H100) == GroupExtent(3, 2)
+    assert group_extent(MeshAxes(mesh, (Axis("y"),)), {}, 12, H100) == GroupExtent(4, 1)
+    assert group_extent(MeshAxes(mesh, (Axis("x"),)), {}, 12, H100) == GroupExtent(3, 2)
     odd = H100.with_domains((0, 1) * 4)
-    assert reach(MeshAxes(Mesh(x=4, y=2), (Axis("x"),)), {}, 8, odd) == GroupExtent(4, 1)
-    assert reach(MeshAxes(Mesh(x=4, y=2), (Axis("y"),)), {}, 8, odd) == GroupExtent(2, 2)
-    assert reach(
+    assert group_extent(MeshAxes(Mesh(x=4, y=2), (Axis("x"),)), {}, 8, odd) == GroupExtent(4, 1)
+    assert group_extent(MeshAxes(Mesh(x=4, y=2), (Axis("y"),)), {}, 8, odd) == GroupExtent(2, 2)
+    assert group_extent(
         MeshAxes(Mesh(x=8, y=2), (Axis("x", 2, 2), Axis("y"))), {}, 16, H100
     ) == GroupExtent(4, 1)
-    assert reach(
+    assert group_extent(
         MeshAxes(Mesh(x=8, y=2), (Axis("x", 1, 2), Axis("y"))), {}, 16, H100
     ) == GroupExtent(4, 2)
 
 
 def test_the_reach_and_pattern_of_permutations():
-    assert reach_of_pairs([(0, 1), (1, 0)], H100) == GroupExtent(2, 1)
-    assert reach_of_pairs([(0, 1), (7, 8)], H100) == GroupExtent(2, 2)
-    assert reach_of_pairs([(3, 3)], H100) == reach_of_pairs([], H100) == GroupExtent(1)
+    assert pairs_extent([(0, 1), (1, 0)], H100) == GroupExtent(2, 1)
+    assert pairs_extent([(0, 1), (7, 8)], H100) == GroupExtent(2, 2)
+    assert pairs_extent([(3, 3)], H100) == pairs_extent([], H100) == GroupExtent(1)
     assert pattern_of([(0, 1), (2, 3), (5, 5)]) == "one_way"
     assert pattern_of([(0, 1), (1, 0)]) == "mutual"
     assert pattern_of([(0, 1), (1, 2), (2, 0)]) == "ring"
@@ -112,7 +119,7 @@ def test_the_reach_and_pattern_of_permutations():
 
 def test_a_mesh_that_is_not_there_is_an_error():
     with pytest.raises(WeftError, match="no mesh 'other'"):
-        reach(MeshAxes("other", ()), {"mesh": Mesh(x=2)}, 2, H100)
+        group_extent(MeshAxes("other", ()), {"mesh": Mesh(x=2)}, 2, H100)
 
 
 def test_nothing_travels_alone():

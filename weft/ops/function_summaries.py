@@ -43,7 +43,7 @@ class FunctionSummary(NamedTuple):
 
 
 class FunctionSummaries(dict[Region, FunctionSummary]):
-    """The surveys of functions, each computed on first use."""
+    """The summaries of functions, each computed on first use."""
 
     def __missing__(self, body: Region) -> FunctionSummary:
         reads: list[tuple[Value, ...]] = []

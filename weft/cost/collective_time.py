@@ -40,10 +40,10 @@ class GroupExtent:
     domains: int = 1
 
 
-def reach(
+def group_extent(
     groups: Groups, meshes: Mapping[str, Mesh], devices: int, machine: Machine
 ) -> GroupExtent:
-    """The reach of a collective's widest group; an empty list of groups means all devices."""
+    """The extent of a collective's widest group; an empty list of groups means all devices."""
     if isinstance(groups, MeshAxes):
         mesh = groups.mesh
         if isinstance(mesh, str):
@@ -51,12 +51,12 @@ def reach(
                 known = ", ".join(meshes) or "none"
                 raise WeftError(f"the module has no mesh {mesh!r}", help=f"known: {known}")
             mesh = meshes[mesh]
-        return _reach_along(mesh, groups.axes, machine)
+        return _extent_along(mesh, groups.axes, machine)
     return _widest([np.array(group) for group in groups] or [np.arange(devices)], machine)
 
 
-def reach_of_pairs(pairs: Iterable[tuple[int, int]], machine: Machine) -> GroupExtent:
-    """The reach of a permutation: two devices, and two domains if a pair crosses their border."""
+def pairs_extent(pairs: Iterable[tuple[int, int]], machine: Machine) -> GroupExtent:
+    """The extent of a permutation: two devices, and two domains if a pair crosses their border."""
     moves = np.array([pair for pair in pairs if pair[0] != pair[1]], np.int64)
     if not len(moves):
         return GroupExtent(1)
@@ -73,7 +73,7 @@ def pattern_of(pairs: Iterable[tuple[int, int]]) -> Pattern:
 
 
 @lru_cache(maxsize=4096)
-def _reach_along(mesh: Mesh, axes: tuple[Axis, ...], machine: Machine) -> GroupExtent:
+def _extent_along(mesh: Mesh, axes: tuple[Axis, ...], machine: Machine) -> GroupExtent:
     """The widest group along axes, by the order of the mesh's devices."""
     members = np.arange(mesh.size).reshape([size for _, size in mesh.axes])
     parts, along = _split_axes(mesh, axes)
@@ -102,7 +102,7 @@ def _split_axes(mesh: Mesh, axes: tuple[Axis, ...]) -> tuple[list[int], list[int
 
 
 def _widest(groups: Iterable[npt.NDArray[np.int64]], machine: Machine) -> GroupExtent:
-    """The reach of the group over most domains, or else of the largest."""
+    """The extent of the group over most domains, or else of the largest."""
     if isinstance(groups, np.ndarray) and not machine.domain_ids and groups.size:
         count = groups.shape[1]
         if machine.fast_devices is None:
@@ -117,7 +117,7 @@ def _widest(groups: Iterable[npt.NDArray[np.int64]], machine: Machine) -> GroupE
 def travel_seconds(
     kind: TrafficKind,
     size: int,
-    reach: GroupExtent,
+    extent: GroupExtent,
     machine: Machine,
     dtype: str = "f32",
     pattern: Pattern = "ring",
@@ -126,23 +126,23 @@ def travel_seconds(
 
     `size` is in bytes: the result's of a gather, the operand's of all others.
     """
-    return travel_estimate(kind, size, reach, machine, dtype, pattern).seconds
+    return travel_estimate(kind, size, extent, machine, dtype, pattern).seconds
 
 
 def travel_estimate(
     kind: TrafficKind,
     size: int,
-    reach: GroupExtent,
+    extent: GroupExtent,
     machine: Machine,
     dtype: str = "f32",
     pattern: Pattern = "ring",
 ) -> Estimate:
     """Seconds of a collective by the best algorithm of a collective library, and their source."""
-    if reach.devices <= 1 or size == 0:
+    if extent.devices <= 1 or size == 0:
         return Estimate(0.0, 0.0, 0.0, "nothing is sent")
-    if reach.domains == 1 or len(machine.links) == 1:
-        return inside(kind, size, reach.devices, machine, dtype, pattern)
-    flat, *others = across(kind, size, reach, machine, dtype)
+    if extent.domains == 1 or len(machine.links) == 1:
+        return inside(kind, size, extent.devices, machine, dtype, pattern)
+    flat, *others = across(kind, size, extent, machine, dtype)
     return min((flat, *others), key=lambda estimate: estimate.seconds)
 
 
@@ -176,25 +176,25 @@ def _of_table(
 
 
 def across(
-    kind: TrafficKind, size: int, reach: GroupExtent, machine: Machine, dtype: str = "f32"
+    kind: TrafficKind, size: int, extent: GroupExtent, machine: Machine, dtype: str = "f32"
 ) -> list[Estimate]:
     """Algorithms over several fast domains: a flat ring first, then one by levels."""
     network = machine.links[1]
     # Passes over a device's own memory: read and write, and of a reduction a second operand.
     touched = (3 * size if kind in ("reduce", "scatter") else 2 * size) / machine.bandwidth
-    flat = speed_of_light(kind, size, reach, network) + touched
-    estimates = [_modelled(flat, f"speed of light over {reach.domains} domains by {network.name}")]
-    near = reach.devices // reach.domains
-    if kind == "permute" or near == 1 or reach.devices % reach.domains:
+    flat = speed_of_light(kind, size, extent, network) + touched
+    estimates = [_modelled(flat, f"speed of light over {extent.domains} domains by {network.name}")]
+    near = extent.devices // extent.domains
+    if kind == "permute" or near == 1 or extent.devices % extent.domains:
         return estimates
-    far = GroupExtent(reach.domains, reach.domains)
+    far = GroupExtent(extent.domains, extent.domains)
     # Every device talks to its peers in the other domains only, with its own network card.
     inner: tuple[TrafficKind, ...] = ("scatter", "gather") if kind == "reduce" else (kind,)
     outer = size if kind == "exchange" else size // near
     seconds = speed_of_light(kind, outer, far, network) + touched
     seconds += sum(inside(part, size, near, machine, dtype).seconds for part in inner)
     estimates.append(
-        _modelled(seconds, f"by levels: {near} inside, {reach.domains} domains outside")
+        _modelled(seconds, f"by levels: {near} inside, {extent.domains} domains outside")
     )
     return estimates
 
@@ -243,9 +243,9 @@ def _lanes(used: int, links: Links) -> float:
     return used / len(links.torus) * (1.0 if links.wraps else 0.5)
 
 
-def speed_of_light(kind: TrafficKind, size: int, reach: GroupExtent, links: Links) -> float:
+def speed_of_light(kind: TrafficKind, size: int, extent: GroupExtent, links: Links) -> float:
     """OpenXLA's model across domains: chunks that are prepared, sent and acknowledged."""
-    devices, domains = reach.devices, reach.domains
+    devices, domains = extent.devices, extent.domains
     if kind == "exchange":
         # Only messages that leave a domain use the network.
         peers = devices // domains * (domains - 1)
