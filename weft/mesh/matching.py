@@ -8,8 +8,6 @@ from weft.mesh.algebra import Axes, append_merged, part
 from weft.mesh.axes import Axis, Mesh
 from weft.mesh.groups import Lists
 
-Coordinates = tuple[int, ...]
-
 
 @lru_cache(maxsize=4096)
 def matching_axes(lists: Lists, mesh: Mesh, *, ordered: bool = True) -> Axes | None:
@@ -72,7 +70,7 @@ def _prime_sub_axes(mesh: Mesh) -> list[tuple[str, int, int]]:
 
 def _coordinates(
     position: tuple[int, ...], factors: list[tuple[str, int, int]], mesh: Mesh
-) -> Coordinates:
+) -> tuple[int, ...]:
     places = dict(zip([name for name, _ in mesh.axes], position, strict=True))
     sizes = mesh.axis_sizes
     return tuple([places[n] // (sizes[n] // (before * size)) % size for n, before, size in factors])
