@@ -8,14 +8,14 @@ from typing import Any
 
 from weft.capture import normalize
 from weft.columns import Column, table_text
-from weft.cost.repeated import repeated
+from weft.cost.repeated import repeated_layer_runs
 from weft.errors import WeftError
 from weft.explain.causes import Causes
 from weft.explain.edits import (
     AnnotationEdit,
     candidate_edits,
     mesh_in,
-    spelled,
+    spec_text,
     split_dims,
 )
 from weft.explain.findings import SendWarning, indivisible, line_text, padded, replicated
@@ -24,7 +24,7 @@ from weft.ir.location import Location
 from weft.ir.module import Module, Value
 from weft.ir.types import TensorType
 from weft.machine import Machine, bytes_text, seconds_text
-from weft.ops.distributed.annotations import annotated
+from weft.ops.distributed.annotations import sharding_attribute
 from weft.partition import Note, is_single_device, partition
 from weft.partition.piece import Piece
 from weft.predict import Prediction, predict
@@ -244,14 +244,16 @@ class _Trying:
         """The inferred shardings of the results that have no annotation of their own."""
         main = module.function("main")
         given = main.res_attrs or ((),) * len(main.body.results)
-        if all(annotated(attrs) is not None for attrs in given):
+        if all(sharding_attribute(attrs) is not None for attrs in given):
             return {}
         made = shard(module, pads=self.options["pads"], rules=self.options["rules"])
         inferred = made.function("main").res_attrs or given
         return {
-            result_name(given[n], n): spelled(split_dims(annotated(inferred[n]), type.rank))
+            result_name(given[n], n): spec_text(
+                split_dims(sharding_attribute(inferred[n]), type.rank)
+            )
             for n, type in enumerate(main.result_types)
-            if annotated(given[n]) is None and isinstance(type, TensorType)
+            if sharding_attribute(given[n]) is None and isinstance(type, TensorType)
         }
 
     def lines(self, rows: Sequence[ExplainedCollective]) -> list[object]:
@@ -286,7 +288,7 @@ class _Trying:
 
     def short(self, module: Module) -> Prediction:
         """The prediction with one of each equal layers."""
-        layered = repeated(module)
+        layered = repeated_layer_runs(module)
         small = module if layered is None else layered.with_layers(1)
         return predict(small, self.machine, whole=True, **self.options)
 

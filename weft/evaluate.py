@@ -17,7 +17,7 @@ import numpy as np
 from weft.errors import Unsupported, WeftError
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op, RegionCall
-from weft.ir.reading import deaths
+from weft.ir.reading import last_uses
 from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.write import node_text
 from weft.mesh import Mesh
@@ -227,7 +227,7 @@ class _Device:
 
     def steps(self, region: Region, values: dict[Value, Any]) -> DeviceSteps:
         """Run the nodes of a region whose arguments are in `values`."""
-        for node, dead in zip(region.nodes, deaths(region), strict=True):
+        for node, dead in zip(region.nodes, last_uses(region), strict=True):
             operands = [values[v] for v in node.operands]
             try:
                 if node.op.collective:

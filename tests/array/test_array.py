@@ -14,7 +14,7 @@ from weft.array.stacked import Stacked, one_for_all, stack
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
 from weft.mesh.pieces import pieces
-from weft.mesh.sub_axes import SubAxes, common, sub_axes_of
+from weft.mesh.sub_axes import SubAxes, common_refinement, sub_axes_of
 
 MESH = Mesh(x=2, y=4)
 X = np.arange(96, dtype=np.float32).reshape(8, 12)
@@ -195,7 +195,7 @@ def test_a_stack_is_the_same_in_other_sub_axes(parts, data):
     there = value.to(coarse)
     assert np.array_equal(there.pieces(), value.pieces())
     assert np.array_equal(there.to(fine).pieces(), value.pieces())
-    assert common(fine, coarse) == fine
+    assert common_refinement(fine, coarse) == fine
     assert all(np.array_equal(value.piece(n), value.pieces()[n]) for n in range(count))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.capture import parse
-from weft.cost import Costs, inside, trips, work_seconds
+from weft.cost import Costs, one_domain_estimate, trips, work_seconds
 from weft.ir.module import Module, Node
 from weft.ir.work import Work
 from weft.machine import H100, HOST
@@ -163,7 +163,10 @@ def test_each_kind_of_node():
     assert costs.seconds(call) == costs.seconds(dot) == costs.totals.function("square")
     assert costs.seconds(reshape) == 0.0
     assert costs.group_extent(reduce.op).devices == 4
-    assert costs.seconds(reduce) == inside("reduce", 256 * 256 * 2, 4, H100, "bf16").seconds
+    assert (
+        costs.seconds(reduce)
+        == one_domain_estimate("reduce", 256 * 256 * 2, 4, H100, "bf16").seconds
+    )
     estimate = costs.collective(reduce.op, reduce.operand_types, reduce.types)
     assert estimate.source == "measured on sm_90, as f32"
     assert Costs(module, HOST).seconds(dot) > costs.seconds(dot)

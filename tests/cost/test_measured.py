@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from benchmarks.cost import at_random, tried
 from weft.cost import (
     GroupExtent,
-    across,
     copies,
-    inside,
+    multi_domain_estimates,
+    one_domain_estimate,
     ring_seconds,
     travel_estimate,
     travel_seconds,
@@ -83,9 +83,9 @@ def test_what_was_not_measured_says_what_stands_for_it():
 
 
 def test_inside_a_domain_the_table_is_asked():
-    made = inside("reduce", 1 << 22, 8, H100)
+    made = one_domain_estimate("reduce", 1 << 22, 8, H100)
     assert made == measured().estimate(ASKED)
-    assert inside("reduce", 1 << 22, 8, machine("h200")).seconds == made.seconds
+    assert one_domain_estimate("reduce", 1 << 22, 8, machine("h200")).seconds == made.seconds
     assert (
         travel_seconds("reduce", 1 << 22, GroupExtent(8), machine("32x(8xh200)@400G"))
         == made.seconds
@@ -95,7 +95,7 @@ def test_inside_a_domain_the_table_is_asked():
 
 
 def test_without_a_table_it_is_a_ring():
-    made = inside("gather", 1 << 20, 4, HOST)
+    made = one_domain_estimate("gather", 1 << 20, 4, HOST)
     assert made.seconds == ring_seconds("gather", 1 << 20, 4, HOST.fast)
     assert made.source == "modelled as a ring over memory" and made.low < made.seconds < made.high
 
@@ -112,18 +112,18 @@ def test_a_torus_uses_the_sides_that_a_group_lies_along():
 @pytest.mark.parametrize("kind", ["gather", "reduce", "scatter", "exchange"])
 def test_across_domains_the_better_algorithm_counts(kind):
     for size in (1 << 12, 1 << 30):
-        flat, levels = across(kind, size, GroupExtent(64, 8), H100)
+        flat, levels = multi_domain_estimates(kind, size, GroupExtent(64, 8), H100)
         made = travel_estimate(kind, size, GroupExtent(64, 8), H100)
         assert made.seconds == min(flat.seconds, levels.seconds)
         assert levels.source == "by levels: 8 inside, 8 domains outside"
-    assert len(across(kind, 1 << 20, GroupExtent(9, 2), H100)) == 1, (
+    assert len(multi_domain_estimates(kind, 1 << 20, GroupExtent(9, 2), H100)) == 1, (
         "5 and 4 devices have no levels"
     )
-    assert len(across(kind, 1 << 20, GroupExtent(8, 8), H100)) == 1
+    assert len(multi_domain_estimates(kind, 1 << 20, GroupExtent(8, 8), H100)) == 1
 
 
 def test_copies_are_a_candidate_of_small_exchanges():
-    library = inside("exchange", 1 << 16, 8, H100)
+    library = one_domain_estimate("exchange", 1 << 16, 8, H100)
     assert copies(1 << 16, 8, H100).seconds < library.seconds
 
 

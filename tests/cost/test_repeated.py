@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.simulate.programs import layers, loop
-from weft.cost.repeated import repeated
+from weft.cost.repeated import repeated_layer_runs
 from weft.ir.verify import verify
 from weft.machine import machine
 from weft.predict import predict
 
 
 def test_layers_are_cut_out_with_their_arguments():
-    found = repeated(layers(12))
+    found = repeated_layer_runs(layers(12))
     assert found is not None
     sizes = []
     for kept in (1, 2, 5):
@@ -23,7 +23,7 @@ def test_layers_are_cut_out_with_their_arguments():
 
 
 def test_few_layers_and_loops_are_left_alone():
-    assert repeated(layers(3)) is None and repeated(loop(8)) is None
+    assert repeated_layer_runs(layers(3)) is None and repeated_layer_runs(loop(8)) is None
 
 
 def test_the_extrapolation_is_that_of_the_whole_program():

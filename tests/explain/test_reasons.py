@@ -12,7 +12,7 @@ from weft.explain.history import History
 from weft.ir.module import Module
 from weft.ir.write import SHARDINGS, value_names
 from weft.mesh.algebra import overlaps
-from weft.ops.distributed.annotations import annotated
+from weft.ops.distributed.annotations import sharding_attribute
 from weft.shard import propagate, shard
 
 SEEDS = range(60)
@@ -89,7 +89,7 @@ def test_arguments_and_results_are_as_the_module_is_written(seed):
     for given, made in zip(before.body.args, after.body.args, strict=True):
         assert found.of(given)[0].sharding == table.get(made)
     for n, attrs in enumerate(after.res_attrs):
-        assert found.of_result(n).sharding == annotated(attrs)
+        assert found.of_result(n).sharding == sharding_attribute(attrs)
 
 
 PROGRAM = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.module import Region, Value, apply
-from weft.ir.reading import captured, last_reads
+from weft.ir.reading import free_variables, last_reads
 from weft.ir.types import BOOL, tensor
 from weft.ops.control import If
 from weft.ops.elementwise.pointwise import Add, Multiply
@@ -21,9 +21,9 @@ def test_free_variables_are_the_outer_values_that_regions_read():
     outer = apply(
         If(), flag, regions=(Region((), [nested, added], added.results), Region((), [], (y,)))
     )
-    assert captured(inner) == ()
-    assert captured(nested) == (x, y, z)
-    assert captured(outer) == (flag, x, y, z)
+    assert free_variables(inner) == ()
+    assert free_variables(nested) == (x, y, z)
+    assert free_variables(outer) == (flag, x, y, z)
     assert last_reads(Region((flag, x, y, z), [inner, outer], outer.results)) == dict.fromkeys(
         (flag, x, y, z, inner.results[0], nested.results[0], added.results[0]), 1
     )

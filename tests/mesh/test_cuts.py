@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from weft.mesh import Axis, Mesh
 from weft.mesh.algebra import size_of
-from weft.mesh.cuts import as_set, cut_by, disjoint, inside, tidy, without
+from weft.mesh.cuts import as_set, cut_by, disjoint, inside, merged_axes, without
 
 MESH = Mesh(a=32, b=8)
 
@@ -67,7 +67,7 @@ def test_what_is_left_keeps_its_order(listed, others):
 @settings(max_examples=100)
 @given(axes())
 def test_parts_of_one_axis_are_joined(listed):
-    joined = tidy(listed, MESH)
+    joined = merged_axes(listed, MESH)
     assert in_order(joined) == in_order(listed)
     for one, other in itertools.pairwise(joined):
         ends = one.before * size_of(one, MESH)

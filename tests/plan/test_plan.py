@@ -24,7 +24,7 @@ from weft.mesh.plans import ShardingPlan, read_plan
 from weft.optimize.inline_calls import inline_calls
 from weft.planner.candidates import candidates, spec_of
 from weft.planner.explained import patterns
-from weft.planner.repeats import layer_parameters, repeats, shorten
+from weft.planner.repeats import layer_parameters, repeated_layers, shorten
 from weft.planner.search import plan_captured, subject_of
 from weft.shard import shard
 
@@ -70,7 +70,7 @@ def test_layer_parameters_by_name():
 @pytest.mark.parametrize("fn", [layered, grads])
 def test_a_shortened_program_is_the_program_with_fewer_layers(fn, keep):
     module, captured = flat(fn, layered_args(5))
-    found = repeats(module.function("main"), [leaf.name for leaf in captured.arguments])
+    found = repeated_layers(module.function("main"), [leaf.name for leaf in captured.arguments])
     assert found is not None and found.count == 5
     made = shorten(module, found, keep)
     verify(made.module)
@@ -89,7 +89,7 @@ def test_layers_that_differ_are_not_repeated():
         return x
 
     module, captured = flat(odd, layered_args(4))
-    found = repeats(module.function("main"), [leaf.name for leaf in captured.arguments])
+    found = repeated_layers(module.function("main"), [leaf.name for leaf in captured.arguments])
     made = None if found is None else shorten(module, found, 1)
     if made is not None:  # then it computes what one layer does
         weights, x = layered_args(4)

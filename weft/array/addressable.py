@@ -12,7 +12,7 @@ from weft.errors import WeftError
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh
 from weft.mesh.spelling import as_axes
-from weft.mesh.sub_axes import AxisSpan, SubAxes, apart, mesh_spans, span_of, sub_axes_of
+from weft.mesh.sub_axes import AxisSpan, SubAxes, mesh_spans, separate_spans, span_of, sub_axes_of
 from weft.records import dataclass
 
 
@@ -89,7 +89,7 @@ def addressable_along(
 
 def _apart(mesh: Mesh, stacked: Sequence[Axis]) -> tuple[SubAxes, tuple[int, ...]]:
     spans = [span_of(axis, mesh) for axis in stacked]
-    found = apart(sub_axes_of(mesh.size, mesh_spans(mesh)), spans)
+    found = separate_spans(sub_axes_of(mesh.size, mesh_spans(mesh)), spans)
     if found is None:
         raise WeftError(
             f"the devices along {', '.join(map(str, stacked))} cannot be stacked: parts cross",

@@ -18,7 +18,7 @@ from weft.ir.intern import InternTable
 from weft.ir.types import Array
 from weft.mesh import Axis, Mesh, Sharding
 from weft.mesh.pieces import local_shape
-from weft.mesh.sub_axes import SubAxes, common, span_of, sub_axes_of
+from weft.mesh.sub_axes import SubAxes, common_refinement, span_of, sub_axes_of
 from weft.records import dataclass
 
 
@@ -145,7 +145,7 @@ class Stacked:
         """The same value over other sub-axes."""
         if sub_axes == self.sub_axes:
             return self
-        fine = common(self.sub_axes, sub_axes)
+        fine = common_refinement(self.sub_axes, sub_axes)
         split = self._split(fine)
         return Stacked(_merge(split, fine, sub_axes), sub_axes, self.owned, lease=self.lease)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from weft.cache.entry import Key
-from weft.native.forks import followed
+from weft.native.forks import fork_tracked
 from weft.records import dataclass
 
 Cause = Literal["absent", "damaged", "unreadable"]
@@ -204,4 +204,4 @@ def _write(folder: Path, page: UsageCounts) -> None:
             os.unlink(name)
 
 
-_LEDGERS = followed(UsageLedger.write, UsageLedger.begin_anew)
+_LEDGERS = fork_tracked(UsageLedger.write, UsageLedger.begin_anew)

@@ -94,7 +94,7 @@ def errors(
     ]
 
 
-def cancelled(operands: Iterable[Array]) -> float:
+def cancellation_bound(operands: Iterable[Array]) -> float:
     """The magnitude of operands that may cancel, which bounds the rounding error."""
     found = 0.0
     for operand in operands:

@@ -9,11 +9,11 @@ from typing import TypeAlias
 import numpy as np
 
 from weft.array.stacked import Stacked
-from weft.compare.differences import Difference, cancelled, difference
+from weft.compare.differences import Difference, cancellation_bound, difference
 from weft.compare.values import stacks_of
 from weft.ir.dense import Dense
 from weft.ir.module import Function, Module, Node, Region, Value
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.ir.types import Array, TensorType
 from weft.ir.write import node_text, value_names
 from weft.kernels.group import Group
@@ -130,7 +130,7 @@ class _Checker:
         assert node is not None, "a node makes it"
         whole = np.broadcast_to(array, np.broadcast_shapes(array.shape, wanted.shape))
         wanted = np.broadcast_to(wanted, whole.shape)
-        scale = cancelled([expected[v] for v in node.operands if v in expected])
+        scale = cancellation_bound([expected[v] for v in node.operands if v in expected])
         found = difference(self.names.get(value, "a value"), whole, wanted, node.loc, scale)
         return replace(found, what=str(value.type))
 
@@ -294,5 +294,5 @@ def _steps_to(results: Iterable[Value], group: Group) -> list[NodeStep] | None:
             continue
         needed = [node.operands[value.index]] if apart else node.operands
         todo.append((value, True))
-        todo += [(v, False) for v in (*needed, *captured(node))]
+        todo += [(v, False) for v in (*needed, *free_variables(node))]
     return steps

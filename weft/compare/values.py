@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.array.stacked import Stacked, assemble, dims_along, one_for_all, split
-from weft.compare.differences import Difference, cancelled, difference
+from weft.compare.differences import Difference, cancellation_bound, difference
 from weft.compare.stored import keep_arrays, stored_arrays
 from weft.evaluate import evaluate
 from weft.ir.location import UNKNOWN
@@ -152,7 +152,7 @@ class _Watcher:
     def scale(self, value: Value) -> float:
         """The magnitude of operands that may cancel, which bounds the rounding error."""
         operands = value.node.operands if value.node else ()
-        return cancelled([times[-1] for v in operands if (times := self.expected.get(v))])
+        return cancellation_bound([times[-1] for v in operands if (times := self.expected.get(v))])
 
     def compare(self, value: Value, piece: Piece, stack: Stacked) -> None:
         times = self.expected.get(value, [])

@@ -141,12 +141,12 @@ def travel_estimate(
     if extent.devices <= 1 or size == 0:
         return Estimate(0.0, 0.0, 0.0, "nothing is sent")
     if extent.domains == 1 or len(machine.links) == 1:
-        return inside(kind, size, extent.devices, machine, dtype, pattern)
-    flat, *others = across(kind, size, extent, machine, dtype)
+        return one_domain_estimate(kind, size, extent.devices, machine, dtype, pattern)
+    flat, *others = multi_domain_estimates(kind, size, extent, machine, dtype)
     return min((flat, *others), key=lambda estimate: estimate.seconds)
 
 
-def inside(
+def one_domain_estimate(
     kind: TrafficKind,
     size: int,
     devices: int,
@@ -175,7 +175,7 @@ def _of_table(
     return measured().estimate(asked)
 
 
-def across(
+def multi_domain_estimates(
     kind: TrafficKind, size: int, extent: GroupExtent, machine: Machine, dtype: str = "f32"
 ) -> list[Estimate]:
     """Algorithms over several fast domains: a flat ring first, then one by levels."""
@@ -192,7 +192,7 @@ def across(
     inner: tuple[TrafficKind, ...] = ("scatter", "gather") if kind == "reduce" else (kind,)
     outer = size if kind == "exchange" else size // near
     seconds = speed_of_light(kind, outer, far, network) + touched
-    seconds += sum(inside(part, size, near, machine, dtype).seconds for part in inner)
+    seconds += sum(one_domain_estimate(part, size, near, machine, dtype).seconds for part in inner)
     estimates.append(
         _modelled(seconds, f"by levels: {near} inside, {extent.domains} domains outside")
     )

@@ -14,7 +14,7 @@ from weft.ir.work import moved
 from weft.ops.shape import Constant
 
 
-def counted(module: Module, func: str = "main") -> dict[str, float]:
+def counts_by_name(module: Module, func: str = "main") -> dict[str, float]:
     """The counts by name; a loop without a static trip count counts once."""
     totals = Totals(module, _of_op, _sum, _times, lambda counts: counts["bytes accessed"])
     counts = Counter(totals.function(func))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.ir.module import Function, Module, Node, Region, Value
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.ops.control import Call
 from weft.records import dataclass
 
@@ -62,7 +62,7 @@ class Repeated:
         return _Cut(self, self.count - kept).module()
 
 
-def repeated(module: Module) -> Repeated | None:
+def repeated_layer_runs(module: Module) -> Repeated | None:
     """The repeated layers of a program's main function; None if there are none worth cutting."""
     main = module.functions.get("main")
     if main is None or module.tables:
@@ -181,7 +181,9 @@ class _Cut:
             operands = tuple([self._kept(v, position) for v in node.operands])
             operands = tuple([became.get(v, v) for v in operands])
             if operands != node.operands:
-                assert not node.regions or not any(v in became for v in captured(node)), "captured"
+                assert not node.regions or not any(v in became for v in free_variables(node)), (
+                    "captured"
+                )
                 made = node.rebuilt(operands, node.regions)
                 became.update(zip(node.results, made.results, strict=True))
                 node = made
@@ -190,7 +192,7 @@ class _Cut:
 
     def _with(self, nodes: list[Node], became: dict[Value, Value]) -> Module:
         body, main = self.main.body, self.main
-        read = {v for node in nodes for v in (*node.operands, *captured(node))}
+        read = {v for node in nodes for v in (*node.operands, *free_variables(node))}
         results = [
             n for n, v in enumerate(body.results) if not self._is_cut(self.places.get(v, -1))
         ]

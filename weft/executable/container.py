@@ -129,15 +129,15 @@ def write_container(
 def write_constants(text: str | os.PathLike[str], constants: Mapping[str, Array]) -> None:
     """Write the constants that a text refers to by name into the file next to it."""
     sections = [Section("constant", held, name) for name, held in constants.items()]
-    write_container(beside(text), sections)
+    write_container(constants_path(text), sections)
 
 
 def read_constants(text: str | os.PathLike[str]) -> Constants:
     """The constants in the file next to a text."""
-    return open_container(beside(text)).constants
+    return open_container(constants_path(text)).constants
 
 
-def beside(text: str | os.PathLike[str]) -> str:
+def constants_path(text: str | os.PathLike[str]) -> str:
     """The path of a text's constants."""
     return f"{os.fspath(text)}.constants"
 

@@ -125,7 +125,7 @@ class SlotLiveRanges:
     def _read(self) -> None:
         """Record last uses and aliases."""
         for item, start, stop in self.items:
-            if shares(item):
+            if may_alias(item):
                 for slot in (*item.ins, *item.outs[1:]):
                     if item.outs:
                         self._join(slot, item.outs[0])
@@ -166,7 +166,7 @@ class SlotLiveRanges:
         return ranges
 
 
-def shares(item: Item) -> bool:
+def may_alias(item: Item) -> bool:
     """Whether an item's results may alias its operands."""
     if isinstance(item, Host):
         return item.traits.shares

@@ -11,7 +11,7 @@ import numpy as np
 from weft.array.place_buffers import Span, most_alive, place
 from weft.errors import WeftError
 from weft.executable.items import Item, Loop, Slot, Stack, Tiled, piece_bytes
-from weft.executable.live_ranges import SlotLiveRanges, shares
+from weft.executable.live_ranges import SlotLiveRanges, may_alias
 from weft.executable.plan import Plan
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.types import Type
@@ -163,7 +163,7 @@ def outside_arena(
             for rotation in plan.rotations.get(item.carried[0], ()):
                 if not rotation.places:  # one of its buffers becomes the loop's result
                     yield rotation.result, rotation.buffers - 1, start, stop
-        if shares(item):
+        if may_alias(item):
             continue
         for slot in item.outs:
             root = lives.root(slot)

@@ -54,7 +54,7 @@ from weft.ir.read import read_module, read_node
 from weft.ir.scan import parse_type
 from weft.ir.types import Array, TensorType
 from weft.kernels.opaque import opaque_kernel
-from weft.kernels.tokens import Line, wrong
+from weft.kernels.tokens import Line, syntax_error
 from weft.mesh import Mesh, parse_mesh
 from weft.mesh.sub_axes import SubAxes
 from weft.ops import ON_DEMAND
@@ -82,7 +82,7 @@ def read_tiled(
         error.loc = error.loc or Location(f'"tiled":{reader.at}:1')
         raise
     except (ValueError, KeyError, IndexError, TypeError, AssertionError, RecursionError) as error:
-        raise wrong(f"line {reader.at}: {error}") from None
+        raise syntax_error(f"line {reader.at}: {error}") from None
 
 
 class _Reader(IndentedLines):
@@ -124,9 +124,11 @@ class _Reader(IndentedLines):
         world = World(shape, parse_mesh(self.raw("order")), self.meshes)
         world.sub_axes = SubAxes(tuple(sizes))
         if world.sub_axes.count != shape[0] * shape[1] or world.mesh.size != world.sub_axes.count:
-            raise wrong(f"stacked sizes {sizes} do not factor {shape} devices on {world.mesh}")
+            raise syntax_error(
+                f"stacked sizes {sizes} do not factor {shape} devices on {world.mesh}"
+            )
         if absent != sorted({*absent} & {*range(len(sizes))}):
-            raise wrong(f"the absent dims {absent} are none of {sizes}")
+            raise syntax_error(f"the absent dims {absent} are none of {sizes}")
         stack_dims = StackDims(world.sub_axes, absent=tuple(absent))
         inputs, masks, donated, main = self.borders(name, loc)
         functions = {name: main}
@@ -146,7 +148,7 @@ class _Reader(IndentedLines):
         rest = self.memory()
         # emitted kernel texts may follow, which only the target reads
         if self.next and not self.begins("text"):
-            raise wrong(f"the program should end before {self.next.strip()[:40]!r}")
+            raise syntax_error(f"the program should end before {self.next.strip()[:40]!r}")
         stacks = tuple([self.stacks.get(n) for n in range(max(self.stacks) + 1)])
         result_masks = self.result_masks
         tiled = Tiled(
@@ -160,7 +162,7 @@ class _Reader(IndentedLines):
         """The rest of a line after a word."""
         text = self.next.strip()
         if not text.startswith(f"{word} "):
-            raise wrong(f"expected {word!r}, found {text[:40]!r}")
+            raise syntax_error(f"expected {word!r}, found {text[:40]!r}")
         self.at += 1
         return text.removeprefix(f"{word} ")
 
@@ -229,7 +231,7 @@ class _Reader(IndentedLines):
     def stack(self, slot: Slot) -> Stack:
         found = self.stacks.get(slot)
         if found is None:
-            raise wrong(f"b{slot} holds nothing")
+            raise syntax_error(f"b{slot} holds nothing")
         return found
 
     def read(self, line: Line) -> Slots:
@@ -237,14 +239,14 @@ class _Reader(IndentedLines):
         found = tuple(line.listed("(", ")", lambda: slot_of(line)))
         for slot in found:
             if slot not in self.stacks:
-                raise wrong(f"b{slot} is used before its definition")
+                raise syntax_error(f"b{slot} is used before its definition")
         return found
 
     def defined(self, line: Line) -> Slot:
         """A definition of a slot."""
         slot = slot_of(line)
         if slot in self.stacks:
-            raise wrong(f"b{slot} is defined twice")
+            raise syntax_error(f"b{slot} is defined twice")
         if line.taken("@"):
             self.places[slot] = line.integer()
         while line.taken("over"):
@@ -288,11 +290,11 @@ class _Reader(IndentedLines):
             line.expect(":")
             type = type_of(line)
             if name not in self.resources:
-                raise wrong(f"the resource {name} is missing")
+                raise syntax_error(f"the resource {name} is missing")
             array = self.resources[name]
             assert isinstance(type, TensorType)
             if array.shape != type.sizes or array.dtype != type.dtype.numpy:
-                raise wrong(f"the resource {name} is {array.dtype}{array.shape}, not {type}")
+                raise syntax_error(f"the resource {name} is {array.dtype}{array.shape}, not {type}")
             return array
         line.expect("dense")
         value = line.brackets()
@@ -332,7 +334,7 @@ class _Reader(IndentedLines):
                 return self.divergent_branch(line, stack_dims)
             case "branch":
                 return self.branch(line, stack_dims)
-        raise wrong(f"unknown item {word!r}")
+        raise syntax_error(f"unknown item {word!r}")
 
     def flow(self, line: Line) -> tuple[Slots, Slots, Location]:
         ins = self.read(line)
@@ -375,7 +377,7 @@ class _Reader(IndentedLines):
         types = tuple([self.stack(slot).type for slot in operands])
         *constants, node = read_node("\n".join(lines), types, ON_DEMAND)
         if not all(n.op.name == CONSTANT for n in constants):
-            raise wrong("a host item is one node, preceded by constants")
+            raise syntax_error("a host item is one node, preceded by constants")
         node.loc = loc
         rest = (in_masks, out_masks, tuple(m for m in summed if isinstance(m, int)), spread)
         site = Site(node, stack_dims, self.world, self.module, *rest)
@@ -389,7 +391,7 @@ class _Reader(IndentedLines):
     def move(self, line: Line) -> Move:
         how = line.name()
         if how not in ("same", "pack", "unpack", "part", "token"):
-            raise wrong(f"unknown kind of move {how!r}")
+            raise syntax_error(f"unknown kind of move {how!r}")
         index = line.integer() if how == "part" else 0
         ins, outs, loc = self.flow(line)
         return Move(how, ins, outs, loc, index)  # type: ignore[arg-type]
@@ -402,7 +404,7 @@ class _Reader(IndentedLines):
         while self.begins("block"):
             line = self.after("block")
             if line.integer() != len(found):
-                raise wrong(f"expected block {len(found)}")
+                raise syntax_error(f"expected block {len(found)}")
             found.append(self.block(stack_dims))
         return tuple(found)
 

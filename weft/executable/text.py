@@ -49,8 +49,8 @@ from weft.ir.dense import Dense
 from weft.ir.location import Location
 from weft.ir.module import Function, Node
 from weft.ir.names import STREAM
-from weft.ir.purity import called
-from weft.ir.reading import captured
+from weft.ir.purity import callee_of
+from weft.ir.reading import free_variables
 from weft.ir.types import Array, TensorType
 from weft.ir.write import attributes_text, generic_function, generic_lines
 from weft.kernels.group import Launch as AnyKernel
@@ -139,7 +139,7 @@ class _Writer:
             n for i in all_items(self.tiled.block) if isinstance(i, Host) for n in _inside(i)
         ]
         while waiting:
-            name = called(waiting.pop().op)
+            name = callee_of(waiting.pop().op)
             if name is not None and name not in found:
                 found[name] = module.function(name)
                 waiting += found[name].body.nodes
@@ -250,7 +250,7 @@ class _Writer:
         more += " sees" if traits.sees_outside else ""
         more += " rows" if traits.reads_rows else ""
         yield f"  along {masks_text(site.given)} {masks_text(site.made)}{more}"
-        outside = captured(site.node) if traits.sees_outside else ()
+        outside = free_variables(site.node) if traits.sees_outside else ()
         lines = generic_lines(site.node, _constants(site.node), outside)
         yield from [f"  {line.strip()}" for line in lines]
 

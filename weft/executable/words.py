@@ -10,7 +10,7 @@ from weft.ir.attrs import Attrs
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.scan import dictionary, parse_type
 from weft.ir.types import Type
-from weft.kernels.tokens import Line, wrong
+from weft.kernels.tokens import Line, syntax_error
 from weft.varying.masks import Mask
 
 MOST_SLOTS = 1 << 24
@@ -24,10 +24,10 @@ def is_slot(token: str) -> bool:
 def slot_of(line: Line) -> Slot:
     """`b12`."""
     if not is_slot(line.token):
-        raise wrong(f"expected a value such as b12, found {line.token!r}")
+        raise syntax_error(f"expected a value such as b12, found {line.token!r}")
     slot = int(line.take()[1:])
     if slot >= MOST_SLOTS:
-        raise wrong(f"b{slot} is out of range")
+        raise syntax_error(f"b{slot} is out of range")
     return slot
 
 
@@ -48,7 +48,7 @@ def mask(line: Line) -> Mask:
     for part in line.take().split("."):
         dim = int(part.removeprefix("d"))
         if not 0 <= dim < 64:
-            raise wrong(f"unknown leading dim {part!r}")
+            raise syntax_error(f"unknown leading dim {part!r}")
         found |= 1 << dim
     return found
 
@@ -105,7 +105,7 @@ def pair(line: Line) -> tuple[int, int]:
 def branch_way(line: Line) -> Any:
     """The kind of a branch."""
     if line.token not in ("if", "case"):
-        raise wrong(f"a branch is an if or a case, not {line.token!r}")
+        raise syntax_error(f"a branch is an if or a case, not {line.token!r}")
     return line.take()
 
 

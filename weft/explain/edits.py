@@ -18,7 +18,7 @@ from weft.ir.rebuild import Rebuild
 from weft.ir.types import TensorType
 from weft.mesh import Axis, DimSharding, Mesh, P, Sharding
 from weft.mesh.algebra import DimAxes, total_size
-from weft.ops.distributed.annotations import annotated
+from weft.ops.distributed.annotations import sharding_attribute
 from weft.ops.distributed.sharding import ShardingConstraint
 from weft.records import dataclass
 
@@ -81,7 +81,10 @@ def argument_groups(module: Module) -> list[ArgumentGroup]:
     found: dict[tuple[str, TensorType, DimAxes], list[int]] = {}
     for n, value in enumerate(main.body.args):
         if isinstance(value.type, TensorType) and value.type.rank:
-            loc, split = main.body.arg_locs[n], split_dims(annotated(attrs[n]), value.type.rank)
+            loc, split = (
+                main.body.arg_locs[n],
+                split_dims(sharding_attribute(attrs[n]), value.type.rank),
+            )
             label = _NUMBER.sub("*", loc.name or f"%arg{n}") if loc.name else f"%arg{n}"
             found.setdefault((label, value.type, split), []).append(n)
     made = []
@@ -148,7 +151,7 @@ def _changed(split: DimAxes, mesh: Mesh) -> Iterator[DimAxes]:
             yield tuple([split[n] for n in order])
 
 
-def spelled(split: DimAxes) -> str:
+def spec_text(split: DimAxes) -> str:
     """`P("data", None)`."""
     return repr(P(*[DimSharding(axes) for axes in split]))
 
@@ -167,7 +170,7 @@ def _argument_edit(
         return with_arguments(module, dict.fromkeys(numbers, sharding))
 
     first = groups[0]
-    text = f"in_shardings: {label or first.name}: {spelled(split)}"
+    text = f"in_shardings: {label or first.name}: {spec_text(split)}"
     if results := [state[n] for n in sorted(numbers) if n in state]:
         more = f" and {len(results) - _NAMED} more" if len(results) > _NAMED else ""
         text += f"; out_shardings: {', '.join(results[:_NAMED])}{more}: the same"
@@ -205,12 +208,12 @@ def _constraint_edits(module: Module, name: str, mesh: Mesh) -> Iterator[Annotat
             continue
         place = _place(node.loc)
         remove = _Constraints(str(text), sharding, None)
-        said = f"remove the constraint {spelled(split_dims(sharding, type.rank))}{place}"
+        said = f"remove the constraint {spec_text(split_dims(sharding, type.rank))}{place}"
         lines = frozenset([node.loc.line])
         yield AnnotationEdit("removal", node.loc, said, remove, lines, type.nbytes)
         for split in _other_splits(type, split_dims(sharding, type.rank), mesh):
             other = Sharding(name, tuple([DimSharding(axes) for axes in split]))
-            said = f"write {spelled(split)} in the constraint{place}"
+            said = f"write {spec_text(split)} in the constraint{place}"
             change = _Constraints(str(text), sharding, other)
             yield AnnotationEdit("constraint", node.loc, said, change, lines, type.nbytes)
 
@@ -267,7 +270,7 @@ def _additions(
                 sharding = Sharding(name, tuple([DimSharding(axes) for axes in split]))
                 what = node.op.name.partition(".")[2]
                 said = (
-                    f"weft.constrain(..., {spelled(split)}) on the {what} "
+                    f"weft.constrain(..., {spec_text(split)}) on the {what} "
                     f"{'x'.join(map(str, type.shape))}{_place(node.loc)}"
                 )
                 change = _Adding(node.loc.text, node.op.name, type, sharding)

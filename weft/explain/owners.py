@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from weft.ir.location import Location
 from weft.ir.module import Function, Node, Region, Value, walk
 from weft.ir.names import SHARDING
-from weft.ops.distributed.annotations import annotated
+from weft.ops.distributed.annotations import sharding_attribute
 from weft.ops.distributed.sharding import (
     ManualComputation,
     NamedComputation,
@@ -67,7 +67,7 @@ class Owner:
         attrs = self.function.arg_attrs
         if self.region_of is not None or self.argument is None or not attrs:
             return False
-        return annotated(attrs[self.argument]) is not None
+        return sharding_attribute(attrs[self.argument]) is not None
 
 
 _SAYS = {

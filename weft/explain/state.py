@@ -10,7 +10,7 @@ from weft.ir.module import Module, Region, Value
 from weft.ir.names import RESULT_INFO, SHARDING
 from weft.mesh import Sharding
 from weft.ops.control import Call, While
-from weft.ops.distributed.annotations import annotated
+from weft.ops.distributed.annotations import sharding_attribute
 from weft.ops.scatter import Scatter
 from weft.ops.slicing import DynamicUpdateSlice
 
@@ -30,7 +30,7 @@ def with_arguments(module: Module, shardings: Mapping[int, Sharding]) -> Module:
     for number, sharding in shardings.items():
         attrs[number] = _with_sharding(attrs[number], sharding)
         result = state.get(number)
-        if result is not None and annotated(made[result]) is not None:
+        if result is not None and sharding_attribute(made[result]) is not None:
             made[result] = _with_sharding(made[result], sharding)
     function = replace(main, arg_attrs=tuple(attrs), res_attrs=tuple(made))
     return module.with_functions({**module.functions, main.name: function})
@@ -43,7 +43,7 @@ def named_state(module: Module) -> dict[int, str]:
     return {
         argument: result_name(attrs[n], n)
         for argument, n in state_results(module).items()
-        if annotated(attrs[n]) is not None
+        if sharding_attribute(attrs[n]) is not None
     }
 
 

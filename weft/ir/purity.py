@@ -16,7 +16,7 @@ def is_pure(node: Node, functions: Collection[str] = (), *, collectives: bool = 
     """
     if not node.op.pure or (node.op.collective and not collectives):
         return False
-    callee = called(node.op)
+    callee = callee_of(node.op)
     if callee is not None and callee not in functions:
         return False
     return all(
@@ -26,7 +26,7 @@ def is_pure(node: Node, functions: Collection[str] = (), *, collectives: bool = 
     )
 
 
-def called(op: Op) -> str | None:
+def callee_of(op: Op) -> str | None:
     """The function that an op runs, if it is a call or a composite."""
     for field in ("callee", "decomposition"):
         name = getattr(op, field, None)
@@ -56,7 +56,7 @@ def _calls(region: Region, collectives: bool, known: dict[Op, str | None]) -> se
         if op not in known:
             if not op.pure or (op.collective and not collectives):
                 return None
-            known[op] = called(op)
+            known[op] = callee_of(op)
         name = known[op]
         if name is not None:
             names.add(name)

@@ -27,7 +27,7 @@ def read_inside(node: Node) -> Iterator[Value]:
         yield from region.results
 
 
-def captured(node: Node) -> tuple[Value, ...]:
+def free_variables(node: Node) -> tuple[Value, ...]:
     """The free variables of a node's regions: outer values that they read."""
     found: dict[Value, None] = {}
     inside: set[Value] = set()
@@ -57,7 +57,7 @@ def last_reads(region: Region) -> dict[Value, int]:
     return last
 
 
-def deaths(region: Region) -> Deaths:
+def last_uses(region: Region) -> Deaths:
     """For each node, the values of this region whose live range ends at it."""
     found = _DEATHS.get(region)
     if found is None:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from weft.kernels.attention import Access, Attention, Gradients, Mask, Window
 from weft.kernels.kernel import Operand
-from weft.kernels.tokens import Line, unknown
+from weft.kernels.tokens import Line, raise_unknown_name
 
 LabelledAccess: TypeAlias = tuple[Access, dict[str, Any]]  # and the words behind it
 
@@ -18,7 +18,7 @@ def attention_words(line: Line) -> dict[str, Any]:
         name = line.name()
         line.expect("=")
         if name == "empty":
-            words[name] = line.taken("zero", "nan") or unknown("word", line.token)
+            words[name] = line.taken("zero", "nan") or raise_unknown_name("word", line.token)
         elif name == "hides":
             words[name] = bool(line.number())
         elif name in ("scale", "bias_scale", "fill", "softcap"):

@@ -33,7 +33,7 @@ from weft.kernels.flow import (
     Statement,
 )
 from weft.kernels.kernel import Operand
-from weft.kernels.tokens import Line, wrong
+from weft.kernels.tokens import Line, syntax_error
 
 if TYPE_CHECKING:
     from weft.kernels.group import Launch
@@ -95,7 +95,7 @@ def read_flow(
     for begin, end in zip(body, ends, strict=True):
         inner = parse("\n".join([line[2:] for line in lines[begin:end]]))
         if isinstance(inner, ControlFlow):
-            raise wrong("a flow has no flows inside")
+            raise syntax_error("a flow has no flows inside")
         kernels.append(inner)
     own = lines[: body[0]] if body else lines
     return _FlowReader(operands, own, kernels).flow(name, excess)
@@ -122,21 +122,21 @@ class _FlowReader:
         while line.token:
             value = line.name()
             if value != f"v{len(self.values)}":
-                raise wrong(f"value {len(self.values)} cannot be called {value!r}")
+                raise syntax_error(f"value {len(self.values)} cannot be called {value!r}")
             line.expect(":")
             self.values[value] = len(self.values)
             self.inner.append(Operand(line.dtype(), tuple(line.listed("[", "]", line.integer))))
             line.taken(",")
         body = self.part()
         if self.number < len(self.lines):
-            raise wrong("a flow ends with what it yields")
+            raise syntax_error("a flow ends with what it yields")
         return ControlFlow(name, self.operands, tuple(self.inner), body, excess, devices)
 
     def next(self) -> Line:
         """The next line."""
         self.number += 1
         if self.number > len(self.lines):
-            raise wrong("the text of a flow ends too early")
+            raise syntax_error("the text of a flow ends too early")
         return Line(self.lines[self.number - 1])
 
     def begins(self, word: str) -> bool:
@@ -146,7 +146,7 @@ class _FlowReader:
     def value(self, line: Line) -> int:
         name = line.name()
         if name not in self.values:
-            raise wrong(f"there is no value {name!r}")
+            raise syntax_error(f"there is no value {name!r}")
         return self.values[name]
 
     def all(self, line: Line) -> tuple[int, ...]:
@@ -160,7 +160,7 @@ class _FlowReader:
     def part(self) -> FlowBlock:
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise wrong("loops and branches are nested too deeply")
+            raise syntax_error("loops and branches are nested too deeply")
         statements: list[Statement] = []
         while True:
             line = self.next()
@@ -188,7 +188,7 @@ class _FlowReader:
             case "branch":
                 way = line.name()
                 if way not in ("if", "case"):
-                    raise wrong(f"there is no branch {way!r}")
+                    raise syntax_error(f"there is no branch {way!r}")
                 chooser = self.value(line)
                 line.expect("to")
                 statements = self.all(line)
@@ -199,15 +199,15 @@ class _FlowReader:
                 return FlowBranch(
                     cast("Literal['if', 'case']", way), chooser, tuple(parts), statements
                 )
-        raise wrong(f"there is no statement {word!r}")
+        raise syntax_error(f"there is no statement {word!r}")
 
     def run(self, line: Line) -> KernelRun:
         number = line.integer()
         if not 0 <= number < len(self.kernels):
-            raise wrong(f"there is no kernel {number}")
+            raise syntax_error(f"there is no kernel {number}")
         kernel, name = self.kernels[number], line.name()
         if kernel.name != name:
-            raise wrong(f"kernel {number} is {kernel.name}, not {name}")
+            raise syntax_error(f"kernel {number} is {kernel.name}, not {name}")
         line.expect("(")
         values = self.all(line)
         line.expect(")")

@@ -65,7 +65,7 @@ def local(array: Array, lead: int) -> tuple[int, ...]:
     return array.shape[lead:]
 
 
-def several(run: Callable[..., tuple[Any, ...]], count: int) -> Callable[..., Any]:
+def single_result_convention(run: Callable[..., tuple[Any, ...]], count: int) -> Callable[..., Any]:
     """Adapts a function of several results to the single-result convention: no tuple of one."""
     if count != 1:
         return run

@@ -35,7 +35,7 @@ def interpret(kernel: Kernel, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return _Interpreter(kernel, arrays).run()
 
 
-def held(dtype: DType) -> DType:
+def compute_dtype(dtype: DType) -> DType:
     """The compute dtype of a dtype: f32 for narrower floats."""
     return F32 if dtype.is_float and dtype.bits < 32 else dtype
 
@@ -85,7 +85,7 @@ class _Interpreter:
             case Pick(how=how, key=key, value=value, over=over):
                 return self.pick(how, self.values[key], self.values[value], over)
             case Contract(lhs=lhs, rhs=rhs, over=over, held=wide, dtype=dtype):
-                kind = held(wide).numpy
+                kind = compute_dtype(wide).numpy
                 product = self.values[lhs].astype(kind) * self.values[rhs].astype(kind)
                 return self.hold(self.fold("add", product, over, wide), dtype)
             case Store():
@@ -132,7 +132,9 @@ class _Interpreter:
                 good = good & (kept == index)
         buffer = self.buffers[step.operand]
         if not good.any():
-            return np.zeros(np.broadcast_shapes(place.shape, good.shape), held(step.dtype).numpy)
+            return np.zeros(
+                np.broadcast_shapes(place.shape, good.shape), compute_dtype(step.dtype).numpy
+            )
         found = np.where(good, buffer[np.where(good, place, 0)], np.zeros((), buffer.dtype))
         return self.hold(found, step.dtype)
 
@@ -147,7 +149,7 @@ class _Interpreter:
         """The value that other steps read: rounded to its type where the contract rounds."""
         if is_rounded(dtype, excess_precision=self.kernel.excess_precision):
             value = arithmetic.fit(value, dtype)
-        return value.astype(held(dtype).numpy, copy=False)
+        return value.astype(compute_dtype(dtype).numpy, copy=False)
 
     def aligned(self, values: list[Array]) -> list[Array]:
         return [np.ascontiguousarray(v) for v in np.broadcast_arrays(*values)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from weft.kernels.tokens import wrong
+from weft.kernels.tokens import syntax_error
 from weft.records import dataclass
 
 _HEAD = re.compile(r"kernel ([A-Za-z_]\w*)\((.*)\)( rounded)?(?: steps (\d+))?", re.ASCII)
@@ -34,7 +34,7 @@ def opaque_kernel(line: str) -> Opaque:
     """The opaque kernel whose text begins with this line."""
     head = _HEAD.fullmatch(line)
     if head is None:
-        raise wrong(f"{line[:60]!r} is not the first line of a kernel")
+        raise syntax_error(f"{line[:60]!r} is not the first line of a kernel")
     words = _OPERAND.findall(head[2])
     sides = tuple([_WRITTEN if word == "out" else _READ for word in words])
     return Opaque(head[1], sides, int(head[4] or 0))

@@ -13,7 +13,7 @@ from weft.errors import WeftError
 from weft.ir.location import UNKNOWN
 from weft.ir.op import Op, read_op
 from weft.ir.read import read_node, unknown_op
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.ir.scan import dictionary, parse_type
 from weft.ir.types import DTYPES, DType, TensorType, Types
 from weft.kernels.attention import (
@@ -53,7 +53,7 @@ from weft.kernels.text import (
     row_major,
     scalar_result,
 )
-from weft.kernels.tokens import Line, unknown, wrong
+from weft.kernels.tokens import Line, raise_unknown_name, syntax_error
 from weft.ops import BY_NAME
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Compare
@@ -91,7 +91,7 @@ class _Reader:
         """The next line."""
         self.number += 1
         if self.number > len(self.lines):
-            raise wrong("unexpected end of text")
+            raise syntax_error("unexpected end of text")
         return Line(self.lines[self.number - 1])
 
     @property
@@ -105,7 +105,7 @@ class _Reader:
         except WeftError as error:
             raise error.at(UNKNOWN, self.here()) from None
         except _MISREAD as error:
-            raise wrong(f"the text of a kernel cannot be read: {error}").at(
+            raise syntax_error(f"the text of a kernel cannot be read: {error}").at(
                 UNKNOWN, self.here()
             ) from error
 
@@ -142,7 +142,7 @@ class _Reader:
         dtype = line.dtype()
         made = Operand(dtype, tuple(line.listed("[", "]", line.integer)), name.startswith("out"))
         if name != operand_name(len(self.called), made):
-            raise wrong(f"operand {len(self.called)} cannot be called {name!r}")
+            raise syntax_error(f"operand {len(self.called)} cannot be called {name!r}")
         self.called[name] = len(self.called)
         return made
 
@@ -165,7 +165,7 @@ class _Reader:
             else:
                 order.append(self.names[line.take()])
         if tasks < 0:
-            raise wrong("expected '|' after the task factors of the schedule")
+            raise syntax_error("expected '|' after the task factors of the schedule")
         schedule = Schedule(kind, tuple(order), tasks, line.options())
         while not self.is_done:
             self.line(self.next())
@@ -175,7 +175,7 @@ class _Reader:
     def factor(self, line: Line) -> Factor:
         name = line.name()
         if name in self.names:
-            raise wrong(f"duplicate factor {name!r}")
+            raise syntax_error(f"duplicate factor {name!r}")
         self.names[name] = len(self.names)
         line.expect("[")
         size, device = line.integer(), bool(line.taken("devices"))
@@ -190,7 +190,7 @@ class _Reader:
             line.expect("=")
             (arg,) = self.typed([self.expression(line)], self.operands[operand].dtype)
             if shifts:
-                raise wrong("a store cannot have a dynamic index")
+                raise syntax_error("a store cannot have a dynamic index")
             self.steps.append(Store(operand, at, arg, guards))
         else:
             number = int(line.take()[1:])
@@ -200,7 +200,7 @@ class _Reader:
             before = len(self.steps)
             (made,) = self.typed([self.expression(line)], dtype)
             if made != number or made < before:
-                raise wrong(f"this is step {len(self.steps) - 1}, not {number}")
+                raise syntax_error(f"this is step {len(self.steps) - 1}, not {number}")
             step = self.steps[made]
             assert not isinstance(step, Store), "no expression is a store"
             if step.dtype is not dtype:
@@ -215,7 +215,7 @@ class _Reader:
         """A comparison or a sum; returns the number of its step."""
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise wrong("expressions are nested too deeply")
+            raise syntax_error("expressions are nested too deeply")
         left = self.sum(line)
         if symbol := line.taken(*COMPARED):
             args = self.typed([left, self.sum(line)])
@@ -257,7 +257,7 @@ class _Reader:
     def reference(self, line: Line) -> int:
         token = line.take()
         if (number := int(token[1:])) >= len(self.steps):
-            raise wrong(f"step {token} is not defined before its use")
+            raise syntax_error(f"step {token} is not defined before its use")
         return number
 
     def called_step(self, line: Line) -> int:
@@ -301,7 +301,7 @@ class _Reader:
         first, *rest = self.typed(self.args(line))
         along, dtype = tuple(over), self.dtype(first)
         if len(rest) != 1 and not (name in _HOW and not rest):
-            raise wrong(f"{name} is called with the wrong number of arguments")
+            raise syntax_error(f"{name} is called with the wrong number of arguments")
         if name in _HOW:
             init = rest[0] if rest else None
             return self.add(Reduce(_HOW[name], first, init, along, dtype))
@@ -310,7 +310,7 @@ class _Reader:
             made = Pick(how, first, rest[0], along, self.dtype(rest[0]))  # type: ignore[arg-type]
             return self.add(made)
         if name not in ("dot", "dot_tf32"):
-            unknown("reduction", name)
+            raise_unknown_name("reduction", name)
         if held is None:
             self.bare.add(len(self.steps))
         tf32 = name == "dot_tf32"
@@ -329,7 +329,7 @@ class _Reader:
         results: Types = () if made is None else (parse_type(made),)
         op, rest = read_op(BY_SHORT_NAME[name], given, results)
         if rest:
-            raise wrong(f"{name} has no attribute {rest[0][0]!r}")
+            raise syntax_error(f"{name} has no attribute {rest[0][0]!r}")
         return op
 
     # Steps
@@ -341,13 +341,13 @@ class _Reader:
     def apply(self, op: Op, args: Sequence[int]) -> int:
         dtype = scalar_result(op, tuple([self.dtype(a) for a in args]))
         if dtype is None:
-            raise wrong(f"{op.name} has no numeric result")
+            raise syntax_error(f"{op.name} has no numeric result")
         return self.add(Apply(op, tuple(args), dtype))
 
     def dtype(self, n: int) -> DType:
         step = self.steps[n]
         if isinstance(step, Store):
-            raise wrong(f"step {n} is a store, which gives no value")
+            raise syntax_error(f"step {n} is a store, which gives no value")
         return step.dtype
 
     def typed(self, args: Sequence[int], peer: DType | None = None) -> Sequence[int]:
@@ -357,7 +357,7 @@ class _Reader:
         for n in args:
             if n in self.untyped:
                 if peer is None:
-                    raise wrong(
+                    raise syntax_error(
                         "a literal without typed operands beside it needs a type, as in 0.5:f32"
                     )
                 self.steps[n] = Fill(self.untyped.pop(n), peer)
@@ -371,7 +371,7 @@ class _Reader:
         flat = name.endswith(".flat")
         number = self.called.get(name.removesuffix(".flat"))
         if number is None:
-            raise wrong(f"unknown operand {name!r}")
+            raise syntax_error(f"unknown operand {name!r}")
         scales = [1] if flat else row_major(self.operands[number].shape)
         strides, offset, shifts = [0] * len(self.names), 0, list[Shift]()
         guards: tuple[Guard, ...] = ()
@@ -410,7 +410,7 @@ class _Reader:
             elif name in self.names:
                 strides[self.names[name]] += scale * count
             else:
-                unknown("factor", name)
+                raise_unknown_name("factor", name)
             sign = {"+": 1, "-": -1, "": 0}[line.taken("+", "-")]
         return offset
 
@@ -450,8 +450,8 @@ class _Reader:
         types = [TensorType(o.shape[lead:], o.dtype) for o in self.operands if not o.output]
         *constants, node = read_node("\n".join(self.lines[self.number :]), tuple(types), BY_NAME)
         is_known = all(isinstance(n.op, Constant) for n in constants)
-        if not is_known or not all(map(is_constant, captured(node))):
-            raise wrong("regions may capture constants only")
+        if not is_known or not all(map(is_constant, free_variables(node))):
+            raise syntax_error("regions may capture constants only")
         return SingleNode(name, node.op, self.operands, lead, node.regions, tuple(known), excess)
 
     def attention(self, name: str, line: Line) -> Attention:
@@ -483,4 +483,4 @@ class _Reader:
 
 def _given(line: Line) -> Any:
     value = line.number()
-    return unknown("number", line.token) if value is None else value
+    return raise_unknown_name("number", line.token) if value is None else value

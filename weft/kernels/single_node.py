@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.ir.types import TensorType, Type
 from weft.ir.write import generic_lines
 from weft.kernels.kernel import Operand
@@ -53,7 +53,7 @@ class SingleNode:
     @cached_property
     def lines(self) -> tuple[str, ...]:
         """The node in generic form, after the constants that its regions read."""
-        around = [value.node for value in captured(self.node) if value.node is not None]
+        around = [value.node for value in free_variables(self.node) if value.node is not None]
         return tuple(generic_lines(self.node, around))
 
     @cached_property
@@ -113,7 +113,9 @@ def single_node_kernel(stacked: StackedNode, sizes: Sequence[int]) -> SingleNode
         return None
     if any(mask != made for mask in stacked.made):
         return None
-    if any(mask & ~made for mask in stacked.given) or not all(map(is_constant, captured(node))):
+    if any(mask & ~made for mask in stacked.given) or not all(
+        map(is_constant, free_variables(node))
+    ):
         return None
     inputs = [_operand(v.type, m, sizes) for v, m in zip(node.operands, stacked.given, strict=True)]
     outputs = [

@@ -59,20 +59,24 @@ class Line:
         """Consume these tokens, or fail."""
         for token in tokens:
             if self.token != token:
-                raise wrong(f"expected {token!r}, found {self.token or 'the end of the line'!r}")
+                raise syntax_error(
+                    f"expected {token!r}, found {self.token or 'the end of the line'!r}"
+                )
             self.take()
 
     def name(self) -> str:
         """A name."""
         if not self.token.isidentifier():
-            raise wrong(f"expected a name, found {self.token or 'the end of the line'!r}")
+            raise syntax_error(f"expected a name, found {self.token or 'the end of the line'!r}")
         return self.take()
 
     def integer(self) -> int:
         """An integer with its sign."""
         sign = -1 if self.taken("-") else 1
         if not self.token.isdecimal():
-            raise wrong(f"expected an integer, found {self.token or 'the end of the line'!r}")
+            raise syntax_error(
+                f"expected an integer, found {self.token or 'the end of the line'!r}"
+            )
         return sign * int(self.take())
 
     def number(self) -> bool | int | float | complex | None:
@@ -120,19 +124,23 @@ class Line:
 
     def dtype(self) -> DType:
         """An element type."""
-        return DTYPES[self.take()] if self.token in DTYPES else unknown("element type", self.token)
+        return (
+            DTYPES[self.take()]
+            if self.token in DTYPES
+            else raise_unknown_name("element type", self.token)
+        )
 
     def finish(self) -> None:
         """Fail unless the line is consumed."""
         if self.token:
-            raise wrong(f"unexpected {self.token!r}")
+            raise syntax_error(f"unexpected {self.token!r}")
 
 
-def wrong(message: str) -> WeftError:
+def syntax_error(message: str) -> WeftError:
     """The syntax error with this message."""
     return WeftError(message, help="the text is damaged, or of another version of weft")
 
 
-def unknown(what: str, name: str) -> Any:
+def raise_unknown_name(what: str, name: str) -> Any:
     """Raise for an unknown name."""
-    raise wrong(f"unknown {what} {name!r}")
+    raise syntax_error(f"unknown {what} {name!r}")

@@ -21,7 +21,7 @@ from weft.kernels.attention import Access, Attention
 from weft.kernels.flow import ControlFlow
 from weft.kernels.flow_verify import verify_flow
 from weft.kernels.group import Launch
-from weft.kernels.interpret import held as held_in
+from weft.kernels.interpret import compute_dtype
 from weft.kernels.kernel import (
     Affine,
     Apply,
@@ -420,7 +420,7 @@ def _verify_attention(kernel: Attention) -> None:
         operand = _verify_access(kernel, name, access, (*kernel.outer, rows, columns))
         _require(operand.output is output, f"{name} is {'read' if output else 'written'} elsewhere")
         dtype, held = operand.dtype, kernel.held
-        fits = dtype.is_float and held_in(dtype) is held
+        fits = dtype.is_float and compute_dtype(dtype) is held
         fits = dtype is {"mask": BOOL, "lse": held}[name] if name in ("mask", "lse") else fits
         _require(fits, f"{name} is {dtype} where numbers are held in {held}")
         written += [access.operand] if output else []

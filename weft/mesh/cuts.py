@@ -71,14 +71,14 @@ def refined(axes: Axes, cuts: Cuts, mesh: Mesh) -> Axes:
     return tuple([piece for axis in axes for piece in cut(axis, cuts.get(axis.name, ()), mesh)])
 
 
-def tidy(axes: Iterable[Axis], mesh: Mesh) -> Axes:
+def merged_axes(axes: Iterable[Axis], mesh: Mesh) -> Axes:
     """The list without axes of size 1, neighbouring parts of one axis merged."""
     return merged([axis for axis in axes if size_of(axis, mesh) > 1], mesh)
 
 
 def as_set(axes: Iterable[Axis], mesh: Mesh) -> Axes:
     """Axes as a set: in mesh order."""
-    return tidy(in_mesh_order(axes, mesh), mesh)
+    return merged_axes(in_mesh_order(axes, mesh), mesh)
 
 
 def disjoint(axes: Iterable[Axis], others: Sequence[Axis]) -> bool:
@@ -111,7 +111,7 @@ def without(axes: Iterable[Axis], others: Sequence[Axis], mesh: Mesh) -> Axes | 
         if not disjoint((axis,), others):
             return None
         left.append(axis)
-    return tidy(left, mesh)
+    return merged_axes(left, mesh)
 
 
 def shared_start(axes: Axes, others: Axes, mesh: Mesh) -> tuple[Axes, Axes, Axes]:
@@ -121,9 +121,9 @@ def shared_start(axes: Axes, others: Axes, mesh: Mesh) -> tuple[Axes, Axes, Axes
     while count < min(len(left), len(right)) and left[count] == right[count]:
         count += 1
     return (
-        tidy(left[:count], mesh),
-        tidy(left[count:], mesh),
-        tidy(right[count:], mesh),
+        merged_axes(left[:count], mesh),
+        merged_axes(left[count:], mesh),
+        merged_axes(right[count:], mesh),
     )
 
 
@@ -135,7 +135,7 @@ def shared_end(axes: Axes, others: Axes, mesh: Mesh) -> tuple[Axes, Axes, Axes]:
         count += 1
     cut_left, cut_right = len(left) - count, len(right) - count
     return (
-        tidy(left[cut_left:], mesh),
-        tidy(left[:cut_left], mesh),
-        tidy(right[:cut_right], mesh),
+        merged_axes(left[cut_left:], mesh),
+        merged_axes(left[:cut_left], mesh),
+        merged_axes(right[:cut_right], mesh),
     )

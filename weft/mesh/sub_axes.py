@@ -106,7 +106,9 @@ def mesh_spans(mesh: Mesh) -> list[AxisSpan]:
     return [span_of(Axis(name), mesh) for name, _ in mesh.axes]
 
 
-def apart(sub_axes: SubAxes, spans: Sequence[AxisSpan]) -> tuple[SubAxes, tuple[int, ...]] | None:
+def separate_spans(
+    sub_axes: SubAxes, spans: Sequence[AxisSpan]
+) -> tuple[SubAxes, tuple[int, ...]] | None:
     """Sub-axes that separate some spans, and those outside of them; None if spans cross."""
     fine = sub_axes_of(
         sub_axes.count, [*zip(sub_axes.strides, sub_axes.sizes, strict=True), *spans]
@@ -118,7 +120,7 @@ def apart(sub_axes: SubAxes, spans: Sequence[AxisSpan]) -> tuple[SubAxes, tuple[
 
 
 @lru_cache(maxsize=1 << 10)
-def common(first: SubAxes, second: SubAxes) -> SubAxes:
+def common_refinement(first: SubAxes, second: SubAxes) -> SubAxes:
     """The coarsest common refinement."""
     both = [*zip(first.strides, first.sizes, strict=True)]
     made = sub_axes_of(first.count, [*both, *zip(second.strides, second.sizes, strict=True)])

@@ -23,7 +23,9 @@ def after_fork(
         os.register_at_fork(**{name: hook for name, hook in hooks.items() if hook})
 
 
-def followed(at_exit: Callable[[T], object], in_child: Callable[[T], object]) -> weakref.WeakSet[T]:
+def fork_tracked(
+    at_exit: Callable[[T], object], in_child: Callable[[T], object]
+) -> weakref.WeakSet[T]:
     """A set of weakly held objects, with hooks that run at exit and in a forked child."""
     alive: weakref.WeakSet[T] = weakref.WeakSet()
 

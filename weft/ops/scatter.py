@@ -129,7 +129,7 @@ class Scatter(Op):
     ) -> tuple[Array, ...]:
         count = len(operands) // 2
         shape, indices = operands[0].shape, operands[count]
-        target, source = hits(self.windows, shape, indices, operands[-1].shape)
+        target, source = update_targets(self.windows, shape, indices, operands[-1].shape)
         out = [a.reshape(-1).copy() for a in in_types(operands[:count], self.outs)]
         new = [a.reshape(-1) for a in in_types(operands[count + 1 :], self.outs)]
         for batch in conflict_free(target):
@@ -177,7 +177,7 @@ def _check_body(name: str, inputs: list[TensorType], body: Body) -> Types:
     return tuple(results)
 
 
-def hits(
+def update_targets(
     windows: Windows, shape: tuple[int, ...], indices: Array, updates: tuple[int, ...]
 ) -> tuple[Array, Array]:
     """The flat index of the input element that each update hits, and that update's flat index.

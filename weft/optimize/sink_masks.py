@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node, Region, Value
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import TensorType
 from weft.ops.control import While
@@ -42,7 +42,7 @@ class _Sinking(Rebuild):
     def sunk(self, loop: Node, operands: tuple[Value, ...]) -> Region:
         """The body of a loop with its masks computed inside."""
         body = loop.regions[1]
-        outside = {v: self.became.get(v, v) for v in captured(loop)}
+        outside = {v: self.became.get(v, v) for v in free_variables(loop)}
         for arg, given, made in zip(body.args, operands, body.results, strict=True):
             if arg is made:
                 outside[arg] = given

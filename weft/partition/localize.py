@@ -28,7 +28,7 @@ from weft.partition.node_strategies import (
     summing,
     versions_of,
 )
-from weft.partition.notes import Note, gathered, repeated
+from weft.partition.notes import Note, gather_notes, replication_notes
 from weft.partition.partitioners import PARTITIONERS
 from weft.partition.partitioners.joins import fusible_slices_of
 from weft.partition.piece import (
@@ -42,7 +42,7 @@ from weft.partition.piece import (
     split_of,
 )
 from weft.partition.program import GlobalValue, LocalFunction, ModuleState, NodeStrategy
-from weft.partition.remake import is_remade, remade
+from weft.partition.remake import is_remade, recomputed_in_split
 from weft.partition.reshard import plan
 from weft.partition.site import NodeSite
 from weft.partition.strategy.choose import ShardingProblem, cheapest, moved_bytes
@@ -276,7 +276,7 @@ class Localizer:
             return None
         outer, self.builder = self.builder, entry.builder
         self.builder.loc = entry.again.loc
-        made = remade(self, entry.again, split)
+        made = recomputed_in_split(self, entry.again, split)
         self.builder = outer
         return made
 
@@ -460,8 +460,8 @@ class Localizer:
         wanted = [self.wanted(v) for v in node.results]
         free = free_factors(node, strategy.rule)
         return [
-            *gathered(node, strategy.rule, asked_of, strategy.operands, self.mesh),
-            *repeated(node, strategy.rule, wanted, strategy.results, free),
+            *gather_notes(node, strategy.rule, asked_of, strategy.operands, self.mesh),
+            *replication_notes(node, strategy.rule, wanted, strategy.results, free),
         ]
 
     def given_rule(self, node: Node) -> Rule | None:

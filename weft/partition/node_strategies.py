@@ -15,7 +15,7 @@ from weft.partition.partitioners import PARTITIONERS
 from weft.partition.piece import Partial, replicated
 from weft.partition.program import GlobalValue, Interner, NodeStrategy
 from weft.partition.strategy.choose import ShardingProblem, Version, unreduced_axes
-from weft.partition.strategy.factors import FactorAxes, asked, plain_factors
+from weft.partition.strategy.factors import FactorAxes, plain_factors, split_by_factors
 from weft.partition.unreduced import unreduced_of
 
 
@@ -55,8 +55,12 @@ def make_strategy(
 ) -> NodeStrategy:
     """The strategy of a node whose factors are split by these axes."""
     rule, mesh = problem.rule, problem.mesh
-    operands = [numbers.canonical(asked(by_factor, dims, rule, mesh)) for dims in rule.operands]
-    results = [numbers.canonical(asked(by_factor, dims, rule, mesh)) for dims in rule.results]
+    operands = [
+        numbers.canonical(split_by_factors(by_factor, dims, rule, mesh)) for dims in rule.operands
+    ]
+    results = [
+        numbers.canonical(split_by_factors(by_factor, dims, rule, mesh)) for dims in rule.results
+    ]
     assert None not in operands and None not in results, f"no tensor can be split by {by_factor}"
     axes = unreduced_axes(rule, by_factor)
     combine = next((f.combine for f in rule.factors if f.role == "reduction" and f.combine), None)

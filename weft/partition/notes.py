@@ -36,7 +36,7 @@ class Note:
         )
 
 
-def gathered(
+def gather_notes(
     node: Node, rule: Rule, given: Sequence[DimAxes], used: Sequence[DimAxes], mesh: Mesh
 ) -> Iterator[Note]:
     """A note for each dim of an operand that loses axes."""
@@ -49,7 +49,7 @@ def gathered(
             yield Note(node, "operand", n, dim, lost, reason(factors), sent)
 
 
-def repeated(
+def replication_notes(
     node: Node,
     rule: Rule,
     wanted: Sequence[DimAxes | None],

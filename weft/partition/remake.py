@@ -12,7 +12,7 @@ from weft.partition.partitioners import PARTITIONERS
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite
 from weft.partition.strategy.choose import ShardingProblem
-from weft.partition.strategy.factors import asked, project
+from weft.partition.strategy.factors import project, split_by_factors
 
 _NULLARY_OPS = (Constant, ShardyConstant, Iota)
 
@@ -34,13 +34,13 @@ def is_remade(node: Node, problem: ShardingProblem) -> bool:
     )
 
 
-def remade(context: Context, node: Node, split: DimAxes) -> Piece | None:
+def recomputed_in_split(context: Context, node: Node, split: DimAxes) -> Piece | None:
     """The result of a node recomputed in that split; None if it cannot be split so."""
     (rule,) = own_rules(node, ())
     found = project(split, rule.results[0], rule, context.mesh)
     chosen = tuple([found.get(n, ()) for n in range(len(rule.factors))])
-    splits = [asked(chosen, dims, rule, context.mesh) for dims in rule.operands]
-    if None in splits or asked(chosen, rule.results[0], rule, context.mesh) != split:
+    splits = [split_by_factors(chosen, dims, rule, context.mesh) for dims in rule.operands]
+    if None in splits or split_by_factors(chosen, rule.results[0], rule, context.mesh) != split:
         return None
     site = NodeSite(context, node, rule, chosen, (split,), None)
     site.operands = [

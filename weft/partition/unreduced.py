@@ -17,7 +17,7 @@ from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Slic
 from weft.partition.builder import Builder
 from weft.partition.context import Context
 from weft.partition.piece import Partial, Piece, local_type, split_of
-from weft.partition.strategy.factors import asked, project
+from weft.partition.strategy.factors import project, split_by_factors
 
 # Linear ops, and the operands that they are jointly linear in: all of them if none is listed. A
 # product is linear in either one.
@@ -146,7 +146,7 @@ def _sources(node: Node, split: DimAxes, mesh: Mesh) -> list[DimAxes] | None:
     cut = [f.role != "pass" or f.needs_offset for f in rule.factors]
     if any(axes and is_cut for axes, is_cut in zip(chosen, cut, strict=True)):
         return None
-    if asked(chosen, rule.results[0], rule, mesh) != split:
+    if split_by_factors(chosen, rule.results[0], rule, mesh) != split:
         return None
-    sources = [asked(chosen, dims, rule, mesh) for dims in rule.operands]
+    sources = [split_by_factors(chosen, dims, rule, mesh) for dims in rule.operands]
     return None if None in sources else [s for s in sources if s is not None]

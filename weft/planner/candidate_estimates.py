@@ -14,7 +14,7 @@ from weft.ir.types import DType
 from weft.ir.work import Work
 from weft.machine import Machine
 from weft.mesh import Axis, Mesh, MeshAxes
-from weft.planner.candidates import FSDP, PlanCandidate, further, sharding_of
+from weft.planner.candidates import FSDP, PlanCandidate, fsdp_dim, sharding_of
 from weft.planner.facts import DimClass, NodeFact, ProgramFacts, TensorFact
 from weft.records import dataclass
 
@@ -180,7 +180,7 @@ class _Estimate:
             if not summed:
                 continue
             travel, once = self.screen.travel, 0.0
-            is_split = further(weight, self.candidate, dims) is not None
+            is_split = fsdp_dim(weight, self.candidate, dims) is not None
             rest = tuple([a for a in summed if a != FSDP])
             if is_split and FSDP in summed:
                 passes = 2 if self.facts.trains else 1  # the backward pass reads them again
@@ -200,7 +200,7 @@ class _Estimate:
         total = 0.0
         for argument in self.facts.arguments:
             dims = [*sharding_of(argument, self.candidate)]
-            along = further(argument, self.candidate, dims)
+            along = fsdp_dim(argument, self.candidate, dims)
             pieces = math.prod([self.sizes[a] for axes in dims for a in axes])
             pieces *= self.sizes[FSDP] if along is not None else 1
             both = 2 if argument.role == "weight" and argument.is_updated else 1  # and its gradient

@@ -128,7 +128,7 @@ def spec_of(argument: ArgumentFact, candidate: PlanCandidate) -> P:
     """The sharding of an argument; state is split along fsdp where its dims divide."""
     dims = [*sharding_of(argument, candidate)]
     priorities = [0] * len(dims)
-    along = further(argument, candidate, dims)
+    along = fsdp_dim(argument, candidate, dims)
     if along is not None:
         dims[along] = (*dims[along], FSDP)
         priorities[along] = 1
@@ -139,7 +139,7 @@ def spec_of(argument: ArgumentFact, candidate: PlanCandidate) -> P:
     return P(*[d or None for d in dims])
 
 
-def further(
+def fsdp_dim(
     argument: ArgumentFact, candidate: PlanCandidate, dims: list[tuple[str, ...]]
 ) -> int | None:
     """The dim of weights or optimizer state that is split along fsdp, too; None for none."""

@@ -65,7 +65,7 @@ def layer_parameters(names: Sequence[str]) -> list[list[int]]:
     return [members for members in whole if len(members) == count]
 
 
-def repeats(function: Function, names: Sequence[str]) -> LayerChains | None:
+def repeated_layers(function: Function, names: Sequence[str]) -> LayerChains | None:
     """The repeated layers of a function whose arguments have these names; None without any."""
     found = layer_parameters(names)
     if not found or len(found[0]) < 3:

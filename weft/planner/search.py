@@ -20,7 +20,7 @@ from weft.planner.candidate_estimates import CandidateEstimate, CandidateEstimat
 from weft.planner.candidates import PlanCandidate, candidates, spec_of
 from weft.planner.explained import explained, patterns
 from weft.planner.facts import ProgramFacts, program_facts, state_results
-from weft.planner.repeats import LayerChains, Shortened, repeats, shorten
+from weft.planner.repeats import LayerChains, Shortened, repeated_layers, shorten
 from weft.predict import Prediction, predict
 from weft.records import dataclass
 from weft.shard import shard
@@ -165,7 +165,7 @@ def subject_of(captured: Captured) -> PlanningProblem:
             help="plan a function without tokens or hoisted constants",
         )
     state = state_results(captured)
-    found = repeats(module.function("main"), names)
+    found = repeated_layers(module.function("main"), names)
     short, layers = _shortened(module, found)
     one = short[0]
     kept = {n: i for i, n in enumerate(one.results)}

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from weft.capture import normalize
-from weft.cost.repeated import Repeated, repeated
+from weft.cost.repeated import Repeated, repeated_layer_runs
 from weft.executable.executable import Executable
 from weft.ir.module import Module
 from weft.ir.on_mesh import with_mesh
@@ -47,7 +47,7 @@ class Predictor:
     @cached_property
     def repeated(self) -> Repeated | None:
         """The program's equal layers. Their places do not depend on the sizes of the mesh."""
-        return None if self.whole else repeated(self.normalized)
+        return None if self.whole else repeated_layer_runs(self.normalized)
 
     @cached_property
     def shortened(self) -> tuple[Module, Module] | None:

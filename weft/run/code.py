@@ -89,7 +89,7 @@ class Code:
         if isinstance(error, WeftError):
             return error.at(loc, text)
         if isinstance(error, MemoryError):
-            return shortage([unit], self.stacks, "a result")
+            return out_of_memory_error([unit], self.stacks, "a result")
         error.add_note(f"while running {text}\n  --> {loc.describe()}")
         return error
 
@@ -109,7 +109,7 @@ class Code:
             _CHECKS.watch(unit.node, tuple([slots[slot] for slot in unit.outs]))
 
 
-def shortage(
+def out_of_memory_error(
     units: Iterable[Unit], stacks: Stacks, what: str, needed: int | None = None
 ) -> WeftError:
     """The out-of-memory error, at the source line of the largest value.

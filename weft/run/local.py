@@ -24,7 +24,7 @@ from weft.ops.custom_calls.callbacks import has_calls, host_functions
 from weft.recording import recorder
 from weft.run.arguments import Arguments
 from weft.run.bind import Binder, is_brief, is_enqueued, is_native
-from weft.run.code import checking, shortage
+from weft.run.code import checking, out_of_memory_error
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Calls
 from weft.run.on_device import DirectOnDevice, direct_on_device
@@ -187,7 +187,7 @@ class LocalProgram:
 
     def shortage(self, what: str, needed: int) -> WeftError:
         """The out-of-memory error, at the source line of the largest value."""
-        return shortage(self.code.units, self.tiled.stacks, what, needed)
+        return out_of_memory_error(self.code.units, self.tiled.stacks, what, needed)
 
     @property
     def stack_dims(self) -> StackDims:

@@ -13,7 +13,7 @@ from weft.shard.exporting.export import export
 from weft.shard.preparation.from_table import annotate_from_table
 from weft.shard.preparation.prepare import prepare
 from weft.shard.propagation.build import build
-from weft.shard.propagation.graph import Graph, bury
+from weft.shard.propagation.graph import Graph, remove_dead_nodes
 from weft.shard.propagation.propagate import Propagation, PropagationLevel
 from weft.shard.rules import Rules
 
@@ -41,7 +41,7 @@ def propagate(
     prepared = prepare(annotate_from_table(module))
     graph = build(prepared, rules)
     shardings = Propagation(graph, level).run()
-    bury(graph)
+    remove_dead_nodes(graph)
     return Propagated(graph.module, graph, shardings, level, module, pads)
 
 

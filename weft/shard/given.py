@@ -8,7 +8,7 @@ from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Value
 from weft.mesh import Mesh
 from weft.ops.control import Call
-from weft.ops.distributed.annotations import ResultShardings, annotated, shardings_of
+from weft.ops.distributed.annotations import ResultShardings, sharding_attribute, shardings_of
 from weft.ops.distributed.sharding import (
     ManualComputation,
     NamedComputation,
@@ -39,7 +39,7 @@ def given_args(function: Function, module: Module, *, called: bool) -> ResultSha
     """The annotated shardings of a function's arguments."""
     if not called:
         shown = function.arg_attrs or ((),) * len(function.body.args)
-        return tuple(annotated(attrs) for attrs in shown)
+        return tuple(sharding_attribute(attrs) for attrs in shown)
     return _given(function.arg_attrs, function.body.args, module.meshes)
 
 
@@ -49,7 +49,7 @@ def _given(
     """Shardings that a call takes from its function: for all values if one is on a mesh."""
     if not any(shown):
         return (None,) * len(values)
-    given = tuple(annotated(attrs) for attrs in shown)
+    given = tuple(sharding_attribute(attrs) for attrs in shown)
     for sharding in given:
         if sharding is not None and not _is_one_device(sharding.resolve(meshes)):
             opened = [unsplit(v.type, sharding.mesh, is_open=True) for v in values]

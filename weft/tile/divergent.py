@@ -10,7 +10,7 @@ from weft.executable.divergence import Divergence, OuterValue
 from weft.executable.items import DivergentBranch, DivergentLoop, Site
 from weft.executable.stack_dims import StackDims
 from weft.ir.module import Node
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.ir.types import TensorType
 from weft.tile.scope import Scope
 from weft.tile.uniform import way_of
@@ -74,7 +74,7 @@ def _see(
 ) -> tuple[OuterValue, ...]:
     """Inner slots of outer values that regions capture."""
     outer_values: list[OuterValue] = []
-    for value in captured(site.node):
+    for value in free_variables(site.node):
         (mask,) = scope.of([value])
         inside = divergence.inside(mask)
         slot = lowering.new(value, inside, inner)

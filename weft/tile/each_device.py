@@ -24,8 +24,8 @@ from weft.executable.items import (
     blocks_of,
 )
 from weft.ir.module import Module, Node, Region
-from weft.ir.purity import called
-from weft.ir.reading import captured
+from weft.ir.purity import callee_of
+from weft.ir.reading import free_variables
 from weft.ops.control import While
 from weft.ops.distributed.local import AllSlice, AxisIndex
 from weft.tile.flows import KnownScalars, flow_of, launch_of
@@ -50,7 +50,7 @@ def each_device(lowering: RegionLowering, site: Site, scope: Scope) -> Launch | 
     lone = replace(outer, absent=tuple(range(len(outer.sub_axes.sizes))))
     inner = scope.parted(lone)
     wholes: dict[int, int] = {}  # by slot of a piece, the slot of all of them
-    for value in dict.fromkeys((*node.operands, *captured(node))):
+    for value in dict.fromkeys((*node.operands, *free_variables(node))):
         slot = lowering.new(value, 0, inner)
         wholes[slot], inner.slots[value] = scope.slots[value], slot
     nothing = (0,) * len(node.operands)
@@ -102,7 +102,7 @@ def _inside(node: Node, module: Module) -> Iterator[Node]:
         for inner in regions.pop().nodes:
             yield inner
             regions += inner.regions
-            name = called(inner.op)
+            name = callee_of(inner.op)
             if name is not None and name not in seen:
                 seen.add(name)
                 regions.append(module.function(name).body)

@@ -24,7 +24,7 @@ from weft.executable.items import (
 )
 from weft.executable.stack_dims import StackDims
 from weft.ir.module import Node, Region, Value
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.ir.types import TensorType
 from weft.ir.write import node_text
 from weft.kernels.group import Group
@@ -231,7 +231,7 @@ class Lowering:
     def host_node(self, site: Site, scope: Scope, items: list[Item]) -> None:
         """Append a host node, or constants if its results can be folded."""
         node, traits = site.node, self.host.traits(site)
-        seen = captured(node) if traits.sees_outside else ()
+        seen = free_variables(node) if traits.sees_outside else ()
         ins = [scope.slots[v] for v in (*node.operands, *seen)]
         if traits.reads_rows:
             assert scope.stack_dims.active is not None

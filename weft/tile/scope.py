@@ -8,7 +8,7 @@ from dataclasses import field
 from weft.errors import Unsupported
 from weft.executable.stack_dims import StackDims, collective_dims
 from weft.ir.module import Module, Node, Value
-from weft.ir.purity import called
+from weft.ir.purity import callee_of
 from weft.records import dataclass
 from weft.varying.analysis import FunctionFacts
 from weft.varying.masks import Mask, Masks, union
@@ -38,7 +38,7 @@ class Scope:
 
     def called(self, node: Node) -> Scope:
         """A scope for the callee of a node."""
-        name = called(node.op)
+        name = callee_of(node.op)
         assert name is not None
         self.module.function(name)  # raises for an unknown name
         # Calls are inlined, and StableHLO has no recursion that could end.

@@ -9,8 +9,8 @@ from functools import reduce
 from weft.errors import WeftError
 from weft.ir.module import Function, Node, Region, Value
 from weft.ir.op import Op
-from weft.ir.purity import called
-from weft.ir.reading import captured
+from weft.ir.purity import callee_of
+from weft.ir.reading import free_variables
 from weft.ir.types import TOKEN
 from weft.ops.control import (
     AsyncDone,
@@ -39,7 +39,7 @@ from weft.ops.distributed.ragged import RaggedAllToAll
 from weft.ops.distributed.sharding import Computation, NamedComputation
 from weft.records import dataclass
 from weft.varying.axis_bits import AxisBits
-from weft.varying.masks import Mask, Masks, alike, also, join, union
+from weft.varying.masks import Mask, Masks, join, same_for_elements, union, with_bits
 from weft.varying.world import axes_of
 
 
@@ -231,12 +231,14 @@ class _Walk:
 
     def call(self, node: Node, masks: Masks, around: int) -> Masks:
         """The masks of a call's results; full ones for recursion."""
-        analysis, callee = self.analysis, called(node.op)
+        analysis, callee = self.analysis, callee_of(node.op)
         function = analysis.functions.get(callee or "")
         found = function and analysis.body(function, masks, around)
         if not found:
             # Sound without a fixed point over call graphs; StableHLO programs have no recursion.
-            return tuple([alike(v.type, analysis.axis_bits.everything) for v in node.results])
+            return tuple(
+                [same_for_elements(v.type, analysis.axis_bits.everything) for v in node.results]
+            )
         self.body.calls[node] = found
         return tuple(found.results)
 
@@ -252,19 +254,21 @@ class _Walk:
             again = union(*self.region(condition, carried, inside))
             made = self.region(body, carried, inside | again)
             skew = self.analysis.axis_bits.skewed(again)
-            after = tuple([also(join(a, b), skew) for a, b in zip(carried, made, strict=True)])
+            after = tuple([with_bits(join(a, b), skew) for a, b in zip(carried, made, strict=True)])
             # A fixed point: masks only grow, and there are finitely many bits. The predicate's own
             # sub-axes count as control flow around the body, hence the second condition.
             if after == carried and not again & ~inside:
                 self.body.around[node] = around
-                return tuple([also(m, again) for m in carried])
+                return tuple([with_bits(m, again) for m in carried])
             carried, inside = after, inside | again
 
     def branch(self, node: Node, given: Masks, around: int) -> Masks:
         """The union of the branches' masks and the predicate's."""
         chosen = union(given[0])
         rows = [self.region(region, (), around | chosen) for region in node.regions]
-        return tuple([also(reduce(join, column), chosen) for column in zip(*rows, strict=True)])
+        return tuple(
+            [with_bits(reduce(join, column), chosen) for column in zip(*rows, strict=True)]
+        )
 
     def others(self, node: Node, masks: Masks, around: int) -> Masks:
         """Elementwise and unknown regions, effects, and device ids.
@@ -274,9 +278,13 @@ class _Walk:
         if node.op.control:
             everything = self.analysis.axis_bits.everything
             for region in node.regions:
-                self.region(region, [alike(v.type, everything) for v in region.args], around)
-        mask = self.analysis.change(node.op).applied(union(*masks, *self.of(captured(node))))
-        return tuple([0 if v.type is TOKEN else alike(v.type, mask) for v in node.results])
+                self.region(
+                    region, [same_for_elements(v.type, everything) for v in region.args], around
+                )
+        mask = self.analysis.change(node.op).applied(union(*masks, *self.of(free_variables(node))))
+        return tuple(
+            [0 if v.type is TOKEN else same_for_elements(v.type, mask) for v in node.results]
+        )
 
 
 def _is_plain(node: Node) -> bool:

@@ -14,14 +14,14 @@ from functools import cached_property
 from weft.errors import WeftError
 from weft.ir.module import Function, Module, Node, Value
 from weft.ir.op import Op
-from weft.ir.purity import called
-from weft.ir.reading import captured
+from weft.ir.purity import callee_of
+from weft.ir.reading import free_variables
 from weft.mesh import Axis, MeshAxes
 from weft.mesh.axes import named
 from weft.records import dataclass
 from weft.varying.analysis import Analysis, FunctionFacts
 from weft.varying.axis_bits import AxisBits
-from weft.varying.masks import Mask, Masks, alike, join, union
+from weft.varying.masks import Mask, Masks, join, same_for_elements, union
 from weft.varying.world import World, axes_of, sharding_in, world_of
 
 
@@ -82,7 +82,7 @@ class IncrementalVarying:
             if node is None or (node.op.control and node.regions):
                 found = everything
             else:
-                given = [*node.operands, *captured(node)] if node.regions else node.operands
+                given = [*node.operands, *free_variables(node)] if node.regions else node.operands
                 mask = union(*[self.of(v) for v in given])
                 found = self.facts.analysis.change(node.op).applied(mask)
             self.masks[value] = found
@@ -120,7 +120,7 @@ def varying(
     for node in module.nodes():
         nodes.setdefault(node.op, node)
     if functions is None:
-        reached = set(map(called, nodes))
+        reached = set(map(callee_of, nodes))
         listed = [
             f for f in module.functions.values()
             if f.visibility != "private" or f.name not in reached
@@ -165,4 +165,4 @@ def _masks(function: Function, split: list[MeshAxes | None], axis_bits: AxisBits
         for axes in dict.fromkeys(split)
     }
     args = zip(function.body.args, split, strict=True)
-    return tuple([alike(value.type, found[axes]) for value, axes in args])
+    return tuple([same_for_elements(value.type, found[axes]) for value, axes in args])

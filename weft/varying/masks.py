@@ -30,13 +30,13 @@ def join(first: Mask, second: Mask) -> Mask:
     return union(first, second)
 
 
-def also(mask: Mask, more: int) -> Mask:
+def with_bits(mask: Mask, more: int) -> Mask:
     """A mask with more members, in every element."""
-    return tuple(also(m, more) for m in mask) if isinstance(mask, tuple) else mask | more
+    return tuple(with_bits(m, more) for m in mask) if isinstance(mask, tuple) else mask | more
 
 
-def alike(type: Type, mask: int) -> Mask:
+def same_for_elements(type: Type, mask: int) -> Mask:
     """The mask of a value whose elements all vary along the same sub-axes."""
     if isinstance(type, TupleType | FutureType):
-        return tuple(alike(t, mask) for t in type.types)
+        return tuple(same_for_elements(t, mask) for t in type.types)
     return mask

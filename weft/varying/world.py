@@ -15,7 +15,7 @@ from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.mesh import Axis, Lists, Mesh, MeshAxes, Sharding, parse_sharding
 from weft.mesh.axes import named
-from weft.mesh.sub_axes import AxisSpan, SubAxes, apart, mesh_spans, span_of, sub_axes_of
+from weft.mesh.sub_axes import AxisSpan, SubAxes, mesh_spans, separate_spans, span_of, sub_axes_of
 from weft.ops.distributed.collective import CollectiveOp, CollectivePermute
 from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 from weft.records import dataclass
@@ -77,7 +77,7 @@ class World:
         which devices are in other processes.
         """
         sub_axes = self.sub_axes
-        found = apart(sub_axes, [span_of(axis, self.mesh) for axis in stacked])
+        found = separate_spans(sub_axes, [span_of(axis, self.mesh) for axis in stacked])
         if found is None:
             raise WeftError(
                 f"the devices along {', '.join(map(str, stacked))} cannot be stacked: the program "

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from weft.errors import WeftError
-from weft.native.forks import followed
+from weft.native.forks import fork_tracked
 from weft.records import dataclass
 from weft.workers.failure import FailureNote, WorkerLost, root_cause
 from weft.workers.member import WorkerRank
@@ -307,7 +307,7 @@ class CoordinationClient:
         return self.store.check([key])
 
 
-_BEATING = followed(CoordinationClient.close, CoordinationClient._forget)
+_BEATING = fork_tracked(CoordinationClient.close, CoordinationClient._forget)
 
 
 def _workers(ranks: Sequence[int]) -> str:

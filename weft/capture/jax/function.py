@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.capture.captured import Captured
 from weft.capture.jax.inline import inlined, is_traced
-from weft.capture.jax.trace import CallArguments, capture_flat, flatten, glance, trace_context
+from weft.capture.jax.trace import CallArguments, capture_flat, flatten, quick_key, trace_context
 from weft.capture.jax.values import from_physical, is_changed, to_physical
 from weft.capture.options import CallOptions, check_apart
 from weft.capture.shardings import Spelled
@@ -68,7 +68,7 @@ class JaxFunction:
     def glance(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
-        return glance(args, kwargs, self.static_argnums)
+        return quick_key(args, kwargs, self.static_argnums)
 
     def context(self) -> Hashable:
         return None if self.static_argnums != () else trace_context()

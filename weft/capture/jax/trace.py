@@ -94,7 +94,7 @@ class CallArguments:
         return [static[n] if n in static else next(dynamic) for n in range(count)], keywords
 
 
-def glance(
+def quick_key(
     args: tuple[Any, ...], kwargs: dict[str, Any], static_argnums: tuple[int, ...] = ()
 ) -> tuple[Hashable, list[Any]]:
     """A cheap cache key for arguments, and their leaves; None if only the full key will do.

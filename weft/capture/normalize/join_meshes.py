@@ -27,7 +27,7 @@ from weft.ir.types import TensorType
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import in_mesh_order, size_of
 from weft.mesh.sub_axes import SubAxes, mesh_spans, span_of, sub_axes_of
-from weft.ops.distributed.annotations import all_shardings, annotated, replace_shardings
+from weft.ops.distributed.annotations import all_shardings, replace_shardings, sharding_attribute
 from weft.ops.distributed.sharding import ManualComputation, ShardingConstraint
 from weft.ops.function_summaries import FunctionSummaries
 
@@ -123,7 +123,7 @@ class _Joined:
         """The arguments or results with such shardings."""
         pieces: dict[int, Pieces] = {}
         for n, (shown, value) in enumerate(zip(attrs, values, strict=bool(attrs))):
-            given = annotated(shown) or _constrained(value)
+            given = sharding_attribute(shown) or _constrained(value)
             if given is None or not self.crosses(given):
                 continue
             mesh = given.resolve(self.meshes)
@@ -181,7 +181,7 @@ class _Joined:
         return module.with_functions({**module.functions, "main": main})
 
     def _with_order(self, attrs: Attrs) -> Attrs:
-        given = annotated(attrs)
+        given = sharding_attribute(attrs)
         if given is None or not (mesh := given.resolve(self.meshes)).axes:
             return attrs
         if mesh.size == 1 or _order(mesh) == _order(self.base):

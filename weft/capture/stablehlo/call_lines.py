@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 
 from weft.ir.location import UNKNOWN, Location, fuse
 from weft.ir.module import Function, Module, walk
-from weft.ir.purity import called
+from weft.ir.purity import callee_of
 
 _MOST = 8  # call sites of one function that are kept
 
@@ -28,14 +28,14 @@ def give_lines_of_calls(module: Module) -> Module:
             if node.loc not in known:
                 known[node.loc] = _placed(node.loc, place)
             node.loc = known[node.loc]
-            callee = called(node.op)
+            callee = callee_of(node.op)
             if callee in sites:
                 sites[callee][node.loc] = None
     return module
 
 
 def _callees(function: Function) -> list[str]:
-    return [name for node in walk(function.body) if (name := called(node.op)) is not None]
+    return [name for node in walk(function.body) if (name := callee_of(node.op)) is not None]
 
 
 def _placed(loc: Location, place: Location) -> Location:

@@ -23,7 +23,7 @@ from weft.cli.script import is_script, load_script, users_code
 from weft.compiled import Compiled
 from weft.emit import emit
 from weft.errors import WeftError
-from weft.executable.container import beside, read_constants, write_constants
+from weft.executable.container import constants_path, read_constants, write_constants
 from weft.executable.executable import Executable
 from weft.executable.read import read_tiled
 from weft.executable.verify import verify_tiled
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     files: dict[str, str] = {"written": arguments.out}
     if arguments.to in STAGES[4:] and made is not None and (kept := made.text().resources):
         write_constants(arguments.out, kept)
-        files = {"constants": str(beside(arguments.out))} | files
+        files = {"constants": str(constants_path(arguments.out))} | files
     print_written(arguments, files)
     return 0
 
@@ -142,7 +142,7 @@ def written(arguments: argparse.Namespace) -> Program:
             raise WeftError(
                 f"cannot read {program}: {error}", help="give a text that --to tiled wrote"
             ) from None
-        constants = read_constants(program) if Path(beside(program)).exists() else {}
+        constants = read_constants(program) if Path(constants_path(program)).exists() else {}
     tiled, plan = read_tiled(text, constants)
     verify_tiled(tiled, plan)
     kernels = "launch " in text

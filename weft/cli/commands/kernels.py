@@ -35,7 +35,7 @@ from weft.ops.shape import Constant
 from weft.records import dataclass
 from weft.run.parts import Part, measured_parts, parts_of
 from weft.target import Target
-from weft.tile.fusion.nodes import refusal
+from weft.tile.fusion.nodes import unsupported_reason
 from weft.tune import Chosen, explained
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ def reason(node: Node, target: Target | None) -> str:
     cell = target.table.get(type(node.op)) if target is not None else None
     if cell is not None and cell.how == "library":
         return cell.why
-    why = refusal(node, target) if target is not None else None
+    why = unsupported_reason(node, target) if target is not None else None
     if why is not None:
         return why
     types = ", ".join(dict.fromkeys(map(str, (*node.operand_types, *node.types))))

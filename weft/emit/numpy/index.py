@@ -13,12 +13,12 @@ from weft.emit.numpy.reduce import spread
 from weft.emit.numpy.ufuncs import is_native, ufunc_of
 from weft.executable.items import Site
 from weft.ir.op import Op
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.ir.types import Array
-from weft.kernels.host import HostKernel, Maker, several
+from weft.kernels.host import HostKernel, Maker, single_result_convention
 from weft.ops.index import Gather, Windows, gather, gather_windows
 from weft.ops.linalg import Cholesky, Fft, TriangularSolve
-from weft.ops.scatter import Scatter, conflict_free, hits
+from weft.ops.scatter import Scatter, conflict_free, update_targets
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice
 
 Slices = tuple[slice, ...]
@@ -223,7 +223,7 @@ def scattered(site: Site) -> HostKernel:
     op, lead, count = site.op, site.lead, len(site.node.results)
     assert isinstance(op, Scatter)
     body = site.node.regions[0]
-    if captured(site.node) or not is_elementwise(body):
+    if free_variables(site.node) or not is_elementwise(body):
         return one_by_one(site)
     windows, region = batched(op.windows, lead), plain_region(site)
     types = [site.result(n).dtype.numpy for n in range(count)]
@@ -232,7 +232,7 @@ def scattered(site: Site) -> HostKernel:
     def run(*arrays: Array) -> tuple[Array, ...]:
         given = spread(arrays, lead)
         shape = given[0].shape
-        target, source = hits(windows, shape, given[count], given[-1].shape)
+        target, source = update_targets(windows, shape, given[count], given[-1].shape)
         out = [np.array(a, t).reshape(-1) for a, t in zip(given[:count], types, strict=True)]
         new = [
             a.astype(t, copy=False).reshape(-1)
@@ -244,7 +244,7 @@ def scattered(site: Site) -> HostKernel:
             _combine(out, new, target, source, region)
         return tuple([a.reshape(shape) for a in out])
 
-    return HostKernel(several(run, count))
+    return HostKernel(single_result_convention(run, count))
 
 
 def _plain_sum(site: Site) -> bool:

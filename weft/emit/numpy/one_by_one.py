@@ -13,9 +13,9 @@ from weft.errors import Unsupported, WeftError
 from weft.executable.items import Site
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import RegionCall
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.ir.types import Array, TensorType
-from weft.kernels.host import HostKernel, several
+from weft.kernels.host import HostKernel, single_result_convention
 from weft.mesh import Mesh
 from weft.ops.custom_calls.callbacks import called_by_each
 from weft.records import dataclass
@@ -157,7 +157,7 @@ def one_by_one(site: Site) -> HostKernel:
     """Run the reference for every distinct combination of operands, or for every device."""
     from weft.ops.custom_calls.custom import CustomCall  # imported here: collectives need no LAPACK
 
-    node, lead, outside = site.node, site.lead, captured(site.node)
+    node, lead, outside = site.node, site.lead, free_variables(site.node)
     device = OneDevice(site.module, NOWHERE)
     calls_host = isinstance(node.op, CustomCall)
     each = isinstance(node.op, CustomCall) and called_by_each(node.op)
@@ -181,7 +181,9 @@ def one_by_one(site: Site) -> HostKernel:
 
     active = each and stack_dims.has_rows
     return HostKernel(
-        several(run, len(node.results)), sees_outside=bool(outside), reads_rows=active
+        single_result_convention(run, len(node.results)),
+        sees_outside=bool(outside),
+        reads_rows=active,
     )
 
 

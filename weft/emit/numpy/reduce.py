@@ -13,9 +13,9 @@ from weft.emit.numpy.ufuncs import is_native, ufunc_of
 from weft.executable.items import Site
 from weft.ir.module import Value
 from weft.ir.op import Op
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.ir.types import Array, DType, TensorType
-from weft.kernels.host import HostKernel, Maker, several
+from weft.kernels.host import HostKernel, Maker, single_result_convention
 from weft.ops.reduce import Reduce, fold
 from weft.ops.shape import Constant
 from weft.ops.sort import Sort, TopK
@@ -110,7 +110,7 @@ def by_reference(site: Site) -> HostKernel:
     """The reference's reduction on whole stacks, if the region is elementwise."""
     op, lead, count = site.op, site.lead, len(site.node.results)
     assert isinstance(op, Reduce)
-    if captured(site.node) or not is_elementwise(site.node.regions[0]):
+    if free_variables(site.node) or not is_elementwise(site.node.regions[0]):
         return one_by_one(site)
     body = plain_region(site)
     types = [site.result(n) for n in range(count)]
@@ -136,7 +136,7 @@ def by_reference(site: Site) -> HostKernel:
         spread = tuple([np.broadcast_to(r, head + r.shape[lead:]) for r in rows])
         return fold(body, inits, spread)
 
-    return HostKernel(several(run, count))
+    return HostKernel(single_result_convention(run, count))
 
 
 def _rows(x: Array, lead: int, kept: list[int]) -> list[int]:
@@ -156,7 +156,7 @@ def sort(site: Site) -> HostKernel:
     """The reference sorts all rows at once."""
     op, lead = site.op, site.lead
     assert isinstance(op, Sort)
-    if captured(site.node) or not is_elementwise(site.node.regions[0]):
+    if free_variables(site.node) or not is_elementwise(site.node.regions[0]):
         return one_by_one(site)
     body, rank = plain_region(site), site.operand(0).rank
     stacked = Sort(lead + op.dimension % rank, op.is_stable)
@@ -164,7 +164,7 @@ def sort(site: Site) -> HostKernel:
     def run(*arrays: Array) -> tuple[Array, ...]:
         return stacked.reference(*spread(arrays, lead), regions=(body,))
 
-    return HostKernel(several(run, len(site.node.results)))
+    return HostKernel(single_result_convention(run, len(site.node.results)))
 
 
 def top_k(site: Site) -> HostKernel:
@@ -177,7 +177,7 @@ def reduce_window(site: Site) -> HostKernel:
     op, lead, count = site.op, site.lead, len(site.node.results)
     assert isinstance(op, ReduceWindow)
     inits = site.given[count:]
-    if captured(site.node) or not is_elementwise(site.node.regions[0]) or any(inits):
+    if free_variables(site.node) or not is_elementwise(site.node.regions[0]) or any(inits):
         return one_by_one(site)
     body, window = plain_region(site), op.window
     ones = (1,) * lead
@@ -197,7 +197,7 @@ def reduce_window(site: Site) -> HostKernel:
         starts = [a.reshape(()) for a in arrays[count:]]
         return stacked.reference(*operands, *starts, regions=(body,))
 
-    return HostKernel(several(run, count))
+    return HostKernel(single_result_convention(run, count))
 
 
 def select_and_scatter(site: Site) -> HostKernel:
@@ -205,7 +205,7 @@ def select_and_scatter(site: Site) -> HostKernel:
     op, lead = site.op, site.lead
     assert isinstance(op, SelectAndScatter)
     plain = all(is_elementwise(r) for r in site.node.regions)
-    if captured(site.node) or not plain or site.mask(2):
+    if free_variables(site.node) or not plain or site.mask(2):
         return one_by_one(site)
     bodies, window = (plain_region(site, 0), plain_region(site, 1)), op.window
     ones = (1,) * lead

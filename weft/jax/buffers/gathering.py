@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from weft.jax.buffers.values import ONE_DEVICE, PjrtArray, note, template, value_at, value_of
+from weft.jax.buffers.values import ONE_DEVICE, PjrtArray, bind_value, template, value_at, value_of
 from weft.jax.native.handles import Handles
 from weft.jax.native.records import READY, ArrayRecord, BufferRecord, words
 from weft.jax.programs.executables import LoadedExecutable
@@ -99,7 +99,7 @@ def _move(
     handles.native.give(spare)
     words(array_record)[_ORDER] = words(line[_ARRAY])[_ORDER]
     words(array_record)[_LIVE] = len(buffers)
-    note(handles, array, array_record)
+    bind_value(handles, array, array_record)
     let_go = handles.native.destroy
     before = [words(buffer)[_ARRAY] for buffer in buffers]
     array.when_released = tuple([partial(let_go, old) for old in before])

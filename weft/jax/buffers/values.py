@@ -261,9 +261,9 @@ def single(
     while not (buffer := handles.native.single(*place)):
         handles.more(2)
     array_record = words(buffer)[_ARRAY]
-    note(handles, value, array_record)
+    bind_value(handles, value, array_record)
     if kind is not None:
-        show(value, array_record)
+        publish_address(value, array_record)
     return int(buffer)
 
 
@@ -274,7 +274,7 @@ def _template_at(
     return ctypes.create_string_buffer(template(shape, dtype, state, kind=kind), SIZE)
 
 
-def note(handles: Handles, value: PjrtArray, array_record: int) -> None:
+def bind_value(handles: Handles, value: PjrtArray, array_record: int) -> None:
     """Associate a value with an array record, and publish when it is ready."""
     handles.kept[array_record] = value
     if value.is_ready and value.error is None:
@@ -298,7 +298,7 @@ def copied(array: Array) -> Stacked:
     return one_for_all(made, ONE_DEVICE, owned=True)
 
 
-def show(value: PjrtArray, array_record: int) -> None:
+def publish_address(value: PjrtArray, array_record: int) -> None:
     """Publish the data address of an array whose record already has its kind."""
     assert value.held is not None, "what is shown is there"
     words(array_record)[_DATA] = address_of(value.held.data)

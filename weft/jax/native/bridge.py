@@ -70,7 +70,7 @@ def bridge_of(slot: str, name: str) -> NativeFunction[[Pointer], Pointer]:
     return call
 
 
-def asking(slot: str) -> NativeFunction[[Pointer], Pointer]:
+def python_bridge(slot: str) -> NativeFunction[[Pointer], Pointer]:
     """The bridge to Python of a slot that native code fills where it can."""
     return bridge_of(slot, f"ask_{slot}")
 

@@ -6,7 +6,7 @@ it. Callbacks are put onto a list; the list is closed when the event is settled.
 
 from __future__ import annotations
 
-from weft.jax.native.bridge import asking
+from weft.jax.native.bridge import python_bridge
 from weft.jax.native.record_code import destroy
 from weft.jax.native.records import (
     READY,
@@ -24,7 +24,7 @@ from weft.native.memory import Member, Pointer, Struct
 
 CLOSED = 1  # what the list of callbacks is when an event is settled
 ASKING = ("Event_Await",)  # slots that ask Python where the answer is not known
-_ask = asking(*ASKING)
+_ask = python_bridge(*ASKING)
 
 
 class IsReadyArgs(Struct, offsets=offsets_of("Event_IsReady_Args")):

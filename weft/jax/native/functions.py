@@ -16,7 +16,7 @@ from typing import Any
 
 from weft.jax.abi import Api
 from weft.jax.native.arrivals import ARRIVE, arrive
-from weft.jax.native.bridge import all_slots, asking, bridge_of
+from weft.jax.native.bridge import all_slots, bridge_of, python_bridge
 from weft.jax.native.calls import CALL
 from weft.jax.native.events import ASKING, EVENTS, settle
 from weft.jax.native.lending import drop_capsule, take_back
@@ -162,9 +162,9 @@ def lent_at(buffer: BufferRecord) -> int:
     return data + array.step * buffer.place
 
 
-_hold_in_python = asking("Buffer_IncreaseExternalReferenceCount")
-_opaque_in_python = asking("Buffer_OpaqueDeviceMemoryDataPointer")
-_unsafe_in_python = asking("Buffer_UnsafePointer")
+_hold_in_python = python_bridge("Buffer_IncreaseExternalReferenceCount")
+_opaque_in_python = python_bridge("Buffer_OpaqueDeviceMemoryDataPointer")
+_unsafe_in_python = python_bridge("Buffer_UnsafePointer")
 
 
 @native(name="Buffer_IncreaseExternalReferenceCount")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.jax.native.bridge import asking, drain_soon, lives
+from weft.jax.native.bridge import drain_soon, lives, python_bridge
 from weft.jax.native.record_code import finish, give, push
 from weft.jax.native.records import BUFFER, BufferRecord, CountedRecord, HandleRecord
 from weft.jax.native.state import PluginState, state
@@ -20,7 +20,7 @@ def with_fast_path(
     attempt: NativeFunction[[Pointer], int],
 ) -> NativeFunction[[Pointer], Pointer]:
     """The native function of a slot, with Python as its fallback."""
-    ask = asking(slot)
+    ask = python_bridge(slot)
 
     @native(name=slot)
     def call(args: Pointer) -> Pointer:

@@ -26,11 +26,11 @@ def _counting(theirs: Callable[[Any], dict[str, float]]) -> Callable[[Any], dict
         # imported late: jax.devices() does not need them
         from weft.capture.normalize.tokens import tokens_as_values
         from weft.capture.stablehlo.bytecode import read_bytecode
-        from weft.cost.counted import counted
+        from weft.cost.counted import counts_by_name
 
         program = io.BytesIO()
         lowering.stablehlo().operation.write_bytecode(file=program)
-        counts = counted(tokens_as_values(read_bytecode(program.getvalue())))
+        counts = counts_by_name(tokens_as_values(read_bytecode(program.getvalue())))
         return {name: float(count) for name, count in counts.items()}
 
     return cost_analysis

@@ -14,7 +14,15 @@ from weft.jax.abi import api
 from weft.jax.buffers.client import the_client
 from weft.jax.buffers.events import event_of
 from weft.jax.buffers.gathering import gathered
-from weft.jax.buffers.values import NOTHING, PjrtArray, deleted, note, share_lent, show, value_at
+from weft.jax.buffers.values import (
+    NOTHING,
+    PjrtArray,
+    bind_value,
+    deleted,
+    publish_address,
+    share_lent,
+    value_at,
+)
 from weft.jax.native.handles import INVALID, Handles, PjrtError
 from weft.jax.native.record_code import DELETED
 from weft.jax.native.records import BufferRecord, words
@@ -273,12 +281,12 @@ def _hand_out(
         handles.more((loaded.count + 1) * len(results))
     if not ready:
         for value, array_record in zip(results, array_records, strict=True):
-            note(handles, value, array_record)
+            bind_value(handles, value, array_record)
         return
     for value, array_record in zip(results, array_records, strict=True):
         handles.kept[array_record] = value
     for n in loaded.shown:
-        show(results[n], array_records[n])
+        publish_address(results[n], array_records[n])
 
 
 SLOTS: tuple[tuple[str, SlotFunction], ...] = (("LoadedExecutable_Execute", _execute),)

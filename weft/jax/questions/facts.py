@@ -6,7 +6,7 @@ import ctypes
 import struct
 from typing import Any
 
-from weft.cost.counted import counted
+from weft.cost.counted import counts_by_name
 from weft.jax.abi import api
 from weft.jax.buffers.client import the_client
 from weft.jax.native.handles import Handles, text_at
@@ -37,7 +37,7 @@ def _optimized(handles: Handles, args: Any) -> None:
 
 def _costs(handles: Handles, args: Any) -> None:
     described: Described = handles.kept[args.executable]
-    named = described.remembered("costs", lambda e: _named(described, counted(e.module)))
+    named = described.remembered("costs", lambda e: _named(described, counts_by_name(e.module)))
     args.properties, args.num_properties = ctypes.addressof(named), len(named)
 
 

@@ -20,7 +20,7 @@ _one = lru_cache(maxsize=4096)(parse_sharding)
 _many = lru_cache(maxsize=4096)(parse_shardings)
 
 
-def annotated(attrs: Iterable[tuple[str, str]]) -> Sharding | None:
+def sharding_attribute(attrs: Iterable[tuple[str, str]]) -> Sharding | None:
     """The sharding among the attributes of an argument or result."""
     for name, text in attrs:
         if name == SHARDING:
@@ -43,7 +43,7 @@ def all_shardings(module: Module, surveys: FunctionSummaries) -> Iterator[Shardi
     """Every sharding in a module, in program order."""
     for function in module.functions.values():
         for attrs in (*function.arg_attrs, *function.res_attrs):
-            if (given := annotated(attrs)) is not None:
+            if (given := sharding_attribute(attrs)) is not None:
                 yield given
         for node in surveys[function.body].notable:
             yield from _held(node)

@@ -19,7 +19,7 @@ from weft.mesh import MeshAxes
 from weft.ops.combiners import SHORT_NAMES, combiner
 from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
-from weft.optimize.collectives.facts import combining
+from weft.optimize.collectives.facts import plain_combiner
 from weft.records import dataclass
 
 # XLA's byte threshold on GPUs, so that a program sends the same messages here and there.
@@ -65,12 +65,12 @@ def key_of(op: Op, node: Node) -> MergeKey | None:
                 t.dtype for t in (*node.operand_types, *node.types) if isinstance(t, TensorType)
             }
             # Operands of one dtype: the merged region combines scalars of a single type.
-            how = combining(node)
+            how = plain_combiner(node)
             if how is None or len(dtypes) != 1:
                 return None
             return (AllReduce, how, *dtypes, op.replica_groups, _groups_key(op), node.attrs)
         case ReduceScatter() if isinstance(op.replica_groups, MeshAxes):
-            how = combining(node)
+            how = plain_combiner(node)
             usual = op.channel > 0 and op.use_global_device_ids and len(node.operands) == 1
             same = _same_dtypes(node)
             if how is None or not usual or not same:
@@ -110,7 +110,7 @@ def merged(members: list[Node]) -> Node:
         case AllGather():
             op = op.replace(outs=types)
         case AllReduce():
-            how, scalar = combining(first), types[0]
+            how, scalar = plain_combiner(first), types[0]
             assert how is not None and isinstance(scalar, TensorType)
             regions = (combiner(how, scalar),)
         case ReduceScatter() | ReduceScatterTogether():
@@ -127,7 +127,7 @@ def _scattered(members: list[Node]) -> Op:
         match node.op:
             case ReduceScatter() as op:
                 dims.append(op.scatter_dimension)
-                how, groups = combining(node), op.replica_groups
+                how, groups = plain_combiner(node), op.replica_groups
             case ReduceScatterTogether() as op:
                 dims.extend(op.scatter_dimensions)
                 how, groups = op.combine, op.axes

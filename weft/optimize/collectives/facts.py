@@ -122,7 +122,7 @@ class RebuildWithFacts(Rebuild):
                     self.facts.moved(before, after)
 
 
-def source(value: Value, *kinds: type[Op]) -> Node | None:
+def defining_node(value: Value, *kinds: type[Op]) -> Node | None:
     """The defining node of a value, if it is of these ops, on one operand and not annotated."""
     node = value.node
     if node is None or node.attrs or len(node.operands) != 1 or not isinstance(node.op, kinds):
@@ -130,7 +130,7 @@ def source(value: Value, *kinds: type[Op]) -> Node | None:
     return node
 
 
-def along(node: Node) -> MeshAxes | None:
+def collective_axes(node: Node) -> MeshAxes | None:
     """The axes of a collective on one operand of static shape."""
     if len(node.operands) != 1 or not tensor_of(node.operands[0]).is_static:
         return None
@@ -144,7 +144,7 @@ def resized(type: TensorType, dim: int, size: int) -> TensorType:
     return type.with_shape(tuple(sizes))
 
 
-def combining(node: Node) -> Combine | None:
+def plain_combiner(node: Node) -> Combine | None:
     """The combining op of a reduction, if it is one plain op."""
     body = node.regions[0]
     return BY_OP.get(body.body.combiners[0]) if len(body.nodes) == 1 else None

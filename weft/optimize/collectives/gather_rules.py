@@ -15,14 +15,14 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim
 from weft.ops.slicing import Slice
-from weft.optimize.collectives.facts import Facts, along, source
+from weft.optimize.collectives.facts import Facts, collective_axes, defining_node
 from weft.optimize.collectives.group_rules import zeros
 from weft.optimize.collectives.normal_form import CollectiveMaker
 from weft.optimize.collectives.slice_rules import split_of
 
 
 def _start(node: Node, facts: Facts, *others: Node) -> tuple[Axes, CollectiveMaker] | None:
-    groups = along(node)
+    groups = collective_axes(node)
     if groups is None:
         return None
     loc = fuse(node.loc, *(other.loc for other in others))
@@ -31,7 +31,7 @@ def _start(node: Node, facts: Facts, *others: Node) -> tuple[Axes, CollectiveMak
 
 def gather_of_gather(node: Node, facts: Facts) -> Rewritten:
     """all_gather(all_gather(x)) -> one of both axes, when along one dim and without other uses."""
-    inner = source(node.operands[0], AllGather)
+    inner = defining_node(node.operands[0], AllGather)
     if inner is None or not facts.once(inner.results[0]):
         return None
     outer, first = _start(node, facts, inner), _start(inner, facts)
@@ -46,12 +46,12 @@ def gather_of_gather(node: Node, facts: Facts) -> Rewritten:
 
 def gather_of_slice(node: Node, facts: Facts) -> Rewritten:
     """all_gather(all_slice(x)) -> x, when x is uniform along the axes; some axes may remain."""
-    inner = source(node.operands[0], AllSlice)
+    inner = defining_node(node.operands[0], AllSlice)
     found = _start(node, facts, inner) if inner is not None else None
     if inner is None or found is None:
         return None
     axes, maker = found
-    groups = along(inner)
+    groups = collective_axes(inner)
     if groups is None or facts.mesh(groups) != maker.mesh:
         return None
     assert isinstance(node.op, AllGather)
@@ -79,7 +79,7 @@ def gather_of_equal(node: Node, facts: Facts) -> Rewritten:
 
 def gather_of_copies(node: Node, facts: Facts) -> Rewritten:
     """all_gather(broadcast(x)) -> broadcast(all_gather(x)), when along a dim that x has."""
-    inner = source(node.operands[0], BroadcastInDim)
+    inner = defining_node(node.operands[0], BroadcastInDim)
     start = _start(node, facts) if inner is not None else None
     if inner is None or start is None:
         return None
@@ -100,8 +100,8 @@ def gather_of_copies(node: Node, facts: Facts) -> Rewritten:
 
 def moved_convert(node: Node, facts: Facts) -> Rewritten:
     """collective(convert(x)) -> convert(collective(x)), when x has the narrower elements."""
-    inner = source(node.operands[0], Convert)
-    if inner is None or len(node.operands) != 1 or along(node) is None:
+    inner = defining_node(node.operands[0], Convert)
+    if inner is None or len(node.operands) != 1 or collective_axes(node) is None:
         return None
     (x,) = inner.operands
     if tensor_of(x).dtype.bits >= tensor_of(inner.results[0]).dtype.bits or not _has_zero(
@@ -124,8 +124,8 @@ def _has_zero(value: Value, op: Op) -> bool:
 
 def convert_of_moved(node: Node, facts: Facts) -> Rewritten:
     """convert(collective(x)) -> collective(convert(x)), when narrower and without other uses."""
-    inner = source(node.operands[0], AllGather, AllToAll, PermuteAlongAxes)
-    if inner is None or along(inner) is None or not facts.once(inner.results[0]):
+    inner = defining_node(node.operands[0], AllGather, AllToAll, PermuteAlongAxes)
+    if inner is None or collective_axes(inner) is None or not facts.once(inner.results[0]):
         return None
     out, (x,) = tensor_of(node.results[0]), inner.operands
     if out.dtype.bits >= tensor_of(x).dtype.bits:
@@ -141,8 +141,8 @@ def convert_of_moved(node: Node, facts: Facts) -> Rewritten:
 
 def part_of_gather(node: Node, facts: Facts) -> Rewritten:
     """slice(all_gather(x)) -> all_gather(slice(x)), when other dims are sliced; also for reduce."""
-    inner = source(node.operands[0], AllGather)
-    if inner is None or along(inner) is None or not facts.once(inner.results[0]):
+    inner = defining_node(node.operands[0], AllGather)
+    if inner is None or collective_axes(inner) is None or not facts.once(inner.results[0]):
         return None
     assert isinstance(inner.op, AllGather)
     dim, (x,), out = inner.op.all_gather_dim, inner.operands, tensor_of(node.results[0])
@@ -175,7 +175,7 @@ def _folded(
 ) -> tuple[Op, tuple[Value, ...], tuple[Region, ...], int] | None:
     """The reduction of a shard, over dims that are not gathered."""
     assert isinstance(node.op, Reduce) and isinstance(inner.op, AllGather)
-    groups, init = along(inner), node.operands[1]
+    groups, init = collective_axes(inner), node.operands[1]
     # Each device would start from its own initial value otherwise.
     if groups is None or not facts.varying.is_equal(init, groups):
         return None
@@ -191,7 +191,7 @@ def _folded(
 
 def exchange_back(node: Node, facts: Facts) -> Rewritten:
     """all_to_all(all_to_all(x)) -> x, when the second undoes the first."""
-    inner = source(node.operands[0], AllToAll)
+    inner = defining_node(node.operands[0], AllToAll)
     if inner is None:
         return None
     assert isinstance(node.op, AllToAll) and isinstance(inner.op, AllToAll)
@@ -216,7 +216,7 @@ def permute_of_equal(node: Node, facts: Facts) -> Rewritten:
 
 def permute_of_permute(node: Node, facts: Facts) -> Rewritten:
     """permute(permute(x)) -> one permute(x), when both are along the same axes."""
-    inner = source(node.operands[0], PermuteAlongAxes)
+    inner = defining_node(node.operands[0], PermuteAlongAxes)
     if inner is None or len(node.operands) != 1:
         return None
     assert isinstance(node.op, PermuteAlongAxes) and isinstance(inner.op, PermuteAlongAxes)

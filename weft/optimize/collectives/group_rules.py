@@ -12,7 +12,7 @@ from weft.ir.types import TensorType, Type
 from weft.mesh import Axis, DimSharding, Lists, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
 from weft.mesh.axes import named
-from weft.mesh.cuts import as_set, tidy
+from weft.mesh.cuts import as_set, merged_axes
 from weft.mesh.groups import cross_partition, cross_replica_and_partition
 from weft.mesh.matching import matching_axes
 from weft.mesh.pieces import index_along
@@ -126,7 +126,7 @@ def tidy_axes(node: Node, facts: Facts) -> Rewritten:
     if groups is None or isinstance(node.op, AllSlice):
         return None
     mesh = facts.mesh(groups)
-    order = as_set if isinstance(node.op, AllReduce) else tidy
+    order = as_set if isinstance(node.op, AllReduce) else merged_axes
     axes = order(groups.axes, mesh)
     if not axes:
         return _alone(node)
@@ -161,7 +161,7 @@ def tidy_pieces(node: Node, facts: Facts) -> Rewritten:
     op = node.op
     assert isinstance(op, AllSlice)
     mesh = named(op.pieces.mesh, facts.module.meshes)
-    dims = tuple(tidy(dim.axes, mesh) for dim in op.pieces.dims)
+    dims = tuple(merged_axes(dim.axes, mesh) for dim in op.pieces.dims)
     if not any(dims):
         return node.operands
     if dims == tuple(dim.axes for dim in op.pieces.dims):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node, Value
 from weft.ir.purity import is_pure, pure_functions
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import TensorType
 from weft.ir.work import moved
@@ -52,7 +52,7 @@ class _Hoisting(Rebuild):
     def hoist(self, loop: Node, out: list[Node]) -> None:
         """Emit the invariant nodes of a loop before it; the body reads their results."""
         same = self.repeated(loop)
-        kept = moved(*[value.type for value in captured(loop)])  # bytes already hoisted
+        kept = moved(*[value.type for value in free_variables(loop)])  # bytes already hoisted
         gathers = self.chosen([node for node in same if is_worth(node)], self.most_bytes - kept)
         if not gathers:
             return
@@ -79,7 +79,7 @@ class _Hoisting(Rebuild):
         changing = {a for a, made in zip(body.args, body.results, strict=True) if a is not made}
         same: list[Node] = []
         for node in body.nodes:
-            closed = not node.regions or not (node.op.control or captured(node))
+            closed = not node.regions or not (node.op.control or free_variables(node))
             alike = closed and changing.isdisjoint(node.operands)
             alike = alike and is_pure(node, self.pure, collectives=True)
             # A loop may run zero times on some devices: hoisted, the collective would wait for

@@ -11,7 +11,7 @@ from weft.ir.rule import Combine
 from weft.ir.types import Array, TensorType
 from weft.mesh import DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import Axes, total_size
-from weft.mesh.cuts import as_set, tidy
+from weft.mesh.cuts import as_set, merged_axes
 from weft.ops.combiners import IDEMPOTENT, combiner
 from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.distributed.local import CHANNEL, AllSlice
@@ -36,7 +36,7 @@ class CollectiveMaker:
 
     def gather(self, value: Value, dim: int, axes: Axes) -> Value:
         """An all_gather along axes."""
-        axes = tidy(axes, self.mesh)
+        axes = merged_axes(axes, self.mesh)
         if not axes:
             return value
         given = tensor_of(value)
@@ -55,7 +55,7 @@ class CollectiveMaker:
 
     def scatter(self, value: Value, dim: int, axes: Axes, reduction: Combine) -> Value:
         """A reduce_scatter along axes."""
-        axes = tidy(axes, self.mesh)
+        axes = merged_axes(axes, self.mesh)
         if not axes:
             return value
         given = tensor_of(value)
@@ -66,14 +66,14 @@ class CollectiveMaker:
 
     def exchange(self, value: Value, split: int, join: int, axes: Axes) -> Value:
         """An all_to_all along axes: split along one dim, concatenated along another."""
-        axes = tidy(axes, self.mesh)
+        axes = merged_axes(axes, self.mesh)
         count = total_size(axes, self.mesh)
         op = AllToAll(split, join, count, self.groups(axes), CHANNEL)
         return self.facts.make(op, value, loc=self.loc)
 
     def slice(self, value: Value, dims: tuple[Axes, ...]) -> Value:
         """An all_slice: the own shard, split along axes of each dim."""
-        dims = tuple(tidy(axes, self.mesh) for axes in dims)
+        dims = tuple(merged_axes(axes, self.mesh) for axes in dims)
         if not any(dims):
             return value
         operand_type = tensor_of(value)

@@ -15,7 +15,7 @@ from weft.ops.distributed.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.elementwise.pointwise import Subtract
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Pad
-from weft.optimize.collectives.facts import Facts, along, combining, source
+from weft.optimize.collectives.facts import Facts, collective_axes, defining_node, plain_combiner
 from weft.optimize.collectives.normal_form import CollectiveMaker
 
 Plain = tuple[Axes, Combine, CollectiveMaker]
@@ -23,10 +23,10 @@ Plain = tuple[Axes, Combine, CollectiveMaker]
 
 def plain(node: Node, facts: Facts, *others: Node) -> Plain | None:
     """The axes of a reduction on one operand, its combining op, and a builder for its mesh."""
-    groups = along(node)
+    groups = collective_axes(node)
     if groups is None:
         return None
-    reduction = combining(node)
+    reduction = plain_combiner(node)
     if reduction not in COMBINERS or not _keeps_dtype(node):
         return None
     loc = fuse(node.loc, *(other.loc for other in others))
@@ -70,7 +70,7 @@ def scatter_of_equal(node: Node, facts: Facts) -> Rewritten:
 
 def reduce_of_reduce(node: Node, facts: Facts) -> Rewritten:
     """all_reduce(all_reduce(x)) -> one all_reduce(x), when alike and along different axes."""
-    inner = source(node.operands[0], AllReduce)
+    inner = defining_node(node.operands[0], AllReduce)
     found = None if inner is None else _both(node, inner, facts, inner)
     if inner is None or found is None:
         return None
@@ -89,12 +89,12 @@ def _both(node: Node, inner: Node, facts: Facts, *others: Node) -> tuple[Plain, 
 
 def reduce_of_gather(node: Node, facts: Facts) -> Rewritten:
     """all_reduce(all_gather(x)) -> all_gather(all_reduce(x)), when along different axes."""
-    inner = source(node.operands[0], AllGather)
+    inner = defining_node(node.operands[0], AllGather)
     found = plain(node, facts) if inner is not None else None
     if inner is None or found is None or not facts.once(inner.results[0]):
         return None
     axes, reduction, maker = found
-    groups = along(inner)
+    groups = collective_axes(inner)
     if groups is None or facts.mesh(groups) != maker.mesh or not disjoint(axes, groups.axes):
         return None
     assert isinstance(inner.op, AllGather)
@@ -134,7 +134,7 @@ def is_zero(value: Value) -> bool:
 
 def scatter_of_scatter(node: Node, facts: Facts) -> Rewritten:
     """reduce_scatter(reduce_scatter(x)) -> one of both axes, when alike and along one dim."""
-    inner = source(node.operands[0], ReduceScatter)
+    inner = defining_node(node.operands[0], ReduceScatter)
     found = None if inner is None else _both(node, inner, facts, inner)
     if inner is None or found is None:
         return None
@@ -148,7 +148,7 @@ def scatter_of_scatter(node: Node, facts: Facts) -> Rewritten:
 
 def scatter_of_reduce(node: Node, facts: Facts) -> Rewritten:
     """reduce_scatter(all_reduce(x)) -> all_reduce(reduce_scatter(x)): the shard is smaller."""
-    inner = source(node.operands[0], AllReduce)
+    inner = defining_node(node.operands[0], AllReduce)
     found = None if inner is None else _both(node, inner, facts)
     if inner is None or found is None:
         return None
@@ -163,8 +163,8 @@ def scatter_of_reduce(node: Node, facts: Facts) -> Rewritten:
 
 def sum_of_sums(node: Node, facts: Facts) -> Rewritten:
     """all_reduce(x) + all_reduce(y) -> all_reduce(x + y), when nothing else reads them."""
-    left = source(node.operands[0], AllReduce, ReduceScatter)
-    right = left and source(node.operands[1], AllReduce, ReduceScatter)
+    left = defining_node(node.operands[0], AllReduce, ReduceScatter)
+    right = left and defining_node(node.operands[1], AllReduce, ReduceScatter)
     if left is None or right is None or left.op is not right.op or left is right:
         return None
     if not all(facts.once(n.results[0]) for n in (left, right)):
@@ -183,7 +183,7 @@ def sum_of_sums(node: Node, facts: Facts) -> Rewritten:
 
 def fresh(node: Node) -> Region:
     """A copy of a reduction's region, for another reduction."""
-    reduction = combining(node)
+    reduction = plain_combiner(node)
     assert reduction is not None
     return combiner(reduction, tensor_of(node.operands[0]))
 
@@ -191,7 +191,7 @@ def fresh(node: Node) -> Region:
 def cut_of_sum(node: Node, facts: Facts) -> Rewritten:
     """slice(all_reduce(x)) -> all_reduce(slice(x)), when nothing else reads the sum."""
     x, *starts = node.operands
-    inner = source(x, AllReduce)
+    inner = defining_node(x, AllReduce)
     if inner is None or not facts.once(inner.results[0]):
         return None
     found = plain(inner, facts)
@@ -209,11 +209,11 @@ def fold_of_sum(node: Node, facts: Facts) -> Rewritten:
     if len(node.operands) != 2 or not _keeps_dtype(node):
         return None
     x, init = node.operands
-    inner = source(x, AllReduce)
+    inner = defining_node(x, AllReduce)
     if inner is None or not facts.once(inner.results[0]):
         return None
     found = plain(inner, facts)
-    if found is None or combining(node) != found[1]:
+    if found is None or plain_combiner(node) != found[1]:
         return None
     if tensor_of(node.results[0]).nbytes >= tensor_of(x).nbytes:
         return None

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value, apply
-from weft.ir.purity import called
+from weft.ir.purity import callee_of
 from weft.ir.reading import reads
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import Type
@@ -66,7 +66,7 @@ def _inner_first(module: Module) -> list[Function]:
         if function.name in order or function.name in path:
             return
         for node in function.body.nodes:
-            callee = called(node.op)
+            callee = callee_of(node.op)
             if callee is not None and callee in module.functions:
                 visit(module.functions[callee], (*path, function.name))
         order[function.name] = function
@@ -117,7 +117,7 @@ class LiveRanges:
             for value in node.results:
                 self.of[value] = LiveRange(value, place, [])
             inside = [LiveRanges(r, peaks).peak for r in node.regions if node.op.control]
-            inner[place] = max([*inside, peaks.get(called(node.op) or "", 0)])
+            inner[place] = max([*inside, peaks.get(callee_of(node.op) or "", 0)])
         for value in region.results:
             if (life := self.of.get(value)) is not None and life.end != self.count:
                 life.uses.append(self.count)

@@ -14,7 +14,7 @@ from weft.ops.combiners import COMBINERS
 from weft.ops.distributed.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.distributed.local import AllSlice
 from weft.ops.shape import BroadcastInDim, Transpose
-from weft.optimize.collectives.facts import Facts, along, combining, source
+from weft.optimize.collectives.facts import Facts, collective_axes, defining_node, plain_combiner
 from weft.optimize.collectives.normal_form import CollectiveMaker
 
 
@@ -33,13 +33,13 @@ def _start(node: Node, facts: Facts, *others: Node) -> tuple[DimAxes, Collective
 
 
 def _same_mesh(node: Node, maker: CollectiveMaker) -> bool:
-    groups = along(node)
+    groups = collective_axes(node)
     return groups is not None and maker.facts.mesh(groups) == maker.mesh
 
 
 def slice_of_slice(node: Node, facts: Facts) -> Rewritten:
     """all_slice(all_slice(x)) -> one all_slice(x), when they split along different axes."""
-    inner = source(node.operands[0], AllSlice)
+    inner = defining_node(node.operands[0], AllSlice)
     if inner is None:
         return None
     split, maker = _start(node, facts, inner)
@@ -55,14 +55,14 @@ def slice_of_gather(node: Node, facts: Facts) -> Rewritten:
 
     If a collective remains, this slice must be the only use of the gather.
     """
-    inner = source(node.operands[0], AllGather)
+    inner = defining_node(node.operands[0], AllGather)
     if inner is None:
         return None
     split, maker = _start(node, facts, inner)
     if not _same_mesh(inner, maker):
         return None
     assert isinstance(inner.op, AllGather)
-    dim, (x,), groups = inner.op.all_gather_dim, inner.operands, along(inner)
+    dim, (x,), groups = inner.op.all_gather_dim, inner.operands, collective_axes(inner)
     assert groups is not None
     _, gathered, rest = shared_start(groups.axes, split[dim], maker.mesh)
     others = tuple(() if d == dim else axes for d, axes in enumerate(split))
@@ -87,11 +87,11 @@ def slice_of_reduce(node: Node, facts: Facts) -> Rewritten:
     Axes that are not reduced over are sliced first, those that are become reduce_scatters, and the
     remaining ones are reduced last, on the shard.
     """
-    inner = source(node.operands[0], AllReduce)
+    inner = defining_node(node.operands[0], AllReduce)
     if inner is None or not _few_slices(inner.results[0], facts):
         return None
     split, maker = _start(node, facts, inner)
-    reduction, groups = combining(inner), along(inner)
+    reduction, groups = plain_combiner(inner), collective_axes(inner)
     if groups is None or not _same_mesh(inner, maker) or reduction not in COMBINERS:
         return None
     if inner.operand_types != inner.types:
@@ -133,11 +133,11 @@ def slice_of_scatter(node: Node, facts: Facts) -> Rewritten:
 
     Fewer bytes are sent; this slice must be the only use of the scattered sum.
     """
-    inner = source(node.operands[0], ReduceScatter)
+    inner = defining_node(node.operands[0], ReduceScatter)
     if inner is None or not _only_this(inner.results[0], node, facts):
         return None
     split, maker = _start(node, facts, inner)
-    reduction, groups = combining(inner), along(inner)
+    reduction, groups = plain_combiner(inner), collective_axes(inner)
     if groups is None or not _same_mesh(inner, maker) or reduction not in COMBINERS:
         return None
     assert isinstance(inner.op, ReduceScatter)
@@ -179,7 +179,7 @@ def _is_spread(operands: tuple[Value, ...], shape: tuple[object, ...]) -> bool:
 
 def slice_of_transpose(node: Node, facts: Facts) -> Rewritten:
     """all_slice(transpose(x)) -> transpose(all_slice(x)), when it alone reads the transpose."""
-    inner = source(node.operands[0], Transpose)
+    inner = defining_node(node.operands[0], Transpose)
     if inner is None or not _only_this(inner.results[0], node, facts):
         return None
     split, maker = _start(node, facts, inner)
@@ -192,7 +192,7 @@ def slice_of_transpose(node: Node, facts: Facts) -> Rewritten:
 
 def slice_of_broadcast(node: Node, facts: Facts) -> Rewritten:
     """all_slice(broadcast(x)) -> broadcast(all_slice(x)), when it alone reads the broadcast."""
-    inner = source(node.operands[0], BroadcastInDim)
+    inner = defining_node(node.operands[0], BroadcastInDim)
     if inner is None or not _only_this(inner.results[0], node, facts):
         return None
     split, maker = _start(node, facts, inner)

@@ -7,7 +7,7 @@ from weft.cost import Costs
 from weft.ir.module import Node
 from weft.ir.types import Type
 from weft.ops.control import AsyncDone, AsyncStart, stream_of
-from weft.optimize.scheduling.lifetimes import leaves, stored
+from weft.optimize.scheduling.lifetimes import leaves, stored_bytes
 from weft.records import dataclass
 
 _MARGIN = 1.1  # safety factor on the predicted transfer time, for an earlier start
@@ -65,4 +65,4 @@ class Flights:
 
 def bytes_of(types: tuple[Type, ...]) -> int:
     """The bytes of values of these types."""
-    return sum(aligned(stored(leaf)) for type in types for leaf in leaves(type))
+    return sum(aligned(stored_bytes(leaf)) for type in types for leaf in leaves(type))

@@ -31,7 +31,7 @@ _ALIASES = (*_RENAMED, Tuple, GetTupleElement, AsyncDone)  # results alias their
 _ONE_BY_ONE = (DynamicUpdateSlice, Scatter, While)  # result n may have the memory of operand n
 
 
-def stored(type: TensorType) -> int:
+def stored_bytes(type: TensorType) -> int:
     """The bytes of a tensor in memory; a boolean takes a byte."""
     return type.size if type.dtype.kind == "bool" else type.nbytes
 
@@ -149,7 +149,7 @@ class _Live:
 
 
 def _size(value: Value) -> int:
-    return sum([stored(leaf) for leaf in leaves(value.type)])
+    return sum([stored_bytes(leaf) for leaf in leaves(value.type)])
 
 
 def _same_size(operand_type: Type, result_type: Type) -> bool:
@@ -158,5 +158,5 @@ def _same_size(operand_type: Type, result_type: Type) -> bool:
         isinstance(operand_type, TensorType)
         and isinstance(result_type, TensorType)
         and operand_type.shape == result_type.shape
-        and stored(operand_type) == stored(result_type)
+        and stored_bytes(operand_type) == stored_bytes(result_type)
     )

@@ -14,7 +14,7 @@ from weft.ops.control import GetTupleElement, Tuple, While
 from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant, GetDimensionSize, Reshape, Reverse, Transpose
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, Slice
-from weft.optimize.collectives.facts import combining
+from weft.optimize.collectives.facts import plain_combiner
 from weft.optimize.simplification.splats import splat_of
 
 
@@ -164,7 +164,7 @@ def reduce_nothing(node: Node) -> Rewritten:
         return None
     (x, init), (out,) = node.operands, node.types
     operand_type = tensor_of(x)
-    combine = combining(node)
+    combine = plain_combiner(node)
     if combine is None or not isinstance(out, TensorType) or operand_type.dtype is not out.dtype:
         return None
     if not operand_type.is_static or any(operand_type.sizes[d] != 1 for d in node.op.dimensions):

@@ -34,7 +34,7 @@ from weft.ops.shape import BroadcastInDim
 from weft.ops.slicing import DynamicSlice, Pad
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
-from weft.partition.strategy.factors import FactorAxes, asked
+from weft.partition.strategy.factors import FactorAxes, split_by_factors
 from weft.records import dataclass
 
 
@@ -72,7 +72,7 @@ def attention_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) ->
     """The bytes of the keys and values that a device passes on along a ring."""
     total = 0.0
     for type, dims in zip(node.operand_types[1:3], rule.operands[1:3], strict=True):
-        split, given = asked(by_factor, dims, rule, mesh), tensor(type)
+        split, given = split_by_factors(by_factor, dims, rule, mesh), tensor(type)
         if split is not None and split[given.rank - 2]:
             local = local_type(given, split, mesh)
             total += (total_size(split[given.rank - 2], mesh) - 1) * local.nbytes

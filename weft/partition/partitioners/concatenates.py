@@ -14,7 +14,7 @@ from weft.partition.partitioners.halo import HaloPart, exchanged, joined, parts_
 from weft.partition.partitioners.views import empty
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
-from weft.partition.strategy.factors import FactorAxes, asked
+from weft.partition.strategy.factors import FactorAxes, split_by_factors
 
 
 def concatenate_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
@@ -50,8 +50,8 @@ def concatenate_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) 
     """The bytes sent for the ranges of the result's shards."""
     op = node.op
     assert isinstance(op, Concatenate)
-    splits = [asked(by_factor, dims, rule, mesh) for dims in rule.operands]
-    (made,) = [asked(by_factor, dims, rule, mesh) for dims in rule.results]
+    splits = [split_by_factors(by_factor, dims, rule, mesh) for dims in rule.operands]
+    (made,) = [split_by_factors(by_factor, dims, rule, mesh) for dims in rule.results]
     if made is None or not made[op.dimension]:
         return 0.0
     total, axes = 0.0, made[op.dimension]

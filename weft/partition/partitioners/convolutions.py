@@ -12,12 +12,12 @@ from weft.ir.rule import Dims, Rule, RuleFactor
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.ops.convolution import Convolution
-from weft.partition.partitioners.dilation import ZERO, DeviceView, Dilation, see
+from weft.partition.partitioners.dilation import ZERO, DeviceView, Dilation, dilated_view
 from weft.partition.partitioners.views import Views, empty, sent_by
 from weft.partition.partitioners.windows import window_view
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
-from weft.partition.strategy.factors import FactorAxes, asked
+from weft.partition.strategy.factors import FactorAxes, split_by_factors
 
 
 def convolution_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
@@ -81,7 +81,7 @@ def _compact(rule: Rule) -> Rule:
 
 def convolution_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> float:
     """The bytes of the input's halos; a kernel of uneven size is not split."""
-    op, kernel = node.op, asked(by_factor, rule.operands[1], rule, mesh)
+    op, kernel = node.op, split_by_factors(by_factor, rule.operands[1], rule, mesh)
     assert isinstance(op, Convolution) and kernel is not None
     sizes = tensor(node.operand_types[1]).sizes
     for dim in op.dimension_numbers.kernel_spatial_dimensions:
@@ -146,7 +146,7 @@ def convolution(site: NodeSite) -> tuple[Piece, ...]:
     numbers = op.dimension_numbers.input_spatial_dimensions
     for _, view in convolution_views(site.node, splits, site.splits, site.mesh):
         n = numbers.index(view.dim)
-        seen = see(site.builder, value, view, ZERO)
+        seen = dilated_view(site.builder, value, view, ZERO)
         value = seen.value
         padding[n], steps[n] = (seen.low, seen.high), seen.step
     local = op.local((value.type, rhs.value.type), site.local_types())

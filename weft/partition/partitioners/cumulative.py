@@ -16,7 +16,7 @@ from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim
 from weft.ops.window import ReduceWindow
 from weft.partition.partitioners.dilation import known_scalar
-from weft.partition.partitioners.halo import between, resized
+from weft.partition.partitioners.halo import resized, slice_between
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
 from weft.records import dataclass
@@ -72,7 +72,7 @@ def run(site: NodeSite, scan: CumulativeWindow) -> tuple[Piece, ...]:
     regions = site.context.regions(site.node)
     (folded,) = site.add(local, (value, init.value), regions)
     end = 0 if scan.is_backward else piece - 1
-    before = _before(site, scan, between(builder, folded, dim, end, end + 1), init.value)
+    before = _before(site, scan, slice_between(builder, folded, dim, end, end + 1), init.value)
     kept = tuple(d for d in range(result_type.rank) if d != dim)
     spread = builder.emit(BroadcastInDim(kept, result_type), before)
     combined = COMBINERS[scan.combine]

@@ -13,7 +13,7 @@ from weft.ops.shape import BroadcastInDim, Constant, Reshape
 from weft.ops.slicing import Pad
 from weft.partition.builder import Builder
 from weft.partition.partitioners.exchange import DimRanges, ranges
-from weft.partition.partitioners.halo import cut, exchanged, fetch, inside, table
+from weft.partition.partitioners.halo import device_constant, exchanged, fetch, inside, slice_from
 from weft.records import dataclass
 
 
@@ -105,7 +105,9 @@ def sent_for(view: DeviceView, type: TensorType) -> float:
     return exchanged(type, view.dim, view.wanted).bytes
 
 
-def see(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -> DilatedValue:
+def dilated_view(
+    builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar
+) -> DilatedValue:
     """Each device's view, with the padding scalar between and around elements."""
     got = fetch(builder, value, view.dim, view.axes, view.wanted)
     given = value.type
@@ -137,7 +139,7 @@ def _filled(
         return value
     given = value.type
     assert isinstance(given, TensorType)
-    first = table(builder, view.firsts, view.axes)
+    first = device_constant(builder, view.firsts, view.axes)
     bounds = 0 if is_before else None, size if is_behind else None
     mask = inside(builder, given, view.dim, first, *bounds)
     return builder.emit(Select(), mask, value, fill.tensor(builder, given))
@@ -154,7 +156,7 @@ def _unrolled(builder: Builder, value: Value, view: DeviceView, fill: PaddingSca
     scalar = fill.scalar(builder, given)
     padded = builder.emit(Pad(tuple(low), tuple(high), tuple(between)), value, scalar)
     starts = tuple(step - 1 - phase for phase in view.phases)
-    return cut(builder, padded, view.dim, view.axes, starts, view.width)
+    return slice_from(builder, padded, view.dim, view.axes, starts, view.width)
 
 
 def scalar_fill(value: Value, local: Value) -> PaddingScalar:

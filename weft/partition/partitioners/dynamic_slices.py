@@ -13,7 +13,7 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Add, And, Clamp, Select, Subtract
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice, Pad
 from weft.partition.builder import Builder
-from weft.partition.partitioners.halo import between, inside, resized, starts_at
+from weft.partition.partitioners.halo import inside, resized, slice_between, starts_at
 from weft.partition.piece import Partial, Piece
 from weft.partition.site import NodeSite, tensor
 from weft.records import dataclass
@@ -143,7 +143,7 @@ def _in_slice(builder: Builder, value: Value, dim: int, overlap: Overlap, size: 
     at = builder.emit(Add(), overlap.shift, _number(builder, count))
     where = starts_at(builder, operand_type.rank, dim, at)
     made = builder.emit(DynamicUpdateSlice(), room, value, *where)
-    return between(builder, made, dim, count, count + size)
+    return slice_between(builder, made, dim, count, count + size)
 
 
 def _nothing(dtype: DType) -> object:

@@ -100,7 +100,7 @@ def exchange(piece: int, wanted: DimRanges, row: float) -> PieceExchange:
     return gather if is_gather else PieceExchange(slabs, False, sent)
 
 
-def own(wanted: DimRanges, size: int) -> Slab:
+def no_exchange(wanted: DimRanges, size: int) -> Slab:
     """The exchange for a replicated dim: nothing is sent."""
     length = max(end - begin for begin, end in wanted.needs)
     # Moved down at the end of the dim: a slice is clamped there, which would shift its elements.

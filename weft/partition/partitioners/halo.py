@@ -22,7 +22,7 @@ from weft.partition.partitioners.exchange import (
     PieceExchange,
     Slab,
     exchange,
-    own,
+    no_exchange,
 )
 from weft.records import dataclass
 
@@ -81,7 +81,7 @@ def parts_of(
     if moves is not None and not moves.is_gather:
         return [_sent(builder, value, dim, axes, slab) for slab in moves.slabs]
     whole = value if moves is None else _gathered(builder, value, dim, axes)
-    slab = own(wanted, _tensor(whole).sizes[dim])
+    slab = no_exchange(wanted, _tensor(whole).sizes[dim])
     return [_sent(builder, whole, dim, axes, slab)]
 
 
@@ -112,13 +112,13 @@ def _tensor(value: Value) -> TensorType:
 
 def _sent(builder: Builder, value: Value, dim: int, axes: Axes, slab: Slab) -> HaloPart:
     """A slab's part of a shard, on the taking device."""
-    part = cut(builder, value, dim, axes, slab.cut, slab.length)
+    part = slice_from(builder, value, dim, axes, slab.cut, slab.length)
     if slab.sources is not None:
         part = builder.permute_along(part, axes, slab.sources)
     return HaloPart(part, slab.at, slab.sources is not None)
 
 
-def cut(
+def slice_from(
     builder: Builder, value: Value, dim: int, axes: Axes, starts: DeviceTable, length: int
 ) -> Value:
     """`length` elements of a dim, from a start per device."""
@@ -127,15 +127,15 @@ def cut(
         return value
     known = constant(starts)
     if known is not None:
-        return between(builder, value, dim, known, known + length)
+        return slice_between(builder, value, dim, known, known + length)
     return builder.emit(
         DynamicSlice(resized(given, dim, length).sizes),
         value,
-        *starts_at(builder, given.rank, dim, table(builder, starts, axes)),
+        *starts_at(builder, given.rank, dim, device_constant(builder, starts, axes)),
     )
 
 
-def between(builder: Builder, value: Value, dim: int, begin: int, end: int) -> Value:
+def slice_between(builder: Builder, value: Value, dim: int, begin: int, end: int) -> Value:
     """The elements of a dim from one index up to another."""
     given = _tensor(value)
     if begin == 0 and end == given.sizes[dim]:
@@ -182,10 +182,10 @@ def _placed(
     buffer = builder.splat(0, resized(type, dim, high - low + lost))
     for part in parts:
         places = tuple(high - low if a is None else a - low for a in part.at)
-        start = table(builder, places, axes)
+        start = device_constant(builder, places, axes)
         where = starts_at(builder, type.rank, dim, start)
         buffer = builder.emit(DynamicUpdateSlice(), buffer, part.value, *where)
-    return between(builder, buffer, dim, -low, type.sizes[dim] - low)
+    return slice_between(builder, buffer, dim, -low, type.sizes[dim] - low)
 
 
 def _gathered(builder: Builder, value: Value, dim: int, axes: Axes) -> Value:
@@ -205,7 +205,7 @@ def constant(numbers: DeviceTable) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def table(builder: Builder, numbers: DeviceTable, axes: Axes) -> Value:
+def device_constant(builder: Builder, numbers: DeviceTable, axes: Axes) -> Value:
     """The number of the running device, by its index along axes, as an i32 scalar."""
     # Affine numbers are computed from the index; others need a constant that grows with the mesh.
     line = _line(numbers)

@@ -21,11 +21,11 @@ from weft.ops.elementwise.pointwise import Select
 from weft.ops.slicing import Concatenate, Slice
 from weft.partition.context import Context
 from weft.partition.partitioners.exchange import DimRanges, ranges
-from weft.partition.partitioners.halo import between, exchanged, fetch, inside
+from weft.partition.partitioners.halo import exchanged, fetch, inside, slice_between
 from weft.partition.partitioners.views import empty
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
-from weft.partition.strategy.factors import FactorAxes, asked
+from weft.partition.strategy.factors import FactorAxes, split_by_factors
 from weft.partition.structural.stand_in import stand_in
 
 
@@ -164,8 +164,8 @@ def join_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> floa
     """The bytes sent for the ranges of the result's shards."""
     op = node.op
     assert isinstance(op, Join)
-    splits = [asked(by_factor, dims, rule, mesh) for dims in rule.operands]
-    made = asked(by_factor, rule.results[0], rule, mesh)
+    splits = [split_by_factors(by_factor, dims, rule, mesh) for dims in rule.operands]
+    made = split_by_factors(by_factor, rule.results[0], rule, mesh)
     if made is None or not made[op.dimension]:
         return 0.0
     total = 0.0
@@ -207,7 +207,7 @@ def join(site: NodeSite) -> tuple[Piece, ...]:
 def _joined(site: NodeSite, op: Join) -> Value:
     """The concatenation of ranges along an unsplit dim."""
     parts = [
-        between(site.builder, site.operands[n].value, op.dimension, a, b)
+        slice_between(site.builder, site.operands[n].value, op.dimension, a, b)
         for n, a, b in zip(op.sources, op.starts, op.limits, strict=True)
     ]
     if len(parts) == 1:

@@ -9,8 +9,8 @@ from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.combiners import combine_of, identity
 from weft.ops.elementwise.pointwise import Compare
 from weft.ops.window import SelectAndScatter, WindowDims
-from weft.partition.partitioners.dilation import DeviceView, Dilation, PaddingScalar, see
-from weft.partition.partitioners.halo import cut
+from weft.partition.partitioners.dilation import DeviceView, Dilation, PaddingScalar, dilated_view
+from weft.partition.partitioners.halo import slice_from
 from weft.partition.partitioners.views import Views, empty
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
@@ -108,7 +108,7 @@ def select_and_scatter(site: NodeSite) -> tuple[Piece, ...]:
     fills = _fills(site)
     padding = [*op.window.padding]
     for n, view in views:
-        values[n] = see(site.builder, values[n], view, fills[n]).value
+        values[n] = dilated_view(site.builder, values[n], view, fills[n]).value
         padding[view.dim] = (0, 0)
     made = tensor(values[0].type).with_dtype(op.out.dtype)
     local = op.replace(out=made, padding=tuple(padding))
@@ -117,7 +117,7 @@ def select_and_scatter(site: NodeSite) -> tuple[Piece, ...]:
         if n == 0:
             piece = -(-view.spread.size // len(view.starts))
             begins = tuple(t * piece - s for t, s in enumerate(view.starts))
-            value = cut(site.builder, value, view.dim, view.axes, begins, piece)
+            value = slice_from(site.builder, value, view.dim, view.axes, begins, piece)
     return site.placed(value)
 
 

@@ -24,7 +24,7 @@ from weft.partition.builder import Builder
 from weft.partition.partitioners.indices import converted, counting, shifted
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
-from weft.partition.structural.stand_in import adding
+from weft.partition.structural.stand_in import add_region
 from weft.records import dataclass
 
 
@@ -167,5 +167,5 @@ def _running_sums(builder: Builder, sizes: Value) -> Value:
     up_to = builder.emit(Compare("LE", "SIGNED"), columns, rows)
     taken = builder.emit(Select(), up_to, spread, builder.splat(0, square))
     zero = builder.constant(np.zeros((), type.dtype.numpy))
-    region = adding(type, builder.loc)
+    region = add_region(type, builder.loc)
     return builder.emit(Reduce((last,), (type,)), taken, zero, regions=(region,))

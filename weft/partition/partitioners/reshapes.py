@@ -21,7 +21,7 @@ from weft.partition.partitioners.exchange import DimRanges, ranges
 from weft.partition.partitioners.halo import exchanged, fetch
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
-from weft.partition.strategy.factors import FactorAxes, asked
+from weft.partition.strategy.factors import FactorAxes, split_by_factors
 from weft.records import dataclass
 
 _MANY = 3  # the most segments that are tried both ways
@@ -130,7 +130,10 @@ def uneven(
 def reshape_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
     """The bytes of the exchanges."""
     operand, out = tensor(node.operands[0].type), tensor(node.types[0])
-    splits = asked(chosen, rule.operands[0], rule, mesh), asked(chosen, rule.results[0], rule, mesh)
+    splits = (
+        split_by_factors(chosen, rule.operands[0], rule, mesh),
+        split_by_factors(chosen, rule.results[0], rule, mesh),
+    )
     if splits[0] is None or splits[1] is None or not operand.size:
         return 0.0
     local = local_type(operand, splits[0], mesh)

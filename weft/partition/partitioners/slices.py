@@ -11,8 +11,8 @@ from weft.partition.partitioners.dilation import (
     DeviceView,
     DilatedValue,
     Dilation,
+    dilated_view,
     scalar_fill,
-    see,
 )
 from weft.partition.partitioners.halo import fetch
 from weft.partition.partitioners.views import Views, empty
@@ -102,7 +102,7 @@ def pad(site: NodeSite) -> tuple[Piece, ...]:
             low[dim] = high[dim] = interior[dim] = 0
     seen = DilatedValue(operand.value)
     for _, view in pad_views(site.node, (operand.split,), site.splits, site.mesh):
-        seen = see(site.builder, seen.value, view, fill)
+        seen = dilated_view(site.builder, seen.value, view, fill)
         low[view.dim], high[view.dim], interior[view.dim] = seen.low, seen.high, seen.step - 1
     if not any((*low, *high, *interior)):
         return site.placed(seen.value)

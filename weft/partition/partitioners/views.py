@@ -13,7 +13,7 @@ from weft.mesh.algebra import DimAxes
 from weft.partition.partitioners.dilation import DeviceView, sent_for
 from weft.partition.piece import local_type
 from weft.partition.site import NodeSite
-from weft.partition.strategy.factors import FactorAxes, asked
+from weft.partition.strategy.factors import FactorAxes, split_by_factors
 
 Views: TypeAlias = list[tuple[int, DeviceView]]  # of operands, by number
 Seeing: TypeAlias = Callable[[Node, tuple[DimAxes, ...], tuple[DimAxes, ...], Mesh], Views]
@@ -24,8 +24,8 @@ def sent_by(seeing: Seeing) -> BytesSent:
     """A function for the bytes that an op with these views sends."""
 
     def sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
-        operands = [asked(chosen, dims, rule, mesh) for dims in rule.operands]
-        results = [asked(chosen, dims, rule, mesh) for dims in rule.results]
+        operands = [split_by_factors(chosen, dims, rule, mesh) for dims in rule.operands]
+        results = [split_by_factors(chosen, dims, rule, mesh) for dims in rule.results]
         total = 0.0
         for n, view in seeing(node, tuple(operands), tuple(results), mesh):  # type: ignore[arg-type]
             type, split = node.operand_types[n], operands[n]

@@ -8,12 +8,12 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, total_size
 from weft.ops.window import ReduceWindow, WindowDims
 from weft.partition.partitioners.cumulative import run, running
-from weft.partition.partitioners.dilation import DeviceView, Dilation, scalar_fill, see
+from weft.partition.partitioners.dilation import DeviceView, Dilation, dilated_view, scalar_fill
 from weft.partition.partitioners.halo import row_bytes
 from weft.partition.partitioners.views import Views, empty, sent_by
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
-from weft.partition.strategy.factors import FactorAxes, asked
+from weft.partition.strategy.factors import FactorAxes, split_by_factors
 
 
 def window_view(
@@ -52,7 +52,7 @@ def window_views(
 def window_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> float:
     """The bytes of the halos of all windows."""
     found = running(node)
-    (made, *_) = [asked(by_factor, dims, rule, mesh) for dims in rule.results]
+    (made, *_) = [split_by_factors(by_factor, dims, rule, mesh) for dims in rule.results]
     if found is None or made is None or not made[found.dim]:
         return sent_by(window_views)(node, rule, by_factor, mesh)
     type = local_type(tensor(node.types[0]), made, mesh)
@@ -74,7 +74,7 @@ def reduce_window(site: NodeSite) -> tuple[Piece, ...]:
     splits = tuple(p.split for p in site.operands)
     for n, view in window_views(site.node, splits, site.splits, site.mesh):
         fill = scalar_fill(site.node.operands[count + n], values[count + n])
-        seen = see(site.builder, values[n], view, fill)
+        seen = dilated_view(site.builder, values[n], view, fill)
         values[n] = seen.value
         padding[view.dim], steps[view.dim] = (seen.low, seen.high), seen.step
     local = op.replace(outs=site.local_types(), padding=tuple(padding), base_dilations=tuple(steps))

@@ -10,7 +10,7 @@ from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh
 from weft.mesh.algebra import Axes, DimAxes, overlaps, total_size
 from weft.partition.reshard import plan
-from weft.partition.strategy.factors import FactorAxes, asked, project
+from weft.partition.strategy.factors import FactorAxes, project, split_by_factors
 from weft.records import dataclass
 
 # The cost of one point of an op's loop nest, in bytes: computing is cheap, not free.
@@ -118,12 +118,12 @@ def _agreed(
     if any(axes and _is_masked(f) for f, axes in zip(rule.factors, by_factor, strict=True)):
         return False
     for dims, split, given in zip(rule.operands, problem.asked, problem.given, strict=True):
-        if asked(by_factor, dims, rule, problem.mesh) != split:
+        if split_by_factors(by_factor, dims, rule, problem.mesh) != split:
             return False
         if not any(there == split for there, _ in given):
             return False
     for dims, wanted in zip(rule.results, problem.wanted, strict=True):
-        made = asked(by_factor, dims, rule, problem.mesh)
+        made = split_by_factors(by_factor, dims, rule, problem.mesh)
         if made is None or (wanted is not None and made != wanted):
             return False
     return True
@@ -206,7 +206,7 @@ def _cost(problem: ShardingProblem, axes: FactorAxes) -> float:
     cost = _computing(problem, axes)
     sides = zip(problem.operands, problem.given, rule.operands, strict=True)
     for type, given, dims in sides:
-        split = asked(axes, dims, rule, mesh)
+        split = split_by_factors(axes, dims, rule, mesh)
         if split is None:
             return math.inf
         if isinstance(type, TensorType):
@@ -214,7 +214,7 @@ def _cost(problem: ShardingProblem, axes: FactorAxes) -> float:
             cost += _counted(problem, sent, given[0][0], split)
     unreduced = unreduced_axes(rule, axes)
     for type, wanted, dims in zip(problem.results, problem.wanted, rule.results, strict=True):
-        split = asked(axes, dims, rule, mesh)
+        split = split_by_factors(axes, dims, rule, mesh)
         if split is None:
             return math.inf
         if isinstance(type, TensorType):

@@ -41,7 +41,7 @@ def _take_apart(
             return  # after a partly split factor no more minor one can be split
 
 
-def asked(by_factor: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> DimAxes | None:
+def split_by_factors(by_factor: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) -> DimAxes | None:
     """The split of a tensor by the chosen factor axes; None if impossible."""
     by_dim: list[Axes] = []
     for factors in dims:

@@ -18,7 +18,7 @@ from weft.ops.reduce import Reduce
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.partition.context import Context
 from weft.partition.site import tensor
-from weft.partition.structural.stand_in import GlobalNodes, adding, stand_in
+from weft.partition.structural.stand_in import GlobalNodes, add_region, stand_in
 
 
 def training(context: Context, node: Node) -> None:
@@ -103,7 +103,9 @@ class _Sums(GlobalNodes):
         type = tensor(value.type)
         zero = self.splat(0, type.with_shape(()))
         out = type.with_shape((type.sizes[self.feature],))
-        return self.add(Reduce(self.others, (out,)), value, zero, regions=(adding(type, self.loc),))
+        return self.add(
+            Reduce(self.others, (out,)), value, zero, regions=(add_region(type, self.loc),)
+        )
 
     def mean(self, value: Value) -> Value:
         """The mean over all but the features."""

@@ -37,7 +37,7 @@ class GlobalNodes:
         return self.nodes[-1].results[0]
 
 
-def adding(type: TensorType, loc: Location) -> Region:
+def add_region(type: TensorType, loc: Location) -> Region:
     """The region that adds two scalars of a type."""
     region = combiner("add", type)
     for node in region.nodes:

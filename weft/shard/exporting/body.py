@@ -35,7 +35,7 @@ from weft.ops.slicing import Concatenate
 from weft.records import dataclass
 from weft.shard.closing import closed, evenly, filled, splits_alike, unsplit, without_sub_axes
 from weft.shard.exporting.calls import CallPlan, FlatCall
-from weft.shard.exporting.reshards import agreeing, dot_result
+from weft.shard.exporting.reshards import consistent_shardings, dot_result
 from weft.shard.exporting.unreduced import NodesAndValue
 from weft.shard.kinds import is_scalar
 from weft.shard.manual import ManualFrame, erased, manual_names
@@ -451,7 +451,7 @@ class Rebuilder:
         name, mesh = found
         rule = rule_of(node.op, node.operand_types)
         types = (*node.operand_types, *node.types)
-        wanted = agreeing(rule, shardings, held, types, name, mesh)
+        wanted = consistent_shardings(rule, shardings, held, types, name, mesh)
         read = []
         for value, target in zip(operands, wanted, strict=False):
             if target is not None:

@@ -84,7 +84,7 @@ def _elements(type: object) -> int:
 # Common shardings
 
 
-def agreeing(
+def consistent_shardings(
     rule: Rule,
     shardings: GivenShardings,
     held: GivenShardings,

@@ -10,7 +10,7 @@ from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.mesh import Sharding
 from weft.ops.control import AsyncStart, Call, Case, If, OptimizationBarrier, While
-from weft.ops.distributed.annotations import annotated, shardings_of
+from weft.ops.distributed.annotations import sharding_attribute, shardings_of
 from weft.ops.distributed.sharding import (
     ManualComputation,
     NamedComputation,
@@ -99,7 +99,7 @@ class _Builder:
         is_main = function.name == "main" or self.prepared.roots == 1
         made = []
         for value, attrs in zip(function.body.results, shown, strict=True):
-            cell = self.graph.cell(value.type, annotated(attrs))
+            cell = self.graph.cell(value.type, sharding_attribute(attrs))
             made.append(cell)
             if is_main and isinstance(value.type, TensorType) and value.type.shape:
                 flow = self.flows.edge(value.type)

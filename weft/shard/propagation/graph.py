@@ -104,7 +104,7 @@ class Graph:
         return len(self.types) - 1
 
 
-def bury(graph: Graph) -> None:
+def remove_dead_nodes(graph: Graph) -> None:
     """Remove the dead nodes after propagation."""
     if not graph.dead:
         return

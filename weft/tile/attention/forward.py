@@ -21,7 +21,7 @@ from weft.records import dataclass
 from weft.tile.attention.probe import Probe, rows, softmax
 from weft.tile.attention.reading import Place, Reader, RegionNodes
 from weft.tile.attention.scores import ScoreMask, Scores, number, scores_of, source, unscaled
-from weft.tile.attention.window import Band, Bands, hides
+from weft.tile.attention.window import Band, Bands, is_masking_fill
 from weft.tile.drafts.index import Expr, factors_of
 
 FLOATS = {"f32", "f64", "bf16", "f16"}
@@ -240,7 +240,7 @@ class _Search:
             if boolean or bands.find(as_mask.where, not as_mask.when) is not None:
                 hidden, bias = [*hidden, as_mask], None
         for one in hidden:
-            found = bands.find(one.where, not one.when) if hides(one.fill, bits) else None
+            found = bands.find(one.where, not one.when) if is_masking_fill(one.fill, bits) else None
             if found is None or not self._all_see(band & found, one.fill, sizes, bands, keys):
                 left.append(one)
             else:
@@ -286,14 +286,18 @@ def _bias_as_mask(reader: Reader, scores: Scores) -> ScoreMask | None:
     if isinstance(place.node.op, Constant):
         numbers = {by * n for n in np.unique(place.node.op.value.elements).tolist()}
         fill = min(numbers)
-        return ScoreMask(place, True, fill) if numbers == {0.0, fill} and hides(fill, 32) else None
+        return (
+            ScoreMask(place, True, fill)
+            if numbers == {0.0, fill} and is_masking_fill(fill, 32)
+            else None
+        )
     if not isinstance(place.node.op, Select):
         return None
     where, yes, no = reader.operands(place)
     a, b = (None if n is None else by * n for n in (number(reader, yes), number(reader, no)))
-    if a == 0.0 and b is not None and hides(b, 32):
+    if a == 0.0 and b is not None and is_masking_fill(b, 32):
         return ScoreMask(where, False, b)
-    if b == 0.0 and a is not None and hides(a, 32):
+    if b == 0.0 and a is not None and is_masking_fill(a, 32):
         return ScoreMask(where, True, a)
     return None
 

@@ -208,6 +208,6 @@ def band_of(seen: Array) -> Band | None:
     return Band(low if low > 1 - queries else None, high if high < keys - 1 else None)
 
 
-def hides(fill: float, bits: int) -> bool:
+def is_masking_fill(fill: float, bits: int) -> bool:
     """Whether a fill is so low that it vanishes in softmax beside any visible score."""
     return fill == -math.inf or fill <= (-1e4 if bits == 16 else -1e9)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.ir.module import Value
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.kernels.group import Group, Launch
 from weft.kernels.kernel import Kernel
 from weft.kernels.single_node import SingleNode, single_node_kernel
@@ -17,7 +17,7 @@ from weft.tile.attention.fuse import attention_groups
 from weft.tile.drafts.convolution import convolution_kernel
 from weft.tile.drafts.finish import finished
 from weft.tile.fusion.grouping import Grouping
-from weft.tile.fusion.ordering import in_order, sooner
+from weft.tile.fusion.ordering import hoist_kernels, in_order
 from weft.tile.fusion.reduced_products import reduced_products
 from weft.tile.fusion.shared_reads import shared_reads
 
@@ -41,7 +41,7 @@ def fuse(
     places = {p.node: p for p in nodes}
     for node in grouping.alone:
         kernel = by_itself(places[node], sizes, target)
-        inputs = node.operands if kernel is not None else (*node.operands, *captured(node))
+        inputs = node.operands if kernel is not None else (*node.operands, *free_variables(node))
         groups.append(Group((node,), kernel, inputs, node.results))
     # An order with exchanges in flight is a schedule, whose kernels hide them where they are.
     scheduled = bool(grouping.flights.spans)
@@ -53,7 +53,7 @@ def fuse(
         ordered = in_order(joined, grouping.positions, scheduled)
         joined = shared_reads(ordered, results, target)
     made = in_order(joined, grouping.positions, scheduled)
-    made = made if scheduled else sooner(made, results)
+    made = made if scheduled else hoist_kernels(made, results)
     return [_strict(group) for group in made] if exact else made
 
 

@@ -18,7 +18,7 @@ from weft.kernels.stacked_node import StackedNode
 from weft.target import Target
 from weft.tile.drafts.pulls import REDUCTIONS
 from weft.tile.fusion.fuse import fuse
-from weft.tile.fusion.nodes import refusal
+from weft.tile.fusion.nodes import unsupported_reason
 from weft.tile.fusion.recall import fingerprint, packed, restored
 from weft.tile.fusion.sums import sums_apart
 from weft.tune import tuned
@@ -88,7 +88,7 @@ def _kernels(groups: Sequence[Group]) -> list[Launch]:
 
 def _say_of_numpy(node: Node, target: Target) -> None:
     """Warn about a reduction that falls back to numpy because of its element type."""
-    if refusal(node, target) is not None:
+    if unsupported_reason(node, target) is not None:
         dtypes = dict.fromkeys([t.dtype.name for t in node.types if isinstance(t, TensorType)])
         what = f"{node.op.name} of {', '.join(dtypes)}"
         _say_once(f"{what} has no kernel of the {target.name} target: numpy runs it")

@@ -22,7 +22,7 @@ from weft.tile.fusion.nodes import (
     element_by_element,
     is_dense,
     plain_product,
-    refusal,
+    unsupported_reason,
 )
 
 COPIED = 1 << 16  # bytes that are copied sooner than the host is reached
@@ -34,7 +34,7 @@ Makers: TypeAlias = Mapping[Value, StackedNode]  # the node of each value
 def kind_of(stacked: StackedNode, makers: Makers, target: Target) -> Kind:
     """How a node may take part in kernels."""
     node = stacked.node
-    if not is_dense(node) or refusal(node, target) is not None:
+    if not is_dense(node) or unsupported_reason(node, target) is not None:
         return "other"
     if sees_through(stacked):
         return "view"

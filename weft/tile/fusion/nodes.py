@@ -47,7 +47,7 @@ def widens(node: Node) -> bool:
     return given.bits < made.bits
 
 
-def refusal(node: Node, target: Target) -> str | None:
+def unsupported_reason(node: Node, target: Target) -> str | None:
     """The reason, or None if the target can compute the node."""
     given = tuple([t.dtype for t in node.operand_types if isinstance(t, TensorType)])
     made = tuple([t.dtype for t in node.types if isinstance(t, TensorType)])
@@ -57,6 +57,6 @@ def refusal(node: Node, target: Target) -> str | None:
         return reason
     if type(node.op) in REDUCTIONS:  # a region of one node becomes the way to combine
         for region in node.regions:
-            if len(region.nodes) == 1 and (reason := refusal(region.nodes[0], target)):
+            if len(region.nodes) == 1 and (reason := unsupported_reason(region.nodes[0], target)):
                 return reason
     return None

@@ -62,7 +62,7 @@ def _sorted(needs: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
     return found
 
 
-def sooner(groups: Sequence[Group], results: Sequence[Value]) -> list[Group]:
+def hoist_kernels(groups: Sequence[Group], results: Sequence[Value]) -> list[Group]:
     """Groups in order, with kernels moved up to their last operand where that frees memory.
 
     Fusion puts the gradient of a weight into the kernel of the weight's update, whose place in the

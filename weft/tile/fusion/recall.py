@@ -19,7 +19,7 @@ from typing import Any
 from weft.cache.code import code_digest
 from weft.errors import WeftError
 from weft.ir.module import Node, Region, Value
-from weft.ir.reading import captured
+from weft.ir.reading import free_variables
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType
 from weft.kernels.group import Group, Launch
@@ -36,7 +36,7 @@ def fingerprint(
     """The fingerprint of all inputs of tile: nodes, masks, results, and its own code."""
     numbers = numbered(nodes)
     for p in nodes:
-        for value in captured(p.node) if p.node.regions else ():
+        for value in free_variables(p.node) if p.node.regions else ():
             numbers.setdefault(value, len(numbers))
     texts: dict[object, str] = {}
     lines = [code_digest(), repr(tuple(sizes)), repr([numbers.get(v, -1) for v in results])]
@@ -168,7 +168,7 @@ class _Restoring:
         nodes = tuple([self.placed[n].node for n in positions])
         if index is None:
             (node,) = nodes
-            return Group(nodes, None, (*node.operands, *captured(node)), node.results)
+            return Group(nodes, None, (*node.operands, *free_variables(node)), node.results)
         kernel = self.kernels[index]
         given, made = (tuple([self.values[n] for n in side]) for side in (inputs, outputs))
         self.check(kernel, given, output=False)

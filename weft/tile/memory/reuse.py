@@ -19,7 +19,7 @@ from weft.executable.items import (
     all_items,
     blocks_of,
 )
-from weft.executable.live_ranges import SlotLiveRanges, shares
+from weft.executable.live_ranges import SlotLiveRanges, may_alias
 from weft.kernels.in_place import Pairs
 from weft.records import dataclass
 
@@ -196,7 +196,7 @@ def _sharing(block: Block) -> dict[Slot, Slot]:
     for item in block.items:
         for inner in blocks_of(item):
             partners |= _sharing(inner)
-        if shares(item):
+        if may_alias(item):
             slots = (*item.ins, *item.outs)
             roots = {partners.get(slot, slot) for slot in slots}
             first = min(roots, default=0)
@@ -266,7 +266,7 @@ def owned(planner: BufferPlanner) -> frozenset[Slot]:
     makers: dict[int, list[Item]] = {}
     for item, _, _ in planner.items:
         for slot in item.outs:
-            if not shares(item):
+            if not may_alias(item):
                 makers.setdefault(lives.root(slot), []).append(item)
     taken = Counter([lives.root(slot) for slot in (*planner.block.results, *planner.inputs)])
     kept = {lives.root(slot) for slot in planner.constants}

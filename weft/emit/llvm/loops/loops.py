@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
-from weft.emit.llvm.loops.passes import SinkGroup, arrange, busiest, reached
+from weft.emit.llvm.loops.passes import SinkGroup, arrange, busiest, reachable_steps
 from weft.emit.llvm.loops.plan import LoopPlan
 from weft.emit.llvm.loops.reduce import HeldSums, begin, combined, finish, update
 from weft.emit.llvm.loops.values import ScratchValue, StepValues
@@ -161,7 +161,7 @@ class Loops:
     def cuts(self, factor: int, sinks: Sequence[int]) -> list[int]:
         """The indices of a factor at which a guard of the sinks' inputs changes."""
         found: set[int] = set()
-        for n in reached(self.kernel.steps, sinks, self.at.ready):
+        for n in reachable_steps(self.kernel.steps, sinks, self.at.ready):
             step = self.kernel.steps[n]
             if isinstance(step, Load | Store | Choose):
                 found |= {cut for guard in step.guards for cut in boundaries(guard, factor)}
@@ -275,7 +275,7 @@ class Loops:
     def hoist(self, sinks: list[int]) -> None:
         """Hoist loop-invariant inputs of the sinks."""
         roots = [n for s in sinks for n in self.read_by(s)]
-        for n in sorted(reached(self.kernel.steps, roots, self.at.ready)):
+        for n in sorted(reachable_steps(self.kernel.steps, roots, self.at.ready)):
             if self.is_open(n):
                 self.at.value(n)
             else:

@@ -33,7 +33,7 @@ def arrange(
     kernel: Kernel, sinks: Sequence[int], ready: Collection[int], opened: Collection[int]
 ) -> list[SinkGroup]:
     """The passes of some sinks, given the open factors and the available values."""
-    cone = reached(kernel.steps, sinks, ready)
+    cone = reachable_steps(kernel.steps, sinks, ready)
     steps = kernel.steps
     here = {n for n in cone if n not in sinks and begins(kernel, n, opened)}
     levels: dict[int, int] = {}
@@ -59,7 +59,7 @@ def busiest(
     done = set(ready)
     costs: list[float] = []
     for one in passes:
-        computed = reached(kernel.steps, (*one.sinks, *one.starts), done)
+        computed = reachable_steps(kernel.steps, (*one.sinks, *one.starts), done)
         inside = [n for n in computed if not kernel.spans[n] <= set(opened)]
         costs.append(sum([step_cost(kernel.steps[n]) for n in inside]))
         done |= {*one.starts, *one.keeps}
@@ -79,7 +79,9 @@ def begins(kernel: Kernel, n: int, opened: Collection[int]) -> bool:
     return outside <= set(opened) and not any(f in opened for f in step.over)
 
 
-def reached(steps: Sequence[Step], roots: Iterable[int], ready: Collection[int]) -> set[int]:
+def reachable_steps(
+    steps: Sequence[Step], roots: Iterable[int], ready: Collection[int]
+) -> set[int]:
     """The transitive inputs of roots, with the roots, up to available values."""
     found: set[int] = set()
     todo = list(roots)
@@ -102,7 +104,8 @@ class _Keeping:
 
     def keep(self, passes: list[SinkGroup]) -> list[SinkGroup]:
         computed = [
-            self.inner(reached(self.kernel.steps, self.roots(p), self.ready)) for p in passes
+            self.inner(reachable_steps(self.kernel.steps, self.roots(p), self.ready))
+            for p in passes
         ]
         keeps: list[list[int]] = [[] for _ in passes]
         room = ROOM
@@ -151,7 +154,7 @@ class _Keeping:
     def cost(self, n: int) -> float:
         """The cost of recomputing a step at one point."""
         total = 0.0
-        for m in self.inner(reached(self.kernel.steps, [n], self.ready)):
+        for m in self.inner(reachable_steps(self.kernel.steps, [n], self.ready)):
             step = self.kernel.steps[m]
             times = 1
             if isinstance(step, Reduce | Pick):

@@ -119,7 +119,9 @@ def value_dtype(step: Step) -> DType:
 
 def without_dead(kernel: Kernel) -> Kernel:
     """Only the steps that stores depend on."""
-    live = needed(kernel.steps, [n for n, s in enumerate(kernel.steps) if isinstance(s, Store)])
+    live = transitive_inputs(
+        kernel.steps, [n for n, s in enumerate(kernel.steps) if isinstance(s, Store)]
+    )
     numbers: list[int] = []
     steps: list[Step] = []
     for number, step in enumerate(kernel.steps):
@@ -129,7 +131,7 @@ def without_dead(kernel: Kernel) -> Kernel:
     return replace(kernel, steps=tuple(steps))
 
 
-def needed(steps: Sequence[Step], roots: Sequence[int]) -> set[int]:
+def transitive_inputs(steps: Sequence[Step], roots: Sequence[int]) -> set[int]:
     """The transitive inputs of some steps, with themselves."""
     found: set[int] = set()
     todo = list(roots)

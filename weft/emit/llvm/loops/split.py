@@ -10,7 +10,7 @@ from weft.emit.llvm.loops.cost import steps_cost
 from weft.emit.llvm.loops.order import loop_order
 from weft.emit.llvm.loops.plan import LANES, TASK, lanes_factor
 from weft.emit.llvm.loops.simplify import value_dtype
-from weft.kernels.interpret import held
+from weft.kernels.interpret import compute_dtype
 from weft.kernels.kernel import (
     Affine,
     Factor,
@@ -228,7 +228,9 @@ class _Splitter:
             passed = [len(steps) - 1, number]
         operands: list[int] = []
         for one in passed:
-            self.operands.append(Operand(held(value_dtype(steps[one])), (count,), output=True))
+            self.operands.append(
+                Operand(compute_dtype(value_dtype(steps[one])), (count,), output=True)
+            )
             operands.append(len(self.operands) - 1)
             steps.append(Store(operands[-1], self.affine(strides), one))
         self.shared_reductions[n] = SharedReduction(tuple(operands), part, strides)

@@ -21,7 +21,7 @@ from weft.emit.llvm.pool.text import POOL_FUNCTIONS, call_text, pool_text
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.errors import WeftError
 from weft.native.cpython import reads_objects
-from weft.native.forks import followed
+from weft.native.forks import fork_tracked
 
 _SPIN_SECONDS = 50e-6  # how long a thread spins before it sleeps
 
@@ -237,7 +237,7 @@ def address(memory: npt.NDArray[np.uint8]) -> int:
     return int(memory.ctypes.data)
 
 
-_POOLS = followed(Pool.close, Pool.forked)
+_POOLS = fork_tracked(Pool.close, Pool.forked)
 _THE_POOL = Pool()
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from weft.emit.llvm.loops.simplify import without_dead
 from weft.emit.llvm.product.product import Product
-from weft.kernels.interpret import held
+from weft.kernels.interpret import compute_dtype
 from weft.kernels.kernel import (
     Affine,
     Factor,
@@ -56,7 +56,7 @@ def parts_of(product: Product, blocks: tuple[int, int], begin: int) -> tuple[Par
             shape = (batch, blocks[0], blocks[1] if across else columns)
         else:
             shape = (batch, blocks[1], rows)
-        operand = Operand(held(product.dtype(n)), shape)
+        operand = Operand(compute_dtype(product.dtype(n)), shape)
         parts.append(Parts(n, down, across, operand, begin))
         begin += -(-operand.nbytes // ALIGNED) * ALIGNED
     return tuple(parts)

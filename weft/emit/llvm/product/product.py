@@ -93,7 +93,7 @@ class Product:
         """The epilogue: the steps that depend on the sum, in order."""
         steps = self.kernel.steps
         reduced = [step.arg for n in self.reduced if isinstance(step := steps[n], Reduce)]
-        found = needed(steps, [*_early_stores(self.kernel), *reduced], (self.at,))
+        found = required_steps(steps, [*_early_stores(self.kernel), *reduced], (self.at,))
         return tuple(n for n in found if n != self.at)
 
     @property
@@ -110,7 +110,9 @@ class Product:
         return max(1, self.size(self.batch[count:]))
 
 
-def needed(steps: tuple[Step, ...], roots: Iterable[int], known: Iterable[int]) -> tuple[int, ...]:
+def required_steps(
+    steps: tuple[Step, ...], roots: Iterable[int], known: Iterable[int]
+) -> tuple[int, ...]:
     """The transitive inputs of roots, themselves included, up to known steps."""
     stop, found, left = set(known), set[int](), list(roots)
     while left:
@@ -131,7 +133,7 @@ def supports(kernel: Kernel) -> str | None:
     assert isinstance(contract, Contract)
     if contract.held.name not in HELD:
         return f"no product is added up in {contract.held}"
-    before = needed(kernel.steps, args_of(contract), ())
+    before = required_steps(kernel.steps, args_of(contract), ())
     for n in before:
         if isinstance(kernel.steps[n], Reduce | Pick | Store):
             return f"step {n}, a {type(kernel.steps[n]).__name__}, comes before the product"
@@ -181,7 +183,7 @@ def _turned(kernel: Kernel) -> Kernel:
     many = all(math.prod(kernel.factors[f].size for f in role) >= _WIDE for role in (rows, columns))
     near = [
         s.at
-        for n in needed(kernel.steps, [contract.lhs], ())
+        for n in required_steps(kernel.steps, [contract.lhs], ())
         if isinstance(s := kernel.steps[n], Load)
     ]
     single = math.prod(kernel.factors[f].size for f in columns) == 1
@@ -227,7 +229,7 @@ def _ordered(kernel: Kernel, role: list[int]) -> list[int]:
     first: list[int] = []
     if set(role) <= set(contract.over):
         sides = (contract.rhs, contract.lhs)
-        loads = [n for side in sides for n in needed(kernel.steps, [side], ())]
+        loads = [n for side in sides for n in required_steps(kernel.steps, [side], ())]
         places = [s.at for n in loads if isinstance(s := kernel.steps[n], Load)]
     else:
         places = [step.at for step in kernel.steps if isinstance(step, Store)]

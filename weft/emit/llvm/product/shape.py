@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.emit.llvm.product.blocking.blocking import Chip, ProductShape
 from weft.emit.llvm.product.microkernel.microkernel import VECTOR_GROUPS, MultiplyKind, SideLines
 from weft.emit.llvm.product.microkernel.tiles import LINES, TILE_GROUPS
-from weft.emit.llvm.product.product import Product, needed
+from weft.emit.llvm.product.product import Product, required_steps
 from weft.emit.llvm.product.tiles import BF16, tile_instruction
 from weft.emit.llvm.writer.storage import memory_kind, register_kind
 from weft.emit.llvm.writer.vector import BITS
@@ -89,7 +89,7 @@ def plain_store(product: Product) -> Store | None:
 def _lines(product: Product, side: int, role: tuple[int, ...], name: SideLines) -> SideLines:
     """The contiguous direction of a side; K if there is none."""
     steps = product.kernel.steps
-    loads = [s for n in needed(steps, [side], ()) if isinstance(s := steps[n], Load)]
+    loads = [s for n in required_steps(steps, [side], ()) if isinstance(s := steps[n], Load)]
     near = {
         name: [load.at.strides[f] == 1 for load in loads for f in along[-1:]]
         for name, along in (("k", product.k), (name, role))

@@ -14,7 +14,7 @@ from weft.emit.llvm.product.points import (
     place,
     split_guards,
 )
-from weft.emit.llvm.product.product import needed
+from weft.emit.llvm.product.product import required_steps
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
@@ -65,7 +65,7 @@ class ProductValues:
         self, step: int, point: FactorPoint, made: DType, mask: Vector | None = None
     ) -> Vector:
         """One side of the contraction at a point, converted."""
-        (value,) = self.run(needed(self.kernel.steps, [step], ()), point, {}, mask)[step]
+        (value,) = self.run(required_steps(self.kernel.steps, [step], ()), point, {}, mask)[step]
         return _kept(self.vectors, value, self._dtype(step), made)
 
     def end(

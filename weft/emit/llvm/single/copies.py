@@ -131,7 +131,7 @@ def box(
     return [LoopDim(n, pair) for n, pair in zip(sizes, zip(a, b, strict=True), strict=True)]
 
 
-def together(name: str, parts: Sequence[tuple[Writer, LineTasks]]) -> Emitted:
+def fused_phase(name: str, parts: Sequence[tuple[Writer, LineTasks]]) -> Emitted:
     """One phase that runs the tasks of several functions in sequence."""
     parts = [part for part in parts if part[1].tasks]
     if len(parts) < 2:

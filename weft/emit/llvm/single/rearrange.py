@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.emit.llvm.emitted import Emitted
-from weft.emit.llvm.single.copies import box, copy_function, together
+from weft.emit.llvm.single.copies import box, copy_function, fused_phase
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, bytes_of, fill_run, put, take
 from weft.emit.llvm.writer.nest import (
@@ -39,7 +39,7 @@ def concatenate(kernel: SingleNode) -> Emitted:
         if source.size:
             parts.append(made)
         start += source.shape[dim]
-    return together(kernel.name, parts)
+    return fused_phase(kernel.name, parts)
 
 
 def reverse(kernel: SingleNode) -> Emitted:
@@ -52,7 +52,7 @@ def reverse(kernel: SingleNode) -> Emitted:
         size, (step, other) = dims[kernel.lead + d].size, dims[kernel.lead + d].steps
         start += (size - 1) * step
         dims[kernel.lead + d] = LoopDim(size, (-step, other))
-    return together(
+    return fused_phase(
         kernel.name, [copy_function(kernel.name, dims, bytes_of(out), (0, 1), (start, 0))]
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from weft.emit.llvm.product.blocking.blocking import ProductShape
 from weft.emit.llvm.product.points import FactorPoint, flat_lanes, flat_point
-from weft.emit.llvm.product.product import Product, needed
+from weft.emit.llvm.product.product import Product, required_steps
 from weft.emit.llvm.product.values import ProductValues
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.nest import plus, smaller, times
@@ -47,7 +47,9 @@ class Cells:
     def side_by_side(self) -> int:
         """The number of innermost K factors that are contiguous; 0 if too few."""
         product, steps = self.product, self.product.kernel.steps
-        loads = [s for n in needed(steps, [self.side], ()) if isinstance(s := steps[n], Load)]
+        loads = [
+            s for n in required_steps(steps, [self.side], ()) if isinstance(s := steps[n], Load)
+        ]
         spanning = [load.at for load in loads if any(load.at.strides[f] for f in product.k)]
         count = len(product.k)
         while count > 1 and any(product.stride(at, product.k[-count:]) != 1 for at in spanning):

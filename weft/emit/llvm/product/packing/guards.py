@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.emit.llvm.product.points import FactorPoint, place
-from weft.emit.llvm.product.product import Product, needed
+from weft.emit.llvm.product.product import Product, required_steps
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.kernel import Guard, Load
 
@@ -13,7 +13,7 @@ from weft.kernels.kernel import Guard, Load
 def guards_of(product: Product, side: int) -> list[Guard]:
     """The guards of all loads of a side."""
     steps = product.kernel.steps
-    loads = [s for n in needed(steps, [side], ()) if isinstance(s := steps[n], Load)]
+    loads = [s for n in required_steps(steps, [side], ()) if isinstance(s := steps[n], Load)]
     return [guard for load in loads for guard in load.guards]
 
 
@@ -22,7 +22,7 @@ def without_guards(product: Product, side: int) -> Product | None:
     if not guards_of(product, side):
         return None
     steps = list(product.kernel.steps)
-    for n in needed(product.kernel.steps, [side], ()):
+    for n in required_steps(product.kernel.steps, [side], ()):
         step = steps[n]
         if isinstance(step, Load):
             steps[n] = replace(step, guards=())
