@@ -117,10 +117,15 @@ def test_specs_are_fixed_once_and_kept():
         fixed.specialize(out_specs_fn=lambda a, b: (a, b))
     typed = swap.specialize(in_specs=(x.spec, x.spec))
     typed(x, x)
-    with pytest.raises(WeftError, match=r"specialized for f32\[8\], f32\[8\]"):
+    with pytest.raises(
+        WeftError, match=r'argument\[1\]: expected f32\[8\] P\("x"\), got i32\[\] P\(\)'
+    ):
         typed(x, weft.put(np.int32(1), P(), MESH))
     wrong = swap.specialize(out_specs_fn=lambda a, b: (a, b))(x, weft.put(np.int32(1), P(), MESH))
-    message = r"returned i32\[\], f32\[8\], but its result specs for .* f32\[8\], i32\[\]"
+    message = (
+        r'result\[0\]: expected f32\[8\] P\("x"\), got i32\[\] P\(\); '
+        r'result\[1\]: expected i32\[\] P\(\), got f32\[8\] P\("x"\)'
+    )
     with pytest.raises(WeftError, match=message):
         np.asarray(wrong[0])
     with pytest.raises(WeftError, match="it must return specs"):
@@ -128,8 +133,24 @@ def test_specs_are_fixed_once_and_kept():
     states = [np.zeros(8, np.float32), np.zeros(4, np.float32)]
     changing = colocated(lambda x: weft.put(states.pop(), P("x"), MESH))
     changing(x)
-    with pytest.raises(WeftError, match=r"returned f32\[8\], but its result specs .* f32\[4\]"):
+    with pytest.raises(WeftError, match=r'result: expected f32\[4\] P\("x"\), got f32\[8\]'):
         changing(x).wait()
+
+
+def test_an_error_shows_the_shardings_and_the_structure():
+    x = given()
+    other = lambda x: {"y": weft.put(ONE, P(), MESH)}  # noqa: E731
+    for promised, message in (
+        (lambda x: {"y": x}, """result['y']: expected f32[8] P("x"), got f32[8] P(None)"""),
+        (lambda x: (x,), """expected (f32[8] P("x"),), got {'y': f32[8] P(None)}"""),
+    ):
+        made = colocated(other).specialize(out_specs_fn=promised)(x)
+        with pytest.raises(WeftError) as raised:
+            (made["y"] if isinstance(made, dict) else made[0]).wait()
+        assert raised.value.message.endswith(": " + message)
+    typed = colocated(lambda a: a).specialize(in_specs=(x.spec,))
+    with pytest.raises(WeftError, match=r"got f32\[8\] P\(.*\) on devices \[0, 1, 2, 3\]"):
+        typed(given(mesh=Mesh(x=4)))
 
 
 def test_devices():

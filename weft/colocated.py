@@ -17,12 +17,13 @@ from weft.array.array import Array, ArraySpec
 from weft.array.context import CONTEXTS
 from weft.array.put import put
 from weft.errors import WeftError
-from weft.mesh import Mesh
+from weft.mesh import Mesh, P
 from weft.native.forks import after_fork
 from weft.records import dataclass
 
 Tree: TypeAlias = Any  # nested tuples, lists and dicts of arrays
 Specs: TypeAlias = tuple[ArraySpec, ...]
+_SHOWN = 4  # differing specs that an error lists
 
 
 class _Queues(threading.local):
@@ -129,7 +130,8 @@ class ColocatedFunction:
         wanted, (given, named) = self.fixed.in_specs, _specs((args, kwargs), self._name)
         if given != wanted or named:
             raise WeftError(
-                f"{self._name} is specialized for {_text(wanted)}, and called with {_text(given)}",
+                f"{self._name} is specialized for other arguments: "
+                f"{_mismatch('argument', wanted, (*given, named) if named else given)}",
                 help="call it with arrays of these specs, or specialize the function anew",
             )
 
@@ -176,10 +178,10 @@ class ColocatedFunction:
             made = work()
             found = [*_leaves(made, self._name)]
             if _shape(made) != _shape(tree) or [a.spec for a in found] != [a.spec for a in arrays]:
-                was = _text(_specs(made, self._name))
+                wanted = _filled(tree, iter([a.spec for a in arrays]))
                 raise WeftError(
-                    f"{self._name} returned {was}, but its result specs for these arguments are "
-                    f"{_text([a.spec for a in arrays])}",
+                    f"{self._name} returned other results than its specs for these arguments: "
+                    f"{_mismatch('result', wanted, _specs(made, self._name))}",
                     help="results must have the same structure, shapes, types and shardings",
                 )
             for promised, array in zip(arrays, found, strict=True):
@@ -305,7 +307,47 @@ def _shape(tree: Tree) -> str:
     return repr(_mapped(tree, lambda _: "*"))
 
 
-def _text(tree: Tree) -> str:
-    """A tree of specs in words."""
-    found = [f"{spec.dtype}{[*spec.shape]}" for spec in _flat(tree) if type(spec) is ArraySpec]
-    return ", ".join(found) or "nothing"
+def _mismatch(name: str, wanted: Tree, given: Tree) -> str:
+    """The leaves in which two trees of specs differ, or both trees if their structure does."""
+    specs = [spec for spec in (*_flat(wanted), *_flat(given)) if type(spec) is ArraySpec]
+    text = partial(_text, on_devices=len({(spec.mesh, spec.here) for spec in specs}) > 1)
+    if _shape(wanted) != _shape(given):
+        return f"expected {text(wanted)}, got {text(given)}"
+    pairs = zip(_paths(wanted, name), _flat(wanted), _flat(given), strict=True)
+    found = [f"{path}: expected {text(a)}, got {text(b)}" for path, a, b in pairs if a is not b]
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return "; ".join(found[:_SHOWN]) + more
+
+
+def _paths(tree: Tree, path: str) -> Iterator[str]:
+    """`result[0]['loss']` for each leaf, in the order of `_flat`."""
+    match tree:
+        case None:
+            return
+        case dict():
+            parts = [*tree.items()]
+        case tuple() | list():
+            parts = [*enumerate(tree)]
+        case _:
+            yield path
+            return
+    for key, part in parts:
+        yield from _paths(part, f"{path}[{key!r}]")
+
+
+def _text(tree: Tree, on_devices: bool = False) -> str:
+    """A tree of specs: `(f32[8] P("x"), {'n': i32[] P()})`; with the devices of each if wanted."""
+    match tree:
+        case ArraySpec(sharding=split):
+            spec = P(*split.dims, replicated=split.replicated, unreduced=split.unreduced)
+            where = f" on devices {[*tree.places]} of {tree.mesh}" if on_devices else ""
+            return f"{tree.dtype}{[*tree.shape]} {spec}{where}"
+        case dict():
+            parts = [f"{name!r}: {_text(part, on_devices)}" for name, part in tree.items()]
+            return f"{{{', '.join(parts)}}}"
+        case tuple() | list():
+            listed = ", ".join([_text(part, on_devices) for part in tree])
+            one = "," if len(tree) == 1 else ""
+            return f"[{listed}]" if isinstance(tree, list) else f"({listed}{one})"
+        case _:
+            return repr(tree)
