@@ -9,15 +9,15 @@ import numpy as np
 
 from weft.array.host import HOST_MEMORY, SMALL
 from weft.array.memory import Memory
-from weft.array.stacked import Kind, Stacked, kind_of
+from weft.array.stacked import Kind, Stacked
 from weft.native.cpython import reads_objects
-from weft.run.code import Call, Code, Slots
-from weft.run.launch import Calls, Place, reshaped
+from weft.run.code import Slots
+from weft.run.launch import Place, reshaped
+from weft.run.one_call import OneCall
 from weft.target import SupportsStacks
 
 if TYPE_CHECKING:
     from weft.ir.types import Array
-    from weft.run.arguments import Arguments
 
 
 class Direct:
@@ -26,45 +26,24 @@ class Direct:
     A stack with an unsupported layout is converted, and the call retried.
     """
 
-    def __init__(
-        self,
-        code: Code,
-        calls: Calls,
-        arguments: Arguments,
-        results: Sequence[tuple[int, bool]],
-        donated: Sequence[int],
-        frames: list[Slots],
-    ) -> None:
-        (call,) = code.units
-        assert isinstance(call, Call), "the only unit is a call"
-        self.code, self.call, self.arguments = code, call, arguments
-        self.memory = memory = calls.memory
-        self.donated = donated
-        self.given = [(kind, _numbers(places)) for kind, _, places in arguments.listed if kind]
-        self.kinds = [kind for kind, _ in self.given]
-        self.made: list[tuple[Kind, int, bool]] = []  # kind, bytes, whether owned
-        self.written: list[tuple[Kind, list[int]]] = []
-        self.over: dict[int, int] = {}  # by output: the donor argument
-        slots = {slot: n for n, slot in enumerate(arguments.slots)}
-        numbers, owned = dict[int, int](), dict(results)
-        fresh = [row for made in self.call.launches for row in calls.fresh_of(made)]
-        order = {slot: n for n, (slot, _) in enumerate(results)}
-        # In the order of the results, where all are outputs, they need not be assembled.
-        fresh.sort(key=lambda row: order.get(row[0], len(order)))
-        for slot, donor, shape, dtype, nbytes, places in fresh:
-            if donor in slots:
-                self.over[len(self.made)] = slots[donor]
-            numbers[slot] = len(self.made)
-            kind = kind_of(arguments.sub_axes, shape, dtype)
-            self.made.append((kind, nbytes, owned.get(slot, False)))
-            self.written.append((kind, _numbers(places)))
+    def __init__(self, program: OneCall) -> None:
+        self.code, self.call, self.arguments = program.code, program.call, program.arguments
+        self.memory = memory = program.calls.memory
+        self.donated, self.frames, self.kinds = program.donated, program.frames, program.kinds
+        places = [places for _, _, places in self.arguments.listed]
+        self.given = [*zip(self.kinds, map(_numbers, places), strict=True)]
+        self.made, self.over = program.made, program.over
+        self.written = [(output.kind, _numbers(output.places)) for output in program.outputs]
         self.taken = [
             (*_taking(kind, nbytes, memory), own, kind) for kind, nbytes, own in self.made
         ]
-        self.is_whole = [slot for slot, _ in results] == [*numbers]
+        slots = {slot: n for n, slot in enumerate(self.arguments.slots)}
+        numbers = {output.slot: n for n, output in enumerate(program.outputs)}
+        self.is_whole = [slot for slot, _ in program.results] == [*numbers]
         # Source of each result: an output, an argument, or a constant's slot.
-        self.picked = [(numbers.get(slot), slots.get(slot), slot, own) for slot, own in results]
-        self.frames = frames
+        self.picked = [
+            (numbers.get(slot), slots.get(slot), slot, own) for slot, own in program.results
+        ]
 
     def ready(self, slots: Slots) -> Slots:
         """A new frame with its bound commands in place of the address table."""
@@ -180,27 +159,17 @@ class Direct:
         return Stacked(data, self.arguments.sub_axes, owned)
 
 
-def direct_of(
-    code: Code,
-    calls: Calls,
-    arguments: Arguments,
-    results: Sequence[tuple[int, bool]],
-    donated: Sequence[int],
-    frames: list[Slots],
-) -> Direct | None:
+def direct_of(program: OneCall) -> Direct | None:
     """The direct form of a program, or None if it does not qualify."""
-    if len(code.units) != 1 or not isinstance(code.units[0], Call):
-        return None
-    known = {*calls.fresh, *arguments.slots, *calls.constants}
-    if not known.issuperset(slot for slot, _ in results):
-        return None
+    calls = program.calls
     if not calls.memory.is_host:  # native code reads ndarray-backed stacks
+        return None
+    known = {*calls.fresh, *program.arguments.slots, *calls.constants}
+    if not known.issuperset(slot for slot, _ in program.results):
         return None
     if not reads_objects() or not isinstance(calls.target.commands(), SupportsStacks):
         return None
-    if any(kind is None for kind, *_ in arguments.listed):  # tokens
-        return None
-    return Direct(code, calls, arguments, results, donated, frames)
+    return Direct(program)
 
 
 def _taking(

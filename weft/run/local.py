@@ -28,6 +28,7 @@ from weft.run.code import checking, out_of_memory_error
 from weft.run.direct import Direct, direct_of
 from weft.run.launch import Calls
 from weft.run.on_device import DirectOnDevice, direct_on_device
+from weft.run.one_call import one_call_of
 from weft.varying.world import World, sharding_in
 
 if TYPE_CHECKING:
@@ -140,8 +141,9 @@ class LocalProgram:
         self.on_device: DirectOnDevice | None = None
         if self.calls is not None:
             known = (self.arguments, self.results, self.donated, self.frames)
-            self.direct = direct_of(self.code, self.calls, *known)
-            self.on_device = direct_on_device(self.code, self.calls, *known)
+            program = one_call_of(self.code, self.calls, *known)
+            if program is not None:
+                self.direct, self.on_device = direct_of(program), direct_on_device(program)
 
     def _known_kinds(self) -> list[tuple[int, Kind]]:
         """The results with buffers of their own, and their kinds."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.array.array import Array, ArraySpec
 from weft.array.memory import DeviceBuffer, DeviceMemory, Stream
-from weft.array.stacked import Kind, Stacked, kind_of
+from weft.array.stacked import Stacked
 from weft.array.stream import HostStream
-from weft.run.code import Call, Code, Slots
-from weft.run.launch import Calls, Place, reshaped
+from weft.run.code import Slots
+from weft.run.launch import Place, reshaped
+from weft.run.one_call import OneCall
 from weft.target import SupportsGraphs
-
-if TYPE_CHECKING:
-    from weft.run.arguments import Arguments
 
 
 class DirectOnDevice:
@@ -24,36 +22,16 @@ class DirectOnDevice:
     that recur writes no address table.
     """
 
-    def __init__(
-        self,
-        code: Code,
-        calls: Calls,
-        arguments: Arguments,
-        results: Sequence[tuple[int, bool]],
-        donated: Sequence[int],
-        frames: list[Slots],
-    ) -> None:
-        (call,) = code.units
-        assert isinstance(call, Call), "the only unit is a call"
+    def __init__(self, program: OneCall) -> None:
+        calls = program.calls
         assert isinstance(calls.memory, DeviceMemory), "it is no host program"
-        self.code, self.call, self.arguments = code, call, arguments
+        self.code, self.call, self.arguments = program.code, program.call, program.arguments
         self.memory: DeviceMemory = calls.memory
         self.stream: Stream | None = calls.target.stream
-        self.donated, self.frames = donated, frames
-        self.kinds: list[Kind] = [kind for kind, *_ in arguments.listed if kind is not None]
-        self.places: list[list[Place]] = [places for _, _, places in arguments.listed]
-        self.made: list[tuple[Kind, int, bool]] = []  # kind, bytes, whether owned
-        self.over: dict[int, int] = {}  # by output: the donor argument
-        slots = {slot: n for n, slot in enumerate(arguments.slots)}
-        owned, order = dict(results), {slot: n for n, (slot, _) in enumerate(results)}
-        fresh = [row for launch in call.launches for row in calls.fresh_of(launch)]
-        fresh.sort(key=lambda row: order[row[0]])
-        for number, (slot, donor, shape, dtype, nbytes, places) in enumerate(fresh):
-            if donor in slots:
-                self.over[number] = slots[donor]
-            kind = kind_of(arguments.sub_axes, shape, dtype, self.memory)
-            self.made.append((kind, nbytes, owned[slot]))
-            self.places.append(places)
+        self.donated, self.frames, self.kinds = program.donated, program.frames, program.kinds
+        self.made, self.over = program.made, program.over
+        self.places: list[Sequence[Place]] = [places for _, _, places in self.arguments.listed]
+        self.places += [output.places for output in program.outputs]
 
     def __call__(
         self, stacks: tuple[Stacked | None, ...], new: Callable[[], Slots]
@@ -214,24 +192,13 @@ class EnqueuedTensors:
         return arrays
 
 
-def direct_on_device(
-    code: Code,
-    calls: Calls,
-    arguments: Arguments,
-    results: Sequence[tuple[int, bool]],
-    donated: Sequence[int],
-    frames: list[Slots],
-) -> DirectOnDevice | None:
+def direct_on_device(program: OneCall) -> DirectOnDevice | None:
     """The direct form of a program on a device, or None if it does not qualify."""
-    if len(code.units) != 1 or not isinstance(code.units[0], Call):
-        return None
+    calls = program.calls
     if calls.memory.is_host or not isinstance(calls.target.commands(), SupportsGraphs):
         return None
-    slots = [slot for slot, _ in results]
-    fresh = {row[0] for launch in code.units[0].launches for row in calls.fresh_of(launch)}
+    slots = [slot for slot, _ in program.results]
     # Every output is one result, which is written by the kernels.
-    if len({*slots}) < len(slots) or {*slots} != fresh:
+    if len({*slots}) < len(slots) or {*slots} != {output.slot for output in program.outputs}:
         return None
-    if any(kind is None for kind, *_ in arguments.listed):  # tokens
-        return None
-    return DirectOnDevice(code, calls, arguments, results, donated, frames)
+    return DirectOnDevice(program)
