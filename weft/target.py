@@ -207,16 +207,15 @@ class Runtime(Protocol):
         ...
 
 
-class SequentialLaunches:
-    """A launch queue for targets that launch kernels one by one."""
+class KernelList:
+    """Kernels in order, and the addresses of their operands in one array."""
 
-    def __init__(self, launch: Callable[[Any, Addresses], None]) -> None:
-        self.launch = launch
+    def __init__(self) -> None:
         self.listed: list[tuple[Any, slice]] = []
         self.operands: list[int] = []
 
     def kernel(self, loaded: Any, operands: Sequence[int]) -> int:
-        """Add a kernel."""
+        """Append a kernel; returns the offset of its operands' addresses."""
         start = len(self.operands)
         self.operands += operands
         self.listed.append((loaded, slice(start, len(self.operands))))
@@ -226,6 +225,14 @@ class SequentialLaunches:
     def pointers(self) -> Addresses:
         """The addresses of all operands, allocated on first use."""
         return np.array(self.operands, np.uint64)
+
+
+class SequentialLaunches(KernelList):
+    """A launch queue for targets that launch kernels one by one."""
+
+    def __init__(self, launch: Callable[[Any, Addresses], None]) -> None:
+        super().__init__()
+        self.launch = launch
 
     def run(self) -> None:
         """Launch all kernels."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import threading
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.threads import in_threads
 from weft.array import host
 from weft.array.host import PAGE, SMALL, HostMemory, aligned_bytes, dense, is_dense
 from weft.native.cpython import address_of
@@ -108,11 +108,7 @@ def test_threads_and_the_collector_may_give_back_at_any_time():
             if one[0] != number or other[0] != -number:
                 wrong.append(number)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 4)
     gc.collect()
     assert not wrong
     assert memory.used == 0

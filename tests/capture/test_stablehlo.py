@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.oracles.forms import binary_forms
+from tests.threads import in_threads
 from weft.capture import parse
 from weft.capture.stablehlo import bytecode
 from weft.capture.stablehlo.check_dialect import generic_checks
@@ -139,11 +139,7 @@ def test_threads_take_turns():
     def read(n: int) -> None:
         found[n] = parse(texts[n]).text()
 
-    threads = [threading.Thread(target=read, args=(n,)) for n in range(len(texts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(read, len(texts))
     assert [found[n] for n in range(len(texts))] == [parse(t).text() for t in texts]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.threads import in_threads
 from weft import Mesh, P, WeftError
 from weft.ir.types import DTYPES
 from weft.ops.custom_calls.callbacks import HostFunction
@@ -250,11 +251,7 @@ def test_threads_share_a_client(client):
         if not np.array_equal(made, np.full(10, n + 20.0)):
             wrong.append(n)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 6)
     assert not wrong
 
 

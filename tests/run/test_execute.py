@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import weft.array as wa
+from tests.threads import in_threads
 from weft.array import Array, put
 from weft.array.stream import HostStream
 from weft.capture import parse
@@ -281,11 +282,7 @@ def test_many_threads_run_one_program():
             if not np.array_equal(made.numpy(), expected[n]):
                 wrong.append(n)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 8)
     assert not wrong
     assert len(program.frames) <= 9
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.run.stacks import assert_same, run_often
+from tests.threads import in_threads
 from tests.tolerance import assert_close
 from weft.array.host import HOST_MEMORY, SMALL
 from weft.array.stacked import Stacked, one_for_all
@@ -244,11 +243,7 @@ def test_frames_are_for_one_run_at_a_time():
             if not all(np.array_equal(s.data, r) for s, r in zip(made, right[n], strict=True)):
                 wrong.append(n)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 6)
     assert not wrong
 
 

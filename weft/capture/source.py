@@ -17,6 +17,16 @@ class FlatArguments(Protocol):
         ...
 
 
+def no_seed(source: object) -> Any:
+    """The `seed` of sources whose random numbers have keys among their arguments."""
+    raise AssertionError("the seeds of its random numbers are arguments of its own")
+
+
+def no_update(source: object, *args: Any, **kwargs: Any) -> None:
+    """The `update` of sources without side effects."""
+    raise AssertionError("it changes no argument in place")
+
+
 class Source(Protocol):
     """Something to compile: one program for each cache key of arguments."""
 

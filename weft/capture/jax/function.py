@@ -14,6 +14,7 @@ from weft.capture.jax.values import from_physical, is_changed, to_physical
 from weft.capture.options import CallOptions, check_apart
 from weft.capture.shardings import Spelled
 from weft.capture.signature import parameters_of
+from weft.capture.source import no_seed, no_update
 from weft.mesh.plans import ShardingPlan
 from weft.records import dataclass
 
@@ -83,17 +84,7 @@ class JaxFunction:
     to_user = staticmethod(from_physical)
     is_converted = staticmethod(is_changed)
 
-    def seed(self) -> Any:
-        raise AssertionError("the seeds of its random numbers are arguments of its own")
-
-    def update(
-        self,
-        values: Sequence[Any],
-        updated: Sequence[int],
-        results: Sequence[Any],
-        counted: Sequence[tuple[int, float]] = (),
-    ) -> None:
-        raise AssertionError("a JAX function changes no argument in place")
+    seed, update = no_seed, no_update
 
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return is_traced((args, kwargs))

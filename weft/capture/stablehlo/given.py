@@ -15,6 +15,7 @@ from weft.capture.jax.inline import is_traced, refuse_module
 from weft.capture.normalize.tokens import keep_tokens_inside
 from weft.capture.options import CallOptions, counted_positions
 from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
+from weft.capture.source import no_seed, no_update
 from weft.capture.stablehlo.parser import parse
 from weft.errors import Unsupported, WeftError
 from weft.ir.location import Location
@@ -131,17 +132,7 @@ class GivenModule:
     def is_converted(self, leaf: Leaf) -> bool:
         return False
 
-    def seed(self) -> Any:
-        raise AssertionError("the seeds of its random numbers are arguments of its own")
-
-    def update(
-        self,
-        values: Sequence[Any],
-        updated: Sequence[int],
-        results: Sequence[Any],
-        counted: Sequence[tuple[int, float]] = (),
-    ) -> None:
-        raise AssertionError("a module changes no argument in place")
+    seed, update = no_seed, no_update
 
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return is_traced((args, kwargs))

@@ -206,6 +206,19 @@ def _group_size(op: CollectiveOp) -> int | None:
     return len(groups[0])
 
 
+def _check_split_dim(
+    op: GlobalGroups, word: str, dim: int, operand: TensorType, out: TensorType
+) -> None:
+    """Check a dim that is whole on one side, and split over the devices of a group on the other."""
+    dims_in_range(op.name, word, (dim,), operand.rank)
+    sides = {"operand": operand, "result": out}
+    part, whole = [*sides] if isinstance(op, AllGather) else [*reversed(sides)]
+    _has_elements(op.name, part, sides[part], dim)
+    _others_equal(op.name, operand, out, dim)
+    sizes = sides[whole].bounds[dim], sides[part].bounds[dim]
+    _divides(op.name, f"the {whole}'s dim {dim}", *sizes, _group_size(op))
+
+
 @op("stablehlo.all_gather")
 class AllGather(GlobalGroups):
     """Every device gets the operands of its whole group, concatenated along a dim."""
@@ -218,18 +231,7 @@ class AllGather(GlobalGroups):
 
     def infer(self, *operands: Type) -> Types:
         def check(operand: TensorType, out: TensorType) -> None:
-            dim = self.all_gather_dim
-            dims_in_range(self.name, "all_gather_dim", (dim,), operand.rank)
-            _has_elements(self.name, "operand", operand, dim)
-            _others_equal(self.name, operand, out, dim)
-            what = f"the result's dim {dim}"
-            _divides(
-                self.name,
-                what,
-                out.bounds[dim],
-                operand.bounds[dim],
-                _group_size(self),
-            )
+            _check_split_dim(self, "all_gather_dim", self.all_gather_dim, operand, out)
 
         return _changed(self.name, operands, self.outs, check)
 
@@ -310,18 +312,7 @@ class ReduceScatter(GlobalGroups):
 
     def infer(self, *operands: Type, regions: tuple[Body, ...]) -> Types:
         def check(operand: TensorType, out: TensorType) -> None:
-            dim = self.scatter_dimension
-            dims_in_range(self.name, "scatter_dimension", (dim,), operand.rank)
-            _has_elements(self.name, "result", out, dim)
-            _others_equal(self.name, operand, out, dim)
-            what = f"the operand's dim {dim}"
-            _divides(
-                self.name,
-                what,
-                operand.bounds[dim],
-                out.bounds[dim],
-                _group_size(self),
-            )
+            _check_split_dim(self, "scatter_dimension", self.scatter_dimension, operand, out)
 
         return _changed(self.name, _combined_types(self.name, operands, regions), self.outs, check)
 

@@ -8,41 +8,25 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from functools import cache, cached_property, partial
 from typing import Any
 
-import numpy as np
-
 from weft.array.torch_memory import TorchMemory
-from weft.emit.triton.runtime.load import LoadedParts
-from weft.target import Addresses
+from weft.target import KernelList
 
 GRAPHS = 8  # graphs of a queue, of the latest addresses
 
 
-class GraphCommands:
+class GraphCommands(KernelList):
     """Kernels with their operands' addresses."""
 
     def __init__(self, memory: TorchMemory) -> None:
+        super().__init__()
         self.memory = memory
-        self.listed: list[tuple[LoadedParts, slice]] = []
-        self.operands: list[int] = []
         self.graphs: dict[Hashable, Any] = {}  # by addresses; None where seen once
         self.current = _current_stream(memory)
         self.uncaptured: str | None = None  # why no graph can be captured
-
-    def kernel(self, loaded: LoadedParts, operands: Sequence[int]) -> int:
-        """Append a kernel."""
-        start = len(self.operands)
-        self.operands += operands
-        self.listed.append((loaded, slice(start, len(self.operands))))
-        return start
-
-    @cached_property
-    def pointers(self) -> Addresses:
-        """The addresses of all operands, allocated on first use."""
-        return np.array(self.operands, np.uint64)
 
     @cached_property
     def scratch(self) -> Any:
