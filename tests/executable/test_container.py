@@ -29,14 +29,10 @@ from tests.executable.write_data import (
 )
 from weft.errors import WeftError
 from weft.executable import container as containers
-from weft.executable.container import (
-    FORMAT,
-    MAGIC,
-    Container,
+from weft.executable.container import FORMAT, MAGIC, Container, open_container, read_constants
+from weft.executable.container_writing import (
     Section,
     container_bytes,
-    open_container,
-    read_constants,
     write_constants,
     write_container,
 )

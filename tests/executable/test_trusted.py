@@ -15,7 +15,8 @@ from weft import Mesh, P
 from weft.cache.store import the_store
 from weft.emit.llvm.jit import packed
 from weft.errors import WeftError, WeftWarning
-from weft.executable.container import Section, container_bytes, open_container
+from weft.executable.container import open_container
+from weft.executable.container_writing import Section, container_bytes
 from weft.loaded import _key
 
 W = np.random.default_rng(0).standard_normal((16, 8)).astype("f")

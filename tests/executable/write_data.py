@@ -17,8 +17,9 @@ import ml_dtypes
 import numpy as np
 
 import weft
-from weft.executable.container import FORMAT, Section, container_bytes, open_container
-from weft.executable.container import _head as head
+from weft.executable.container import FORMAT, open_container
+from weft.executable.container_writing import Section, container_bytes
+from weft.executable.container_writing import head_bytes as head
 from weft.executable.signature import Parameter, Signature, ValueSpec
 from weft.executable.structure import parse_structure
 from weft.ir.types import tensor

@@ -16,7 +16,6 @@ length in the file is checked against the file's size.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import mmap
 import os
@@ -25,7 +24,6 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -33,7 +31,7 @@ import numpy as np
 from weft.array.host import aligned_bytes
 from weft.errors import WeftError
 from weft.executable.signature import Signature, parse_signature, tensor_type
-from weft.ir.types import Array, DType, TensorType, type_of
+from weft.ir.types import Array, TensorType
 from weft.records import dataclass
 
 FORMAT = 2  # version written: tiled texts say `argument`, `result`, `stacked`
@@ -56,22 +54,13 @@ FEATURES: dict[str, str] = {
 Source: TypeAlias = str | os.PathLike[str] | bytes
 _FIRST = re.compile(r"format (\d{1,9}) reader (\d{1,9})( [^\n]*)?\n")
 _REST = re.compile(r" header (\d{1,9}) sha256 ([0-9a-f]{64})")
-_NAME = re.compile(r"[\w.:/@+-]{1,200}", re.A)
+NAME = re.compile(r"[\w.:/@+-]{1,200}", re.A)
 _SECTION = re.compile(
-    rf"([a-z][a-z0-9_-]{{0,60}}) ({_NAME.pattern}) (\d{{1,18}}) (\d{{1,18}}) ([0-9a-f]{{64}})"
+    rf"([a-z][a-z0-9_-]{{0,60}}) ({NAME.pattern}) (\d{{1,18}}) (\d{{1,18}}) ([0-9a-f]{{64}})"
     r"( tensor<.+>)?",
     re.A,
 )
 _ANEW = "it is corrupt or was changed: copy it again, or save the program again"
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A section to write: bytes or a constant, by kind and name."""
-
-    kind: str
-    data: bytes | Array
-    name: str = MAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,125 +73,6 @@ class Entry:
     length: int
     digest: str
     type: TensorType | None = None  # of a constant
-
-
-# Writing
-
-
-def container_bytes(
-    sections: Sequence[Section], features: Sequence[str] = (), made_by: str = "weft"
-) -> bytes:
-    """Serialize a container; deterministic for the same sections."""
-    return b"".join(_pieces(sections, features, made_by))
-
-
-def write_container(
-    path: str | os.PathLike[str],
-    sections: Sequence[Section],
-    features: Sequence[str] = (),
-    made_by: str = "weft",
-) -> None:
-    """Write to a temporary file and rename it: readers see the old file or the new one."""
-    place = Path(path)
-    pieces = _pieces(sections, features, made_by)
-    draft = place.parent / f".{place.name}.{os.getpid()}.{os.urandom(4).hex()}"
-    try:
-        with open(draft, "xb") as file:
-            try:
-                file.writelines(pieces)
-                file.flush()
-                # Before the rename: after a crash a renamed file without its contents would look
-                # complete.
-                os.fsync(file.fileno())
-                os.replace(draft, place)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    draft.unlink()
-                raise
-    except (OSError, ValueError) as error:  # ValueError: an invalid file name
-        raise WeftError(
-            f"cannot write {place}: {getattr(error, 'strerror', None) or error}",
-            help="name a file in a folder of yours that has room",
-        ) from None
-
-
-def write_constants(text: str | os.PathLike[str], constants: Mapping[str, Array]) -> None:
-    """Write the constants that a text refers to by name into the file next to it."""
-    sections = [Section("constant", held, name) for name, held in constants.items()]
-    write_container(constants_path(text), sections)
-
-
-def read_constants(text: str | os.PathLike[str]) -> Constants:
-    """The constants in the file next to a text."""
-    return open_container(constants_path(text)).constants
-
-
-def constants_path(text: str | os.PathLike[str]) -> str:
-    """The path of a text's constants."""
-    return f"{os.fspath(text)}.constants"
-
-
-def _pieces(
-    sections: Sequence[Section], features: Sequence[str], made_by: str
-) -> list[bytes | memoryview]:
-    """The bytes of a container, piece by piece; constants are not copied."""
-    unknown = [name for name in features if name not in FEATURES]
-    assert not unknown, f"features {unknown} are in no list of weft/executable/container.py"
-    assert made_by.isascii() and made_by.isprintable(), f"made by {made_by!r}"
-    lines = [f"made-by {made_by}", *[f"feature {name}" for name in sorted({*features})]]
-    pieces: list[bytes | memoryview] = []
-    at, seen = 0, set[tuple[str, str]]()
-    for section in sections:
-        assert section.kind in KINDS, f"{section.kind} is not a kind of section"
-        key = (section.kind, section.name)
-        if key in seen or not _NAME.fullmatch(section.name):
-            raise WeftError(
-                f"a {section.kind} cannot be called {section.name!r}: no name, or there twice",
-                help="names are distinct: letters, digits and . : / @ + - _, 200 of them at most",
-            )
-        seen.add(key)
-        data, type = _encoded(section)
-        digest = hashlib.sha256(data).hexdigest()
-        lines.append(f"section {section.kind} {section.name} {at} {len(data)} {digest}{type}")
-        pad = -len(data) % ALIGNED
-        at += len(data) + pad
-        pieces += [data, bytes(pad)]
-    if pieces:
-        pieces.pop()  # no padding after the last section
-    return [*_head(FORMAT, OLDEST_READER, lines), *pieces]
-
-
-def _head(format: int, reader: int, lines: Sequence[str]) -> list[bytes | memoryview]:
-    """The magic bytes, the first line and the table."""
-    table = "".join([f"{line}\n" for line in lines]).encode("ascii")
-    first_line = f"format {format} reader {reader} header {len(table)}".encode()
-    digest = hashlib.sha256(first_line + b"\n" + table).hexdigest().encode()
-    head = MAGIC + first_line + b" sha256 " + digest + b"\n" + table
-    return [head, bytes(-len(head) % ALIGNED)]
-
-
-def _encoded(section: Section) -> tuple[bytes | memoryview, str]:
-    """A section's bytes, and its type column in the table."""
-    if isinstance(section.data, bytes):
-        assert section.kind != "constant", "a constant is an array"
-        return section.data, ""
-    assert section.kind == "constant", f"a {section.kind} is bytes"
-    type = type_of(section.data)
-    held = _stored(np.ascontiguousarray(section.data), type.dtype)
-    return held.reshape(-1).view(np.uint8).data, f" {type}"
-
-
-def _stored(array: Array, dtype: DType) -> Array:
-    """The file encoding of an array: little-endian, sub-byte elements in the low bits."""
-    if sys.byteorder == "big":
-        array = array.byteswap()
-    if dtype.bits >= 8:
-        return array
-    held = array.view(np.uint8)
-    return (held != 0).view(np.uint8) if dtype.kind == "bool" else held & ((1 << dtype.bits) - 1)
-
-
-# Reading
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,6 +207,16 @@ class Constants(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def read_constants(text: str | os.PathLike[str]) -> Constants:
+    """The constants in the file next to a text."""
+    return open_container(constants_path(text)).constants
+
+
+def constants_path(text: str | os.PathLike[str]) -> str:
+    """The path of a text's constants."""
+    return f"{os.fspath(text)}.constants"
 
 
 def open_container(source: Source, *, trust: bool = False) -> Container:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from weft.errors import Unsupported, WeftError
-from weft.executable.container import TARGET, Container, Section, write_container
+from weft.executable.container import TARGET, Container
+from weft.executable.container_writing import Section, write_container
 from weft.executable.executable import Executable
 from weft.executable.items import Host, Launch, Start, all_items, with_kernels
 from weft.executable.read import read_tiled

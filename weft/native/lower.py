@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import operator
 import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Never
@@ -12,31 +11,18 @@ from weft.native.builder import FunctionBuilder, NativeModule, Typed, constant, 
 from weft.native.function import OPERATIONS, NativeFunction
 from weft.native.memory import Items, Member, Pointer, Struct, bits, resolve, symbol
 from weft.native.source import closure_of, tree_of
-
-_COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_COMPARISONS: dict[type[ast.cmpop], str] = dict(
-    zip(_COMPARED, "== != < <= > >=".split(), strict=True)
+from weft.native.syntax import (
+    ATOMIC,
+    BUILTIN,
+    COMPARISONS,
+    FOLD,
+    OPERATORS,
+    apply_operation,
+    is_pure,
+    item_type,
+    loaded,
+    stores,
 )
-_COMPUTED = (
-    *(ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.BitXor),
-    *(ast.LShift, ast.RShift),
-)
-_OPERATORS: dict[type[ast.operator], str] = dict(
-    zip(_COMPUTED, "+ - * // % & | ^ << >>".split(), strict=True)
-)
-_FOLDED = "add sub mul floordiv mod and_ or_ xor lshift rshift".split()
-_FOLD = dict(zip(_COMPUTED, [getattr(operator, name) for name in _FOLDED], strict=True))
-_PURE = (
-    *(ast.Name, ast.Constant, ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Load),
-    *(ast.operator, ast.unaryop, ast.cmpop, ast.boolop),
-)
-_ATOMIC = {
-    "load": 1,
-    "store": 2,
-    "swap": 2,
-    "add": 2,
-    "replace": 3,
-}  # operands before the memory orders
 
 
 def lower(
@@ -93,7 +79,7 @@ class _Lowered:
     def run(self) -> None:
         """Write the function."""
         # Parameters that are never assigned stay SSA values; only the others need a stack slot.
-        stored = {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and _stores(n)}
+        stored = {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and stores(n)}
         try:
             for label, kind in self.params:
                 value = Typed(kind, f"%{label}")
@@ -141,7 +127,7 @@ class _Lowered:
                 kind = resolve(ast.unparse(said), {**self.globals, **self.names})
                 self.assign(name, self.value(value, kind), kind)
             case ast.AugAssign(target=target, op=op, value=value):
-                place = ast.copy_location(_loaded(target), node)
+                place = ast.copy_location(loaded(target), node)
                 self.store(target, ast.copy_location(ast.BinOp(place, op, value), node))
             case ast.If():
                 self.when(node)
@@ -171,7 +157,7 @@ class _Lowered:
                 self.b.set(record, field, self.value(value, field.type))
             case ast.Subscript(value=owner, slice=index):
                 array = self.value(owner)
-                item = _item(array.type)
+                item = item_type(array.type)
                 made = self.value(value, item)
                 self.b.store(item, made, self.b.at(array, self.value(index), item))
             case _:
@@ -251,7 +237,7 @@ class _Lowered:
         """Branch on a condition, with short-circuit evaluation."""
         match node:
             # A later operand may load through a pointer that the earlier one tests for null.
-            case ast.BoolOp(op=op, values=values) if not all(map(_is_pure, values[1:])):
+            case ast.BoolOp(op=op, values=values) if not all(map(is_pure, values[1:])):
                 for value in values[:-1]:
                     on = self.b.label("and")
                     self.condition(value, *((on, no) if isinstance(op, ast.And) else (yes, on)))
@@ -272,7 +258,7 @@ class _Lowered:
             case ast.Name(id=name) if name not in self.variables and name not in self.values:
                 if name in self.constants:
                     return self.constants[name]
-                return self.names.get(name, self.globals.get(name, _BUILTIN.get(name)))
+                return self.names.get(name, self.globals.get(name, BUILTIN.get(name)))
             case ast.Attribute(value=owner, attr=name):
                 held = self.constant(owner)
                 is_class = isinstance(held, type) and issubclass(held, Struct)
@@ -288,7 +274,7 @@ class _Lowered:
             case ast.BinOp(left=left, op=op, right=right):
                 pair = self.constant(left), self.constant(right)
                 if isinstance(pair[0], int) and isinstance(pair[1], int):
-                    return _FOLD[type(op)](*pair)
+                    return FOLD[type(op)](*pair)
         return None
 
     def value(self, node: ast.expr, kind: Any = None) -> Typed:
@@ -311,12 +297,12 @@ class _Lowered:
                 return self.b.get(record, fields[name])
             case ast.Subscript(value=owner, slice=index):
                 array = self.value(owner)
-                item = _item(array.type)
+                item = item_type(array.type)
                 return self.b.load(item, self.b.at(array, self.value(index), item))
             case ast.BinOp(left=left, op=op, right=right):
-                return self.b.arithmetic(_OPERATORS[type(op)], self.value(left), self.value(right))
+                return self.b.arithmetic(OPERATORS[type(op)], self.value(left), self.value(right))
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return self.b.compare(_COMPARISONS[type(op)], self.value(left), self.value(right))
+                return self.b.compare(COMPARISONS[type(op)], self.value(left), self.value(right))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 held = self.value(operand)
                 zero = constant(0, held.type) if bits(held.type) else Typed(held.type, "null")
@@ -353,7 +339,7 @@ class _Lowered:
     def both(self, node: ast.BoolOp) -> Typed:
         """`and`, `or`: bitwise where the operands are pure, else by branches."""
         is_and = isinstance(node.op, ast.And)
-        if all(map(_is_pure, node.values[1:])):
+        if all(map(is_pure, node.values[1:])):
             made = self.b.truth(self.value(node.values[0]))
             for other in node.values[1:]:
                 held = self.b.truth(self.value(other))
@@ -412,7 +398,7 @@ class _Lowered:
                 step = self.b.arithmetic("*", self.value(args[0]), size)
                 return self.b.offset(base, step, base.type)
             case "after":
-                at = self.b.at(base, self.value(args[0]), _item(base.type))
+                at = self.b.at(base, self.value(args[0]), item_type(base.type))
                 return Typed(base.type, at.text)
         return self.through(self.b.get(base, base.type.FIELDS[name]), args)
 
@@ -427,7 +413,7 @@ class _Lowered:
         record = self.value(args[0])
         if name == "of":
             return Typed(Pointer, self.b.field(record, field).text)
-        count = _ATOMIC[name]
+        count = ATOMIC[name]
         values = [self.value(arg, field.type) for arg in args[1:count]]
         orders = [arg.value for arg in args[count:] if isinstance(arg, ast.Constant)]
         made: Any = getattr(self.b, {"load": "get", "store": "set"}.get(name, name))
@@ -445,57 +431,5 @@ class _Lowered:
         elif name == "unreachable":
             b.unreachable()
         else:
-            return self.computed(name, [self.value(arg) for arg in args])
+            return apply_operation(b, name, [self.value(arg) for arg in args])
         return Typed(None, "")
-
-    def computed(self, name: str, operands: list[Typed]) -> Typed:
-        b, no = self.b, Typed(bool, "false")
-        match name, operands:
-            case "copy", [to, source, nbytes]:
-                return b.intrinsic(None, "llvm.memcpy.p0.p0.i64", to, source, nbytes, no)
-            case "clear", [at, nbytes]:
-                zero = constant(0, typing.Annotated[int, 8])
-                return b.intrinsic(None, "llvm.memset.p0.i64", at, zero, nbytes, no)
-            case (("min" | "max"), [left, right]):
-                kind = right.type if left.literal else left.type
-                left, right = b.cast(kind, left), b.cast(kind, right)
-                return b.intrinsic(kind, f"llvm.s{name}.{llvm_type(kind)}", left, right)
-            case "to_i32", [one]:
-                return b.cast(typing.Annotated[int, 32], one)
-            case (("to_int" | "address"), [one]):
-                return b.cast(int, one)
-            case "wrapped", [one]:
-                return one
-            case "upper_bits", [one, shift]:
-                return b.let(int, f"lshr {one}, {shift.text}")
-            case _:
-                self.refuse(f"{name!r} is no operation of {len(operands)} values")
-
-
-_BUILTIN = {"min": min, "max": max, "int": int, "bool": bool}
-
-
-def _stores(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
-
-
-def _loaded(target: ast.expr) -> ast.expr:
-    """An assignment target as an expression."""
-    match target:
-        case ast.Name(id=name):
-            return ast.Name(name, ast.Load())
-        case ast.Attribute(value=owner, attr=name):
-            return ast.Attribute(owner, name, ast.Load())
-        case ast.Subscript(value=owner, slice=index):
-            return ast.Subscript(owner, index, ast.Load())
-    return target
-
-
-def _is_pure(node: ast.expr) -> bool:
-    """Whether an expression neither loads nor calls, so that speculating it is safe."""
-    return all(isinstance(one, _PURE) for one in ast.walk(node))
-
-
-def _item(kind: Any) -> Any:
-    assert typing.get_origin(kind) is Items, f"{kind} is no array"
-    return typing.get_args(kind)[0]

@@ -23,7 +23,8 @@ from weft.cli.script import is_script, load_script, users_code
 from weft.compiled import Compiled
 from weft.emit import emit
 from weft.errors import WeftError
-from weft.executable.container import constants_path, read_constants, write_constants
+from weft.executable.container import constants_path, read_constants
+from weft.executable.container_writing import write_constants
 from weft.executable.executable import Executable
 from weft.executable.read import read_tiled
 from weft.executable.verify import verify_tiled

@@ -19,6 +19,7 @@ from weft.emit.numpy import collective
 from weft.emit.numpy.by_group import by_group
 from weft.emit.numpy.peers import Peers, peers_of
 from weft.emit.numpy.ragged import ragged_exchange
+from weft.emit.numpy.stack_reduction import NAMED, changes_type, reduction
 from weft.emit.numpy.ufuncs import is_native, ufunc_of
 from weft.executable.items import Site
 from weft.executable.process import Exchange, Peer, Process, Values
@@ -258,18 +259,18 @@ def _fold(site: Site, index: int, op: type[Op]) -> Callable[[PeerParts], Array]:
 
 
 def _reduced(site: Site, index: int, route: _Route) -> _Part | None:
-    op = collective.NAMED.get(site.node.regions[0].body.combiners[0] or "")
-    if op is None or collective.changes_type(site):
+    op = NAMED.get(site.node.regions[0].body.combiners[0] or "")
+    if op is None or changes_type(site):
         return None
-    partial = collective.reduction(site, index, op, route.stacked)
+    partial = reduction(site, index, op, route.stacked)
     return None if partial is None else _Part(partial.run, _whole, _fold(site, index, op))
 
 
 def _scattered(site: Site, index: int, route: _Route) -> _Part | None:
     where, op = collective.scattered(site)
-    if op is None or collective.changes_type(site):
+    if op is None or changes_type(site):
         return None
-    partial, dim = collective.reduction(site, index, op, route.stacked), where[index]
+    partial, dim = reduction(site, index, op, route.stacked), where[index]
     if partial is None:
         return None
     sizes = [*site.operand(index).sizes]

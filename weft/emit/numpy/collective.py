@@ -8,14 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from weft.emit.numpy.by_group import by_group, rows_of
-from weft.emit.numpy.one_by_one import OneDevice, finished
-from weft.emit.numpy.ufuncs import is_native, ufunc_of
+from weft.emit.numpy.by_group import by_group
+from weft.emit.numpy.device_numbers import (
+    axis_index,
+    partition_id,
+    replica_id,
+    result_window,
+    with_device,
+)
+from weft.emit.numpy.stack_reduction import NAMED, SAME, ArrayStep, changes_type, reduction
 from weft.executable.items import Site
 from weft.executable.process import Process
 from weft.executable.stack_dims import group_dims, moves
 from weft.ir.op import Op
-from weft.ir.types import Array, DType
+from weft.ir.types import Array
 from weft.kernels.host import HostKernel, in_two
 from weft.ops.combiners import COMBINERS
 from weft.ops.distributed.collective import (
@@ -31,9 +37,6 @@ from weft.ops.distributed.collective import (
 from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
 from weft.ops.distributed.ragged import RaggedAllToAll
 
-ArrayStep = Callable[[Array], Array]
-NAMED: dict[str, type[Op]] = {op.name: type(op) for op in COMBINERS.values()}
-
 
 def each(kernels: Sequence[HostKernel]) -> HostKernel:
     """One kernel for each operand."""
@@ -45,9 +48,6 @@ def each(kernels: Sequence[HostKernel]) -> HostKernel:
         return tuple([step(a) for step, a in zip(steps, arrays, strict=True)])
 
     return HostKernel(run, shares=any(kernel.shares for kernel in kernels))
-
-
-SAME = HostKernel(lambda x: x, shares=True)
 
 
 def spread(site: Site, index: int, dims: Sequence[int]) -> ArrayStep:
@@ -69,72 +69,6 @@ def spread(site: Site, index: int, dims: Sequence[int]) -> ArrayStep:
 # Reductions
 
 
-def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> HostKernel | None:
-    """Reduce an operand along leading dims; None if numpy has no function for it."""
-    dtype, stack_dims, mask = site.operand(index).dtype, site.stack_dims, site.mask(index)
-    ufunc = ufunc_of(op, dtype)
-    if ufunc is None:
-        return None
-    done = site.summed_before(index)
-    dims = [d for d in dims if not done >> d & 1]
-    axes = tuple(d for d in dims if mask >> d & 1)
-    # A value that is equal along an axis is stored once, so its sum over the axis is a product.
-    times = math.prod(stack_dims.size(d) for d in dims if d not in axes)
-    again = repeated(ufunc, dtype, times)
-    if again is None:
-        return None
-    narrow = not is_native(dtype)
-    if not axes and times == 1:
-        return SAME
-    along: Any = axes[0] if len(axes) == 1 else axes
-    if not narrow and times == 1:
-        held = dtype.numpy
-        return HostKernel(
-            lambda x: ufunc.reduce(x, along, held, None, True),
-            lambda x, out: ufunc.reduce(x, along, held, out, True),
-        )
-
-    def run(x: Array) -> Array:
-        # Narrow floats are summed in f32 and rounded once, as on one device.
-        made = x.astype(np.float32) if narrow else x
-        if axes:
-            made = ufunc.reduce(made, axis=along, keepdims=True, dtype=made.dtype)
-        made = again(made)
-        return made.astype(dtype.numpy) if narrow else made
-
-    return HostKernel(run, shares=True)
-
-
-def repeated(ufunc: Any, dtype: DType, times: int) -> ArrayStep | None:
-    """A value combined with itself: the reduction of a group of equal values."""
-    if times == 1 or ufunc in (
-        np.maximum,
-        np.minimum,
-        np.logical_and,
-        np.logical_or,
-        np.bitwise_and,
-        np.bitwise_or,
-    ):
-        return lambda x: x
-    if ufunc is np.add:
-        return lambda x: _times(x, times)
-    if ufunc in (np.bitwise_xor, np.logical_xor):
-        # x ^ x is 0: an even number of equal terms cancels.
-        return (lambda x: x) if times % 2 else np.zeros_like
-    return None
-
-
-def _times(x: Array, count: int) -> Array:
-    """A value added up so many times; complex parts separately, so that infinities stay."""
-    if x.dtype.kind == "c":
-        made = np.empty_like(x)
-        made.real, made.imag = x.real * count, x.imag * count
-        return made
-    if x.dtype == np.float16:  # f16 cannot represent every count
-        return np.asarray(np.multiply(x, np.float32(count)).astype(x.dtype))
-    return np.asarray(np.multiply(x, np.asarray(count).astype(x.dtype)))
-
-
 def all_reduce(site: Site, process: Process | None) -> HostKernel:
     """Sums along the leading dims of a group; replicated values are multiplied by its size."""
     dims = group_dims(site.op, site.stack_dims, site.world)
@@ -145,13 +79,6 @@ def all_reduce(site: Site, process: Process | None) -> HostKernel:
     steps = [reduction(site, n, op, dims) for n in range(len(site.given))]
     found = [s for s in steps if s is not None]
     return each(found) if len(found) == len(steps) else _grouped(site, process)
-
-
-def changes_type(site: Site) -> bool:
-    """Whether a reduction changes the element type."""
-    return any(
-        site.operand(n).dtype is not site.result(n).dtype for n in range(len(site.node.operands))
-    )
 
 
 def _grouped(site: Site, process: Process | None) -> HostKernel:
@@ -167,7 +94,7 @@ def windowed(site: Site, kernel: HostKernel) -> HostKernel:
     assert begin is not None and finish is not None
     if all(m == everything for m in masks):
         return kernel
-    windows = [_window(site, n) for n in range(len(masks))]
+    windows = [result_window(site, n) for n in range(len(masks))]
     if len(windows) == 1:
         (only,) = windows
         return in_two(begin, lambda begun: finish(begun)[only], kernel.reads_rows)
@@ -176,12 +103,6 @@ def windowed(site: Site, kernel: HostKernel) -> HostKernel:
         return tuple([x[window] for x, window in zip(finish(begun), windows, strict=True)])
 
     return in_two(begin, cut, kernel.reads_rows)
-
-
-def _window(site: Site, index: int = 0) -> tuple[slice, ...]:
-    """The window of a broadcast stack that a result's mask keeps: elsewhere the first index."""
-    mask = site.out(index)
-    return tuple([slice(None) if mask >> d & 1 else slice(0, 1) for d in range(site.lead)])
 
 
 def reduce_scatter(site: Site, process: Process | None) -> HostKernel:
@@ -265,7 +186,7 @@ def all_slice(site: Site, process: Process | None) -> HostKernel:
         sub_axes = site.world.axis_dims(op.pieces.mesh, sharding.axes)
         dims = site.stack_dims.dims(sub_axes)
         if dims is None:
-            return _with_device(site, process)
+            return with_device(site, process)
         if dims:
             splits[dim] = dims
     return HostKernel(own_pieces(site, site.mask(0), splits), shares=True)
@@ -416,72 +337,6 @@ def _move(site: Site, index: int, dims: Sequence[int], sources: Array) -> HostKe
         return result.reshape(spelled.shape).transpose(back)
 
     return HostKernel(along_one, along_one) if len(dims) == 1 else HostKernel(along_several)
-
-
-# Device numbers
-
-
-def _reading_places(
-    site: Site, process: Process | None, index: Callable[[Array], Array]
-) -> HostKernel:
-    """Numbers derived from device positions."""
-    stack_dims, mask = site.stack_dims, site.out()
-    window = _window(site)
-    held = site.result().dtype.numpy
-    if stack_dims.has_rows and mask & 1:
-
-        def run(active: Array) -> Array:
-            return index(rows_of(site, active, process))[window].astype(held)
-
-        return HostKernel(run, reads_rows=True)
-    rows = np.zeros(1, np.int64) if stack_dims.has_rows else None
-    made = index(rows_of(site, rows, process))[window].astype(held)
-    return HostKernel(lambda: made, shares=True)
-
-
-def partition_id(site: Site, process: Process | None) -> HostKernel:
-    """The numbers of the partitions."""
-    world = site.world
-    return _reading_places(site, process, lambda places: world.devices()[places] % world.shape[1])
-
-
-def replica_id(site: Site, process: Process | None) -> HostKernel:
-    """The numbers of the replicas."""
-    world = site.world
-    return _reading_places(site, process, lambda places: world.devices()[places] // world.shape[1])
-
-
-def axis_index(site: Site, process: Process | None) -> HostKernel:
-    """Device positions along axes."""
-    op, world = site.op, site.world
-    assert isinstance(op, AxisIndex)
-    dims = world.axis_dims(op.over.mesh, op.over.axes)
-    if dims is None:
-        return _with_device(site, process)
-    found = dims
-    return _reading_places(site, process, lambda places: world.sub_axes.index(found, places))
-
-
-def _with_device(site: Site, process: Process | None) -> HostKernel:
-    """By the reference, once for each device, given its number."""
-    node, lead = site.node, site.lead
-    has_rows, partitions = site.stack_dims.has_rows, site.world.shape[1]
-    type, window = site.result(), _window(site)
-
-    def run(*arrays: Any) -> Array:
-        places = rows_of(site, arrays[-1] if has_rows else None, process)
-        out = np.empty(places.shape + type.sizes, type.dtype.numpy)
-        devices = site.world.devices()[places]
-        full = [
-            np.broadcast_to(a, places.shape + a.shape[lead:]) for a in arrays[: len(site.given)]
-        ]
-        for index in np.ndindex(places.shape):
-            device = OneDevice(site.module, divmod(int(devices[index]), partitions))
-            steps = node.op.reference(*[a[index] for a in full], regions=(), run=device)
-            (out[index],) = finished(steps)
-        return out[window]
-
-    return HostKernel(run, reads_rows=has_rows)
 
 
 KERNELS: dict[type[Op], Callable[[Site, Process | None], HostKernel]] = {

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.emit.numpy.collective import NAMED
 from weft.emit.numpy.one_by_one import is_elementwise, one_by_one, plain_region
 from weft.emit.numpy.reduce import spread
+from weft.emit.numpy.stack_reduction import NAMED
 from weft.emit.numpy.ufuncs import is_native, ufunc_of
 from weft.executable.items import Site
 from weft.ir.op import Op

@@ -16,13 +16,8 @@ from weft.capture.stablehlo.mlir_parser import read_in_process
 from weft.emit import emit
 from weft.emit.numpy import host_of
 from weft.errors import Unsupported, WeftError
-from weft.executable.container import (
-    MAGIC,
-    Container,
-    Section,
-    container_bytes,
-    open_container,
-)
+from weft.executable.container import MAGIC, Container, open_container
+from weft.executable.container_writing import Section, container_bytes
 from weft.executable.files import program_sections, read
 from weft.ir.module import Module
 from weft.ir.read import read_module
