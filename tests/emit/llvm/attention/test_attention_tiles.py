@@ -15,8 +15,8 @@ from tests.emit.llvm.product.emulated_tiles import HAVE, TILED
 from tests.kernels.attention_cases import Sizes, forward, inputs, windows
 from tests.kernels.interpret_attention import interpret_attention
 from tests.tolerance import assert_close
-from weft.emit.llvm.attention import tiles as attention_tiles
 from weft.emit.llvm.attention.attention import emit_attention
+from weft.emit.llvm.jit.caches import Caches
 from weft.emit.llvm.jit.machine_code import assembly
 from weft.emit.llvm.jit.processor import Processor, host
 from weft.ir.types import DTYPES, F32
@@ -101,10 +101,9 @@ def test_a_tile_that_ends_inside_of_a_register_block(processor: Processor):
 
 @needs_vectors
 @pytest.mark.parametrize("depth", [64, 40])
-def test_keys_without_room_for_all(depth: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(attention_tiles, "ROOM", 0)
+def test_keys_without_room_for_all(depth: int):
     kernel = forward(Sizes((2,), (False,), 70, 301, depth, 40), BF16, window=Window(None, 9, 100))
-    check(kernel, inputs(kernel), TILED)
+    check(kernel, inputs(kernel), replace(TILED, caches=Caches(l2=0)))
 
 
 @needs_vectors

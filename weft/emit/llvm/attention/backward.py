@@ -32,7 +32,7 @@ from weft.records import dataclass
 
 ENOUGH = 16  # tasks that keep all threads busy
 FACTS = 3  # numbers kept for each query
-ROOM = 640 << 10  # bytes of queries, gradients and sums in the working set
+ROOM = 5 / 8  # the share of L2 that queries, gradients and sums of a working set take
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class BackwardKernel(TaskFunction):
         self.own = tuple(n for n in range(len(k.outer)) if n not in self.summed)
         self.tiles = -(-k.queries // t.queries)
         row = 3 * t.padded(k.depth) + 2 * t.padded(k.value_depth)
-        fits = ROOM // (row * t.queries * BITS[t.kind] // 8)
+        fits = int(ROOM * t.room) // (row * t.queries * BITS[t.kind] // 8)
         # Queries outside, keys inside: each working set of queries stays in cache while all keys
         # pass by.
         self.span = max(1, min(self.tiles, fits))  # query tiles of a working set

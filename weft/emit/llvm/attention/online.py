@@ -26,7 +26,6 @@ from weft.emit.llvm.writer.nest import function
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.attention import Access, Attention
 
-ROOM = 1 << 20  # bytes of packed keys and values a thread
 ENOUGH = 64  # tasks that keep all threads busy
 
 
@@ -48,9 +47,9 @@ class ForwardKernel(TaskFunction):
         self.together = max(1, min(self.tiles, points * self.tiles // ENOUGH))
         self.tasks = -(-self.tiles // self.together)  # query tiles at one outer point
         width = tiling.padded(kernel.depth) + self.width
-        # Packed once for all query tiles of a task if the scratch of a thread holds all keys and
+        # Packed once for all query tiles of a task if the L2 cache holds all keys and
         # values; else a tile of them at a time.
-        self.ahead = kernel.keys * width * kernel.held.numpy.itemsize <= ROOM
+        self.ahead = kernel.keys * width * kernel.held.numpy.itemsize <= tiling.room
         self.pieces.add("queries", tiling.queries * tiling.padded(kernel.depth))
         self.pieces.add("scores", tiling.queries * tiling.keys)
         if self.online:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from weft.emit.llvm.attention.forward import SCORES, write_lse, write_scores
-from weft.emit.llvm.attention.online import ROOM, ForwardKernel
+from weft.emit.llvm.attention.online import ForwardKernel
 from weft.emit.llvm.attention.pack import moved
 from weft.emit.llvm.attention.tile_pack import STEP, pack_keys, turn_queries, turn_values
 from weft.emit.llvm.attention.tile_parts import (
@@ -76,7 +76,7 @@ class TiledForward(ForwardKernel):
     def _add_parts(self) -> None:
         k, t = self.kernel, self.tiling
         packed = -(-k.keys // STEP) * STEP
-        self.ahead = packed * (self.depth + self.width) * 2 <= ROOM
+        self.ahead = packed * (self.depth + self.width) * 2 <= t.room
         self.held = packed if self.ahead else t.keys  # keys packed at a time
         if not self._keys_in_place:
             self.pieces.add("keys", self.held * self.depth // 2)

@@ -21,6 +21,7 @@ class Tiling:
     vectors: int  # query vectors of a tile
     keys: int  # keys of a tile
     scaling: bool  # whether vscalef is available
+    room: int  # bytes of the L2 cache of a core
 
     @property
     def queries(self) -> int:
@@ -68,7 +69,8 @@ def tiling(kernel: Attention, processor: Processor) -> Tiling:
         keys = 32 if deep else 64
         keys *= 2 if kernel.keys <= 2 * keys else 1
     vectors, keys = options.get("vectors", vectors), options.get("keys", keys)
-    made = Tiling(kind, lanes, 16 if many else 8, vectors, keys, processor.has("avx512dq"))
+    blocks, scaling = 16 if many else 8, processor.has("avx512dq")
+    made = Tiling(kind, lanes, blocks, vectors, keys, scaling, processor.caches.l2)
     # Scores of a register block are written whole: a tile holds a whole number of them.
     return replace(made, keys=-(-keys // made.key_rows) * made.key_rows)
 

@@ -1,39 +1,85 @@
-"""Sizes of a core's data caches, for the blocking of contractions."""
+"""Sizes of the data caches that a core reaches: what blocks, tasks and prefetches are fitted to."""
 
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from pathlib import Path
 
-USUAL = (32 << 10, 512 << 10)  # default L1 and L2 sizes in bytes
+from weft.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Bytes of L1 and L2 that one core has to itself, and of the last level, which cores share."""
+
+    l1: int = 32 << 10
+    l2: int = 512 << 10
+    last: int = 32 << 20
+
+
 _LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
 # macOS: the performance cores' first; older systems have one kind.
-_MACOS = (
-    ("hw.perflevel0.l1dcachesize", "hw.l1dcachesize"),
-    ("hw.perflevel0.l2cachesize", "hw.l2cachesize"),
-)
+_MACOS = {
+    "l1": ("hw.perflevel0.l1dcachesize", "hw.l1dcachesize"),
+    "l2": ("hw.perflevel0.l2cachesize", "hw.l2cachesize"),
+    "cores of an l2": ("hw.perflevel0.cpusperl2",),
+    "last": ("hw.l3cachesize",),
+}
+_SIBLINGS = 2  # hardware threads of a core: they share its caches and are no cores of their own
+# A virtual machine sees all of a last level that it shares with others.
+_MOST_LAST = 64 << 20
 
 
-def cache_sizes() -> tuple[int, int]:
-    """The L1 and L2 data cache sizes of this machine, or defaults."""
-    if sys.platform == "darwin":
-        near, middle = (next(filter(None, map(_macos, names)), None) for names in _MACOS)
-        return near or USUAL[0], middle or USUAL[1]
-    sizes = dict(zip((1, 2), USUAL, strict=True))
-    for index in sorted(_LINUX.glob("index*")):
+def caches_here() -> Caches:
+    """The caches of this machine; usual sizes where the system tells none."""
+    found = _on_macos() if sys.platform == "darwin" else _on_linux(_LINUX)
+    usual = Caches()
+    l2 = found.get("l2") or usual.l2
+    # Without an L3 the L2 is the last level, as on Apple's processors (where cores share one).
+    last = found.get("last") or found.get("whole l2") or usual.last
+    return Caches(found.get("l1") or usual.l1, l2, min(last, _MOST_LAST))
+
+
+def _on_linux(folder: Path) -> dict[str, int]:
+    """Sizes by level, from the files of one core."""
+    found: dict[str, int] = {}
+    for index in sorted(folder.glob("index*")):
         try:
-            kind, level, size = (
-                (index / part).read_text().strip() for part in ("type", "level", "size")
+            kind, level, size, sharing = (
+                (index / part).read_text().strip()
+                for part in ("type", "level", "size", "shared_cpu_list")
             )
         except OSError:
             continue
-        if kind != "Instruction" and int(level) in sizes and size.endswith("K"):
-            sizes[int(level)] = int(size[:-1]) << 10
-    return sizes[1], sizes[2]
+        if kind == "Instruction" or not size.endswith("K"):
+            continue
+        nbytes = int(size[:-1]) << 10
+        if level == "1":
+            found["l1"] = nbytes
+        elif level == "2":
+            found |= {"l2": nbytes // _cores(sharing), "whole l2": nbytes}
+        elif level == "3":
+            found["last"] = nbytes
+    return found
 
 
-def _macos(name: str) -> int:
+def _cores(listed: str) -> int:
+    """How many cores a list of hardware threads has, such as `0-3,8-11`."""
+    ranges = [re.match(r"(\d+)(?:-(\d+))?$", part) for part in listed.split(",")]
+    threads = sum(int(r[2] or r[1]) - int(r[1]) + 1 for r in ranges if r)
+    return 1 if threads <= _SIBLINGS else threads
+
+
+def _on_macos() -> dict[str, int]:
+    """Sizes by level, as the kernel tells them."""
+    named = {what: next(filter(None, map(_sysctl, names)), 0) for what, names in _MACOS.items()}
+    whole = named["l2"]
+    return named | {"l2": whole // max(1, named["cores of an l2"]), "whole l2": whole}
+
+
+def _sysctl(name: str) -> int:
     """A sysctl number of macOS; 0 if unknown."""
     value, size = ctypes.c_int64(0), ctypes.c_size_t(8)
     ask = ctypes.CDLL(None).sysctlbyname

@@ -8,7 +8,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from weft.emit.llvm.jit.caches import USUAL, cache_sizes
+from weft.emit.llvm.jit.caches import Caches, caches_here
 from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
 from weft.errors import Unsupported, missing_extra
 from weft.ir.memory import importing
@@ -25,7 +25,7 @@ class Processor:
     triple: str
     cpu: str = "generic"
     features: str = ""
-    caches: tuple[int, int] = USUAL  # L1 and L2 data cache sizes in bytes
+    caches: Caches = Caches()
 
     def has(self, feature: str) -> bool:
         """Whether a feature is enabled, such as `avx512bf16`."""
@@ -54,7 +54,7 @@ def host() -> Processor:
         # Part of the features, and so of every cache key: objects of the two settings differ.
         named["prefer-256-bit"] = False
     listed = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(named.items()))
-    return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), listed, cache_sizes())
+    return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), listed, caches_here())
 
 
 def binding() -> Any:

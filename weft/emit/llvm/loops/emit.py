@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.emit.llvm.emitted import Emitted, Phase
+from weft.emit.llvm.jit.caches import Caches
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.loops.accumulate import accumulated
 from weft.emit.llvm.loops.order import loop_order
@@ -54,21 +55,21 @@ def loop_plans(kernel: Kernel, processor: Processor) -> list[LoopPlan]:
     if not any(isinstance(step, Store) for step in simple.steps):
         return []
     if order is not None:
-        made = plan(simple, lanes)
+        made = plan(simple, lanes, processor.caches)
         if made.is_spread:
             return [made]
-    return [_planned(stage, lanes) for stage in split(simple)]
+    return [_planned(stage, lanes, processor.caches) for stage in split(simple)]
 
 
-def _planned(stage: Stage, lanes: int) -> LoopPlan:
+def _planned(stage: Stage, lanes: int, caches: Caches) -> LoopPlan:
     cut, order = stage.cut, loop_order(stage.kernel)
     assert order is not None, "a stage has an order of loops"
     apart = () if cut is None else (cut.part, cut.factor)
     simple = simplify(stage.kernel, order, apart)
     if cut is None:
-        return plan(simple, lanes)
+        return plan(simple, lanes, caches)
     (factor,) = [n for n, f in enumerate(simple.factors) if f.name == cut.factor]
-    return plan(simple, lanes, (factor, cut.block))
+    return plan(simple, lanes, caches, (factor, cut.block))
 
 
 def _emitted(

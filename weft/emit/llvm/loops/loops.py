@@ -40,7 +40,7 @@ class Loops:
         """Emit the sinks over all factors that are not open yet."""
         at = self.at
         before, room = set(at.kept), at.scratch
-        passes = arrange(self.kernel, sinks, at.ready, at.index.keys())
+        passes = arrange(self.kernel, sinks, at.ready, at.index.keys(), self.plan.caches.l2)
         busy = None
         if len(passes) > 1:
             busy = busiest(self.kernel, passes, at.ready, at.index.keys())

@@ -12,8 +12,8 @@ from weft.records import dataclass
 
 KEEP = 6.0  # cost of a step from which its value is kept instead of recomputed
 BUSY = 20.0  # cost of a pass from which it hides memory latency
-NEAR = 1 << 16  # bytes up to which narrow floats are kept widened
-ROOM = 1 << 18  # bytes of all values kept at one level
+NEAR = 1 / 16  # the share of L2 up to which narrow floats are kept widened
+ROOM = 1 / 4  # the share of L2 that all values kept at one level take
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,11 @@ class SinkGroup:
 
 
 def arrange(
-    kernel: Kernel, sinks: Sequence[int], ready: Collection[int], opened: Collection[int]
+    kernel: Kernel,
+    sinks: Sequence[int],
+    ready: Collection[int],
+    opened: Collection[int],
+    l2_bytes: int,
 ) -> list[SinkGroup]:
     """The passes of some sinks, given the open factors and the available values."""
     cone = reachable_steps(kernel.steps, sinks, ready)
@@ -49,7 +53,7 @@ def arrange(
     ]
     if len(passes) == 1:
         return passes
-    return _Keeping(kernel, set(opened), set(ready), levels).keep(passes)
+    return _Keeping(kernel, set(opened), set(ready), levels, l2_bytes).keep(passes)
 
 
 def busiest(
@@ -101,6 +105,7 @@ class _Keeping:
     opened: set[int]
     ready: set[int]
     levels: Mapping[int, int]
+    l2_bytes: int
 
     def keep(self, passes: list[SinkGroup]) -> list[SinkGroup]:
         computed = [
@@ -108,7 +113,7 @@ class _Keeping:
             for p in passes
         ]
         keeps: list[list[int]] = [[] for _ in passes]
-        room = ROOM
+        room = int(ROOM * self.l2_bytes)
         for k in range(1, len(passes)):
             for step in self.frontier(k, passes[k], computed):
                 first = next(j for j in range(k) if step in computed[j])
@@ -148,7 +153,7 @@ class _Keeping:
         if isinstance(step, Store | Fill | Position) or step.dtype.is_complex:
             return False
         if isinstance(step, Load) and is_narrow(step.dtype):
-            return self.nbytes(n) <= NEAR
+            return self.nbytes(n) <= NEAR * self.l2_bytes
         return register_kind(step.dtype) != "i1" and self.cost(n) >= KEEP
 
     def cost(self, n: int) -> float:

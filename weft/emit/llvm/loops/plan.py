@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from functools import cached_property
 
+from weft.emit.llvm.jit.caches import Caches
 from weft.emit.llvm.loops.cost import REGISTER_LANES, per_point, steps_cost
 from weft.emit.llvm.loops.simplify import transitive_inputs
 from weft.emit.llvm.loops.transposed import TILE, TransposedAccesses, find_transposed
@@ -18,7 +19,6 @@ from weft.records import dataclass
 TASK = 1 << 14  # cost of a task, in vector instructions
 SPREAD = 8  # tasks that suffice for a machine's threads
 LINE = 64  # bytes of a cache line
-STREAM = 1 << 25  # bytes from which an operand is written with non-temporal stores
 LANES = 64  # 32-bit lanes: four registers in flight hide the latency of one
 FEW_LANES = 16  # for processors with fewer or shorter registers, or very many live values
 FEW_VALUES, FEW_STEPS = 6, 60  # values of that width
@@ -39,6 +39,7 @@ class LoopPlan:
     cut: tuple[int, int] | None = None  # the split factor and its block: factor 0 counts the parts
     streams: frozenset[int] = frozenset()  # non-temporal stores
     transposed: TransposedAccesses | None = None
+    caches: Caches = Caches()
 
     @property
     def count(self) -> int:
@@ -66,7 +67,9 @@ class LoopPlan:
         return cost <= 2 * task * max(1, self.count)
 
 
-def plan(kernel: Kernel, lanes: int = LANES, cut: tuple[int, int] | None = None) -> LoopPlan:
+def plan(
+    kernel: Kernel, lanes: int, caches: Caches, cut: tuple[int, int] | None = None
+) -> LoopPlan:
     """Vector width and tasks for a kernel whose factors are in loop order."""
     options = dict(kernel.schedule.options)
     vector = options.get("vector", lanes_factor(kernel, cut is not None))
@@ -81,8 +84,9 @@ def plan(kernel: Kernel, lanes: int = LANES, cut: tuple[int, int] | None = None)
         else:
             tasks, cost = tiles
     chunk = max(1, int(task / cost)) if tasks and cost < task else 1
-    made = LoopPlan(kernel, tasks, chunk, vector, width, cut, transposed=transposed)
-    return replace(made, streams=_streams(made, options.get("stream", STREAM)))
+    made = LoopPlan(kernel, tasks, chunk, vector, width, cut, transposed=transposed, caches=caches)
+    # What exceeds the last cache is written with non-temporal stores: it evicts nothing then.
+    return replace(made, streams=_streams(made, options.get("stream", caches.last)))
 
 
 def _tasks(

@@ -48,10 +48,8 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Divide, Maximum, Subtract
 from weft.records import dataclass
 
-FAR = 1 << 20  # bytes of an operand from which it is prefetched
 AHEAD = 1536  # prefetch distance in bytes
-FAR_ROW = 1 << 15  # bytes of a row from which the next row is prefetched
-ROWS_AHEAD = 1 << 13  # bytes of rows between the current one and the prefetched one
+ROWS_AHEAD = 1 / 4  # the rows between the current and the prefetched one take this share of L1
 
 
 @dataclass(slots=True)
@@ -211,7 +209,7 @@ class StepValues:
     def announced(self, step: Load, v: Vectors, place: LaneIndex) -> None:
         """Prefetch the elements after an index, if there are many."""
         operand, ahead = self.kernel.operands[step.operand], self.ahead(step)
-        if v.width > 1 and operand.nbytes >= FAR and ahead:
+        if v.width > 1 and operand.nbytes >= self.plan.caches.l2 and ahead:
             prefetch(v, self.pointers[step.operand], place, step.dtype, ahead)
 
     def ahead(self, step: Load) -> int:
@@ -224,9 +222,10 @@ class StepValues:
             return AHEAD
         factor, block = self.plan.tasks[-1]
         row = step.at.strides[factor] * step.dtype.numpy.itemsize
-        if block > 1 or not AHEAD <= row <= FAR_ROW:
+        l1 = self.plan.caches.l1
+        if block > 1 or not AHEAD <= row <= l1:  # a longer row would evict itself
             return AHEAD
-        return -(-ROWS_AHEAD // row) * row if self.is_busy else 0
+        return -(-int(ROWS_AHEAD * l1) // row) * row if self.is_busy else 0
 
     def tile(self, n: int) -> tuple[str, str]:
         """The tile of a transposed access, and the index in it."""

@@ -19,8 +19,6 @@ from weft.emit.llvm.writer.storage import memory_kind
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.kernel import Load, Store
 
-_FAR = 1 << 20  # bytes of a result that is no longer cached when it is written
-
 
 def next_side(
     places: BlockPlaces,
@@ -70,7 +68,8 @@ def fetch_end(places: BlockPlaces, task: PanelTask, row: str, rows: str, column:
 def _ends(job: BlockedContraction) -> list[Load | Store]:
     """The loads and stores of the epilogue with one element for each of the result's."""
     product, kernel = job.product, job.product.kernel
-    if product.size((*product.batch, *product.rows, *product.columns)) * 4 < _FAR:
+    nbytes = product.size((*product.batch, *product.rows, *product.columns)) * 4
+    if nbytes < job.blocking.l2_bytes:  # still cached when it is written
         return []
     found = []
     for n in product.after:

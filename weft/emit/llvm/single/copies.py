@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from weft.emit.llvm.emitted import Emitted, Phase
+from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bytes_of, copy_run, put, stream_run, take
 from weft.emit.llvm.writer.nest import (
@@ -24,7 +25,7 @@ from weft.emit.llvm.writer.nest import (
 from weft.kernels.kernel import Operand
 from weft.kernels.single_node import SingleNode, strides
 
-LARGE = 1 << 23  # bytes from which non-temporal stores are used
+LARGE = 1 / 4  # the share of the last cache from which non-temporal stores are used
 _SHORT = 1 << 10  # bytes of a run that is too short for them
 CopyRun = Callable[[Writer, str, str, "str | int", str], None]
 
@@ -75,7 +76,8 @@ def copy_function(
 
 def run_copier(total: int, run: int) -> CopyRun:
     """The copy routine for runs of so many bytes: non-temporal if the total exceeds the caches."""
-    return stream_run if total >= LARGE and run > _SHORT else copy_run
+    is_large = total >= LARGE * host().caches.last
+    return stream_run if is_large and run > _SHORT else copy_run
 
 
 def leave(code: Writer, condition: str) -> None:

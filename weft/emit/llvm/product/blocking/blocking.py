@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from weft.emit.llvm.jit.caches import USUAL
+from weft.emit.llvm.jit.caches import Caches
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.pool.thread_count import thread_count
 from weft.emit.llvm.product.microkernel.microkernel import (
@@ -27,8 +27,8 @@ class Chip:
 
     vector: int = 16
     registers: int = 16
-    l1_bytes: int = USUAL[0]
-    l2_bytes: int = USUAL[1]  # of one core
+    l1_bytes: int = Caches().l1
+    l2_bytes: int = Caches().l2  # of one core
     has_vnni: bool = False  # dot products of bytes and halves (VNNI)
     threads: int = 2
     has_amx_bf16: bool = False
@@ -38,7 +38,8 @@ class Chip:
 
 def chip_of(processor: Processor) -> Chip:
     """The chip of a processor."""
-    chip = Chip(16, 16, *processor.caches, threads=thread_count())
+    caches = processor.caches
+    chip = Chip(16, 16, caches.l1, caches.l2, threads=thread_count())
     if processor.has("avx512f"):
         small = processor.has("avx512vnni")
         chip = replace(chip, vector=64, registers=32, has_vnni=small)
@@ -134,6 +135,7 @@ class Blocking:
     parts: int  # partial sums over K, computed by separate tasks
     unroll: int  # unrolled K steps
     ahead: Prefetch  # what to prefetch
+    l2_bytes: int  # of the chip that this is for: what exceeds them is far
 
     @property
     def line(self) -> int:

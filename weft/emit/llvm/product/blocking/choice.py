@@ -75,6 +75,7 @@ def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) ->
         parts,
         1 if inner else _unroll(shape, chip, rows, vectors, options),
         "nothing" if inner or shape.tiled else _ahead(shape, chip, rows, rhs),
+        chip.l2_bytes,
     )
 
 

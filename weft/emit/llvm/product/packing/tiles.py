@@ -20,7 +20,6 @@ from weft.kernels.kernel import Load
 
 _PIECE = 2  # vectors of cells built at a time
 _AHEAD = 8  # K steps
-_FAR = 1 << 20  # bytes of an RHS from which prefetching pays off
 
 
 def lines_of_columns(product: Product) -> Load | None:
@@ -64,7 +63,7 @@ class _Lines:
         begin = place(one, load.at, self.rhs.batch).base
         self.base = one.at(operands[load.operand], begin, self.kind)
         self.stride = product.stride(load.at, product.k) or 0
-        self.is_far = shape.columns * shape.k * 4 > _FAR
+        self.is_far = shape.columns * shape.k * 4 > blocking.l2_bytes  # prefetching pays off
         whole = blocking.lanes == blocking.width
         self.whole = blocking.vectors.count - (0 if whole else 1)  # panels
 
