@@ -44,47 +44,6 @@ def measured(step: Callable[[], object], steps: int) -> float:
     return (time.process_time() - begin) / steps
 
 
-def jax_side(given: argparse.Namespace) -> Times:
-    """On the devices that JAX_PLATFORMS names."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    jax.distributed.initialize(address, size, rank)
-    mesh = jax.make_mesh((size,), ("d",), devices=jax.devices())
-    split = jax.NamedSharding(mesh, jax.P("d"))
-    ones = jax.make_array_from_process_local_data(split, np.ones((1, 8), np.float32))
-    total = jax.jit(lambda x: x.sum())
-    assert float(total(ones)) == 8 * size
-    if given.part == "start":
-        return {}
-
-    def loss(params: Any, x: Any) -> Any:
-        for w in params:
-            x = jnp.tanh(x @ w)
-        return (x * x).mean()
-
-    def step(params: Any, x: Any) -> Any:
-        value, grads = jax.value_and_grad(loss)(params, x)
-        return [w - 0.1 * g for w, g in zip(params, grads, strict=True)], value
-
-    shape = (given.width, given.width)
-    local = np.random.default_rng(0).standard_normal(shape, np.float32)[: given.width // size] / 16
-    state = [jax.make_array_from_process_local_data(split, local) for _ in range(LAYERS)]
-    x = jax.make_array_from_process_local_data(split, np.ones((ROWS, given.width), np.float32))
-    jitted = jax.jit(step, donate_argnums=0, out_shardings=([split] * LAYERS, None))
-
-    def run() -> None:
-        nonlocal state
-        state, value = jitted(state, x)
-        jax.block_until_ready((state, value))
-
-    small = measured(lambda: jax.block_until_ready(total(ones)), 10 * given.steps)
-    return {"sum of 8 numbers": small, "training step": measured(run, given.steps)}
-
-
 def layers(width: int) -> Any:
     import torch
 
@@ -155,11 +114,17 @@ def fsdp_side(given: argparse.Namespace) -> Times:
     return {"sum of 8 numbers": small, "training step": measured(run, given.steps)}
 
 
-SIDES: dict[str, tuple[Callable[[argparse.Namespace], Times], dict[str, str]]] = {
-    "JAX on Weft": (jax_side, {"JAX_PLATFORMS": "weft", "WEFT_DEVICES": "1"}),
-    "JAX on CPU": (jax_side, {"JAX_PLATFORMS": "cpu"}),
-    "weft.train_step": (weft_side, {}),
-    "FSDP2": (fsdp_side, {}),
+JAX_SCRIPT = str(Path(__file__).with_name("workers_jax.py"))
+# The script and the variables of each side.
+SIDES: dict[str, tuple[str, dict[str, str]]] = {
+    "JAX on Weft": (JAX_SCRIPT, {"JAX_PLATFORMS": "weft", "WEFT_DEVICES": "1"}),
+    "JAX on CPU": (JAX_SCRIPT, {"JAX_PLATFORMS": "cpu"}),
+    "weft.train_step": (__file__, {}),
+    "FSDP2": (__file__, {}),
+}
+OWN_SIDES: dict[str, Callable[[argparse.Namespace], Times]] = {
+    "weft.train_step": weft_side,
+    "FSDP2": fsdp_side,
 }
 PAIRS = {
     "jax": (("JAX on Weft", "JAX on CPU"),),
@@ -173,7 +138,7 @@ PAIRS = {
 
 def run_side(name: str, part: str, given: argparse.Namespace) -> Times:
     """The times of one side, summed over its processes, and how long all of them took."""
-    line = [__file__, "--side", name, "--part", part]
+    line = [SIDES[name][0], "--side", name, "--part", part]
     line += ["--steps", str(given.steps), "--width", str(given.width)]
     if part == "start":
         return started(name, line, given.workers)
@@ -221,7 +186,7 @@ def main(line: Sequence[str]) -> None:
     parser.add_argument("--part", default="")
     given = parser.parse_args(line)
     if given.side is not None:
-        print(json.dumps(SIDES[given.side][0](given)), flush=True)
+        print(json.dumps(OWN_SIDES[given.side](given)), flush=True)
         return
     print(f"{given.workers} processes, one device each; processor time of all of them, in ms")
     for part in given.only:

@@ -23,7 +23,7 @@ DOORS = {
     "colocated",
 } | {
     *"__init__ __main__ jax planner predict advise profiling ready remote reporting state".split(),
-    "zoo",
+    *"zoo warm_up".split(),
 }
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard", "partition"}}
@@ -76,6 +76,7 @@ OPTIONAL = {
     },
     "torch": {
         "array/exchange.py",
+        "array/tensor_stack.py",
         "array/torch_memory.py",
         "capture/torch/attention.py",
         "capture/torch/backward.py",
@@ -123,6 +124,7 @@ OPTIONAL = {
         "emit/triton/tuning/candidates.py",
         "machine/here.py",
         "training.py",
+        "workers/device_groups.py",
         "workers/gloo.py",
         "zoo/check.py",
         "zoo/handwritten.py",

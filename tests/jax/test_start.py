@@ -6,8 +6,8 @@ from tests.jax.door import run_on_weft, start
 from weft.jax import parts
 from weft.jax.abi import api
 from weft.jax.buffers import client
+from weft.jax.device_count import MOST_DEVICES
 from weft.jax.native.functions import asks_python
-from weft.jax.plugin import MOST_DEVICES
 
 _START = """
 import sys, time
@@ -36,6 +36,16 @@ def test_starts_without_the_compiler() -> None:
     assert run_on_weft(_START, devices=MOST_DEVICES, XLA_FLAGS="") == (
         f"{MOST_DEVICES} WeftDevice(id={MOST_DEVICES - 1}) weft:{MOST_DEVICES - 1} pinned_host\n"
     )
+
+
+def test_a_cpu_device_beside_each() -> None:
+    """As `jax.experimental.colocated_python` needs; a number that the user sets is kept."""
+    script = "import jax; from jax.experimental.colocated_python import colocated_cpu_devices as c"
+    script += "\nn = len(jax.devices()), len(jax.devices('cpu'))"
+    script += "; print(*n, [d.id for d in c(jax.devices())])"
+    assert run_on_weft(script, devices=4, XLA_FLAGS="") == "4 4 [0, 1, 2, 3]\n"
+    script = "import jax; print(len(jax.devices()), len(jax.devices('cpu')))"
+    assert run_on_weft(script, devices=4, XLA_FLAGS="", JAX_NUM_CPU_DEVICES="2") == "4 2\n"
 
 
 def test_too_many_devices_are_refused() -> None:

@@ -276,6 +276,9 @@ def test_a_saved_executable(tmp_path, capsys, monkeypatch):
     assert "loop: 10 runs" in capsys.readouterr().out
     assert main(["profile", "--keep", "kept", "loop.weft"]) == 1
     assert "has recordings already" in capsys.readouterr().err
+    Path("bad.weft").write_text("no executable")
+    assert main(["profile", "--keep", "none", "bad.weft"]) == 1
+    assert "is not a Weft executable" in capsys.readouterr().err and not Path("none").exists()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tests.run.toy_target import ToyTarget
 from weft.array.host import is_dense
 from weft.array.memory import DeviceBuffer, DeviceMemory
 from weft.array.stream import HostStream
+from weft.array.torch_memory import torch_memory
 from weft.ir.types import Array
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel, Operand
@@ -132,3 +133,36 @@ class Enqueued(DeviceTarget):
     name = "enqueued"
     memory = ToyMemory()
     memory.stream = stream = HostStream("toy device")
+
+
+class TorchQueue(Queue):
+    """Kernels on the memory of PyTorch's CPU tensors."""
+
+    def run(self) -> None:
+        for kernel, a, b in self.listed:
+            pairs = [*zip(kernel.operands, self.pointers[a:b].tolist(), strict=True)]
+            arrays = [_array_at(operand, address) for operand, address in pairs]
+            known = [array for (o, _), array in zip(pairs, arrays, strict=True) if not o.output]
+            room = [array for (o, _), array in zip(pairs, arrays, strict=True) if o.output]
+            for array, result in zip(room, interpret(kernel, known), strict=True):
+                array[...] = result
+
+
+def _array_at(operand: Operand, address: int) -> Array:
+    if not operand.nbytes:
+        return np.empty(operand.shape, operand.dtype.numpy)
+    raw = (ctypes.c_uint8 * operand.nbytes).from_address(address)
+    return np.ndarray(operand.shape, operand.dtype.numpy, raw)
+
+
+class TorchTarget(ToyTarget):
+    """Kernels whose operands are PyTorch's, as those of the triton target; here on the CPU."""
+
+    name = "tensors"
+
+    @property
+    def memory(self) -> Any:
+        return torch_memory("cpu")
+
+    def commands(self) -> Commands:
+        return TorchQueue(None)  # type: ignore[arg-type]

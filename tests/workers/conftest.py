@@ -1,4 +1,4 @@
-"""Workers that are threads of this process, on gloo's real sockets."""
+"""Workers that are threads of this process, with shared memory or gloo's real sockets."""
 
 from __future__ import annotations
 
@@ -37,9 +37,15 @@ def clusters() -> Iterator[list[Cluster]]:
     yield joined(COUNT, timeout=60.0)
 
 
-def joined(count: int, timeout: float) -> list[Cluster]:
+@pytest.fixture(scope="session")
+def sockets() -> Iterator[list[Cluster]]:
+    """Eight workers that share no memory, as those of different hosts."""
+    yield joined(COUNT, timeout=60.0, shares=False)
+
+
+def joined(count: int, timeout: float, shares: bool = True) -> list[Cluster]:
     pytest.importorskip("torch")
     port = free_port()
     members = [WorkerRank(n, count, "127.0.0.1", port, n, count, "a test") for n in range(count)]
     with ThreadPoolExecutor(count) as pool:
-        return [*pool.map(lambda me: Cluster(me, timeout), members)]
+        return [*pool.map(lambda me: Cluster(me, timeout, shares=shares), members)]

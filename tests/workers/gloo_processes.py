@@ -1,4 +1,4 @@
-"""A program on workers that are threads, with gloo between them."""
+"""A program on workers that are threads, with the messages of processes between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.workers.messages import Messages
 
 
 class GlooProcesses(Processes):
-    """Like processes in memory, but messages go over sockets."""
+    """Like processes in memory, but messages go through shared memory or over sockets."""
 
     def __init__(
         self, module: Module, stacked: Sequence[Axis], clusters: Sequence[Cluster]

@@ -105,7 +105,7 @@ def test_a_collective_that_a_worker_never_reaches():
 
 def test_a_connection_that_was_closed_before_a_collective():
     """Gloo refuses to begin a send or a receive then, before anything is waited for."""
-    two = joined(2, timeout=5.0)
+    two = joined(2, timeout=5.0, shares=False)
     case = Case("all_reduce add", Mesh(x=2), (Axis("x"),), (Axis("x"),))
     processes = GlooProcesses(case.module(), [], two)
 

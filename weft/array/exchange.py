@@ -30,6 +30,11 @@ def to_numpy(value: Any) -> Array:
     else:
         array = np.from_dlpack(value)
     dtype = in_native_order(array.dtype)
+    if dtype.kind in "TU":
+        raise WeftError(
+            f"{_shown(value)} holds strings, which cannot be computed with",
+            help="weft.put alone takes strings; give programs numbers in their place",
+        )
     if dtype.kind == "O":
         raise WeftError(
             f"{_shown(value)} holds Python objects, not numbers of one type",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from weft.array.exchange import to_numpy
 from weft.array.jax_types import make_known_to_jax
 from weft.array.memory import DeviceBuffer, DeviceMemory
 from weft.array.stacked import Stacked, split, split_plan
+from weft.array.strings import StringArray, put_strings, strings_of
 from weft.array.torch_memory import memory_of
 from weft.errors import WeftError
 from weft.ir.types import Array as Numpy
@@ -29,6 +30,19 @@ if TYPE_CHECKING:
     from weft.executable.process import Process
 
 
+@overload
+def put(
+    array: StringArray | str | list[str],
+    sharding: Any = None,
+    mesh: Any = None,
+    *,
+    stacked: Iterable[Axis | str] | None = None,
+    process: Process | None = None,
+    device: str | None = None,
+) -> StringArray: ...
+
+
+@overload
 def put(
     array: Any,
     sharding: Any = None,
@@ -37,7 +51,18 @@ def put(
     stacked: Iterable[Axis | str] | None = None,
     process: Process | None = None,
     device: str | None = None,
-) -> Array:
+) -> Array: ...
+
+
+def put(
+    array: Any,
+    sharding: Any = None,
+    mesh: Any = None,
+    *,
+    stacked: Iterable[Axis | str] | None = None,
+    process: Process | None = None,
+    device: str | None = None,
+) -> Any:
     """An array on the devices of a mesh with a sharding; replicated without one.
 
     The elements are not copied unless a dim must be padded, so the caller must not mutate the array
@@ -48,6 +73,9 @@ def put(
 
     With a PyTorch `device`, such as "cuda", the pieces are placed in its memory, where the triton
     target computes; an array of another package that is there already is not copied.
+
+    Strings, in an array of numpy's `StringDType`, of `str` or of Python's objects, make a
+    `weft.array.strings.StringArray`, which no program reads.
     """
     if isinstance(array, Array):
         if sharding is None and mesh is None and stacked is None and device is None:
@@ -59,15 +87,22 @@ def put(
             return resharded
         array = array.numpy()
     make_known_to_jax()
-    if device is not None:
+    text = strings_of(array)
+    if device is not None and text is None:
         return _put_in(memory_of(device), array, sharding, mesh)
-    held = to_numpy(array)
+    if device is not None:
+        raise WeftError(f"strings in the memory of {device!r}", help="put them without a device")
+    held = to_numpy(array) if text is None else text
+    if isinstance(array, StringArray):
+        mesh = mesh or held_mesh(sharding) or array.mesh
     ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
     ours.check_listed()
     given = as_sharding(P() if sharding is None else sharding, held.ndim, ours)
     if stacked is None and (workers := cluster_holding(ours)) is not None:
         stacked, process = workers.holding(ours)
     here = None if stacked is None else _here(ours, stacked, process)
+    if text is not None:
+        return put_strings(text, given, ours, here)
     return put_here(held, given, ours, here)
 
 
@@ -80,7 +115,8 @@ def put_local(array: Any, sharding: Any, mesh: Any = None) -> Array:
     ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
     workers = cluster_holding(ours)
     if workers is None:
-        return put(array, sharding, mesh)
+        made: Array = put(array, sharding, mesh)
+        return made
     held = to_numpy(array)
     given = as_sharding(sharding, held.ndim, ours)
     here = _here(ours, *workers.holding(ours))

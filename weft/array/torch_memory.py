@@ -84,7 +84,7 @@ class TorchMemory(DeviceMemory):
         if isinstance(held, DeviceBuffer):
             assert held.memory is self, "the buffer is in this memory"
             raw = held.block.raw
-            if raw.dtype is not self._byte:  # an adopted tensor
+            if raw.dtype is not self._byte or raw.ndim != 1:  # an adopted tensor
                 raw = raw.detach().view(-1).view(self._byte)
             return raw.narrow(0, held.offset, held.nbytes)
         flat = np.ravel(held, order="K").view(np.uint8) if held.nbytes else np.empty(0, np.uint8)

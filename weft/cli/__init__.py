@@ -2,79 +2,56 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import weft
-from weft.cli.commands import (
-    calibrate,
-    check,
-    compare,
-    cost,
-    evaluate,
-    explain,
-    kernels,
-    launch,
-    machine,
-    machines,
-    opt,
-    partition,
-    plan,
-    predict,
-    profile,
-    report,
-    run,
-    serve_devices,
-    shard,
-    show,
-    why,
-    zoo,
-)
-from weft.cli.commands import compile as compile_
-from weft.cli.commands.installation import cache, conformance, doctor, knobs, ops
 from weft.cli.parser import Parser
 from weft.cli.screen import plain_warnings, print_error
 from weft.errors import WeftError
 
-COMMANDS = (
-    run,
-    evaluate,
-    check,
-    shard,
-    partition,
-    opt,
-    compile_,
-    show,
-    why,
-    explain,
-    predict,
-    profile,
-    kernels,
-    plan,
-    report,
-    machines,
-    machine,
-    calibrate,
-    cost,
-    launch,
-    serve_devices,
-    ops,
-    cache,
-    knobs,
-    doctor,
-    conformance,
-    compare,
-    zoo,
-)
+# The module of each command; a command line imports those of its own command alone, so that
+# `weft launch` starts workers before it could have imported the compiler.
+COMMANDS = {
+    "run": "run",
+    "eval": "evaluate",
+    "check": "check",
+    "shard": "shard",
+    "partition": "partition",
+    "opt": "opt",
+    "compile": "compile",
+    "show": "show",
+    "why": "why",
+    "explain": "explain",
+    "predict": "predict",
+    "profile": "profile",
+    "kernels": "kernels",
+    "plan": "plan",
+    "report": "report",
+    "machines": "machines",
+    "machine": "machine",
+    "calibrate": "calibrate",
+    "cost": "cost",
+    "launch": "launch",
+    "serve-devices": "serve_devices",
+    "ops": "installation.ops",
+    "cache": "installation.cache",
+    "knobs": "installation.knobs",
+    "doctor": "installation.doctor",
+    "conformance": "installation.conformance",
+    "compare": "compare",
+    "zoo": "zoo",
+}
 
 
 _OWN_OPTIONS = ("-h", "--help", "--version")  # all other options belong to a command and follow it
 
 
-def make_parser() -> Parser:
-    """The parser of the whole command line."""
+def make_parser(names: Iterable[str] = COMMANDS) -> Parser:
+    """The parser of the command line, for some commands or all."""
     parser = Parser(
         prog="weft",
         description="Compile and run PyTorch and JAX programs on many devices.",
@@ -84,8 +61,8 @@ def make_parser() -> Parser:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", dest="command", required=True, parser_class=Parser
     )
-    for module in COMMANDS:
-        module.add(commands)
+    for name in names:
+        importlib.import_module(f"weft.cli.commands.{COMMANDS[name]}").add(commands)
     return parser
 
 
@@ -96,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows ? for ✓ and …
     try:
-        parser = make_parser()
+        parser = make_parser(line[:1] if line and line[0] in COMMANDS else COMMANDS)
         if line and line[0].startswith("-") and line[0] not in _OWN_OPTIONS:
             parser.error(f"unrecognized arguments: {line[0]}")
         arguments, unknown = parser.parse_known_args(line)

@@ -71,6 +71,8 @@ class Exchange:
     collective: ProcessCollective
     sent: Mapping[Peer, Values]
     awaited: Mapping[Peer, Sequence[tuple[tuple[int, ...], Any]]]  # shapes and dtypes
+    among: Sequence[Peer] = ()  # all processes of the group, this one included
+    device: Any = None  # PyTorch's device, if the arrays are in the memory of one
 
 
 class Transport(Protocol):
@@ -82,6 +84,13 @@ class Transport(Protocol):
 
     def begin_run(self, name: str, digest: str) -> None:
         """Note that a program starts to run; its digest is the same in all processes."""
+        ...
+
+    def reaches(self, device: Any) -> bool:
+        """Whether exchanges take what is in the memory of a device of PyTorch's.
+
+        All processes ask alike, when they load a program.
+        """
         ...
 
     def start(self, exchange: Exchange) -> object:

@@ -15,6 +15,7 @@ from weft.jax.abi import Api, api
 from weft.jax.buffers import client
 from weft.jax.buffers.client import PLATFORM
 from weft.jax.buffers.dlpack import exchange_by_dlpack
+from weft.jax.device_count import check_count, device_count, set_device_count
 from weft.jax.native.arrivals import TEMPLATES
 from weft.jax.native.bridge import all_slots
 from weft.jax.native.functions import asks_python
@@ -25,11 +26,9 @@ from weft.jax.patches.guarding import heed_guards
 from weft.jax.patches.lowering import register_lowerings
 from weft.jax.processes import JaxProcesses, find_processes
 from weft.jax.versions import check_versions, too_old, weft_version
-from weft.knobs import DEVICES
 from weft.native.cpython import pointer_to
 from weft.native.forks import after_fork
 
-MOST_DEVICES = 1 << 14  # jaxlib spends 14 us on each at startup, used or not
 PATIENCE = 0.5  # seconds for threads to park at process exit
 
 
@@ -143,7 +142,6 @@ def _capsule(address: int) -> Any:
 
 _LOCK = threading.Lock()
 _MADE: list[Plugin] = []
-_devices: list[int] = []
 
 
 def configure(*, devices: int) -> None:
@@ -153,19 +151,7 @@ def configure(*, devices: int) -> None:
             f"JAX has {here} devices of Weft already",
             help="call weft.jax.configure before anything runs, or set WEFT_DEVICES",
         )
-    if devices < 1:
-        raise WeftError(f"{devices} devices", help="ask for at least one")
-    _check_count(devices)
-    _devices[:] = [devices]
-
-
-def _check_count(devices: int) -> None:
-    """Raise for more devices than JAX can enumerate quickly at startup."""
-    if devices > MOST_DEVICES:
-        raise WeftError(
-            f"{devices:,} devices for JAX: at most {MOST_DEVICES:,}",
-            help=f"set {DEVICES.name} to at most {MOST_DEVICES}; a mesh of more: weft.compile",
-        )
+    set_device_count(devices)
 
 
 def _check_python() -> None:
@@ -182,10 +168,10 @@ def the_plugin() -> Plugin:
     _check_python()
     with _LOCK:
         if not _MADE:
-            count = _devices[0] if _devices else DEVICES.value()
-            _check_count(count)
+            count = device_count()
+            check_count(count)
             processes = find_processes(count)
-            _check_count(processes.count)
+            check_count(processes.count)
             made = Plugin(processes)
             IMMORTAL.append(made)
             for thing in (IMMORTAL, made.handles.kept, made):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from weft.errors import WeftError
@@ -82,6 +84,57 @@ def kept(key: str) -> str:
             f"all of them, and see their output; {TIMEOUT.name} is the time to wait",
         ) from error
     return found
+
+
+class JaxStore:
+    """JAX's key-value store as that of Weft's workers."""
+
+    prefix = "weft/board/"
+
+    def set(self, key: str, value: str) -> None:
+        """Set a key."""
+        keep(self.prefix + key, value)
+
+    def get(self, key: str) -> bytes:
+        """The value of a key that was set."""
+        found = self._found(key)
+        if found is None:
+            raise KeyError(key)
+        return found.encode()
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all keys are set."""
+        return all(self._found(key) is not None for key in keys)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta) -> None:
+        """Wait until all keys are set."""
+        end = time.monotonic() + timeout.total_seconds()
+        for key in keys:
+            left = max(end - time.monotonic(), 0.001)
+            _state().client.blocking_key_value_get(self.prefix + key, int(left * 1000) + 1)
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        """Set a key that is not set; its value then."""
+        assert not expected, "JAX's store compares with nothing"
+        try:
+            _state().client.key_value_set(self.prefix + key, desired)
+        except Exception as error:
+            if "ALREADY_EXISTS" not in str(error):
+                raise
+        return self.get(key)
+
+    def clone(self) -> JaxStore:
+        """The same one: its calls do not wait for each other."""
+        return self
+
+    def _found(self, key: str) -> str | None:
+        try:
+            found: str = _state().client.key_value_try_get(self.prefix + key)
+        except Exception as error:
+            if "NOT_FOUND" in str(error):
+                return None
+            raise
+        return found
 
 
 def coordinator() -> str:

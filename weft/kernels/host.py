@@ -30,6 +30,8 @@ class HostKernel:
     reads_rows: bool = False  # the active rows follow all operands
     begin: Callable[..., Any] | None = None
     finish: Callable[[Any], Any] | None = None
+    # Whether it takes operands in PyTorch's memory, too (`weft.array.tensor_stack`).
+    takes_tensors: Callable[[], bool] | None = None
 
     @property
     def traits(self) -> Traits:
@@ -39,11 +41,18 @@ class HostKernel:
 
 
 def in_two(
-    begin: Callable[..., Any], finish: Callable[[Any], Any], reads_rows: bool = False
+    begin: Callable[..., Any],
+    finish: Callable[[Any], Any],
+    reads_rows: bool = False,
+    takes_tensors: Callable[[], bool] | None = None,
 ) -> HostKernel:
     """A kernel split into `begin` and `finish`; run as one if nothing overlaps it."""
     return HostKernel(
-        lambda *arrays: finish(begin(*arrays)), reads_rows=reads_rows, begin=begin, finish=finish
+        lambda *arrays: finish(begin(*arrays)),
+        reads_rows=reads_rows,
+        begin=begin,
+        finish=finish,
+        takes_tensors=takes_tensors,
     )
 
 

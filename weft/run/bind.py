@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from weft.array.host import HOST_MEMORY
 from weft.array.memory import on_host
+from weft.array.torch_memory import TorchMemory
 from weft.executable.items import (
     Block,
     DivergentBranch,
@@ -25,10 +27,12 @@ from weft.run.code import Call, Code, Slots, Step, Unit
 from weft.run.dead_slots import dead_slots
 from weft.run.divergent import divergent_branch_step, divergent_loop_step
 from weft.run.host_step import host_step, move_step, simple_step
+from weft.run.on_tensors import on_tensors
 from weft.run.uniform import branch_step, loop_step
 
 if TYPE_CHECKING:
     from weft.executable.plan import Plan
+    from weft.kernels.host import HostKernel
     from weft.run.binding import HostKernels
     from weft.run.launch import Calls
 
@@ -95,22 +99,44 @@ class Binder:
     def _start(self, item: Start, dead: tuple[Slot, ...]) -> Step:
         """The step that starts a collective; its `Done` waits for it."""
         kernel = self.host.kernel(item.site, item.stream)
+        memory = self._exchanged_in(kernel)
+        if memory is not None:
+            kernel = on_tensors(kernel, memory)
         assert kernel.begin is not None and kernel.finish is not None, (
             "it communicates with other processes"
         )
         self._finish[item.outs[0]] = kernel.finish
-        return simple_step(kernel.begin, item.ins, item.outs, dead)
+        step = simple_step(kernel.begin, item.ins, item.outs, dead)
+        return step if memory is not None else self._fetching(item, step)
+
+    def _exchanged_in(self, kernel: HostKernel) -> TorchMemory | None:
+        """The memory of a device in which the operands of a collective stay; None for the host."""
+        memory = HOST_MEMORY if self.calls is None else self.calls.memory
+        process = self.host.process
+        if process is None or not isinstance(memory, TorchMemory) or kernel.takes_tensors is None:
+            return None
+        takes = kernel.takes_tensors() and process.transport.reaches(memory.device)
+        return memory if takes else None
+
+    def _host(self, item: Host, dead: tuple[Slot, ...]) -> Step:
+        """The step of a host node, or of a collective whose operands stay on the device."""
+        if not self.is_on_host and item.site.op.collective:
+            kernel = self.host.kernel(item.site)
+            memory = self._exchanged_in(kernel)
+            if memory is not None:
+                return simple_step(on_tensors(kernel, memory).run, item.ins, item.outs, dead)
+        return self._fetching(item, host_step(self, item, dead))
 
     def _step(self, item: Item, dead: tuple[Slot, ...], code: Code) -> Step:
         match item:
             case Start():
-                return self._fetching(item, self._start(item, dead))
+                return self._start(item, dead)
             case Done(ins=ins, outs=outs):
                 return simple_step(self._finish[ins[0]], ins[:1], outs, dead)
             case Host() if not self.is_on_host and isinstance(item.site.op, Reshape):
                 return self._reshaping(item, dead)
             case Host():
-                return self._fetching(item, host_step(self, item, dead))
+                return self._host(item, dead)
             case Move():
                 return move_step(item, dead)
             case Loop():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from types import TracebackType
+from typing import Any
 
 from weft.array.stream import HostStream
 from weft.executable.process import Process
@@ -16,8 +17,10 @@ from weft.mesh.axes import inner_axes
 from weft.recording import recorder
 from weft.workers.clocks import measure_offset
 from weft.workers.coordination import CoordinationClient, JoinedWorker, KeyValues
+from weft.workers.device_groups import DeviceGroups
 from weft.workers.failure import WorkerLost, note_of, write_note
 from weft.workers.gloo import Gloo, store_of
+from weft.workers.launch_store import launch_store
 from weft.workers.member import WorkerRank
 from weft.workers.messages import Messages, PeerConnections
 from weft.workers.shared import share_memory
@@ -26,22 +29,43 @@ from weft.workers.shared import share_memory
 class Cluster:
     """This worker among the others: its rank, the control plane and the transport."""
 
-    def __init__(self, me: WorkerRank, timeout: float, store: KeyValues | None = None) -> None:
+    def __init__(
+        self,
+        me: WorkerRank,
+        timeout: float,
+        store: KeyValues | None = None,
+        *,
+        torch_store: Callable[[], Any] | None = None,
+        shares: bool = True,
+    ) -> None:
+        """Join the others, by a store or by that of the launcher.
+
+        Workers that do not share memory, as those of different hosts, connect by gloo, for which
+        `torch_store` gives PyTorch's own store.
+        """
         self.me = me
-        store = store_of(me, timeout) if store is None else store
-        self.coordination = CoordinationClient(store, me, timeout)
+        server: int | None = 0
+        self.torch_store = cache(torch_store or partial(store_of, me, timeout))
+        if store is None and (store := launch_store(timeout)) is not None:
+            server = None
+        if store is None:
+            store = self.torch_store()
+        self.coordination = CoordinationClient(store, me, timeout, server=server)
         self.workers: tuple[JoinedWorker, ...] = self.coordination.join()
-        self.wire = PeerConnections(self._connected(store, timeout), self.coordination, timeout)
-        self.wire.shared = share_memory(self.coordination, self.workers)
+        shared = share_memory(self.coordination, self.workers) if shares else None
+        has_all = shared is not None and shared.has_all
+        sockets = None if has_all else self._connected(timeout)
+        devices = DeviceGroups(me, self.coordination, self.torch_store, timeout)
+        self.wire = PeerConnections(sockets, self.coordination, timeout, shared, devices)
         self.stream = HostStream(f"weft-{me.rank}")
         if (found := recorder()) is not None:
             found.add("clock", measure_offset(self.wire, me.rank, me.size, found.clock))
         self._processes: dict[Mesh, tuple[tuple[Axis, ...], Process]] = {}
 
-    def _connected(self, store: KeyValues, timeout: float) -> Gloo:
+    def _connected(self, timeout: float) -> Gloo:
         """The connections to all others; a failure is that of the worker that reports least."""
         try:
-            return Gloo(store, self.me, timeout)
+            return Gloo(self.torch_store(), self.me, timeout)
         except RuntimeError as error:
             quiet = self.coordination.stalest_worker()
             raise WorkerLost(

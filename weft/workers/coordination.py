@@ -58,6 +58,11 @@ class JoinedWorker:
     incarnation: str  # new for each process
     host: str
     pid: int
+    network: str = ""  # its network namespace: those of a host may be as far apart as hosts
+
+    def is_beside(self, other: JoinedWorker) -> bool:
+        """Whether two workers are on one host and network."""
+        return (self.host, self.network) == (other.host, other.network)
 
 
 @dataclass(eq=False)
@@ -69,6 +74,7 @@ class CoordinationClient:
     timeout: float
     activity: Activity = field(default_factory=Activity)
     prefix: str = ""
+    server: int | None = 0  # the worker that has the store; None for the launcher
     gathers: int = 0  # calls of `gather_texts`
     agreed: Counter[str] = field(default_factory=Counter)  # programs, by the workers that agreed
     barriers: int = 0  # calls of `barrier`
@@ -78,7 +84,8 @@ class CoordinationClient:
 
     def join(self) -> tuple[JoinedWorker, ...]:
         """Announce this worker, and wait for all others."""
-        mine = JoinedWorker(self.me.rank, os.urandom(8).hex(), socket.gethostname(), os.getpid())
+        here = socket.gethostname(), os.getpid(), _network()
+        mine = JoinedWorker(self.me.rank, os.urandom(8).hex(), *here)
         key, text = f"member/{self.me.rank}", json.dumps(asdict(mine))
         claim = self._answered(lambda: self.store.compare_set(key, "", text), self.timeout)
         other = claim.decode()
@@ -158,7 +165,9 @@ class CoordinationClient:
 
     def clone(self, name: str) -> CoordinationClient:
         """The same client for another thread, on a connection of its own."""
-        return CoordinationClient(self.store.clone(), self.me, self.timeout, prefix=f"{name}/")
+        return CoordinationClient(
+            self.store.clone(), self.me, self.timeout, prefix=f"{name}/", server=self.server
+        )
 
     def fail(self, note: FailureNote) -> None:
         """Tell the others why this worker ends."""
@@ -182,7 +191,7 @@ class CoordinationClient:
         try:
             return self._answered(lambda: self._last_report_of(rank, is_gone))
         except Exception as error:  # noqa: BLE001  # the store is gone with its worker
-            return f"the key-value store of worker 0 is gone: {error}"
+            return f"the key-value store of {self._server} is gone: {error}"
 
     def stalest_worker(self) -> int:
         """The worker whose last note of progress is oldest; that of the store if it is gone."""
@@ -197,7 +206,7 @@ class CoordinationClient:
         try:
             beats = self._answered(last)
         except Exception:  # noqa: BLE001  # the store is gone with its worker
-            return 0
+            return self.server or 0
         return min(beats, key=lambda rank: beats[rank])
 
     def _last_report_of(self, rank: int, is_gone: bool) -> str:
@@ -279,7 +288,7 @@ class CoordinationClient:
         except Exception as error:
             raise self._absent(ranks, keys, done) from error
 
-    def _absent(self, ranks: Sequence[int], keys: Sequence[str], done: str) -> WorkerLost:
+    def _absent(self, ranks: Sequence[int], keys: Sequence[str], done: str) -> WeftError:
         """The error for workers that have not set their keys in time."""
         pairs = list(zip(ranks, keys, strict=True))
         help_ = "see the output of that worker; WEFT_TIMEOUT is the time to wait"
@@ -295,11 +304,20 @@ class CoordinationClient:
             help=help_,
         )
 
-    def _gone(self, error: Exception) -> WorkerLost:
+    @property
+    def _server(self) -> str:
+        return "the launcher" if self.server is None else f"worker {self.server}"
+
+    def _gone(self, error: Exception) -> WeftError:
         """The error for a store that fails, or does not answer."""
+        if self.server is None:  # this worker is cut off, or its launcher is gone
+            return WeftError(
+                f"worker {self.me.rank} has lost the key-value store of its launcher: {error}",
+                help=f"see whether the launcher is alive; this worker {self.activity.doing}",
+            )
         return WorkerLost(
-            f"worker 0 is gone, or stopped: its key-value store fails: {error}",
-            rank=0,
+            f"{self._server} is gone, or stopped: its key-value store fails: {error}",
+            rank=self.server,
             help=f"see its output; worker {self.me.rank} {self.activity.doing}",
         )
 
@@ -308,6 +326,13 @@ class CoordinationClient:
 
 
 _BEATING = fork_tracked(CoordinationClient.close, CoordinationClient._forget)
+
+
+def _network() -> str:
+    try:
+        return os.readlink("/proc/self/ns/net")
+    except OSError:  # not Linux
+        return ""
 
 
 def _workers(ranks: Sequence[int]) -> str:

@@ -1,8 +1,8 @@
 """The fork server: a process that imports what all workers need once, and forks the workers.
 
 `python -m weft.workers.fork_server FD` reads the workers to start, as JSON, from a pipe, and writes
-there the process ids and exit codes. Importing PyTorch takes longer than everything else until a
-first step, so workers of one host share it.
+there the process ids and exit codes. Imports take longer than everything else until a first step,
+so workers of one host share them.
 """
 
 from __future__ import annotations
@@ -23,21 +23,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from weft.errors import WeftError
 from weft.ir.memory import importing
+from weft.workers.preload import preloaded
 
-# What a worker has imported at its first step: PyTorch, and the stages of the compiler.
-PRELOADED = (
-    "torch",
-    "torch.distributed",
-    "weft.compiled",
-    "weft.loaded",
-    "weft.array",
-    "weft.capture.stablehlo",
-    "llvmlite.binding",
-    "weft.emit.llvm.target",
-    "weft.emit.numpy.across",
-    "weft.workers.cluster",
-)
 _OWN = (__file__, "<frozen runpy>")
 _PARENT_DEATH = 1  # prctl's PR_SET_PDEATHSIG
 
@@ -47,7 +36,7 @@ def main(control: socket.socket) -> Callable[[], object]:
     _end_with_parent(signal.SIGTERM)
     lines = control.makefile("rw", encoding="utf-8")
     job: dict[str, Any] = json.loads(lines.readline())
-    preload()
+    preload(job["command"])
     ranks: dict[int, int] = {}
     parent = os.getpid()
     for worker in job["workers"]:
@@ -67,12 +56,14 @@ def main(control: socket.socket) -> Callable[[], object]:
     os._exit(0)
 
 
-def preload() -> None:
+def preload(command: Sequence[str]) -> None:
     """Import what workers need; what is missing is an error of the worker that needs it."""
     with importing():
-        for name in PRELOADED:
+        for name in preloaded(command):
             with suppress(ImportError):
                 importlib.import_module(name)
+        with suppress(ImportError, WeftError):  # no llvmlite, or a target that cannot be used here
+            importlib.import_module("weft.warm_up").warm_up()
 
 
 def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Callable[[], object]:
@@ -88,10 +79,23 @@ def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Call
     os.environ.update(worker["environment"])
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()  # workers would draw the same numbers
+    if "torch" in sys.modules:
+        choose_gpu(int(worker["environment"]["LOCAL_RANK"]))
     sys.excepthook = _without_own_frames
     # At the very end: to look for cycles among all that is imported takes most of a second.
     atexit.register(gc.freeze)
     return _script(command)
+
+
+def choose_gpu(local_rank: int) -> None:
+    """Have a worker begin with the GPU of its local rank, once it uses one at all."""
+    cuda = sys.modules["torch"].cuda
+
+    def choose() -> None:
+        if count := cuda.device_count():
+            cuda.set_device(local_rank % count)
+
+    cuda._lazy_call(choose)
 
 
 def _script(command: Sequence[str]) -> Callable[[], object]:

@@ -22,6 +22,7 @@ from weft.records import dataclass
 from weft.workers.failure import ERROR_FILE, read_note, root_cause
 from weft.workers.forked import CAN_FORK, ForkedWorker, fork_workers
 from weft.workers.in_ray import RayGang, RayOptions, RayWorker
+from weft.workers.launch_store import LaunchStore
 
 GRACE = 10.0  # seconds for the others to see a failure, and again to end when asked
 POLL = 0.05
@@ -76,6 +77,7 @@ class Attempt:
     notes: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="weft-launch-")))
     lock: threading.Lock = field(default_factory=threading.Lock)  # whole lines
     gang: RayGang | None = None  # of workers in a Ray cluster
+    store: LaunchStore | None = None  # of workers that are all on this host
 
     def start(self) -> None:
         """Start every worker of this host, or of a Ray cluster."""
@@ -110,6 +112,8 @@ class Attempt:
             rank: {**made(rank, local), ERROR_FILE: str(self.notes / f"{rank}.json")}
             for local, rank in enumerate(job.ranks)
         }
+        if CAN_FORK and job.hosts == 1:
+            self.store = LaunchStore(self.notes)
         start = fork_workers if job.forks else spawn_workers
         self.processes.update(start(job.command, environments))
 
@@ -183,6 +187,8 @@ class Attempt:
 
     def close(self) -> None:
         """Remove the files of this attempt, and return the resources of a cluster."""
+        if self.store is not None:
+            self.store.close()
         shutil.rmtree(self.notes, ignore_errors=True)
         if self.gang is not None:
             self.gang.close()

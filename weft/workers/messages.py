@@ -1,4 +1,4 @@
-"""The data plane: exchanges of arrays as messages of torch.distributed's gloo.
+"""The data plane: exchanges of arrays as messages, through shared memory or over gloo.
 
 A message to a peer has all of its arrays, as bytes, so that every dtype travels; a header says
 which collective it belongs to. Processes number their messages to each other, so no two are mixed
@@ -12,9 +12,11 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from datetime import timedelta
-from typing import Any, Protocol
+from functools import lru_cache, partial
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -23,12 +25,14 @@ from weft.executable.process import Exchange, Peer, ProcessCollective, Values
 from weft.ir.types import Array
 from weft.records import dataclass
 from weft.workers.coordination import CoordinationClient
+from weft.workers.device_groups import DeviceExchange, DeviceGroups
 from weft.workers.failure import WorkerLost
-from weft.workers.shared import TICKET, SharedMemory
+from weft.workers.shared import SharedMemory
 
 HEADER = 128  # bytes: a digest, and the collective in words
 ALIGNMENT = 64
 _DIGEST = 8
+Kinds: TypeAlias = Sequence[tuple[tuple[int, ...], Any]]  # shapes and dtypes
 
 
 class Pending(Protocol):
@@ -48,12 +52,39 @@ class ByteTransport(Protocol):
 class PeerConnections:
     """The connections to all other workers, shared by the programs of this one."""
 
-    bytes: ByteTransport
+    bytes: ByteTransport | None  # None if all workers share memory
     coordination: CoordinationClient
     timeout: float
     shared: SharedMemory | None = None  # with workers of the same host
+    devices: DeviceGroups | None = None  # for arrays in the memory of devices
     sent: Counter[int] = field(default_factory=Counter)  # messages by rank
     received: Counter[int] = field(default_factory=Counter)
+
+    def is_near(self, rank: int) -> bool:
+        """Whether messages to and from a worker go through memory; it decides alike."""
+        return self.shared is not None and rank in self.shared.peers
+
+    def post_send(self, data: Array, rank: int) -> Pending:
+        """Start sending a message over a socket."""
+        assert self.bytes is not None, "the worker is on another host"
+        self.sent[rank] += 1
+        return self.bytes.send(data, rank, self.sent[rank])
+
+    def post_receive(self, data: Array, rank: int) -> Pending:
+        """Start receiving a message over a socket."""
+        assert self.bytes is not None, "the worker is on another host"
+        self.received[rank] += 1
+        return self.bytes.receive(data, rank, self.received[rank])
+
+
+@dataclass(frozen=True, slots=True)
+class Receiving:
+    """A message to come: its number if it comes through memory, else a receive."""
+
+    rank: int
+    number: int
+    pending: Pending | None = None
+    message: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +93,9 @@ class PendingExchange:
 
     exchange: Exchange
     header: bytes
-    sends: Sequence[tuple[int, Pending, Array]]
-    receives: Mapping[Peer, tuple[int, Pending, Array]]
+    doing: str
+    sends: Sequence[tuple[Peer, Pending, Array]]
+    receives: Mapping[Peer, Receiving]
 
 
 @dataclass(eq=False)
@@ -72,7 +104,7 @@ class Messages:
 
     wire: PeerConnections
     ranks: Mapping[Peer, int]
-    _headers: dict[int, tuple[ProcessCollective, bytes]] = field(default_factory=dict)
+    _headers: dict[int, tuple[ProcessCollective, bytes, str]] = field(default_factory=dict)
     _program: str = ""  # the digest of the one that runs
 
     def begin_run(self, name: str, digest: str) -> None:
@@ -82,75 +114,119 @@ class Messages:
         activity.doing = f"runs {name}"
         self._program = digest
 
-    def start(self, exchange: Exchange) -> PendingExchange:
+    def reaches(self, device: Any) -> bool:
+        """Whether workers exchange what is in the memory of a device; all of them ask alike."""
+        return self.wire.devices is not None and self.wire.devices.reaches(device)
+
+    def start(self, exchange: Exchange) -> PendingExchange | DeviceExchange:
         """Send to every peer, and post the receives."""
-        wire, header = self.wire, self._header(exchange.collective)
+        wire, collective = self.wire, exchange.collective
+        if exchange.device is not None:
+            assert wire.devices is not None, "it reaches the device"
+            with self._named(exchange):
+                return wire.devices.start(exchange, self.ranks)
+        header, doing = self._header(collective)
         receives = {}
         for peer, kinds in exchange.awaited.items():
             rank = self.ranks[peer]
-            # Counted when posted, in program order, which is the same in every process: tags match
-            # even where messages overtake each other.
-            wire.received[rank] += 1
-            size = _spans(kinds)[1]
-            near = wire.shared is not None and wire.shared.receives_from(rank, size)
-            message = aligned_bytes(TICKET if near else size)
+            # Counted when posted, in program order, which is the same in every process: numbers
+            # match even where messages overtake each other.
+            if wire.is_near(rank):
+                wire.received[rank] += 1
+                receives[peer] = Receiving(rank, wire.received[rank])
+                continue
+            message = aligned_bytes(_spans(tuple(kinds))[1])
             try:
-                pending = wire.bytes.receive(message, rank, wire.received[rank])
+                pending = wire.post_receive(message, rank)
             except RuntimeError as error:  # the connection is closed already
-                raise self._lost(error, peer, exchange.collective) from error
-            receives[peer] = rank, pending, message
-        sends = []
-        for peer, message in self._messages(header, exchange):
-            rank = self.ranks[peer]
-            wire.sent[rank] += 1
-            try:
-                sends.append((rank, wire.bytes.send(message, rank, wire.sent[rank]), message))
-            except RuntimeError as error:
-                raise self._lost(error, peer, exchange.collective) from error
-        return PendingExchange(exchange, header, sends, receives)
+                raise self._lost(error, peer, collective) from error
+            receives[peer] = Receiving(rank, 0, pending, message)
+        return PendingExchange(exchange, header, doing, self._send(header, exchange), receives)
 
-    def _messages(self, header: bytes, exchange: Exchange) -> Iterator[tuple[Peer, Array]]:
-        """The message for each peer, or the ticket of one in memory that it maps."""
-        shared = self.wire.shared
-        groups: dict[tuple[int, ...], list[Peer]] = {}  # the same arrays for several peers
+    def _send(self, header: bytes, exchange: Exchange) -> list[tuple[Peer, Pending, Array]]:
+        """Send the message for each peer; the same arrays for several peers are packed once."""
+        wire, collective, shared = self.wire, exchange.collective, self.wire.shared
+        groups: dict[tuple[int, ...], list[Peer]] = {}
         for peer, values in exchange.sent.items():
             groups.setdefault(tuple(map(id, values)), []).append(peer)
+        sends = []
         for peers in groups.values():
             values = exchange.sent[peers[0]]
-            spans, size = _spans([(v.shape, v.dtype) for v in values])
-            near = [p for p in peers if shared is not None and shared.sends_to(self.ranks[p], size)]
-            if not near or shared is None:
-                message = _packed(header, values, spans, aligned_bytes(size))
-                yield from [(peer, message) for peer in peers]
-                continue
-            slot = shared.take(size, [self.ranks[peer] for peer in near])
-            message = _packed(header, values, spans, slot.message(size))
-            ticket = shared.ticket(slot, size)
-            yield from [(peer, ticket if peer in near else message) for peer in peers]
+            spans, size = _spans(tuple([(v.shape, v.dtype) for v in values]))
+            fill = partial(_pack, header, values, spans)
+            near = [peer for peer in peers if wire.is_near(self.ranks[peer])]
+            far = [peer for peer in peers if peer not in near]
+            if near and shared is not None:
+                end = time.monotonic() + wire.timeout
+                for peer in near:
+                    wire.sent[self.ranks[peer]] += 1
+                try:
+                    shared.send([self.ranks[peer] for peer in near], size, fill, end)
+                except OSError as error:
+                    raise self._lost(error, near[0], collective) from error
+            if far:
+                message = aligned_bytes(size)
+                fill(message)
+            for peer in far:
+                try:
+                    sends.append((peer, wire.post_send(message, self.ranks[peer]), message))
+                except RuntimeError as error:
+                    raise self._lost(error, peer, collective) from error
+        return sends
 
-    def wait(self, started: PendingExchange) -> Mapping[Peer, Values]:
+    def wait(self, started: PendingExchange | DeviceExchange) -> Mapping[Peer, Values]:
         """The received arrays, views of the messages."""
         wire, collective = self.wire, started.exchange.collective
-        wire.coordination.activity.doing = f"is in {collective.described()}"
+        if isinstance(started, DeviceExchange):
+            wire.coordination.activity.doing = self._header(collective)[1]
+            assert wire.devices is not None, "it reaches the device"
+            with self._named(started.exchange):
+                return wire.devices.wait(started, self.ranks)
+        wire.coordination.activity.doing = started.doing
         end = time.monotonic() + wire.timeout
-        for peer, (_, pending, _) in started.receives.items():
-            self._wait(pending, peer, collective, end)
-        for rank, pending, _ in started.sends:
-            peer = next(p for p, r in self.ranks.items() if r == rank)
+        for peer, receiving in started.receives.items():
+            if receiving.pending is not None:
+                self._wait(receiving.pending, peer, collective, end)
+        for peer, pending, _ in started.sends:
             self._wait(pending, peer, collective, end)
         found = {}
-        for peer, (rank, _, message) in started.receives.items():
-            if wire.shared is not None and message.nbytes == TICKET:
-                message = wire.shared.read(rank, message)
+        for peer, receiving in started.receives.items():
+            message = receiving.message
+            if message is None:
+                message = self._read(receiving, peer, collective, end)
+            kinds = started.exchange.awaited[peer]
+            spans, size = _spans(tuple(kinds))
             theirs = message[:HEADER].tobytes()
             # Programs that diverged would otherwise read bytes of another collective as their own.
-            if theirs != started.header:
+            if theirs != started.header or message.nbytes != size:
                 said = theirs[_DIGEST:].rstrip(b"\0").decode(errors="replace")
                 if theirs[_DIGEST:] == started.header[_DIGEST:]:
                     said += ", of another program"
                 raise collective.mismatch_error(peer, said)
-            found[peer] = _unpacked(message, started.exchange.awaited[peer])
+            found[peer] = _unpacked(message, kinds, spans)
         return found
+
+    @contextmanager
+    def _named(self, exchange: Exchange) -> Iterator[None]:
+        """Errors of a process group as those of the worker that reports least."""
+        try:
+            yield
+        except RuntimeError as error:
+            coordination = self.wire.coordination
+            quiet, own = coordination.stalest_worker(), coordination.me.rank
+            peers = {self.ranks[peer]: peer for peer in exchange.among}
+            others = [peer for rank, peer in peers.items() if rank != own]
+            raise self._lost(error, peers.get(quiet, others[0]), exchange.collective) from error
+
+    def _read(
+        self, receiving: Receiving, peer: Peer, collective: ProcessCollective, end: float
+    ) -> Array:
+        """A message through memory."""
+        assert self.wire.shared is not None, "it is of a worker of this host"
+        try:
+            return self.wire.shared.receive(receiving.rank, receiving.number, end)
+        except OSError as error:
+            raise self._lost(error, peer, collective) from error
 
     def _wait(
         self, pending: Pending, peer: Peer, collective: ProcessCollective, end: float
@@ -161,8 +237,8 @@ class Messages:
         except RuntimeError as error:
             raise self._lost(error, peer, collective) from error
 
-    def _lost(self, error: RuntimeError, peer: Peer, collective: ProcessCollective) -> WorkerLost:
-        """The error for a peer that gloo does not reach, or that was too late."""
+    def _lost(self, error: Exception, peer: Peer, collective: ProcessCollective) -> WorkerLost:
+        """The error for a peer that is not reached, or that was too late."""
         coordination, rank = self.wire.coordination, self.ranks[peer]
         is_late = "timed out" in str(error).lower() or "timeout" in str(error)
         late = collective.timeout_error([peer], self.wire.timeout)
@@ -171,19 +247,20 @@ class Messages:
         help_ = f"{coordination.last_report_of(rank, is_gone=not is_late)}; {said.help}"
         return WorkerLost(message, rank=rank, help=help_, loc=collective.node.loc)
 
-    def _header(self, collective: ProcessCollective) -> bytes:
-        """The header that identifies the collective of a message; made once for each."""
+    def _header(self, collective: ProcessCollective) -> tuple[bytes, str]:
+        """The header that identifies the collective of a message, and the activity; made once."""
         known = self._headers.get(id(collective))
         if known is None:
-            text = collective.described().encode()
-            whole = text + self._program.encode()
+            text = collective.described()
+            whole = (text + self._program).encode()
             digest = hashlib.blake2b(whole, digest_size=_DIGEST).digest()
-            header = (digest + text[: HEADER - _DIGEST]).ljust(HEADER, b"\0")
-            known = self._headers[id(collective)] = collective, header
-        return known[1]
+            header = (digest + text.encode()[: HEADER - _DIGEST]).ljust(HEADER, b"\0")
+            known = self._headers[id(collective)] = collective, header, f"is in {text}"
+        return known[1:]
 
 
-def _spans(kinds: Sequence[tuple[tuple[int, ...], Any]]) -> tuple[list[tuple[int, int]], int]:
+@lru_cache(maxsize=1024)
+def _spans(kinds: Kinds) -> tuple[list[tuple[int, int]], int]:
     """Where each array is in a message, aligned for kernels; and the size of the message."""
     found, end = [], HEADER
     for shape, dtype in kinds:
@@ -193,19 +270,17 @@ def _spans(kinds: Sequence[tuple[tuple[int, ...], Any]]) -> tuple[list[tuple[int
     return found, end
 
 
-def _packed(
-    header: bytes, values: Values, spans: Sequence[tuple[int, int]], message: Array
-) -> Array:
-    """Header and arrays, written as one message."""
+def _pack(header: bytes, values: Values, spans: Sequence[tuple[int, int]], message: Array) -> None:
+    """Write header and arrays as one message."""
     message[:HEADER] = np.frombuffer(header, np.uint8)
     for value, (start, end) in zip(values, spans, strict=True):
         np.copyto(message[start:end].view(value.dtype).reshape(value.shape), value)
-    return message
 
 
-def _unpacked(message: Array, kinds: Sequence[tuple[tuple[int, ...], Any]]) -> Values:
-    spans, _ = _spans(kinds)
+def _unpacked(message: Array, kinds: Kinds, spans: Sequence[tuple[int, int]]) -> Values:
     return tuple(
-        message[start:end].view(dtype).reshape(shape)
-        for (start, end), (shape, dtype) in zip(spans, kinds, strict=True)
+        [
+            message[start:end].view(dtype).reshape(shape)
+            for (start, end), (shape, dtype) in zip(spans, kinds, strict=True)
+        ]
     )

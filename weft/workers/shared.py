@@ -1,9 +1,9 @@
-"""Messages through memory that the workers of one host map, in the place of sockets.
+"""Messages between the workers of one host, through memory that they map.
 
-A sender packs a message into a slot, an anonymous file of its own, and sends a ticket, its file and
-size, over gloo; a receiver maps the slot through /proc, copies the message out and sets its byte in
-the slot's head. A slot is used again when all of its readers have. Nothing blocks: with no free
-slot a new one is made, and no name is left behind when a worker is killed.
+A small message is copied into a ring (`weft.workers.rings`). A larger one is packed once for all of
+its readers into a slot, an anonymous file of the sender, and the ring names the file; a reader maps
+it through /proc, copies the message out and sets its byte in the slot's head. A slot is used again
+when all of its readers have. No name is left behind when a worker is killed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import mmap
 import os
 import platform
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -21,14 +21,21 @@ from weft.array.host import aligned_bytes
 from weft.ir.types import Array
 from weft.records import dataclass
 from weft.workers.coordination import CoordinationClient, JoinedWorker
+from weft.workers.rings import (
+    RING_BYTES,
+    SLOT_BYTES,
+    PeerLife,
+    Ring,
+    wait_for_message,
+    wait_for_room,
+)
 
-# Smaller messages go by the socket that a ticket needs anyway. On 2 cores, with 2 and 4 workers,
-# both take as long up to 256 KiB; memory takes 0.6 to 0.95 of gloo's time from 512 KiB on.
-NEAR_BYTES = 1 << 19
-TICKET = 16  # bytes: the number of the sender's file, and the bytes of the message
 _PAGE = 4096
+_TOKEN = 64  # bytes before the rings of a worker, which say whose they are
+SPINS = 100  # looks at a ring before its reader sleeps, each with a yield, if cores are free
 # Stores become visible in order: a reader's byte is not seen before its copy is done.
 IS_ORDERED = platform.machine() in ("x86_64", "AMD64")
+CAN_SHARE = IS_ORDERED and hasattr(os, "memfd_create") and hasattr(os, "pidfd_open")
 
 
 @dataclass(eq=False)
@@ -51,28 +58,89 @@ class SharedSlot:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class NearPeer:
+    """Another worker of this host."""
+
+    pid: int
+    life: PeerLife
+    outgoing: Ring
+    incoming: Ring
+
+
 @dataclass(eq=False)
 class SharedMemory:
-    """The slots of this worker, and those of others that it has mapped."""
+    """The rings and slots of this worker, and those of others that it has mapped."""
 
     rank: int
     head: int
-    pids: dict[int, int]  # of the workers whose slots are mapped here
-    readers: frozenset[int]  # the workers that map the slots of this one
-    near_bytes: int = NEAR_BYTES
+    peers: Mapping[int, NearPeer]  # by rank; both have mapped the memory of the other
+    has_all: bool  # whether all workers have mapped each other's
+    inline_bytes: int = SLOT_BYTES  # larger messages are in slots
+    spins: int = SPINS
     slots: dict[int, list[SharedSlot]] = field(default_factory=dict)  # by size
     mapped: dict[tuple[int, int], Array] = field(default_factory=dict)  # by rank and file
     lock: threading.Lock = field(default_factory=threading.Lock)
+    taken: dict[int, int] = field(default_factory=dict)  # messages read, by writer
+    inbox: dict[tuple[int, int], Array] = field(default_factory=dict)  # read, and not yet awaited
 
-    def sends_to(self, rank: int, size: int) -> bool:
-        """Whether a message to a worker goes through memory; it decides alike."""
-        return size >= self.near_bytes and rank in self.readers
+    def send(
+        self, ranks: Sequence[int], size: int, fill: Callable[[Array], object], end: float
+    ) -> None:
+        """Send a message, which `fill` writes once, to workers of this host."""
+        if size > self.inline_bytes:
+            slot = self._take(size, ranks)
+            fill(slot.message(size))
+            for rank in ranks:
+                self._ring_with_room(rank, end).post(size, slot.fd)
+            return
+        first = self._ring_with_room(ranks[0], end)
+        message = first.room(size)
+        fill(message)
+        for rank in ranks[1:]:
+            ring = self._ring_with_room(rank, end)
+            ring.room(size)[:] = message
+            ring.post(size)
+        first.post(size)  # last: its reader frees the slot that the others are copied from
 
-    def receives_from(self, rank: int, size: int) -> bool:
-        """Whether a message of a worker comes through memory."""
-        return size >= self.near_bytes and rank in self.pids
+    def receive(self, rank: int, number: int, end: float) -> Array:
+        """The message of a worker with this number, counted from 1."""
+        found = self.inbox.pop((rank, number), None)
+        while found is None:
+            peer = self.peers[rank]
+            wait_for_message(peer.incoming, peer.life, end, self.spins)
+            self._read(rank, peer)
+            found = self.inbox.pop((rank, number), None)
+        return found
 
-    def take(self, size: int, readers: Sequence[int]) -> SharedSlot:
+    def _ring_with_room(self, rank: int, end: float) -> Ring:
+        peer = self.peers[rank]
+        if peer.outgoing.is_full:
+            wait_for_room(peer.outgoing, peer.life, end, self._read_all)
+        return peer.outgoing
+
+    def _read_all(self) -> None:
+        for rank, peer in self.peers.items():
+            while not peer.incoming.is_empty:
+                self._read(rank, peer)
+
+    def _read(self, rank: int, peer: NearPeer) -> None:
+        """Copy the next message of a worker into the inbox."""
+        size, file, held = peer.incoming.next()
+        message: Array = aligned_bytes(size)
+        if file < 0:
+            message[:] = held[:size]
+        else:
+            slot = self.mapped.get((rank, file))
+            if slot is None:
+                slot = self.mapped[rank, file] = _map(f"/proc/{peer.pid}/fd/{file}")
+            message[:] = slot[self.head : self.head + size]
+            slot[self.rank] = 1
+        peer.incoming.free()
+        number = self.taken[rank] = self.taken.get(rank, 0) + 1
+        self.inbox[rank, number] = message
+
+    def _take(self, size: int, readers: Sequence[int]) -> SharedSlot:
         """A free slot for a message, with its readers' bytes unset."""
         room = 1 << max(size + self.head - 1, _PAGE).bit_length()
         with self.lock:
@@ -85,23 +153,6 @@ class SharedMemory:
             found.readers = tuple(readers)
         return found
 
-    def ticket(self, slot: SharedSlot, size: int) -> Array:
-        """The place of a message, for its reader."""
-        made: Array = aligned_bytes(TICKET)
-        made.view(np.int64)[:] = slot.fd, size
-        return made
-
-    def read(self, rank: int, ticket: Array) -> Array:
-        """A copy of the message of a ticket; the slot is then free for its sender."""
-        fd, size = ticket.view(np.int64).tolist()
-        held = self.mapped.get((rank, fd))
-        if held is None:
-            held = self.mapped[rank, fd] = _map(f"/proc/{self.pids[rank]}/fd/{fd}")
-        message: Array = aligned_bytes(size)
-        message[:] = held[self.head : self.head + size]
-        held[self.rank] = 1
-        return message
-
 
 def _new_slot(room: int, head: int) -> SharedSlot:
     fd = os.memfd_create("weft-messages")
@@ -110,10 +161,14 @@ def _new_slot(room: int, head: int) -> SharedSlot:
 
 
 def _map(path: str) -> Array:
-    """The memory of another worker's slot."""
+    """The memory of another worker's file."""
+    return np.frombuffer(_mapping(path), np.uint8)
+
+
+def _mapping(path: str) -> mmap.mmap:
     fd = os.open(path, os.O_RDWR)
     try:
-        return np.frombuffer(mmap.mmap(fd, 0), np.uint8)
+        return mmap.mmap(fd, 0)
     finally:
         os.close(fd)
 
@@ -125,31 +180,47 @@ def share_memory(
 
     Workers of one host may be in containers that do not see each other's processes, so each tries.
     """
-    me = workers[coordination.me.rank]
-    head = -(-len(workers) // 64) * 64
-    can = IS_ORDERED and hasattr(os, "memfd_create")
-    token = os.urandom(8)
-    probe = _new_slot(_PAGE, 0) if can else None
-    if probe is not None:
-        probe.memory[: len(token)] = np.frombuffer(token, np.uint8)
-    told = coordination.gather_texts(
-        "shared memory", f"{probe.fd} {token.hex()}" if probe is not None else ""
-    )
-    reached: dict[int, int] = {}
-    for other, text in zip(workers, told, strict=True):
-        if can and text and other.rank != me.rank and other.host == me.host:
-            fd, expected = text.split()
-            if _has_token(other.pid, int(fd), bytes.fromhex(expected)):
-                reached[other.rank] = other.pid
+    me, size = workers[coordination.me.rank], len(workers)
+    token, own, fd = os.urandom(8), None, -1
+    near = [other for other in workers if other.rank != me.rank and other.is_beside(me)]
+    if CAN_SHARE and near:
+        fd = os.memfd_create("weft-rings")
+        os.ftruncate(fd, _TOKEN + size * RING_BYTES)
+        own = mmap.mmap(fd, 0)
+        own[: len(token)] = token
+    texts = coordination.gather_texts("shared memory", f"{fd} {token.hex()}")
+    told = [text.split() for text in texts]
+    reached: dict[int, mmap.mmap] = {}
+    for other in near if own is not None else ():
+        number, expected = told[other.rank]
+        theirs = _with_token(other.pid, int(number), bytes.fromhex(expected))
+        if theirs is not None:
+            reached[other.rank] = theirs
     lists = coordination.gather_texts("mapped the memory of others", " ".join(map(str, reached)))
-    if probe is not None:
-        os.close(probe.fd)
-    readers = frozenset(n for n, text in enumerate(lists) if str(me.rank) in text.split())
-    return SharedMemory(me.rank, head, reached, readers) if reached or readers else None
+    if own is None:
+        return None
+    os.close(fd)
+    reaches = [{*map(int, text.split())} for text in lists]
+    peers = {
+        rank: NearPeer(
+            workers[rank].pid,
+            PeerLife.of(workers[rank].pid),
+            Ring(own, _TOKEN + rank * RING_BYTES),
+            Ring(theirs, _TOKEN + me.rank * RING_BYTES),
+        )
+        for rank, theirs in reached.items()
+        if me.rank in reaches[rank]
+    }
+    has_all = all(len(found) == size - 1 for found in reaches)
+    spins = SPINS if len(os.sched_getaffinity(0)) > len(near) else 1
+    head = -(-size // 64) * 64
+    return SharedMemory(me.rank, head, peers, has_all, spins=spins) if peers else None
 
 
-def _has_token(pid: int, fd: int, token: bytes) -> bool:
+def _with_token(pid: int, fd: int, token: bytes) -> mmap.mmap | None:
+    """The memory of another worker; None if it cannot be reached, or is that of another process."""
     try:
-        return _map(f"/proc/{pid}/fd/{fd}")[: len(token)].tobytes() == token
+        found = _mapping(f"/proc/{pid}/fd/{fd}")
     except (OSError, ValueError):
-        return False
+        return None
+    return found if found[: len(token)] == token else None

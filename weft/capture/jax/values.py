@@ -39,6 +39,11 @@ def type_of_value(value: Any) -> Any:
 
 def leaf_of(value: Any, name: str, donated: bool = False) -> Leaf:
     """The leaf of an argument; an error if it is not an array."""
+    if getattr(getattr(value, "dtype", None), "kind", "") in ("T", "U"):
+        raise WeftError(
+            f"argument {name} is an array of strings, which cannot be computed with",
+            help="give the program numbers in the place of strings",
+        )
     try:
         type = type_of_value(value)
     except TypeError:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -75,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
             _run_executable(words, made, arguments)
         found = profile(*folders, name=_name(words))
     except WeftError:
+        if made is not None and arguments.keep is not None:
+            _discard(made)
         if status:  # the command has failed, and said why
             why = f"the command ended with status {status}: nothing is measured"
             print(why, file=sys.stderr)  # not among JSON
@@ -119,6 +122,14 @@ def _folder(kept: str | None) -> Path:
     if path.exists() and any(path.glob("*.jsonl")):
         raise WeftError(f"{kept} has recordings already", help="give --keep a new folder")
     return path
+
+
+def _discard(kept: Path) -> None:
+    """Remove the recordings of a failed run, in which nothing is measured; other files stay."""
+    for path in kept.glob("*.jsonl"):
+        path.unlink()
+    with suppress(OSError):  # there is none, or it has other files
+        kept.rmdir()
 
 
 def _run_command(words: list[str], folder: Path) -> int:

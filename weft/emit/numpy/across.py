@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from weft.array.tensor_stack import TensorStack, can_combine, is_tensor_type
 from weft.emit.numpy import collective
 from weft.emit.numpy.by_group import by_group
 from weft.emit.numpy.peers import Peers, peers_of
@@ -76,7 +78,35 @@ def across(site: Site, process: Process, stream: str | None) -> HostKernel:
         found = ragged_exchange(site, peers)
     elif not site.stack_dims.has_rows:
         found = _permute(site, peers) if type(site.op) in _MOVES else _together(site, peers)
+    if found is not None and not isinstance(site.op, RaggedAllToAll):
+        found = replace(found, takes_tensors=partial(_takes_tensors, site))
     return collective.windowed(site, found or by_group(site, process, stream))
+
+
+def _takes_tensors(site: Site) -> bool:
+    """Whether PyTorch has the element types of a collective, and its reduction of them."""
+    for n in range(len(site.given)):
+        dtype = site.operand(n).dtype
+        if not is_tensor_type(dtype.numpy):
+            return False
+        if isinstance(site.op, AllReduce | ReduceScatter | ReduceScatterTogether):
+            combiner = _combiner(site)
+            ufunc = None if combiner is None else ufunc_of(combiner, dtype)
+            if not can_combine(ufunc, dtype.numpy):
+                return False
+    return True
+
+
+def _combiner(site: Site) -> type[Op] | None:
+    """The op of a reduction."""
+    if isinstance(site.op, AllReduce):
+        return NAMED.get(site.node.regions[0].body.combiners[0] or "")
+    return collective.scattered(site)[1]
+
+
+def _device_of(arrays: Sequence[Any]) -> Any:
+    """PyTorch's device, if arrays are in its memory."""
+    return arrays[0].tensor.device if arrays and isinstance(arrays[0], TensorStack) else None
 
 
 # Groups
@@ -121,7 +151,8 @@ def _together(site: Site, peers: Peers) -> HostKernel | None:
             for n, peer in targets
         }
         awaited = {peer: kinds for _, peer in senders}
-        return own, transport.start(Exchange(ours, sent, awaited))
+        device = _device_of(own)
+        return own, transport.start(Exchange(ours, sent, awaited, listed, device))
 
     def finish(begun: tuple[Values, object]) -> Any:
         own, started = begun
@@ -159,7 +190,9 @@ def _in_two_rounds(
         ]
         kinds = [(a.shape, a.dtype) for a in pieces[here]]
         sent = {peer: tuple(pieces[n]) for n, peer in others}
-        started = transport.start(Exchange(ours, sent, {peer: kinds for _, peer in others}))
+        awaited = {peer: kinds for _, peer in others}
+        device = _device_of(pieces[here])
+        started = transport.start(Exchange(ours, sent, awaited, listed, device))
         return ready, pieces, started
 
     def finish(begun: tuple[Any, ...]) -> Any:
@@ -171,7 +204,8 @@ def _in_two_rounds(
         )
         sent = {peer: summed for _, peer in others}
         awaited = {peer: [(a.shape, a.dtype) for a in pieces[n]] for n, peer in others}
-        rest = dict(transport.wait(transport.start(Exchange(ours, sent, awaited))))
+        again = Exchange(ours, sent, awaited, listed, _device_of(summed))
+        rest = dict(transport.wait(transport.start(again)))
         rest[listed[here]] = summed
         made = tuple(
             [
@@ -226,7 +260,8 @@ class _Route:
         def cut(x: Array, n: int) -> Array:
             before, size, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
             found = x.reshape(*before, *opened, size // math.prod(opened), *after)[windows[n]]
-            return np.asarray(found.reshape(*before, size // self.count, *after))
+            piece: Array = found.reshape(*before, size // self.count, *after)
+            return piece
 
         return cut
 
@@ -262,23 +297,23 @@ def _reduced(site: Site, index: int, route: _Route) -> _Part | None:
     op = NAMED.get(site.node.regions[0].body.combiners[0] or "")
     if op is None or changes_type(site):
         return None
-    partial = reduction(site, index, op, route.stacked)
-    return None if partial is None else _Part(partial.run, _whole, _fold(site, index, op))
+    inner = reduction(site, index, op, route.stacked)
+    return None if inner is None else _Part(inner.run, _whole, _fold(site, index, op))
 
 
 def _scattered(site: Site, index: int, route: _Route) -> _Part | None:
     where, op = collective.scattered(site)
     if op is None or changes_type(site):
         return None
-    partial, dim = reduction(site, index, op, route.stacked), where[index]
-    if partial is None:
+    inner, dim = reduction(site, index, op, route.stacked), where[index]
+    if inner is None:
         return None
     sizes = [*site.operand(index).sizes]
     sizes[dim] //= route.count
     mask = site.mask(index) & ~site.stack_dims.mask(route.stacked)
     own = collective.own_pieces(site, mask, {dim: route.stacked}, index, sizes)
     fold = _fold(site, index, op)
-    return _Part(partial.run, route.piece(dim), lambda parts: own(fold(parts)))
+    return _Part(inner.run, route.piece(dim), lambda parts: own(fold(parts)))
 
 
 def _gathered(site: Site, index: int, route: _Route) -> _Part:
@@ -332,14 +367,15 @@ def _permute(site: Site, peers: Peers) -> HostKernel | None:
         rows = [way.rows(a) for way, a in zip(ways, arrays, strict=True)]
         pairs = [*zip(ways, rows, strict=True)]
         own = tuple([r[way.got[here]] for way, r in pairs])
-        if not targets and not senders:
+        device = _device_of(own)
+        if not targets and not senders and device is None:  # all of a group exchange on devices
             return own, None
         sent = {peer: tuple([r[way.sent[n]] for way, r in pairs]) for n, peer in targets}
         awaited = {
             peer: [((len(way.got[n]), *r.shape[1:]), r.dtype) for way, r in pairs]
             for n, peer in senders
         }
-        return own, transport.start(Exchange(ours, sent, awaited))
+        return own, transport.start(Exchange(ours, sent, awaited, listed, device))
 
     def finish(begun: tuple[Any, ...]) -> Any:
         own, started = begun

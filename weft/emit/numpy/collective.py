@@ -97,12 +97,13 @@ def windowed(site: Site, kernel: HostKernel) -> HostKernel:
     windows = [result_window(site, n) for n in range(len(masks))]
     if len(windows) == 1:
         (only,) = windows
-        return in_two(begin, lambda begun: finish(begun)[only], kernel.reads_rows)
+        rest = (kernel.reads_rows, kernel.takes_tensors)
+        return in_two(begin, lambda begun: finish(begun)[only], *rest)
 
     def cut(begun: Any) -> tuple[Array, ...]:
         return tuple([x[window] for x, window in zip(finish(begun), windows, strict=True)])
 
-    return in_two(begin, cut, kernel.reads_rows)
+    return in_two(begin, cut, kernel.reads_rows, kernel.takes_tensors)
 
 
 def reduce_scatter(site: Site, process: Process | None) -> HostKernel:

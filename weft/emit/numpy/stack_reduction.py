@@ -81,9 +81,10 @@ def _times(x: Array, count: int) -> Array:
         made = np.empty_like(x)
         made.real, made.imag = x.real * count, x.imag * count
         return made
-    if x.dtype == np.float16:  # f16 cannot represent every count
-        return np.asarray(np.multiply(x, np.float32(count)).astype(x.dtype))
-    return np.asarray(np.multiply(x, np.asarray(count).astype(x.dtype)))
+    is_short = x.dtype == np.float16  # which cannot represent every count
+    factor = np.float32(count) if is_short else np.asarray(count).astype(x.dtype)
+    product: Array = np.multiply(x, factor)
+    return product.astype(x.dtype) if is_short else product
 
 
 def changes_type(site: Site) -> bool:

@@ -11,7 +11,7 @@ from weft.errors import Unsupported, WeftError
 from weft.executable.process import Exchange, Peer, Process, Values
 from weft.jax.buffers.formats import BufferFormat
 from weft.jax.native.handles import INVALID, PjrtError
-from weft.jax.processes import JaxProcesses, coordinator, keep, kept
+from weft.jax.processes import JaxProcesses, JaxStore, coordinator, keep, kept
 from weft.jax.programs.options import PjrtOptions
 from weft.knobs import TIMEOUT
 from weft.mesh.owners import StackedAxes, owned_axes
@@ -72,6 +72,10 @@ class LateMessages:
             workers.coordination.agree(name, self.digest(), sorted({*self.ranks.values()}))
             self._messages.append(Messages(workers.wire, self.ranks))
         self._messages[0].begin_run(name, digest)
+
+    def reaches(self, device: Any) -> bool:
+        """JAX's buffers are in the host's memory."""
+        return False
 
     def start(self, exchange: Exchange) -> Any:
         """Start an exchange."""
@@ -141,18 +145,21 @@ def _joined(processes: JaxProcesses) -> Cluster | WeftError:
     """The cluster, or why it could not be joined."""
     from weft.workers.cluster import Cluster, Failures  # most processes are alone
     from weft.workers.gloo import LOOPBACK, tcp_store
-    from weft.workers.member import WorkerRank
+    from weft.workers.member import PORT, WorkerRank
 
     timeout, host = TIMEOUT.value(), coordinator()
     rank, size = processes.index, processes.size
-    try:
+
+    def torch_store() -> Any:
         if rank == 0:
             store = tcp_store(host, 0, size, timeout, serves=True)
             keep(_STORE, str(store.port))
-        else:
-            store = tcp_store(host, int(kept(_STORE)), size, timeout, serves=False)
+            return store
+        return tcp_store(host, int(kept(_STORE)), size, timeout, serves=False)
+
+    try:
         local = (rank, size) if host in LOOPBACK else (0, 1)
-        me = WorkerRank(rank, size, host, store.port, *local, "jax.distributed")
-        return Failures(me).watch(Cluster(me, timeout, store))
+        me = WorkerRank(rank, size, host, PORT, *local, "jax.distributed")
+        return Failures(me).watch(Cluster(me, timeout, JaxStore(), torch_store=torch_store))
     except WeftError as error:
         return error
