@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from weft.zoo.check import DTYPES, PASSES, ZooResult, check, relative_error  # noqa: E402
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "zoo"
 # Models of the default run, with the meshes that they run on.
 SAMPLE = {"mlp": ["1", "8"], "vgg": ["4"], "graph_convolution": ["8"]}
 NAMED = (
@@ -88,3 +90,25 @@ def test_an_error_is_seen():
     assert relative_error({"y": torch.arange(8.0) + 0.7}, right)[0] == pytest.approx(0.1)
     for wrong in ({"y": torch.full((8,), torch.nan)}, {"y": torch.ones(4)}, {}):
         assert relative_error(wrong, right)[0] == float("inf")
+
+
+@torch.no_grad()
+def described(name: str) -> str:
+    """A model's inputs, number of parameters and results: of weights that are set, not drawn."""
+    module, inputs = ZOO[name].make()
+    for n, weight in enumerate(module.parameters()):
+        waves = torch.sin(torch.arange(weight.numel()) * 0.7 + n).reshape(weight.shape)
+        weight.copy_(waves / max(1, weight[0].numel()) ** 0.5 if weight.dim() > 1 else waves)
+    made = [
+        x for x in torch.utils._pytree.tree_leaves(module.eval()(**inputs)) if torch.is_tensor(x)
+    ]
+    results = [f"{list(x.shape)} of {float(x.double().abs().mean()):.3g}" for x in made]
+    given = [
+        f"{k} {list(v.shape)}" if torch.is_tensor(v) else f"{k} {v}" for k, v in inputs.items()
+    ]
+    count = sum(weight.numel() for weight in module.parameters())
+    return f"{name}: {', '.join(given)}; {count} parameters; {', '.join(results)}"
+
+
+def test_what_the_models_are(golden):
+    golden(GOLDEN / "models.txt", "".join(f"{described(name)}\n" for name in OWN))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,6 +33,8 @@ from weft.kernels.kernel import Kernel, Schedule
 from weft.kernels.single_node import SingleNode
 from weft.ops import OPS
 
+GOLDEN = Path(__file__).parents[2] / "golden" / "emit" / "triton"
+
 
 class NotLoaded(Triton):
     """The target without a device: its kernels are emitted only."""
@@ -54,10 +57,27 @@ def kernels(name: str) -> list[Kernel]:
     return [k for k in kernels_of(made.program.local) if isinstance(k, Kernel)]
 
 
+def described(kernel: Kernel) -> str:
+    """The launches of a kernel with their grids and texts, and its scratch."""
+    made = emitted(kernel)
+    lines = [f"# a kernel of {kernel.schedule.kind}, scratch {[*made.scratch]}"]
+    for part in made.parts:
+        if isinstance(part, GridLaunch):
+            lines.append(f"# operands {part.operands} as {part.signature} on a grid of {part.grid}")
+            fused = part.fused_multiply_add
+            lines.append(f"# {part.warps} warps, {part.stages} stages, fused {fused}")
+        else:
+            lines.append(f"# operands {part.operands} of {part.name}")
+        lines.append(part.text)
+    return "\n".join(lines)
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_every_case_is_a_kernel_of_its_schedule(name):
+def test_every_case_is_a_kernel_of_its_schedule(name, golden):
     found = kernels(name)
     assert found
+    file = name.replace(", ", "-").replace(" ", "_")
+    golden(GOLDEN / f"{file}.txt", "\n".join(map(described, found)))
     assert CASES[name][2] <= {kernel.schedule.kind for kernel in found}
     for kernel in found:
         assert Triton().unsupported_kernel(kernel) is None

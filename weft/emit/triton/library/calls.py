@@ -114,6 +114,8 @@ def _node(kernel: SingleNode, *tensors: Any) -> None:
     call, write = CALLS.get(type(kernel.op)), WRITES.get(type(kernel.op))
     shaped = [t.view(o.shape) for t, o in zip(tensors, kernel.operands, strict=True)]
     count = len(kernel.inputs)
+    if not any(t.numel() for t in shaped[count:]):  # PyTorch has no transforms of no points
+        return
     for point in itertools.product(*map(range, kernel.devices)):
         mine = [_piece(t, point) for t in shaped]
         if write is not None:

@@ -156,8 +156,7 @@ def _refuses_scatter(kernel: SingleNode) -> str | None:
     dtype = kernel.operands[0].dtype
     if dtype is not kernel.outputs[0].dtype or (dtype.kind == "bool" and how != "replace"):
         return "its element types differ"
-    is_unsigned = dtype.kind == "uint" and dtype.bits > 8
-    return f"of {dtype}" if is_unsigned and how != "replace" else None
+    return _refuses_unsigned(kernel) if how != "replace" else None
 
 
 def _dynamic_update_slice(
@@ -338,7 +337,13 @@ def _refuses_window(kernel: SingleNode) -> str | None:
     how = update_of(kernel.regions[0])
     if how == "add" and kernel.known[1:] != (0.0,) and kernel.known[1:] != (0,):
         return "its sum starts from another number than 0"
-    return None
+    return _refuses_unsigned(kernel)
+
+
+def _refuses_unsigned(kernel: SingleNode) -> str | None:
+    """PyTorch has neither sums nor extrema of unsigned integers of more than a byte."""
+    dtype = kernel.operands[0].dtype
+    return f"of {dtype}" if dtype.kind == "uint" and dtype.bits > 8 else None
 
 
 # Functions that write to their result, which may be in the memory of the first operand.
