@@ -15,11 +15,11 @@ from weft.cli.kernel_calibration import (
     rows_program,
     sort_program,
 )
-from weft.cost import Reach, across, copies, travel_estimate
+from weft.cost import GroupExtent, copies, multi_domain_estimates, travel_estimate
+from weft.cost.collective_time import OP_NAMES
 from weft.cost.estimate import Estimate
 from weft.cost.kernel_terms import kernel_terms
 from weft.cost.kernels import kernel_seconds
-from weft.cost.travel import OP_NAMES
 from weft.executable.items import Launch as LaunchItem
 from weft.kernels.group import Launch
 from weft.kernels.work import product_flops, work_of
@@ -30,11 +30,17 @@ from weft.pipeline import compile_module
 GOLDEN = Path(__file__).parents[1] / "golden" / "cost"
 SIZES = (1 << 12, 5 << 20, 1 << 30)
 REACHES = {
-    "host": (Reach(2), Reach(8)),
-    "h100": (Reach(2), Reach(8), Reach(16, 2), Reach(16, 16), Reach(20, 3)),
-    "gb200": (Reach(4), Reach(72), Reach(144, 2)),
-    "tpu-v5p": (Reach(4), Reach(28), Reach(560), Reach(8960)),
-    "tpu-v6e": (Reach(16), Reach(256)),
+    "host": (GroupExtent(2), GroupExtent(8)),
+    "h100": (
+        GroupExtent(2),
+        GroupExtent(8),
+        GroupExtent(16, 2),
+        GroupExtent(16, 16),
+        GroupExtent(20, 3),
+    ),
+    "gb200": (GroupExtent(4), GroupExtent(72), GroupExtent(144, 2)),
+    "tpu-v5p": (GroupExtent(4), GroupExtent(28), GroupExtent(560), GroupExtent(8960)),
+    "tpu-v6e": (GroupExtent(16), GroupExtent(256)),
 }
 
 
@@ -54,7 +60,7 @@ def collectives() -> Iterator[str]:
                     place = f"{where.devices} devices in {where.domains} domains of {name}"
                     yield f"{kind} of {size} bytes, {place}: {microseconds(made)}"
     for kind in OP_NAMES:
-        for made in across(kind, 3 << 22, Reach(24, 3), H100):
+        for made in multi_domain_estimates(kind, 3 << 22, GroupExtent(24, 3), H100):
             yield f"{kind} across 3 domains: {microseconds(made)}"
     yield f"copies: {microseconds(copies(1 << 20, 8, H100))}"
 
