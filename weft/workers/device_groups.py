@@ -139,7 +139,7 @@ class DeviceGroups:
 
 
 def _viewed(part: Any, dtype: np.dtype[Any]) -> Any:
-    """ByteTransport as elements."""
+    """Bytes as elements."""
     kind = torch_dtype(dtype)
     return part.view(kind) if part.numel() else part.new_empty(0, dtype=kind)
 

@@ -438,7 +438,7 @@ class _Builder:
         return [v for v in visits if v >= 0]
 
     def complete_doomed(self) -> None:
-        """Complete the use counts of the dead_nodes nodes' operands."""
+        """Complete the use counts of dead nodes' operands."""
         dead_nodes = self.dead_nodes
         self.graph.dead_nodes.append(dead_nodes)
         nodes = {index: self.graph.visits[index].node for index in self.visits}
