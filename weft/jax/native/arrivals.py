@@ -74,6 +74,7 @@ def place_of(hash: int) -> int:
 def may_be_known(given: Pointer) -> bool:
     """Whether the template may be in the table."""
     args = ArriveArgs(given)
+    # Where host memory may be aliased, Python decides: it has to keep the numpy array alive.
     if PluginState.aliasing.load(state, "acquire") != 0:
         return False
     return args.num_dims <= MOST_DIMS and not args.device_layout
@@ -109,6 +110,7 @@ def arrive(given: Pointer) -> int:
     array.room = nbytes
     array.data = address(elements)
     args.buffer = buffer_of(array, 0, device, memory)
+    # The elements are copied by now, so that the host's memory is free in any case.
     args.done_with_host_buffer = PluginState.ready.load(state, "acquire")
     return DONE
 
@@ -119,6 +121,8 @@ def template_of(type: int, rank: int, sizes: Items[int]) -> ArrayRecord:
     hash = type
     for n in range(rank):
         hash = mixed(hash, sizes[n])
+    # A place has one entry: a collision is a miss, and goes to Python, which writes the later one
+    # there. Entries are written and read with the GIL.
     template = PluginState.templates.load(state, "acquire")[place_of(hash)]
     if not template or template.type != type or template.rank != rank:
         return ArrayRecord(0)

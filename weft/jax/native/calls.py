@@ -73,6 +73,7 @@ def execute(given: Pointer) -> int:
     plans = place_arguments(first, descriptor.arguments, lists, devices)
     if not plans:
         return 0
+    # Before `place_results` asks whether an argument is lent: see the order of donation above.
     mark_donated(first, descriptor.arguments, lists, devices, 1)
     got = place_results(plans, results, descriptor.blocks, lists)
     if got != results:
@@ -82,8 +83,11 @@ def execute(given: Pointer) -> int:
     came = run_shortly(descriptor)
     if came != DONE:
         free_blocks(plans, results, descriptor.blocks, lists)
+        # Its donated arguments stay deleted: kernels may have written over them already.
         if came == FAILED:
             return FAILED
+        # A program with loops writes over no argument (see `call_descriptors`), so Python may run
+        # it from its start. It is too long for native calls, and never tried again.
         mark_donated(first, descriptor.arguments, lists, devices, 0)
         args.executable.descriptor = CallDescriptor(0)
         return 0
@@ -101,6 +105,8 @@ def run_shortly(descriptor: CallDescriptor) -> int:
     """Run the kernels; 0 if a loop would take too long under Python's lock."""
     short = descriptor.short_run
     if short:
+        # Read by this thread alone, in the loop's check: another thread's loop compares it with its
+        # own handle and goes on.
         ShortRun.thread.store(short, pthread_self(), "monotonic")
     failed = descriptor.run(descriptor.pool, descriptor.commands)
     if short:
@@ -117,6 +123,8 @@ def fits(args: ExecuteArgs, descriptor: CallDescriptor) -> bool:
     """Whether a call is one that the call descriptor is for."""
     if args.num_devices != descriptor.devices or args.num_args != descriptor.arguments:
         return False
+    # JAX names a device for portable executables only, which run on another one than they were
+    # compiled for.
     if args.execute_device and args.execute_device != descriptor.on[0]:
         return False
     return descriptor.donates == 0 or args.options.num_non_donatable_input_indices == 0
@@ -244,6 +252,8 @@ def owner(plan: ResultPlan, lists: Items[Items[BufferRecord]], memory: Pointer) 
     if plan.over < 0:
         return ArrayRecord(0)
     array = array_at(lists, plan.over)
+    # Also where the argument had no memory of native code's: `donor` gave null, and the result has
+    # a block.
     if array.own != memory:
         return ArrayRecord(0)
     return array
@@ -276,6 +286,7 @@ def move_blocks(
     for n in range(results):
         array = owner(plan, lists, blocks[n])
         if array:
+            # The memory has one owner at any time: the result's record gets it in `hand_out`.
             array.own = Pointer(0)
             array.data = 0
             array.kind = 0

@@ -86,6 +86,8 @@ def ready_event(args: ReadyEventArgs) -> Pointer:
     if EventRecord.state.load(array, "acquire") == READY:
         args.event = PluginState.ready.load(state, "acquire")
     else:
+        # JAX owns the event that it gets, and destroys it: that drops this reference, not the
+        # array's own.
         CountedRecord.live.add(array, 1, "acq_rel")
         args.event = array
     return Pointer(0)
@@ -95,6 +97,7 @@ def ready_event(args: ReadyEventArgs) -> Pointer:
 def on_ready(args: OnReadyArgs) -> Pointer:
     """Have JAX called when something is there."""
     event = args.event
+    # A first look without an allocation: most events are settled when JAX asks.
     if EventRecord.waiting.load(event, "acquire") != Waiter(CLOSED):
         waiter = Waiter(malloc(Waiter.SIZE))
         waiter.callback = args.callback
@@ -105,6 +108,7 @@ def on_ready(args: OnReadyArgs) -> Pointer:
             if EventRecord.waiting.replace(event, head, waiter, "acq_rel", "acquire"):
                 return Pointer(0)
             head = EventRecord.waiting.load(event, "acquire")
+        # Settled between the first look and the exchange: this thread runs the callback, as below.
         free(waiter)
     args.callback(EventRecord.error.load(event, "acquire"), args.user_arg)
     return Pointer(0)
@@ -116,6 +120,8 @@ def settle(event: EventRecord, known: int, error: Pointer) -> None:
     # The error before the state: a thread that sees the state (acquire) then sees the error.
     EventRecord.error.store(event, error, "release")
     EventRecord.state.store(event, known, "release")
+    # Closing and taking the list is one step: a callback is either on it, or its thread sees CLOSED
+    # and calls it itself. None is called twice or lost.
     waiter = EventRecord.waiting.swap(event, Waiter(CLOSED), "acq_rel")
     while waiter:
         following = waiter.next

@@ -64,6 +64,7 @@ def destroy(record: HandleRecord) -> None:
     if what == STATIC:
         return
     size = 0
+    # Read before the push: afterwards another thread may drain the record and reuse it.
     if what == BUFFER:
         size = BufferRecord(record).array.nbytes
     elif what >= COUNTED and CountedRecord.live.add(CountedRecord(record), -1, "acq_rel") != 1:
@@ -130,6 +131,8 @@ def drain(out: Items[HandleRecord], room: int) -> int:
         following = record.next
         if record.what == BUFFER:
             array = BufferRecord(record).array
+            # Acquire and release: the thread that sees the count reach 0 must see all that the
+            # other holders did to the array before they let go of it.
             last = CountedRecord.live.add(array, -1, "acq_rel") == 1
             give(record)
             if last:
@@ -140,6 +143,7 @@ def drain(out: Items[HandleRecord], room: int) -> int:
             out[n] = record
             n += 1
         record = following
+    # No room for the rest: they go back onto the list, in whatever order, for the next call.
     while record:
         following = record.next
         push(record)
@@ -180,6 +184,7 @@ def array_from(template: ArrayRecord, live: int) -> ArrayRecord:
     array = ArrayRecord(take())
     copy(array, template, SIZE)
     array.live = live
+    # Templates of up to MOST_DIMS dims have their sizes inline: a copy points to its own.
     if not array.dims:
         array.dims = array.sizes
     return array
@@ -203,6 +208,7 @@ def buffer_of(
 @native
 def single(template: ArrayRecord, device: DeviceRecord, memory: MemoryRecord) -> BufferRecord:
     """An array of one buffer, which is given; null if records lack."""
+    # Counted before anything is taken, so that there is nothing to roll back.
     if state.count < 2:
         return BufferRecord(0)
     return buffer_of(array_from(template, 1), 0, device, memory)
@@ -263,6 +269,8 @@ def hide(array: ArrayRecord) -> None:
     """Forget where the elements of an array are. A lender marks them as lent before it looks."""
     ArrayRecord.data.store(array, 0, "seq_cst")
     array.kind = 0
+    # As in `drop`: the caller looks next whether a lender has marked the array, and that load must
+    # not come before the store.
     fence("seq_cst")
 
 

@@ -61,6 +61,7 @@ def sweep() -> bool:
             array = BufferRecord(record).array
             give(record)
             if CountedRecord.live.add(array, -1, "acq_rel") == 1:
+                # No Python object stands behind it, so that native code may free it.
                 if array.native != 0:
                     finish(array)
                 else:

@@ -40,6 +40,8 @@ class StackPlan(Struct):
 @native
 def call(pool: Pointer, plan: StacksCall, given: PyTuple, made: PyTuple) -> i32:
     """Run commands; 0, or 1 if there was no memory, or 2 if a stack does not fit."""
+    # All addresses are written before anything runs: where a stack is unfit nothing has happened
+    # yet, and Python may convert it and call again.
     stacks = place(given, plan.given, plan, StackPlan(plan.nth(1)))
     if not stacks or not place(made, plan.made, plan, stacks):
         return UNFIT
@@ -53,6 +55,8 @@ def place(held: PyTuple, count: int, types: StacksCall, plan: StackPlan) -> Stac
         item = held.items[n]
         sizes = Items[int](plan.nth(1))
         operands = Items[Items[int]](sizes.after(plan.rank))
+        # Only a cast so far: it is an ndarray in the second case alone, and a stack's data in the
+        # first.
         array = NumpyArray(item)
         if item.type == types.type:
             stack = StackObject(item)
@@ -75,6 +79,8 @@ def fits(array: NumpyArray, plan: StackPlan, sizes: Items[int]) -> bool:
     """Whether a numpy array is dense, and has the type and the sizes of a plan."""
     if array.dtype != plan.dtype or to_int(array.rank) != plan.rank:
         return False
+    # Dtypes are compared by address: numpy has one object for each built-in type of native byte
+    # order. Others (a swapped or a structured type) are unfit, and take the slow way.
     if array.flags & _DENSE != _DENSE:
         return False
     n = 0

@@ -41,9 +41,12 @@ class CommandList:
 
     def kernel(self, loaded: LoadedKernel, operands: Sequence[int]) -> int:
         """Run a kernel on operands at these addresses; where in `pointers` they begin."""
+        # Shared bytes are one more operand, whose address is only known at a run: it is written by
+        # `_place`.
         at = self._new([*operands, 0] if loaded.shared else operands)
         if loaded.shared:
             self._shared_slots.append(at + len(operands))
+            # Kernels run one after another, so one block serves all of them.
             self._shared = max(self._shared, loaded.shared)
         for phase in loaded.phases:
             if phase.tasks:
@@ -103,12 +106,16 @@ class CommandList:
         for kind, places in (*inputs, *outputs):
             descriptor += _plan_words(kind, len(places))
             descriptor += [at + 8 * place for place in places]
+        # Kept alive by the function's default argument below: native code has the address of the
+        # words, of the kinds and of the operand table, and no reference to them.
         words = np.array(descriptor, np.uint64)
         keep, descriptor_at = (self, words, inputs, outputs), int(words.ctypes.data)
 
         def run(
             inputs: tuple[Stacked | None, ...], outputs: tuple[Stacked, ...], keep: object = keep
         ) -> bool:
+            # `id` is the address of an object in CPython; the arguments of this call keep both
+            # tuples alive.
             return pool.call(descriptor_at, id(inputs), id(outputs)) == 0
 
         def run_shared(
@@ -183,14 +190,19 @@ class CommandList:
             tasks, chunk, operands = (
                 field.word for field in (CommandRow.tasks, CommandRow.chunk, CommandRow.operands)
             )
+            # A guess for the first run, in which nothing was measured: chunks are cut so that each
+            # takes a few microseconds at least.
             shared = [-(-r[tasks] // r[chunk]) for r in self._rows if r[tasks] > r[chunk]]
             head = CommandHead.words(count=len(self._rows), took=sum(shared) * _CHUNK_TAKES)
             rows = np.array([head, *self._rows], np.uint64)
+            # Until here operands were indices: the table could still move while it grew.
             rows[1:, operands] *= np.uint64(8)
             rows[1:, operands] += np.uint64(self._pointers.ctypes.data)
             self._at, self._sealed = int(rows.ctypes.data), rows
 
     def _place(self, shared_at: int) -> None:
+        # The block only grows, so this is rare; writing every time would dirty the table's cache
+        # lines.
         if shared_at != self._shared_at:
             self._pointers[self._shared_slots] = shared_at
             self._shared_at = shared_at

@@ -171,6 +171,8 @@ class Pool:
         with self.lock:
             if self._count:
                 functions(self._futex).stop(self._state_at, self._threads_at, self._count)
+            # A pool that is used after `close` (by a finalizer at exit, say) must not start threads
+            # again.
             self._wanted = 1
             self._count = 0
 
@@ -179,12 +181,15 @@ class Pool:
 
     def forked(self) -> None:
         """In a forked child: begin anew at the next run, with what memory the threads had."""
+        # A new lock: the parent's may have been held by a thread that does not exist in the child.
         self.lock = threading.RLock()
         self._count = 0
 
     def _start(self) -> int:
         native = functions(self._futex)
         wanted = self._wanted or thread_count()
+        # New zeroed memory at every start: after a fork the old state has the parent's epoch, its
+        # counts of sleepers and perhaps a runner.
         self._state = aligned(PoolState.SIZE)
         if self._threads.nbytes < ThreadState.SIZE * wanted:
             self._threads = aligned(ThreadState.SIZE * wanted)
@@ -222,11 +227,14 @@ def _spins(functions: _Functions) -> int:
         begin = time.perf_counter()
         functions.spin(rounds)
         took.append(time.perf_counter() - begin)
+    # The minimum: a run that was preempted would make threads park too early.
     return max(1, int(rounds * _SPIN_SECONDS / min(took)))
 
 
 def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
     """Zeroed bytes that begin at a multiple of 128."""
+    # 128, not 64: some processors prefetch cache lines in pairs, so that neighbouring lines
+    # contend, too.
     memory = np.zeros(nbytes + 128, np.uint8)
     begin = -memory.ctypes.data % 128
     return memory[begin : begin + nbytes]

@@ -44,6 +44,7 @@ def repeat(
     -1 if there was no memory. After `limit` rounds the test is left to the next call.
     """
     rounds = 0
+    # The limit bounds the time without Python: signal handlers run between two calls.
     while rounds < limit:
         if run(pool, test) != 0:
             return -1
@@ -51,8 +52,11 @@ def repeat(
         # launch's own.
         if verdict[0] == 0:
             return rounds
+        # The test comes first, as in StableHLO's while: a loop may have no round at all.
         if run(pool, body) != 0:
             return -1
+        # The first word is the number of values; their entries have different lengths, so `move`
+        # returns where the next one begins.
         at = moves.after(1)
         for _ in range(moves[0]):
             at = move(at)

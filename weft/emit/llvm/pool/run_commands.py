@@ -68,7 +68,10 @@ def claim(pool: PoolState, me: Pointer) -> bool:
 @native
 def run_claimed(pool: PoolState, commands: CommandHead) -> i32:
     """Run commands on the threads that this run has, and give them back."""
+    # `pthread_self` is never null on the systems that are supported, so null can stand for "no
+    # runner".
     failed = run_outermost(pool, commands)
+    # Also after a failure: a pool whose runner stays set would make every later run spin in `run`.
     PoolState.runner.store(pool, Pointer(0), "release")
     return failed
 
@@ -76,6 +79,8 @@ def run_claimed(pool: PoolState, commands: CommandHead) -> i32:
 @native(attribute="noinline")
 def run_alone(commands: CommandHead) -> i32:
     """Run commands in this thread alone, with scratch of its own."""
+    # On this function's stack: the outer run still uses the scratch of `pool.threads`, and may be
+    # in the middle of a kernel that has values there.
     thread = ThreadState.new()
     thread.scratch = Pointer(0)
     thread.scratch_bytes = 0
@@ -103,6 +108,8 @@ def run_outermost(pool: PoolState, commands: CommandHead) -> i32:
     took = commands.took
     # Threads still spin after a queue that ended so recently: using them costs no wake-up.
     streak = pool.streak if now() - pool.ended < PAUSE else 0
+    # Decided once for the whole queue: launches of one queue share the cost of waking, since
+    # threads stay awake between them (`PAUSE`).
     worth = took > pool.waking or streak > STREAK * pool.waking
     count = commands.count
     command = CommandRow(commands)
@@ -110,6 +117,7 @@ def run_outermost(pool: PoolState, commands: CommandHead) -> i32:
         command = command.nth(1)
         tasks = command.tasks
         chunk = command.chunk
+        # One chunk: the kernel is called here, without atomic operations and a wait.
         if tasks <= chunk or alone:
             need = command.scratch
             if need > thread.scratch_bytes and not scratch(thread, need):

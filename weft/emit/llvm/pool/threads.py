@@ -39,6 +39,7 @@ def scratch(thread: ThreadState, need: int) -> Pointer:
     """The scratch of a thread, of at least so many bytes; null if there is no memory."""
     if need <= thread.scratch_bytes:
         return thread.scratch
+    # Not an error of this chunk alone: the flag is read once, after the launch, and the run fails.
     if not grow(thread, need):
         PoolState.failed.store(thread.pool, 1, "seq_cst")
     return thread.scratch
@@ -108,6 +109,8 @@ def work(pool: PoolState, thread: ThreadState) -> None:
     PoolState.busy.add(pool, now() - begun, "seq_cst")
     # The launch may change as soon as all chunks are counted.
     all_chunks = to_i32(launch.chunks)
+    # One addition for all chunks of this thread, not one for each: the counter's cache line would
+    # move between the cores with every chunk.
     done = PoolState.done.add(pool, counted, "seq_cst") + counted
     # `wait` stores `waiting` and then loads `done`, both seq_cst as here: one of the two sees the
     # other, so the caller never sleeps with all chunks done.
@@ -120,6 +123,8 @@ def worker(thread: ThreadState) -> Pointer:
     """The main function of a worker."""
     pool = thread.pool
     spins = pool.spins
+    # The epoch starts at 0 as well, in zeroed memory: a worker that starts late sees any launch
+    # before it as a change of the epoch.
     last: i32 = 0
     while True:
         seen = PoolState.epoch.load(pool, "seq_cst")
@@ -179,6 +184,8 @@ def stop(pool: PoolState, threads: ThreadState, count: int) -> None:
     PoolState.quit.store(pool, 1, "seq_cst")
     PoolState.epoch.add(pool, 1, "seq_cst")
     wake(pool, PoolState.epoch.of(pool), _ALL, pool.started)
+    # Threads are joined before their scratch is freed: a worker may still be inside of `work`, at a
+    # launch that it came too late for.
     for n in range(1, count):
         pthread_join(threads.nth(n).handle, Pointer(0))
         drop(threads.nth(n))
@@ -193,9 +200,14 @@ def launch(
     copy(pool.launch, command, CommandRow.scratch.offset + CommandRow.scratch.size)
     pool.launch.chunks = chunks
     # Before any range opens: a late worker may claim a chunk as soon as its range is refilled.
+    # `done` counts from 0 for each launch; the caller has waited for the last one's chunks, so
+    # nothing adds to it any more.
     PoolState.done.store(pool, 0, "release")
     ranges = min(pool.range_count, chunks)
+    # At most one range for each chunk: an empty range would be a cache line to look at for nothing.
     LaunchState.ranges.store(pool.launch, ranges, "monotonic")
+    # Ranges differ by one chunk at most, and their order is that of the tasks: neighbouring tasks,
+    # which often share cache lines, stay with one thread.
     begin = 0
     for number in range(ranges):
         end = chunks * (number + 1) // ranges
@@ -204,6 +216,8 @@ def launch(
         # Last: it publishes the launch and the range's end to the thread that claims from it.
         ChunkRange.left.store(part, end - begin, "release")
         begin = end
+    # Ordered by the add below: a worker loads it after it has seen the new epoch. A stale value
+    # costs a look for work at most.
     PoolState.wanted.store(pool, to_i32(min(chunks, _ALL)), "monotonic")
     PoolState.epoch.add(pool, 1, "seq_cst")
     sleepers = PoolState.sleepers.load(pool, "seq_cst")
@@ -211,6 +225,8 @@ def launch(
         # One chunk is the caller's own.
         wake(pool, PoolState.epoch.of(pool), min(to_i32(chunks) - 1, sleepers), pool.started)
     work(pool, thread)
+    # The caller has worked, too, and looked at all ranges: a launch ends even if no worker wakes up
+    # for it. What is left are chunks that workers have claimed.
     wait(pool, to_i32(chunks))
 
 
