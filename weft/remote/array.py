@@ -60,6 +60,8 @@ class RemoteArray(Array):
         value = self._received(TensorType(spec.shape, spec.dtype))
         here = split(value, spec.sharding, spec.mesh, sub_axes_for(spec.sharding, spec.mesh))
         with self.changing:
+            # Two threads may have fetched it, or it was deleted meanwhile: the first one wins, and
+            # nothing is revived.
             if self.held is None and self._deleted is None:
                 self.held = here
 

@@ -47,6 +47,7 @@ class Reply:
 
     def arrive(self, message: WireMessage | None, error: BaseException | None) -> None:
         """Wake the waiter."""
+        # Before the release: it is what a waiter reads when it wakes up.
         self.message, self.error = message, error
         self._arrives.release()
         if self.callback is not None:
@@ -59,6 +60,7 @@ class Reply:
                 f"the server has not replied in {timeout:g} seconds",
                 help="see whether it runs, and whether the address is right",
             )
+        # Released again, so that other waiters, and later calls, do not block.
         self._arrives.release()
         if self.error is not None:
             raise self.error
@@ -91,6 +93,7 @@ class Connection:
         self.version = agreed_version(welcome["version"], welcome["version"], welcome["weft"])
         self.session: str = welcome["session"]
         self.limits: dict[str, Any] = welcome["limits"]
+        # The server's own limit: a client that is faster blocks here, not in the buffers of gRPC.
         self._slots = threading.Semaphore(int(self.limits.get("pending", 1)))
 
     def _greet(self) -> WireMessage:
@@ -143,6 +146,8 @@ class Connection:
         with self._lock:
             if self.error is None:
                 self.error = reason
+            # Taken under the lock and answered outside of it: a callback may make requests, which
+            # take it.
             waiting, self._pending = self._pending, {}
         self._outgoing.put(None)
         for reply in waiting.values():
@@ -169,9 +174,12 @@ class Connection:
         """Send a request; its reply comes later."""
         op, reply = next(self._numbers), Reply()
         reply.callback = callback
+        # Dropped handles travel with the next request: an array costs no message of its own to
+        # free. The server frees them after it has handled the request, which may still read them.
         data = encoded(kind, body, op=op, free=self._take_garbage(), **fields)
         with self._lock:
             self.check()
+            # Registered before it is sent: the reply may arrive before this thread goes on.
             self._pending[op] = reply
         self._outgoing.put(data)
         return reply
@@ -197,6 +205,8 @@ class Connection:
 
     def drop(self, handle: int, size: int) -> None:
         """Let the server free an array: with the next request, or now if it is large."""
+        # Called by finalizers: appending to a deque takes no lock, and cannot run into one that
+        # this thread holds.
         self.garbage.append(handle)
         if size >= CHUNK or len(self.garbage) > 1000:
             self._free()
@@ -243,6 +253,8 @@ class Connection:
         try:
             chunks = self._channel.unary_stream(DOWNLOAD)(asked, metadata=self._metadata)
             first = decoded(next(chunks), "value", "failed")
+            # The first message says whether there are elements at all; only then do raw chunks
+            # follow.
             if first.kind == "failed":
                 raise failure_of(first)
             target = room.data

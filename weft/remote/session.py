@@ -92,6 +92,8 @@ class ClientSession:
                 self.forget(message["program"])
             case _:
                 pass
+        # After the request: a handle that the client dropped right after its call may be an
+        # argument of it.
         self.free(message.fields.get("free", ()))
         if message.kind == "free":
             self.reply(encoded("done", op=message["op"], sizes=[]))
@@ -151,6 +153,8 @@ class ClientSession:
                 if gone is not None:
                     self.held -= gone.size
             if gone is not None and isinstance(gone.value, Array):
+                # Outside of the lock: runs under way keep the memory they read, and a callback may
+                # come back to this session.
                 gone.value.delete()
 
     def _put_inline(self, message: WireMessage) -> None:
@@ -199,6 +203,8 @@ class ClientSession:
     def _poison(self, message: WireMessage, results: Sequence[int], error: BaseException) -> None:
         with self.lock:
             for handle in results:
+                # Errors count as arrays: a client that only fails must not fill the server's
+                # memory.
                 if handle not in self.arrays and len(self.arrays) < self.limits.arrays:
                     self.store(handle, error, 0, message["context"])
         self.reply(failed(message["op"], error))
@@ -242,6 +248,7 @@ class ClientSession:
             limits.check("programs", len(self.programs) + 1, "programs", "drop some")
             if handle in self.programs:
                 raise WeftError(f"there is a program {handle}", help="give each a new number")
+            # The client may have gone while its program was compiled.
             if self.is_open:
                 self.programs[handle] = program
                 self.held += program.size
@@ -284,8 +291,12 @@ class ClientSession:
         sizes = [size_of(spec.type) for spec in program.signature.results]
         donated = [handle for handle, spec in zip(handles, specs, strict=True) if spec.donated]
         with self.lock:
+            # The memory of donated arguments is the results' afterwards: a step in place must fit a
+            # client at its limit. A set, since one array may be passed twice.
             given = sum(self.arrays[h].size for h in {*donated} if h in self.arrays)
             self.reserve(len(sizes), sum(sizes) - given)
+        # Enqueues only: a reply follows when the results are computed, and the stream goes on to
+        # the next request.
         made = run(program.local, *arguments)
         with self.lock:
             for handle in {*donated}:
@@ -319,6 +330,8 @@ class ExecutionReply:
 
     def begin(self) -> None:
         """Watch the results."""
+        # One more than there are results: none of them can complete the count while others are not
+        # watched yet.
         self.left = len(self.results) + 1
         for array in self.results:
             array.then(self.one_less)

@@ -112,6 +112,8 @@ def messages(data: bytes, *kinds: str) -> Iterator[WireMessage]:
     while at < len(data):
         if len(data) - at < 8:
             raise _malformed("it is cut off")
+        # Lengths come from the other side: nothing is allocated by them, and slices are checked
+        # against the bytes that are there.
         header, body = _LENGTHS.unpack_from(data, at)
         end = at + 8 + header + body
         if end > len(data):
@@ -275,6 +277,8 @@ def size_of(type: TensorType) -> int:
 def array_from(room: Numpy, type: TensorType) -> Numpy:
     """The array whose elements were received; an error if they are no values of its type."""
     bits = type.dtype.bits
+    # Types of less than a byte take one each: bits beyond them are no value of the type, and come
+    # from a damaged or a forged message.
     if bits < 8 and room.size and int(room.max()) >> bits:
         raise _malformed(f"elements that are not {type.dtype}")
     array = room.view(type.dtype.numpy).reshape(type.sizes)

@@ -87,6 +87,8 @@ class CoordinationClient:
         here = socket.gethostname(), os.getpid(), _network()
         mine = JoinedWorker(self.me.rank, os.urandom(8).hex(), *here)
         key, text = f"member/{self.me.rank}", json.dumps(asdict(mine))
+        # Compare and set, not set: of two processes with one rank exactly one wins, and the other
+        # is told.
         claim = self._answered(lambda: self.store.compare_set(key, "", text), self.timeout)
         other = claim.decode()
         if other != text:
@@ -106,11 +108,14 @@ class CoordinationClient:
         """Raise unless these workers, by default all, have the same program at this point."""
         ranks = range(self.me.size) if among is None else among
         group = "all" if among is None else ",".join(map(str, among))
+        # Numbered in the order of compilation: workers that compile other programs, or in another
+        # order, meet under one number and see that their digests differ.
         number, self.agreed[group] = self.agreed[group], self.agreed[group] + 1
         self.activity.doing = f"compiles {name}"
         prefix = f"program/{group}/{number}"
         self._put(prefix, json.dumps([name, digest]))
         told = self._read_all(prefix, f"compiled program {number} ({name})", ranks)
+        # Keys are never deleted: a worker that is late finds the texts of all others.
         listed = dict(zip(ranks, [json.loads(text) for text in told], strict=True))
         others = [rank for rank, (_, theirs) in listed.items() if theirs != digest]
         if others:
@@ -156,6 +161,7 @@ class CoordinationClient:
             except WorkerLost:  # its maker is lost: the next collective will tell
                 text = "-"
             return text.removeprefix("+") if text.startswith("+") else make()
+        # In a `finally`: without an answer the other workers would wait for the whole timeout.
         text = "-"  # a failed maker's: the others fail by themselves, with an error of their own
         try:
             text = "+" + make()
@@ -271,6 +277,7 @@ class CoordinationClient:
                 store.set(f"beat/{self.me.rank}", json.dumps(now))
             except Exception:  # noqa: BLE001  # the store ended: so do the workers
                 return
+            # An event, not a sleep: `close` must not take a whole heartbeat.
             if self._stop.wait(HEARTBEAT):
                 return
 

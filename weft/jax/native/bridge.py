@@ -89,6 +89,7 @@ def bridge(args: Pointer, thunk: int) -> Pointer:
     closed = PluginState.closed.load(state, "acquire")
     if closed:
         return closed
+    # A thread of JAX's may call after Py_Finalize, when even taking the GIL is undefined.
     if not lives():
         return PluginState.ended.load(state, "acquire")
     if pthread_self() == PluginState.main.load(state, "acquire"):
@@ -110,6 +111,8 @@ def should_park(question: Pointer) -> bool:
     raised = RaisedException.new()
     lock = PyGILState_Ensure()
     set_aside(raised)
+    # If the question cannot be answered the thread parks: at this point losing a daemon thread is
+    # the lesser evil.
     rests = True
     result = PyObject_Vectorcall(question, Pointer(0), 0, Pointer(0))
     if result:
@@ -152,6 +155,7 @@ def ask_from_main(args: Pointer, thunk: int) -> Pointer:
 
     If some came, it is reminded when it is outside again.
     """
+    # Plain fields: only the main thread reads and writes them.
     before = state.depth
     state.depth = before + 1
     answer = ask_python(args, thunk)
@@ -186,6 +190,7 @@ def ask_python(args: Pointer, thunk: int) -> Pointer:
         answer = error_of_failure()
     PyErr_Restore(raised.type, raised.value, raised.trace)
     PyGILState_Release(lock)
+    # Queueing needs no GIL; the main thread raises the exception between two steps of Python.
     if answer == PluginState.interrupted.load(state, "acquire"):
         Py_AddPendingCall(raise_again, Pointer(0))
     return answer
@@ -257,6 +262,7 @@ def drain_soon() -> None:
 @native
 def drain_now(nothing: Pointer) -> i32:
     """In the main thread, between two steps of Python: let go of what is gone."""
+    # Before the drain: a record that is destroyed while it runs asks for another one.
     PluginState.soon.store(state, 0, "release")
     closed = PluginState.closed.load(state, "acquire")
     drain = PluginState.drain.load(state, "acquire")
