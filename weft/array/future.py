@@ -45,6 +45,8 @@ class StackFuture:
     def resolve(self, stacked: Stacked) -> None:
         """Complete with elements."""
         with _LOCK:
+            # Deleted while it was computed: the elements are dropped, unless a consumer has claimed
+            # them before.
             if self._deleted is None:
                 self.held = stacked
             elif self._claims:
@@ -69,6 +71,7 @@ class StackFuture:
             before, self._ready = self._ready, True  # set before waking: waiters check it at once
             if self._waiting is not None and not before:
                 self._waiting.release()
+            # Taken under the lock and called outside of it: a callback may wait for another array.
             callbacks, self._callbacks = self._callbacks, ()
         for callback in callbacks:
             callback()
@@ -96,6 +99,7 @@ class StackFuture:
     def settle(self, timeout: float | None = None) -> Self:
         """Block until it is complete, even if it was deleted: for claims, events and queues."""
         if not self._ready and (helper := self._helper) is not None:
+            # With a timeout this thread must not start a task of unknown length.
             helper(self, timeout is None)
         if not self._ready and not self._come(timeout):
             raise WeftError(
@@ -129,6 +133,8 @@ class StackFuture:
                 self._waiting = threading.Lock()
                 self._waiting.acquire()
         if timeout is None:
+            # Locked and released again: the lock is a gate, open for all once the future is
+            # complete.
             with self._waiting:
                 return True
         if self._waiting.acquire(timeout=timeout):
@@ -144,6 +150,7 @@ class StackFuture:
         """Release the memory; later access to the elements raises with this reason."""
         with _LOCK:
             self._deleted = self._deleted or why
+            # Claimed by runs that are enqueued and not begun: they get the elements all the same.
             if self._claims and self.held is not None:
                 self._claimed = self.held
             self.held = None

@@ -91,6 +91,7 @@ class HostMemory:
         size = -(-nbytes // PAGE) * PAGE
         try:
             shelf = self.shelves[size]
+            # The most recently freed block: its pages are likelier to be in a cache.
             raw = shelf.waiting.pop()
             self.kept -= size
         except (KeyError, IndexError):
@@ -100,6 +101,8 @@ class HostMemory:
         if used > self.most:
             self.most = used
         self.last_request = shelf.last_request = self.last_request + 1
+        # The array's base is the block, whose finalizer returns the pages when the last view is
+        # gone.
         return np.ndarray(shape, dtype, _Block((size,), _BYTE, raw))
 
     def adopt(self, foreign: Any) -> None:
@@ -137,6 +140,7 @@ class HostMemory:
         try:
             memory = pages(size)
         except OSError:
+            # What is cached may be what is missing.
             self.clear()
             try:
                 memory = pages(size)
@@ -202,6 +206,7 @@ def _installed() -> float:
 
 def aligned_bytes(size: int, memory: Memory = HOST_MEMORY) -> Any:
     """So many bytes, aligned for vector loads."""
+    # numpy aligns small blocks to 16 bytes only.
     room = memory.allocate((size + ALIGNED,), _BYTE, size + ALIGNED)
     return memory.view(room, -memory.address(room) % ALIGNED, (size,), _BYTE)
 

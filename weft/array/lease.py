@@ -21,6 +21,7 @@ class _Base:
 
     def __init__(self, data: Any, read_only: bool) -> None:
         self.data, self.read_only = data, read_only
+        # Device memory has no array interface; the lease pins the buffer, and views are copies.
         if data.__class__ is DeviceBuffer:
             return
         self.__array_interface__: dict[str, Any] = {

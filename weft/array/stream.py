@@ -128,6 +128,7 @@ class HostStream:
         """An event after all work enqueued so far."""
         event = HostEvent().helped_by(self.help)
         with self.lock:
+            # Nothing to wait for: no thread is started for an event that has passed.
             if self.is_idle:
                 return event.reach()
             self.enqueue(_Mark(event))
@@ -194,6 +195,8 @@ class HostStream:
     def _take(self) -> Task | None:
         """Wait for a task and take it; None after the idle timeout."""
         with self.lock:
+            # Threads linger a little: a loop that enqueues one step after another would otherwise
+            # start a thread for each.
             self.changed.wait_for(lambda: self._next() is not None, LINGER)
             self.free -= 1
             task = self._next()
@@ -242,6 +245,8 @@ class HostStream:
                     help="wait for it where the program was called",
                 )
             with self.lock:
+                # In order, even if the array depends on a later task only: effects of earlier ones
+                # must come first.
                 task = self.tasks.popleft() if self.tasks else None
             if task is None:
                 return  # another thread runs it

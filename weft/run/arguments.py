@@ -75,6 +75,7 @@ class Arguments:
         listed = [id(s.data) for s in stacks if s is not None]
         if len({*listed}) == len(listed):
             return owned
+        # Donated once and read once: writing over it would change the other argument.
         given = Counter(listed)  # an array may be passed twice
         return [n for n in owned if (s := stacks[n]) is not None and given[id(s.data)] == 1]
 
@@ -137,6 +138,8 @@ class Arguments:
         head = self.stack_dims.shape(mask)
         if data.shape[: self.stack_dims.lead] == head:
             return data
+        # The program computes once for all devices along these dims: taking any of the pieces would
+        # be silently wrong on the others.
         varies = [n for n, size in enumerate(head) if size == 1 < data.shape[n]]
         if varies:
             raise WeftError(

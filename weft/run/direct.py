@@ -64,6 +64,7 @@ class Direct:
         if len(stacks) != len(self.given):
             raise self.arguments.miscounted(len(stacks))
         if self.over:
+            # First: a donor must have its final layout before an output is put into it.
             stacks = self._fitted(stacks)
         ran = self._launched(stacks, new)
         # An argument has another kind, and nothing has run: convert the layouts and retry.
@@ -94,6 +95,7 @@ class Direct:
             stacks_out = self._taken_over(given) if self.over else self._taken()
             ran: bool = slots[self.call.table](given, stacks_out)
         except BaseException as error:
+            # The frame is not given back: after an exception its tables may be half written.
             explained = self.code.explained(error, self.code.units[0])
             if explained is error:
                 raise

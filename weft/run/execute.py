@@ -46,6 +46,7 @@ def run(
             loc=program.function.loc,
         )
     listed = [signature.argument(n, a) for n, a in zip(signature.taken, arguments, strict=True)]
+    # A queue and a second thread cost more than a short program: it runs in the caller's thread.
     if not sync_every_op and (made := at_once(program, signature, listed, stream)) is not None:
         return made
     arrays = dict(zip(signature.taken, listed, strict=True))
@@ -59,6 +60,8 @@ def run(
         task = Run(program, arrays, results, stream)
         for n in program.donated:
             arrays[n].delete("donated to a program")
+        # A thread of the stream itself runs it at once: the queue behind it waits for this very
+        # task.
         if queued := not sync_every_op and not stream.is_inside:
             stream.enqueue(task)
     if not queued:
@@ -92,9 +95,11 @@ def at_once(
     # Anything queued must come first: it may write what this program reads, or fail.
     if not signature.is_brief or stream.tasks or stream.busy or stream.outside:
         return None
+    # Before the stacks are taken out of their arrays; see `HostStream.beside`.
     stream.beside.append(None)
     try:
         stacks = [array.held for array in arrays]
+        # Not ready, or deleted since: the way through the queue waits, or raises the right error.
         if None in stacks:
             return None
         if program.donated:
@@ -122,6 +127,7 @@ class QuickRun:
         direct = program.direct
         if direct is None or direct.over or not direct.is_whole or not reads_objects():
             return None
+        # Borrowed memory is the caller's: no result may alias it, and nothing may be written to it.
         kept = program.donated or program.plan.lent or program.here is not None
         is_one = program.mesh.size == 1 and signature.memory.is_host and signature.is_brief
         return None if kept or not is_one or not signature.specs else cls(program, signature)
@@ -158,6 +164,8 @@ def take_over(
     with stream.lock:
         for n in donated:
             arrays[n].delete("donated to a program")
+        # The only mark is this run's own, and arrays are deleted before the look: no other reader
+        # can come any more.
         if stream.is_idle and len(stream.beside) == 1:
             return
     for n in donated:
@@ -305,6 +313,8 @@ class ArraySignature:
         if value.spec is self.known.get(index):
             return value
         if self.fits(index, value):
+            # Specs are interned: next time one comparison by identity replaces the checks of
+            # `fits`.
             self.known[index] = value.spec
             return value
         return self._put(index, value)
@@ -327,6 +337,7 @@ class ArraySignature:
     def _put(self, index: int, value: Any) -> Array:
         if value.__class__ is Writable:
             array = self._converted(index, value.array)
+            # The caller gave the memory to be written, so that a result may be put there.
             array.stacked.owned = True
             return array
         known = self.parameters.get(index)
@@ -346,6 +357,7 @@ class ArraySignature:
         before = self.split.get(index)
         if before is not None and not isinstance(held, Array):
             spec, kind, plan = before
+            # The plan depends on shape and sharding alone, and the sharding is this argument's.
             if held.shape == spec.shape and held.dtype == spec.dtype.numpy:
                 stacked = plan.split(held, kind.sub_axes)
                 if is_dense(stacked.data):
@@ -378,6 +390,7 @@ class ArraySignature:
                 return Array.of(stacked, spec)
         made = placed_in(buffer, self._wanted(index), self.mesh)
         held = made.stacked
+        # Placed without a copy: only then is the short cut of the next call right.
         if held.data.block is buffer.block and held.data.nbytes == buffer.nbytes:
             self.placed[index] = (made.spec, held.located())
         return made

@@ -135,8 +135,11 @@ def _together(site: Site, peers: Peers) -> HostKernel | None:
         parts.append(part)
     listed, here = peers.along(route.absent)
     others = [(n, peer) for n, peer in enumerate(listed) if n != here]
+    # Every process sends its part to every other one, and sums or joins them itself: one round of
+    # messages, and the same order of sums, hence the same bits, everywhere.
     senders, targets = others, others
     if isinstance(site.op, CollectiveBroadcast):
+        # Only the first process of the group sends; the others wait for it alone.
         senders, targets = ([], others) if here == 0 else (others[:1], [])
     transport, ours = peers.transport, peers.collective
     if isinstance(site.op, AllReduce) and len(listed) > 2 and _is_large(site):
@@ -144,6 +147,7 @@ def _together(site: Site, peers: Peers) -> HostKernel | None:
 
     def begin(*arrays: Array) -> tuple[Values, object]:
         ready = [part.first(a) for part, a in zip(parts, arrays, strict=True)]
+        # Its shapes are those of every other process's message, too: pieces are of equal size.
         own = tuple([part.cut(a, here) for part, a in zip(parts, ready, strict=True)])
         kinds = [(a.shape, a.dtype) for a in own]
         sent = {
@@ -158,6 +162,7 @@ def _together(site: Site, peers: Peers) -> HostKernel | None:
         own, started = begun
         got = dict(transport.wait(started))
         got[listed[here]] = own
+        # In the order of the group, not of arrival: sums must not depend on the network.
         found = [got[peer] for peer in listed if peer in got]
         made = tuple([part.last([f[n] for f in found]) for n, part in enumerate(parts)])
         return made[0] if len(made) == 1 else made
@@ -184,6 +189,7 @@ def _in_two_rounds(
     def begin(*arrays: Array) -> tuple[Any, ...]:
         ready = [part.first(a) for part, a in zip(parts, arrays, strict=True)]
         flat = [a.reshape(-1) for a in ready]
+        # Any size will do: pieces differ by an element at most, and may be empty.
         cuts = [[a.size * n // count for n in range(count + 1)] for a in flat]
         pieces = [
             [a[c[n] : c[n + 1]] for a, c in zip(flat, cuts, strict=True)] for n in range(count)
@@ -233,6 +239,7 @@ class _Route:
         more = stack_dims.mask(self.absent)
         rest = tuple([d for d in stack_dims.absent if d not in sub_axes])
         whole = StackDims(stack_dims.sub_axes, absent=rest)
+        # Joined stacks vary along the processes, even where a single one's value does not.
         given = tuple([site.mask(n) | more for n in range(len(site.given))])
         self.joined_site = replace(site, stack_dims=whole, given=given)
 
@@ -285,6 +292,7 @@ def _fold(site: Site, index: int, op: type[Op]) -> Callable[[PeerParts], Array]:
     assert ufunc is not None, "partial results are combined so"
 
     def run(parts: PeerParts) -> Array:
+        # A copy: the parts are views of messages, or the program's own values.
         made = parts[0].astype(np.float32) if narrow else parts[0].copy()
         for part in parts[1:]:
             ufunc(made, part, out=made)

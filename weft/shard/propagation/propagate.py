@@ -64,6 +64,8 @@ class Propagation:
     def run(self) -> list[Sharding | None]:
         """Propagate, and return the final sharding of every cell."""
         self.start()
+        # Shardy's levels are nested: the user's priorities are outermost, each of them runs all
+        # rounds of op priorities, and each of those propagates to a fixed point.
         waiting = self.hide_lower_priorities() if self.level == "user" else []
         self.wake()
         self.run_rounds()
@@ -72,6 +74,8 @@ class Propagation:
             for cell, original in revealed:
                 current = self.known[self.held[cell]]
                 assert current is not None
+                # Into the current sharding, not the original: what propagated to the other dims
+                # meanwhile stays.
                 self.set(cell, self.number(_with_priority(current, original, priority)))
             self.run_rounds()
         return [self.known[n] for n in self.held]
@@ -150,6 +154,8 @@ class Propagation:
         if self.level in ("basic", "aggressive"):
             self.round(None)
             return
+        # Rounds differ in the directions that ops allow, and later ones allow more: see
+        # `directions`.
         for n in range(ROUNDS):
             self.round(n)
 
@@ -160,10 +166,13 @@ class Propagation:
         change after it has run goes onto a stack and runs again at once. Visits that cannot change
         anything are skipped.
         """
+        # Before and after a round, as Shardy does: result attributes take no part in the worklist.
         self.results()
         self.allow(ROUNDS - 1 if n is None else n)
         self.now = (n, self.now[1])
         self.sweep()
+        # Left dirty for the next round: visits that would change their own result again, and nodes
+        # that may be dead by then.
         for index in (*self.unsettled, *self.dead_nodes):
             self.state[index] = DIRTY
         self.unsettled.clear()
@@ -178,6 +187,8 @@ class Propagation:
         changed = np.array([a != b for a, b in zip(rows, self.rows or rows, strict=True)], bool)
         active = np.array([any(row) for row in rows], bool)
         state, flow_of = np.frombuffer(self.state, np.uint8), np.frombuffer(self.flow_of, np.int64)
+        # A visit that found nothing to do in the last round may find something with more
+        # directions.
         state[(state == CLEAN) & changed[flow_of]] = DIRTY
         state[(state == DIRTY) & ~active[flow_of]] = CLEAN
         state[list(self.dead_nodes)] = DIRTY
@@ -202,10 +213,14 @@ class Propagation:
         # `find` on a bytearray scans for the next dirty visit without a Python loop.
         turn = index = state.find(DIRTY)
         while turn >= 0:
+            # Before it runs: a visit that changes its own cells is not notified by itself, but
+            # others may wake it again.
             state[index] = CLEAN
             if (dead_nodes or erased) and self.is_gone(index, turn, queued, again):
                 outcome = None
             else:
+                # A tuple of interned numbers: equal shardings have one number, so that the memo's
+                # key is cheap, and equal layers of a model share outcomes.
                 now = reads[index](held)
                 try:
                     outcome = memos[flow_of[index]][now]
@@ -224,6 +239,8 @@ class Propagation:
                     else:
                         held[cell] = number
                         notified = listeners[cell]
+                    # Reversed, since the worklist is a stack: the first user in the list of uses is
+                    # popped first, as by MLIR.
                     for other in reversed(notified):
                         if other != index:
                             state[other] = DIRTY
@@ -272,6 +289,7 @@ class Propagation:
             return listeners[cell]
         notified = listeners[cell][::-1]
         for member in self.groups[cell]:
+            # The cell itself is in its group, and was set above.
             if member.leads and member.cell == cell:
                 continue
             self.hold(member.cell, number, visit)
@@ -342,6 +360,8 @@ class Propagation:
         if not changes:
             memo[now] = None
             return None
+        # Written before the recursion: a visit that goes back and forth between two states ends
+        # there.
         memo[now] = VisitOutcome(changes, False)
         after = tuple([new or old for new, old in zip(made, now, strict=True)])
         if self.outcome(flow, row, memo, after) is not None:
@@ -377,6 +397,8 @@ def _first_priority(sharding: Sharding, mesh: Mesh) -> Sharding:
     dims = []
     for dim in sharding.dims:
         if dim.priority:
+            # Explicitly replicated: until its priority comes, nothing may use these axes elsewhere
+            # in the tensor.
             replicated.extend(dim.axes)
             dims.append(DimSharding())
         else:
