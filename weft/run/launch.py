@@ -104,6 +104,7 @@ class Calls:
             for launch, loaded in zip(call.launches, call.loaded, strict=True):
                 commands.kernel(loaded, [self._address(s, base) for s in launch.operands])
             slots[call.commands] = commands
+            # A memoryview: its elements are stored with less overhead than numpy's.
             slots[call.table] = memoryview(commands.pointers)
 
     def _address(self, slot: Slot, base: int) -> int:
@@ -139,6 +140,8 @@ class Calls:
                 array = s[slot]
                 if array.__class__ is not np.ndarray or not is_there(array):
                     s[slot] = array = put(array)
+                # The last check before native code, which reads by address and has no sizes of its
+                # own.
                 if array.shape != shape:  # guards against out-of-bounds reads
                     raise AssertionError(f"a kernel reads {array.shape}, expected {shape}")
                 address = locate(array)
@@ -178,6 +181,7 @@ class Calls:
             for slot, view in views:
                 s[slot] = s[view]
             for slot in dead:
+                # Memory of dead values goes back before the next call allocates.
                 s[slot] = None
 
         return step

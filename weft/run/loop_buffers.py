@@ -113,6 +113,7 @@ def native_rounds(
         rest = s[other.commands]
         verdict_at, where = calls.memory.address(s[0]) + verdict, address_of(moves)
         # In chunks, so that Python handles interrupts between native calls.
+        # Counts from AT_ONCE and takes it off again below: it is what makes the loop run once.
         count = last = AT_ONCE
         while last == AT_ONCE:
             last = run(rest, verdict_at, where, AT_ONCE)
@@ -129,7 +130,7 @@ def native_rounds(
 
 def _moves(s: Slots, rotations: Sequence[BufferRotation]) -> list[int]:
     """The rotations, in the target's format."""
-    # The format of `Repeats.repeat` (weft/target.py).
+    # The format of `SupportsLoops.repeat` (weft/target.py).
     listed = [len(rotations)]
     for rotation in rotations:
         listed += [len(rotation.slots), rotation.count, 0]

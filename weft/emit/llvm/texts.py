@@ -51,6 +51,7 @@ def recall(kernels: Sequence[Launch], name: str) -> None:
     if stored is None:
         return
     try:
+        # In the order that `remember` wrote them in: entries have no names of their own.
         TEXTS.update(zip(kernels, decode(stored), strict=True))
     except (ValueError, TypeError, zlib.error):
         store.refuse(key)

@@ -48,10 +48,12 @@ def attention_blocks(kernel: Attention) -> AttentionBlocks:
     narrow = kernel.dtype(kernel.q).bits < 32
     depth = power_of_two(max(kernel.depth, kernel.value_depth))
     most = (128 if depth <= 128 else 64) if narrow else 32
+    # 16 rows at least: `tl.dot` takes no smaller tile.
     queries = min(most, max(16, power_of_two(kernel.queries)))
     keys = min(64 if narrow and depth <= 128 else 32, max(16, power_of_two(kernel.keys)))
     programs = -(-kernel.queries // queries) * math.prod(kernel.outer)
     parts = 1
+    # With a window the parts would have unequal numbers of visible keys, and some of them none.
     if programs < PROGRAMS // 2 and kernel.window.is_open:
         parts = max(1, min(kernel.keys // PART, -(-PROGRAMS // programs), 64))
     return AttentionBlocks(queries, keys, parts, 8 if queries >= 128 else 4)
@@ -131,6 +133,7 @@ class _Forward:
         self.d = max(16, power_of_two(kernel.depth))
         self.e = max(16, power_of_two(kernel.value_depth))
         self.stored = dtypes.stored(kernel.dtype(kernel.q))
+        # The fast exponential is off by a few ulps of f32, which narrow inputs do not resolve.
         self.exp = "tl.exp" if kernel.dtype(kernel.q).bits < 32 else "p.exp"
 
     def launch(self) -> GridLaunch:
@@ -144,6 +147,8 @@ class _Forward:
         line(f"e = tl.arange(0, {self.e}){wide}")
         line(f"inside = m[:, None] < {kernel.queries}")
         at = self.text.at(kernel.q, "m[:, None]", "d[None, :]")
+        # Zeros beyond the depth add nothing to the scores; rows beyond the queries are computed and
+        # not stored.
         line(f"q = tl.load({at}, mask=inside & (d[None, :] < {kernel.depth}), other=0)")
         line(f"top = tl.full([{blocks.queries}, 1], float('-inf'), tl.float32)")
         line(f"total = tl.full([{blocks.queries}, 1], 0.0, tl.float32)")
@@ -172,6 +177,7 @@ class _Forward:
         first, last = "0", str(keys)
         if window.left is not None:
             first = f"tl.maximum(begin + {window.shift - window.left}, 0) // {blocks.keys}"
+            # Rounded down to a block, so that loads stay aligned; the window masks the rest.
             first += f" * {blocks.keys}"
         if window.right is not None:
             after = window.shift + window.right + blocks.queries
@@ -199,10 +205,14 @@ class _Forward:
             hidden = f"tl.load({at(kernel.mask.access, 'm[:, None]', 's[None, :]')}, {both})"
             test = "!= 0" if kernel.mask.hides else "== 0"
             line(f"x = tl.where({hidden} {test}, {_number(kernel.mask.fill)}, x)")
+        # After bias, mask and cap: what is outside must not come back as a finite score.
         line(f"x = tl.where({' & '.join(self._visible())}, x, float('-inf'))")
         line("larger = tl.maximum(top, p.max_row(x))")
+        # A row that has seen no key yet: -inf - -inf would be NaN.
         line("base = tl.where(larger == float('-inf'), 0.0, larger)")
         line(f"w = {self.exp}(x - base)")
+        # 0 before the first visible key, where `top` is -inf: sums and outputs so far are zeros
+        # then.
         line(f"scale = {self.exp}(top - base)")
         line("total = total * scale + p.sum_row(w)")
         mask = f"mask=here[:, None] & (e[None, :] < {kernel.value_depth}), other=0"
@@ -236,6 +246,8 @@ def _store(text: _Lines, row: str, column: str, inside: str) -> None:
     """The results, from running maxima, totals and sums."""
     kernel, line = text.kernel, text.line
     empty = "float('nan')" if kernel.empty == "nan" else "0.0"
+    # Rows without any visible key; the inner where avoids a division by 0 in lanes that are not
+    # taken.
     line(f"made = tl.where(total == 0.0, {empty}, out / tl.where(total == 0.0, 1.0, total))")
     dtype = kernel.dtype(kernel.out)
     held = dtypes.to_memory("made", dtype)
@@ -269,6 +281,7 @@ def _combining(kernel: Attention, blocks: AttentionBlocks) -> GridLaunch:
     line(f"totals = tl.load({totals}, mask=known, other=0)")
     line("top = p.max_row(tops)")
     line("top = tl.where(top == float('-inf'), 0.0, top)")
+    # Parts without visible keys have a top of -inf, hence a weight of 0.
     line("w = p.exp(tops - top)")
     line("total = p.sum_row(totals * w)")
     place = f"part0 + (n * {rows} + row).to(tl.int64) * {kernel.value_depth} + e"

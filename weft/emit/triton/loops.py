@@ -81,12 +81,15 @@ def by_points(kernel: Kernel) -> GridLaunch:
         return _by_tiles(kernel, across)
     options = options_of(kernel)
     size = kernel.points
+    # Few bytes for each point: a program of twice the points has as many loads in flight, and half
+    # the programs to schedule.
     light = len(kernel.factors) == 1 and sum(o.nbytes for o in kernel.operands) <= 4 * size
     most = FLAT if light and size >= FLAT * 1024 else POINTS
     block = options.get("block", min(most, max(32, power_of_two(size))))
     axis = TileAxis("x", tuple(range(len(kernel.factors))), size, block)
     tiles = TileWriter(kernel, {"x": axis})
     view = ("x",)
+    # One program for each block, none of them in a loop: `place` masks the last one.
     tiles.line(f"x = {program_number(tiles, 0)} * {block} + tl.arange(0, {block})")
     tiles.place(view, axis, "x")
     _store_all(tiles, view)
@@ -113,6 +116,8 @@ def _read_across(kernel: Kernel) -> int | None:
     last = fastest_factor(store.at.strides, sizes)
     for step in kernel.steps:
         if isinstance(step, Load):
+            # The store decides the order of points; a load along another factor would then touch a
+            # cache line for each element.
             first = fastest_factor(step.at.strides, sizes)
             is_slow = last is not None and abs(step.at.strides[last]) > 1
             if first is not None and first != last and is_slow and sizes[first] >= 8:
@@ -176,6 +181,7 @@ class RowLoops:
             size = kernel.factors[inner].size
             self.outer = TileAxis("o", outer, count // size, 1)
             rows, count = [inner], size
+        # Powers of two, as `tl.arange` needs them: rows and elements beyond the sizes are masked.
         height, width, self.warps = tile_of(kernel, count, length, self.outer.size)
         self.x = TileAxis("x", tuple(rows), count, height)
         self.r = TileAxis("r", tuple(reduced), length, width)
@@ -196,6 +202,7 @@ class RowLoops:
         if self.outer.factors:
             wide = ".to(tl.int64)" if tiles.is_wide else ""
             tiles.place(self.view, self.outer, tiles.let(f"tl.program_id(1){wide}", "o"))
+        # The row stays in registers: reductions of later levels read it without another load.
         if self.is_whole:
             tiles.place(self.view, r, tiles.let(f"tl.arange(0, {r.block})", "r"))
             for level in range(1, self._depth + 1):
@@ -323,6 +330,8 @@ class RowLoops:
 
     def _passes(self) -> None:
         stores = [s for s in self.kernel.steps if isinstance(s, Store)]
+        # Stores along the row need its final reductions, so they come in a pass of their own; the
+        # others have one element a row.
         late = [s for s in stores if self._spans(s)]
         reads = self._depth + bool(late) - len({*self.online.values()})
         known: list[int] = []
@@ -368,6 +377,8 @@ class RowLoops:
         reads = [a for n in numbers if n not in sums for a in args_of(self.kernel.steps[n])]
         inits = [s.init for n in numbers if isinstance(s := self.kernel.steps[n], Reduce)]
         self._hoist([*reads, *[n for n in inits if n is not None]], [*known, *numbers])
+        # A whole tile each, reduced to a column after the loop only: within it nothing is exchanged
+        # between lanes.
         held = {n: self._start(n) for n in numbers}
         tiles.hint = hint
         with self._blocks():
@@ -431,6 +442,8 @@ class RowLoops:
         larger = tiles.let(combined("max", one.dtype, top, value))
         # -inf - -inf would be NaN: before the first finite element everything is relative to 0.
         base = tiles.let(f"tl.where({larger} == float('-inf'), 0.0, {larger})")
+        # Each lane has a maximum and a sum of its own: earlier terms are scaled to the new maximum,
+        # as in an online softmax.
         tiles.line(f"{total} = {total} * p.exp({top} - {base}) + p.exp({value} - {base})")
         tiles.line(f"{top} = {larger}")
 

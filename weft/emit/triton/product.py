@@ -66,6 +66,8 @@ def blocks_of(kernel: Kernel, m: int, n: int, k: int) -> Blocks:
     large = 64 if wide else 128
     rows = min(large, max(16, power_of_two(m)))
     columns = min(64 if wide else 256, max(16, power_of_two(n)))
+    # Fewer tiles than an H100 or H200 has multiprocessors (132): smaller tiles keep more of them
+    # busy.
     while not wide and rows * columns > 16 * 16 and -(-m // rows) * -(-n // columns) < 132:
         if columns >= rows and columns > 32:
             columns //= 2
@@ -179,6 +181,8 @@ class TileProduct:
             return text if text.isidentifier() else tiles.let(text)
         found = tiles.value(number, view)
         text = tiles.broadcast(found, view)
+        # Loads are masked to 0 already, but a computed side may make something else of it: exp(0)
+        # is 1.
         if inside := tiles.inside(frozenset({"k"}), view):
             text = f"tl.where({inside[0]}, {text}, 0)"
         return tiles.let(f"({text}).to({dtypes.stored(step.dtype)})")
@@ -191,6 +195,7 @@ class TileProduct:
             text = f"{dtypes.rounded('total', contract.dtype)}.to(tl.float32)"
         tiles.know(self.at, view, TileValue(tiles.let(text), frozenset(view)))
         stores = [step for step in self.kernel.steps if isinstance(step, Store)]
+        # All values before the first store: a result may be written over an operand.
         values = [tiles.value(store.arg, view) for store in stores]
         for store, value in zip(stores, values, strict=True):
             tiles.store(store, value, view)

@@ -132,6 +132,8 @@ class TileWriter:
         if not axis.is_even and axis.name in view:
             places[view, f"{axis.name} inside"] = self.let(f"{whole} < {axis.size}", "inside")
         places[view, f"{axis.name} flat"] = rest = whole
+        # Mixed radix, innermost factor first; the outermost one needs no remainder, even beyond the
+        # size, where the mask holds.
         for n, factor in enumerate(reversed(axis.factors)):
             size = self.kernel.factors[factor].size
             is_first = n == len(axis.factors) - 1
@@ -175,6 +177,8 @@ class TileWriter:
         for guard in guards:
             low, high = _range(guard.index, self.kernel)
             index = f"({self.index(guard.index, view)})"
+            # Tests that always hold are left out: Triton does not see the ranges of indices, and a
+            # mask costs registers and vectorization.
             if low < guard.low:
                 found.append(f"({index} >= {guard.low})")
             if high >= guard.high:

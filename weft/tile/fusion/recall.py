@@ -36,9 +36,13 @@ def fingerprint(
     """The fingerprint of all inputs of tile: nodes, masks, results, and its own code."""
     numbers = numbered(nodes)
     for p in nodes:
+        # Regions read values of outside, which are no operands: without numbers two regions that
+        # read different ones would look alike.
         for value in free_variables(p.node) if p.node.regions else ():
             numbers.setdefault(value, len(numbers))
     texts: dict[object, str] = {}
+    # The code is a part of the key: another version of tile may decide otherwise for the same
+    # nodes.
     lines = [code_digest(), repr(tuple(sizes)), repr([numbers.get(v, -1) for v in results])]
     # Values of outside have their types here, the others at the nodes that define them: a slice of
     # 8 rows of 32 and of 128 are not the same.
@@ -72,6 +76,7 @@ def _node(node: Node, numbers: Mapping[Value, int], texts: dict[object, str]) ->
 def _region(region: Region, outer: Mapping[Value, int], texts: dict[object, str]) -> str:
     numbers = ChainMap[Value, int]({}, outer)  # type: ignore[arg-type]  # only the first is written
     for value in (*region.args, *(v for node in region.nodes for v in node.results)):
+        # Negative, so that a region's own values are never taken for outer ones.
         numbers[value] = ~len(numbers.maps[0])
     lines = [_node(node, numbers, texts) for node in region.nodes]
     return f"{{{'; '.join(lines)} -> {[numbers.get(v, -1) for v in region.results]}}}"
@@ -119,6 +124,7 @@ def packed(groups: Sequence[Group], placed: Sequence[StackedNode]) -> bytes | No
         rows.append((nodes, index, *values))
     extra = [str(value.type) for value in list(numbers)[named:]]
     content = {"kernels": [*map(kernel_text, kernels)], "values": extra, "groups": rows}
+    # Level 1: entries are written while a user waits for the compilation.
     return zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 1)
 
 

@@ -92,6 +92,7 @@ class _Donation:
     def run(self) -> set[Slot]:
         free = set(self.left)
         if free:
+            # In program order: a donor goes to the first result that can have it.
             for item, start, stop in sorted(self.planner.items, key=lambda entry: entry[1]):
                 if isinstance(item, Launch):
                     self._give_launch(item, start, stop)
@@ -130,7 +131,9 @@ class _Donation:
             wanted = planner.stack(slot).nbytes
             for donor in self.left:
                 # Dead before the launch, or overwritten by it element by element.
+                # Strictly before: a kernel may read the donor until its last element is written.
                 done = donor in here or self._end(donor) < start
+                # Equal sizes only: a result in a larger block would keep all of it alive.
                 if done and self.sizes[donor] == wanted and self._may_take(slot, donor):
                     planner.donors[slot] = donor
                     self.left.remove(donor)
@@ -181,6 +184,8 @@ def _rotations(loop: Loop, tiled: Tiled) -> list[PlannedRotation]:
             indices.append(follower)
             slots.append(loop.carried[follower])
         keepers = [counts[alike.get(slot, slot)] for slot in slots]
+        # Every level but the last is passed on exactly once, to the next one; another keeper would
+        # see the buffer change under it.
         if keepers != [1] * (len(slots) - 1) + [0]:
             continue
         # All buffers of a rotation exchange roles, so they must have one shape and type.
@@ -254,6 +259,7 @@ def _writes_over(planner: BufferPlanner, item: Item, slot: Slot, work: Block, re
     _, stop = lives.covers(item)
     if not where or any(lives.end.get(s, 0) > stop or s in lives.escaping for s in sharing):
         return False
+    # An alias of the carried value would change with it.
     if lives.is_shared(result) or not planner.alone(item, where[0], in_place):
         return False
     planner.over[item.outs[0]] = (where[0], True)

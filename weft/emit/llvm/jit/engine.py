@@ -59,6 +59,7 @@ _LINKED: WeakValueDictionary[str, Linked] = WeakValueDictionary()
 def load(emitted: Sequence[Emitted], progress: Progress | None = None) -> list[LoadedKernel]:
     """Compile, link and look up the functions of kernels; `progress` receives (done, total)."""
     with _LOCK:
+        # Weakly held: code is unmapped when the last kernel that uses it is gone.
         linked = {e.text: found for e in emitted if (found := _LINKED.get(e.text))}
         missing = _sources([e for e in emitted if e.text not in linked])
         if missing:

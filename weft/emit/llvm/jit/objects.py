@@ -59,6 +59,7 @@ def objects(
 
         for place, code in compiled({n: sources[n] for n in missing}, processor):
             codes[place] = code
+            # One by one: an interrupted compilation keeps what is done.
             store.put(keys[place], code)
             done += 1
             if progress is not None:

@@ -44,6 +44,9 @@ class CompiledLaunch:
         if self.allocates:
             use_allocator()
         given = [addresses[n] for n in self.operands]
+        # Triton's own C launcher, without the wrapper that looks at every argument: types and
+        # alignment were fixed when it was compiled. The three Nones are the launch metadata and
+        # hooks.
         self.run(*self.grid, stream, self.function, self.packed, None, None, None, *given)
 
 
@@ -85,6 +88,7 @@ def load_parts(kernels: Sequence[Launch], device: Any) -> list[LoadedParts]:
     ready: dict[GridLaunch, Any] = {}
     if not is_interpreted():
         wanted = {_same(p): p for _, e in listed for p in e.parts if isinstance(p, GridLaunch)}
+        # Threads, not processes: most of the time is spent in LLVM and ptxas, without the GIL.
         with ThreadPoolExecutor(_COMPILERS) as pool:
             made = [*pool.map(compiled, wanted.values())]
         ready = dict(zip(wanted, made, strict=True))
