@@ -166,6 +166,8 @@ class Localizer:
     ) -> None:
         """Set the piece of a global value."""
         self.entries[value] = GlobalValue(self.builder, asked, [piece], again=again)
+        # Inside of a manual computation types are local already: pieces of them say nothing about a
+        # global value.
         if self.program.places is not None and not self.manual:
             self.program.places.setdefault(value, []).append(piece)
 
@@ -188,6 +190,8 @@ class Localizer:
     ) -> Region:
         """A region on local types, with arguments and results of these splits."""
         outer = self.builder
+        # Nodes of a region have their own list; values of outside are resharded where they are
+        # defined, once, and not in every iteration.
         self.builder = Builder(self.mesh, self.mesh_name, loc=outer.loc, outer=outer)
         args = [self.argument(v, s) for v, s in zip(region.args, shardings, strict=True)]
         self.nodes(region)
@@ -244,6 +248,7 @@ class Localizer:
         """A value in that split, resharded from its cheapest version; cached."""
         entry = self.entries[value]
         placed = entry.versions[0]
+        # Splits are interned: most operands are found by identity, without comparing axes.
         if placed.split is split and placed.partial is None and not unreduced:
             return placed
         for placed in entry.versions:
@@ -254,6 +259,8 @@ class Localizer:
                 return placed
         if not isinstance(value.type, TensorType):
             return entry.versions[0]
+        # The builder of the value, not of its reader: a reshard outside of a loop serves all
+        # iterations, and other readers find it in `versions`.
         builder, loc = entry.builder, entry.builder.loc
         builder.loc = self.builder.loc
         # A value that was gathered before is sliced for free, instead of being sent again.
@@ -303,6 +310,8 @@ class Localizer:
         names = {axis.name for axis in op.manual_axes}
         for arg, operand, sharding in zip(region.args, node.operands, op.in_shardings, strict=True):
             given = self.fetch_as(operand, sharding)
+            # Manual axes vanish from the types inside: the body computes on local shards along
+            # them.
             split = free_part(given.split, names)
             partial = partial_sum(free(sharding.unreduced, names))
             piece = Piece(given.value, arg.type, split, partial)  # type: ignore[arg-type]
@@ -393,6 +402,8 @@ class Localizer:
             asked_of = tuple([self.asked(v) for v in node.operands])
             rules = (rule,) if rule else own_rules(node, asked_of)
             known = (node.operand_types, node.types, versions, asked_of, wanted)
+            # The policy's weight is for ops with split operands; the first version is the one that
+            # was computed.
             is_split = any(any(split) for ((split, _), *_) in versions)
             policy = self.program.policy
             how = (policy.result_weight if is_split else 1.0, policy.avoids_full_gathers)
@@ -432,6 +443,7 @@ class Localizer:
         strategy = make_strategy(problem, chosen, self.program.numbers)
         moved = moved_bytes(problem, strategy.operands, strategy.results)
         strategy = replace(strategy, moved=moved, is_remade=is_remade(node, problem))
+        # These take more than one node, or free variables: only a plain op is kept ready.
         if strategy.masks or node.regions or type(node.op) in PARTITIONERS:
             return strategy
         operand_types, result_types = (

@@ -25,10 +25,9 @@ from weft.recording import recorder
 from weft.run.arguments import Arguments
 from weft.run.bind import Binder, is_brief, is_enqueued, is_native
 from weft.run.code import checking, out_of_memory_error
-from weft.run.direct import Direct, direct_of
+from weft.run.direct import Direct, direct_of, one_call_of
 from weft.run.launch import Calls
 from weft.run.on_device import DirectOnDevice, direct_on_device
-from weft.run.one_call import one_call_of
 from weft.varying.world import World, sharding_in
 
 if TYPE_CHECKING:

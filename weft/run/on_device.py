@@ -10,8 +10,8 @@ from weft.array.memory import DeviceBuffer, DeviceMemory, Stream
 from weft.array.stacked import Stacked
 from weft.array.stream import HostStream
 from weft.run.code import Slots
+from weft.run.direct import OneCall
 from weft.run.launch import Place, reshaped
-from weft.run.one_call import OneCall
 from weft.target import SupportsGraphs
 
 

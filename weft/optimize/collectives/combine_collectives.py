@@ -213,6 +213,7 @@ class _Combining:
         """The set of a collective: the open one of its key, or a new one."""
         size = max(moved(*node.operand_types), moved(*node.types))
         count = len(node.operands)
+        # One open set for each key: first fit, in program order.
         open_set = open_sets.get(key)
         fits = (
             open_set is not None
@@ -265,6 +266,8 @@ class _Placing:
             index = self.of.get(node)
             before = self.before(reads(node))
             if not node.op.pure:
+                # An effect waits for all sets that an earlier effect waits for: effects stay in
+                # order even where they are delayed.
                 before = effect = self.to_come(before | effect)
             if index is not None:
                 awaited = before | {index}

@@ -52,6 +52,7 @@ class _Hoisting(Rebuild):
     def hoist(self, loop: Node, out: list[Node]) -> None:
         """Emit the invariant nodes of a loop before it; the body reads their results."""
         same = self.repeated(loop)
+        # Values that earlier rounds moved out are live during this loop, too.
         kept = moved(*[value.type for value in free_variables(loop)])  # bytes already hoisted
         gathers = self.chosen([node for node in same if is_worth(node)], self.most_bytes - kept)
         if not gathers:
@@ -69,6 +70,9 @@ class _Hoisting(Rebuild):
             out.append(result)
             outside.update(zip(node.results, result.results, strict=True))
             if node in gathers:
+                # Only chosen nodes leave the loop. Those that they need are computed twice, outside
+                # and inside, unless nothing in the loop reads them: drop_dead removes the inner
+                # ones then.
                 self.became.update(zip(node.results, result.results, strict=True))
                 self.gone.add(node)
 
@@ -79,6 +83,7 @@ class _Hoisting(Rebuild):
         changing = {a for a, made in zip(body.args, body.results, strict=True) if a is not made}
         same: list[Node] = []
         for node in body.nodes:
+            # A region that reads values of the loop's body cannot be moved with its operands alone.
             closed = not node.regions or not (node.op.control or free_variables(node))
             alike = closed and changing.isdisjoint(node.operands)
             alike = alike and is_pure(node, self.pure, collectives=True)

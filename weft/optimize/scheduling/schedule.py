@@ -34,6 +34,7 @@ def schedule(module: Module, machine: Machine = HOST) -> Module:
             # A new order may also lose memory reuse, which only the final estimate shows.
             if spare == 0 or 2 * before <= machine.memory or peak(made) <= machine.memory:
                 return made
+            # A few tries at most: from all spare memory down to none.
             spare = spare // 8 if spare > before // 8 else 0
 
 
@@ -52,6 +53,7 @@ class _Scheduling(Rebuild):
         flights = Flights.of(made.nodes, self.costs)
         if flights is None:
             return made
+        # Inner regions are done by now: a loop is one node here.
         nodes = order_region(made.nodes, flights, self.spare, self.pure)
         if nodes == made.nodes:
             return made

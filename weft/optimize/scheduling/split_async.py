@@ -57,8 +57,11 @@ class _Splitting(Rebuild):
 def pair(node: Node) -> tuple[Node, Node]:
     """collective(x..) -> async_done(async_start(x..) of the collective)."""
     args = tuple([Value(v.type, None, n) for n, v in enumerate(node.operands)])
+    # The stream is the start's: it says where the transfer runs, not what is computed.
     inner = Node(node.op, args, node.types, node.regions, _without_stream(node.attrs), node.loc)
     body = Region(args, [inner], inner.results, node.loc, (node.loc,) * len(args))
+    # StableHLO's own ops where they can hold it, so that other tools read the text; Weft's pair
+    # otherwise.
     plain = isinstance(node.op, _HELD) and len(node.results) == 1
     future = (FutureType if plain else TupleType)(node.types)
     begin = (AsyncStart if plain else StartTogether)((future,))

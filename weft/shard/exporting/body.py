@@ -361,11 +361,14 @@ class Rebuilder:
             node.results, calling.results, given, wanted, strict=True
         ):
             has = has or unsplit(value.type, known.mesh)
+            # The callee's own sharding first; what the caller wants is a reshard behind the call,
+            # as in Shardy's export.
             self.table[value] = ending.passed(has, value.type)
             if not splits_alike(has, wants):
                 target = closed(wants) if wants else unsplit(value.type, known.mesh)
                 nodes = self.toward(value, target, node.loc)
                 self.became[before] = nodes[-1].results[0]
+                # In front of earlier ones: MLIR inserts each right behind the call.
                 reshards[:0] = nodes
                 ending.may_be_dead = True
         out.extend(reshards)
@@ -399,6 +402,7 @@ class Rebuilder:
         product = self.plain(node, out)
         (value,) = product.results
         own = self.table.get(value)
+        # An unsplit result cannot conflict with the axes that are summed over.
         if own is None or not any(d.axes for d in own.dims):
             return
         lhs, rhs = [self.table.get(v) for v in product.operands]
@@ -412,6 +416,8 @@ class Rebuilder:
         if (result := memo[key]) is not None:
             self.table[value] = result
             out.append(self.resharded(value, own, node.loc))
+            # Readers get the reshard's result; the dot itself keeps a sharding that its operands
+            # allow.
             self.became[node.results[0]] = out[-1].results[0]
 
     def dot_result(self, node: Node, shardings: list[Sharding | None]) -> Sharding | None:

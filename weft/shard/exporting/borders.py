@@ -66,6 +66,8 @@ class SignatureValue:
             return  # or a maximal sharding
         dims = zip(type.sizes, reached.dims, sharding.dims, strict=True)
         for n, (size, before, after) in enumerate(dims):
+            # Axes may be lost for other reasons as well; only sizes that do not divide are the
+            # user's concern.
             pieces = total_size(before.axes, mesh)
             if before.axes != after.axes and size % pieces:
                 yield IndivisibleDim(self.what, n, size, before.axes, after.axes, pieces, self.loc)

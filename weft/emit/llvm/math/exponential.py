@@ -198,6 +198,7 @@ def expm1(v: Vectors, x: Vector) -> Vector:
     shifted, r = reduced(v, at_most(v, at_least(v, x, -2 * table.one), table.overflow))
     rest = v.mul(r, horner(v, r, table.series))
     minus = v.fma(rest, r, r)
+    # 2^(n - 1), whose exponent is always in range; the sum is doubled at the end.
     scale = float_of(v, v.add(_exponent(v, shifted), v.constant(form.power(-1), form.integer)))
     half = v.fma(minus, scale, v.sub(scale, v.constant(0.5, x.kind)))
     # There e^x - 1 rounds to x; the formula would lose the sign of -0.
@@ -223,6 +224,7 @@ def sinh(v: Vectors, x: Vector) -> Vector:
     size = magnitude(v, x)
     # e^x / 2, since e^x alone would overflow where sinh does not yet.
     half = normal_power(v, at_most(v, size, EXPONENTIAL[x.kind].overflow + 1), -1)
+    # e^-x / 2 is 1/4 over e^x / 2: one exponential for both.
     far = v.sub(half, v.div(v.constant(0.25, x.kind), half))
     near = odd_series(v, size, EXPONENTIAL[x.kind].sinh)
     return with_sign(v, where(v, "olt", size, 1.0, near, far), x)

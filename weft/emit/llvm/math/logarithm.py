@@ -93,6 +93,7 @@ def _log_of(v: Vectors, n: Vector, f: Vector) -> Vector:
 
 def _log_special(v: Vectors, x: Vector, found: Vector) -> Vector:
     """-inf at 0, NaN below; inf and NaN unchanged."""
+    # False for NaN as well, so that inf and NaN pass in one comparison.
     found = where(v, "olt", x, math.inf, found, x)
     found = where(v, "oeq", x, 0.0, v.constant(-math.inf, x.kind), found)
     return where(v, "olt", x, 0.0, v.constant(math.nan, x.kind), found)
@@ -134,6 +135,7 @@ def cbrt(v: Vectors, x: Vector) -> Vector:
     size = magnitude(v, x)
     n, f = _split(v, size)
     third = v.intrinsic("roundeven", v.mul(n, v.constant(1 / 3, x.kind)))
+    # Exact: both are small integers.
     left = v.fma(third, v.constant(-3.0, x.kind), n)  # -1, 0 or 1
     a = v.mul(v.add(f, v.constant(1.0, x.kind)), _two_to(v, left))
     root = horner(v, a, _CUBE_ROOT)

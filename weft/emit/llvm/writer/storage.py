@@ -112,6 +112,7 @@ def store(
     if dtype.is_complex:
         wide, pairs = _doubled(v, index)
         both = None if mask is None else _interleave(v, mask, mask)
+        # Pairs are one store of twice the width, not two with a stride.
         stored = _interleave(v, *value)
         _write(wide, stored, wide.at(base, pairs, kind), both, streaming=streaming)
         return
@@ -142,6 +143,7 @@ def to_register(v: Vectors, stored: Vector, dtype: DType) -> Vector:
     """Memory to register representation. Not for complex numbers."""
     match dtype.kind:
         case "bool":
+            # Any byte but 0 is true: arrays of other libraries need not hold 1.
             return v.compare("ne", stored, v.constant(0, stored.kind))
         case "float" if dtype.bits < 32:
             return decode(v, stored, dtype)
@@ -203,6 +205,7 @@ def _read(v: Vectors, address: str, kind: str, mask: Vector | None) -> Vector:
         return v.load(address, kind)
     if v.width > 1:
         return v.load_masked(address, mask, kind)
+    # LLVM has no masked load of a scalar; a branch around a load would split the block.
     one = _one_lane(v, mask)
     found = _call(
         v,
