@@ -97,6 +97,8 @@ class Cluster:
             owner = {device: place // count for place, device in enumerate(devices)}
             mine = devices[self.rank * count]
             process = Process(mine, Messages(self.wire, owner), self.stream)
+            # A transport for each mesh, since device numbers differ; the numbers of messages are
+            # those of `wire`, which all meshes share.
             found = self._processes[mesh] = inner_axes(mesh, count), process
         return found
 
@@ -147,6 +149,7 @@ class Failures:
         try:
             step = 0 if self.cluster is None else self.cluster.coordination.activity.step
             note = note_of(self.me.rank, error, step)
+            # To the launcher's file first: the store may be gone with the worker that serves it.
             write_note(note)
             if self.cluster is not None:
                 self.cluster.coordination.fail(note)

@@ -126,6 +126,7 @@ class Messages:
             with self._named(exchange):
                 return wire.devices.start(exchange, self.ranks)
         header, doing = self._header(collective)
+        # Receives first: gloo sends the bytes of a message only when its receive is posted.
         receives = {}
         for peer, kinds in exchange.awaited.items():
             rank = self.ranks[peer]
@@ -148,6 +149,7 @@ class Messages:
         wire, collective, shared = self.wire, exchange.collective, self.wire.shared
         groups: dict[tuple[int, ...], list[Peer]] = {}
         for peer, values in exchange.sent.items():
+            # By identity: an all_gather sends the same arrays to every peer.
             groups.setdefault(tuple(map(id, values)), []).append(peer)
         sends = []
         for peers in groups.values():
@@ -183,10 +185,12 @@ class Messages:
             with self._named(started.exchange):
                 return wire.devices.wait(started, self.ranks)
         wire.coordination.activity.doing = started.doing
+        # One deadline for the whole exchange: the timeout is not multiplied by the number of peers.
         end = time.monotonic() + wire.timeout
         for peer, receiving in started.receives.items():
             if receiving.pending is not None:
                 self._wait(receiving.pending, peer, collective, end)
+        # Sends are waited for as well: the arrays in them may be overwritten when this returns.
         for peer, pending, _ in started.sends:
             self._wait(pending, peer, collective, end)
         found = {}
@@ -231,6 +235,8 @@ class Messages:
     def _wait(
         self, pending: Pending, peer: Peer, collective: ProcessCollective, end: float
     ) -> None:
+        # At least a moment: a timeout of 0 means none to PyTorch, and what has arrived is taken
+        # even late.
         left = max(end - time.monotonic(), 0.001)
         try:
             pending.wait(timedelta(seconds=left))
@@ -255,6 +261,8 @@ class Messages:
             whole = (text + self._program).encode()
             digest = hashlib.blake2b(whole, digest_size=_DIGEST).digest()
             header = (digest + text.encode()[: HEADER - _DIGEST]).ljust(HEADER, b"\0")
+            # The collective is kept with its header: an id may be used again once its object is
+            # gone.
             known = self._headers[id(collective)] = collective, header, f"is in {text}"
         return known[1:]
 

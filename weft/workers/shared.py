@@ -133,8 +133,11 @@ class SharedMemory:
         else:
             slot = self.mapped.get((rank, file))
             if slot is None:
+                # A sender never closes the file of a slot, so that a number stands for the same
+                # memory as long as it lives.
                 slot = self.mapped[rank, file] = _map(f"/proc/{peer.pid}/fd/{file}")
             message[:] = slot[self.head : self.head + size]
+            # Last: from here on the sender may overwrite the message (see IS_ORDERED).
             slot[self.rank] = 1
         peer.incoming.free()
         number = self.taken[rank] = self.taken.get(rank, 0) + 1
@@ -142,6 +145,7 @@ class SharedMemory:
 
     def _take(self, size: int, readers: Sequence[int]) -> SharedSlot:
         """A free slot for a message, with its readers' bytes unset."""
+        # Powers of two, so that messages of similar sizes share slots, and few files are mapped.
         room = 1 << max(size + self.head - 1, _PAGE).bit_length()
         with self.lock:
             listed = self.slots.setdefault(room, [])
@@ -149,6 +153,7 @@ class SharedMemory:
             if found is None:
                 found = _new_slot(room, self.head)
                 listed.append(found)
+            # Before the ring names the slot: a reader sets its byte afterwards only.
             found.memory[: self.head] = 0
             found.readers = tuple(readers)
         return found
@@ -196,6 +201,7 @@ def share_memory(
         theirs = _with_token(other.pid, int(number), bytes.fromhex(expected))
         if theirs is not None:
             reached[other.rank] = theirs
+    # A second round: both sides use memory only where both have reached the other's.
     lists = coordination.gather_texts("mapped the memory of others", " ".join(map(str, reached)))
     if own is None:
         return None
