@@ -17,15 +17,16 @@ from weft.capture.options import (
     CallOptions,
     Positions,
     as_positions,
+    check_capacity,
     check_dynamic,
     check_keywords,
+    check_programs,
 )
 from weft.capture.shardings import Spelled
-from weft.capture.sources import batch_buckets
+from weft.capture.sources import size_buckets
 from weft.cost.sent import Sent
 from weft.cost.sent_table import sent_by_line
 from weft.errors import WeftError, warn
-from weft.evaluate import evaluate
 from weft.executable.files import save
 from weft.executable.memory import MemoryUse
 from weft.executable.process import Process
@@ -42,7 +43,7 @@ from weft.ops.elementwise.approximate import approximable
 from weft.optimize import Level, given_numbers
 from weft.pipeline import OPTIMIZED, STAGES, Program, compile_module
 from weft.predict import Prediction, predict
-from weft.ready import FastPath, QuickCall, ReadyProgram, described, mesh_text
+from weft.ready import FastPath, QuickCall, ReadyProgram, described, mesh_text, warn_of_notes
 from weft.records import dataclass
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from weft.workers.cluster import Cluster
 
 PROGRAMS = 128  # those that are kept for different types of arguments
-MOST_NOTES = 4  # the most values of one warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Compiled:
         key, given = self._source.flatten(args, kwargs)
         ready = self._ready(key, given)
         if args or kwargs:
-            ready.check_count(given.values)
+            ready.check_count(ready.captured.spread(given.values))
 
     def captured_for(self, *args: Any, **kwargs: Any) -> Captured:
         """The program captured for arguments of these types, not compiled."""
@@ -319,7 +319,7 @@ class Compiled:
                     process=process,
                     trace=trace,
                 )
-                _warn(program)
+                warn_of_notes(program)
                 if workers is not None:
                     workers.coordination.agree(self._source.name, program.digest())
                 captured = replace(captured, kept=())  # it is compiled
@@ -362,22 +362,31 @@ class Compiled:
 
 
 class DynamicCompiled(Compiled):
-    """A program of PyTorch's whose batch size varies: it is padded to a few sizes."""
+    """A program of PyTorch's whose sizes vary: arguments are padded to a few sizes."""
 
     def __init__(
-        self, source: Source, options: CompileOptions, given: CallOptions | None = None
+        self, source: Source, options: CompileOptions, given: CallOptions, shapes: object
     ) -> None:
         super().__init__(source, options, given)
-        self._buckets = batch_buckets(source.name, self.captured_for, evaluate)
+        self._buckets = size_buckets(source.name, shapes, options.programs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on tensors, padded where rows do not depend on each other."""
-        return self._buckets(super().__call__, args, kwargs)
+        """Run on tensors, padded where that changes no result."""
+        call = self._sized(args, kwargs)
+        if call is None:
+            return super().__call__(*args, **kwargs)
+        return call.cut(super().__call__(call))
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Compile for the padded batch of arguments of these types without running."""
-        args, kwargs = self._buckets.padded(args, kwargs)
-        super().prepare(*args, **kwargs)
+        """Compile for the padded sizes of arguments of these types without running."""
+        call = self._sized(args, kwargs)
+        super().prepare(*args, **kwargs) if call is None else super().prepare(call)
+
+    def _sized(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The padded call, or None if it is compiled for its own sizes."""
+        if not self._source.takes_tensors:  # a function that has not been called
+            self._source = source_for(self._source, self._given, args, kwargs)
+        return self._buckets.call(self._source, args, kwargs)
 
 
 def compile(
@@ -406,6 +415,8 @@ def compile(
     process: Process | None = None,
     programs: int = PROGRAMS,
     dynamic: bool = False,
+    dynamic_shapes: object = None,
+    capacity: float | None = None,
     **kwargs: Any,
 ) -> Compiled:
     """Compile a function of JAX or PyTorch, a module, or StableHLO (text, bytes, path) for a mesh.
@@ -428,8 +439,10 @@ def compile(
     runs its part of the program on its own shards of arrays, and communicates with the others
     through its transport; a process that a launcher started as one of several workers knows both by
     itself. For arguments of different types and shapes, so many `programs` are kept, those that
-    were used most recently. With `dynamic` the batch of a PyTorch program, dim 0 of its tensors, is
-    padded to powers of two where no row depends on others.
+    were used most recently. `dynamic_shapes` are those of torch.export: arguments of a PyTorch
+    program are padded to the next power of two, or the largest size, of every Dim, where that
+    changes no result. With `dynamic` the batch varies, dim 0 of the tensors. Expert parallelism has
+    room for all tokens, or for `capacity` times the even share of a device: others are dropped.
     """
     modelled = machine_named(machine) if isinstance(machine, str) else machine
     _check(fn, kwargs, modelled)
@@ -438,7 +451,9 @@ def compile(
     plan = as_plan(plan)
     if isinstance(plan, ShardingPlan) and mesh is None:
         mesh = plan.mesh
-    call = CallOptions(mesh, in_shardings, out_shardings, donated, static, plan)
+    call = CallOptions(
+        mesh, in_shardings, out_shardings, donated, static, plan, check_capacity(capacity)
+    )
     source = source_of(fn, call)
     numbers = given_numbers(
         compute_streams=compute_streams,
@@ -449,10 +464,13 @@ def compile(
     options = CompileOptions(
         level, modelled, target, fold_sums, tune, excess_precision, sync_every_op,
         None if rules is None else as_rules(rules), numbers,
-        None if stacked is None else as_axes(stacked), process, _check_programs(programs),
+        None if stacked is None else as_axes(stacked), process, check_programs(programs),
         approximable(approximate),
     )  # fmt: skip
-    made = (DynamicCompiled if check_dynamic(dynamic) else Compiled)(source, options, call)
+    if check_dynamic(dynamic, dynamic_shapes):
+        made: Compiled = DynamicCompiled(source, options, call, dynamic_shapes)
+    else:
+        made = Compiled(source, options, call)
     if source.function is not None:
         update_wrapper(made, source.function, updated=())
     if args or kwargs or not source.needs_arguments:
@@ -467,12 +485,6 @@ OPTIONS = tuple(
 )
 
 
-def _check_programs(count: Any) -> int:
-    if isinstance(count, int) and not isinstance(count, bool) and count > 0:
-        return count
-    raise WeftError(f"programs={count!r} is no count", help="give 1 or more")
-
-
 def _check(fn: object, keywords: Mapping[str, Any], machine: object) -> None:
     """Refuse unknown options and an invalid machine."""
     check_keywords(keywords, fn if callable(fn) else None, OPTIONS)
@@ -481,16 +493,6 @@ def _check(fn: object, keywords: Mapping[str, Any], machine: object) -> None:
             f"machine={machine!r} is not a machine",
             help=f"name one: {', '.join(MACHINES)}, or 8xh100",
         )
-
-
-def _warn(program: Program) -> None:
-    """Warn once of all values that are less split than their inferred sharding."""
-    if program.notes:
-        lines = [f"\n  {note}" for note in program.notes[:MOST_NOTES]]
-        left = len(program.notes) - len(lines)
-        more = f"\n  and {left} more, in notes.txt of a trace (WEFT_TRACE)" if left else ""
-        help_ = "name them in in_shardings or out_shardings for padded pieces, or as replicated"
-        warn(f"sizes that do not divide:{''.join(lines)}{more}\n{help_}")
 
 
 def _target_of(values: Iterable[Any]) -> str | None:

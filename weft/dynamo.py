@@ -16,7 +16,7 @@ from weft.capture.torch.attention import (
 )
 from weft.capture.torch.constrain import define_constraint
 from weft.capture.torch.decompositions import decompositions
-from weft.capture.torch.graphs import FxGraph, input_names
+from weft.capture.torch.graphs import FxGraph, input_names, is_static
 from weft.compiled import OPTIONS, compile  # noqa: A004  # the word users know
 from weft.errors import Unsupported, WeftError
 from weft.ir.location import UNKNOWN, Location, escape
@@ -24,7 +24,8 @@ from weft.records import dataclass
 from weft.run.parts import hosts_of
 
 # Options of weft.compile that have no meaning for a graph that Dynamo has captured.
-_NOT_HERE = {"in_shardings", "out_shardings", "donate_argnums", "static_argnums", "dynamic"}
+_NOT_HERE = {"in_shardings", "out_shardings", "donate_argnums", "static_argnums", "dynamic",
+             "dynamic_shapes"}  # fmt: skip
 # TorchDynamo traces calls of weft.constrain and weft.attention before it calls the backend.
 define_attention()
 define_constraint()
@@ -57,8 +58,8 @@ def backend(
     """Compile a graph of TorchDynamo, and its backward pass where gradients are needed.
 
     Registered under the name `weft`. The options are those of `weft.compile`: mesh, plan (patterns
-    of the names of parameters and arguments), level, target. A graph of symbolic sizes is compiled
-    for each size that it is called with. With `strict`, graph breaks and ops that no kernel
+    of the names of parameters and arguments), level, target. Inputs of symbolic sizes are padded to
+    a few sizes where that changes no result. With `strict`, graph breaks and ops that no kernel
     computes are errors.
     """
     from torch._dynamo.backends.common import aot_autograd
@@ -118,7 +119,8 @@ def _used(plan: Any, names: Sequence[str]) -> Any:
 
 def _boxed(graph: FxGraph, plan: Any, options: Mapping[str, Any], strict: bool) -> Any:
     """The compiled graph by AOTAutograd's convention: a list of inputs, which it may free."""
-    compiled = compile(graph, plan=plan, **options)  # type: ignore[arg-type]
+    varies = not is_static(graph.module.graph)
+    compiled = compile(graph, plan=plan, dynamic=varies, **options)  # type: ignore[arg-type]
 
     def boxed(inputs: list[Any]) -> Any:
         given = [*inputs]

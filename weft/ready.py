@@ -15,7 +15,7 @@ from weft.capture import Captured, Leaf, Source
 from weft.capture.signature import signature_of
 from weft.columns import Column, cut, table_lines
 from weft.cost.sent import bytes_sent, total_sent
-from weft.errors import WeftError
+from weft.errors import WeftError, warn
 from weft.executable.signature import Signature
 from weft.ir.types import Type
 from weft.machine import bytes_text
@@ -26,6 +26,7 @@ from weft.run import run
 from weft.run.execute import BorrowedStack, KnownParameter, QuickRun, array_signature_of, at_once
 from weft.run.on_device import EnqueuedArrays, EnqueuedTensors
 
+_NOTES = 4  # the most values of one warning
 _LISTED = 12  # the most arguments, and results, with their own line
 _NAME, _TYPE = 28, 22  # the widest columns
 
@@ -67,6 +68,7 @@ class ReadyProgram:
 
     def arguments(self, values: Sequence[Any]) -> list[Any]:
         """Flattened arguments as the immutable arrays that the program takes."""
+        values = self.captured.spread(values)
         self.check_count(values)
         if self.captured.is_seeded:
             values = (*values, self.source.seed())
@@ -164,7 +166,7 @@ class FastPath:
     def _enqueued(self) -> EnqueuedTensors | None:
         """The program on PyTorch tensors of its device, where all updates are in place."""
         captured, direct, local = self.ready.captured, self.local.on_device, self.local
-        whole = local.here is None and local.mesh.size == 1
+        whole = local.here is None and local.mesh.size == 1 and not captured.places
         if direct is None or not whole or not local.is_brief or captured.is_seeded:
             return None
         if not self.ready.source.takes_tensors or direct.over != dict(enumerate(captured.updated)):
@@ -240,6 +242,16 @@ def _is(value: Any, leaf: Leaf) -> bool:
 
 
 # Summaries
+
+
+def warn_of_notes(program: Program) -> None:
+    """Warn once of all values that are less split than their inferred sharding."""
+    if program.notes:
+        lines = [f"\n  {note}" for note in program.notes[:_NOTES]]
+        left = len(program.notes) - len(lines)
+        more = f"\n  and {left} more, in notes.txt of a trace (WEFT_TRACE)" if left else ""
+        help_ = "name them in in_shardings or out_shardings for padded pieces, or as replicated"
+        warn(f"sizes that do not divide:{''.join(lines)}{more}\n{help_}")
 
 
 def described(

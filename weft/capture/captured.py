@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class Leaf:
     donated: bool = False
     sharding: object = None  # the sharding that the argument itself has, if any
     updated_by: int | None = None  # the result that takes the memory of a donated argument
+    part: tuple[int, int, int] | None = None  # of the caller's value: a dim, start and end
 
     @property
     def holds_keys(self) -> bool:
@@ -51,6 +53,13 @@ class Captured:
     counted: tuple[tuple[int, float], ...] = ()  # updates that add a number: result and number
     is_seeded: bool = False  # whether the last argument is a seed, drawn for every run
     narrows: bool = False  # whether 64-bit arrays are narrowed to 32 bits, JAX's default
+    places: tuple[int, ...] = ()  # the caller's value of each argument, if some are parts of one
+
+    def spread(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The value of each argument: a caller's value of several parts is several."""
+        if not self.places or len(values) <= max(self.places):
+            return values
+        return tuple([values[place] for place in self.places])
 
     def packed(self, results: list[Any]) -> Any:
         """The results in the function's result tree; a tuple for a module."""

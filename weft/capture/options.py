@@ -26,6 +26,7 @@ class CallOptions:
     donate_argnums: tuple[int, ...] = ()
     static_argnums: tuple[int, ...] = ()
     plan: object = None  # shardings by names of parameters and arguments, of PyTorch programs
+    capacity: float | None = None  # of experts: times a device's even share of tokens
 
     @property
     def our_mesh(self) -> Mesh | None:
@@ -104,11 +105,34 @@ def _keywords_of(fn: Callable[..., Any]) -> set[str] | None:
     return {p.name for p in parameters if p.kind in named}
 
 
-def check_dynamic(dynamic: object) -> bool:
-    """Whether batches are padded, or an error."""
-    if isinstance(dynamic, bool):
-        return dynamic
+def check_programs(count: Any) -> int:
+    """A number of programs, or an error."""
+    if isinstance(count, int) and not isinstance(count, bool) and count > 0:
+        return count
+    raise WeftError(f"programs={count!r} is no count", help="give 1 or more")
+
+
+def check_capacity(capacity: float | None) -> float | None:
+    """A factor of an even share of tokens, or an error."""
+    is_number = isinstance(capacity, int | float) and not isinstance(capacity, bool)
+    if capacity is None or (is_number and capacity > 0):
+        return capacity
     raise WeftError(
-        f"dynamic={dynamic!r} is not a boolean",
-        help="dynamic=True: dim 0 of the tensors varies; other sizes are compiled one by one",
+        f"capacity={capacity!r} is no factor of an even share of tokens",
+        help="give 1.25 for a quarter more than the share of a device, None for room for all",
     )
+
+
+def check_dynamic(dynamic: object, shapes: object) -> bool:
+    """Whether sizes vary from call to call, or an error."""
+    if not isinstance(dynamic, bool):
+        raise WeftError(
+            f"dynamic={dynamic!r} is not a boolean",
+            help="dynamic=True: dim 0 of the tensors varies; name others in dynamic_shapes=",
+        )
+    if dynamic and shapes is not None:
+        raise WeftError(
+            "dynamic=True and dynamic_shapes= are both given",
+            help="leave dynamic out: dynamic_shapes names all dims that vary",
+        )
+    return dynamic or shapes is not None

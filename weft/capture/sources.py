@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from weft.array.jax_types import make_known_to_jax
-from weft.capture.captured import Captured
 from weft.capture.jax.function import JaxFunction, jax_function
 from weft.capture.options import CallOptions
 from weft.capture.source import Source
 from weft.capture.stablehlo.given import given_module
-from weft.capture.torch.batches.buckets import BatchBuckets
-from weft.capture.torch.batches.rows import Evaluate
 from weft.capture.torch.graphs import graph_program
+from weft.capture.torch.sizes.buckets import SizeBuckets
 from weft.capture.torch.source import holds_tensors, torch_function, torch_program
 from weft.capture.torch.training import training_step
 from weft.errors import WeftError
@@ -48,9 +45,9 @@ def source_for(
     return source
 
 
-def batch_buckets(name: str, capture: Callable[..., Captured], evaluate: Evaluate) -> BatchBuckets:
-    """Calls of a program whose batch size varies; PyTorch's can be padded."""
-    return BatchBuckets(name, capture, evaluate)
+def size_buckets(name: str, shapes: Any, most: int) -> SizeBuckets:
+    """Calls of a program whose sizes vary; PyTorch's can be padded."""
+    return SizeBuckets(name, shapes, most)
 
 
 def _refuse_plan(options: CallOptions) -> None:

@@ -166,6 +166,7 @@ class RemoteCompiled:
 
     def _run(self, ready: _Ready, values: Sequence[Any]) -> Any:
         source, captured = self._source, ready.captured
+        values = captured.spread(values)
         if captured.is_seeded:
             values = (*values, source.seed())
         if len(values) != len(captured.arguments):

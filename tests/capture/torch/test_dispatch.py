@@ -74,6 +74,44 @@ def test_tokens_are_dispatched_wherever_they_go():
         assert_close(compiled(**given).numpy(), model(**given).detach().numpy(), 64)
 
 
+def kept(chosen, capacity, groups=2, devices=4):
+    """The choices that devices have room for, by their definition: in the order of tokens."""
+    made = torch.zeros(chosen.shape, dtype=torch.bool)
+    tokens = chosen.shape[0] // groups
+    room = -(-int(capacity * tokens * chosen.shape[1]) // devices)
+    for group in range(groups):
+        counts = [0] * devices
+        for token in range(group * tokens, (group + 1) * tokens):
+            for n, expert in enumerate(chosen[token].tolist()):
+                counts[expert // (8 // devices)] += 1
+                made[token, n] = counts[expert // (8 // devices)] <= room
+    return made
+
+
+def test_tokens_are_dropped_only_where_a_capacity_is_chosen():
+    torch.manual_seed(0)
+    model, x = Mixture(), torch.randn(8, 3, 6)
+    given = {"x": x, "bias": torch.zeros(24, 8)}
+    given["bias"][:, 2:4] = 9.0  # all choices are those of one device
+    mesh = Mesh(data=2, ep=4)
+    whole = weft.compile(model, **given, mesh=mesh, plan="ep")
+    roomy, tight = (
+        weft.compile(model, **given, mesh=mesh, plan="ep", capacity=c) for c in (4, 1.5)
+    )
+    assert_close(roomy(**given).numpy(), model(**given).detach().numpy(), 64)
+    assert tight.memory().temporaries < whole.memory().temporaries
+    flat = x.reshape(-1, 6)
+    weights, chosen = (torch.softmax(flat @ model.router, -1) + given["bias"]).topk(2, -1)
+    weights = weights * kept(chosen, 1.5)
+    assert 0 < int((weights == 0).sum()) < weights.numel()
+    expected = model.experts(flat, chosen, weights).view(x.shape).detach()
+    assert_close(tight(**given).numpy(), expected.numpy(), 64)
+    with pytest.raises(weft.WeftError, match="no experts take tokens of other devices"):
+        weft.compile(model, **given, capacity=1.0)
+    with pytest.raises(weft.WeftError, match="no factor of an even share"):
+        weft.compile(model, **given, capacity=0)
+
+
 def test_tokens_stay_where_they_go_to_all_devices_anyway():
     torch.manual_seed(0)
     model, given = Mixture(), {"x": torch.randn(4, 2, 6), "bias": torch.zeros(8, 8)}

@@ -209,6 +209,68 @@ def most_gathered(nodes, gathered) -> int:
     return most
 
 
+class Conv1D(nn.Module):
+    """A layer with its weight as (in, out), by the name and the form of GPT-2's."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        self.weight, self.bias = (
+            nn.Parameter(torch.randn(width, out)),
+            nn.Parameter(torch.randn(out)),
+        )
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight).view(*x.shape[:-1], -1)
+
+
+class Fused(nn.Module):
+    """One layer for queries, keys and values of unequal width, and one for gates and the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.o_proj = nn.Linear(16, 32), nn.Linear(16, 16)
+        self.c_attn, self.c_proj = Conv1D(16, 48), Conv1D(16, 16)
+        self.gate_up_proj, self.down = nn.Linear(16, 48, bias=False), nn.Linear(24, 16)
+
+    def forward(self, x):
+        def heads(y):
+            return y.unflatten(-1, (-1, 2)).transpose(1, 2)
+
+        q, k, v = self.qkv(x).split((16, 8, 8), -1)
+        attend = nn.functional.scaled_dot_product_attention
+        made = attend(heads(q), heads(k), heads(v), enable_gqa=True)
+        x = x + self.o_proj(made.transpose(1, 2).flatten(2))
+        made = attend(*[heads(y) for y in self.c_attn(x).chunk(3, -1)], is_causal=True)
+        x = x + self.c_proj(made.transpose(1, 2).flatten(2))
+        gate, up = self.gate_up_proj(x).chunk(2, -1)
+        return x + self.down(torch.sigmoid(gate) * up)
+
+
+KINDS_OF_FUSED = {
+    "tp": {"stablehlo.all_reduce": 3},
+    "tp+sp": {"stablehlo.all_gather": 2, "stablehlo.reduce_scatter": 3},
+}
+
+
+@pytest.mark.parametrize("plan", KINDS_OF_FUSED)
+def test_parts_of_fused_layers_are_split_each(plan) -> None:
+    """Collectives are those of layers that are not fused: a sum after each closing one."""
+    torch.manual_seed(0)
+    model, x = Fused().eval(), torch.randn(2, 8, 16)
+    compiled = weft.compile(model, x, mesh=Mesh(tp=4), plan=plan)
+    kinds: dict[str, int] = {}
+    for row in compiled.collectives():
+        kinds[row.name] = kinds.get(row.name, 0) + row.count
+    assert kinds == KINDS_OF_FUSED[plan]
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), model(x).detach(), rtol=1e-4, atol=1e-4)
+        with torch.no_grad():
+            model.qkv.weight.mul_(1.5)  # its parts are views of its memory
+    shapes = {leaf.name: leaf.shape for leaf in compiled._last.captured.arguments}
+    assert shapes["qkv.weight[0:16]"] == (16, 16) and shapes["c_attn.weight[:, 16:32]"] == (16, 16)
+    assert compiled.memory().arguments < sum(p.nbytes for p in model.parameters()) / 3 + x.nbytes
+
+
 def test_a_function_is_a_plan() -> None:
     model, tokens = Block().eval(), torch.randint(0, 32, (4, 6))
     compiled = weft.compile(

@@ -18,6 +18,7 @@ WINDOWS: dict[str, dict[str, Any]] = {
     "window": {"window": (5, 2)},
     "bottom right": {"window": (None, 1), "align": "bottom_right"},
     "softcap": {"causal": True, "softcap": 2.0, "logsumexp": True},
+    "behind": {"window": (3, 0)},
 }
 
 
@@ -41,7 +42,11 @@ def test_keys_and_values_go_along_a_ring(name: str, size: int) -> None:
     made = weft.compile(
         attend, *given, mesh=Mesh(cp=4), in_shardings=(ROWS,) * 3, out_shardings=outs
     )
-    assert collectives(made) == ["weft.collective_permute"]
+    assert {*collectives(made)} == {"weft.collective_permute"}
+    # Keys and values go all the way, together, or no further than a window reaches back.
+    assert sum(row.count for row in made.collectives()) == (1 if name == "behind" else 3)
+    # A device has keys behind its own in every step but the first ones.
+    assert ("stablehlo.if" in made.text()) == (name in ("causal", "softcap", "behind"))
     found, expected = made(*given), attend(*given)
     is_pair = isinstance(expected, tuple)
     for ours, theirs in zip(*(x if is_pair else (x,) for x in (found, expected)), strict=True):

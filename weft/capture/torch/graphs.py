@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from weft.capture.captured import Captured
 from weft.capture.options import CallOptions
 from weft.capture.torch.export import Exported, functional
+from weft.capture.torch.graph import Imported
+from weft.capture.torch.sizes.extents import Extent, SizeSymbol
+from weft.capture.torch.sizes.shapes import NUMBER, CallShapes, LeafExtents
 from weft.capture.torch.source import Tensors, TorchProgram
 from weft.records import dataclass
 
@@ -44,17 +46,64 @@ class GraphProgram(TorchProgram):
     def input_names(self, given: Tensors) -> list[str]:
         return [*self.graph.names]
 
-    def capture(self, given: Tensors) -> Captured:
+    def traced(self, given: Tensors) -> tuple[Imported, Any]:
         """Import the graph; one with symbolic sizes is traced again for these."""
         from torch.utils._pytree import tree_structure
 
         graph, inputs = self.graph.module.graph, given.inputs
-        if not _is_static(graph):
+        if not is_static(graph):
             graph = _traced(self.graph.module, given.leaves)
             inputs = tuple([place for place in inputs if place is not None])
         program = Exported(graph, _specs(len(inputs)), {}, None)
         tree = tree_structure([0] * len(graph.output_node().args[0]))
-        return self.imported(program, tree, given, {}, inputs)
+        return self.imported(program, given, {}, inputs), tree
+
+    def call_shapes(self, leaves: Sequence[Any]) -> CallShapes | None:
+        """The symbolic sizes of the graph's inputs; none if one is no linear function of them."""
+        graph = self.graph.module.graph
+        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        reader = _Symbols()
+        found = [reader.extents(node.meta.get("val")) for node in inputs]
+        if any(each is None for each in found) or len(found) != len(leaves):
+            return CallShapes((), ({},) * len(leaves), self.graph.names)
+        extents = tuple([each or {} for each in found])
+        return CallShapes(tuple(reader.symbols.values()), extents, self.graph.names)
+
+
+class _Symbols:
+    """The symbols of a graph's inputs, in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[str, SizeSymbol] = {}
+
+    def extents(self, held: Any) -> LeafExtents | None:
+        """The extents of a tensor's dims, or of an integer; None if they are not known."""
+        import torch
+
+        sizes = {NUMBER: held} if isinstance(held, torch.SymInt) else {}
+        if isinstance(held, torch.Tensor):
+            sizes = dict(enumerate(held.shape))
+        found: LeafExtents = {}
+        for dim, size in sizes.items():
+            if isinstance(size, torch.SymInt) and size.node.expr.free_symbols:
+                extent = self._extent(size)
+                if extent is None:
+                    return None
+                found[dim] = extent
+        return found
+
+    def _extent(self, size: Any) -> Extent | None:
+        """A symbolic size `scale * symbol + offset`; None for others."""
+        expression = size.node.expr
+        free = [*expression.free_symbols]
+        if len(free) != 1:
+            return None
+        offset, next_ = (int(expression.subs(free[0], n)) for n in (0, 1))
+        if (expression - ((next_ - offset) * free[0] + offset)).expand() != 0:
+            return None
+        name = str(free[0])
+        self.symbols.setdefault(name, SizeSymbol(name))
+        return Extent([*self.symbols].index(name), next_ - offset, offset)
 
 
 def _specs(count: int) -> list[Any]:
@@ -64,7 +113,7 @@ def _specs(count: int) -> list[Any]:
     return [InputSpec(InputKind.USER_INPUT, TensorArgument(f"v{n}"), None) for n in range(count)]
 
 
-def _is_static(graph: Any) -> bool:
+def is_static(graph: Any) -> bool:
     """Whether all sizes of a graph are numbers."""
     import torch
 

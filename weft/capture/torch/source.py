@@ -28,9 +28,13 @@ from weft.capture.torch.plans.by_name import (
     planned,
 )
 from weft.capture.torch.plans.experts import dispatch_experts
+from weft.capture.torch.plans.fused import split_fused
 from weft.capture.torch.plans.placements import placed_plan
 from weft.capture.torch.plans.ready import ready_plan
 from weft.capture.torch.plans.sequence import split_sequences, splits_heads, unmerge_batches
+from weft.capture.torch.sizes.call import SizedCall, SizedProgram
+from weft.capture.torch.sizes.instance import size_name
+from weft.capture.torch.sizes.shapes import CallShapes
 from weft.errors import WeftError
 from weft.ir.types import I64, TensorType, dtype_of
 from weft.mesh import Sharding
@@ -78,6 +82,7 @@ class Tensors:
     leaves: tuple[Any, ...]
     inputs: tuple[int | None, ...]  # the argument number of each leaf, None for static leaves
     overlapping: frozenset[int] = frozenset()  # arguments that share memory with others
+    sized: SizedCall | None = None  # whose sizes are the last values
 
 
 class TorchProgram:
@@ -108,6 +113,12 @@ class TorchProgram:
         import torch
         from torch.utils._pytree import tree_flatten
 
+        sized = _sized(args)
+        if sized is not None:
+            key, given = self.flatten(sized.args, sized.kwargs)
+            return (key, SizedCall), replace(
+                given, values=(*given.values, *sized.values), sized=sized
+            )
         values: list[Any] = []
         marks: list[object] = []
         places: dict[str, int] = {}
@@ -143,6 +154,10 @@ class TorchProgram:
     def glance(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
+        sized = _sized(args)
+        if sized is not None:
+            seen, values = self.glance(sized.args, sized.kwargs)
+            return (seen, SizedCall), (*values, *sized.values)
         found = self.last.values(args, kwargs)
         if found is None:
             key, given = self.flatten(args, kwargs)
@@ -159,12 +174,37 @@ class TorchProgram:
 
     def capture(self, given: Tensors) -> Captured:
         """Export for arguments of these types, and lower the graph."""
+        if given.sized is not None:
+            return self._captured_sized(given, given.sized.program)
+        return self.lowered(*self.traced(given), given)
+
+    def traced(self, given: Tensors) -> tuple[Imported, Any]:
+        """The program for arguments of these types, without shardings, and its result tree."""
         check_caches(given.args, given.kwargs)
         with self.constrained(given):
             program = export(as_module(self.function, self.module), given.args, given.kwargs)
         prefix = "" if self.module is self.function else "inner."
         places = {f"{prefix}{name}": place for name, place in given.places.items()}
-        return self.imported(program, program.outputs, given, places, given.inputs)
+        return self.imported(program, given, places, given.inputs), program.outputs
+
+    def _captured_sized(self, given: Tensors, program: SizedProgram) -> Captured:
+        """A program at the sizes of a bucket, with the sizes of a call as arguments."""
+        count = len(program.symbols)
+        padded = replace(given, values=given.values[:-count], sized=None)
+        arguments = self.arguments(padded)
+        plan = self.shardings(arguments, padded)
+        sizes = [Leaf(size_name(name), (), I64.numpy) for name in program.symbols]
+        inside = [*plan.given, *[None] * count]
+        return self.captured(program.imported, program.tree, (*arguments, *sizes), padded, inside)
+
+    def call_shapes(self, leaves: Sequence[Any]) -> CallShapes | None:
+        """The sizes that vary by the program itself; None if only its user knows them."""
+        return None
+
+    def fixed_sizes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
+        """Sizes of parameters, buffers and arguments."""
+        _, given = self.flatten(args, kwargs)
+        return {size for value in given.values for size in value.shape}
 
     @contextmanager
     def constrained(self, given: Tensors) -> Iterator[None]:
@@ -175,25 +215,27 @@ class TorchProgram:
         plan = None if options.in_shardings is not None else options.plan
         with (
             split_sequences(options.plan, self.module, leaves[:count], options.our_mesh),
-            dispatch_experts(plan, self.module, inputs, options.our_mesh),
+            dispatch_experts(plan, self.module, inputs, options.our_mesh, options.capacity),
         ):
             yield
 
     def imported(
         self,
         program: Exported,
-        tree: Any,
         given: Tensors,
         places: Mapping[str, int],
         inputs: Sequence[int | None],
-    ) -> Captured:
-        """The program of a graph, with its shardings."""
+    ) -> Imported:
+        """The program of a graph."""
         arguments = self.arguments(given)
-        plan = self.shardings(arguments, given)
         typed = [(leaf.name, TensorType(leaf.shape, dtype_of(leaf.dtype))) for leaf in arguments]
-        gathers = gathers_of(plan, arguments, self.options.mesh)
-        made = import_graph(program, self.name, typed, places, inputs, gathers)
-        return self.captured(made, tree, arguments, given, plan.given)
+        gathers = gathers_of(self.shardings(arguments, given), arguments, self.options.mesh)
+        return import_graph(program, self.name, typed, places, inputs, gathers)
+
+    def lowered(self, made: Imported, tree: Any, given: Tensors) -> Captured:
+        """The program with the shardings of its arguments."""
+        arguments = self.arguments(given)
+        return self.captured(made, tree, arguments, given, self.shardings(arguments, given).given)
 
     def captured(
         self,
@@ -219,13 +261,21 @@ class TorchProgram:
         mesh = mesh_of(options.mesh, [*inside, *outside, *held_shardings(made.module)])
         taken = shardings_of("the sharding of", inside, arguments, mesh)
         returned = shardings_of("the sharding of", outside, results, mesh)
+        counted = counted_updates(made)
+        fused = split_fused(made.module, arguments, inside, taken, mesh)
+        places: tuple[int, ...] = ()
+        if fused is not None:
+            made, arguments = replace(made, module=fused.module), fused.arguments
+            places = fused.places[:-1] if made.is_seeded else fused.places
+            taken = shardings_of("the sharding of", fused.shardings, arguments, mesh)
         takes = [*zip(arguments, taken, strict=True)]
         module = annotate(made.module, mesh, takes, [*zip(results, returned, strict=True)])
         module = place_constraints(module, mesh)
         packing = Packing(tree, made.outputs, made.updated)
         return Captured(
             module, mesh, None, packing, arguments, results,
-            updated=made.updated, counted=counted_updates(made), is_seeded=made.is_seeded,
+            updated=made.updated, counted=counted, is_seeded=made.is_seeded,
+            places=places,
         )  # fmt: skip
 
     def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> PlannedShardings:
@@ -282,6 +332,9 @@ class TorchProgram:
 
     def to_program(self, value: Any, leaf: Leaf) -> Any:
         """The tensor's own memory, without a copy: a call returns only when the program is done."""
+        if leaf.part is not None:
+            dim, start, end = leaf.part
+            value = value.detach().narrow(dim, start, end - start)
         if value.device.type != "cpu":  # a program on that device takes it as it is
             return Writable(value) if leaf.donated else value
         if leaf.donated:
@@ -343,6 +396,11 @@ class TorchProgram:
 
     def inlined(self) -> Callable[..., Any]:
         raise AssertionError("no tensor of PyTorch's is traced")
+
+
+def _sized(args: tuple[Any, ...]) -> SizedCall | None:
+    """The call with padded arguments that the arguments are, if so."""
+    return args[0] if len(args) == 1 and type(args[0]) is SizedCall else None
 
 
 def counted_updates(made: Imported) -> tuple[tuple[int, float], ...]:

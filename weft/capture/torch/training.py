@@ -173,13 +173,14 @@ class TrainingStep(TorchProgram):
             constants = _constants(forward, given.places)
             trace = _Trace(self, given, forward, constants)
             if self.training.accumulate > _UNROLLED:
-                made = self._looped(given, trace, forward, constants)
-                if made is not None:
-                    return made
+                looped = self._looped(given, trace, forward, constants)
+                if looped is not None:
+                    return looped
                 trace = _Trace(self, given, forward, constants)
             program = traced_step(forward, constants, given.values, trace.step)
         self._checkpoint(program, given)
-        return self.imported(program, program.outputs, given, {}, range(len(given.values)))
+        made = self.imported(program, given, {}, range(len(given.values)))
+        return self.lowered(made, program.outputs, given)
 
     def _checkpoint(self, program: Exported, given: StepTensors) -> None:
         """Let the backward pass of chosen modules compute their values again."""

@@ -2,6 +2,8 @@
 
 Where keys are split as queries are, every device attends to its own keys, passes them to its
 neighbour along the ring, and combines the partial results by their logsumexps (online softmax).
+Under a causal window keys go to later devices only, as far as the window reaches back, and a device
+without keys in a step computes nothing.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.ir.module import Node, Value
+from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import rule as rule_of
 from weft.ir.rule import Dims, Rule
 from weft.ir.types import BOOL, I32, TensorType
 from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.attention import Attention
+from weft.ops.control import If
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import (
     Add,
@@ -75,8 +78,24 @@ def attention_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) ->
         split, given = split_by_factors(by_factor, dims, rule, mesh), tensor(type)
         if split is not None and split[given.rank - 2]:
             local = local_type(given, split, mesh)
-            total += (total_size(split[given.rank - 2], mesh) - 1) * local.nbytes
+            assert isinstance(node.op, Attention)
+            count = total_size(split[given.rank - 2], mesh)
+            steps, _ = ring_steps(node.op, local.sizes[given.rank - 2], count)
+            total += (steps - 1) * local.nbytes
     return total
+
+
+def ring_steps(op: Attention, rows: int, count: int) -> tuple[int, bool]:
+    """The steps of a ring of devices with so many rows each, and whether keys go around it.
+
+    They do not if no query attends to keys of later devices.
+    """
+    if op.right < 0 or any(
+        distance * rows - (rows - 1) <= op.right for distance in range(1, count)
+    ):
+        return count, True
+    behind = [op.left < 0 or step * rows - (rows - 1) <= op.left for step in range(1, count)]
+    return 1 + sum(behind), False
 
 
 def attention(site: NodeSite) -> tuple[Piece, ...]:
@@ -106,16 +125,34 @@ class _Ring:
         device = builder.index(axes)
         keys, values = k.value, v.value
         following = tuple((n + 1) % count for n in range(count))
-        made: tuple[Value, Value] | None = None
-        for step in range(count if is_ring else 1):
-            owner = self._owner(device, step, count) if is_ring else None
-            part = self._part(device, owner, keys, values)
-            made = part if made is None else self._joined(made, part)
-            if is_ring and step + 1 < count:
+        steps, is_round = ring_steps(op, tensor(keys.type).sizes[rows], count)
+        made = self._part(device, device if is_ring else None, keys, values)
+        for step in range(1, steps if is_ring else 1):
+            if is_round:
                 keys, values = (builder.permute_along(x, axes, following) for x in (keys, values))
-        assert made is not None, "at least one step"
+                owner = self._owner(device, step, count)
+                made = self._joined(made, self._part(device, owner, keys, values))
+            else:
+                keys, values = (builder.shift(x, axes, -1) for x in (keys, values))
+                made = self._joined_behind(made, device, step, keys, values)
         out = self._as(made[0], tensor(site.local_types()[0]))
         return (out, made[1]) if op.logsumexp else (out,)
+
+    def _joined_behind(
+        self, made: tuple[Value, Value], device: Value, step: int, keys: Value, values: Value
+    ) -> tuple[Value, Value]:
+        """The attention to the keys of an earlier device, too, if there is one so far behind."""
+        builder = self.site.builder
+        number = builder.constant(np.asarray(step, np.int32))
+        has_keys = builder.emit(Compare("GE", "SIGNED"), device, number)
+        outer, builder.nodes = builder.nodes, []
+        owner = builder.emit(Subtract(), device, number)
+        joined = self._joined(made, self._part(device, owner, keys, values))
+        regions = (Region((), builder.nodes, joined), Region((), [], made))
+        builder.nodes = outer
+        node = apply(If(), has_keys, regions=regions, loc=builder.loc)
+        out, lse = builder.add(node)
+        return out, lse
 
     def _owner(self, device: Value, step: int, count: int) -> Value:
         """The device whose keys are here after some steps."""

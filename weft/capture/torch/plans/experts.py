@@ -2,7 +2,9 @@
 
 Outside of the experts every device has its own part of the batch. A token is sent once to each
 device that has an expert of it, whatever their number there; the weighted sum of their results
-comes back. Buffers have room for all tokens of a group of devices: none is dropped.
+comes back. Buffers have room for all tokens of a group of devices: none is dropped, unless the user
+chooses a capacity. Then a device computes the first choices of its experts, in the order of tokens,
+up to that many times its even share, and the others count as nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from weft.capture.captured import Leaf
 from weft.capture.torch.constrain import define_constraint, sharding_text
 from weft.capture.torch.exchange import define_exchange
 from weft.capture.torch.plans.ready import MeshRoles, batch_axes, mesh_roles, plan_parts
+from weft.errors import WeftError, warn
 from weft.mesh import Mesh, P
 from weft.records import dataclass
 
@@ -28,6 +31,13 @@ class Layout:
     """The devices of experts, and of groups that exchange tokens among themselves."""
 
     axes: MeshRoles
+    capacity: float | None = None  # times a device's even share of choices
+
+    def room(self, choices: int) -> int | None:
+        """The most choices that a device computes, of those of its group; None for all."""
+        if self.capacity is None:
+            return None
+        return max(1, math.ceil(self.capacity * choices / self.devices))
 
     @property
     def devices(self) -> int:
@@ -56,14 +66,23 @@ class Layout:
 
 @contextmanager
 def dispatch_experts(
-    plan: object, module: Any, inputs: Sequence[Leaf], mesh: Mesh | None
+    plan: object,
+    module: Any,
+    inputs: Sequence[Leaf],
+    mesh: Mesh | None,
+    capacity: float | None = None,
 ) -> Iterator[None]:
     """Trace a module with the tokens of its experts dispatched, if the plan splits both."""
-    layout = _layout(plan, inputs, mesh)
-    if layout is None or module is None:
+    layout = _layout(plan, inputs, mesh, capacity)
+    experts = [] if module is None else [*filter(_is_stack, module.modules())]
+    if capacity is not None and (layout is None or not experts):
+        raise WeftError(
+            "capacity= is given, but no experts take tokens of other devices",
+            help='split experts and the batch with plan="ep" on an axis ep, or leave capacity out',
+        )
+    if layout is None:
         yield
         return
-    experts = [*filter(_is_stack, module.modules())]
     for each in experts:
         each.forward = partial(_forward, layout, each, each.forward)
     try:
@@ -73,7 +92,9 @@ def dispatch_experts(
             del each.forward
 
 
-def _layout(plan: object, inputs: Sequence[Leaf], mesh: Mesh | None) -> Layout | None:
+def _layout(
+    plan: object, inputs: Sequence[Leaf], mesh: Mesh | None, capacity: float | None
+) -> Layout | None:
     """The layout of a plan whose batch is split along the axes of experts."""
     if mesh is None or not (plan is None or isinstance(plan, str)):
         return None
@@ -82,7 +103,7 @@ def _layout(plan: object, inputs: Sequence[Leaf], mesh: Mesh | None) -> Layout |
     if not axes.expert or "ep" not in parts or axes.context:
         return None
     split = any(batch_axes(leaf, axes) == axes.data + axes.expert for leaf in inputs)
-    return Layout(axes) if split else None
+    return Layout(axes, capacity) if split else None
 
 
 def _is_stack(module: Any) -> bool:
@@ -98,6 +119,11 @@ def _forward(
     fits = tokens % (layout.devices * layout.groups) == 0
     fits &= experts.num_experts % layout.devices == 0
     if not fits or not layout.sends_less(count):
+        if layout.capacity is not None:
+            warn(
+                f"capacity: {type(experts).__name__} keeps all {tokens} tokens: they do not divide "
+                f"over its devices, or each of them goes to {count} of {layout.devices} devices"
+            )
         return plain(x, chosen, weights)
     return _Dispatch(layout, experts, x, chosen, weights).run()
 
@@ -118,14 +144,19 @@ class _Dispatch:
         self.t = self.n // self.d
         self.e = experts.num_experts // self.d
         device = chosen.device
+        self.own = torch.arange(self.d, dtype=torch.int32, device=device)
         self.own_chosen = self.grouped(chosen.to(torch.int32))
         self.chosen = self.gathered(self.own_chosen)
-        self.own = torch.arange(self.d, dtype=torch.int32, device=device)
+        self.tokens = self.n  # that a device has room for, and choices of them
+        self.choices = self.n * min(self.k, self.e)
+        room = layout.room(self.n * self.k)
+        if room is not None and room < self.choices:
+            self.drop(room)
         self.local_experts = torch.arange(self.e, dtype=torch.int32, device=device)
 
     def run(self) -> Any:
         """The sum of the experts' weighted results for each token."""
-        d, b, n, t = self.d, self.b, self.n, self.t
+        d, b, n, t = self.d, self.b, self.tokens, self.t
         x = self.placed(self.x.reshape(b, d, t, -1).transpose(0, 1))
         source, there, back = self.routes()
         places, order, kinds, sizes = self.arrivals()
@@ -139,6 +170,19 @@ class _Dispatch:
         home = self.ops.exchange_rows(sums, back, there, source.shape[-1], sharding)
         made = self.placed(self.ops.sums_at(home, source, t))
         return made.transpose(0, 1).reshape(self.x.shape).to(self.x.dtype)
+
+    def drop(self, room: int) -> None:
+        """Leave out the choices of a device's experts beyond its room, in the order of tokens."""
+        import torch
+
+        self.choices, self.tokens = room, min(room, self.n)
+        owner = self.chosen // self.e
+        by_device = (owner[..., None] == self.own).to(torch.int32)  # b, n * k, d
+        place = (by_device.cumsum(1) * by_device).sum(-1)  # from 1 on, among those of its device
+        nowhere = torch.full_like(self.chosen, self.d * self.e)
+        self.chosen = self.whole(torch.where(place <= room, self.chosen, nowhere), 0)
+        own = self.chosen.reshape(self.b, self.d, self.t * self.k)
+        self.own_chosen = self.placed(own.transpose(0, 1))
 
     def grouped(self, routing: Any) -> Any:
         """The choices of a device's own tokens."""
@@ -190,9 +234,8 @@ class _Dispatch:
         here = (kind < e).view(d, b, n, k).any(-1)
         row = here.cumsum(-1, dtype=torch.int32) - 1
         kinds, order = torch.sort(kind, dim=-1, stable=True)
-        most = n * min(k, e)
-        kinds, order = kinds[..., :most], order[..., :most]
-        places = torch.where(kinds < e, row.gather(-1, order // k), n)
+        kinds, order = kinds[..., : self.choices], order[..., : self.choices]
+        places = torch.where(kinds < e, row.gather(-1, order // k), self.tokens)
         sizes = (kind[..., None] == self.local_experts).sum(2, dtype=torch.int32)
         return places.to(torch.int32), order, kinds, sizes
 

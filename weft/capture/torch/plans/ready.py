@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from weft.capture.captured import Leaf
@@ -41,7 +42,7 @@ _EXPERTS = re.compile(r"(^|\.)experts\.[a-z_]\w*$")
 
 # Names of layers that open and close a block, where their shapes do not tell.
 _OPENS = re.compile(
-    r"(^|[._])(q|k|v|qkv|query|key|value|in_proj|c_attn|gate|up|fc1|w1|w3|wi)($|[._])"
+    r"(^|[._])(q|k|v|qkv|query|key|value|in_proj|c_attn|c_fc|gate|up|fc1|w1|w3|wi)($|[._])"
 )
 _CLOSES = re.compile(r"(^|[._])(o|out|out_proj|c_proj|proj|dense|down|fc2|w2|wo)($|[._])")
 
@@ -168,7 +169,9 @@ def _tensor_dims(
     if styles:
         dim = _dim_of_style(style, rank)
     else:
-        dim = _dim_by_shape(leaf, path, kind)
+        # A layer that keeps its weight as (in, out) is judged by its shape the other way around.
+        turned = replace(leaf, shape=leaf.shape[::-1]) if is_transposed(module, path) else leaf
+        dim = _dim_by_shape(turned, path, kind)
     if dim is not None and is_transposed(module, path):
         dim = 1 - dim if rank == 2 else (None if dim == 1 else dim)
     return [] if dim is None else [(dim, axes.tensor)]

@@ -1,0 +1,220 @@
+"""Calls whose sizes vary: arguments padded to the sizes of a few programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from weft.cache.recent import RecentlyUsed
+from weft.capture.torch.graph import GraphConstant, Imported
+from weft.capture.torch.sizes.call import SizedCall, SizedProgram
+from weft.capture.torch.sizes.extents import Extents, Sizes, SizesDepend, depends, fit
+from weft.capture.torch.sizes.instance import Capture, Instantiation
+from weft.capture.torch.sizes.probes import probes_of
+from weft.capture.torch.sizes.shapes import NUMBER, CallShapes, batch_shapes, named_shapes
+from weft.capture.torch.sizes.special import SPECIAL
+from weft.capture.torch.source import TorchProgram, holds_tensors
+from weft.errors import WeftError, warn
+from weft.records import dataclass
+
+_CAPTURES = 24  # that are kept: buckets share some
+# Errors of a user's program that cannot be traced for other sizes than the call's.
+_FAILURES = (WeftError, RuntimeError, ValueError, IndexError, TypeError, AssertionError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A capture with the tree of its results."""
+
+    imported: Imported
+    tree: Any
+
+
+class SizeBuckets:
+    """The padded calls of a program, by `dynamic_shapes`, or with a batch that varies.
+
+    A program is built for each bucket of sizes, of captures for other sizes. Where an op cannot be
+    told what to ignore, every size has a program of its own, which a warning says.
+    """
+
+    def __init__(self, name: str, shapes: Any, most: int) -> None:
+        self.name, self.shapes = name, shapes
+        self._known: RecentlyUsed[Hashable, SizedProgram | SizesDepend] = RecentlyUsed(most)
+        self._captures: RecentlyUsed[Hashable, _Traced] = RecentlyUsed(_CAPTURES)
+        self._warned: set[str] = set()
+
+    def call(self, source: Any, args: Any, kwargs: Any) -> SizedCall | None:
+        """The padded call of a program; None if it is compiled for the call's own sizes."""
+        import torch
+        from torch.utils._pytree import tree_flatten, tree_unflatten
+
+        if not isinstance(source, TorchProgram) or not holds_tensors(args, kwargs):
+            raise WeftError(
+                "dynamic and dynamic_shapes are options of PyTorch programs, and no argument is a "
+                "tensor of its",
+                help="leave them out: a program is compiled for each size",
+            )
+        leaves, tree = tree_flatten((args, kwargs))
+        shapes = self._shapes(source, leaves, args, kwargs)
+        if shapes is None or not shapes.symbols:
+            return None
+        sizes = shapes.sizes(leaves)
+        shapes = shapes.varying(sizes)
+        if 0 in sizes or not shapes.symbols:  # nothing to repeat, or no other size in the bucket
+            return None
+        sizes = shapes.sizes(leaves)
+        pairs = zip(shapes.symbols, sizes, strict=True)
+        bucket = tuple([symbol.bucket(size) for symbol, size in pairs])
+
+        def sized(wanted: Sizes) -> Any:
+            return tree_unflatten(resized(leaves, shapes, sizes, wanted), tree)
+
+        inner, named = sized(bucket)
+        program = self._program(source, inner, named, shapes, bucket, sized)
+        if isinstance(program, SizesDepend):
+            return None
+        values = tuple([torch.tensor(size) for size in sizes])
+        return SizedCall(program, inner, named, sizes, values)
+
+    def _shapes(
+        self, source: TorchProgram, leaves: Sequence[Any], args: Any, kwargs: Any
+    ) -> CallShapes | None:
+        found = source.call_shapes(leaves)
+        if found is not None:
+            return found
+        if self.shapes is None:
+            return batch_shapes(leaves, [f"tensor {n}" for n in range(len(leaves))])
+        return named_shapes(self.shapes, args, kwargs, source.parameter_names(len(args)))
+
+    def _program(
+        self,
+        source: TorchProgram,
+        args: Any,
+        kwargs: Any,
+        shapes: CallShapes,
+        bucket: Sizes,
+        sized: Callable[[Sizes], Any],
+    ) -> SizedProgram | SizesDepend:
+        """The program of a bucket, or why there is none."""
+        key, _ = source.flatten(args, kwargs)
+        symbols = tuple([symbol.name for symbol in shapes.symbols])
+        held = (key, symbols, tuple([tuple(extents.items()) for extents in shapes.leaves]))
+        found = self._known.used(held)
+        if found is None:
+            try:
+                found = self._built(source, shapes, bucket, sized)
+            except SizesDepend as error:
+                found = error
+                self._warn(error, shapes)
+            self._known.put(held, found)
+        return found
+
+    def _warn(self, error: SizesDepend, shapes: CallShapes) -> None:
+        place = f" at {error.loc.describe()}" if error.loc is not None else ""
+        names = ", ".join([symbol.name for symbol in shapes.symbols])
+        text = (
+            f"{self.name} is compiled for each size of {names}, not padded: {error.message}{place}"
+        )
+        if text not in self._warned:
+            self._warned.add(text)
+            warn(f"dynamic: {text}")
+
+    def _built(
+        self,
+        source: TorchProgram,
+        shapes: CallShapes,
+        bucket: Sizes,
+        sized: Callable[[Sizes], Any],
+    ) -> SizedProgram:
+        """The program of a bucket by captures near and far, or else by captures in the bucket."""
+        failure: SizesDepend | None = None
+        smallest = tuple([s.smallest(n) for s, n in zip(shapes.symbols, bucket, strict=True)])
+        for probes in probes_of(shapes.symbols, bucket, source.fixed_sizes(*sized(bucket))):
+            try:
+                return self._instance(source, shapes, bucket, smallest, probes, sized)
+            except SizesDepend as error:
+                failure = failure or error
+        raise failure or depends("no two sizes are in its range")
+
+    def _instance(
+        self,
+        source: TorchProgram,
+        shapes: CallShapes,
+        bucket: Sizes,
+        smallest: Sizes,
+        probes: Sequence[Sizes],
+        sized: Callable[[Sizes], Any],
+    ) -> SizedProgram:
+        traced = [self._capture(source, each, sized) for each in probes]
+        first = traced[0].imported
+        names = tuple([symbol.name for symbol in shapes.symbols])
+        numbers = _numbers([each.imported for each in traced], probes)
+        pairs = zip(probes, traced, strict=True)
+        captures = [Capture(at, each.imported.module) for at, each in pairs]
+        walk = Instantiation(captures, names, bucket, smallest, SPECIAL)
+        made = walk.run(first.is_seeded)
+        count = len(first.updated)
+        if any(len(extents) > 1 or extents[0].symbol is not None
+               for dims in made.results[:count] for extents in dims):  # fmt: skip
+            raise depends("a tensor that is updated in place has a size that varies")
+        imported = Imported(made.module, first.updated, first.outputs, first.is_seeded, first.draws)
+        outputs = tuple([each if isinstance(each, int) else None for each in first.outputs])
+        return SizedProgram(imported, traced[0].tree, names, bucket, made.results, outputs, numbers)
+
+    def _capture(
+        self, source: TorchProgram, sizes: Sizes, sized: Callable[[Sizes], Any]
+    ) -> _Traced:
+        args, kwargs = sized(sizes)
+        key, given = source.flatten(args, kwargs)
+        found = self._captures.used(key)
+        if found is None:
+            try:
+                found = _Traced(*source.traced(given))
+            except _FAILURES as error:
+                text = str(error).strip().partition("\n")[0]
+                raise depends(f"it cannot be traced for the sizes {sizes}: {text}") from error
+            self._captures.put(key, found)
+        return found
+
+
+def _numbers(programs: Sequence[Imported], probes: Sequence[Sizes]) -> dict[int, Extents]:
+    """The leaves of the results that are integers which depend on the sizes."""
+    first = programs[0]
+    found: dict[int, Extents] = {}
+    for other in programs[1:]:
+        if (other.updated, other.is_seeded) != (first.updated, first.is_seeded):
+            raise depends("the program has other results for other sizes")
+    for n, leaves in enumerate(zip(*[each.outputs for each in programs], strict=True)):
+        if all(leaf == leaves[0] for leaf in leaves):
+            continue
+        values = [leaf.value if isinstance(leaf, GraphConstant) else None for leaf in leaves]
+        integers = [value for value in values if type(value) is int]
+        extents = fit(integers, probes) if len(integers) == len(values) else None
+        if extents is None:
+            raise depends("a result that is no tensor depends on the sizes")
+        found[n] = extents
+    return found
+
+
+def resized(leaves: Sequence[Any], shapes: CallShapes, sizes: Sizes, wanted: Sizes) -> list[Any]:
+    """The leaves of a call at other sizes: their first elements, and the last one repeated."""
+    made = []
+    for leaf, extents in zip(leaves, shapes.leaves, strict=True):
+        for dim, extent in extents.items():
+            if dim == NUMBER:
+                leaf = extent.at(wanted)
+            else:
+                leaf = _resized(leaf, dim, extent.at(wanted))
+        made.append(leaf)
+    return made
+
+
+def _resized(leaf: Any, dim: int, count: int) -> Any:
+    import torch
+
+    size = leaf.shape[dim]
+    if count <= size:
+        return leaf.narrow(dim, 0, count)
+    shape = [*leaf.shape]
+    shape[dim] = count - size
+    return torch.cat([leaf, leaf.narrow(dim, size - 1, 1).expand(shape)], dim)
