@@ -11,12 +11,18 @@ import pytest
 from tests.run.collectives import KINDS, Case, check, lockstep
 from tests.run.device_target import TorchTarget
 from tests.workers.gloo_processes import GlooProcesses
-from weft.array.tensor_stack import can_combine, is_tensor_type
+from weft.array.tensor_stack import TensorStack, can_combine, is_tensor_type
+from weft.array.torch_memory import torch_dtype
+from weft.executable.process import Exchange, ProcessCollective
 from weft.ir.types import DTYPES
 from weft.mesh import Axis, Mesh
 from weft.pipeline import local_program
 from weft.workers import fork_server
 from weft.workers.cluster import Cluster
+from weft.workers.coordination import CoordinationClient
+from weft.workers.device_groups import DeviceGroups
+from weft.workers.gloo import tcp_store
+from weft.workers.member import WorkerRank
 
 torch = pytest.importorskip("torch")
 
@@ -103,3 +109,32 @@ def test_a_worker_uses_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch
     assert not chosen
     queued[0]()
     assert chosen == [2]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_group_of_one_exchanges_with_itself(device: str):
+    """Of every element type; NCCL works on its own stream, while others of the device go on."""
+    me = WorkerRank(0, 1, "127.0.0.1", 0, 0, 1, "a test")
+    store = tcp_store("127.0.0.1", 0, 1, 10.0, serves=True)
+    groups = DeviceGroups(me, CoordinationClient(store, me, 10.0), lambda: store, 10.0)
+    place = torch.device(device, 0) if device == "cuda" else torch.device(device)
+    assert groups.reaches(place)
+    module = Case("all_gather", Mesh(x=2), (Axis("x"),)).module()
+    node = next(n for n in module.function("main").body.nodes if n.op.collective)
+    ours = ProcessCollective(0, node, None, [(0,)], {0: (0,)})
+    kinds = [d.numpy for _, d in sorted(DTYPES.items()) if is_tensor_type(d.numpy)]
+    values = [
+        torch.arange(33, device=place).remainder(2).reshape(3, 11).to(torch_dtype(dtype))
+        for dtype in kinds
+    ]
+    sent = {0: tuple([TensorStack(value) for value in values])}
+    exchange = Exchange(ours, sent, {0: [((3, 11), dtype) for dtype in kinds]}, [0], place)
+    for _ in range(3):
+        started = groups.start(exchange, {0: 0})
+        busy = torch.ones(512, 512, device=place) @ torch.ones(512, 512, device=place)
+        (found,) = groups.wait(started, {0: 0}).values()
+        assert float(busy[0, 0]) == 512
+        for theirs, mine in zip(found, values, strict=True):
+            assert theirs.tensor.dtype == mine.dtype and theirs.tensor.device == mine.device
+            assert torch.equal(theirs.tensor.view(torch.uint8), mine.view(torch.uint8))
+    assert [*groups.made] == [("nccl" if device == "cuda" else "gloo", (0,))]
