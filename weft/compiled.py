@@ -103,7 +103,7 @@ class Compiled:
             made = self._quick(args)
             if made is not None:
                 return made
-        seen, values = self._source.glance(args, kwargs)
+        seen, values = self._source.quick_key(args, kwargs)
         try:
             known = self._known.get(seen)
         except TypeError:  # static arguments that are not hashable
@@ -130,7 +130,7 @@ class Compiled:
         """The slow path: a call whose cheap key is new."""
         if not self._programs:
             self._source = source_for(self._source, self._given, args, kwargs)
-            seen, _ = self._source.glance(args, kwargs)
+            seen, _ = self._source.quick_key(args, kwargs)
         if self._source.is_traced(args, kwargs):
             return self._inlined(*args, **kwargs)
         key, given = self._source.flatten(args, kwargs)

@@ -56,7 +56,7 @@ class Source(Protocol):
         """The cache key of the program for these arguments, and the flattened arguments."""
         ...
 
-    def glance(
+    def quick_key(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
         """A cheap cache key for the call, or None if only the full key will do; and the leaves."""

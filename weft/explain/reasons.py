@@ -17,7 +17,7 @@ from weft.mesh.algebra import Axes, total_size
 from weft.records import dataclass
 from weft.shard import Propagated
 from weft.shard.closing import closed, evenly, without_sub_axes
-from weft.shard.exporting.borders import SignatureValue, borders_of
+from weft.shard.exporting.signature import SignatureValue, signature_values
 from weft.shard.preparation.prepare import prepare
 
 _FIRST, _LAST = 3, 4  # the most steps of a path that are shown
@@ -105,7 +105,7 @@ class Reasons:
     paddings: tuple[Padding, ...]
     disputed: tuple[Remark, ...]  # sharding groups whose values are annotated differently
     stopped: dict[tuple[int, int], list[Conflict]]  # by cell and dim that lack an axis
-    borders: dict[int, SignatureValue]  # arguments and results of the program, by cell
+    signature: dict[int, SignatureValue]  # arguments and results of the program, by cell
 
     def of(self, value: Value) -> tuple[Explanation, ...]:
         """The explanations of a value: one for each distinct sharding of its copies."""
@@ -138,14 +138,14 @@ class Reasons:
 
     def at_border(self, sharding: Sharding, cell: int, owner: Owner) -> Sharding:
         """The even part of a sharding, at a function's arguments and results."""
-        pads, border = self.propagated.pads != "none", self.borders.get(cell)
-        if pads and border is None:  # a called function keeps uneven shardings
+        pads, one = self.propagated.pads != "none", self.signature.get(cell)
+        if pads and one is None:  # a called function keeps uneven shardings
             return sharding
         mesh = self.history.mesh(sharding)
         made = evenly(sharding, self.propagated.graph.types[cell], mesh)
         if owner.function.name == self.names.main:
             made = without_sub_axes(made)
-        return border.named_at_least(made, sharding) if pads and border is not None else made
+        return one.named_at_least(made, sharding) if pads and one is not None else made
 
     def notes(self) -> tuple[Remark, ...]:
         """Conflicts, uneven shards and forced replication, merged by line and kind."""
@@ -326,7 +326,7 @@ class Reasons:
             owner = self.owners[padding.cell]
             where = f"dim {padding.dim} of {self.label(padding.cell)}"
             if self.is_cut(padding):
-                assert owner is not None, "a border"
+                assert owner is not None, "an argument or a result"
                 why = self.dropped(padding.axes, padding.size, padding.cell)
                 yield Remark("indivisible", owner.line, f"{where}: {why}")
                 continue
@@ -360,7 +360,7 @@ def reasons(propagated: Propagated) -> Reasons:
         tuple(paddings(graph, history.final)),
         tuple(_disputed(propagated)),
         stopped,
-        {n: b for root in graph.roots for n, b in borders_of(root, graph.initial).items()},
+        {n: b for root in graph.roots for n, b in signature_values(root, graph.initial).items()},
     )
 
 

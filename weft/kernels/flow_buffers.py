@@ -95,7 +95,7 @@ class Buffers:
         one, other = self.of[source], self.of[target]
         if one is other or self._refuses(one, other):
             return
-        if not any(_meet(a, b) for a in one.lives for b in other.lives):
+        if not any(_overlap(a, b) for a in one.lives for b in other.lives):
             self._unite(one, other)
 
     def _join_in_place(self, run: KernelRun, when: int) -> None:
@@ -110,7 +110,7 @@ class Buffers:
             if not read <= over or any(self.of[v] in (one, other) for v in others):
                 continue
             pairs = [(a, b) for a in one.lives for b in other.lives]
-            if not any(_meet(a, b) and not _touch(a, b, when) for a, b in pairs):
+            if not any(_overlap(a, b) and not _touch(a, b, when) for a, b in pairs):
                 self._unite(one, other)
 
     def _refuses(self, one: Buffer, other: Buffer) -> bool:
@@ -143,7 +143,7 @@ def moves_of(statement: FlowLoop | FlowBranch) -> Iterator[tuple[int, int]]:
     yield from zip(statement.given, statement.carried, strict=True)
 
 
-def _meet(one: FlowLiveRange, other: FlowLiveRange) -> bool:
+def _overlap(one: FlowLiveRange, other: FlowLiveRange) -> bool:
     return one.begin <= other.end and other.begin <= one.end
 
 

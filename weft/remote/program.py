@@ -147,14 +147,14 @@ class RemoteCompiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays, scalars and pytrees of them; results are asynchronous."""
-        seen, values = self._source.glance(args, kwargs)
+        seen, values = self._source.quick_key(args, kwargs)
         ready = None
         with contextlib.suppress(TypeError):  # static arguments that are not hashable
             ready = self._known.get(seen) if seen is not None else None
         if ready is None:
             if not self._programs:
                 self._source = source_for(self._source, self._given, args, kwargs)
-                seen, _ = self._source.glance(args, kwargs)
+                seen, _ = self._source.quick_key(args, kwargs)
             key, flat = self._source.flatten(args, kwargs)
             ready, values = self._ready(key, flat), flat.values
             if seen is not None:

@@ -8,8 +8,8 @@ from weft.ir.on_mesh import with_mesh
 from weft.mesh import Sharding, as_mesh
 from weft.records import dataclass
 from weft.shard.drop_shardings import drop_shardings
-from weft.shard.exporting.borders import IndivisibleDim, Pads
 from weft.shard.exporting.export import export
+from weft.shard.exporting.signature import IndivisibleDim, Pads
 from weft.shard.preparation.from_table import annotate_from_table
 from weft.shard.preparation.prepare import prepare
 from weft.shard.propagation.build import build

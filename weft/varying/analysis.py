@@ -88,6 +88,8 @@ class Analysis:
         key = (function.name, args, around)
         found = self.bodies.get(key)
         if found is None and function.name not in self.active:
+            # Functions are analysed anew for each combination of masks: a helper that is called on
+            # replicated and on split values has facts for both.
             self.active.add(function.name)
             found = FunctionFacts()
             found.results.extend(_Walk(self, found).region(function.body, args, around))
@@ -109,9 +111,12 @@ class Analysis:
         if isinstance(op, AllSlice | AxisIndex):
             axes = axes_of(op)
             assert axes is not None
+            # Each device takes its own slice: results vary along these axes, even of a uniform
+            # operand.
             return TransferFunction(varied=axis_bits.seen(axes))
         if isinstance(op, DeviceId):
             return TransferFunction(varied=self._place(op) | axis_bits.skew)
+        # Code of the user's, once on each device: nothing is known about its results.
         if isinstance(op, Computation) or (isinstance(op, CustomCall) and called_by_each(op)):
             return TransferFunction(varied=axis_bits.everything)
         # An effect may read state, such as a random generator's, which advances per execution.
@@ -134,6 +139,8 @@ class Analysis:
         if axes is None and sub_axes is None:
             return TransferFunction(varied=axis_bits.everything)
         covered, touched, meets = 0, [], False
+        # Groups are known in one frame, that of their mesh; in the others a collective may connect
+        # any two devices.
         for frame in axis_bits.frames:
             inside, along = 0, frame.everything
             if axes is not None and frame is axis_bits.frame_of(axes):
@@ -148,6 +155,8 @@ class Analysis:
             return NONE
         # A difference along part of a group reaches the whole group, and its skew likewise.
         spread = (*touched, *[along << axis_bits.width for along in touched])
+        # All devices of a group get the same value, and wait for each other: it is uniform along
+        # the group, and no device is ahead.
         if isinstance(op, AllReduce | AllGather | CollectiveBroadcast):
             return TransferFunction(equal=covered | covered << axis_bits.width, spread=spread)
         # A permutation of equal values is equal, but zeros on devices without a source differ.
@@ -260,6 +269,8 @@ class _Walk:
             if after == carried and not again & ~inside:
                 self.body.around[node] = around
                 return tuple([with_bits(m, again) for m in carried])
+            # Once more with the larger masks; the predicate's own mask may have grown with the
+            # carried values.
             carried, inside = after, inside | again
 
     def branch(self, node: Node, given: Masks, around: int) -> Masks:

@@ -126,6 +126,8 @@ class World:
             return None
         if any(not 0 <= d < self.count for group in groups for d in group):
             return None
+        # In positions of the stack, not in device numbers: a mesh may list its devices in any
+        # order.
         rows = self.places()[np.asarray(groups)]
         spans = _runs(rows[0] - rows[0, 0])
         if spans is None:
@@ -138,6 +140,7 @@ class World:
             [*(d for d in range(len(sub_axes.sizes)) if d not in dims), *dims],
             np.arange(self.count),
         )
+        # The first group suggests the spans; all others must follow them, in any order of groups.
         expected = np.argsort(order).reshape(rows.shape)
         same = np.array_equal(rows[np.argsort(rows[:, 0])], expected[np.argsort(expected[:, 0])])
         return spans if same else None
@@ -179,6 +182,7 @@ class World:
         needed = tuple(
             n
             for n in range(len(sub_axes.sizes))
+            # Sources of -1 have meaningless coordinates, hence the mask.
             if (coordinates[n] != from_coordinates[n])[sent].any()
             or not _alike(sources, n, sub_axes)
         )
@@ -275,6 +279,7 @@ def _mesh(module: Module, count: int) -> Mesh:
 
 def _used(functions: Iterable[Function], nodes: Iterable[Node], world: World) -> Iterator[AxisSpan]:
     """The spans that a program uses, in order of use: earlier ones are cut first."""
+    # First: spans that cross earlier ones are left out, and the mesh's own axes matter most.
     yield from mesh_spans(world.mesh)
     if world.shape[0] > 1:
         yield world.shape[1], world.shape[0]

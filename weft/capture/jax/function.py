@@ -66,7 +66,7 @@ class JaxFunction:
         given = flatten(args, kwargs, self.donate_argnums, self.static_argnums)
         return given.key, given
 
-    def glance(
+    def quick_key(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
         return quick_key(args, kwargs, self.static_argnums)

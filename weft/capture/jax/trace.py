@@ -106,6 +106,7 @@ def quick_key(
     static: tuple[object, ...] = ()
     if static_argnums != ():
         count = len(args)
+        # The full path raises the error, with its explanation.
         if not all(-count <= n < count for n in static_argnums):
             return None, []
         named = {n % count for n in static_argnums}
@@ -118,6 +119,7 @@ def quick_key(
         if kind is Array:
             marks.append(value.spec)
         elif kind is np.ndarray:
+            # Not the strides or the address: they are no part of the program.
             marks.append((value.shape, value.dtype))
         elif kind is jax_array:
             marks.append((value.aval, value.sharding))
@@ -202,6 +204,7 @@ def capture_flat(
     context = nullcontext() if theirs is None else jax.sharding.use_abstract_mesh(theirs)
     with context:
         static = tuple(n for n, _ in call.static)
+        # Unused arguments are kept: the module's arguments are the leaves, one for one.
         traced = jax.jit(fn, static_argnums=static, keep_unused=True).trace(*filled, **named)
         lowered = _lowered(traced)
     results = _results(traced)

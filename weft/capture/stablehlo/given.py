@@ -95,7 +95,7 @@ class GivenModule:
             )
         return None, GivenArrays(args)
 
-    def glance(
+    def quick_key(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
         if kwargs or not all(type(arg) is Array for arg in args):

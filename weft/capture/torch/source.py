@@ -125,12 +125,16 @@ class TorchProgram:
         if self.module is not None:
             seen: dict[int, int] = {}
             for name, held in state_of(self.module, "", marks):
+                # Tied parameters are one tensor under several names, and one argument of the
+                # program.
                 place = seen.get(id(held))
                 if place is None:
                     place = seen[id(held)] = len(values)
                     values.append(held)
                     marks.append((held.shape, held.dtype, held.device.type))
                 places[name] = place
+                # Which names are tied is a part of the key: untying them later makes another
+                # program.
                 marks.append(place)
         leaves, tree = tree_flatten((args, kwargs))
         inputs: list[int | None] = []
@@ -151,7 +155,7 @@ class TorchProgram:
         )
         return key, given
 
-    def glance(
+    def quick_key(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
         sized = _sized(args)
@@ -159,6 +163,8 @@ class TorchProgram:
             seen, values = self.glance(sized.args, sized.kwargs)
             return (seen, SizedCall), (*values, *sized.values)
         found = self.last.values(args, kwargs)
+        # The last call's structure: flattening a module of many parameters costs more than a small
+        # program runs.
         if found is None:
             key, given = self.flatten(args, kwargs)
             self.last.note(self.module, args, kwargs, given.values, key)

@@ -112,7 +112,7 @@ class TrainingStep(TorchProgram):
         )
         return (key, marks, trained, settings(self.optimizer), overlapping), given
 
-    def glance(
+    def quick_key(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
         key, given = self.flatten(args, kwargs)

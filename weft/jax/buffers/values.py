@@ -110,6 +110,7 @@ class PjrtArray(StackFuture):
         """Mark the memory as externally shared, so that it is not overwritten."""
         self.wait()
         with self.changing:  # order: a donor deletes first, and checks this afterwards
+            # Never set again: an external reader does not say when it is done.
             self.stacked.owned = False
             if self._whole is not None and not self._whole.is_deleted:
                 self._whole.share()
@@ -140,10 +141,12 @@ class PjrtArray(StackFuture):
         if self.lent is None and not self.is_deleted:
             with self.changing:  # existing external references carry over
                 self._whole = whole
+                # A view of the whole: the elements exist once from here on.
                 self.held = one_for_all(piece, ONE_DEVICE)
 
     def remember(self, parts: Sequence[tuple[PjrtArray, int]], made: PjrtArray) -> None:
         """Cache the array gathered from these pieces, the first of which is this one's."""
+        # Weak references: the cache must not keep arrays alive that the user has dropped.
         self._gathered = [(ref(value), place) for value, place in parts], made
 
     def gathered_from(
@@ -334,6 +337,7 @@ def _adopted(handles: Handles, array_record: int) -> PjrtArray:
     address: int = handles.native.disown(array_record)
     if not address:
         raise deleted()
+    # Numbers begin at 1, since 0 in a record means that there is no kind.
     kind = _KINDS[words(array_record)[_KIND] - 1]
     # The array interface, not from_address: numpy keeps the object as the base, whose end frees it.
     memory = _Memory(address, math.prod(kind.shape) * kind.dtype.itemsize)

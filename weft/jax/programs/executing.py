@@ -132,6 +132,8 @@ def _delete(handles: Handles, values: list[PjrtArray], donated: Sequence[int], a
         _Pointer.from_address(args.argument_lists).value
     )
     for n in donated:
+        # Deleted first, and only then is asked whether it is lent: see the order of donation in
+        # `weft.jax.native.calls`.
         handles.native.drop(args.argument_lists, args.num_devices, n)
         array_record = words(first[n])[_ARRAY]
         if handles.kept.get(array_record) is values[n]:
@@ -165,6 +167,8 @@ def _run(
     program = loaded.program
     for n in program.donated:
         if n not in donated:
+            # JAX keeps this argument: the program, which was compiled to overwrite it, gets it
+            # read-only and takes other memory.
             values[n] = _lent(values[n])
     if loaded.at_once and DEFAULT.is_idle:
         try:

@@ -93,13 +93,13 @@ class Rebuilder:
     puts: ClassVar[bool] = False  # whether other nodes than calls insert nodes after values
 
     def __init__(
-        self, ending: ExportState, cells: dict[Value, int], sites: dict[Node, FlatCall]
+        self, state: ExportState, cells: dict[Value, int], sites: dict[Node, FlatCall]
     ) -> None:
-        self.ending = ending
+        self.state = state
         self.cells = cells
         self.sites = sites
-        self.table = ending.table
-        self.closed = ending.closed
+        self.table = state.table
+        self.closed = state.closed
         self.became: dict[Value, Value] = {}
         self.merged: dict[object, Value] = {}  # constants of the current region
         self.after: dict[Node, list[Node]] = {}  # nodes to insert right after another
@@ -197,7 +197,7 @@ class Rebuilder:
 
     def raw(self, values: tuple[Value, ...]) -> list[Sharding | None]:
         """The propagated shardings of values; None inside the body of a reduction."""
-        raw, cells = self.ending.raw, self.cells
+        raw, cells = self.state.raw, self.cells
         return [raw[cells[v]] if v in cells else None for v in values]
 
     def emit(self, node: Node, op: Op, operands: tuple[Value, ...], out: list[Node]) -> Node:
@@ -243,12 +243,12 @@ class Rebuilder:
 
     def drop(self, _: Node, __: list[Node]) -> None:
         """Drop a sharding group."""
-        self.ending.may_be_dead = True
+        self.state.may_be_dead = True
 
     def constant(self, node: Node, out: list[Node]) -> None:
         """A constant, merged with an equal one of the same sharding in the region."""
         op = node.op
-        self.merge(self.ending.constant(op) if isinstance(op, Constant) else op, None, node, out)
+        self.merge(self.state.constant(op) if isinstance(op, Constant) else op, None, node, out)
 
     def broadcast(self, node: Node, out: list[Node]) -> None:
         """The broadcast of a scalar, merged like a constant; other broadcasts are plain."""
@@ -260,9 +260,9 @@ class Rebuilder:
 
     def merge(self, op: Op, scalar: Value | None, node: Node, out: list[Node]) -> None:
         value = node.results[0]
-        ending = self.ending
+        state = self.state
         cell = self.cells.get(value)
-        sharding = None if cell is None else ending.same[id(ending.raw[cell])]
+        sharding = None if cell is None else state.same[id(state.raw[cell])]
         # Import split each constant for its uses; those that got the same sharding are one again.
         key = (op, scalar, sharding, node.attrs)
         first = self.merged.get(key)
@@ -298,23 +298,23 @@ class Rebuilder:
 
     def carried(self, node: Node, out: list[Node]) -> None:
         """Control flow, which may be dead once its edges are gone."""
-        self.ending.may_be_dead = True
+        self.state.may_be_dead = True
         self.plain(node, out)
 
     def manual(self, node: Node, out: list[Node]) -> None:
         """A manual computation: its manual axes are visible only outside."""
         op = node.op
         assert isinstance(op, ManualComputation)
-        self.ending.may_be_dead = True
+        self.state.may_be_dead = True
         (body,) = node.regions
         names = manual_names(op)
         inside = self.raw(body.args)
         ins = [
-            self.ending.divided(ManualFrame(given, names, False).extended(inner or given), v.type)
+            self.state.divided(ManualFrame(given, names, False).extended(inner or given), v.type)
             for given, inner, v in zip(op.in_shardings, inside, node.operands, strict=True)
         ]
         outs = [
-            self.ending.divided(held or given, v.type)
+            self.state.divided(held or given, v.type)
             for given, held, v in zip(
                 op.out_shardings, self.raw(node.results), node.results, strict=True
             )
@@ -337,8 +337,8 @@ class Rebuilder:
 
     def call(self, node: Node, out: list[Node]) -> None:
         """A call of the specialized function; operands and results are resharded if needed."""
-        ending = self.ending
-        policy = ending.plan.chosen[self.sites[node]]
+        state = self.state
+        policy = state.plan.chosen[self.sites[node]]
         operands = self.arguments(node, policy)
         calling = Node(
             Call(policy.name, node.types),
@@ -363,21 +363,21 @@ class Rebuilder:
             has = has or unsplit(value.type, known.mesh)
             # The callee's own sharding first; what the caller wants is a reshard behind the call,
             # as in Shardy's export.
-            self.table[value] = ending.passed(has, value.type)
+            self.table[value] = state.passed(has, value.type)
             if not splits_alike(has, wants):
                 target = closed(wants) if wants else unsplit(value.type, known.mesh)
                 nodes = self.toward(value, target, node.loc)
                 self.became[before] = nodes[-1].results[0]
                 # In front of earlier ones: MLIR inserts each right behind the call.
                 reshards[:0] = nodes
-                ending.may_be_dead = True
+                state.may_be_dead = True
         out.extend(reshards)
 
     def arguments(self, node: Node, flat_call: FlatCall) -> tuple[Value, ...]:
         """The operands of a call, in the shardings of the arguments."""
         operands = self.read(node)
         given = [self.table.get(v) for v in operands]
-        targets = self.ending.arguments[flat_call]
+        targets = self.state.arguments[flat_call]
         if None in targets:  # no argument has a sharding
             known = next((s for s in given if s is not None), None)
             if known is None:
@@ -410,7 +410,7 @@ class Rebuilder:
             return
         # By id: the table keeps shardings alive, and hashing one walks all its axes.
         key = (product.op, product.operand_types, id(lhs), id(rhs), id(own))
-        memo = self.ending.memo
+        memo = self.state.memo
         if key not in memo:
             memo[key] = self.dot_result(product, [lhs, rhs, own])
         if (result := memo[key]) is not None:
@@ -434,7 +434,7 @@ class Rebuilder:
         if len(names) != 1:
             return None
         known = next(s for s in shardings if s is not None)
-        mesh = self.ending.mesh(known)
+        mesh = self.state.mesh(known)
         return (known.mesh, mesh) if mesh.axes else None
 
     def behind_barrier(self, value: Value) -> Sharding | None:

@@ -13,14 +13,14 @@ from weft.mesh import Sharding
 from weft.shard.closing import GivenShardings, closed
 from weft.shard.drop_dead import drop_dead
 from weft.shard.exporting.body import ExportState, Rebuilder, unsharded
-from weft.shard.exporting.borders import (
+from weft.shard.exporting.calls import FlatCall, plan_calls
+from weft.shard.exporting.signature import (
     IndivisibleDim,
     Pads,
     SignatureValue,
-    argument_borders,
-    result_borders,
+    argument_values,
+    result_values,
 )
-from weft.shard.exporting.calls import FlatCall, plan_calls
 from weft.shard.exporting.unreduced_body import UnreducedRebuilder
 from weft.shard.propagation.graph import Graph, Instance
 
@@ -65,10 +65,10 @@ class _Exporter:
         same = {key: id(first.setdefault(s, s)) for key, s in known.items()}
         ends = {key: None if s is None else closed(s) for key, s in known.items()}
         closings = [ends[id(s)] for s in shardings]
-        self.ending = ExportState(
+        self.state = ExportState(
             module.meshes, plan, shardings, closings, same, pad_calls=pads != "none"
         )
-        self.ending.may_be_dead = graph.unread
+        self.state.may_be_dead = graph.unread
         unreduced = any(s is not None and s.unreduced for s in first)
         self.body: type[Rebuilder] = UnreducedRebuilder if unreduced else Rebuilder
         main = module.functions.get("main")
@@ -76,53 +76,53 @@ class _Exporter:
 
     def module(self) -> Module:
         """The whole module."""
-        ending, plan = self.ending, self.ending.plan
+        state, plan = self.state, self.state.plan
         for site in plan.functions:
-            ending.arguments[site] = self.ends(site.args, site.body.args)
+            state.arguments[site] = self.ends(site.args, site.body.args)
         functions: dict[str, Function] = {}
         for instance, sites in zip(self.roots, plan.roots, strict=True):
             functions[instance.function.name] = self.root(instance, sites)
         for site in plan.functions:
             functions[site.name] = self.called(site)
-        tables = {**self.old.tables, SHARDINGS: ending.table}
+        tables = {**self.old.tables, SHARDINGS: state.table}
         made = replace(self.old, functions=functions, tables=tables)
-        return drop_dead(made) if ending.may_be_dead else made
+        return drop_dead(made) if state.may_be_dead else made
 
     def ends(self, given: GivenShardings, values: tuple[Value, ...]) -> list[Sharding | None]:
         """The shardings of a called function's arguments or results."""
         pairs = zip(given, values, strict=True)
-        return [None if s is None else self.ending.passed(s, v.type) for s, v in pairs]
+        return [None if s is None else self.state.passed(s, v.type) for s, v in pairs]
 
-    def borders(
-        self, borders: list[SignatureValue], reached: GivenShardings, *, whole: bool
+    def signature(
+        self, signature: list[SignatureValue], reached: GivenShardings, *, whole: bool
     ) -> list[Sharding | None]:
         """The shardings of the program's arguments or results: closed, and even if inferred."""
         listed: list[Sharding | None] = []
-        for border, sharding in zip(borders, reached, strict=True):
+        for one, sharding in zip(signature, reached, strict=True):
             if sharding is None:
                 listed.append(None)
                 continue
-            made = self.ending.divided(sharding, border.value.type, whole=whole)
+            made = self.state.divided(sharding, one.value.type, whole=whole)
             if self.pads == "named":
-                made = border.named_at_least(made, sharding)
+                made = one.named_at_least(made, sharding)
             elif self.pads == "inferred":
                 made = closed(sharding)
             listed.append(made)
-            self.notes += border.shrunk(sharding, made, self.ending.mesh(sharding))
+            self.notes += one.shrunk(sharding, made, self.state.mesh(sharding))
         return listed
 
     def root(self, instance: Instance, sites: dict[Node, FlatCall]) -> Function:
         """A function without callers."""
         function = instance.function
-        raw, cells = self.ending.raw, instance.cells
+        raw, cells = self.state.raw, instance.cells
         is_main = function is self.main
         args: GivenShardings = [raw[cells[v]] for v in function.body.args]
         if is_main:
             results: GivenShardings = [raw[cell] for cell in instance.result_cells]
         else:
             results = [raw[cells[v]] for v in function.body.results]
-        given = self.borders(result_borders(instance, self.initial), results, whole=is_main)
-        ends = self.borders(argument_borders(instance, self.initial), args, whole=is_main)
+        given = self.signature(result_values(instance, self.initial), results, whole=is_main)
+        ends = self.signature(argument_values(instance, self.initial), args, whole=is_main)
         body = self.built(instance, sites, function.body, ends, given)
         return replace(
             function,
@@ -134,7 +134,7 @@ class _Exporter:
     def called(self, site: FlatCall) -> Function:
         """A called function."""
         given = self.ends(site.results, site.body.results)
-        args = self.ending.arguments[site]
+        args = self.state.arguments[site]
         body = self.built(site.instance, site.inner, site.body, args, given)
         attrs = _sharded((), given)
         return Function(site.name, body, "private", (), attrs, site.attrs, site.loc)
@@ -147,7 +147,7 @@ class _Exporter:
         args: list[Sharding | None],
         results: list[Sharding | None],
     ) -> Region:
-        builder = self.body(self.ending, instance.cells, sites)
+        builder = self.body(self.state, instance.cells, sites)
         made = builder.region(body, args)
         builder.finish(made, results)
         return made

@@ -25,10 +25,10 @@ class UnreducedRebuilder(Rebuilder):
     puts: ClassVar[bool] = True
 
     def __init__(
-        self, ending: ExportState, cells: dict[Value, int], sites: dict[Node, FlatCall]
+        self, state: ExportState, cells: dict[Value, int], sites: dict[Node, FlatCall]
     ) -> None:
-        super().__init__(ending, cells, sites)
-        self.unreduced = Unreduced(ending.meshes, ending.table)
+        super().__init__(state, cells, sites)
+        self.unreduced = Unreduced(state.meshes, state.table)
         self.out: list[Node] = []
 
     def nodes(self, region: Region, out: list[Node]) -> None:

@@ -69,6 +69,7 @@ class Grouping:
     def run(self) -> None:
         """Visit all nodes."""
         taken = {node for group in self.given for node in group.nodes}
+        # Backwards: every reader of a value has its group before the value is met.
         for stacked in reversed(self.placed):
             if stacked.node in taken:
                 continue
@@ -79,7 +80,7 @@ class Grouping:
                 self._view(stacked)
             else:
                 for value in stacked.node.results:
-                    self._meet(stacked, kind, value)
+                    self._place(stacked, kind, value)
 
     def _light_values(self) -> set[Value]:
         """Values that are free to recompute: iotas, constants, masks of them."""
@@ -122,6 +123,7 @@ class Grouping:
         number = draft.pending[value][0]
         read = self._read(draft, stacked, 0, draft.at(number))
         if read is None:
+            # Begun to find out whether the view can be read through: it cannot.
             self.drafts.remove(draft)
             self._by_itself(node)
             return
@@ -141,11 +143,13 @@ class Grouping:
         """The groups that read a value."""
         return [d for d in self.readers.get(value, ()) if value in d.pending]
 
-    def _meet(self, stacked: StackedNode, kind: Kind, value: Value) -> None:
+    def _place(self, stacked: StackedNode, kind: Kind, value: Value) -> None:
         waiting = self._waiting(value)
         stored = value in self.outside
         if not waiting and not stored:
             return
+        # Legality and profit are asked for each reader by itself; the value may be computed in some
+        # and stored for others.
         fitting = [d for d in waiting if self.fits(stacked, kind, value, d)]
         twice = len(waiting) > 1 or stored
         if value in self.light or (
@@ -153,6 +157,7 @@ class Grouping:
         ):
             for draft in fitting:
                 self.take(stacked, value, draft)
+            # Readers that cannot compute it read it from memory.
             if stored or len(fitting) < len(waiting):
                 self._own(stacked, value)
             return
@@ -386,6 +391,7 @@ class Grouping:
         if len(numbers) != 1 or draft.contract is not None or draft.bounds(numbers[0]):
             return False
         at = draft.at(numbers[0])
+        # Rows are the devices of a sum: the contraction of each is added up inside of the kernel.
         if draft.rows:
             is_summed = draft.summed is not None and draft.summed[1] == numbers[0]
             is_read_once = value not in self.outside and len(self._waiting(value)) == 1

@@ -177,6 +177,8 @@ class _Restoring:
             return Group(nodes, None, (*node.operands, *free_variables(node)), node.results)
         kernel = self.kernels[index]
         given, made = (tuple([self.values[n] for n in side]) for side in (inputs, outputs))
+        # An entry is as old as the cache: kernels are checked against the types of this program,
+        # not trusted.
         self.check(kernel, given, output=False)
         self.check(kernel, made, output=True)
         return Group(nodes, kernel, given, made)

@@ -73,14 +73,16 @@ class SignatureValue:
                 yield IndivisibleDim(self.what, n, size, before.axes, after.axes, pieces, self.loc)
 
 
-def borders_of(root: Instance, initial: Sequence[Sharding | None]) -> dict[int, SignatureValue]:
+def signature_values(
+    root: Instance, initial: Sequence[Sharding | None]
+) -> dict[int, SignatureValue]:
     """The arguments and results of a program by cell."""
-    arguments = argument_borders(root, initial)
-    found = {root.cells[border.value]: border for border in arguments}
-    return found | dict(zip(root.result_cells, result_borders(root, initial), strict=False))
+    arguments = argument_values(root, initial)
+    found = {root.cells[one.value]: one for one in arguments}
+    return found | dict(zip(root.result_cells, result_values(root, initial), strict=False))
 
 
-def argument_borders(root: Instance, initial: Sequence[Sharding | None]) -> list[SignatureValue]:
+def argument_values(root: Instance, initial: Sequence[Sharding | None]) -> list[SignatureValue]:
     """The arguments of a program; `initial` has the shardings before propagation."""
     body = root.function.body
     named = [initial[root.cells[v]] for v in body.args]
@@ -95,7 +97,7 @@ def argument_borders(root: Instance, initial: Sequence[Sharding | None]) -> list
     return [*map(SignatureValue, labels, body.args, named, locs)]
 
 
-def result_borders(root: Instance, initial: Sequence[Sharding | None]) -> list[SignatureValue]:
+def result_values(root: Instance, initial: Sequence[Sharding | None]) -> list[SignatureValue]:
     """The results of a program."""
     found = []
     cells = root.result_cells or (None,) * len(root.function.body.results)
