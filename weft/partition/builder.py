@@ -89,6 +89,7 @@ class Builder:
         for dim in dims:
             axes = piece.split[dim]
             size = piece.type.sizes[dim]
+            # Only the last shards of an uneven dim have padding.
             if not axes or size % total_size(axes, self.mesh) == 0:
                 continue
             inside = self.inside(local, dim, axes, size)
@@ -98,6 +99,7 @@ class Builder:
     def inside(self, local: TensorType, dim: int, axes: Axes, size: int) -> Value:
         """The mask of elements that are not padding along a dim."""
         counting = local.with_dtype(I32)
+        # The global index of an element, from the device's place along the axes that split the dim.
         start = self.scaled(self.index(axes), local.sizes[dim])
         at = self.counted(counting, dim, start)
         return self.emit(Compare("LT", "SIGNED"), at, self.splat(size, counting))

@@ -65,6 +65,7 @@ def plan(
     mesh: Mesh,
 ) -> ReshardPlan:
     """The cheapest plan between splits; axes missing from `still_unreduced` are reduced."""
+    # Axes of size 1 split nothing, and would only multiply the states.
     start, target = _without_ones(start, mesh), _without_ones(target, mesh)
     unreduced = tuple(a for a in unreduced if size_of(a, mesh) > 1)
     still_unreduced = tuple(a for a in still_unreduced if size_of(a, mesh) > 1)
@@ -73,6 +74,8 @@ def plan(
     uneven = {
         dim
         for dim, (size, a, b) in enumerate(zip(type.sizes, start, target, strict=True))
+        # Padded pieces of one number do not line up with those of another: no exchange of whole
+        # pieces maps one to the other.
         if a != b and (size % total_size(a, mesh) or size % total_size(b, mesh))
     }
     if not uneven:
@@ -187,6 +190,7 @@ class _Search:
             cost, _, state = heapq.heappop(queue)
             if state == self.target:
                 return self.path(came)
+            # An older entry of the heap: the state was reached more cheaply since.
             if cost > best[state]:
                 continue
             seen += 1
@@ -246,6 +250,8 @@ class _Search:
         for dim, axes in enumerate(state.split):
             size = self.type.sizes[dim] // total_size(axes, self.mesh)
             for axis in self.target.split[dim]:
+                # An axis may split a tensor once; a slice by it is free, since every device has all
+                # of the dim.
                 if axis not in used and size % size_of(axis, self.mesh) == 0:
                     split = _with(state.split, dim, (*axes, axis))
                     yield ReshardStep("slice", (axis,), split, state.unreduced, dim), 0.0
@@ -283,6 +289,8 @@ class _Search:
             # as well.
             if not any(axis in free for axes in split for axis in axes):
                 step = ReshardStep("permute", (), split, state.unreduced, before=state.split)
+                # Every device sends its whole shard, at worst: some may already hold what they
+                # need.
                 yield step, self.bytes(split)
 
     def as_target(self, split: DimAxes) -> DimAxes | None:

@@ -1,4 +1,4 @@
-"""What the fork server imports for the workers of a script: by the script's own import statements.
+"""Imports of the fork server for the workers of a script: by the script's own import statements.
 
 Importing PyTorch takes longer than everything else until a first step. Scripts that import only
 packages that are known to do without it, as those of JAX, do not wait for it. What stands inside of

@@ -229,6 +229,8 @@ def _line(numbers: DeviceTable) -> tuple[int, int] | None:
     """Slope and intercept, if the numbers are affine in the index."""
     known = [(t, n) for t, n in enumerate(numbers) if n is not None]
     (t0, n0), (t1, n1) = known[0], known[-1]
+    # From the first and the last number; the check below decides whether the others are on the
+    # line.
     slope = (n1 - n0) // (t1 - t0) if t1 > t0 else 0
     first = n0 - slope * t0
     on_it = all(n == first + slope * t for t, n in known)

@@ -32,6 +32,8 @@ def plan(tiled: Tiled) -> Plan:
     planner = Planner(tiled)
     arena = planner.place()
     sizes = {tiled.inputs[n]: _argument_bytes(tiled, n) for n in tiled.donated}
+    # After the arena: only results that leave the program are outside of it, and may take a donated
+    # argument.
     taken = reuse_donated(planner, sizes, _updates(tiled))
     reused = tuple([n for n in tiled.donated if tiled.inputs[n] in taken])
     own = reuse_carried(planner)
@@ -135,6 +137,8 @@ class Planner:
 
     def place(self) -> int:
         """Place results in the arena; returns its size."""
+        # In program order, so that an operand's buffer is known when its last reader may take it
+        # over.
         for item, start, stop in sorted(self.items, key=lambda entry: entry[1]):
             match item:
                 case Launch():
@@ -174,6 +178,8 @@ class Planner:
         if not item.traits.writes or len(item.outs) != 1:
             return 0
         bytes_ = self.stack(item.outs[0]).nbytes
+        # The arena is used again by the next run: what the caller keeps must have memory of its
+        # own.
         if bytes_ < SMALL or self.lives.of(item.outs[0]).escapes:
             return 0
         return bytes_
@@ -190,6 +196,7 @@ class Planner:
                 continue
             # The old value must not be read by another operand of the same item, at another
             # element.
+            # A larger buffer will do: its end is extended, and its size stays.
             if self.held[root].size >= wanted and self.alone(item, index, candidates):
                 return self.held.pop(root)
         return None
@@ -230,6 +237,8 @@ class Planner:
     ) -> None:
         """Rotating buffers of a loop: one fewer if the oldest value may be overwritten."""
         for rotation in found:
+            # One buffer for each live level, and one to write to, unless the kernel may write over
+            # the oldest.
             rotation.buffers = len(rotation.slots) + (0 if self._over_itself(rotation) else 1)
             lives = [self.lives.of(loop.outs[index]) for index in rotation.indices]
             if any(life.escapes for life in lives):
@@ -250,4 +259,5 @@ class Planner:
             return True
         over = {given for given, made in self.pairs(rotation.maker) if made == rotation.number}
         reads = [n for n, slot in enumerate(rotation.maker.ins) if lives.root(slot) == root]
+        # Read by the kernel that writes the new value: only element by element, at every operand.
         return last == stop and bool(reads) and over.issuperset(reads)

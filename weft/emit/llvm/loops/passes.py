@@ -43,6 +43,8 @@ def arrange(
     levels: dict[int, int] = {}
     for n in sorted(cone):
         base = max((levels.get(a, 0) for a in args_of(steps[n])), default=0)
+        # A reduction that starts here is known after its pass only: what reads it belongs to the
+        # next one.
         levels[n] = base + 1 if n in here else base
     passes = [
         SinkGroup(
@@ -51,6 +53,7 @@ def arrange(
         )
         for k in range(max([levels[n] for n in sinks], default=0) + 1)
     ]
+    # One pass: every value is in registers when it is read, and nothing is kept.
     if len(passes) == 1:
         return passes
     return _Keeping(kernel, set(opened), set(ready), levels, l2_bytes).keep(passes)
@@ -116,6 +119,7 @@ class _Keeping:
         room = int(ROOM * self.l2_bytes)
         for k in range(1, len(passes)):
             for step in self.frontier(k, passes[k], computed):
+                # Kept where it is computed first; all later passes read it.
                 first = next(j for j in range(k) if step in computed[j])
                 taken = self.nbytes(step)
                 if step not in keeps[first] and taken <= room:
@@ -154,6 +158,7 @@ class _Keeping:
             return False
         if isinstance(step, Load) and is_narrow(step.dtype):
             return self.nbytes(n) <= NEAR * self.l2_bytes
+        # Cheap steps are computed again: a store and a load cost as much.
         return register_kind(step.dtype) != "i1" and self.cost(n) >= KEEP
 
     def cost(self, n: int) -> float:
@@ -169,4 +174,5 @@ class _Keeping:
 
     def nbytes(self, n: int) -> int:
         sizes = [self.kernel.factors[f].size for f in self.kernel.spans[n] - self.opened]
+        # The widest element, for an estimate that is never too small.
         return 8 * math.prod(sizes)

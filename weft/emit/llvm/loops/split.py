@@ -84,6 +84,8 @@ class _Splitter:
             free = [n for n in sorted(left) if self.awaited(n) <= self.shared_reductions.keys()]
             group = self.group(free)
             if not group:  # no loop order: inner reductions have to come first
+                # Their results go through the workspace then, and the outer ones can run in any
+                # order of loops.
                 self.shared |= self.inner_reductions(free[0])
                 left |= self.shared - self.shared_reductions.keys()
                 continue
@@ -98,6 +100,8 @@ class _Splitter:
             return False
         span = self.kernel.spans[n]
         points = math.prod([self.kernel.factors[f].size for f in span])
+        # The lanes of a vector are results of their own, so that a task computes LANES of them at a
+        # time.
         if self.lanes in span:  # many results are computed together
             points = -(-points // LANES)
         return steps_cost(self.kernel, self.cone([n])) / points > self.task / LONG
@@ -173,6 +177,8 @@ class _Splitter:
         parts = dict.fromkeys([part, *(m.part for m in self.shared_reductions.values())])
         first = [] if part is None else [part]
         rest = [p for p in parts if p is not None and p != part]
+        # The part is outermost, as it is what tasks divide; parts of earlier stages are innermost,
+        # where they are combined.
         order = (*first, *self.kernel.schedule.order, *rest)
         schedule = Schedule("rows", order, 0, self.kernel.schedule.options)
         made = replace(self.kernel, steps=tuple(steps), schedule=schedule)
@@ -183,6 +189,8 @@ class _Splitter:
         common = self.common_factors(group)
         if not common:
             return None
+        # The longest, and of equal ones the outermost: parts are runs of memory as long as
+        # possible.
         factor = max(common, key=lambda n: (self.factors[n].size, -n))
         size = self.factors[factor].size
         cost = steps_cost(self.kernel, self.cone(group) - self.shared_reductions.keys())
@@ -223,6 +231,8 @@ class _Splitter:
                 count *= self.factors[factor].size
         passed = [number]
         if isinstance(step, Pick) and part is not None:
+            # Parts are compared by their keys: a part passes on the best key beside the value at
+            # it.
             best = replace(step, value=step.key, dtype=value_dtype(steps[step.key]))
             steps.append(best)
             passed = [len(steps) - 1, number]

@@ -40,6 +40,8 @@ def pack_phase(job: BlockedContraction, name: str) -> Writer:
     shared = shared_bytes(code, job.product)
     groups, parts = pack_tasks(job)
     with code.loop("%begin", "%end") as task:
+        # Neighbouring tasks pack neighbouring parts of K of the same panels: threads read adjacent
+        # rows.
         rest, part = divided(code, task.index, parts)
         rhs, group = divided(code, rest, groups)
         batch = times(code, rhs, job.product.repeats)
@@ -80,6 +82,8 @@ def multiply_phase(job: BlockedContraction, name: str) -> Writer:
         else:
             with code.loop(begin, end, b.block_k) as step:
                 far = smaller(code, plus(code, step.index, b.block_k), end)
+                # The first block of K writes its sums, the others add to them: nothing has to be
+                # zeroed.
                 more = code.let(f"icmp ne i64 {step.index}, {begin}")
                 _part(places, task, step.index, far, more)
     if shape.tiled:
@@ -89,6 +93,7 @@ def multiply_phase(job: BlockedContraction, name: str) -> Writer:
 
 def finish_tasks(shape: ProductShape) -> tuple[int, int]:
     """Tasks that finish partial sums, for one batch point, and the rows of each."""
+    # About 16 tasks: enough for the threads, and rows enough for each to be worth a launch.
     rows = max(1, -(-shape.rows // 16))
     return -(-shape.rows // rows), rows
 
@@ -115,6 +120,7 @@ def _part(places: BlockPlaces, task: PanelTask, near: str, far: str, more: str) 
     """All blocks of a task over one block of K; `more`: onto the sums of earlier ones."""
     code, job = places.code, places.job
     b = job.blocking
+    # All rows of the task fit the cache: packed once for every group of columns.
     if b.lhs == "task" and b.row_group >= b.task_rows:
         _pack_lhs(places, task, near, far)
     if b.rhs != "task":
@@ -181,6 +187,7 @@ def _block(
     k = far if near == "0" else code.let(f"sub nsw i64 {far}, {near}")
     given = ", ".join(f"ptr {p.pointer}, i64 {p.stride}" for p in (lhs, rhs, out))
     chosen = _chosen(code, job, row, column)
+    # Where the next block's side begins: the microkernel prefetches it while it multiplies.
     ahead = next_side(places, task, row, (lhs, count), column_count, rhs)
     if job.store is None and job.blocking.parts == 1:
         fetch_end(places, task, start, count, column_start)
