@@ -67,6 +67,8 @@ class Rebuild:
             if node not in self.dropped:
                 self.node(node, out)
         results = tuple([self.became.get(v, v) for v in region.results])
+        # Unchanged regions and functions are the same objects: passes, and tests of "nothing
+        # changed", compare by identity.
         if results == region.results and out == region.nodes:
             return region
         return Region(region.args, out, results, region.loc, region.arg_locs)
@@ -94,6 +96,7 @@ class Rebuild:
     def becomes(self, node: Node, values: tuple[Value, ...]) -> None:
         """Map the results of a node to new values."""
         for before, after in zip(node.results, values, strict=True):
+            # Types are interned.
             assert before.type is after.type, f"a rule changed {before!r} into {after!r}"
             if before is not after:
                 self.became[before] = after

@@ -59,10 +59,13 @@ class _Merging:
                 operands = tuple([get(v, v) for v in operands])
             if regions:
                 regions = tuple([self.region(r) for r in regions])
+                # Attributes are part of the key: nodes of different streams or shardings stay
+                # apart. Locations are not.
                 key: object = (op, operands, node.attrs, *map(_structure, regions))
                 mergeable: bool | None = is_pure(node, self.functions, collectives=True)
             else:
                 key = (op, operands, node.attrs)
+                # By op: without regions purity does not depend on the node.
                 mergeable = pure.get(op)
                 if mergeable is None:
                     mergeable = pure[op] = is_pure(node, self.functions, collectives=True)
@@ -97,6 +100,8 @@ def _numbered(region: Region, numbers: dict[Value, int]) -> tuple[object, ...]:
     for value in region.args:
         numbers.setdefault(value, len(numbers))
     for node in region.nodes:
+        # Own values by number, outer ones by identity: regions are equal up to the names of what
+        # they define.
         operands = tuple([numbers.get(v, v) for v in node.operands])
         inner = tuple(_numbered(r, numbers) for r in node.regions)
         parts.append((node.op, operands, node.attrs, inner))

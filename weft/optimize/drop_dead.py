@@ -91,6 +91,8 @@ class _Marking:
             return
         match node.op:
             case While():
+                # A loop that is live for one result runs as often as its predicate says: all that
+                # the predicate needs is live.
                 waiting.extend(node.regions[0].results)
             case If() | Case():
                 waiting.extend(node.operands)
@@ -168,6 +170,7 @@ class _Sweep(Rebuild):
             self.became.update(zip(chosen(region.args, kept), args, strict=True))
             locs = tuple(chosen(region.arg_locs, kept))
         results = region.results
+        # The condition's only result is the predicate, which no carried value corresponds to.
         if not (isinstance(node.op, While) and region is node.regions[0]):
             results = tuple(chosen(results, kept))
         return self.region(Region(args, region.nodes, results, region.loc, locs))

@@ -80,6 +80,7 @@ def save_state(
     """
     with _order:
         while _last:
+            # An earlier save in the background ends first, and its error is raised here.
             _last.pop()._raise_unreported()
         together = savers()
         tensors = [*_unsaved(named_tensors(state), together)]
@@ -106,10 +107,14 @@ def _write(
     """Write a checkpoint, in step with the other processes."""
     for listed in files:  # wide elements first, so that all are aligned
         listed.sort(key=lambda each: -each.dtype.numpy.itemsize)
+    # Compared before anything is written: processes with other tensors would write to other offsets
+    # of the same files.
     kinds = [[(t.name, t.dtype.name, t.shape) for t in listed] for listed in files]
     compare(together, [folder.name, kinds])
     names = _Names(folder, len(files), together)
     try:
+        # Every step ends with a barrier: no process writes before the files have their size, and
+        # none publishes before all pieces are there.
         _step(together, "made the files", lambda: names.make(files))
         _step(together, "written its pieces", lambda: names.fill(files))
         _step(together, "named the files", lambda: names.publish(files, metadata))
@@ -163,6 +168,7 @@ class _Names:
             name = f"model-{n:05}-of-{self.count:05}.safetensors"
             if name in before:  # it is read until there is the new index
                 name = f"model-{n:05}-of-{self.count:05}-{self.token}.safetensors"
+            # The files first, the index last: until then readers see the earlier checkpoint, whole.
             os.replace(path, self.folder / name)
             places |= {each.name: name for each in listed}
         text = json.dumps({"metadata": metadata, "weight_map": places}, indent=2)
@@ -170,8 +176,12 @@ class _Names:
         with open(partial, "w") as file:
             file.write(text)
             file.flush()
+            # Before the rename, as in `container_writing`: a crash must not leave a name without
+            # its contents.
             os.fsync(file.fileno())
         os.replace(partial, self.folder / INDEX)
+        # After the index: a reader that opened the earlier one may have its files open, and keeps
+        # them.
         for name in before - {*places.values()}:
             (self.folder / name).unlink(missing_ok=True)
 
@@ -208,6 +218,7 @@ def _unsaved(named: Mapping[str, Any], together: SaveGroup) -> Iterator[UnsavedT
             array = to_numpy(value)
             dtype, shape, pieces = dtype_of(array.dtype), array.shape, [((...,), array)]
         made = UnsavedTensor(name, dtype, shape, pieces)
+        # The same choice in every process, since all see the same tensors in the same order.
         writer = min(range(together.size), key=written.__getitem__)
         written[writer] += made.nbytes
         yield made if writer == together.rank else replace(made, pieces=())

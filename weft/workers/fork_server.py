@@ -33,6 +33,7 @@ _PARENT_DEATH = 1  # prctl's PR_SET_PDEATHSIG
 
 def main(control: socket.socket) -> Callable[[], object]:
     """Fork the workers and wait for them; a worker itself returns the script to run."""
+    # Before anything else: a launcher that is killed must not leave workers behind.
     _end_with_parent(signal.SIGTERM)
     lines = control.makefile("rw", encoding="utf-8")
     job: dict[str, Any] = json.loads(lines.readline())
@@ -69,10 +70,12 @@ def preload(command: Sequence[str]) -> None:
 def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Callable[[], object]:
     """Make this process a worker: its output, environment and command line."""
     _end_with_parent(signal.SIGKILL)
+    # The parent may have ended between the fork and prctl, which then sends nothing.
     if os.getppid() != parent:
         os._exit(1)  # the parent ended before it was watched
     os.dup2(worker["out"], 1)
     os.dup2(worker["err"], 2)
+    # Pipes of other workers as well: one that is held open here would never end for its reader.
     os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
     if worker["rank"] != 0:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -143,6 +143,8 @@ class Attempt:
     def _failed(self) -> int | None:
         """A worker that failed; one that a signal killed before those that saw it go."""
         codes = {rank: p.poll() for rank, p in self.processes.items()}
+        # Signals have negative codes and come first: a killed worker is the cause, exits of others
+        # follow from it.
         bad = [(code > 0, rank) for rank, code in codes.items() if code]
         return min(bad)[1] if bad else None
 
@@ -155,6 +157,7 @@ class Attempt:
         rank = root_cause(first, notes)
         waited = next((note for note in notes.values() if note.blames == rank), None)
         note = notes.get(rank, waited)
+        # As a shell reports a process that a signal has ended.
         status = code if code > 0 else 128 - code
         return JobExit(status, rank, self._reason(rank), "" if note is None else note.error)
 
@@ -176,6 +179,7 @@ class Attempt:
             # One that is stopped (SIGSTOP) does not see the request until it goes on.
             with suppress(ProcessLookupError):
                 self.processes[rank].send_signal(signal.SIGCONT)
+        # One deadline for all of them together.
         end = time.monotonic() + GRACE
         for rank in alive:
             process = self.processes[rank]

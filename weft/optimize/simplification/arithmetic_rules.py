@@ -54,6 +54,7 @@ def zero_like(node: Node) -> Node:
 def add_nothing(node: Node) -> Rewritten:
     """x + 0 -> x, when integers; x + -0.0 -> x, when floats (+0.0 would lose the sign of -0.0)."""
     for x, other in (node.operands, reversed(node.operands)):
+        # Complex zeros have two signs, and (x + yi) + (-0.0 + 0.0i) may change one of them.
         if is_number(other, 0, negative=True) and not dtype(x).is_complex:
             return (x,)
     return None
@@ -72,6 +73,7 @@ def multiply_by_one(node: Node) -> Rewritten:
     for x, other in (node.operands, reversed(node.operands)):
         if is_number(other, 1) and not dtype(x).is_complex:
             return (x,)
+        # Not for floats: NaN * 0 and inf * 0 are NaN, and -1 * 0 is -0.
         if is_number(other, 0) and whole(x):
             return zero_like(node)
     return None
@@ -118,6 +120,7 @@ def bits(node: Node) -> Rewritten:
         if element is None:
             continue
         nothing = int(element) == 0
+        # All bits set, as a signed or as an unsigned number.
         everything = int(element) in (-1, (1 << dtype(x).bits) - 1)
         match node.op:
             case And() if nothing or everything:
@@ -146,6 +149,7 @@ def select_known(node: Node) -> Rewritten:
 def compare_with_itself(node: Node) -> Rewritten:
     """x compared with x -> true or false, when integers."""
     x, other = node.operands
+    # Not for floats: NaN is not equal to itself.
     if x is not other or not whole(x):
         return None
     assert isinstance(node.op, Compare)
@@ -174,6 +178,7 @@ def holds(wide: DType, narrow: DType) -> bool:
     if narrow.kind == "bool":
         return wide.kind == "bool" or (wide.is_integer and wide.bits > 2) or _usual(wide)
     if narrow.is_integer and wide.is_integer:
+        # Magnitude bits: a sign takes one.
         room = wide.bits - (wide.kind == "int") - narrow.bits + (narrow.kind == "int")
         return room >= 0 and not (narrow.kind == "int" and wide.kind == "uint")
     if not _usual(narrow) or not _usual(wide):

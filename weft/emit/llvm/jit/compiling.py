@@ -32,6 +32,7 @@ def compiled(sources: dict[int, SourceText], processor: Processor) -> Iterator[t
             for future in as_completed(waiting):
                 yield future.result()
         finally:
+            # An error or an interrupt of the reader: texts that have not begun are not compiled.
             for future in waiting:
                 future.cancel()
 

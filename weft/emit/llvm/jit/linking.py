@@ -17,6 +17,7 @@ class Linked:
 
     def __init__(self, objects: Iterable[bytes]) -> None:
         llvm = binding()
+        # MCJIT wants a module; objects, which are compiled elsewhere and cached, are added to it.
         empty = llvm.parse_assembly("")
         self._engine: Any = llvm.create_mcjit_compiler(empty, target_machine(host()))
         for code in objects:

@@ -59,6 +59,8 @@ class Compiler:
         module = self._passed(text)
         for function in module.functions:
             if not function.is_declaration and function.linkage.name == "external":
+                # Texts are compiled by themselves and linked together: a symbol has a digest of its
+                # text, so that equal names of two kernels are two symbols.
                 function.name = symbol(function.name, text)
         for variable in module.global_variables:
             if not variable.is_declaration and variable.linkage.name == "external":
@@ -111,6 +113,7 @@ class Compiler:
                 ffi.lib.LLVMPY_GetBufferStart(buffer),
                 ffi.lib.LLVMPY_GetBufferSize(buffer),
             )
+            # A copy: the buffer is LLVM's, and freed below.
             return ctypes.string_at(start, size)
         finally:
             ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
