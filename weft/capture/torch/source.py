@@ -160,7 +160,7 @@ class TorchProgram:
     ) -> tuple[Hashable, Sequence[Any]]:
         sized = _sized(args)
         if sized is not None:
-            seen, values = self.glance(sized.args, sized.kwargs)
+            seen, values = self.quick_key(sized.args, sized.kwargs)
             return (seen, SizedCall), (*values, *sized.values)
         found = self.last.values(args, kwargs)
         # The last call's structure: flattening a module of many parameters costs more than a small
