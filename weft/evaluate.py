@@ -122,6 +122,8 @@ class Evaluator:
             for device, answer in list(ready.items()):
                 del ready[device]
                 try:
+                    # Runs until the device's next collective, or its end: between collectives
+                    # devices are independent.
                     met = devices[device].send(answer)  # type: ignore[arg-type]
                 except StopIteration as end:
                     results[device] = end.value
@@ -142,6 +144,8 @@ class Evaluator:
                 del waiting[device]
                 ready[device] = answer
                 idle.clear()
+            # All that could go on wait for a receive, and nothing has happened since: no send will
+            # come.
             if ready and idle == set(ready):
                 raise self.stuck(waiting, idle)
         if waiting:
@@ -161,6 +165,8 @@ class Evaluator:
             if not all(member in waiting for member in group):
                 continue
             nodes = [waiting[member][0] for member in group]
+            # Ops are interned. Devices of a group that wait in different collectives never meet: a
+            # deadlock.
             if any(other.op is not node.op for other in nodes):
                 continue
             calls = tuple(_Device(self, (0, 0)).region(r, {}) for r in node.regions)
@@ -245,6 +251,7 @@ class _Device:
             if self.world.watch is not None:
                 self.world.watch(node, results)
             for value in dead:
+                # Memory goes back at the last use: reference runs of whole models must fit.
                 values.pop(value, None)
         return tuple(values[v] for v in region.results)
 

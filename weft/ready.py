@@ -51,6 +51,8 @@ class ReadyProgram:
         """Run the program on flattened arguments; returns flattened results."""
         arrays = self.arguments(values)
         results = run(self.program.local, *arrays, sync_every_op=self.sync_every_op)
+        # New values of updated arguments are the first results; the user sees only those behind
+        # them.
         count = len(self.captured.updated)
         if count:
             self.source.update(values, self.captured.updated, results, self.captured.counted)
@@ -107,6 +109,7 @@ class QuickCall:
 
     def __call__(self, args: tuple[Any, ...]) -> Any:
         """The result tree; None if arguments or settings are not those of the program."""
+        # JAX's settings change what is traced: x64, the default matmul precision, a mesh in scope.
         if self.context() != self.seen:
             return None
         made = self.run(args)
@@ -167,6 +170,7 @@ class FastPath:
         """The program on PyTorch tensors of its device, where all updates are in place."""
         captured, direct, local = self.ready.captured, self.local.on_device, self.local
         whole = local.here is None and local.mesh.size == 1 and not captured.places
+        # A seeded program draws a new seed on the host for each call.
         if direct is None or not whole or not local.is_brief or captured.is_seeded:
             return None
         if not self.ready.source.takes_tensors or direct.over != dict(enumerate(captured.updated)):
@@ -203,6 +207,7 @@ class FastPath:
         pairs = zip(values, captured.arguments, strict=False)
         fit = len(values) == len(captured.arguments) == len(self.array_signature.taken)
         fit = fit and all(_is(v, leaf) or _is_numpy(v, leaf) for v, leaf in pairs)
+        # Nothing may write to a caller's numpy array, or give a view of it as a result.
         kept = local.donated or local.plan.lent or captured.updated
         return fit and self.array_signature.is_brief and not kept
 

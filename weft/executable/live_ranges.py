@@ -48,6 +48,7 @@ class SlotLiveRanges:
         self.ends: dict[int, int] = {}  # last position of an item with nested blocks
         self.clock = 0
         for slot in inputs:
+            # Arguments are there before the first item.
             self.begin[slot], self.depth[slot] = -1, ()
         self._number(block, ())
         self._read()
@@ -100,6 +101,7 @@ class SlotLiveRanges:
             self._note_escapes(item)
             self.ends[start] = self.clock
             self.items.append((item, start, self.clock))
+            # Two positions for each item, its begin and its end: what nests in it lies between.
             self.clock += 1
 
     def _note_escapes(self, item: Item) -> None:
@@ -118,6 +120,7 @@ class SlotLiveRanges:
         handed = {n for n, slot in enumerate(item.carried) if item.body.results[n] == slot}
         for n, (given, out) in enumerate(zip(item.ins, item.outs, strict=True)):
             if n in handed:
+                # Passed through unchanged: the result is the initial value's own memory.
                 self._join(given, out)
             elif n not in rotating:
                 self.escaping.update((given, out, item.body.results[n]))
@@ -141,6 +144,8 @@ class SlotLiveRanges:
         last = stop
         if around:
             outside = [a for a in around if a not in self.depth.get(slot, ())]
+            # Read in a loop, and made outside of it: it is read again in the next round, so it
+            # lives until the outermost of these loops ends.
             last = self.ends[outside[0]] if outside else stop
         self.end[slot] = max(self.end.get(slot, last), last)
 

@@ -137,6 +137,8 @@ class _Verifier:
         kernel = launch.kernel
         if kernel not in self.kernels:
             verify_kernel(kernel)
+            # Kernels are frozen and compared by value: a layer's kernel is verified once for all
+            # layers.
             self.kernels.add(kernel)
         outputs = sum(operand.output for operand in kernel.operands)
         counts = (len(kernel.operands) - outputs, outputs)
@@ -155,6 +157,8 @@ class _Verifier:
         start = self.makers.get(done.ins[0]) if done.ins else None
         if not isinstance(start, Start):
             raise _wrong("a done without a start")
+        # A transfer reads its operands until the done: they must be live, or the planner would use
+        # their memory again.
         _require(done.ins[1:] == start.ins, "the operands of a start")
         types = tuple([value.type for value in start.site.node.results])
         _require(tuple([self.stack(slot).type for slot in done.outs]) == types, "results of a done")
@@ -166,6 +170,8 @@ class _Verifier:
         _require(len(loop.test.results) == 1, "the verdict of a loop")
         inside = set(known)
         self.make(loop.carried, inside)
+        # Each block sees what the loop carries, and nothing of the other block: the test of a later
+        # round has not seen this round's body.
         for block in loop.blocks:
             self.block(block, inside, loop.stack_dims)
         for slots, masks in (
@@ -210,6 +216,7 @@ class _Verifier:
         if active is not None:
             inside.add(active)
         for block in item.blocks:
+            # The number of rows is only known at run time, and kernels have fixed sizes.
             _require(not any(isinstance(i, Launch) for i in all_items(block)), "kernels in rows")
             self.block(block, inside, item.divergence.inner)
 
@@ -234,6 +241,7 @@ class _Verifier:
         donated = {tiled.inputs[n] for n in tiled.donated}
         for slot, donor in plan.donors.items():
             _require(donor in donated, f"b{donor} is not donated")
+            # A larger result would be written beyond the end of the donor.
             same = self.stack(slot).nbytes == self.stack(donor).nbytes
             _require(same and isinstance(self.makers.get(slot), Launch), f"b{slot} in b{donor}")
         for slot, (index, _) in plan.over.items():

@@ -56,6 +56,7 @@ class Node:
         self.regions = regions
         self.attrs = attrs
         self.loc = loc
+        # The common case without an enumerate: a program has a node for each of its values, nearly.
         if len(types) == 1:
             self.results: tuple[Value, ...] = (Value(types[0], self),)
         else:
@@ -122,6 +123,8 @@ class Region:
             return None
         pair = (self.args[n], self.args[n + len(self.results)])
         given = node.operands
+        # The reductions of StableHLO leave the order open, so that both orders of operands are the
+        # same combiner.
         matches = given == pair or given == (pair[1], pair[0])
         return node.op.name if matches and not node.regions else None
 

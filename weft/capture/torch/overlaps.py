@@ -23,6 +23,7 @@ class MemoryOverlaps:
     def overlaps(self, tensors: Sequence[Any]) -> frozenset[int]:
         """The numbers of the tensors whose memory overlaps that of another one."""
         addresses = [tensor.data_ptr() for tensor in tensors]
+        # Addresses alone: the types of a call are compared before, and belong to its key.
         if addresses != self.addresses:
             self.found = _overlapping(tensors, addresses)
             self.addresses = addresses
@@ -32,6 +33,7 @@ class MemoryOverlaps:
 def _overlapping(tensors: Sequence[Any], addresses: Sequence[int]) -> frozenset[int]:
     spans = []
     for n, (tensor, start) in enumerate(zip(tensors, addresses, strict=True)):
+        # An empty tensor has an address, and no bytes to share.
         if tensor.numel():
             last = sum([(size - 1) * step for size, step in zip(tensor.shape, tensor.stride(),
                                                                 strict=True)])  # fmt: skip
@@ -40,6 +42,7 @@ def _overlapping(tensors: Sequence[Any], addresses: Sequence[int]) -> frozenset[
     found = set()
     before, end = -1, 0
     for start, stop, n in spans:
+        # Sorted by their start: it is enough to compare with the one that reaches farthest.
         if start < end:
             found |= {before, n}
         if stop > end:
@@ -68,6 +71,7 @@ class LastCall:
         self.types = None
         given = (*args, *kwargs.values())
         own = values[: len(values) - len(given)]
+        # Subclasses and nested arguments take the whole key.
         if not _are_tensors(given) or [*map(id, values[len(own) :])] != [*map(id, given)]:
             return
         self.modules = [] if module is None else [*_distinct(module)]
@@ -90,6 +94,8 @@ class LastCall:
         if not _are_tensors(given) or (*kwargs,) != self.names:
             return None
         held = self._held()
+        # Identities, not values: a replaced parameter, a module that was added, or another training
+        # mode changes the program. True and False have one identity each.
         if [*map(id, held)] != self.state:
             return None
         made = (*[held[n] for n in self.places], *given)

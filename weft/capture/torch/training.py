@@ -91,6 +91,8 @@ class TrainingStep(TorchProgram):
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Hashable, Tensors]:
         key, batch = super().flatten(args, kwargs)
+        # PyTorch makes an optimizer's state in its first step; here it must exist before, as
+        # arguments of the program.
         prepare_state(self.optimizer)
         held = [*state_tensors(self.optimizer)]
         marks = tuple([(name, tensor.shape, tensor.dtype) for _, name, tensor in held])
@@ -149,6 +151,8 @@ class TrainingStep(TorchProgram):
         for (parameter, _), leaf in zip(given.state, arguments[end:], strict=False):
             same = leaf.shape == tuple(parameter.shape)
             named = None if ours is None else ours(leaf.name)
+            # Moments are updated elementwise with the parameter: any other split would reshard them
+            # in every step.
             made.append(named or (made[places[id(parameter)]] if same else None))
         return PlannedShardings([*made, *[None] * (len(arguments) - len(made))], plan.gathered)
 
@@ -176,6 +180,7 @@ class TrainingStep(TorchProgram):
                 looped = self._looped(given, trace, forward, constants)
                 if looped is not None:
                     return looped
+                # The attempt has changed the trace; a new one unrolls the parts.
                 trace = _Trace(self, given, forward, constants)
             program = traced_step(forward, constants, given.values, trace.step)
         self._checkpoint(program, given)
@@ -200,6 +205,7 @@ class TrainingStep(TorchProgram):
         batch = [place for place in given.inputs if place is not None]
         values = [*given.values]
         for place in batch:
+            # A clone, not a view: see `_part_of`.
             values[place] = _parts(values[place], parts)[0].clone()
         trace.parts = 1  # of the values that it sees
         program = traced_step(forward, constants, values, trace.sums)

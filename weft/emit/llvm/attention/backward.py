@@ -53,6 +53,8 @@ class BackwardKernel(TaskFunction):
         self.gradients: Gradients = kernel.gradients
         k, t = kernel, tiling
         strides = zip(self.gradients.k.outer, self.gradients.v.outer, k.outer, strict=True)
+        # Outer dims along which the gradients of keys and values do not move: heads that share
+        # them. One task has all of these, and needs no atomic sums.
         self.summed = tuple(n for n, (a, b, _) in enumerate(strides) if not a and not b)
         self.own = tuple(n for n in range(len(k.outer)) if n not in self.summed)
         self.tiles = -(-k.queries // t.queries)
@@ -192,6 +194,7 @@ class BackwardKernel(TaskFunction):
         bases["to_dq"] = self._queries_sum(code, outer, part, span)
         self._turn(code, bases, span)
         first = code.let(f"mul i64 {part}, {self.key_tiles}")
+        # Parts differ by one tile of keys at most.
         first = code.let(f"udiv i64 {first}, {self.parts_of_keys}")
         end = code.let(f"mul i64 {code.let(f'add i64 {part}, 1')}, {self.key_tiles}")
         end = code.let(f"udiv i64 {end}, {self.parts_of_keys}")
@@ -276,6 +279,7 @@ class BackwardKernel(TaskFunction):
             "dk": moved(code, self.place(code, "dk"), at, t.padded(k.depth), t.kind),
             "dv": moved(code, self.place(code, "dv"), at, t.padded(k.value_depth), t.kind),
         }
+        # The first pass over the keys clears their sums, and the last one writes them.
         with code.when(code.let(f"icmp eq i64 {turn}, 0")):
             self._clear(code, sums)
         begin, end = self._queries_that_see(code, key, count)
@@ -309,6 +313,8 @@ class BackwardKernel(TaskFunction):
         if k.window.left is not None:  # query + shift - left <= last key
             last = code.let(f"add nsw i64 {key}, {count}")
             last = code.let(f"add nsw i64 {last}, {k.window.left - k.window.shift - 1}")
+            # Not below -1, so that the unsigned division below gives no tile at all, and not a huge
+            # number.
             last = code.let(f"add nsw i64 {most(code, last, '-1')}, {t.queries}")
             end = least(code, code.let(f"udiv i64 {last}, {t.queries}"), end)
         return begin, end

@@ -115,6 +115,7 @@ class ForwardKernel(TaskFunction):
         k, t = self.kernel, self.tiling
         rows = least(code, code.let(f"sub i64 {k.queries}, {first}"), str(t.queries))
         self._bring(code, self.row(code, k.q, bases["q"], first), rows)
+        # Scratch has the state of the tile before: it must start from no keys again.
         self._clear(code)
         out = self.row(code, k.out, bases["out"], first)
         self._key_tiles(code, first, rows, bases, out)
@@ -152,6 +153,7 @@ class ForwardKernel(TaskFunction):
         if not self.online:
             count = code.let(f"sub i64 {end}, {begin}")
             # Results are stored even without visible keys.
+            # A window may lie beyond all keys: the range is empty then, and may even be negative.
             count = code.call("i64", "llvm.smax.i64", ("i64", count), ("i64", "0"))
             self._tile(code, begin, count, first, aligned, rows, bases, out)
             return
@@ -193,5 +195,6 @@ class ForwardKernel(TaskFunction):
         if self.ahead and not in_place(self.kernel, access):
             depth = self.kernel.depth if label == "keys" else self.kernel.value_depth
             padded = self.tiling.padded(depth)
+            # Packed rows are padded to whole vectors, so that loads need no mask.
             return moved(code, self.place(code, label), key, padded, self.tiling.kind)
         return self.tile(code, label, access, self.row(code, access, base, key), count)
