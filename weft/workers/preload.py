@@ -28,7 +28,7 @@ COMPILER = (
     "weft.workers.cluster",
 )
 TORCH = ("torch", "torch.distributed")
-JAX = ("jax", "jax.numpy", "weft.jax.plugin")
+JAX = ("jax", "jax.numpy", "weft.jax.plugin", "weft.jax.parts")
 # Installed packages that do not import PyTorch by themselves.
 _WITHOUT_TORCH = {"weft", "numpy", "ml_dtypes", "scipy", "jax", "jaxlib", "optax", "llvmlite"}
 _SETTERS = ("environ.setdefault", "environ.update", "environ.__setitem__", "putenv")
