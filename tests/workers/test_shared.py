@@ -53,13 +53,19 @@ def test_workers_of_a_host_reach_each_other(clusters: list[Cluster]):
         assert {*one.wire.shared.peers} == ranks - {one.rank}
 
 
+def life_of(pid: int) -> PeerLife:
+    found = PeerLife.of(pid)
+    assert found is not None
+    return found
+
+
 def pair(pid: int = 0) -> tuple[SharedMemory, SharedMemory]:
     """Two workers in one process; the first takes the other for one with another pid."""
     files = [mmap.mmap(-1, 2 * RING_BYTES) for _ in range(2)]
     rings = [[Ring(file, rank * RING_BYTES) for rank in range(2)] for file in files]
 
     def one(rank: int, other: int, pid: int) -> SharedMemory:
-        peer = NearPeer(pid, PeerLife.of(pid), rings[rank][other], rings[other][rank])
+        peer = NearPeer(pid, life_of(pid), rings[rank][other], rings[other][rank])
         return SharedMemory(rank, 64, {other: peer}, True)
 
     return one(0, 1, pid or os.getpid()), one(1, 0, os.getpid())
@@ -155,3 +161,4 @@ def test_other_hosts_networks_and_processes_share_nothing():
     assert not joined.is_beside(replace(joined, network="net:[2]"))
     assert shared._with_token(1 << 22, 3, b"x") is None
     assert shared._with_token(os.getpid(), 999, b"x") is None
+    assert PeerLife.of(1 << 22) is None

@@ -113,7 +113,10 @@ class Attempt:
             for local, rank in enumerate(job.ranks)
         }
         if CAN_FORK and job.hosts == 1:
-            self.store = LaunchStore(self.notes)
+            try:
+                self.store = LaunchStore(self.notes)
+            except OSError as error:  # a file system without sockets
+                print(f"worker 0 serves the key-value store: {error}", file=self.err, flush=True)
         start = fork_workers if job.forks else spawn_workers
         self.processes.update(start(job.command, environments))
 

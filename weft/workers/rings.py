@@ -108,9 +108,12 @@ class PeerLife:
     fd: int
 
     @classmethod
-    def of(cls, pid: int) -> PeerLife:
-        """That of a process."""
-        return cls(os.pidfd_open(pid))
+    def of(cls, pid: int) -> PeerLife | None:
+        """That of a process; None where a sandbox does not let this one ask."""
+        try:
+            return cls(os.pidfd_open(pid))
+        except OSError:
+            return None
 
     @property
     def has_ended(self) -> bool:

@@ -195,12 +195,12 @@ def share_memory(
         own[: len(token)] = token
     texts = coordination.gather_texts("shared memory", f"{fd} {token.hex()}")
     told = [text.split() for text in texts]
-    reached: dict[int, mmap.mmap] = {}
+    reached: dict[int, tuple[mmap.mmap, PeerLife]] = {}
     for other in near if own is not None else ():
         number, expected = told[other.rank]
         theirs = _with_token(other.pid, int(number), bytes.fromhex(expected))
-        if theirs is not None:
-            reached[other.rank] = theirs
+        if theirs is not None and (life := PeerLife.of(other.pid)) is not None:
+            reached[other.rank] = theirs, life
     # A second round: both sides use memory only where both have reached the other's.
     lists = coordination.gather_texts("mapped the memory of others", " ".join(map(str, reached)))
     if own is None:
@@ -210,11 +210,11 @@ def share_memory(
     peers = {
         rank: NearPeer(
             workers[rank].pid,
-            PeerLife.of(workers[rank].pid),
+            life,
             Ring(own, _TOKEN + rank * RING_BYTES),
             Ring(theirs, _TOKEN + me.rank * RING_BYTES),
         )
-        for rank, theirs in reached.items()
+        for rank, (theirs, life) in reached.items()
         if me.rank in reaches[rank]
     }
     has_all = all(len(found) == size - 1 for found in reaches)
