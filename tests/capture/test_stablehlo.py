@@ -257,3 +257,20 @@ def test_large_constants_of_trusted_programs(dtype: str, monkeypatch: pytest.Mon
     is_lent = dtype != "complex64"  # MLIR does not let Python look at these
     assert (len(texts[0]) < 10_000) == is_lent
     assert not dense._RESOURCES, "what was lent is taken back"
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ('"stablehlo.zzz"() : () -> ()', Unsupported),
+        ("stablehlo.zzz", WeftError),
+        ("foo.bar", WeftError),
+        ("func.call @a_dialect() : () -> ()", WeftError),
+        ("func.call @unregistered() : () -> ()", WeftError),
+    ],
+)
+def test_ops_that_no_dialect_has_are_unsupported_and_other_errors_wrong(line, kind):
+    with pytest.raises(WeftError) as caught:
+        parse(f"func.func @main() {{\n  {line}\n  return\n}}")
+    assert type(caught.value) is kind and caught.value.loc is not None
+    assert ("only StableHLO" in caught.value.help) == (kind is Unsupported)

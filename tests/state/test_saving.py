@@ -17,7 +17,7 @@ import weft
 from weft import Mesh, P
 from weft.errors import WeftError
 from weft.state import save as saving
-from weft.state.savers import SaveGroup
+from weft.state.savers import JaxSavers, SaveGroup
 
 
 def files_in(folder: Path) -> set[str]:
@@ -206,3 +206,28 @@ def test_what_torch_distributed_checkpoint_writes_is_loaded(tmp_path):
     weft.load_state(tmp_path, ours)
     for name, value in theirs.items():
         assert torch.equal(value, ours.state_dict()[name]), name
+
+
+def test_processes_of_jax_tell_each_other_by_its_store(monkeypatch):
+    """Keys are counted, waits are milliseconds of the knob, and a missing process is named."""
+    monkeypatch.setenv("WEFT_TIMEOUT", "2.5")
+    store, waits = {}, []
+
+    class Client:
+        def key_value_set(self, key: str, text: str) -> None:
+            store[key] = text
+
+        def blocking_key_value_get(self, key: str, milliseconds: int) -> str:
+            waits.append(milliseconds)
+            return store[key]
+
+    made = [
+        JaxSavers(SimpleNamespace(process_id=n, num_processes=2, client=Client())) for n in (0, 1)
+    ]
+    assert [group.rank for group in made] == [0, 1] and made[0].size == 2
+    with pytest.raises(WeftError, match=r"process 1 of 2 has not written within 2\.5 s"):
+        made[0].tell("written", "a")
+    assert made[1].tell("written", "b") == ["a", "b"]
+    assert made[1].told == 1 and waits == [2500] * 4
+    store["weft/save/1/0"] = "c"
+    assert made[1].tell("written", "d") == ["c", "d"]

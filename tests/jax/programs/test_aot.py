@@ -34,6 +34,8 @@ assert compiled.runtime_executable().hlo_modules()[0].name == "jit__lambda"
 assert compiled.input_shardings and compiled.output_shardings
 inside, outside = compiled.input_formats, compiled.output_formats
 assert outside.layout.major_to_minor == (0, 1), outside
+bare = jax.jit(lambda: jnp.ones(3)).lower().compile().runtime_executable()
+assert bare.get_parameter_shardings() is None and len(bare.get_output_shardings()) == 1
 assert compiled.in_tree.num_leaves == 2 and compiled.out_info.shape == (16, 16)
 
 split = jax.jit(lambda a: a.sum(0)).lower(put(A, "a", "b")).compile()
