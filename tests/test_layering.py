@@ -23,7 +23,7 @@ DOORS = {
     "colocated",
 } | {
     *"__init__ __main__ jax planner predict advise profiling ready remote reporting state".split(),
-    *"zoo warm_up".split(),
+    "zoo",
 }
 # What looks on from the side, and at whom.
 LOOKS_AT = {"explain": {"shard", "partition"}}

@@ -253,3 +253,33 @@ def local_program(
     again = partial(local_program, module, function, target=None, fold=fold, process=process)
     rest = (target if fold else None, partial(again, **placing))
     return LocalProgram(made.tiled, made.plan, host, *rest)
+
+
+# A small program, whose compilation compiles the methods of records and sets up LLVM.
+_WARM_UP = """
+"builtin.module"() <{sym_name = "warm_up"}> ({
+  "sdy.mesh"() <{mesh = #sdy.mesh<["x"=2]>, sym_name = "mesh"}> : () -> ()
+  "func.func"() <{arg_attrs = [{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}],
+      function_type = (tensor<8x8xf32>) -> tensor<8x8xf32>,
+      res_attrs = [{sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}], sym_name = "main"}> ({
+  ^bb0(%arg0: tensor<8x8xf32>):
+    %0 = "stablehlo.dot_general"(%arg0, %arg0) <{dot_dimension_numbers = #stablehlo.dot<
+      lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>}>
+      : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+    %1 = "stablehlo.tanh"(%0) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    "func.return"(%1) : (tensor<8x8xf32>) -> ()
+  }) : () -> ()
+}) : () -> ()
+"""
+
+
+def warm_up() -> None:
+    """Compile a small program before workers are forked, so that they do not all pay for it.
+
+    Nothing runs, and no thread starts.
+    """
+    from weft.ir.read import read_module
+    from weft.ops import BY_NAME
+
+    module = read_module(_WARM_UP.replace("\n      ", " "), BY_NAME, None)
+    compile_module(module, tune="off", trace=Trace(None, module.name))

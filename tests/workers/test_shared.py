@@ -22,7 +22,7 @@ from weft.mesh import Axis, Mesh
 from weft.workers import shared
 from weft.workers.cluster import Cluster
 from weft.workers.coordination import JoinedWorker
-from weft.workers.rings import RING_BYTES, SLOT_BYTES, SLOTS, PeerLife, Ring
+from weft.workers.rings import RING_BYTES, SLOT_BYTES, SLOTS, MessageRing, PeerLife
 from weft.workers.shared import NearPeer, SharedMemory
 
 pytestmark = pytest.mark.skipif(not shared.CAN_SHARE, reason="Linux on x86-64")
@@ -62,7 +62,7 @@ def life_of(pid: int) -> PeerLife:
 def pair(pid: int = 0) -> tuple[SharedMemory, SharedMemory]:
     """Two workers in one process; the first takes the other for one with another pid."""
     files = [mmap.mmap(-1, 2 * RING_BYTES) for _ in range(2)]
-    rings = [[Ring(file, rank * RING_BYTES) for rank in range(2)] for file in files]
+    rings = [[MessageRing(file, rank * RING_BYTES) for rank in range(2)] for file in files]
 
     def one(rank: int, other: int, pid: int) -> SharedMemory:
         peer = NearPeer(pid, life_of(pid), rings[rank][other], rings[other][rank])

@@ -64,7 +64,7 @@ def preload(command: Sequence[str]) -> None:
             with suppress(ImportError):
                 importlib.import_module(name)
         with suppress(ImportError, WeftError):  # no llvmlite, or a target that cannot be used here
-            importlib.import_module("weft.warm_up").warm_up()
+            importlib.import_module("weft.pipeline").warm_up()
 
 
 def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Callable[[], object]:

@@ -47,7 +47,7 @@ def _futex_call() -> Any:
 _futex = _futex_call()
 
 
-class Ring:
+class MessageRing:
     """One direction between two workers, as either of them has mapped it."""
 
     def __init__(self, memory: mmap, offset: int) -> None:
@@ -123,7 +123,9 @@ class PeerLife:
         return bool(poll.poll(0))
 
 
-def wait_for_room(ring: Ring, life: PeerLife, end: float, meanwhile: Callable[[], object]) -> None:
+def wait_for_room(
+    ring: MessageRing, life: PeerLife, end: float, meanwhile: Callable[[], object]
+) -> None:
     """Wait until a ring has room; the writer reads its own messages meanwhile.
 
     Two workers that send much before they read would wait for each other otherwise.
@@ -136,7 +138,7 @@ def wait_for_room(ring: Ring, life: PeerLife, end: float, meanwhile: Callable[[]
         _check_time(end)
 
 
-def wait_for_message(ring: Ring, life: PeerLife, end: float, spins: int) -> None:
+def wait_for_message(ring: MessageRing, life: PeerLife, end: float, spins: int) -> None:
     """Wait until a ring has a message."""
     for _ in range(spins):
         if not ring.is_empty:

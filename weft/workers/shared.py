@@ -24,8 +24,8 @@ from weft.workers.coordination import CoordinationClient, JoinedWorker
 from weft.workers.rings import (
     RING_BYTES,
     SLOT_BYTES,
+    MessageRing,
     PeerLife,
-    Ring,
     wait_for_message,
     wait_for_room,
 )
@@ -64,8 +64,8 @@ class NearPeer:
 
     pid: int
     life: PeerLife
-    outgoing: Ring
-    incoming: Ring
+    outgoing: MessageRing
+    incoming: MessageRing
 
 
 @dataclass(eq=False)
@@ -113,7 +113,7 @@ class SharedMemory:
             found = self.inbox.pop((rank, number), None)
         return found
 
-    def _ring_with_room(self, rank: int, end: float) -> Ring:
+    def _ring_with_room(self, rank: int, end: float) -> MessageRing:
         peer = self.peers[rank]
         if peer.outgoing.is_full:
             wait_for_room(peer.outgoing, peer.life, end, self._read_all)
@@ -211,8 +211,8 @@ def share_memory(
         rank: NearPeer(
             workers[rank].pid,
             life,
-            Ring(own, _TOKEN + rank * RING_BYTES),
-            Ring(theirs, _TOKEN + me.rank * RING_BYTES),
+            MessageRing(own, _TOKEN + rank * RING_BYTES),
+            MessageRing(theirs, _TOKEN + me.rank * RING_BYTES),
         )
         for rank, (theirs, life) in reached.items()
         if me.rank in reaches[rank]

@@ -27,7 +27,7 @@ from weft.ops.shape import BroadcastInDim, Constant, Reshape, Transpose
 from weft.ops.slicing import Slice
 from weft.records import dataclass
 
-Range: TypeAlias = tuple[int, int]  # start and end along a dim
+DimRange: TypeAlias = tuple[int, int]  # start and end along a dim
 FusedDim: TypeAlias = tuple[Value, int]  # an argument, and its dim of several parts
 
 
@@ -80,7 +80,7 @@ def split_fused(
     )
 
 
-def _leaf_part(leaf: Leaf, dim: int, part: Range) -> Leaf:
+def _leaf_part(leaf: Leaf, dim: int, part: DimRange) -> Leaf:
     """One part of an argument, with its place in the whole."""
     start, end = part
     shape = (*leaf.shape[:dim], end - start, *leaf.shape[dim + 1 :])
@@ -88,9 +88,9 @@ def _leaf_part(leaf: Leaf, dim: int, part: Range) -> Leaf:
     return replace(leaf, name=f"{leaf.name}[{where}]", shape=shape, part=(dim, start, end))
 
 
-def _parts(body: Region, split: Mapping[FusedDim, int]) -> dict[FusedDim, tuple[Range, ...]]:
+def _parts(body: Region, split: Mapping[FusedDim, int]) -> dict[FusedDim, tuple[DimRange, ...]]:
     """The parts of the arguments that are only read through slices of what is computed of them."""
-    found: dict[FusedDim, dict[Range, None]] = {}
+    found: dict[FusedDim, dict[DimRange, None]] = {}
     sunk: set[Node] = set()
     fused = _Fused(split)
     for node in body.nodes:
@@ -220,7 +220,7 @@ def _dot_sources(
 class _Rebuilt:
     """The body of a program with slices taken of its arguments, not of what is computed of them."""
 
-    def __init__(self, body: Region, parts: Mapping[FusedDim, Sequence[Range]]) -> None:
+    def __init__(self, body: Region, parts: Mapping[FusedDim, Sequence[DimRange]]) -> None:
         self.body, self.fused = body, _Fused(parts)
         self.nodes: list[Node] = []
         self.made: dict[Value, Value] = {}

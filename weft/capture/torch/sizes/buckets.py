@@ -8,7 +8,7 @@ from typing import Any
 from weft.cache.recent import RecentlyUsed
 from weft.capture.torch.graph import GraphConstant, Imported
 from weft.capture.torch.sizes.call import SizedCall, SizedProgram
-from weft.capture.torch.sizes.extents import Extents, Sizes, SizesDepend, depends, fit
+from weft.capture.torch.sizes.extents import Extents, SizesDepend, SymbolSizes, depends, fit
 from weft.capture.torch.sizes.instance import Capture, Instantiation
 from weft.capture.torch.sizes.probes import probes_of
 from weft.capture.torch.sizes.shapes import NUMBER, CallShapes, batch_shapes, named_shapes
@@ -33,8 +33,8 @@ class _Traced:
 class SizeBuckets:
     """The padded calls of a program, by `dynamic_shapes`, or with a batch that varies.
 
-    A program is built for each bucket of sizes, of captures for other sizes. Where an op cannot be
-    told what to ignore, every size has a program of its own, which a warning says.
+    A program is built for each bucket of sizes, of captures for other sizes. Where an op cannot
+    ignore padding, every size has a program of its own, which a warning says.
     """
 
     def __init__(self, name: str, shapes: Any, most: int) -> None:
@@ -66,7 +66,7 @@ class SizeBuckets:
         pairs = zip(shapes.symbols, sizes, strict=True)
         bucket = tuple([symbol.bucket(size) for symbol, size in pairs])
 
-        def sized(wanted: Sizes) -> Any:
+        def sized(wanted: SymbolSizes) -> Any:
             return tree_unflatten(resized(leaves, shapes, sizes, wanted), tree)
 
         inner, named = sized(bucket)
@@ -92,8 +92,8 @@ class SizeBuckets:
         args: Any,
         kwargs: Any,
         shapes: CallShapes,
-        bucket: Sizes,
-        sized: Callable[[Sizes], Any],
+        bucket: SymbolSizes,
+        sized: Callable[[SymbolSizes], Any],
     ) -> SizedProgram | SizesDepend:
         """The program of a bucket, or why there is none."""
         key, _ = source.flatten(args, kwargs)
@@ -123,8 +123,8 @@ class SizeBuckets:
         self,
         source: TorchProgram,
         shapes: CallShapes,
-        bucket: Sizes,
-        sized: Callable[[Sizes], Any],
+        bucket: SymbolSizes,
+        sized: Callable[[SymbolSizes], Any],
     ) -> SizedProgram:
         """The program of a bucket by captures near and far, or else by captures in the bucket."""
         failure: SizesDepend | None = None
@@ -140,10 +140,10 @@ class SizeBuckets:
         self,
         source: TorchProgram,
         shapes: CallShapes,
-        bucket: Sizes,
-        smallest: Sizes,
-        probes: Sequence[Sizes],
-        sized: Callable[[Sizes], Any],
+        bucket: SymbolSizes,
+        smallest: SymbolSizes,
+        probes: Sequence[SymbolSizes],
+        sized: Callable[[SymbolSizes], Any],
     ) -> SizedProgram:
         traced = [self._capture(source, each, sized) for each in probes]
         first = traced[0].imported
@@ -162,7 +162,7 @@ class SizeBuckets:
         return SizedProgram(imported, traced[0].tree, names, bucket, made.results, outputs, numbers)
 
     def _capture(
-        self, source: TorchProgram, sizes: Sizes, sized: Callable[[Sizes], Any]
+        self, source: TorchProgram, sizes: SymbolSizes, sized: Callable[[SymbolSizes], Any]
     ) -> _Traced:
         args, kwargs = sized(sizes)
         key, given = source.flatten(args, kwargs)
@@ -177,7 +177,7 @@ class SizeBuckets:
         return found
 
 
-def _numbers(programs: Sequence[Imported], probes: Sequence[Sizes]) -> dict[int, Extents]:
+def _numbers(programs: Sequence[Imported], probes: Sequence[SymbolSizes]) -> dict[int, Extents]:
     """The leaves of the results that are integers which depend on the sizes."""
     first = programs[0]
     found: dict[int, Extents] = {}
@@ -196,7 +196,9 @@ def _numbers(programs: Sequence[Imported], probes: Sequence[Sizes]) -> dict[int,
     return found
 
 
-def resized(leaves: Sequence[Any], shapes: CallShapes, sizes: Sizes, wanted: Sizes) -> list[Any]:
+def resized(
+    leaves: Sequence[Any], shapes: CallShapes, sizes: SymbolSizes, wanted: SymbolSizes
+) -> list[Any]:
     """The leaves of a call at other sizes: their first elements, and the last one repeated."""
     made = []
     for leaf, extents in zip(leaves, shapes.leaves, strict=True):

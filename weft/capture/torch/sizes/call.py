@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weft.capture.torch.sizes.extents import Extents, Sizes, size_of, varies
-from weft.capture.torch.sizes.instance import Dims
+from weft.capture.torch.sizes.extents import Extents, SymbolSizes, size_of, varies
+from weft.capture.torch.sizes.instance import ValueExtents
 from weft.records import dataclass
 
 
@@ -17,12 +17,12 @@ class SizedProgram:
     imported: Any  # weft.capture.torch.graph.Imported
     tree: Any  # of the results
     symbols: tuple[str, ...]
-    bucket: Sizes
-    results: tuple[Dims, ...]
+    bucket: SymbolSizes
+    results: tuple[ValueExtents, ...]
     outputs: tuple[int | None, ...]  # for each leaf, the number of its result
     numbers: Mapping[int, Extents]  # leaves that are functions of the sizes
 
-    def cut(self, made: Any, sizes: Sizes) -> Any:
+    def cut(self, made: Any, sizes: SymbolSizes) -> Any:
         """The results of a call, without what was computed for the padding."""
         from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -34,7 +34,7 @@ class SizedProgram:
                 leaves[n] = size_of(self.numbers[n], sizes)
         return tree_unflatten(leaves, tree)
 
-    def _cut(self, tensor: Any, dims: Dims, sizes: Sizes) -> Any:
+    def _cut(self, tensor: Any, dims: ValueExtents, sizes: SymbolSizes) -> Any:
         if not any(map(varies, dims)):
             return tensor
         parts = [extent for dim in dims for extent in dim]
@@ -53,7 +53,7 @@ class SizedCall:
     program: SizedProgram
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    sizes: Sizes
+    sizes: SymbolSizes
     values: tuple[Any, ...]  # the sizes as tensors
 
     def cut(self, made: Any) -> Any:

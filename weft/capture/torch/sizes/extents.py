@@ -11,7 +11,7 @@ from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node
 from weft.records import dataclass
 
-Sizes: TypeAlias = tuple[int, ...]  # of every symbol
+SymbolSizes: TypeAlias = tuple[int, ...]  # of every symbol
 
 
 class SizesDepend(Unsupported):
@@ -100,7 +100,7 @@ def merged(parts: Sequence[Extent]) -> Extents:
     return tuple(kept) or (fixed(1),)
 
 
-def fit(numbers: Sequence[int], probes: Sequence[Sizes]) -> Extents | None:
+def fit(numbers: Sequence[int], probes: Sequence[SymbolSizes]) -> Extents | None:
     """The function of the symbols' sizes that has these values at the probes, or None."""
     if len(set(numbers)) == 1:
         return (fixed(numbers[0]),)
@@ -110,7 +110,7 @@ def fit(numbers: Sequence[int], probes: Sequence[Sizes]) -> Extents | None:
     return None
 
 
-def _candidates(numbers: Sequence[int], probes: Sequence[Sizes]) -> Iterator[Extents]:
+def _candidates(numbers: Sequence[int], probes: Sequence[SymbolSizes]) -> Iterator[Extents]:
     """Functions of one symbol, then products of several."""
     count = len(probes[0])
     for symbol in range(count):
@@ -127,7 +127,7 @@ def _candidates(numbers: Sequence[int], probes: Sequence[Sizes]) -> Iterator[Ext
                 yield merged((Extent(symbol, 1, 0), *rest))
 
 
-def over_factors(extents: Extents, factors: Sequence[int], at: Sizes) -> list[Extents] | None:
+def over_factors(extents: Extents, factors: Sequence[int], at: SymbolSizes) -> list[Extents] | None:
     """The extents of a dim by the factors of an op's rule, which divide it; None if they do not.
 
     A size that varies must not be divided, a fixed one may be.

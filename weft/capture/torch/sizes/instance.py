@@ -16,8 +16,8 @@ from weft.capture.torch.build import Build
 from weft.capture.torch.sizes.extents import (
     Extent,
     Extents,
-    Sizes,
     SizesDepend,
+    SymbolSizes,
     depends,
     fit,
     fixed,
@@ -37,7 +37,7 @@ from weft.ir.types import F32, I32, I64, DType, TensorType
 from weft.ops.elementwise.pointwise import Add, And, Divide, Multiply, Subtract
 from weft.records import dataclass
 
-Dims: TypeAlias = tuple[Extents, ...]  # of every dim of a value
+ValueExtents: TypeAlias = tuple[Extents, ...]  # of every dim of a value
 # A whole number n, 1 / n, or n / (n - 1).
 NumberOf: TypeAlias = Literal["plain", "inverse", "unbiased"]
 
@@ -46,16 +46,16 @@ NumberOf: TypeAlias = Literal["plain", "inverse", "unbiased"]
 class Capture:
     """A program captured for some sizes of the symbols."""
 
-    sizes: Sizes
+    sizes: SymbolSizes
     module: Module
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class SizedInstance:
     """A program at a bucket's sizes, and the dims of its results by the sizes of a call."""
 
     module: Module
-    results: tuple[Dims, ...]
+    results: tuple[ValueExtents, ...]
 
 
 # Integers of ops that are sizes: they become the bucket's. Others must not depend on the sizes.
@@ -75,8 +75,8 @@ class Instantiation:
         self,
         captures: Sequence[Capture],
         names: Sequence[str],
-        bucket: Sizes,
-        smallest: Sizes,
+        bucket: SymbolSizes,
+        smallest: SymbolSizes,
         special: Mapping[type[Op], SpecialOp],
     ) -> None:
         self.captures, self.names = captures, names
@@ -84,12 +84,12 @@ class Instantiation:
         self.bucket, self.smallest, self.special = bucket, smallest, special
         self.build = Build()
         self.made: dict[Value, Value] = {}  # by value of the first capture
-        self.held: dict[Value, Dims] = {}  # the dims of values of which one varies
+        self.held: dict[Value, ValueExtents] = {}  # the dims of values of which one varies
         self.twins: list[dict[Value, Value]] = [{} for _ in captures[1:]]  # to the first's values
         self.sizes: list[Value] = []  # the sizes of a call
         self._numbers: dict[Extent, Value] = {}
 
-    def run(self, is_seeded: bool) -> Instance:
+    def run(self, is_seeded: bool) -> SizedInstance:
         """The program at the bucket's sizes; the sizes of a call are its last arguments."""
         bodies = [each.module.function("main").body for each in self.captures]
         first, others = bodies[0], bodies[1:]
@@ -105,7 +105,7 @@ class Instantiation:
                 raise depends("the program has other results for other sizes", first.loc)
         return self._module(first, is_seeded)
 
-    def _module(self, first: Region, is_seeded: bool) -> Instance:
+    def _module(self, first: Region, is_seeded: bool) -> SizedInstance:
         args = [self.made[value] for value in first.args]
         locs = [*first.arg_locs]
         place = len(args) - is_seeded
@@ -117,7 +117,7 @@ class Instantiation:
         region = Region(tuple(args), self.build.nodes, results, first.loc, tuple(locs))
         whole = self.captures[0].module
         module = Module({"main": Function("main", region, "public")}, name=whole.name)
-        return Instance(module, tuple([self.dims(value) for value in first.results]))
+        return SizedInstance(module, tuple([self.dims(value) for value in first.results]))
 
     def _arguments(self, bodies: Sequence[Region]) -> None:
         self.sizes = [Value(TensorType((), I64)) for _ in self.names]
@@ -131,23 +131,23 @@ class Instantiation:
 
     # Dims
 
-    def dims(self, value: Value) -> Dims:
+    def dims(self, value: Value) -> ValueExtents:
         """The dims of a value of the first capture."""
         found = self.held.get(value)
         return found or tuple([(fixed(size),) for size in tensor_of(value).sizes])
 
-    def type_at(self, type: TensorType, dims: Dims) -> TensorType:
+    def type_at(self, type: TensorType, dims: ValueExtents) -> TensorType:
         """A type at the bucket's sizes."""
         return type.with_shape(tuple([size_of(dim, self.bucket) for dim in dims]))
 
-    def fitted(self, shapes: Sequence[Sequence[int]]) -> Dims | None:
+    def fitted(self, shapes: Sequence[Sequence[int]]) -> ValueExtents | None:
         """The dims of a value by its sizes in all captures."""
         if len({len(shape) for shape in shapes}) != 1:
             return None
         found = [fit(numbers, self.probes) for numbers in zip(*shapes, strict=True)]
         return None if None in found else tuple([each for each in found if each is not None])
 
-    def created(self, node: Node, twins: Sequence[Node]) -> Dims:
+    def created(self, node: Node, twins: Sequence[Node]) -> ValueExtents:
         """The dims of a result by its types alone."""
         types = [tensor_of(each.results[0]) for each in (node, *twins)]
         found = self.fitted([type.sizes for type in types])
@@ -157,7 +157,7 @@ class Instantiation:
 
     # Values
 
-    def place(self, value: Value, made: Value, dims: Dims) -> None:
+    def place(self, value: Value, made: Value, dims: ValueExtents) -> None:
         """Note what a value of the first capture is at the bucket's sizes."""
         self.made[value] = made
         if any(map(varies, dims)):
@@ -208,7 +208,9 @@ class Instantiation:
                 found = one if found is None else b.op(And(), found, one)
         return found
 
-    def masked(self, made: Value, dims: Dims, along: Sequence[int], fill: Value | None) -> Value:
+    def masked(
+        self, made: Value, dims: ValueExtents, along: Sequence[int], fill: Value | None
+    ) -> Value:
         """A value with its elements behind the ends of dims replaced, by default by 0."""
         b, type = self.build, tensor_of(made)
         seen = self.inside({dim: dims[dim] for dim in along}, type.sizes)
@@ -248,7 +250,9 @@ class Instantiation:
             ):
                 raise of_node("has a size that depends on the arguments' in another way", node)
 
-    def emit(self, node: Node, op: Op, operands: Sequence[Value], dims: Sequence[Dims]) -> None:
+    def emit(
+        self, node: Node, op: Op, operands: Sequence[Value], dims: Sequence[ValueExtents]
+    ) -> None:
         """Append a node at the bucket's sizes, whose results have these dims."""
         made = self.build.all(op, *operands, regions=node.regions)
         for value, new, of in zip(node.results, made, dims, strict=True):
@@ -342,7 +346,7 @@ class Instantiation:
             made.append(found)
         return made
 
-    def op_at(self, node: Node, twins: Sequence[Node], results: Sequence[Dims]) -> Op:
+    def op_at(self, node: Node, twins: Sequence[Node], results: Sequence[ValueExtents]) -> Op:
         """The op with its types and sizes at the bucket's; its results have these dims."""
         changed = {}
         types = {

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from weft.capture.torch.sizes.extents import Sizes, SizeSymbol
+from weft.capture.torch.sizes.extents import SizeSymbol, SymbolSizes
 
 _COUNT = 3  # captures: two tell a linear function, and one more confirms it
 _FAR = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # sizes that few other dims have
 
 
 def probes_of(
-    symbols: Sequence[SizeSymbol], bucket: Sizes, fixed: Collection[int]
-) -> Iterator[list[Sizes]]:
+    symbols: Sequence[SizeSymbol], bucket: SymbolSizes, fixed: Collection[int]
+) -> Iterator[list[SymbolSizes]]:
     """Sizes of all symbols to capture for: in the bucket and far away, then in the bucket alone.
 
     A size that other dims have would hide which of them varies: `fixed` ones are avoided, and those

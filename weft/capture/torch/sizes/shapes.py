@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from weft.capture.torch.sizes.extents import Extent, Sizes, SizeSymbol
+from weft.capture.torch.sizes.extents import Extent, SizeSymbol, SymbolSizes
 from weft.errors import WeftError
 from weft.records import dataclass
 
@@ -22,7 +22,7 @@ class CallShapes:
     leaves: tuple[LeafExtents, ...]
     names: tuple[str, ...]  # of the leaves
 
-    def sizes(self, leaves: Sequence[Any]) -> Sizes:
+    def sizes(self, leaves: Sequence[Any]) -> SymbolSizes:
         """The sizes of a call, or an error if they differ or are out of range."""
         found: dict[int, tuple[int, str]] = {}
         for leaf, extents, name in zip(leaves, self.leaves, self.names, strict=True):
@@ -32,7 +32,7 @@ class CallShapes:
                 self._meet(found, extent, given, place)
         return tuple([found[n][0] for n in range(len(self.symbols))])
 
-    def varying(self, sizes: Sizes) -> CallShapes:
+    def varying(self, sizes: SymbolSizes) -> CallShapes:
         """The shapes without the symbols whose sizes have programs of their own, such as 1."""
         alone = [
             s.smallest(s.bucket(n)) == s.bucket(n) for s, n in zip(self.symbols, sizes, strict=True)

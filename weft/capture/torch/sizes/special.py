@@ -16,7 +16,7 @@ from weft.capture.torch.sizes.extents import (
     size_of,
     varies,
 )
-from weft.capture.torch.sizes.instance import Dims, Instantiation, NumberOf, SpecialOp
+from weft.capture.torch.sizes.instance import Instantiation, NumberOf, SpecialOp, ValueExtents
 from weft.ir.dense import Dense
 from weft.ir.module import Node, Value, tensor_of
 from weft.ir.op import Op
@@ -295,7 +295,7 @@ def attention(walk: Instantiation, node: Node, twins: Sequence[Node]) -> None:
         operands[2] = walk.masked(operands[2], v, (rank - 2,), None)
         if not (op.right == 0 and q[-2] == end):
             op = _mask_keys(walk, op, operands, end)
-    dims: list[Dims] = [(*q[:-1], v[-1])]
+    dims: list[ValueExtents] = [(*q[:-1], v[-1])]
     walk.emit(node, op, operands, [*dims, q[:-1]] if op.logsumexp else dims)
 
 
