@@ -145,7 +145,7 @@ def test_waiting_may_end_before_the_array_is_ready():
         ((X, P("x")), "has no mesh"),
         ((X, P("x", "y", "x"), MESH), "is for 3 dims|twice"),
         ((X, P("z"), MESH), "no axis 'z'"),
-        ((np.array(["a"]), P(), MESH), "no StableHLO element type"),
+        ((np.array(["2020"], "M8[D]"), P(), MESH), "no StableHLO element type"),
     ],
 )
 def test_what_cannot_be_put_is_refused(given, message):
