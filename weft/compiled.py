@@ -48,6 +48,7 @@ from weft.records import dataclass
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
 from weft.simulate import QUIET, Noise
+from weft.targets import target_of
 from weft.trace import Trace
 from weft.workers import cluster_holding
 
@@ -307,7 +308,7 @@ class Compiled:
                     captured.module,
                     level=options.level,
                     machine=options.machine,
-                    target=options.target or _target_of(call.values),
+                    target=options.target or target_of(call.values),
                     fold_sums=options.fold_sums,
                     tune=options.tune,
                     excess_precision=options.excess_precision,
@@ -493,9 +494,3 @@ def _check(fn: object, keywords: Mapping[str, Any], machine: object) -> None:
             f"machine={machine!r} is not a machine",
             help=f"name one: {', '.join(MACHINES)}, or 8xh100",
         )
-
-
-def _target_of(values: Iterable[Any]) -> str | None:
-    """The target of programs on arguments in a GPU's memory; None for the default."""
-    places = {getattr(getattr(value, "device", None), "type", None) for value in values}
-    return "triton" if "cuda" in places else None

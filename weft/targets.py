@@ -7,10 +7,10 @@ A package offers a target as an entry point of the group `weft.targets`: a facto
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.emit.llvm.jit.processor import has_llvm
 from weft.errors import WeftError
@@ -168,3 +168,9 @@ def _plugged(entry: EntryPoint, options: Options) -> Target:
 @cache
 def _say_once(message: str) -> None:
     warnings.warn(message, stacklevel=2)
+
+
+def target_of(values: Iterable[Any]) -> str | None:
+    """The target of programs on arguments in a GPU's memory; None for the default."""
+    places = {getattr(getattr(value, "device", None), "type", None) for value in values}
+    return "triton" if "cuda" in places else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -90,3 +91,26 @@ def _as_forward(function: Any) -> Any:
     )
     made.__kwdefaults__ = function.__kwdefaults__
     return made
+
+
+def state_of(module: Any, prefix: str, marks: list[object]) -> Iterator[tuple[str, Any]]:
+    """Parameters and buffers by name, tied ones repeated; training modes are appended to `marks`.
+
+    They are looked up for every call, so that replaced parameters are seen.
+    """
+    marks.append(module.training)
+    for held in (module._parameters, module._buffers):
+        for name, value in held.items():
+            if value is not None:
+                yield f"{prefix}{name}", value
+    for name, inner in module._modules.items():
+        if inner is not None:
+            yield from state_of(inner, f"{prefix}{name}.", marks)
+
+
+def parameter_names_of(function: Any) -> list[str]:
+    """The names of a function's parameters; none where they are not known."""
+    try:
+        return [*inspect.signature(function).parameters]
+    except (TypeError, ValueError):
+        return []

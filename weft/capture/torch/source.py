@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,11 +17,12 @@ from weft.capture.torch.caches import check_caches, register_caches
 from weft.capture.torch.constrain import held_shardings, place_constraints
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported, export
-from weft.capture.torch.functions import as_module, modules_of
+from weft.capture.torch.functions import as_module, modules_of, parameter_names_of, state_of
 from weft.capture.torch.graph import SEED, GraphConstant, Imported, import_graph
 from weft.capture.torch.overlaps import LastCall, MemoryOverlaps, tracing_modes
 from weft.capture.torch.plans.by_name import (
     PlannedShardings,
+    gathers_of,
     input_shardings,
     output_shardings,
     planned,
@@ -37,7 +37,6 @@ from weft.capture.torch.sizes.instance import size_name
 from weft.capture.torch.sizes.shapes import CallShapes
 from weft.errors import WeftError
 from weft.ir.types import I64, TensorType, dtype_of
-from weft.mesh import Sharding
 from weft.ops.elementwise.pointwise import Add
 from weft.ops.shape import Constant
 from weft.records import dataclass
@@ -330,7 +329,7 @@ class TorchProgram:
 
     def parameter_names(self, count: int) -> list[str]:
         """The names by which a call of `count` arguments is known."""
-        return parameters_of(
+        return parameter_names_of(
             self.function.forward if self.function is self.module else self.function
         )
 
@@ -456,40 +455,6 @@ class Packing:
             [each.value if isinstance(each, GraphConstant) else results[each]
              for each in self.leaves]
         )  # fmt: skip
-
-
-def state_of(module: Any, prefix: str, marks: list[object]) -> Iterator[tuple[str, Any]]:
-    """Parameters and buffers by name, tied ones repeated; training modes are appended to `marks`.
-
-    They are looked up for every call, so that replaced parameters are seen.
-    """
-    marks.append(module.training)
-    for held in (module._parameters, module._buffers):
-        for name, value in held.items():
-            if value is not None:
-                yield f"{prefix}{name}", value
-    for name, inner in module._modules.items():
-        if inner is not None:
-            yield from state_of(inner, f"{prefix}{name}.", marks)
-
-
-def parameters_of(function: Any) -> list[str]:
-    """The names of a function's parameters; none where they are not known."""
-    try:
-        return [*inspect.signature(function).parameters]
-    except (TypeError, ValueError):
-        return []
-
-
-def gathers_of(
-    plan: PlannedShardings, arguments: Sequence[Leaf], mesh: object
-) -> dict[int, Sharding]:
-    """The shardings to which arguments are gathered, by number."""
-    numbers = [*plan.gathered]
-    leaves = [arguments[n] for n in numbers]
-    ours = mesh_of(mesh, plan.given)
-    found = shardings_of("the sharding of", [*plan.gathered.values()], leaves, ours)
-    return {n: replace(s, mesh="mesh") for n, s in zip(numbers, found, strict=True) if s}
 
 
 def _donated(

@@ -12,6 +12,7 @@ from weft.capture.shardings import mesh_of, shardings_of
 from weft.capture.torch.backward import ForwardPass, place_ops, traced_step
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported, exported
+from weft.capture.torch.functions import parameter_names_of
 from weft.capture.torch.graph import import_graph
 from weft.capture.torch.micro_batches import AccumulatedStep, sum_sharding
 from weft.capture.torch.objective import objective, takes_module
@@ -24,14 +25,12 @@ from weft.capture.torch.optimizers import (
     state_tensors,
 )
 from weft.capture.torch.overlaps import MemoryOverlaps
-from weft.capture.torch.plans.by_name import PlannedShardings
+from weft.capture.torch.plans.by_name import PlannedShardings, gathers_of
 from weft.capture.torch.recompute import check_patterns, recompute
 from weft.capture.torch.source import (
     Tensors,
     TorchProgram,
-    gathers_of,
     leaf_of,
-    parameters_of,
 )
 from weft.errors import WeftError
 from weft.ir.types import TensorType, dtype_of
@@ -137,7 +136,7 @@ class TrainingStep(TorchProgram):
         own = super().parameter_names(count)
         if self.loss is None:
             return own
-        named = parameters_of(getattr(self.loss, "forward", self.loss))[1:]
+        named = parameter_names_of(getattr(self.loss, "forward", self.loss))[1:]
         return named if takes_module(self.loss, count) else [*own[:1], *named]
 
     def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> PlannedShardings:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from weft.capture.captured import Leaf
-from weft.capture.shardings import Spelled
+from weft.capture.shardings import Spelled, mesh_of, shardings_of
 from weft.errors import WeftError
+from weft.mesh import Sharding
 from weft.records import dataclass
 
 
@@ -79,3 +80,14 @@ def output_shardings(spelled: Spelled, leaves: Sequence[Leaf]) -> list[Spelled]:
             help="give one sharding for all, or one for each tensor that comes back",
         )
     return list(spelled)
+
+
+def gathers_of(
+    plan: PlannedShardings, arguments: Sequence[Leaf], mesh: object
+) -> dict[int, Sharding]:
+    """The shardings to which arguments are gathered, by number."""
+    numbers = [*plan.gathered]
+    leaves = [arguments[n] for n in numbers]
+    ours = mesh_of(mesh, plan.given)
+    found = shardings_of("the sharding of", [*plan.gathered.values()], leaves, ours)
+    return {n: replace(s, mesh="mesh") for n, s in zip(numbers, found, strict=True) if s}
