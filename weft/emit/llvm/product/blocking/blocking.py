@@ -136,6 +136,7 @@ class Blocking:
     unroll: int  # unrolled K steps
     ahead: Prefetch  # what to prefetch
     l2_bytes: int  # of the chip that this is for: what exceeds them is far
+    pace: int  # how much more than of plain vectors' multiplications a task has
 
     @property
     def line(self) -> int:

@@ -14,6 +14,10 @@ _ONE_TASK_PANELS = 24  # panels of rows that stay in one task
 # what each reads from there for a multiplication is the least then (measured on 16 cores).
 _MANY_THREADS = 8
 _EACH_OF_MANY, _IDLE_OF_MANY = 8, 0.05  # tasks a thread; the share of time that threads may idle
+# Small products leave many threads idle if AMX tasks are as large as those of few threads.
+_PACE_OF_MANY = 2
+_PACKED_AGAIN = 32  # tasks along the rows that may pack the same part of the RHS, each for itself
+_ALIASING = 4096  # bytes between lines that share their sets of a cache
 _SPLIT_K_FROM, _SPLIT_K_PART = 2048, 256  # the least K that is split, and its least part
 # Above this, writing and rereading partial sums costs more traffic than split K saves.
 _SPLIT_K_RESULT_BYTES = 2 << 20  # of a result that may exist as several partial sums
@@ -56,7 +60,8 @@ def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) ->
     # Packing for all tasks pays off only if several tasks read a panel: not if one task has all
     # rows, nor if every part of K is read by one task.
     read_once = (task_rows == rows.count and shape.repeats == 1) or parts > 1 or is_much
-    is_near = _is_near(shape, chip) or _used_little(shape, rows, vectors)
+    read_once = read_once or _is_packed_by_each(shape, chip, rows, task_rows)
+    is_near = _is_near(shape, chip, rows, parts) or _used_little(shape, rows, vectors)
     rhs = "direct" if inner else _rhs(shape, is_near, options, read_once=read_once)
     return Blocking(
         width,
@@ -76,6 +81,7 @@ def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) ->
         1 if inner else _unroll(shape, chip, rows, vectors, options),
         "nothing" if inner or shape.tiled else _ahead(shape, chip, rows, rhs),
         chip.l2_bytes,
+        _pace(shape, chip, rows),
     )
 
 
@@ -196,10 +202,37 @@ def _rhs(shape: ProductShape, is_near: bool, options: dict[str, int], *, read_on
     return wanted
 
 
-def _is_near(shape: ProductShape, chip: Chip) -> bool:
+def _is_near(shape: ProductShape, chip: Chip, rows: Panels, parts: int) -> bool:
     """Whether the RHS is dense, and small enough to stay in every L2."""
+    line = shape.columns * shape.element
+    nbytes = line * shape.k
+    most = chip.l2_bytes // 4
+    # Packing for all is a phase of its own, which many threads wait for longer than they take to
+    # read more than one L2 in place; unless the lines of a panel all map to a few sets of it.
+    if _are_many(chip, rows) and parts == 1 and line % _ALIASING:
+        most = chip.l2_bytes * 5 // 4
+    return shape.rhs_dense and shape.batch == 1 and nbytes <= most
+
+
+def _is_packed_by_each(shape: ProductShape, chip: Chip, rows: Panels, task_rows: int) -> bool:
+    """Whether many threads pack their own parts of the RHS sooner than they wait for each other."""
+    times = -(-rows.count // task_rows) * shape.repeats
+    if not _are_many(chip, rows) or times > _PACKED_AGAIN:
+        return False
     nbytes = shape.columns * shape.k * shape.element
-    return shape.rhs_dense and shape.batch == 1 and nbytes <= chip.l2_bytes // 4
+    if shape.tiled:
+        return nbytes <= chip.l2_bytes * 3 // 4
+    return nbytes <= chip.l2_bytes // 4 or rows.count <= _PACKED_AGAIN
+
+
+def _pace(shape: ProductShape, chip: Chip, rows: Panels) -> int:
+    """How much more than of plain vectors' multiplications a task has."""
+    return min(shape.pace, _PACE_OF_MANY) if _are_many(chip, rows) else shape.pace
+
+
+def _are_many(chip: Chip, rows: Panels) -> bool:
+    """Whether tasks are for many threads; few rows are memory-bound, however many there are."""
+    return chip.threads >= _MANY_THREADS and rows.count > 2
 
 
 def _used_little(shape: ProductShape, rows: Panels, vectors: Panels) -> bool:
@@ -236,7 +269,8 @@ def _tasks(
     """Panels of rows and columns of a task: enough tasks, each large enough."""
     # Multiplications of one block.
     work = shape.rows * shape.columns * max(1, shape.k) // (rows.count * vectors.count)
-    each = max(1, WORTH * shape.pace // max(1, work))  # blocks that amortize a task
+    many = _are_many(chip, rows)
+    each = max(1, WORTH * _pace(shape, chip, rows) // max(1, work))  # blocks that amortize a task
     # The LHS of a task is read once for each of its panels of columns: half of L2 holds it.
     fit = max(1, chip.l2_bytes // 2 // (max(1, rows.most) * block_k * shape.element))
     task_rows, task_vectors = min(rows.count, fit), vectors.count
@@ -253,7 +287,6 @@ def _tasks(
         return wide >= tall if shape.tiled else 2 * wide > 3 * tall
 
     width = max(1, chip.vector // shape.element)
-    many = chip.threads >= _MANY_THREADS and rows.count > 2  # few rows: memory-bound
     while _too_few(count(), chip.threads, many=many) and task_rows * task_vectors > each:
         if task_vectors > 1 and (task_rows == 1 or splits_columns()):
             task_vectors = -(-task_vectors // 2)
