@@ -70,6 +70,7 @@ class LaunchStore:
                     return True
                 case "compare_set":
                     expected, desired = value
+                    # An absent key counts as empty, as in PyTorch's store.
                     if self.values.get(keys[0], "") == expected:
                         self._set(keys[0], str(desired))
                     return self.values.get(keys[0], expected)

@@ -54,6 +54,8 @@ class MessageRing:
         self.bytes: Array = np.frombuffer(memory, np.uint8, RING_BYTES, offset)
         self.counters = memoryview(memory)[offset : offset + _HEAD].cast("I")
         self.fields = memoryview(memory)[offset : offset + RING_BYTES].cast("q")
+        # The first word, `_WRITTEN`: it is what readers sleep at. Not private to a process, unlike
+        # the pool's futexes.
         self.address = self.bytes.ctypes.data
         self._slice = _TimeSpec(0, int(SLICE * 1e9))
         self._timeout = ctypes.addressof(self._slice)
@@ -78,6 +80,7 @@ class MessageRing:
         """Publish the next message: it is in its room, or in a file."""
         at = (self._start(_WRITTEN) - _FIELDS) // 8
         self.fields[at], self.fields[at + 1] = size, file
+        # Last: the counter publishes the message, whose bytes and fields are stored before it.
         self.counters[_WRITTEN] = self.counters[_WRITTEN] + 1 & _WRAP
         _futex(_FUTEX, self.address, _WAKE, 1, None, None, 0)
 
@@ -93,6 +96,8 @@ class MessageRing:
 
     def sleep(self) -> None:
         """Sleep until a message is written, or for a moment."""
+        # The system compares the counter with `seen` again: a message that is posted in between
+        # ends the sleep at once.
         seen = self.counters[_WRITTEN]
         if seen == self.counters[_READ]:
             _futex(_FUTEX, self.address, _WAIT, seen, self._timeout, None, 0)
@@ -131,6 +136,7 @@ def wait_for_room(
     Two workers that send much before they read would wait for each other otherwise.
     """
     while ring.is_full:
+        # Before the look at the peer: what it has sent makes room on its side, and lets it read.
         meanwhile()
         time.sleep(_PAUSE)
         if life.has_ended:

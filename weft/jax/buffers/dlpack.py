@@ -102,9 +102,11 @@ def tensor_of(
 ) -> Any:
     """A capsule of an array, which is kept alive until the consumer calls the deleter."""
     shape = (ctypes.c_int64 * max(1, array.ndim))(*array.shape)
+    # DLPack counts strides in elements, numpy in bytes.
     steps = [step // array.itemsize for step in array.strides]
     strides = (ctypes.c_int64 * max(1, array.ndim))(*steps)
     code = _code(array.dtype)
+    # The consumer reads sizes and strides by address, so they live as long as the array.
     record = handles.keep(LENT, (array, shape, strides))
     kind = _Managed if max_version is None or max_version < _SPOKEN else _Versioned
     managed = kind.from_address(record + LENT_AT)

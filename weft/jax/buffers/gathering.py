@@ -29,12 +29,14 @@ def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int)
     every = {p: value_of(handles, buffer) for p, buffer in zip(places, buffers, strict=True)}
     parts = [every[place] for place in loaded.distinct(index)]
     first = parts[0][0]
+    # The same buffers again, as in every step of a loop over a sharded batch.
     if (found := first.gathered_from(parts, order)) is not None:
         return found
     array = PjrtArray(loaded.stack(index, [value.piece(part) for value, part in parts]), order)
     first.remember(parts, array)
     if len(parts) > 1:
         for buffer in buffers:
+            # Before any piece moves: native code must not use an address that is about to be freed.
             _hide(handles, words(buffer)[_ARRAY])
         alone = _alone(every, loaded.representatives(index))
         moves = len(alone) == len(every) and _can_move(buffers, alone.values())
@@ -98,6 +100,7 @@ def _move(
     array_record = words(spare)[_ARRAY]
     handles.native.give(spare)
     words(array_record)[_ORDER] = words(line[_ARRAY])[_ORDER]
+    # The spare buffer's reference is taken over by the moved ones.
     words(array_record)[_LIVE] = len(buffers)
     bind_value(handles, array, array_record)
     let_go = handles.native.destroy

@@ -70,6 +70,7 @@ class Records:
 
 def records_of(bits: int, count: int) -> Records:
     """The record format for keys with so many bits, and indices of so many elements."""
+    # Key and index in one word: one store for each record and pass.
     if bits <= 32:
         return Records(("i64",), 32, bits, count)
     return Records(("i64", "i32"), 0, bits, count)
@@ -206,6 +207,7 @@ class Radix:
             ranks = self._ranks_inside(v, own, sources[0], (first, last), ranks)
             ranks = self._ranks(v, own, sources[0], (last, count), "ult", ranks)
             here = larger(code, code.let(f"sub nsw i64 {last}, {first}"), 0)
+            # The histograms are not used by this way of sorting: their memory is free.
             v.store(ranks, self.counts)
             with code.loop(0, here) as loop:
                 rank = take(code, self.counts, loop.index, kind)

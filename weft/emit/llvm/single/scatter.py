@@ -67,6 +67,8 @@ def scatter(kernel: SingleNode) -> Emitted:
     first = len(kernel.inputs)
     codes, phases = [], []
     for n, out in enumerate(made):
+        # An input that may be overwritten is in the result's memory already: the copy sees equal
+        # addresses and does nothing.
         if out.size:
             code, phase = copy_whole(kernel, n, first + n, f"{kernel.name}_copy{n}")
             codes.append(code)
