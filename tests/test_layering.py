@@ -142,7 +142,7 @@ OPTIONAL = {
         "emit/triton/tuning/candidates.py",
     },
     "cudnn": {"emit/triton/library/cudnn.py"},
-    "transformers": {"capture/torch/caches.py", "zoo/model.py"},
+    "transformers": {"capture/torch/functions.py", "zoo/model.py"},
     "pynvml": {"machine/here.py"},
     "scipy": {"ops/numerics/lapack.py"},
     "ray": {"workers/in_ray.py"},

@@ -13,11 +13,17 @@ from weft.array.update import update
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
 from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
-from weft.capture.torch.caches import check_caches, register_caches
 from weft.capture.torch.constrain import held_shardings, place_constraints
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported, export
-from weft.capture.torch.functions import as_module, modules_of, parameter_names_of, state_of
+from weft.capture.torch.functions import (
+    as_module,
+    check_caches,
+    modules_of,
+    parameter_names_of,
+    register_caches,
+    state_of,
+)
 from weft.capture.torch.graph import SEED, GraphConstant, Imported, import_graph
 from weft.capture.torch.overlaps import LastCall, MemoryOverlaps, tracing_modes
 from weft.capture.torch.plans.by_name import (
