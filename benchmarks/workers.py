@@ -4,10 +4,10 @@
 
 A step trains three layers whose parameters are split over all processes (one device each): by JAX
 on Weft's devices and on JAX's CPU devices, both with `jax.distributed`; by `weft.train_step` and by
-PyTorch's FSDP2. All sides use gloo between the processes. Times are processor time, summed over the
-processes, as processes share the cores; a ratio is the peer's time over Weft's: above 1, Weft is
-ahead. `start` is from nothing to the end of processes that compute one sum over all of them; those
-with Weft are started by `weft launch`, the others side by side.
+PyTorch's FSDP2. Weft's processes share memory, the others use gloo. Times are processor time,
+summed over the processes, as processes share the cores; a ratio is the peer's time over Weft's:
+above 1, Weft is ahead. `start` is from nothing to the end of processes that compute one sum over
+all of them; those with Weft are started by `weft launch`, the others side by side.
 """
 
 from __future__ import annotations
