@@ -54,9 +54,9 @@ def test_the_corpus_of_jax_programs(workers: str, programs: tuple[str, ...], loc
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("workers", ["2", "4"])
+@pytest.mark.parametrize("workers", ["2", "4", "8"])
 def test_a_sample_of_the_zoo(workers: str):
-    line = ("-m", "weft", "zoo", *ZOO, "--mesh", "4", "--dtype", "f32")
+    line = ("-m", "weft", "zoo", *ZOO, "--mesh", str(max(int(workers), 4)), "--dtype", "f32")
     ran = weft_launch("--workers", workers, *line, timeout=600)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -97,6 +97,18 @@ def test_forked_workers_are_like_new_interpreters(tmp_path: Path):
     assert drawn[0][-1] != drawn[1][-1]
     assert json.loads(told)["rank"] == 1
     assert "error: worker 1 exited with status 3" in ran.stderr
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="workers are forked on Linux")
+def test_output_that_goes_to_a_file(tmp_path: Path):
+    """Of the launcher: that of a worker is a pipe, which has no position."""
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nsys.stdout.reconfigure(errors='replace')\nprint('é', end='')\n")
+    line = [sys.executable, "-m", "weft", "launch", "--workers", "2", str(script)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+    with (tmp_path / "out").open("wb") as out:
+        subprocess.run(line, env=environment, stdout=out, stderr=out, check=True, timeout=300)
+    assert sorted((tmp_path / "out").read_text("utf-8").splitlines()) == ["[0] é", "[1] é"]
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ import atexit
 import ctypes
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
@@ -75,6 +76,7 @@ def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Call
         os._exit(1)  # the parent ended before it was watched
     os.dup2(worker["out"], 1)
     os.dup2(worker["err"], 2)
+    sys.stdout, sys.stderr = _stream(1, sys.stdout), _stream(2, sys.stderr)
     # Pipes of other workers as well: one that is held open here would never end for its reader.
     os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
     if worker["rank"] != 0:
@@ -88,6 +90,13 @@ def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Call
     # At the very end: to look for cycles among all that is imported takes most of a second.
     atexit.register(gc.freeze)
     return _script(command)
+
+
+def _stream(fd: int, before: Any) -> io.TextIOWrapper:
+    """Standard output or error anew: the old one may remember a file, where a pipe is now."""
+    raw: Any = io.FileIO(fd, "w", closefd=False)
+    rest: dict[str, Any] = {"line_buffering": True, "write_through": True}
+    return io.TextIOWrapper(raw, encoding=before.encoding, errors=before.errors, **rest)
 
 
 def choose_gpu(local_rank: int) -> None:
