@@ -146,6 +146,92 @@ def CHAINS():
             lambda x, t: x[t.long()] * 2,
             (random(32001, 4096), torch.randint(0, 32001, (16384,), device="cuda").int()),
         ),
+        **more_chains(),
+    }  # fmt: skip
+
+
+def more_chains():
+    """The rest of the chains: broadcasts, gathers, sums of other dims, small and odd types."""
+    f, h = torch.float32, torch.float16
+    image, rows = random(32, 96, 113, 57), random(8191, 2047)
+    numbers = torch.randint(0, 1 << 20, (3001, 5003), device="cuda").int()
+    mask = random(2048, 3001) > 0
+    return {
+        "channel scales": (
+            lambda x, a, b: x * a[:, None, None] + b[:, None, None],
+            lambda x, a, b: x * a[:, None, None] + b[:, None, None],
+            (image, random(96), random(96)),
+        ),
+        "sum over space": (
+            lambda x: x.astype(jnp.float32).sum((2, 3)), lambda x: x.float().sum((2, 3)), (image,)
+        ),
+        "sum over batch and space": (
+            lambda x: x.astype(jnp.float32).sum((0, 2, 3)),
+            lambda x: x.float().sum((0, 2, 3)),
+            (image,),
+        ),
+        "channels last": (
+            lambda x: jnp.transpose(x, (0, 2, 3, 1)) + 1,
+            lambda x: (x.permute(0, 2, 3, 1) + 1).contiguous(),
+            (image,),
+        ),
+        "mean and variance of odd rows": (
+            lambda x: (x.mean(1), x.var(1)),
+            lambda x: (x.mean(1), x.var(1, correction=0)),
+            (random(8191, 2047, dtype=f),),
+        ),
+        "logsumexp of odd rows": (
+            lambda x: jax.nn.logsumexp(x.astype(jnp.float32), 1),
+            lambda x: torch.logsumexp(x.float(), 1),
+            (rows,),
+        ),
+        "normalized rows": (
+            lambda x: x / jnp.sqrt((x.astype(jnp.float32) ** 2).sum(1, keepdims=True) + 1e-6),
+            lambda x: x / torch.sqrt((x.float() ** 2).sum(1, keepdim=True) + 1e-6),
+            (rows,),
+        ),
+        "maxima of 3 dims": (
+            lambda x: x.max((1, 2)), lambda x: x.amax((1, 2)), (random(513, 129, 257),)
+        ),
+        "middle sums": (
+            lambda x: x.sum(1), lambda x: x.sum(1), (random(257, 513, 129, dtype=f),)
+        ),
+        "selected": (
+            lambda m, x: jnp.where(m, x, 0) * 3,
+            lambda m, x: torch.where(m, x, 0) * 3,
+            (mask, random(2048, 3001)),
+        ),
+        "outer sum": (
+            lambda a, b: jnp.tanh(a[:, None] + b),
+            lambda a, b: torch.tanh(a[:, None] + b),
+            (random(5001, dtype=f), random(3003, dtype=f)),
+        ),
+        "integers": (
+            lambda x: (x * 3 + 7) % 1001, lambda x: torch.remainder(x * 3 + 7, 1001), (numbers,)
+        ),
+        "f16 polynomial": (
+            lambda x: ((x * 0.5 + 1) * x + 2) * x,
+            lambda x: ((x * 0.5 + 1) * x + 2) * x,
+            (random(4093, 4099, dtype=h),),
+        ),
+        "conversion": (
+            lambda x: x.astype(jnp.bfloat16), lambda x: x.bfloat16(), (random(4093, 4099, dtype=f),)
+        ),
+        "concatenated columns": (
+            lambda a, b: jnp.concatenate([a, b], 1) * 2,
+            lambda a, b: torch.cat([a, b], 1) * 2,
+            (random(4001, 1003), random(4001, 2005)),
+        ),
+        "every third": (
+            lambda x: x[::3, 1::2] + 1, lambda x: x[::3, 1::2] + 1, (random(6001, 4099),)
+        ),
+        "turned": (
+            lambda x: x[::-1, ::-1] * 2, lambda x: x.flip(0, 1) * 2, (random(4093, 4099),)
+        ),
+        "small: 33x65": (
+            lambda a, b: jax.nn.silu(a) * b, lambda a, b: F.silu(a) * b,
+            (random(33, 65), random(33, 65)),
+        ),
     }  # fmt: skip
 
 

@@ -48,7 +48,7 @@ from weft.records import dataclass
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
 from weft.simulate import QUIET, Noise
-from weft.targets import target_of
+from weft.targets import prepare_target, target_of
 from weft.trace import Trace
 from weft.workers import cluster_holding
 
@@ -298,8 +298,10 @@ class Compiled:
             self._quick = None
             ready = self._programs.used(key)
             if ready is None:
-                captured = self._source.capture(call)
                 options = self._options
+                target = options.target or target_of(call.values)
+                prepare_target(target)  # while the program is traced
+                captured = self._source.capture(call)
                 stacked, process, workers = self._placed(captured.module)
                 trace = Trace(TRACE.value(), captured.module.name)
                 if self._programs:
@@ -308,7 +310,7 @@ class Compiled:
                     captured.module,
                     level=options.level,
                     machine=options.machine,
-                    target=options.target or target_of(call.values),
+                    target=target,
                     fold_sums=options.fold_sums,
                     tune=options.tune,
                     excess_precision=options.excess_precision,

@@ -26,6 +26,7 @@ from weft.mesh.owners import StackedAxes
 from weft.ops.elementwise.approximate import approximable
 from weft.optimize import Level, PassRecord, optimize
 from weft.optimize.approximate import approximate as marked
+from weft.optimize.layout import channels_last, unroll_windows
 from weft.partition import PolicyMemory, is_single_device, partition
 from weft.records import dataclass
 from weft.run import LocalProgram
@@ -158,6 +159,7 @@ def compile_module(
         the_target = target_named(target, runs=runs, **options)  # type: ignore[arg-type]
         host, fold = host_of(process), fold_sums or the_target is not None
         program = marked(program, approximate)  # not a pass: texts of earlier stages have it, too
+        program = for_target(program, the_target)
         with trace.timed("tiled"):
             tiled = tile(program, host=host, target=the_target, fold=fold, stacked=stacked)
         trace.write_executable("tiled", tiled)
@@ -172,6 +174,15 @@ def compile_module(
         trace_program(trace, program, loaded)
         record_prediction(loaded, emitted, machine)
         return Program(stages.modules, emitted, loaded, tuple(notes))
+
+
+def for_target(module: Module, target: Target | None) -> Module:
+    """The module with layouts and ops that a target's kernels are best at."""
+    if target is not None and target.limits.unrolled:
+        module = unroll_windows(module)
+    if target is not None and target.limits.channels_last:
+        module = channels_last(module)
+    return module
 
 
 @dataclass(frozen=True, slots=True)

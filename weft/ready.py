@@ -24,7 +24,7 @@ from weft.pipeline import STAGES, Program
 from weft.records import dataclass
 from weft.run import run
 from weft.run.execute import BorrowedStack, KnownParameter, QuickRun, array_signature_of, at_once
-from weft.run.on_device import EnqueuedArrays, EnqueuedTensors
+from weft.run.on_device import EnqueuedArrays, EnqueuedTensors, QuickArrays
 
 _NOTES = 4  # the most values of one warning
 _LISTED = 12  # the most arguments, and results, with their own line
@@ -102,7 +102,11 @@ class QuickCall:
     __slots__ = ("context", "is_one", "packed", "run", "seen")
 
     def __init__(
-        self, run: QuickRun, context: Callable[[], Hashable], seen: Hashable, known: FastPath
+        self,
+        run: QuickRun | QuickArrays,
+        context: Callable[[], Hashable],
+        seen: Hashable,
+        known: FastPath,
     ) -> None:
         self.run, self.context, self.seen = run, context, seen
         self.is_one, self.packed = known.is_one, known.packed
@@ -160,11 +164,14 @@ class FastPath:
 
     def quick_for(self, args: tuple[Any, ...], values: Sequence[Any]) -> QuickCall | None:
         """Calls like this one, whose arguments are leaves, with no look at their types."""
-        if self.quick is None or len(args) != len(values) or not all(map(is_, args, values)):
+        if len(args) != len(values) or not all(map(is_, args, values)):
             return None
+        quick: QuickRun | QuickArrays | None = self.quick
+        if quick is None and self.on_arrays is not None:
+            quick = QuickArrays(self.on_arrays, [value.spec for value in values])
         context = self.ready.source.context
-        seen = context()
-        return None if seen is None else QuickCall(self.quick, context, seen, self)
+        seen = None if quick is None else context()
+        return None if quick is None or seen is None else QuickCall(quick, context, seen, self)
 
     def _enqueued(self) -> EnqueuedTensors | None:
         """The program on PyTorch tensors of its device, where all updates are in place."""

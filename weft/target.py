@@ -66,6 +66,9 @@ class Limits:
     prologues: bool = True  # contractions compute an operand's elementwise op while packing it
     shared: int = 0  # bytes of a value whose readers are merged; 0 if they are not
     crossed: bool = False  # kernels of rows may also sum along columns
+    channels_last: bool = False  # large convolutions are better with channels last
+    unrolled: bool = False  # small windows are better as elementwise ops of slices
+    narrow: bool = False  # contractions store a wide result rounded, where it is rounded anyway
     block: tuple[int, int] = (1, 1)  # register block of a contraction, rows and columns
 
 

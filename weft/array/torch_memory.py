@@ -29,6 +29,7 @@ class TorchMemory(DeviceMemory):
 
         self.torch = torch
         self.device = torch.device(device)
+        self._index = self.device.index  # looked up once
         kind = _HOST if self.device.type == "cpu" else _CUDA
         self.dlpack_device = (kind, self.device.index or 0)
         self._empty, self._byte = torch.empty, torch.uint8
@@ -39,16 +40,16 @@ class TorchMemory(DeviceMemory):
 
     def reserve(self, nbytes: int) -> Any:
         """A tensor of bytes."""
-        stream = self._stream(self.device.index) if nbytes <= _SMALL else None
+        stream = self._stream(self._index) if nbytes <= _SMALL else None
         kept = self._free.get((nbytes, stream))
         if kept:
             return heappop(kept)[1]
         try:
             made = self._empty(nbytes, dtype=self._byte, device=self.device)
-            made.stream = stream
-            return made
         except self.torch.OutOfMemoryError as error:
             raise MemoryError(str(error)) from None
+        made.kept = None if stream is None else self._free.setdefault((nbytes, stream), [])
+        return made
 
     aligned = ALIGNED
 
@@ -68,11 +69,9 @@ class TorchMemory(DeviceMemory):
 
         Kernels run in the order of the stream, so that its next user writes after its last reader.
         """
-        stream = getattr(block, "stream", None)
-        if stream is not None:
-            kept = self._free.setdefault((block.nbytes, stream), [])
-            if len(kept) < _KEPT:
-                heappush(kept, (block.data_ptr(), block))
+        kept = getattr(block, "kept", None)  # the list of its size and stream
+        if kept is not None and len(kept) < _KEPT:
+            heappush(kept, (block.data_ptr(), block))
 
     def start(self, block: Any) -> int:
         """The address of a block."""

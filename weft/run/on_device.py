@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.array.array import Array, ArraySpec
-from weft.array.memory import DeviceBuffer, DeviceMemory, Stream
+from weft.array.memory import DeviceBuffer, DeviceMemory, MemoryBlock, Stream
 from weft.array.stacked import Stacked
 from weft.array.stream import HostStream
 from weft.run.code import Slots
@@ -111,8 +111,13 @@ class EnqueuedArrays:
     ) -> None:
         self.direct, self.runs_on, self.new = direct, runs_on, new
         self.kinds, self.sub_axes = direct.kinds, direct.arguments.sub_axes
-        self.made = [(*row, spec) for row, spec in zip(direct.made, specs, strict=True)]
-        self.allocate, self.start = direct.memory.allocate, direct.memory.start
+        pairs = zip(direct.made, specs, strict=True)
+        self.made = [
+            (kind, kind.shape, kind.dtype, nbytes, owned, spec)
+            for (kind, nbytes, owned), spec in pairs
+        ]
+        self.memory, self.launch = direct.memory, direct.launch
+        self.reserve, self.start = direct.memory.reserve, direct.memory.start
         self.record = None if direct.stream is None else direct.stream.record
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array] | None:
@@ -129,22 +134,42 @@ class EnqueuedArrays:
                 if held is None or held.kind is not kind:
                     return None
                 key.append(held.address or held.locate())
-            made: list[Array] = []
-            for kind, nbytes, owned, spec in self.made:
-                buffer = self.allocate(kind.shape, kind.dtype, nbytes)
-                address = self.start(buffer.block.raw)
-                key.append(address)
-                made.append(Array.of(Stacked(buffer, self.sub_axes, owned, kind, address), spec))
-            self.direct.launch((*key,), self.new)
+            # An event is of the stream's end when something waits for it.
             event = None if self.record is None else self.record()
-            for array in made:
-                array.held.data.event = event  # type: ignore[union-attr]
+            memory, sub_axes, made = self.memory, self.sub_axes, list[Array]()
+            for kind, shape, dtype, nbytes, owned, spec in self.made:
+                raw = self.reserve(nbytes)
+                buffer = DeviceBuffer(memory, MemoryBlock(memory, raw), 0, shape, dtype, nbytes)
+                buffer.event = event
+                address = self.start(raw)
+                key.append(address)
+                made.append(Array.of(Stacked(buffer, sub_axes, owned, kind, address), spec))
+            self.launch(tuple(key), self.new)
             return made
         except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
             found = self.direct.code.explained(error, self.direct.call)
-            return [Array.of(None, spec).failed(found) for *_, spec in self.made]
+            return [Array.of(None, row[-1]).failed(found) for row in self.made]
         finally:
             runs_on.beside.pop()
+
+
+class QuickArrays:
+    """Calls of a direct program on arrays of these specs, whatever else they may be given."""
+
+    __slots__ = ("run", "specs")
+
+    def __init__(self, run: EnqueuedArrays, specs: Sequence[ArraySpec]) -> None:
+        self.run, self.specs = run, [*specs]
+
+    def __call__(self, args: tuple[Any, ...]) -> list[Array] | None:
+        """The results; None, with no effect, if an argument is something else."""
+        specs = self.specs
+        if len(args) != len(specs):
+            return None
+        for array, spec in zip(args, specs, strict=True):
+            if type(array) is not Array or array.spec is not spec:
+                return None
+        return self.run(args)
 
 
 class EnqueuedTensors:

@@ -88,6 +88,21 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], set[str]]] = {
         (b(33, 70), b(70, 40), b(40)),
         {"library"},
     ),
+    "product, bias, sum, relu": (
+        lambda x, w, c, y: jax.nn.relu(x @ w + c + y),
+        (b(33, 72), b(72, 40), b(40), b(33, 40)),
+        {"library"},
+    ),
+    "product, wide bias": (
+        lambda x, w, c: (jnp.matmul(x, w, preferred_element_type="f4") + c).astype(x.dtype),
+        (b(2, 33, 72), b(72, 40), b(40)),
+        {"library"},
+    ),
+    "product of f16, bias": (
+        lambda x, w, c: jnp.matmul(x, w.T) + c,
+        tuple(x.astype("f2") for x in (f(33, 72), f(40, 72), f(40))),
+        {"library"},
+    ),
     "product of tf32": (
         lambda x, w: jnp.matmul(x, w, precision="high") + 1,
         (f(33, 70), f(70, 40)),

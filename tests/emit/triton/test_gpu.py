@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import weft
+from tests.emit.triton.channels import compare_networks, convolve_all
 from tests.emit.triton.corpus import CASES, ON_GPU
 from tests.emit.triton.launching import check, kernels_of, launched, values
 from tests.emit.triton.scatters import SCATTERS
@@ -16,6 +17,7 @@ from tests.kernels.attention_cases import inputs
 from tests.kernels.attention_cases import kernels as attention_kernels
 from tests.kernels.interpret_attention import interpret_attention
 from tests.tolerance import assert_close
+from weft.emit.triton.emit import emitted
 from weft.kernels.kernel import Kernel
 
 pytestmark = pytest.mark.gpu
@@ -230,3 +232,22 @@ def test_candidates_are_measured_in_another_process(tmp_path, monkeypatch):
     (one,) = tried
     assert len(one.seconds) > 4 and not one.failed and one.best in one.seconds
     np.testing.assert_array_equal(np.asarray(compiled(x, w), "f"), np.full((1024, 1024), 1024.0))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_convolutions_with_channels_last(dtype, monkeypatch):
+    import torch
+
+    convolve_all(monkeypatch)
+    compare_networks("cuda", getattr(torch, dtype))
+    emitted.cache_clear()
+
+
+def test_relu_keeps_nan():
+    import torch
+
+    x, w, c = torch.randn(64, 64), torch.randn(64, 64), torch.randn(64)
+    x[3] = float("nan")
+    arrays = [weft.put(t.bfloat16().cuda(), device="cuda") for t in (x, w, c)]
+    made = weft.compile(lambda x, w, c: jax.nn.relu(x @ w + c), *arrays, target="triton")(*arrays)
+    assert bool(made.to_torch().isnan().any(1).eq(x.isnan().any(1).cuda()).all())

@@ -15,7 +15,7 @@ from tests.emit.triton.launching import kernels_of, launched, values
 from tests.emit.triton.test_emit import without_a_device  # noqa: F401
 from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.emit import emitted
-from weft.emit.triton.library import packed
+from weft.emit.triton.library import packed, product
 from weft.emit.triton.persistent import described_sides
 from weft.emit.triton.schedule import refuses_schedule
 from weft.emit.triton.tuning import candidates
@@ -88,7 +88,7 @@ def test_heads_are_packed_where_that_pays_off(monkeypatch):
     kernel = kernel_of(function, *arguments)
     assert len(emitted(kernel).parts) == 1
     emitted.cache_clear()
-    monkeypatch.setattr(packed, "LEAST", 8)
+    monkeypatch.setattr(product, "PACKED", 8)
     made = emitted(kernel)
     emitted.cache_clear()
     assert [part.name for part in made.parts] == [f"{kernel.name}_packed", kernel.name]

@@ -12,21 +12,19 @@ from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, LibraryCall
 from weft.emit.triton.library.attention import refuses_cudnn
 from weft.emit.triton.library.calls import library_call, product_call
-from weft.emit.triton.library.convolution import (
-    LibraryConvolution,
-    convolution_call,
-    library_convolution,
-)
+from weft.emit.triton.library.convolution import convolution_call, library_convolution
 from weft.emit.triton.library.cublaslt import WORKSPACE
+from weft.emit.triton.library.cudnn_convolution import LibraryConvolution
 from weft.emit.triton.library.packed import PackedProduct, packed_product
 from weft.emit.triton.library.product import library_product
-from weft.emit.triton.loops import by_points, by_rows
+from weft.emit.triton.loops import by_rows
 from weft.emit.triton.parts.columns import by_rows_and_columns, crossed_sums
 from weft.emit.triton.parts.scalars import shared_scalars
 from weft.emit.triton.parts.sizes import options_of
 from weft.emit.triton.parts.split import TwoKernels, parts_of_rows, split
 from weft.emit.triton.persistent import by_persistent_programs
 from weft.emit.triton.pieces import in_pieces
+from weft.emit.triton.points import by_points
 from weft.emit.triton.product import by_matrix_units
 from weft.emit.triton.scatter import scatter_parts
 from weft.emit.triton.schedule import kind_of
@@ -127,9 +125,11 @@ def _convolution(kernel: Kernel) -> LibraryConvolution | None:
 
 
 def _by_convolution(kernel: Kernel, found: LibraryConvolution) -> EmittedParts:
-    """A convolution by the library, and the steps that follow as a kernel of points."""
+    """A convolution by the library, after copies, and the steps that follow as a kernel."""
     call = convolution_call(kernel.name, found)
-    return _with_epilogue(kernel, call, found.epilogue, found.scratch)
+    after = _with_epilogue(kernel, call, found.epilogue, found.scratch)
+    copies = [_on(by_points(collapsed(one)), numbers) for one, numbers in found.copies]
+    return EmittedParts((*copies, *after.parts), after.scratch)
 
 
 def _packed(kernel: Kernel) -> PackedProduct | None:
@@ -148,7 +148,8 @@ def _by_library(kernel: Kernel) -> EmittedParts:
     """A product by the library, and the steps that follow as a kernel of points."""
     product = library_product(kernel)
     assert product is not None, "the library computes it"
-    algorithm = options_of(kernel).get("algorithm", 0)
+    # PyTorch has no call that absorbs steps; cuBLASLt proposes the best algorithm first.
+    algorithm = options_of(kernel).get("algorithm", 0 if product.absorbed.is_nothing else 1)
     workspace = len(kernel.operands) + len(product.scratch)
     call = product_call(kernel.name, product, algorithm, workspace)
     scratch = product.scratch

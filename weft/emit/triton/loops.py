@@ -1,9 +1,8 @@
-"""Kernels of loops: elementwise ones by points, and reductions by rows.
+"""Kernels of loops: reductions by rows.
 
-By points a program computes a block of the flat iteration space, or a tile of two dims where an
-operand is read along another dim than the results are written. By rows a program computes a block
-of rows (all factors that are not reduced) by blocks of their elements: in one pass if a row is one
-block, else in one pass for each level of reductions and one that writes.
+A program computes a block of rows (all factors that are not reduced) by blocks of their elements:
+in one pass if a row is one block, else in one pass for each level of reductions and one that
+writes.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from weft.emit.triton.emitted import GridLaunch
 from weft.emit.triton.online import OnlineSum, online_sums
 from weft.emit.triton.parts.sizes import (
     column_factor,
-    fastest_factor,
     levels_of,
     options_of,
-    power_of_two,
     tile_of,
 )
 from weft.emit.triton.tiles import TileAxis, TileValue, TileWriter, needed_by, parameters
@@ -30,7 +27,6 @@ from weft.ir.types import DType
 from weft.kernels.kernel import (
     Contract,
     Kernel,
-    Load,
     Pick,
     Position,
     Reduce,
@@ -42,8 +38,6 @@ from weft.kernels.kernel import (
 )
 from weft.ops.combiners import identity, in_dtype
 
-POINTS = 1024  # points of a program
-FLAT = 2048  # points of a program that moves at most four bytes for each
 _ROW_FUNCTIONS: dict[Combine, str] = {
     "add": "sum_row",
     "mul": "product_row",
@@ -71,83 +65,13 @@ def finished(
     return GridLaunch(name, text, signature, operands, grid, warps, stages, fused)
 
 
-# By points
-
-
-def by_points(kernel: Kernel) -> GridLaunch:
-    """A kernel without reductions, of collapsed loops."""
-    across = _read_across(kernel)
-    if across is not None:
-        return _by_tiles(kernel, across)
-    options = options_of(kernel)
-    size = kernel.points
-    # Few bytes for each point: a program of twice the points has as many loads in flight, and half
-    # the programs to schedule.
-    light = len(kernel.factors) == 1 and sum(o.nbytes for o in kernel.operands) <= 4 * size
-    most = FLAT if light and size >= FLAT * 1024 else POINTS
-    block = options.get("block", min(most, max(32, power_of_two(size))))
-    axis = TileAxis("x", tuple(range(len(kernel.factors))), size, block)
-    tiles = TileWriter(kernel, {"x": axis})
-    view = ("x",)
-    # One program for each block, none of them in a loop: `place` masks the last one.
-    tiles.line(f"x = {program_number(tiles, 0)} * {block} + tl.arange(0, {block})")
-    tiles.place(view, axis, "x")
-    _store_all(tiles, view)
-    return finished(
-        tiles, kernel.name, (axis.blocks, 1, 1), warps=options.get("warps", min(4, _warps(block)))
-    )
-
-
 def program_number(tiles: TileWriter, dim: int) -> str:
     """The number of this program along a dim of the grid."""
     # program_id is an i32: its product with a block would overflow in operands of 2^31 elements.
     return f"tl.program_id({dim})" + (".to(tl.int64)" if tiles.is_wide else "")
 
 
-def _warps(points: int) -> int:
-    """About eight points a lane, at least one warp and at most eight."""
-    return min(8, max(1, points // 256))
-
-
-def _read_across(kernel: Kernel) -> int | None:
-    """The factor that a load runs along fastest, if it is not the one of the stores."""
-    store = next(s for s in kernel.steps if isinstance(s, Store))
-    sizes = [f.size for f in kernel.factors]
-    last = fastest_factor(store.at.strides, sizes)
-    for step in kernel.steps:
-        if isinstance(step, Load):
-            # The store decides the order of points; a load along another factor would then touch a
-            # cache line for each element.
-            first = fastest_factor(step.at.strides, sizes)
-            is_slow = last is not None and abs(step.at.strides[last]) > 1
-            if first is not None and first != last and is_slow and sizes[first] >= 8:
-                return first
-    return None
-
-
-def _by_tiles(kernel: Kernel, across: int) -> GridLaunch:
-    """Tiles of two dims: the factor that a load runs along, and all others."""
-    options = options_of(kernel)
-    size = kernel.factors[across].size
-    rest = tuple(n for n in range(len(kernel.factors)) if n != across)
-    count = math.prod(kernel.factors[n].size for n in rest)
-    wide = options.get("block", 64)
-    # A square tile, so that loads are coalesced along one dim and stores along the other; Triton
-    # transposes it through shared memory.
-    y = TileAxis("y", (across,), size, min(wide, power_of_two(size)))
-    x = TileAxis("x", rest, count, min(wide, power_of_two(count)))
-    tiles = TileWriter(kernel, {"y": y, "x": x})
-    view = ("y", "x")
-    tiles.line(f"program = {program_number(tiles, 0)}")
-    for axis, number in ((y, f"program // {x.blocks}"), (x, f"program % {x.blocks}")):
-        flat = tiles.let(f"{number} * {axis.block} + tl.arange(0, {axis.block})", axis.name)
-        tiles.place(view, axis, flat)
-    _store_all(tiles, view)
-    warps = options.get("warps", _warps(x.block * y.block // 2))
-    return finished(tiles, kernel.name, (x.blocks * y.blocks, 1, 1), warps=warps)
-
-
-def _store_all(tiles: TileWriter, view: tuple[str, ...]) -> None:
+def store_all(tiles: TileWriter, view: tuple[str, ...]) -> None:
     """All results, in place or not: every element is read before one is written."""
     stores = [step for step in tiles.kernel.steps if isinstance(step, Store)]
     values = [tiles.value(store.arg, view) for store in stores]
@@ -208,7 +132,7 @@ class RowLoops:
             for level in range(1, self._depth + 1):
                 for number in self._at(level):
                     self._reduce_block(number)
-            _store_all(tiles, self.view)
+            store_all(tiles, self.view)
         else:
             self._passes()
         grid = (x.blocks, self.outer.size, 1)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import linecache
 import os
+from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from weft.array.torch_memory import ALIGNED
@@ -40,6 +43,24 @@ def require_gpu() -> None:
             "the triton target needs a GPU that PyTorch can use, and there is none",
             help="use target='llvm', or TRITON_INTERPRET=1 to interpret kernels on the host",
         )
+
+
+@cache
+def load_driver() -> Thread | None:
+    """Let Triton build its driver in the background: a C compiler takes a part of a second."""
+    if is_interpreted() or find_spec("triton") is None:
+        return None
+    made = Thread(target=_build_driver, name="weft-triton-driver", daemon=True)
+    made.start()
+    return made
+
+
+def _build_driver() -> None:
+    # Whoever needs it meets the error again.
+    with suppress(Exception):
+        import triton
+
+        _ = triton.runtime.driver.active
 
 
 @cache

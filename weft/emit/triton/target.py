@@ -35,6 +35,9 @@ LIMITS = Limits(
     prologues=False,  # the library's products of stored operands are faster
     shared=1 << 12,
     crossed=True,
+    channels_last=True,
+    unrolled=True,
+    narrow=True,
 )
 
 

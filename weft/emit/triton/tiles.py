@@ -152,7 +152,12 @@ class TileWriter:
     def index(self, at: Affine, view: TileView) -> str:
         """An affine index, as an expression."""
         terms: list[str] = []
+        whole = self._whole(at, view)
+        for flat, stride in whole.values():
+            terms.append(flat if stride == 1 else f"{flat} * {stride}")
         for factor, stride in enumerate(at.strides):
+            if self.axis_of.get(factor) in whole:
+                continue
             if stride and self.kernel.factors[factor].size > 1:
                 name = self.known(view, f"factor {factor}")
                 assert name is not None, f"factor {factor} has no index in {view}"
@@ -160,6 +165,27 @@ class TileWriter:
         if at.offset or not terms:
             terms.append(str(at.offset))
         return " + ".join(terms)
+
+    def _whole(self, at: Affine, view: TileView) -> dict[TileAxis | None, tuple[str, int]]:
+        """The axes whose factors an index runs through as through one: variable and stride.
+
+        Triton does not see that neighbours of x // 10 * 10 + x % 10 are neighbours in memory.
+        """
+        found: dict[TileAxis | None, tuple[str, int]] = {}
+        for axis in self.axes.values():
+            factors = [f for f in axis.factors if self.kernel.factors[f].size > 1]
+            flat = self.known(view, f"{axis.name} flat") if len(factors) > 1 else None
+            strides = [at.strides[f] for f in factors]
+            step = strides[-1] if strides else 0
+            if flat is None or not step:
+                continue
+            for factor, stride in zip(reversed(factors), reversed(strides), strict=True):
+                if stride != step:
+                    break
+                step *= self.kernel.factors[factor].size
+            else:
+                found[axis] = (flat, strides[-1])
+        return found
 
     def span(self, at: Iterable[Affine]) -> frozenset[str]:
         """The axes along which indices vary."""

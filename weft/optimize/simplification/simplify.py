@@ -12,6 +12,7 @@ from weft.ops.control import Case, If
 from weft.optimize.drop_dead import drop_dead
 from weft.optimize.simplification import (
     arithmetic_rules,
+    gather_rules,
     ragged_rules,
     scatter_rules,
     shape_rules,
@@ -22,6 +23,7 @@ from weft.optimize.simplification.splats import splat_of
 TABLE: Mapping[type[Op], tuple[NodeRule, ...]] = {
     **arithmetic_rules.RULES,
     **shape_rules.RULES,
+    **gather_rules.RULES,
     **scatter_rules.RULES,
     **ragged_rules.RULES,
 }

@@ -26,6 +26,7 @@ from weft.tile.drafts.lookup import same_as
 from weft.tile.drafts.products import PRODUCTS, outer
 from weft.tile.drafts.pulls import MAPS, PLACED_MAPS, REDUCTIONS, Pull, elementwise
 from weft.tile.drafts.views import is_alias, read_through
+from weft.tile.fusion.epilogues import finishes_product
 from weft.tile.fusion.flights import flights_of
 from weft.tile.fusion.kinds import COPIED, Kind, kind_of
 from weft.tile.fusion.nodes import (
@@ -110,7 +111,7 @@ class Grouping:
     def _view(self, stacked: StackedNode) -> None:
         """A view is materialized only where it is needed in memory."""
         node = stacked.node
-        needed = [v for v in node.results if v in self.outside or self._waiting(v)]
+        needed = [v for v in node.results if v in self.outside or self.waiting(v)]
         if not needed:
             return
         is_free = is_alias(node) and not self._is_cheap(node)
@@ -139,26 +140,29 @@ class Grouping:
         is_small = isinstance(type, TensorType) and type.is_static and type.nbytes <= COPIED
         return made and is_small and len(node.results) == 1
 
-    def _waiting(self, value: Value) -> list[Draft]:
+    def waiting(self, value: Value) -> list[Draft]:
         """The groups that read a value."""
         return [d for d in self.readers.get(value, ()) if value in d.pending]
 
     def _place(self, stacked: StackedNode, kind: Kind, value: Value) -> None:
-        waiting = self._waiting(value)
+        waiting = self.waiting(value)
         stored = value in self.outside
         if not waiting and not stored:
             return
         # Legality and profit are asked for each reader by itself; the value may be computed in some
         # and stored for others.
         fitting = [d for d in waiting if self.fits(stacked, kind, value, d)]
+        if self.limits.narrow and finishes_product(self, stacked.node):
+            fitting = [d for d in fitting if self._product_fits(value, [*d.pending[value]], d)]
         twice = len(waiting) > 1 or stored
+        is_kept = stored or len(fitting) < len(waiting)
         if value in self.light or (
-            twice and kind == "map" and self._again(stacked, len(waiting) + stored)
+            twice and kind == "map" and self._again(stacked, len(waiting) + stored, kept=is_kept)
         ):
             for draft in fitting:
                 self.take(stacked, value, draft)
             # Readers that cannot compute it read it from memory.
-            if stored or len(fitting) < len(waiting):
+            if is_kept:
                 self._own(stacked, value)
             return
         if fitting and not twice:
@@ -172,16 +176,26 @@ class Grouping:
             self._store(value, host)
             self.take(stacked, value, host)
 
-    def _again(self, stacked: StackedNode, readers: int) -> bool:
+    def _again(self, stacked: StackedNode, readers: int, *, kept: bool) -> bool:
         """Whether recomputing a node in each reader costs no more than reading its result.
 
         It does not if a single value of at most that size is read instead; even a costly function
-        is cheaper computed twice than stored and loaded.
+        is cheaper computed twice than stored and loaded. A value that is `kept` in memory anyway is
+        read, unless that one is, too.
         """
+        if kept and self.limits.narrow and not widens(stacked.node):
+            sources = self._sources(stacked.node)
+            if not all(map(self._is_kept, sources)):
+                return False
         cheap = is_simple(stacked.node) or readers <= 2
         # A node that widens (converts to a larger type) is smaller to read before it than behind
         # it.
         return widens(stacked.node) or (cheap and len(self._sources(stacked.node)) <= 1)
+
+    def _is_kept(self, value: Value) -> bool:
+        """Whether a value is in memory, or some group needs it there."""
+        is_read = value in self.outside or bool(self.waiting(value))
+        return is_read or value not in self.makers
 
     def _sources(self, node: Node) -> set[Value]:
         """Large values that suffice to compute a node: its operands, or their inputs."""
@@ -190,7 +204,7 @@ class Grouping:
         for _ in range(self.limits.chain):
             made = [self.makers[v] for v in found if v in self.makers]
             last = max(made, key=lambda p: self.positions[p.node], default=None)
-            if len(found) < 2 or last is None or not self._is_short(last.node):
+            if len(found) < 2 or last is None or not self.is_short(last.node):
                 break
             found -= {*last.node.results}
             found |= self._large(last.node, node)
@@ -199,25 +213,25 @@ class Grouping:
     def _large(self, node: Node, reader: Node) -> set[Value]:
         """The operands' view sources, without those much smaller than another result."""
         elements = self.elements(reader.results[0])
-        return {self._viewed(v) for v in node.operands if not self._is_small(v, elements)}
+        return {self.viewed(v) for v in node.operands if not self.is_small(v, elements)}
 
-    def _is_short(self, node: Node) -> bool:
+    def is_short(self, node: Node) -> bool:
         """Whether a node is cheap and elementwise, and its result need not be materialized."""
         is_map = self.kinds[node] == "map" and node.op.elementwise and is_simple(node)
         return is_map and self.outside.isdisjoint(node.results)
 
-    def _is_small(self, value: Value, elements: int) -> bool:
+    def is_small(self, value: Value, elements: int) -> bool:
         """Whether a value's view source has far fewer elements than this."""
-        value = self._viewed(value)
+        value = self.viewed(value)
         # A quarter or less of the traffic of the result itself: rows of biases and scales.
         return value in self.light or 4 * self.elements(value) <= elements
 
-    def _is_product(self, value: Value) -> bool:
+    def is_product(self, value: Value) -> bool:
         """Whether a value's view source is a contraction."""
-        maker = self.makers.get(self._viewed(value))
+        maker = self.makers.get(self.viewed(value))
         return maker is not None and self.kinds[maker.node] == "product"
 
-    def _viewed(self, value: Value) -> Value:
+    def viewed(self, value: Value) -> Value:
         """The source of a view."""
         while (placed := self.makers.get(value)) is not None:
             if self.kinds[placed.node] != "view" or value in self.stuck:
@@ -265,6 +279,10 @@ class Grouping:
         # A group that depends on another reader could not store the value before that one runs.
         for draft in sorted(fitting, key=lambda d: d.position):
             others = {d for d in waiting if d is not draft}
+            # Of a long row a GPU keeps nothing: what it stores is computed again in each pass.
+            is_long = math.prod([draft.sizes[f] for f in draft.rows]) > self.limits.row
+            if self.limits.narrow and is_long:
+                continue
             if self._covering(value, draft) is not None and not self._after(draft, others, value):
                 return draft
         return None
@@ -394,7 +412,7 @@ class Grouping:
         # Rows are the devices of a sum: the contraction of each is added up inside of the kernel.
         if draft.rows:
             is_summed = draft.summed is not None and draft.summed[1] == numbers[0]
-            is_read_once = value not in self.outside and len(self._waiting(value)) == 1
+            is_read_once = value not in self.outside and len(self.waiting(value)) == 1
             # The per-device products are never stored then, so nothing else may read them.
             if not (is_summed and is_read_once and self.target.options.fold_sums):
                 return False
@@ -418,7 +436,7 @@ class Grouping:
         # reads.
         if points > self.elements(value) or len(large) > 1:
             return False
-        return not any(self._is_product(v) for v in large)  # cheaper as that one's epilogue
+        return not any(self.is_product(v) for v in large)  # cheaper as that one's epilogue
 
     def _map_fits(
         self, stacked: StackedNode, value: Value, numbers: list[int], draft: Draft

@@ -47,6 +47,14 @@ def widens(node: Node) -> bool:
     return given.bits < made.bits
 
 
+def narrows(node: Node) -> bool:
+    """Whether a node is a cast to a narrower float."""
+    if not isinstance(node.op, Convert):
+        return False
+    given, made = tensor_of(node.operands[0]).dtype, tensor_of(node.results[0]).dtype
+    return made.is_float and given.bits > made.bits
+
+
 def unsupported_reason(node: Node, target: Target) -> str | None:
     """The reason, or None if the target can compute the node."""
     given = tuple([t.dtype for t in node.operand_types if isinstance(t, TensorType)])

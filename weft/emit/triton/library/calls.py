@@ -9,10 +9,12 @@ from functools import partial
 from typing import Any
 
 from weft.emit.triton.emitted import LibraryCall
+from weft.emit.triton.library.absorbed import finish
 from weft.emit.triton.library.attention import attention_call
-from weft.emit.triton.library.cublaslt import lt_product
+from weft.emit.triton.library.cublaslt import algorithm_count, lt_product
 from weft.emit.triton.library.nodes import CALLS, WRITES, refuses_node
-from weft.emit.triton.library.product import LibraryProduct, Matrices
+from weft.emit.triton.library.places import Matrices
+from weft.emit.triton.library.product import LibraryProduct
 from weft.errors import Unsupported
 from weft.ir.types import F32
 from weft.kernels.attention import Attention
@@ -23,19 +25,21 @@ from weft.kernels.single_node import SingleNode
 def product_call(
     name: str, product: LibraryProduct, algorithm: int = 0, workspace: int = 0
 ) -> LibraryCall:
-    """The call of a product: out[b] = lhs[b] @ rhs[b].
+    """The call of a product: out[b] = lhs[b] @ rhs[b], with what is absorbed.
 
     By PyTorch, or by an algorithm of cuBLASLt (from 1), whose `workspace` is an operand.
     """
     sides = (product.lhs, product.rhs, product.out)
     shown = [f"{tuple(s.sizes)} by {tuple(s.strides)}" for s in sides]
-    kind = "tf32" if product.tf32 else product.dtype
+    kind = f"{'tf32' if product.tf32 else product.dtype}{product.absorbed.shown}"
     how = f"cuBLASLt's algorithm {algorithm}" if algorithm else "torch.bmm"
     text = f"# {name}\n# {how} of {kind}: {shown[0]} @ {shown[1]} -> {shown[2]}\n"
     multiply: Callable[..., None] = partial(_multiply, sides)
+    if not product.absorbed.is_nothing:
+        multiply = partial(_multiply_wide, product)
     if product.dtype is F32:
         multiply = partial(_in_precision, product.tf32, multiply)
-    numbers = tuple([side.operand for side in sides])
+    numbers = (*[side.operand for side in sides], *product.absorbed.operands)
     if not algorithm:
         return LibraryCall(name, text, numbers, multiply)
     bare = replace(product, epilogue=None, scratch=())
@@ -49,12 +53,24 @@ def _by_algorithm(
     """A product by one of cuBLASLt's proposals, on PyTorch's current stream."""
     import torch
 
-    if tensors[0].device.type == "cpu":  # interpreted
-        multiply(*tensors[:3])
+    # Interpreted, or of a GPU without the library, or of operands that it does not take.
+    if tensors[0].device.type == "cpu" or not algorithm_count(product):
+        multiply(*tensors[:-1])
         return
-    lhs, rhs, out, workspace = (tensor.data_ptr() for tensor in tensors)
+    places = tuple([tensor.data_ptr() for tensor in tensors])
     stream = torch.cuda.current_stream(tensors[0].device).cuda_stream
-    lt_product(product)(algorithm - 1, (lhs, rhs, out, workspace), stream)
+    lt_product(product)(algorithm - 1, places, stream)
+
+
+def _multiply_wide(product: LibraryProduct, *tensors: Any) -> None:
+    """A product with what is absorbed, in f32, rounded once."""
+    sides = (product.lhs, product.rhs, product.out)
+    lhs, rhs, out = (
+        tensor.as_strided(side.sizes, side.strides, side.offset)
+        for tensor, side in zip(tensors[:3], sides, strict=True)
+    )
+    made = finish(lhs.float() @ rhs.float(), product.absorbed, -1, product.out, *tensors[3:])
+    out.copy_(made)
 
 
 def _in_precision(tf32: bool, multiply: Callable[..., None], *tensors: Any) -> None:

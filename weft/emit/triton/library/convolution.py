@@ -8,34 +8,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from weft.emit.triton.emitted import LibraryCall
-from weft.emit.triton.library.product import Matrices, after_scratch, dense_index
+from weft.emit.triton.library.absorbed import Absorbed, absorbed, finish
+from weft.emit.triton.library.cudnn_convolution import EACH, LibraryConvolution, cudnn_convolution
+from weft.emit.triton.library.places import Matrices, dense_index
+from weft.emit.triton.library.product import PACKED_TYPES, after_scratch, only_store
 from weft.emit.triton.product import contract_of, refuses_matrix_units
-from weft.kernels.kernel import Affine, Choose, Contract, Fill, Guard, Kernel, Load, Operand, Step
+from weft.kernels.kernel import (
+    Affine,
+    Choose,
+    Contract,
+    Factor,
+    Fill,
+    Guard,
+    Kernel,
+    Load,
+    Operand,
+    Step,
+    Store,
+)
 from weft.kernels.roles import size_of
 from weft.records import dataclass
 
 LEAST = 1 << 28  # multiplications from which cuDNN is worth its launches
+PADDED = 32  # channels from which they are not padded
 TAPS = 16  # of a spatial dim: the library has no kernels for larger windows (weights' gradients)
 _TYPES = {"bf16", "f16", "f32"}
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryConvolution:
-    """A convolution on views: batch, channels and spatial dims each."""
-
-    given: Matrices
-    weights: Matrices
-    out: Matrices
-    stride: tuple[int, ...]
-    pad: tuple[int, ...]
-    dilation: tuple[int, ...]
-    tf32: bool
-    epilogue: tuple[Kernel, tuple[int, ...]]
-    scratch: tuple[Operand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +128,89 @@ def _convolution(
     if offset < 0 or given.dtype is not weights.dtype or contract.dtype is not given.dtype:
         return None
     taps, outs = [w.tap for w in windows], [w.out for w in windows]
-    place = dense_index(kernel, (*batch, *outer, *outs))
-    number = len(kernel.operands)
     sizes = (*[size_of(kernel, f) for f in (batch, inner)], *[w.size for w in windows])
     strides = (*[_stride(given.at, f) for f in (batch, inner)], *apart)
-    scratch, epilogue = after_scratch(kernel, at, place)
-    return LibraryConvolution(
+    sides = (
         Matrices(given.operand, offset, sizes, strides),
         _view(kernel, weights.operand, weights.at, outer, inner, taps),
-        _view(kernel, number, place, batch, outer, outs),
+    )
+    last = given.dtype.name in PACKED_TYPES and _is_last(kernel, strides[1], outer)
+    place = dense_index(kernel, (*batch, *outs, *outer) if last else (*batch, *outer, *outs))
+    channels = -(-sizes[1] // EACH) * EACH if sizes[1] < PADDED else sizes[1]
+    # cuDNN's kernels with an epilogue read eight channels at a time.
+    can_absorb = last and channels % EACH == 0 and size_of(kernel, outer) % EACH == 0
+    found, operand, written = _made(kernel, at, outer, place, can_absorb=can_absorb)
+    epilogue: tuple[Kernel, tuple[int, ...]] | None = None
+    scratch: tuple[Operand, ...] = ()
+    if operand == len(kernel.operands):
+        held, epilogue = after_scratch(kernel, at, place, found.last)
+        scratch = (held,)
+    copies: list[tuple[Kernel, tuple[int, ...]]] = []
+    for n, side in enumerate(sides if last else ()):
+        if side.strides[1] != 1 or side.sizes[1] != channels:
+            number = len(kernel.operands) + len(scratch)
+            moved, copy = _packed(kernel, side, channels, number)
+            sides = (moved, sides[1]) if n == 0 else (sides[0], moved)
+            copies.append((copy, (side.operand, number)))
+            scratch += (copy.operands[1],)
+    return LibraryConvolution(
+        given.dtype,
+        *sides,
+        _view(kernel, operand, written, batch, outer, outs),
         tuple([w.stride for w in windows]),
         tuple([w.pad for w in windows]),
         tuple([w.dilation for w in windows]),
         contract.tf32,
+        found,
+        tuple(copies),
         epilogue,
-        (scratch,),
+        scratch,
     )
+
+
+def _is_last(kernel: Kernel, stride: int, outer: Sequence[int]) -> bool:
+    """Whether channels are, or will be, next to each other: those that are read, or written."""
+    store = only_store(kernel)
+    return stride == 1 or (store is not None and _stride(store.at, outer) == 1)
+
+
+def _packed(kernel: Kernel, side: Matrices, channels: int, number: int) -> tuple[Matrices, Kernel]:
+    """A side with so many channels, last, in scratch of this number; and the copy to there."""
+    source = kernel.operands[side.operand]
+    order = (0, *range(2, len(side.sizes)), 1)
+    sizes = [channels if d == 1 else side.sizes[d] for d in order]
+    factors = tuple([Factor(f"i{n}", size) for n, size in enumerate(sizes)])
+    at = Affine(tuple([side.strides[d] for d in order]), side.offset)
+    dense: list[int] = [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
+    guards: tuple[Guard, ...] = ()
+    if channels != side.sizes[1]:  # 0 behind the last channel
+        guards = (Guard(Affine((*[0] * (len(sizes) - 1), 1)), 0, side.sizes[1]),)
+    held = Operand(source.dtype, (math.prod(sizes),), True)
+    steps = (Load(0, at, source.dtype, guards), Store(1, Affine(tuple(dense)), 0))
+    operands = (replace(source, output=False), held)
+    copy = Kernel(f"{kernel.name}_packed", factors, operands, steps)
+    places = dict(zip(order, dense, strict=True))
+    strides = tuple([places[d] for d in range(len(order))])
+    all_sizes = (side.sizes[0], channels, *side.sizes[2:])
+    return Matrices(number, 0, all_sizes, strides), copy
+
+
+def _made(
+    kernel: Kernel, at: int, outer: Sequence[int], place: Affine, *, can_absorb: bool
+) -> tuple[Absorbed, int, Affine]:
+    """What the library absorbs, and where it writes: to the only result, or to scratch."""
+    contract, store = kernel.steps[at], only_store(kernel)
+    assert isinstance(contract, Contract)
+    for number, to in ((-1, None if store is None else store.at), (len(kernel.operands), place)):
+        if to is None or min(to.strides) < 0:
+            continue
+        found = absorbed(kernel, at, outer, to, contract.dtype) if can_absorb else None
+        found = found or Absorbed(at)
+        if number >= 0:
+            return found, number, to
+        if store is not None and store.arg == found.last:
+            return found, store.operand, to
+    raise AssertionError("a dense place has no negative strides")
 
 
 def _step(at: Affine, window: _Window) -> int | None:
@@ -174,21 +243,30 @@ def convolution_call(name: str, found: LibraryConvolution) -> LibraryCall:
     sides = (found.given, found.weights, found.out)
     shown = " * ".join([str(side.sizes) for side in sides[:2]])
     text = (
-        f"# {name}\n# convolution by PyTorch: {shown} -> {found.out.sizes}, stride {found.stride}, "
-        f"pad {found.pad}, dilation {found.dilation}\n"
+        f"# {name}\n# convolution by PyTorch: {shown}{found.absorbed.shown} -> {found.out.sizes}, "
+        f"stride {found.stride}, pad {found.pad}, dilation {found.dilation}\n"
     )
-    operands = tuple([side.operand for side in sides])
-    return LibraryCall(name, text, operands, partial(_convolve, found))
+    operands = (*[side.operand for side in sides], *found.absorbed.operands)
+    bare = replace(found, copies=(), epilogue=None, scratch=())
+    return LibraryCall(name, text, operands, partial(_convolve, bare))
 
 
 def _convolve(found: LibraryConvolution, *tensors: Any) -> None:
+    if tensors[0].device.type != "cpu" and found.is_channels_last:
+        graph = cudnn_convolution(found)
+        if graph is not None:
+            graph(tensors)
+            return
     import torch
 
     sides = (found.given, found.weights, found.out)
     given, weights, out = (
         tensor.as_strided(side.sizes, side.strides, side.offset)
-        for tensor, side in zip(tensors, sides, strict=True)
+        for tensor, side in zip(tensors[:3], sides, strict=True)
     )
+    is_wide = given.device.type == "cpu" and not found.absorbed.is_nothing
+    if is_wide:  # interpreted: rounded once, as by the library
+        given, weights = given.float(), weights.float()
     numbers = (found.stride, found.pad, found.dilation)
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = found.tf32
@@ -199,4 +277,6 @@ def _convolve(found: LibraryConvolution, *tensors: Any) -> None:
     # A pad that the program has at one end only makes more outputs than it asks for.
     for dim, size in enumerate(out.shape):
         made = made.narrow(dim, 0, size)
+    if not found.absorbed.is_nothing:
+        made = finish(made.float(), found.absorbed, 1, found.out, *tensors[3:])
     out.copy_(made)

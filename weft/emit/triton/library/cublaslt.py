@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from weft.emit.triton.library.product import ALGORITHMS, LibraryProduct, Matrices
+from weft.emit.triton.library.absorbed import Absorbed
+from weft.emit.triton.library.places import Matrices
+from weft.emit.triton.library.product import ALGORITHMS, LibraryProduct
 from weft.records import dataclass
 
 WORKSPACE = 32 << 20  # bytes
 _TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}  # cudaDataType
 _COMPUTE, _COMPUTE_TF32, _COMPUTE_F64 = 68, 77, 70  # cublasComputeType_t
 _TRANSA, _TRANSB, _BATCH_COUNT, _BATCH_STRIDE, _MOST_WORKSPACE = 3, 4, 5, 6, 1
+_EPILOGUE, _BIAS_POINTER = 7, 8
+_PLAIN, _RELU, _BIAS = 1, 2, 4  # cublasLtEpilogue_t; relu and bias are 6
+_ALIGNED = 256  # bytes, of the made-up address of a bias
 
 
 class _Proposal(ctypes.Structure):
@@ -67,11 +74,21 @@ class LtProduct:
         for attribute, side in zip((_TRANSA, _TRANSB), sides, strict=True):
             self._set("cublasLtMatmulDescSetAttribute", self.description, attribute,
                       ctypes.c_int32(side.transposed))  # fmt: skip
+        self.lock = threading.Lock()  # of the description, which has the address of the bias
+        if not product.absorbed.is_nothing:
+            self._set_epilogue(product.absorbed)
         pairs = zip((product.rhs, product.lhs, product.out), (*sides, _side(product.out)),
                     strict=True)  # fmt: skip
         self.layouts = [self._layout(kind, side, of) for of, side in pairs]
         self.proposals = self._proposals()
         self.points = [*itertools.product(*map(range, product.lhs.sizes[:-3]))]
+
+    def _set_epilogue(self, found: Absorbed) -> None:
+        kind = (_BIAS if found.bias is not None else 0) | (_RELU if found.relu else 0)
+        setter = "cublasLtMatmulDescSetAttribute"
+        self._set(setter, self.description, _EPILOGUE, ctypes.c_uint32(kind or _PLAIN))
+        if found.bias is not None:  # proposals need to know that there is one
+            self._set(setter, self.description, _BIAS_POINTER, ctypes.c_uint64(_ALIGNED))
 
     def _new(self, function: str, *arguments: int) -> ctypes.c_void_p:
         made = ctypes.c_void_p()
@@ -110,25 +127,35 @@ class LtProduct:
         # A product that it does not take has no proposals.
         return [one for one in found[: count.value] if one.state == 0] if code == 0 else []
 
-    def __call__(self, algorithm: int, places: tuple[int, int, int, int], stream: int) -> None:
-        """Enqueue out = lhs @ rhs at these addresses, of lhs, rhs, out and the workspace."""
-        product = self.product
+    def __call__(self, algorithm: int, places: Sequence[int], stream: int) -> None:
+        """Enqueue it at addresses of lhs, rhs, out, what is absorbed, and the workspace."""
+        product, found = self.product, self.product.absorbed
         proposal = self.proposals[algorithm]
-        one, zero = self.scalar(1), self.scalar(0)
+        one, scale = self.scalar(1), self.scalar(found.added is not None)
         size = product.dtype.bits // 8
         sides = (product.lhs, product.rhs, product.out)
-        for point in self.points:
-            lhs, rhs, out = (
-                ctypes.c_void_p(place + size * (of.offset + _along(of, point)))
-                for of, place in zip(sides, places[:3], strict=True)
-            )
-            code = self.library.cublasLtMatmul(
-                self.handle, self.description, ctypes.byref(one), rhs, self.layouts[0],
-                lhs, self.layouts[1], ctypes.byref(zero), out, self.layouts[2], out,
-                self.layouts[2], ctypes.byref(proposal), ctypes.c_void_p(places[3]),
-                ctypes.c_size_t(WORKSPACE), ctypes.c_void_p(stream),
-            )  # fmt: skip
-            _checked(code, "cublasLtMatmul")
+        rest = [*places[3:-1]]
+        with self.lock:
+            if found.bias is not None:
+                at = ctypes.c_uint64(rest.pop(0) + size * found.bias.at.offset)
+                setter = "cublasLtMatmulDescSetAttribute"
+                self._set(setter, self.description, _BIAS_POINTER, at)
+            for point in self.points:
+                lhs, rhs, out = (
+                    ctypes.c_void_p(place + size * (of.offset + _along(of, point)))
+                    for of, place in zip(sides, places[:3], strict=True)
+                )
+                added = out
+                if found.added is not None:
+                    start = found.added.at.offset + _along(product.out, point)
+                    added = ctypes.c_void_p(rest[0] + size * start)
+                code = self.library.cublasLtMatmul(
+                    self.handle, self.description, ctypes.byref(one), rhs, self.layouts[0],
+                    lhs, self.layouts[1], ctypes.byref(scale), added, self.layouts[2], out,
+                    self.layouts[2], ctypes.byref(proposal), ctypes.c_void_p(places[-1]),
+                    ctypes.c_size_t(WORKSPACE), ctypes.c_void_p(stream),
+                )  # fmt: skip
+                _checked(code, "cublasLtMatmul")
 
     def __del__(self) -> None:
         library = getattr(self, "library", None)

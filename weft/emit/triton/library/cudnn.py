@@ -113,7 +113,7 @@ class CudnnAttention:
             io_data_type=dtype[kernel.dtype(kernel.q).name],
             intermediate_data_type=wide,
             compute_data_type=wide,
-            handle=_handle(),
+            handle=cudnn_handle(),
         )
         self.uids = {name: n + 1 for n, name in enumerate(operands)}
         options = {"attn_scale": kernel.scale, "use_causal_mask": not kernel.window.is_open}
@@ -153,7 +153,7 @@ class CudnnAttention:
             places[self.uids[name]] = tensor.data_ptr() + offset
         device = tensors[0].device
         space = torch.empty(max(1, self.workspace), dtype=torch.uint8, device=device)
-        handle = _handle()
+        handle = cudnn_handle()
         cudnn.set_stream(handle, torch.cuda.current_stream(device).cuda_stream)
         self.graph.execute(places, space.data_ptr(), handle=handle)
 
@@ -177,7 +177,8 @@ def cudnn_attention(kernel: Attention) -> CudnnAttention | None:
         return None
 
 
-def _handle() -> Any:
+def cudnn_handle() -> Any:
+    """This thread's handle for PyTorch's current device."""
     import cudnn
     import torch
 

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.emit.triton.library.product import dense_index, library_product
+from weft.emit.triton.library.places import dense_index
+from weft.emit.triton.library.product import PACKED_TYPES, is_worth_packing, library_product
 from weft.emit.triton.product import contract_of
 from weft.emit.triton.rebuild import StepList
 from weft.kernels.kernel import Affine, Contract, Kernel, Load, Operand, Store
 from weft.kernels.roles import roles_of, size_of
 from weft.records import dataclass
-
-LEAST = 512  # rows, columns and depth from which copies pay off
-_TYPES = {"bf16", "f16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +33,7 @@ def packed_product(kernel: Kernel) -> PackedProduct | None:
     at = contract_of(kernel)
     contract = kernel.steps[at]
     assert isinstance(contract, Contract)
-    roles = roles_of(kernel)
-    sizes = [size_of(kernel, factors) for factors in (roles.rows, roles.columns, roles.depth)]
-    if min(sizes) < LEAST or contract.lhs == contract.rhs:
+    if not is_worth_packing(kernel, roles_of(kernel)) or contract.lhs == contract.rhs:
         return None
     for sides in ((contract.rhs,), (contract.lhs,), (contract.lhs, contract.rhs)):
         made = _packed(kernel, contract, sides)
@@ -54,7 +50,7 @@ def _packed(kernel: Kernel, contract: Contract, sides: Sequence[int]) -> PackedP
         load = kernel.steps[side]
         if not isinstance(load, Load) or load.guards or load.shifts:
             return None
-        if load.dtype.name not in _TYPES:
+        if load.dtype.name not in PACKED_TYPES:
             return None
         free = roles.rows if side == contract.lhs else roles.columns
         order = (free, roles.depth) if side == contract.lhs else (roles.depth, free)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.emit.triton.collapse import reduced_factors
+from weft.emit.triton.library.absorbed import Absorbed, absorbed
+from weft.emit.triton.library.places import Matrices, dense_index
 from weft.emit.triton.product import contract_of, refuses_matrix_units
 from weft.emit.triton.rebuild import StepList
 from weft.emit.triton.tiles import needed_by
@@ -23,36 +25,27 @@ from weft.kernels.kernel import (
     Operand,
     Store,
 )
-from weft.kernels.roles import roles_of
+from weft.kernels.roles import Roles, roles_of, size_of
 from weft.records import dataclass
 
 LIBRARY_TYPES = {"bf16", "f16", "f32", "f64"}
+PACKED = 256  # rows, columns and depth from which copies pay off
+PACKED_TYPES = {"bf16", "f16"}
+TORN = 128  # rows of a matrix
 CALLS = 16  # calls of the library that a product may take
 ALGORITHMS = 16  # algorithms that cuBLASLt is asked to propose
 
 
 @dataclass(frozen=True, slots=True)
-class Matrices:
-    """Stacks of matrices in memory: an operand, an offset, sizes and strides in elements.
-
-    The last two dims are those of a matrix; of the others, the library takes the last as it is.
-    """
-
-    operand: int
-    offset: int
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class LibraryProduct:
-    """A product on views of memory: out[b] = lhs[b] @ rhs[b]."""
+    """A product on views of memory: out[b] = lhs[b] @ rhs[b], and what the library absorbs."""
 
     lhs: Matrices
     rhs: Matrices
     out: Matrices
     dtype: DType
     tf32: bool
+    absorbed: Absorbed
     epilogue: tuple[Kernel, tuple[int, ...]] | None  # and its operands: `out` is the last
     scratch: tuple[Operand, ...]
 
@@ -79,40 +72,52 @@ def library_product(kernel: Kernel) -> LibraryProduct | None:
         return None
     if lhs.guards or lhs.shifts or rhs.guards or rhs.shifts:
         return None
-    if lhs.dtype.name not in LIBRARY_TYPES or contract.dtype is not lhs.dtype:
+    if lhs.dtype.name not in LIBRARY_TYPES:
         return None
-    direct = _stored_at(kernel, at)
-    if direct is not None:
-        made = _views(kernel, lhs, rhs, direct.operand, direct.at)
-        if made is not None and made[2].strides[-1] == 1:
-            return LibraryProduct(*made, lhs.dtype, contract.tf32, None, ())
     roles = roles_of(kernel)
+    store = only_store(kernel)
+    if store is not None:
+        found = absorbed(kernel, at, roles.columns, store.at, lhs.dtype)
+        if found is not None and store.arg == found.last:
+            made = _product(kernel, (lhs, rhs), found, store.operand, store.at)
+            if made is not None and made.out.strides[-1] == 1:
+                return made
     place = dense_index(kernel, (*roles.batch, *roles.rows, *roles.columns))
-    made = _views(kernel, lhs, rhs, len(kernel.operands), place)
+    same = Absorbed(at) if contract.dtype is lhs.dtype else None
+    for found in (absorbed(kernel, at, roles.columns, place, lhs.dtype), same):
+        if found is None:
+            continue
+        made = _product(kernel, (lhs, rhs), found, len(kernel.operands), place)
+        if made is not None:
+            scratch, epilogue = after_scratch(kernel, at, place, made.absorbed.last)
+            return replace(made, epilogue=epilogue, scratch=(scratch,))
+    return None
+
+
+def _product(
+    kernel: Kernel, sides: tuple[Load, Load], found: Absorbed, operand: int, place: Affine
+) -> LibraryProduct | None:
+    """The product on views, written at a place of an operand, or None."""
+    made = _views(kernel, *sides, operand, place)
     if made is None:
         return None
-    scratch, epilogue = after_scratch(kernel, at, place)
-    return LibraryProduct(*made, lhs.dtype, contract.tf32, epilogue, (scratch,))
+    is_split = made[2].sizes[-1] != size_of(kernel, roles_of(kernel).columns)
+    if is_split and not found.is_nothing:  # the bias is a vector of all columns
+        return None
+    contract = kernel.steps[contract_of(kernel)]
+    assert isinstance(contract, Contract)
+    return LibraryProduct(*made, sides[0].dtype, contract.tf32, found, None, ())
 
 
 def after_scratch(
-    kernel: Kernel, at: int, place: Affine
+    kernel: Kernel, at: int, place: Affine, last: int
 ) -> tuple[Operand, tuple[Kernel, tuple[int, ...]]]:
-    """Scratch for the contraction's result, at a place each, and the kernel that follows."""
-    contract = kernel.steps[at]
-    assert isinstance(contract, Contract)
+    """Scratch for the step `last` after a contraction, at a place each, and the kernel after it."""
+    contract, step = kernel.steps[at], kernel.steps[last]
+    assert isinstance(contract, Contract) and not isinstance(step, Store)
     free = [f for n, f in enumerate(kernel.factors) if n not in contract.over]
-    scratch = Operand(contract.dtype, (math.prod([f.size for f in free]),), True)
-    return scratch, _epilogue(kernel, at, place, scratch)
-
-
-def dense_index(kernel: Kernel, factors: Sequence[int]) -> Affine:
-    """The index in a dense array of these factors, in row-major order."""
-    strides, size = [0] * len(kernel.factors), 1
-    for f in reversed(factors):
-        strides[f] = size
-        size *= kernel.factors[f].size
-    return Affine(tuple(strides))
+    scratch = Operand(step.dtype, (math.prod([f.size for f in free]),), True)
+    return scratch, _epilogue(kernel, last, place, scratch)
 
 
 def _views(
@@ -132,7 +137,21 @@ def _views(
     if any(1 not in m.strides[-2:] for m in made[:2]):
         return None
     calls = math.prod(made[0].sizes[:-3])
-    return made if calls <= CALLS else None
+    return None if calls > CALLS or _is_torn(kernel, lhs.dtype, made) else made
+
+
+def _is_torn(kernel: Kernel, dtype: DType, made: tuple[Matrices, ...]) -> bool:
+    """Whether rows are apart in memory, few of them together, and are better copied first."""
+    roles = roles_of(kernel)
+    few = made[0].sizes[-2] < TORN and math.prod(made[0].sizes[:-2]) > 1
+    shares = not any(made[1].strides[:-2])
+    return few and shares and dtype.name in PACKED_TYPES and is_worth_packing(kernel, roles)
+
+
+def is_worth_packing(kernel: Kernel, roles: Roles) -> bool:
+    """Whether a product reads its operands so often that copies of them pay off."""
+    sizes = [size_of(kernel, factors) for factors in (roles.rows, roles.columns, roles.depth)]
+    return min(sizes) >= PACKED
 
 
 def _dims(kernel: Kernel, accesses: Sequence[Affine]) -> _Dims | None:
@@ -176,22 +195,21 @@ def _matrices(
     return Matrices(operand, at.offset, sizes, strides)
 
 
-def _stored_at(kernel: Kernel, at: int) -> Store | None:
-    """The store of the contraction, if it is all that follows."""
+def only_store(kernel: Kernel) -> Store | None:
+    """The only store, if it rounds nothing."""
     stores = [s for s in kernel.steps if isinstance(s, Store)]
-    if len(stores) != 1 or stores[0].arg != at or stores[0].guards:
+    if len(stores) != 1 or stores[0].guards:
         return None
-    same = kernel.operands[stores[0].operand].dtype is kernel.steps[at].dtype  # type: ignore[union-attr]
+    step = kernel.steps[stores[0].arg]
+    same = not isinstance(step, Store) and kernel.operands[stores[0].operand].dtype is step.dtype
     return stores[0] if same else None
 
 
 def _epilogue(
     kernel: Kernel, at: int, place: Affine, scratch: Operand
 ) -> tuple[Kernel, tuple[int, ...]]:
-    """The steps after the contraction, which they load from scratch."""
-    contract = kernel.steps[at]
-    assert isinstance(contract, Contract)
-    load = Load(len(kernel.operands), place, contract.dtype)
+    """The steps after the step `at`, which they load from scratch."""
+    load = Load(len(kernel.operands), place, scratch.dtype)
     stores = [n for n, s in enumerate(kernel.steps) if isinstance(s, Store)]
     steps = StepList()
     for n in sorted(needed_by(kernel, stores, [at]) | {at}):

@@ -9,13 +9,19 @@ from typing import Any
 from weft.array.torch_memory import tensor_at, torch_dtype
 from weft.emit.triton.emit import emitted
 from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, LibraryCall
-from weft.emit.triton.source import compiled, function_of, is_interpreted, use_allocator
+from weft.emit.triton.source import (
+    compiled,
+    function_of,
+    is_interpreted,
+    load_driver,
+    use_allocator,
+)
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Operand
 from weft.records import dataclass
 
 ALIGNED = 256  # bytes
-_COMPILERS = 8  # threads that compile at a time
+_COMPILERS = 16  # threads that compile at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,12 +93,28 @@ def load_parts(kernels: Sequence[Launch], device: Any) -> list[LoadedParts]:
     listed = [(kernel, emitted(kernel)) for kernel in kernels]
     ready: dict[GridLaunch, Any] = {}
     if not is_interpreted():
+        if (driver := load_driver()) is not None:
+            driver.join()
         wanted = {_same(p): p for _, e in listed for p in e.parts if isinstance(p, GridLaunch)}
         # Threads, not processes: most of the time is spent in LLVM and ptxas, without the GIL.
-        with ThreadPoolExecutor(_COMPILERS) as pool:
-            made = [*pool.map(compiled, wanted.values())]
+        with ThreadPoolExecutor(_COMPILERS, initializer=_use, initargs=(device,)) as pool:
+            made = [*pool.map(_ready, wanted.values())]
         ready = dict(zip(wanted, made, strict=True))
     return [_loaded(kernel, parts, ready, device) for kernel, parts in listed]
+
+
+def _use(device: Any) -> None:
+    """Make a device this thread's: its modules are loaded there."""
+    import torch
+
+    torch.cuda.set_device(device)
+
+
+def _ready(launch: GridLaunch) -> Any:
+    """A function compiled and loaded, with its launcher, which a C compiler makes."""
+    kernel = compiled(launch)
+    _ = kernel.run
+    return kernel
 
 
 def _same(launch: GridLaunch) -> Any:

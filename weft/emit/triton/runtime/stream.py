@@ -36,14 +36,14 @@ class TorchStream:
     def __init__(self, device: Any) -> None:
         import torch
 
-        self.cuda, self.device = torch.cuda, device
+        self.cuda, self.device, self.index = torch.cuda, device, device.index
         self.raw_stream = torch._C._cuda_getCurrentRawStream
         self.known: dict[int, Any] = {}  # streams by their handles
 
     @property
     def current(self) -> Any:
         """PyTorch's current stream."""
-        raw = self.raw_stream(self.device.index)
+        raw = self.raw_stream(self.index)
         found = self.known.get(raw)
         if found is None:
             found = self.known[raw] = self.cuda.current_stream(self.device)
@@ -51,7 +51,8 @@ class TorchStream:
 
     def record(self) -> TorchEvent:
         """An event after all work enqueued so far."""
-        return TorchEvent(self.current)
+        found = self.known.get(self.raw_stream(self.index))
+        return TorchEvent(self.current if found is None else found)
 
     def wait(self, event: Any) -> None:
         """Make later work wait for an event."""

@@ -1,0 +1,94 @@
+"""Small windows as elementwise ops of slices, which fuse with what makes and reads them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from weft.ir.module import Module, Node, Value, apply
+from weft.ir.rebuild import Rewritten, rewrite
+from weft.ir.rule import Combine
+from weft.ir.types import F32, TensorType
+from weft.ops.combiners import COMBINERS, combine_of, identity
+from weft.ops.elementwise.convert import Convert
+from weft.ops.shape import Constant
+from weft.ops.slicing import Pad, Slice
+from weft.ops.window import ReduceWindow, WindowDims
+
+TAPS = 16  # the most elements of a window: each is a load of its own
+
+
+def unroll_windows(module: Module) -> Module:
+    """The module with small sums and maxima of windows as ops of slices."""
+    return rewrite(module, _unrolled, kinds={ReduceWindow})
+
+
+def _unrolled(node: Node) -> Rewritten:
+    """reduce_window(x) -> f(f(pad(slice(x)), pad(slice(x))), ...), for small windows of one f."""
+    op = node.op
+    assert isinstance(op, ReduceWindow)
+    if len(node.operands) != 2 or math.prod(op.window_dimensions) > TAPS:
+        return None
+    given, made = node.operands[0].type, node.types[0]
+    if not isinstance(given, TensorType) or not isinstance(made, TensorType):
+        return None
+    if not given.is_static or not made.size or given.dtype is not made.dtype:
+        return None
+    window, how = op.window, combine_of(node.regions[0].body)
+    if how not in ("add", "max", "min") or {*window.base_dilations} != {1}:
+        return None
+    init = node.operands[1]
+    if not _is_identity(init, how):
+        return None
+    source, start = node.operands[0], init
+    is_narrow = made.dtype.is_float and made.dtype.bits < 32
+    if how == "add" and is_narrow:  # summed wide, and rounded once
+        source = _converted(source, given.with_dtype(F32), node)
+        start = _converted(init, TensorType((), F32), node)
+    taps = [_tap(at, window, given, made) for at in itertools.product(*map(range, window.sizes))]
+    found = [_read(source, start, tap, node) for tap in taps if tap is not None]
+    if len(found) < len(taps):  # of pads alone
+        return None
+    total = found[0]
+    for one in found[1:]:
+        total = apply(COMBINERS[how], total, one, loc=node.loc).results[0]
+    return (total if total.type is made else _converted(total, made, node),)
+
+
+def _is_identity(value: Value, how: Combine) -> bool:
+    """Whether an initial value changes nothing: others count once, and pads once each."""
+    found, type = value.node, value.type
+    if found is None or not isinstance(found.op, Constant) or not isinstance(type, TensorType):
+        return False
+    return bool((found.op.value.array == identity(how, type.dtype)).all())
+
+
+def _converted(value: Value, type: TensorType, node: Node) -> Value:
+    return apply(Convert(type), value, loc=node.loc).results[0]
+
+
+def _tap(
+    at: tuple[int, ...], window: WindowDims, given: TensorType, made: TensorType
+) -> tuple[Slice, Pad] | None:
+    """The elements that one element of the window meets, and the pads around them."""
+    starts, limits, low, high = (list[int]() for _ in range(4))
+    for dim, (count, size) in enumerate(zip(made.sizes, given.sizes, strict=True)):
+        stride = window.strides[dim]
+        begin = at[dim] * window.window_dilations[dim] - window.padding[dim][0]
+        first, last = max(0, -(begin // stride)), min(count - 1, (size - 1 - begin) // stride)
+        if first > last:
+            return None
+        starts.append(begin + first * stride)
+        limits.append(begin + last * stride + 1)
+        low.append(first)
+        high.append(count - 1 - last)
+    inside = (0,) * given.rank
+    return Slice(tuple(starts), tuple(limits), window.strides), Pad(tuple(low), tuple(high), inside)
+
+
+def _read(source: Value, start: Value, tap: tuple[Slice, Pad], node: Node) -> Value:
+    cut, pad = tap
+    part = apply(cut, source, loc=node.loc).results[0]
+    if not any((*pad.edge_padding_low, *pad.edge_padding_high)):
+        return part
+    return apply(pad, part, start, loc=node.loc).results[0]
