@@ -103,3 +103,35 @@ def test_what_does_not_fit_is_refused(types: list[object], problem: str):
     with pytest.raises(WeftError) as error:
         Attention(1.0).infer(*types)  # type: ignore[arg-type]
     assert problem in str(error.value)
+
+
+@pytest.mark.parametrize("outer", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("shared", [1, 2])
+def test_any_number_of_batch_dims(outer: tuple[int, ...], shared: int):
+    """Masks, biases, softcaps and logsumexps, by einsum and by the decomposition."""
+    q = normal(*outer, 2 * shared, 5, 8)
+    k, v = normal(*outer, 2, 7, 8, seed=1), normal(*outer, 2, 7, 3, seed=2)
+    mask = normal(*outer, 1, 5, 7, seed=3) > -1
+    bias = normal(*[1] * len(outer), 2 * shared, 1, 7, seed=4)
+    op = Attention(0.7, left=3, masked=True, biased=True, logsumexp=True, softcap=1.5)
+    keys, values = (np.repeat(x.astype(float), shared, -3) for x in (k, v))
+    scores = (
+        1.5 * np.tanh(0.7 / 1.5 * np.einsum("...qd,...kd->...qk", q.astype(float), keys)) + bias
+    )
+    seen = mask & (np.arange(7) - np.arange(5)[:, None] >= -3)
+    powers = np.where(seen, np.exp(scores), 0)
+    total = powers.sum(-1, keepdims=True)
+    made = [np.einsum("...qk,...kv->...qv", powers / total, values), np.log(total)[..., 0]]
+    arrays = (q, k, v, mask, bias)
+    function = op.decomposition("main", tuple(map(type_of, arrays)), {})
+    for found in (op.reference(*arrays), evaluate(Module({"main": function}), *arrays)):
+        for ours, theirs in zip(found, made, strict=True):
+            assert_close(ours, theirs.astype(np.float32), 64, least=1.0)
+
+
+def test_the_work_of_attention():
+    types = (tensor(2, 4, 5, 8), tensor(2, 2, 7, 8), tensor(2, 2, 7, 3))
+    plain = Attention(1.0).work(types, (tensor(2, 4, 5, 3),))
+    assert plain.flops == 2 * (2 * 4 * 5 * 7) * (8 + 3) and plain.transcendentals == 2 * 4 * 5 * 7
+    assert plain.bytes == 4 * sum(t.size for t in (*types, tensor(2, 4, 5, 3)))
+    assert Attention(1.0, softcap=2.0).work(types, ()).transcendentals == 2 * 2 * 4 * 5 * 7
