@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.emit.llvm.single.lone_nodes import check_alone, lone_kernel, node_of
-from weft.emit.llvm.fft.plan import LONGEST, MOST, refuses_fft
+from weft.emit.llvm.fft.plan import LONGEST, MOST, Mirror, plan_of, refuses_fft
+from weft.emit.llvm.writer.nest import LoopDim
 from weft.ir.types import Array
 from weft.ops.linalg import Fft
 
@@ -76,3 +80,33 @@ def test_what_numpy_does():
     assert refused("FFT", 2 * MOST) == f"it is longer than {MOST}"
     assert refused("FFT", 2 * LONGEST, 4) == f"it is longer than {LONGEST}"
     assert refused("FFT", 0) is None and refused("FFT", MOST) is None
+
+
+def loops_text(dims: tuple[LoopDim, ...]) -> str:
+    return " ".join(f"{dim.size} by {'/'.join(map(str, dim.steps))}" for dim in dims) or "none"
+
+
+def passes(kind: str, batch: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[str]:
+    """The passes of a transform, which decide how fast it is, not what it gives."""
+    arrays = operand(kind, (*batch, *lengths), False)
+    plan = plan_of(lone_kernel(node_of(Fft(kind, lengths), arrays)))
+    yield f"{kind} of {lengths}, batch {batch}: workspace {plan.workspace}, inverse {plan.inverse}"
+    for step in plan.steps:
+        where = " to ".join(f"{area.buffer}+{area.offset}" for area in step.areas)
+        if isinstance(step, Mirror):
+            real = "real" if step.to_real else "halves"
+            yield f"  mirror of {step.half} to {real}, {loops_text(step.outer)}, {where}"
+            continue
+        lanes = loops_text((step.lanes,))
+        yield f"  lines of {step.length} in {lanes} lanes, rows {step.rows}, {where}"
+        outer = loops_text(step.outer)
+        yield f"    outer {outer}, twiddle {step.twiddle}, scale {step.scale:.6g}"
+
+
+def test_passes(golden: Callable[[Path, str], None]):
+    """At the edges of what is short, long, few and many, for every kind."""
+    lengths = (2, 16, 18, 32, 254, 256, 512, 520, 2048, 4096, 1 << 15)
+    cases = [("FFT", batch, (n,)) for n in lengths for batch in ((), (7,), (8,), (2, 16))]
+    cases += [(kind, (3,), (6, 20, 64)) for kind in KINDS] + [("RFFT", (), (1024,))]
+    lines = [line for case in cases for line in passes(*case)]
+    golden(Path(__file__).parents[3] / "golden/emit/fft.txt", "\n".join(lines) + "\n")
