@@ -214,4 +214,11 @@ def test_tasks(golden: Callable[[Path, str], None]):
                 phases = "; ".join(f"{p.tasks} by {p.chunk}" for p in made.phases)
                 memory = f"{made.scratch} bytes a thread, {made.shared} shared"
                 lines.append(f"{','.join(dims)} {m}x{n}x{k}{name}: {phases}, {memory}")
+    # A sum along rows leaves the other rows as a batch, of which all have one packed RHS.
+    for m, n, k in ((64, 64, 64), (300, 500, 1025)):
+        b, total = product(("bmk", "kn", "bmn"), {"b": 4, "m": m, "n": n, "k": k})
+        b.write("bn", b.reduce("add", total, "m"))
+        made = emit_product(b.kernel("packed"), PROCESSOR, CHIPS["wide"])
+        phases = "; ".join(f"{p.tasks} by {p.chunk}" for p in made.phases)
+        lines.append(f"rows summed {m}x{n}x{k}: {phases}, {made.shared} shared")
     golden(Path(__file__).parents[3] / "golden/emit/tasks.txt", "\n".join(lines) + "\n")
