@@ -26,6 +26,7 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.ir.memory import importing
+from weft.recording import FOLDER
 from weft.workers.preload import preloaded
 
 _OWN = (__file__, "<frozen runpy>")
@@ -64,6 +65,8 @@ def preload(command: Sequence[str]) -> None:
         for name in preloaded(command):
             with suppress(ImportError):
                 importlib.import_module(name)
+        if FOLDER in os.environ:  # a profile has the programs of workers alone
+            return
         with suppress(ImportError, WeftError):  # no llvmlite, or a target that cannot be used here
             importlib.import_module("weft.pipeline").warm_up()
 
