@@ -21,7 +21,7 @@ _TYPES = {"bf16", "f16"}
 
 @dataclass(frozen=True, slots=True)
 class Absorbed:
-    """What a library does to a contraction's result, and the step that it makes."""
+    """A library's epilogue of a contraction, and the step that it makes."""
 
     last: int
     bias: Load | None = None
@@ -40,7 +40,7 @@ class Absorbed:
 
     @property
     def shown(self) -> str:
-        """What follows the product, in words."""
+        """The epilogue, in words."""
         parts = [("bias", self.bias), ("sum", self.added), ("relu", self.relu)]
         return "".join([f" + {name}" for name, there in parts if there])
 
@@ -48,7 +48,7 @@ class Absorbed:
 def absorbed(
     kernel: Kernel, at: int, columns: Sequence[int], place: Affine, dtype: DType
 ) -> Absorbed | None:
-    """What follows the contraction `at`, as far as a library computes it, whose result is rounded.
+    """The epilogue of the contraction `at`, as far as a library computes it, whose result is rounded.
 
     `dtype` is that of the operands, and of the result at `place`; None if no step has it.
     """

@@ -198,7 +198,7 @@ def _packed(kernel: Kernel, side: Matrices, channels: int, number: int) -> tuple
 def _made(
     kernel: Kernel, at: int, outer: Sequence[int], place: Affine, *, can_absorb: bool
 ) -> tuple[Absorbed, int, Affine]:
-    """What the library absorbs, and where it writes: to the only result, or to scratch."""
+    """The library's epilogue, and the place of its result: the only result's, or scratch."""
     contract, store = kernel.steps[at], only_store(kernel)
     assert isinstance(contract, Contract)
     for number, to in ((-1, None if store is None else store.at), (len(kernel.operands), place)):
