@@ -48,7 +48,7 @@ class Absorbed:
 def absorbed(
     kernel: Kernel, at: int, columns: Sequence[int], place: Affine, dtype: DType
 ) -> Absorbed | None:
-    """The epilogue of the contraction `at`, as far as a library computes it, whose result is rounded.
+    """The epilogue of the contraction `at`, as far as a library computes it; it is rounded then.
 
     `dtype` is that of the operands, and of the result at `place`; None if no step has it.
     """
