@@ -98,6 +98,7 @@ OPTIONAL = {
         "capture/torch/graph.py",
         "capture/torch/graphs.py",
         "capture/torch/grouped.py",
+        "capture/torch/in_place.py",
         "capture/torch/locations.py",
         "capture/torch/objective.py",
         "capture/torch/on_host.py",

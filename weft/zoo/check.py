@@ -66,9 +66,14 @@ def _reference(model: ZooModel, dtype: str, what: str) -> tuple[dict[str, Any], 
     import torch
 
     run = _eager_forward if what == "forward" else _eager_gradients
-    module, inputs = _made(model, dtype, what)
-    expected = run(module, inputs)
     allowed = _TOLERANCE[dtype][what]
+    try:
+        expected = run(*_made(model, dtype, what))
+    except NotImplementedError:  # PyTorch has no kernel for the type (a pool in bf16)
+        if dtype == "f32":
+            raise
+        wide = run(*_made(model, "f32", what))
+        return {name: held.to(torch.bfloat16) for name, held in wide.items()}, allowed
     if dtype == "bf16":
         wide = run(*_made(model, "f32", what))
         own = relative_error({k: v.to(torch.float32) for k, v in expected.items()}, wide)[0]

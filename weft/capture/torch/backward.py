@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from weft.capture.torch.decompositions import decompositions
 from weft.capture.torch.export import Exported, functional, replay
+from weft.capture.torch.in_place import without_updates
 from weft.capture.torch.on_host import like_on_host
 from weft.capture.torch.phases import StepPhase, marked
 
@@ -58,7 +60,9 @@ def traced_step(
         torch.nn.attention.sdpa_kernel(math),
         torch.fx.traceback.preserve_node_meta(),
     ):
-        graph = _without_aliases(functional(make_fx(whole)(*fakes)))
+        made = make_fx(whole, decomposition_table=decompositions())(*fakes)
+        graph = made.graph if without_updates(made.graph) else functional(made)
+    graph = _without_aliases(graph)
     return Exported(graph, _specs(count, constants), constants, forward.call_spec.out_spec)
 
 

@@ -2,6 +2,7 @@
 
 from weft.capture.torch import attention, constrain, exchange, grouped, recompute
 from weft.capture.torch.aten import (
+    blends,
     contract,
     convert,
     convolution,
@@ -22,6 +23,7 @@ from weft.capture.torch.build import AtenLowering
 
 FAMILIES = (
     pointwise,
+    blends,
     integers,
     convert,
     creation,
