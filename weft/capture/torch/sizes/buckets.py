@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from weft.cache.recent import RecentlyUsed
@@ -17,6 +18,7 @@ from weft.capture.torch.source import TorchProgram, holds_tensors
 from weft.errors import WeftError, warn
 from weft.records import dataclass
 
+_KEYS = 256  # cheap keys that are remembered
 _CAPTURES = 24  # that are kept: buckets share some
 # Errors of a user's program that cannot be traced for other sizes than the call's.
 _FAILURES = (WeftError, RuntimeError, ValueError, IndexError, TypeError, AssertionError)
@@ -42,10 +44,12 @@ class SizeBuckets:
         self._known: RecentlyUsed[Hashable, SizedProgram | SizesDepend] = RecentlyUsed(most)
         self._captures: RecentlyUsed[Hashable, _Traced] = RecentlyUsed(_CAPTURES)
         self._warned: set[str] = set()
+        # By cheap keys: the shapes of a call's sizes, and the programs of its bucket.
+        self._parsed: RecentlyUsed[Hashable, CallShapes | None] = RecentlyUsed(_KEYS)
+        self._seen: RecentlyUsed[Hashable, SizedProgram | SizesDepend] = RecentlyUsed(_KEYS)
 
     def call(self, source: Any, args: Any, kwargs: Any) -> SizedCall | None:
         """The padded call of a program; None if it is compiled for the call's own sizes."""
-        import torch
         from torch.utils._pytree import tree_flatten, tree_unflatten
 
         if not isinstance(source, TorchProgram) or not holds_tensors(args, kwargs):
@@ -55,7 +59,11 @@ class SizeBuckets:
                 help="leave them out: a program is compiled for each size",
             )
         leaves, tree = tree_flatten((args, kwargs))
-        shapes = self._shapes(source, leaves, args, kwargs)
+        key = (tree, tuple([getattr(leaf, "shape", None) for leaf in leaves]))
+        shapes = self._parsed.used(key)
+        if shapes is None:
+            shapes = self._shapes(source, leaves, args, kwargs)
+            self._parsed.put(key, shapes)
         if shapes is None or not shapes.symbols:
             return None
         sizes = shapes.sizes(leaves)
@@ -73,8 +81,7 @@ class SizeBuckets:
         program = self._program(source, inner, named, shapes, bucket, sized)
         if isinstance(program, SizesDepend):
             return None
-        values = tuple([torch.tensor(size) for size in sizes])
-        return SizedCall(program, inner, named, sizes, values)
+        return SizedCall(program, inner, named, sizes, (*map(_tensor, sizes),))
 
     def _shapes(
         self, source: TorchProgram, leaves: Sequence[Any], args: Any, kwargs: Any
@@ -96,9 +103,27 @@ class SizeBuckets:
         sized: Callable[[SymbolSizes], Any],
     ) -> SizedProgram | SizesDepend:
         """The program of a bucket, or why there is none."""
-        key, _ = source.flatten(args, kwargs)
         symbols = tuple([symbol.name for symbol in shapes.symbols])
-        held = (key, symbols, tuple([tuple(extents.items()) for extents in shapes.leaves]))
+        places = (symbols, tuple([tuple(extents.items()) for extents in shapes.leaves]))
+        cheap = (source.glance(args, kwargs)[0], places)
+        found = self._seen.used(cheap)
+        if found is None:
+            found = self._by_types(source, args, kwargs, places, shapes, bucket, sized)
+            self._seen.put(cheap, found)
+        return found
+
+    def _by_types(
+        self,
+        source: TorchProgram,
+        args: Any,
+        kwargs: Any,
+        places: Hashable,
+        shapes: CallShapes,
+        bucket: SymbolSizes,
+        sized: Callable[[SymbolSizes], Any],
+    ) -> SizedProgram | SizesDepend:
+        """The program of a bucket by the types of all its arguments."""
+        held = (source.flatten(args, kwargs)[0], places)
         found = self._known.used(held)
         if found is None:
             try:
@@ -175,6 +200,14 @@ class SizeBuckets:
                 raise depends(f"it cannot be traced for the sizes {sizes}: {text}") from error
             self._captures.put(key, found)
         return found
+
+
+@lru_cache(1024)
+def _tensor(size: int) -> Any:
+    """A size as a tensor, which programs only read."""
+    import torch
+
+    return torch.tensor(size)
 
 
 def _numbers(programs: Sequence[Imported], probes: Sequence[SymbolSizes]) -> dict[int, Extents]:
