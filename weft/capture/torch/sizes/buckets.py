@@ -105,7 +105,7 @@ class SizeBuckets:
         """The program of a bucket, or why there is none."""
         symbols = tuple([symbol.name for symbol in shapes.symbols])
         places = (symbols, tuple([tuple(extents.items()) for extents in shapes.leaves]))
-        cheap = (source.glance(args, kwargs)[0], places)
+        cheap = (source.quick_key(args, kwargs)[0], places)
         found = self._seen.used(cheap)
         if found is None:
             found = self._by_types(source, args, kwargs, places, shapes, bucket, sized)
