@@ -27,7 +27,7 @@ from weft.records import dataclass
 LEAST = 1 << 26  # multiplications of a convolution that is worth another layout
 TAPS = 16  # of a spatial dim: the library has no kernels for larger windows
 _TYPES = {"bf16", "f16"}
-DimOrder = tuple[int, ...]
+Permutation = tuple[int, ...]
 
 
 def channels_last(module: Module) -> Module:
@@ -61,7 +61,7 @@ class _Ordered:
     """A value transposed: dim d of `value` is dim order[d] of the original."""
 
     value: Value
-    order: DimOrder
+    order: Permutation
 
 
 class _Layouts(Rebuild):
@@ -149,7 +149,7 @@ class _Layouts(Rebuild):
         rhs = self.value(node.operands[1], weights, out)
         return _Ordered(self._add(changed, out, node, lhs, rhs), made)
 
-    def value(self, value: Value, order: DimOrder, out: list[Node]) -> Value:
+    def value(self, value: Value, order: Permutation, out: list[Node]) -> Value:
         """A value in an order of its dims."""
         found = self.ordered.get(value)
         if found is not None:
@@ -175,7 +175,7 @@ class _Layouts(Rebuild):
             return self._add(held, out, maker)
         return self._add(Transpose(order), out, maker, current)
 
-    def _order_of(self, node: Node) -> DimOrder:
+    def _order_of(self, node: Node) -> Permutation:
         """The order of a node's largest operand that has one."""
         found = [v for v in node.operands if v in self.ordered]
         largest = max(found, key=lambda v: v.type.size if isinstance(v.type, TensorType) else 0)
@@ -200,7 +200,7 @@ class _Layouts(Rebuild):
         return _Ordered(self._add(op, out, node, *given), order)
 
     def _moved(
-        self, node: Node, out: list[Node], change: Callable[[DimOrder, TensorType], Op]
+        self, node: Node, out: list[Node], change: Callable[[Permutation, TensorType], Op]
     ) -> _Ordered:
         """An op of one array, and of scalars, whose fields are by dim."""
         order = self._order_of(node)
@@ -234,7 +234,7 @@ class _Layouts(Rebuild):
             return None
         window = op.window
 
-        def change(order: DimOrder, type: TensorType) -> Op:
+        def change(order: Permutation, type: TensorType) -> Op:
             sizes, steps = by(window.sizes, order), by(window.strides, order)
             spread = by(window.base_dilations, order), by(window.window_dilations, order)
             pads = tuple([window.padding[d] for d in order])
@@ -322,21 +322,21 @@ RULES: dict[type[Op], Callable[[_Layouts, Node, list[Node]], _Ordered | None]] =
 }
 
 
-def inverse(order: DimOrder) -> DimOrder:
+def inverse(order: Permutation) -> Permutation:
     """The order that undoes another."""
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
-def by(values: Sequence[int], order: DimOrder) -> tuple[int, ...]:
+def by(values: Sequence[int], order: Permutation) -> tuple[int, ...]:
     """The values of dims, in another order of them."""
     return tuple([values[d] for d in order])
 
 
-def _reordered(type: TensorType, order: DimOrder) -> TensorType:
+def _reordered(type: TensorType, order: Permutation) -> TensorType:
     return type.with_shape(tuple([type.shape[d] for d in order]))
 
 
-def _groups(source: Sequence[int], target: Sequence[int]) -> list[tuple[DimOrder, DimOrder]]:
+def _groups(source: Sequence[int], target: Sequence[int]) -> list[tuple[Permutation, Permutation]]:
     """The dims of both sides of a reshape that are made of one another."""
     found: list[tuple[set[int], set[int]]] = []
     for a, b, _ in shared_factors(tuple(source), tuple(target)):
