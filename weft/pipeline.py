@@ -9,6 +9,7 @@ from dataclasses import field
 from functools import partial
 
 from weft.capture import normalize
+from weft.cost.costs import Costs, spmd_seconds
 from weft.emit import emit
 from weft.emit.numpy import host_of
 from weft.errors import Unsupported, WeftError
@@ -24,7 +25,7 @@ from weft.machine import Machine, bytes_text
 from weft.mesh import as_mesh
 from weft.mesh.owners import StackedAxes
 from weft.ops.elementwise.approximate import approximable
-from weft.optimize import Level, PassRecord, optimize
+from weft.optimize import Level, PassRecord, combine_collectives, cse, inline_calls, optimize
 from weft.optimize.approximate import approximate as marked
 from weft.optimize.layout import channels_last, unroll_windows
 from weft.partition import PolicyMemory, is_single_device, partition
@@ -134,6 +135,9 @@ def compile_module(
     rules, trace = rules or Rules(), trace or Trace(TRACE.value(), module.name)
     spread = partial(shard, rules=rules)
     stages = _Stages(trace, since, to)
+    # Virtual devices of a processor share a memory, where most collectives become kernels.
+    links = None if machine is None or machine.kind == "cpu" else machine
+    seconds = None if links is None else partial(partitioned_seconds, machine=links)
     program = module if mesh is None else with_mesh(module, as_mesh(mesh))
     if machine is not None:
         machine.holding(max((mesh.size for mesh in program.meshes.values()), default=1))
@@ -145,7 +149,11 @@ def compile_module(
             program,
             lambda m: m if is_single_device(m) else spread(m, pads=pads, notes=notes),
         )
-        program = stages.after("partitioned", program, lambda m: partition(m, rules, policy=policy))
+        program = stages.after(
+            "partitioned",
+            program,
+            lambda m: partition(m, rules, policy=policy, machine=links, seconds=seconds),
+        )
         program = stages.after(
             "optimized",
             program,
@@ -183,6 +191,17 @@ def for_target(module: Module, target: Target | None) -> Module:
     if target is not None and target.limits.channels_last:
         module = channels_last(module)
     return module
+
+
+def partitioned_seconds(module: Module, machine: Machine) -> float:
+    """The seconds of a partitioned program's collectives and products.
+
+    Equal nodes count once, and independent collectives as one, as they will be merged.
+    """
+    merged = combine_collectives(cse(inline_calls(module)), machine=machine)
+    entries = [name for name, f in merged.functions.items() if f.visibility != "private"]
+    costs = Costs(merged, machine)
+    return sum(spmd_seconds(merged, costs, name) for name in entries or merged.functions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from weft.cli.parser import Parser, natural
 from weft.machine import HOST, Machine, bytes_of, machine
 from weft.ops.elementwise.approximate import APPROXIMABLE
 from weft.optimize import LEVELS, Level, PassOptions, given_numbers
+from weft.optimize.collectives.combine_collectives import MOST_BYTES
 
 _USUAL = PassOptions()
 
@@ -61,7 +62,7 @@ def add_passes(parser: Parser) -> None:
         "--combine-bytes",
         metavar="30MiB",
         help="bytes of collectives that are combined into one at most; 0 combines none "
-        f"(default: {_USUAL.combine_bytes:,})",
+        f"(default: by the machine, or {MOST_BYTES:,})",
     )
 
 

@@ -51,7 +51,7 @@ def group_extent(
                 known = ", ".join(meshes) or "none"
                 raise WeftError(f"the module has no mesh {mesh!r}", help=f"known: {known}")
             mesh = meshes[mesh]
-        return _extent_along(mesh, groups.axes, machine)
+        return extent_along(mesh, groups.axes, machine)
     return _widest([np.array(group) for group in groups] or [np.arange(devices)], machine)
 
 
@@ -73,7 +73,7 @@ def pattern_of(pairs: Iterable[tuple[int, int]]) -> Pattern:
 
 
 @lru_cache(maxsize=4096)
-def _extent_along(mesh: Mesh, axes: tuple[Axis, ...], machine: Machine) -> GroupExtent:
+def extent_along(mesh: Mesh, axes: tuple[Axis, ...], machine: Machine) -> GroupExtent:
     """The widest group along axes, by the order of the mesh's devices."""
     members = np.arange(mesh.size).reshape([size for _, size in mesh.axes])
     parts, along = _split_axes(mesh, axes)

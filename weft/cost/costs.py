@@ -158,10 +158,21 @@ class Costs:
 
 def collective_seconds(module: Module, costs: Costs, func: str = "main") -> float:
     """The seconds of a function's collectives one after another, loops by their rounds."""
+    return _seconds_of(module, costs, func, tuple(KINDS))
+
+
+def spmd_seconds(module: Module, costs: Costs, func: str = "main") -> float:
+    """The seconds of a function's collectives and products, which a partition decides about."""
+    return _seconds_of(module, costs, func, (*KINDS, *PRODUCTS))
+
+
+def _seconds_of(module: Module, costs: Costs, func: str, ops: tuple[type[Op], ...]) -> float:
+    """The seconds of a function's nodes of some ops, one after another."""
+    chosen = frozenset(ops)
 
     def of_node(node: Node) -> float:
-        if type(node.op) in KINDS:
-            return costs.collective(node.op, node.operand_types, node.types).seconds
+        if type(node.op) in chosen:
+            return costs.seconds(node)
         return sum([totals.region(region) for region in node.regions])
 
     totals: Totals[float] = Totals(module, of_node, sum, operator.mul, float)

@@ -29,20 +29,27 @@ class PassOptions:
     machine: Machine = HOST
     compute_streams: int = 4
     communication_streams: int = 1
-    combine_bytes: int = MOST_BYTES  # limits of one combined collective; 0 combines none
+    combine_bytes: int | None = None  # the limit of a combined collective; None: by the machine
     combine_ops: int = MOST_OPS
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
             count = getattr(self, name)
+            if count is None and _DEFAULTS[name] is None:
+                continue
             if not isinstance(count, int) or isinstance(count, bool) or count < least:
                 raise WeftError(
                     f"{name}={count!r}: expected a number from {least} on",
-                    help=f"leave it out for {_DEFAULTS[name]:,}",
+                    help=f"leave it out for {_default_text(name)}",
                 )
 
 
 _DEFAULTS = {f.name: f.default for f in fields(PassOptions) if f.name in LEAST}
+
+
+def _default_text(name: str) -> str:
+    default = _DEFAULTS[name]
+    return f"{MOST_BYTES:,}, or the machine's" if default is None else f"{default:,}"
 
 
 def given_numbers(**numbers: int | None) -> dict[str, int]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.cost.prices import BYTES, prices_of
 from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
 from weft.ir.memory import without_gc
 from weft.ir.module import Module, Node, Value, walk
 from weft.ir.names import PARTITIONS, REPLICAS
+from weft.machine import Machine
 from weft.mesh import Mesh
 from weft.ops.control import Call, RunParallel
 from weft.partition.localize import Localizer
 from weft.partition.notes import Note
 from weft.partition.piece import Piece
-from weft.partition.program import ModuleState, RuleFinder
+from weft.partition.program import ModuleState, RuleFinder, StrategyMemory
 from weft.partition.single_device import as_local, is_single_device
 from weft.partition.strategy.policies import Policy
-from weft.partition.strategy.search import PolicyMemory, Search
+from weft.partition.strategy.search import ModuleCost, PolicyMemory, Search
 
 
 def partition(
@@ -26,6 +28,8 @@ def partition(
     notes: list[Note] | None = None,
     places: dict[Value, list[Piece]] | None = None,
     policy: PolicyMemory | None = None,
+    machine: Machine | None = None,
+    seconds: ModuleCost | None = None,
 ) -> Module:
     """The program of one device: local types, and collectives where data must move.
 
@@ -34,19 +38,28 @@ def partition(
     program, whichever sends fewer bytes. `rules` are those of the propagation; `notes` collects
     gathers with their reasons; `places` collects the local piece of every global value. `policy` is
     that of an equal program with other layers, or remembers this one's.
+
+    With a machine, reshards are also chosen by its latencies and bandwidths, and of all outcomes
+    the one of the fewest `seconds` is kept.
     """
+    assert (machine is None) == (seconds is None), "the seconds are those of the machine"
     name, mesh = the_mesh(module)
     if notes is None and places is None and is_single_device(module):
         return replace(as_local(module, name), attrs=with_devices(module.attrs, 1))
 
+    memory = StrategyMemory()
+
     def start(policy: Policy) -> ModuleState:
-        program = ModuleState(module, mesh, name, rules, policy=policy)
+        prices = prices_of(mesh, machine) if machine and policy.by_time else BYTES
+        program = ModuleState(
+            module, mesh, name, rules, policy=policy, prices=prices, memory=memory
+        )
         program.notes = None if notes is None else []
         program.places = None if places is None else {}
         return program
 
     with without_gc():
-        search = Search(start, lambda program: localized(module, program))
+        search = Search(start, lambda program: localized(module, program), seconds)
         best = search.following(policy or PolicyMemory())
     if notes is not None:
         notes.extend(best.program.notes or ())

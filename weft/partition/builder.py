@@ -7,6 +7,7 @@ from dataclasses import field
 
 import numpy as np
 
+from weft.cost.prices import BYTES, CollectivePrices
 from weft.ir.dense import Dense
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Node, Region, Value, apply
@@ -35,6 +36,7 @@ class Builder:
     nodes: list[Node] = field(default_factory=list)
     loc: Location = UNKNOWN  # the location of the op that is being partitioned
     outer: Builder | None = None
+    prices: CollectivePrices = BYTES  # of reshards
 
     def emit(self, op: Op, *operands: Value, regions: tuple[Region, ...] = ()) -> Value:
         """Apply an op with one result."""
@@ -120,7 +122,7 @@ class Builder:
     def reshard(self, piece: Piece, split: DimAxes, unreduced: Axes = ()) -> Piece:
         """The value resharded to another split, unreduced over at most these axes."""
         before = piece.partial.axes if piece.partial else ()
-        made = plan(piece.type, piece.split, before, split, unreduced, self.mesh)
+        made = plan(piece.type, piece.split, before, split, unreduced, self.mesh, self.prices)
         value = piece.value
         combine: Combine = piece.partial.combine if piece.partial else "add"
         for step in made.steps:

@@ -43,7 +43,7 @@ from weft.partition.piece import (
 )
 from weft.partition.program import GlobalValue, LocalFunction, ModuleState, NodeStrategy
 from weft.partition.remake import is_remade, recomputed_in_split
-from weft.partition.reshard import plan
+from weft.partition.reshard import ReshardPlan, plan
 from weft.partition.site import NodeSite
 from weft.partition.strategy.choose import ShardingProblem, cheapest, moved_bytes
 from weft.partition.strategy.factors import FactorAxes
@@ -66,7 +66,7 @@ class Localizer:
         self.mesh, self.mesh_name = program.mesh, program.mesh_name
         self.old = function
         self.entries: dict[Value, GlobalValue] = {}
-        self.builder = Builder(self.mesh, self.mesh_name)
+        self.builder = Builder(self.mesh, self.mesh_name, prices=program.prices)
         self.manual: frozenset[str] = frozenset()  # manual axes of the enclosing computations
         self.fusible_slices: set[Value] = (
             set()
@@ -192,7 +192,7 @@ class Localizer:
         outer = self.builder
         # Nodes of a region have their own list; values of outside are resharded where they are
         # defined, once, and not in every iteration.
-        self.builder = Builder(self.mesh, self.mesh_name, loc=outer.loc, outer=outer)
+        self.builder = replace(outer, nodes=[], outer=outer)
         args = [self.argument(v, s) for v, s in zip(region.args, shardings, strict=True)]
         self.nodes(region)
         self.builder.loc = outer.loc
@@ -264,8 +264,9 @@ class Localizer:
         builder, loc = entry.builder, entry.builder.loc
         builder.loc = self.builder.loc
         # A value that was gathered before is sliced for free, instead of being sent again.
-        chosen = min(entry.versions, key=lambda p: self.bytes(p, split, unreduced))
-        sent = self.bytes(chosen, split, unreduced)
+        plans = [self.plan(p, split, unreduced) for p in entry.versions]
+        least = min(range(len(plans)), key=lambda n: plans[n].cost)
+        chosen, sent = entry.versions[least], plans[least].bytes
         # Cheap values of replicated operands (iotas, masks) are recomputed instead of sent.
         made = self.remade(entry, split) if sent and not unreduced else None
         if made is None:
@@ -287,11 +288,12 @@ class Localizer:
         self.builder = outer
         return made
 
-    def bytes(self, piece: Piece, split: DimAxes, unreduced: Axes) -> float:
-        """The bytes sent to reshard a value."""
+    def plan(self, piece: Piece, split: DimAxes, unreduced: Axes) -> ReshardPlan:
+        """The cheapest reshard of a value."""
         still = still_unreduced(piece, unreduced)
         first = before_unreduced(piece, split, unreduced, self.mesh)
-        return plan(piece.type, piece.split, unreduced_of(piece), first, still, self.mesh).bytes
+        ends = (piece.split, unreduced_of(piece), first, still)
+        return plan(piece.type, *ends, self.mesh, self.program.prices)
 
     def regions(self, node: Node) -> tuple[Region, ...]:
         """The scalar regions of a node, with free variables replaced by local values."""
@@ -396,7 +398,8 @@ class Localizer:
             *[e.state if e.seen == len(e.versions) else self.state(e) for e in entries],
             *[number(w) for w in wanted],
         )
-        found = self.program.strategies.get(key)
+        memory, weights = self.program.memory, self.program.weights
+        found = memory.agreed.get(key) or memory.weighed.get((weights, key))
         if found is None:
             versions = tuple([versions_of(entry) for entry in entries])
             asked_of = tuple([self.asked(v) for v in node.operands])
@@ -415,11 +418,16 @@ class Localizer:
                     self.mesh,
                     sent_bytes(node, r, self.mesh),
                     *how,
+                    self.program.prices,
                 )
                 for r in rules
             ]
-            problem, chosen = cheapest(problems)
-            found = self.program.strategies[key] = self.finished_strategy(node, problem, chosen)
+            choice = cheapest(problems)
+            found = self.finished_strategy(node, choice.problem, choice.axes)
+            if choice.is_agreed:
+                memory.agreed[key] = found
+            else:
+                memory.weighed[weights, key] = found
         self.program.moved += found.moved
         return found
 

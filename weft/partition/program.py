@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import Protocol, TypeVar
 
+from weft.cost.prices import BYTES, CollectivePrices
 from weft.ir.attrs import Attrs
 from weft.ir.module import Function, Module, Node, Value, walk
 from weft.ir.names import SHARDING
@@ -96,6 +97,16 @@ class LocalFunction:
     results: tuple[Piece, ...]
 
 
+@dataclass(frozen=True)
+class StrategyMemory:
+    """Strategies of nodes that several policies for one module share."""
+
+    agreed: dict[tuple[object, ...], NodeStrategy] = field(default_factory=dict)  # of any policy
+    weighed: dict[tuple[object, ...], NodeStrategy] = field(default_factory=dict)  # by weights, too
+    numbers: Interner = field(default_factory=Interner)
+    states: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+
 @dataclass
 class ModuleState:
     """The state of the whole module during partitioning."""
@@ -107,15 +118,30 @@ class ModuleState:
     planned: float = 0.0  # bytes sent by all reshards, loops counted once
     moved: float = 0.0  # bytes sent because an op's tensors have conflicting splits
     policy: Policy = field(default_factory=Policy)  # the weights of costs when axes are chosen
+    prices: CollectivePrices = BYTES  # of reshards
     notes: list[Note] | None = None  # notes on gathers, if requested
     places: dict[Value, list[Piece]] | None = None  # the piece of every value, if requested
-    strategies: dict[tuple[object, ...], NodeStrategy] = field(default_factory=dict)
+    memory: StrategyMemory = field(default_factory=StrategyMemory)
     added: dict[str, Function] = field(default_factory=dict)  # functions created along the way
     called: dict[tuple[object, ...], LocalFunction] = field(default_factory=dict)
-    numbers: Interner = field(default_factory=Interner)
-    states: dict[tuple[int, ...], int] = field(default_factory=dict)
     shardings: dict[int, DimAxes] = field(default_factory=dict)  # by the identity of a sharding
     stands_for: dict[Value, Value] = field(default_factory=dict)  # replacements of values
+
+    @property
+    def numbers(self) -> Interner:
+        """Interned splits and types."""
+        return self.memory.numbers
+
+    @property
+    def states(self) -> dict[tuple[int, ...], int]:
+        """Interned states of values."""
+        return self.memory.states
+
+    @cached_property
+    def weights(self) -> tuple[object, ...]:
+        """What a strategy depends on besides its op and the states of its operands."""
+        policy = self.policy
+        return (policy.result_weight, policy.avoids_full_gathers, policy.by_time)
 
     def sharding(self, value: Value) -> Sharding | None:
         """The propagated sharding of a value."""

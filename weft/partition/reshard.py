@@ -1,8 +1,9 @@
 """Reshard planning: the cheapest sequence of collectives from one split of a tensor to another.
 
 A split is a list of axis parts for each dim, major first. Slicing is free; permutes, all-to-alls
-and gathers cost the bytes that they send. The cheapest sequence is found by Dijkstra's algorithm
-(there are few distinct reshards in a program, and each is planned once).
+and gathers cost the bytes that they send, or by the prices of a machine. The cheapest sequence is
+found by Dijkstra's algorithm (there are few distinct reshards in a program, and each is planned
+once).
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Literal
 
+from weft.cost.collective_time import TrafficKind
+from weft.cost.prices import BYTES, STEP, CollectivePrices
 from weft.ir.types import TensorType
 from weft.mesh import Axis, Mesh
 from weft.mesh.algebra import Axes, DimAxes, merged, size_of, total_size
@@ -24,7 +27,13 @@ from weft.records import dataclass
 ReshardKind = Literal[
     "slice", "permute", "all_to_all", "all_gather", "all_reduce", "reduce_scatter"
 ]
-_STEP = 64.0  # the cost of one more collective in bytes, so that ties go to the shortest sequence
+_TRAFFIC: Mapping[ReshardKind, TrafficKind] = {
+    "permute": "permute",
+    "all_to_all": "exchange",
+    "all_gather": "gather",
+    "all_reduce": "reduce",
+    "reduce_scatter": "scatter",
+}
 _LIMIT = 3000  # states expanded before the fallback: gather all, then slice
 
 
@@ -43,10 +52,11 @@ class ReshardStep:
 
 @dataclass(frozen=True, slots=True)
 class ReshardPlan:
-    """The steps of a reshard, and the bytes that each device sends."""
+    """The steps of a reshard, the bytes that each device sends, and their price."""
 
     steps: tuple[ReshardStep, ...]
     bytes: float
+    cost: float  # the bytes themselves without a machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,7 @@ def plan(
     target: DimAxes,
     still_unreduced: Axes,
     mesh: Mesh,
+    prices: CollectivePrices = BYTES,
 ) -> ReshardPlan:
     """The cheapest plan between splits; axes missing from `still_unreduced` are reduced."""
     # Axes of size 1 split nothing, and would only multiply the states.
@@ -70,7 +81,7 @@ def plan(
     unreduced = tuple(a for a in unreduced if size_of(a, mesh) > 1)
     still_unreduced = tuple(a for a in still_unreduced if size_of(a, mesh) > 1)
     if start == target and unreduced == still_unreduced:
-        return ReshardPlan((), 0.0)
+        return ReshardPlan((), 0.0, 0.0)
     uneven = {
         dim
         for dim, (size, a, b) in enumerate(zip(type.sizes, start, target, strict=True))
@@ -79,8 +90,8 @@ def plan(
         if a != b and (size % total_size(a, mesh) or size % total_size(b, mesh))
     }
     if not uneven:
-        return _Search(type, mesh, (start, target), (unreduced, still_unreduced)).run()
-    return _around_uneven(type, (start, target), (unreduced, still_unreduced), uneven, mesh)
+        return _Search(type, mesh, (start, target), (unreduced, still_unreduced), prices).run()
+    return _around_uneven(type, (start, target), (unreduced, still_unreduced), uneven, mesh, prices)
 
 
 def _without_ones(split: DimAxes, mesh: Mesh) -> DimAxes:
@@ -93,6 +104,7 @@ def _around_uneven(
     over: tuple[Axes, Axes],
     uneven: set[int],
     mesh: Mesh,
+    prices: CollectivePrices,
 ) -> ReshardPlan:
     """A plan for misaligned dims: they are gathered, and split again at the end."""
     start, target = ends
@@ -110,9 +122,9 @@ def _around_uneven(
         for d, (s, t) in enumerate(zip(start, target, strict=True))
     )
     steps: list[ReshardStep] = []
-    begun = plan(type, start, over[0], first, over[1], mesh)
+    begun = plan(type, start, over[0], first, over[1], mesh, prices)
     steps.extend(begun.steps)
-    sent = begun.bytes
+    sent, cost = begun.bytes, begun.cost
     split = first
     for dim in sorted(uneven):
         if split[dim]:
@@ -120,22 +132,24 @@ def _around_uneven(
             if to is not None:
                 axes = split[dim]
                 share = 1 - 1 / total_size(axes, mesh)
-                sent += _padded_bytes(type, split, mesh) * share
+                moved = _padded_bytes(type, split, mesh) * share
+                sent, cost = sent + moved, cost + prices.price("exchange", axes, moved)
                 split = _with(_with(split, dim, ()), to, (*split[to], *axes))
                 steps.append(ReshardStep("all_to_all", axes, split, over[1], dim, to))
                 continue
             axes, split = split[dim], _with(split, dim, ())
             steps.append(ReshardStep("all_gather", merged(axes, mesh), split, over[1], dim))
-            sent += _bytes(type, split, mesh) * (1 - 1 / total_size(axes, mesh))
+            moved = _bytes(type, split, mesh) * (1 - 1 / total_size(axes, mesh))
+            sent, cost = sent + moved, cost + prices.price("gather", axes, moved)
     opened = tuple(() if d in uneven else t for d, t in enumerate(target))
-    rest = plan(type, split, over[1], opened, over[1], mesh)
+    rest = plan(type, split, over[1], opened, over[1], mesh, prices)
     steps.extend(rest.steps)
     split = opened
     for dim in sorted(uneven):
         if target[dim]:
             split = _with(split, dim, target[dim])
             steps.append(ReshardStep("slice", target[dim], split, over[1], dim))
-    return ReshardPlan(tuple(steps), sent + rest.bytes)
+    return ReshardPlan(tuple(steps), sent + rest.bytes, cost + rest.cost)
 
 
 def _next_of(
@@ -166,9 +180,14 @@ class _Search:
     """Dijkstra's search over splits."""
 
     def __init__(
-        self, type: TensorType, mesh: Mesh, ends: tuple[DimAxes, DimAxes], over: tuple[Axes, Axes]
+        self,
+        type: TensorType,
+        mesh: Mesh,
+        ends: tuple[DimAxes, DimAxes],
+        over: tuple[Axes, Axes],
+        prices: CollectivePrices,
     ) -> None:
-        self.type, self.mesh = type, mesh
+        self.type, self.mesh, self.prices = type, mesh, prices
         # Axes are split at the boundaries of both ends, so that a sub-axis can move by itself.
         cuts = aligned(ends, over, mesh)
         self.start, self.target = (
@@ -200,7 +219,7 @@ class _Search:
                 return self.plain()
             for step, sent in self.moves(state):
                 after = _State(step.split, step.unreduced)
-                total = cost + sent + _STEP
+                total = cost + self.price(step, sent) + STEP
                 if total < best.get(after, math.inf):
                     best[after] = total
                     came[after] = (state, step, sent)
@@ -210,34 +229,41 @@ class _Search:
     def path(self, came: dict[_State, tuple[_State, ReshardStep, float]]) -> ReshardPlan:
         """The steps to the target."""
         steps: list[ReshardStep] = []
-        sent = 0.0
+        sent = price = 0.0
         state = self.target
         while state != self.start:
-            state, step, cost = came[state]
-            sent += cost
+            state, step, bytes = came[state]
+            sent, price = sent + bytes, price + self.price(step, bytes)
             steps.append(step)
-        return ReshardPlan(tuple(reversed(steps)), sent)
+        return ReshardPlan(tuple(reversed(steps)), sent, price)
+
+    def price(self, step: ReshardStep, sent: float) -> float:
+        """The price of one collective."""
+        kind = _TRAFFIC.get(step.kind)
+        return 0.0 if kind is None else self.prices.price(kind, step.axes, sent)
 
     def plain(self) -> ReshardPlan:
         """The fallback plan: reduce, gather all, slice; always valid."""
         steps: list[ReshardStep] = []
-        state, sent = self.start, 0.0
+        state, sizes = self.start, list[float]()
         paid = tuple(a for a in state.unreduced if a not in self.target.unreduced)
         if paid:
             left = tuple(a for a in state.unreduced if a not in paid)
             state = _State(state.split, left)
             steps.append(ReshardStep("all_reduce", merged(paid, self.mesh), state.split, left))
-            sent += 2 * self.bytes(state.split)
+            sizes.append(2 * self.bytes(state.split))
         for dim, axes in enumerate(state.split):
             if axes:
                 state = _State(_with(state.split, dim, ()), state.unreduced)
                 steps.append(ReshardStep("all_gather", axes, state.split, state.unreduced, dim))
-                sent += self.bytes(state.split)
+                sizes.append(self.bytes(state.split))
         for dim, axes in enumerate(self.target.split):
             if axes:
                 state = _State(_with(state.split, dim, axes), state.unreduced)
                 steps.append(ReshardStep("slice", axes, state.split, state.unreduced, dim))
-        return ReshardPlan(tuple(steps), sent)
+        # Slices come last, and are free.
+        prices = [self.price(step, sent) for step, sent in zip(steps, sizes, strict=False)]
+        return ReshardPlan(tuple(steps), sum(sizes), sum(prices))
 
     def bytes(self, split: DimAxes) -> float:
         return _bytes(self.type, split, self.mesh)

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from weft.capture import parse
+from weft.cost.collective_time import GroupExtent
+from weft.cost.prices import knee
 from weft.evaluate import evaluate
 from weft.ir.dense import Dense
 from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.types import BOOL, TensorType, tensor
 from weft.ir.verify import verify
+from weft.machine import HOST, machine
 from weft.mesh import Axis, Mesh, MeshAxes
 from weft.ops.combiners import combiner
 from weft.ops.control import If, While
@@ -88,6 +91,19 @@ def test_combining_keeps_to_its_limits(most_bytes: int, most_ops: int, left: int
     after = verify(combine_collectives(module, combine_bytes=most_bytes, combine_ops=most_ops))
     assert len(collectives(after)) == left
     assert sum(len(node.operands) for node in collectives(after)) == 8
+
+
+def test_the_limit_is_that_of_the_machine_unless_it_is_given():
+    h100 = machine("8xh100")
+    wide = tensor(int(knee("reduce", GroupExtent(4), h100)) // 4)
+    assert len(collectives(combine_collectives(many(4, wide), machine=h100))) == 1
+    assert len(collectives(combine_collectives(many(5, wide), machine=h100))) == 2
+    given = combine_collectives(many(5, wide), machine=h100, combine_bytes=wide.nbytes)
+    assert len(collectives(given)) == 5
+    # Where nothing overlaps, or without a machine, the limit is XLA's.
+    large = tensor(6 << 20)
+    for on in (HOST, None):
+        assert len(collectives(combine_collectives(many(2, large), machine=on))) == 2
 
 
 def test_combined_collectives_know_all_their_lines():

@@ -7,6 +7,9 @@ from dataclasses import field, replace
 from heapq import heappop, heappush
 from typing import TypeAlias
 
+from weft.cost.collective_time import GroupExtent, TrafficKind
+from weft.cost.costs import KINDS, Costs
+from weft.cost.prices import knee
 from weft.ir.location import fuse
 from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
@@ -15,6 +18,7 @@ from weft.ir.reading import reads
 from weft.ir.rebuild import carry_tables
 from weft.ir.types import TensorType
 from weft.ir.work import moved
+from weft.machine import Machine
 from weft.mesh import MeshAxes
 from weft.ops.combiners import SHORT_NAMES, combiner
 from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, ReduceScatter
@@ -22,26 +26,56 @@ from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
 from weft.optimize.collectives.facts import plain_combiner
 from weft.records import dataclass
 
-# XLA's byte threshold on GPUs, so that a program sends the same messages here and there.
+# XLA's byte threshold on GPUs, so that a program sends the same messages here and there. It holds
+# where no machine with links of its own is given.
 MOST_BYTES = 30 * 1024 * 1024 + 7
+_KNEES = 4.0  # beyond this many knees a longer message gains little, and is waited for longer
 MOST_OPS = 2048
 MergeKey: TypeAlias = tuple[object, ...]
 SetMask: TypeAlias = int  # a bit mask of sets
 
 
 def combine_collectives(
-    module: Module, *, combine_bytes: int = MOST_BYTES, combine_ops: int = MOST_OPS
+    module: Module,
+    *,
+    machine: Machine | None = None,
+    combine_bytes: int | None = None,
+    combine_ops: int = MOST_OPS,
 ) -> Module:
     """Merge independent collectives, up to these bytes and ops in one.
 
-    A limit of 0 or less disables merging. A collective above the byte limit stays alone.
+    A limit of 0 or less disables merging. A collective above the byte limit stays alone. Without
+    `combine_bytes` the limit of each group is a multiple of the bytes that the machine's links
+    carry in the latency of one collective.
     """
-    if combine_bytes <= 0 or combine_ops <= 0:
+    if combine_ops <= 0 or (combine_bytes is not None and combine_bytes <= 0):
         return module
     with without_gc():
-        run = _Combining(combine_bytes, combine_ops)
+        run = _Combining(ByteLimits(module, machine, combine_bytes), combine_ops)
         functions = {name: run.function(f) for name, f in module.functions.items()}
         return carry_tables(module.with_functions(functions), run.became)
+
+
+class ByteLimits:
+    """The most bytes of a combined collective: a given number, or by the machine's links."""
+
+    def __init__(self, module: Module, machine: Machine | None, given: int | None) -> None:
+        # Where nothing overlaps, waiting for more members costs nothing.
+        by_links = given is None and machine is not None and machine.overlaps
+        self.costs = Costs(module, machine) if machine is not None and by_links else None
+        self.most = MOST_BYTES if given is None else given
+        self.known: dict[tuple[TrafficKind, GroupExtent], int] = {}
+
+    def of(self, op: Op) -> int:
+        """The limit of a collective's kind and group."""
+        if self.costs is None:
+            return self.most
+        kind, spread = KINDS[type(op)], self.costs.group_extent(op)
+        found = self.known.get((kind, spread))
+        if found is None:
+            bytes = _KNEES * knee(kind, spread, self.costs.machine) if spread.devices > 1 else 0.0
+            found = self.known[kind, spread] = round(bytes)
+        return found
 
 
 @dataclass(eq=False)
@@ -138,8 +172,8 @@ def _scattered(members: list[Node]) -> Op:
 class _Combining:
     """One run over a module."""
 
-    def __init__(self, most_bytes: int, most_ops: int) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, limits: ByteLimits, most_ops: int) -> None:
+        self.limits = limits
         self.most_ops = most_ops
         self.became: dict[Value, Value] = {}
 
@@ -212,12 +246,12 @@ class _Combining:
     ) -> _Set:
         """The set of a collective: the open one of its key, or a new one."""
         size = max(moved(*node.operand_types), moved(*node.types))
-        count = len(node.operands)
+        count, most = len(node.operands), self.limits.of(node.op)
         # One open set for each key: first fit, in program order.
         open_set = open_sets.get(key)
         fits = (
             open_set is not None
-            and open_set.bytes + size <= self.most_bytes
+            and open_set.bytes + size <= most
             and open_set.ops + count <= self.most_ops
             # A member that depends on the set, directly or through another set, would wait for
             # itself.
@@ -226,7 +260,7 @@ class _Combining:
         if open_set is None or not fits:
             open_set = _Set(1 << len(all_sets))
             all_sets.append(open_set)
-            if size <= self.most_bytes:  # one that is too large does not close the open set
+            if size <= most:  # one that is too large does not close the open set
                 open_sets[key] = open_set
         open_set.members.append(node)
         open_set.bytes += size

@@ -1,10 +1,12 @@
-"""The choice of axes for each factor of an op, by the bytes sent."""
+"""The choice of axes for each factor of an op, by the bytes sent or the prices of a machine."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 
+from weft.cost.prices import BYTES, CollectivePrices
 from weft.ir.rule import Rule, RuleFactor
 from weft.ir.types import TensorType, Type
 from weft.mesh import Mesh
@@ -12,9 +14,6 @@ from weft.mesh.algebra import Axes, DimAxes, overlaps, total_size
 from weft.partition.reshard import plan
 from weft.partition.strategy.factors import FactorAxes, project, split_by_factors
 from weft.records import dataclass
-
-# The cost of one point of an op's loop nest, in bytes: computing is cheap, not free.
-_POINT = 1e-5
 
 # The weight of a byte sent for full replication of a tensor, if that is to be avoided.
 _FULL_GATHER_PENALTY = 20.0
@@ -37,29 +36,38 @@ class ShardingProblem:
     sent: Callable[[FactorAxes], float] | None = None  # bytes sent by the op's own partitioner
     result_weight: float = 1.0  # the weight of the cost of the wanted result splits
     avoids_full_gathers: bool = False  # whether full gathers of sharded tensors are penalized
+    prices: CollectivePrices = BYTES  # of reshards
 
 
-def cheapest(problems: Sequence[ShardingProblem]) -> tuple[ShardingProblem, FactorAxes]:
+@dataclass(frozen=True, slots=True)
+class FactorChoice:
+    """The axes of an op's factors by one of its rules."""
+
+    problem: ShardingProblem
+    axes: FactorAxes
+    is_agreed: bool  # all tensors agree on them, whatever costs weigh
+
+
+def cheapest(problems: Sequence[ShardingProblem]) -> FactorChoice:
     """Of several rules for one op the cheapest, and the axes of its factors."""
     if len(problems) == 1:
-        return problems[0], choose(problems[0])
-    answers = []
+        return choose(problems[0])
+    answers: list[tuple[float, FactorChoice]] = []
     for problem in problems:
         chosen = choose(problem)
-        cost = _cost(problem, chosen)
-        if cost <= _computing(problem, chosen):  # nothing is sent
-            return problem, chosen
-        answers.append((problem, chosen, cost))
-    best = min(answers, key=lambda answer: answer[2])
-    return best[0], best[1]
+        cost = _cost(problem, chosen.axes)
+        if cost <= _computing(problem, chosen.axes):  # nothing is sent
+            return replace(chosen, is_agreed=chosen.is_agreed and not answers)
+        answers.append((cost, chosen))
+    return replace(min(answers, key=lambda answer: answer[0])[1], is_agreed=False)
 
 
-def choose(problem: ShardingProblem) -> FactorAxes:
+def choose(problem: ShardingProblem) -> FactorChoice:
     """The axes of each factor: those that all tensors agree on, or else the cheapest found."""
     sources = list(_sources(problem))
     first = _merged(problem, sources)
     if _agreed(problem, first, sources):
-        return first
+        return FactorChoice(problem, first, True)
     # A search from several seeds: each tensor's own axes, all of them with another one first, and
     # no axes at all. One seed may end in a local minimum.
     options = _options(problem, sources)
@@ -69,7 +77,7 @@ def choose(problem: ShardingProblem) -> FactorAxes:
     costs = [_cost(problem, seed) for seed in seeds]
     least = min(costs)
     best = seeds[costs.index(least)]
-    return _improved(problem, best, least, options)
+    return FactorChoice(problem, _improved(problem, best, least, options), False)
 
 
 def _sources(problem: ShardingProblem) -> Iterator[dict[int, Axes]]:
@@ -202,7 +210,7 @@ def _improved(
 
 def _cost(problem: ShardingProblem, axes: FactorAxes) -> float:
     """The cost of a choice: bytes sent, and computation in bytes."""
-    rule, mesh = problem.rule, problem.mesh
+    rule, mesh, prices = problem.rule, problem.mesh, problem.prices
     cost = _computing(problem, axes)
     sides = zip(problem.operands, problem.given, rule.operands, strict=True)
     for type, given, dims in sides:
@@ -210,7 +218,7 @@ def _cost(problem: ShardingProblem, axes: FactorAxes) -> float:
         if split is None:
             return math.inf
         if isinstance(type, TensorType):
-            sent = min(plan(type, s, unreduced, split, (), mesh).bytes for s, unreduced in given)
+            sent = min(plan(type, s, partial, split, (), mesh, prices).cost for s, partial in given)
             cost += _counted(problem, sent, given[0][0], split)
     unreduced = unreduced_axes(rule, axes)
     for type, wanted, dims in zip(problem.results, problem.wanted, rule.results, strict=True):
@@ -219,8 +227,8 @@ def _cost(problem: ShardingProblem, axes: FactorAxes) -> float:
             return math.inf
         if isinstance(type, TensorType):
             to = split if wanted is None else wanted
-            least = plan(type, split, unreduced, split, (), mesh).bytes
-            moved = plan(type, split, unreduced, to, (), mesh).bytes
+            least = plan(type, split, unreduced, split, (), mesh, prices).cost
+            moved = plan(type, split, unreduced, to, (), mesh, prices).cost
             moved = _counted(problem, moved, split, to)
             # What reducing costs in any case counts in full; only the rest, which propagation asks
             # for, is weighted by the policy.
@@ -241,7 +249,7 @@ def _all(split: DimAxes) -> Axes:
 
 def _computing(problem: ShardingProblem, chosen: FactorAxes) -> float:
     pieces = math.prod(total_size(axes, problem.mesh) for axes in chosen)
-    return _points(problem) / pieces * _POINT
+    return _points(problem) / pieces * problem.prices.point
 
 
 def _points(problem: ShardingProblem) -> int:

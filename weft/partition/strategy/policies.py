@@ -27,6 +27,7 @@ class Policy:
         default_factory=dict
     )  # splits that override the propagated ones
     avoids_full_gathers: bool = False  # whether full gathers are penalized
+    by_time: bool = False  # whether reshards cost a machine's seconds; else bytes
 
 
 def overriding(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import cached_property
+from typing import TypeAlias
 
 from weft.cost.distinct import distinct_sent
 from weft.cost.sent import full_gathers
@@ -19,10 +20,13 @@ _RESULT_WEIGHTS = (0.5, 0.0)
 _LITTLE = 0.01  # the share of avoidable bytes below which no further policy is tried
 _NEAR = 1.05  # a try within this factor of the best is refined
 _LARGE = 6000  # nodes; larger modules get fewer tries
-_OVERRIDING = 1.1  # factor on the bytes of a policy with overrides: it must save a tenth
-# Factors on the bytes for plans without full gathers: incidental ones, and policies for it.
+_DEVIATING = 1.1  # factor on the cost of policies with overrides or prices: they must save a tenth
+# Factors on the bytes for plans without full gathers: incidental ones, and policies for it. The
+# seconds of a machine are no proxy that errs by so much.
 _AVOIDED = 3.0
 _AVOIDED_BY_POLICY = 1.25
+
+ModuleCost: TypeAlias = Callable[[Module], float]
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,12 @@ class PolicyOutcome:
 
     local: Module
     program: ModuleState
+    cost: ModuleCost
 
     @cached_property
     def sent(self) -> float:
-        """The bytes that a device sends."""
-        return sent_by(self.local)
+        """The cost of what a device sends: bytes, or a machine's seconds."""
+        return self.cost(self.local)
 
     @cached_property
     def full_gathers(self) -> int:
@@ -44,8 +49,9 @@ class PolicyOutcome:
 
     @property
     def count(self) -> float:
-        """The weighted bytes: a deviation from propagation must pay off."""
-        return self.sent * (_OVERRIDING if self.program.policy.overrides else 1.0)
+        """The weighted cost: a deviation from propagation must pay off."""
+        policy = self.program.policy
+        return self.sent * (_DEVIATING if policy.overrides or policy.by_time else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,7 @@ class PolicyChoice:
     result_weight: float
     override: int | None  # the number of its overrides among those of the module
     avoids_full_gathers: bool
+    by_time: bool
 
 
 @dataclass
@@ -70,6 +77,7 @@ class Search:
 
     start: Callable[[Policy], ModuleState]
     localize: Callable[[ModuleState], Module]
+    seconds: ModuleCost | None = None  # of collectives on a machine; None to compare bytes
     tried: list[PolicyOutcome] = field(default_factory=list)
     overrides: list[Mapping[Value, DimAxes]] = field(default_factory=list)  # in their order
 
@@ -84,7 +92,8 @@ class Search:
     def choice_of(self, policy: Policy) -> PolicyChoice:
         """The policy without the module's values."""
         same = (n for n, some in enumerate(self.overrides) if some is policy.overrides)
-        return PolicyChoice(policy.result_weight, next(same, None), policy.avoids_full_gathers)
+        flags = (policy.avoids_full_gathers, policy.by_time)
+        return PolicyChoice(policy.result_weight, next(same, None), *flags)
 
     def policy_of(self, choice: PolicyChoice) -> Policy:
         """The policy for this module; without overrides where it has fewer of them."""
@@ -93,12 +102,13 @@ class Search:
             program = self.start(Policy())
             listed = [*overriding(program.module, program.splits, program.mesh)]
             overrides = listed[choice.override] if choice.override < len(listed) else {}
-        return Policy(choice.result_weight, overrides, choice.avoids_full_gathers)
+        flags = (choice.avoids_full_gathers, choice.by_time)
+        return Policy(choice.result_weight, overrides, *flags)
 
     def run(self, policy: Policy) -> PolicyOutcome:
         """Partition by one policy."""
         program = self.start(policy)
-        made = PolicyOutcome(self.localize(program), program)
+        made = PolicyOutcome(self.localize(program), program, self.seconds or sent_by)
         self.tried.append(made)
         return made
 
@@ -107,18 +117,23 @@ class Search:
         first = self.run(Policy())
         if not self.is_worth_more(first):
             return first
+        if self.seconds is not None:
+            self.run(Policy(by_time=True))
+        # Whether bytes or seconds choose better for each op: collectives that are merged later
+        # share a latency, which the choice of one op does not see.
+        base = self.least().program.policy
         is_large = sum(1 for _ in first.program.module.nodes()) > _LARGE
         for result_weight in _RESULT_WEIGHTS[is_large:]:
-            if not self.is_worth_more(self.run(Policy(result_weight))):
+            if not self.is_worth_more(self.run(replace(base, result_weight=result_weight))):
                 return self.chosen()
         for some in overriding(first.program.module, first.program.splits, first.program.mesh):
             self.overrides.append(some)
-            sent = self.run(Policy(0.5, some)).sent
+            sent = self.run(replace(base, result_weight=0.5, overrides=some)).sent
             if sent <= _NEAR * self.least().count and not is_large:
-                self.run(Policy(overrides=some))
+                self.run(replace(base, overrides=some))
         if self.least().full_gathers:
             self.run(replace(self.least().program.policy, avoids_full_gathers=True))
-        shy = Policy(avoids_full_gathers=True)
+        shy = replace(base, avoids_full_gathers=True)
         if self.chosen().full_gathers and self.tried[-1].program.policy != shy and not is_large:
             self.run(shy)
         return self.chosen()
@@ -128,20 +143,21 @@ class Search:
         return made.program.moved > _LITTLE * self.tried[0].program.planned
 
     def least(self) -> PolicyOutcome:
-        """The outcome that sends the least."""
+        """The outcome of the least cost."""
         return min(self.tried, key=lambda made: made.count)
 
     def chosen(self) -> PolicyOutcome:
-        """The outcome that sends the least, or slightly more without full gathers."""
+        """The outcome of the least cost, or of slightly more without full gathers."""
         least = self.least()
         spare = [made for made in self.tried if not made.full_gathers]
-        if any(made.count <= _more(made.program.policy) * least.count for made in spare):
+        if any(made.count <= self.more(made.program.policy) * least.count for made in spare):
             return min(spare, key=lambda made: made.count)
         return least
 
-
-def _more(policy: Policy) -> float:
-    return _AVOIDED_BY_POLICY if policy.avoids_full_gathers else _AVOIDED
+    def more(self, policy: Policy) -> float:
+        """The factor on the cost up to which a plan without full gathers is preferred."""
+        is_meant = policy.avoids_full_gathers or self.seconds is not None
+        return _AVOIDED_BY_POLICY if is_meant else _AVOIDED
 
 
 def sent_by(module: Module) -> float:

@@ -86,12 +86,13 @@ def _is_better(
     assert cut is not None
     given, made = cut.operands[0].type, cut.results[0].type
     assert isinstance(given, TensorType) and isinstance(made, TensorType)
-    once = plan(given, split, (), target, (), context.mesh).bytes
+    prices = context.program.prices
+    once = plan(given, split, (), target, (), context.mesh, prices).cost
     kept = tuple(
         () if a != b else axes for a, b, axes in zip(given.sizes, made.sizes, split, strict=True)
     )
     unreduced = tuple(
         x for a, b, s in zip(given.sizes, made.sizes, split, strict=True) for x in s if a != b
     )
-    each = plan(made, kept, unreduced, target, (), context.mesh).bytes
+    each = plan(made, kept, unreduced, target, (), context.mesh, prices).cost
     return once < each * rounds
