@@ -35,7 +35,7 @@ from weft.timeline import COMPUTING, Timeline, TimelineEvent
 TRIES = 48  # candidate annotations that are predicted
 _GAIN = 0.02  # the least share of a step that advice saves
 _LEAST = 1e-6  # and its seconds
-_ENOUGH = 0.5  # the share of the best gain from which a simpler change comes first
+_ENOUGH = 0.8  # the share of the best gain with which a simpler change comes first
 _SHOWN = 4  # pieces of advice
 _LINES = 3  # lines whose values get constraints, of collectives and of products
 _TINY = 64 << 10  # bytes of a collective whose time is latency
@@ -271,7 +271,7 @@ class _Trying:
     def gains(
         self, module: Module, edits: Sequence[AnnotationEdit]
     ) -> list[tuple[AnnotationEdit, float]]:
-        """The changes that shorten the step; the simplest with half of the best gain first."""
+        """The changes that shorten the step; the simplest with most of the best gain first."""
         base = self.short(module)
         gains_by_edit: list[tuple[AnnotationEdit, float]] = []
         for edit in edits:
