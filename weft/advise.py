@@ -36,6 +36,7 @@ TRIES = 48  # candidate annotations that are predicted
 _GAIN = 0.02  # the least share of a step that advice saves
 _LEAST = 1e-6  # and its seconds
 _ENOUGH = 0.8  # the share of the best gain with which a simpler change comes first
+_ENOUGH_REMOVED = 0.5  # the same where an annotation goes, and none is added
 _SHOWN = 4  # pieces of advice
 _LINES = 3  # lines whose values get constraints, of collectives and of products
 _TINY = 64 << 10  # bytes of a collective whose time is latency
@@ -283,8 +284,14 @@ class _Trying:
             if small and _is_gain(base.seconds, made.seconds):
                 gains_by_edit.append((edit, made.seconds))
         least = min((seconds for _, seconds in gains_by_edit), default=0.0)
-        enough = base.seconds - _ENOUGH * (base.seconds - least)
-        return sorted(gains_by_edit, key=lambda f: (f[1] > enough, _KINDS.index(f[0].kind), f[1]))
+
+        def order(tried: tuple[AnnotationEdit, float]) -> tuple[bool, int, float]:
+            edit, seconds = tried
+            enough = _ENOUGH_REMOVED if edit.kind == "removal" else _ENOUGH
+            is_less = base.seconds - seconds < enough * (base.seconds - least)
+            return is_less, _KINDS.index(edit.kind), seconds
+
+        return sorted(gains_by_edit, key=order)
 
     def short(self, module: Module) -> Prediction:
         """The prediction with one of each equal layers."""
