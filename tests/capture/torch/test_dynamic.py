@@ -64,6 +64,7 @@ PADDED = {
     "window": lambda x: F.conv1d(x.mT[None], torch.ones(1, 4, 3), padding=1),
     "pad": lambda x: F.pad(x, (0, 0, 1, 2), value=3.0).sum(0),
     "reversed": lambda x: (x.shape[0] - 1 - torch.arange(x.shape[0]))[:, None] * x,
+    "pool": lambda x: F.max_pool1d(x[:, None], 2, stride=2),
     "gather": lambda x: x[torch.tensor([-1, 0, -2])],
 }
 

@@ -303,7 +303,10 @@ class Instantiation:
         for value, dims in zip(node.operands, rule.operands, strict=True):
             for extents, factors in zip(self.dims(value), dims, strict=True):
                 sizes = [rule.factors[f].size for f in factors]
-                parts = over_factors(extents, sizes, self.probes[0])
+                # A window's factor has the size of the result's dim, not of the operand's.
+                parts: list[Extents] | None = [(fixed(size),) for size in sizes]
+                if varies(extents):
+                    parts = over_factors(extents, sizes, self.probes[0])
                 if parts is None:
                     raise of_node("takes a dim apart whose size varies", node)
                 for factor, part in zip(factors, parts, strict=True):
