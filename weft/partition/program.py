@@ -139,7 +139,7 @@ class ModuleState:
 
     @cached_property
     def weights(self) -> tuple[object, ...]:
-        """What a strategy depends on besides its op and the states of its operands."""
+        """The weights of the policy, as a part of the key of a strategy."""
         policy = self.policy
         return (policy.result_weight, policy.avoids_full_gathers, policy.by_time)
 
