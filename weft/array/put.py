@@ -15,7 +15,6 @@ from weft.array.exchange import to_numpy
 from weft.array.jax_types import make_known_to_jax
 from weft.array.memory import DeviceBuffer, DeviceMemory
 from weft.array.stacked import Stacked, split, split_plan
-from weft.array.strings import StringArray, put_strings, strings_of
 from weft.array.torch_memory import memory_of
 from weft.errors import WeftError
 from weft.ir.types import Array as Numpy
@@ -27,6 +26,7 @@ from weft.mesh.sub_axes import span_of
 from weft.workers import cluster_holding
 
 if TYPE_CHECKING:
+    from weft.array.strings import StringArray
     from weft.executable.process import Process
 
 
@@ -87,14 +87,14 @@ def put(
             return resharded
         array = array.numpy()
     make_known_to_jax()
-    text = strings_of(array)
+    text = _text_of(array)
     if device is not None and text is None:
         return _put_in(memory_of(device), array, sharding, mesh)
     if device is not None:
         raise WeftError(f"strings in the memory of {device!r}", help="put them without a device")
     held = to_numpy(array) if text is None else text
-    if isinstance(array, StringArray):
-        mesh = mesh or held_mesh(sharding) or array.mesh
+    if text is not None:
+        mesh = mesh or held_mesh(sharding) or getattr(array, "mesh", None)
     ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
     ours.check_listed()
     given = as_sharding(P() if sharding is None else sharding, held.ndim, ours)
@@ -102,8 +102,20 @@ def put(
         stacked, process = workers.holding(ours)
     here = None if stacked is None else _here(ours, stacked, process)
     if text is not None:
+        from weft.array.strings import put_strings
+
         return put_strings(text, given, ours, here)
     return put_here(held, given, ours, here)
+
+
+def _text_of(array: Any) -> Numpy | None:
+    """The strings of an array of them; None for numbers, which need nothing of strings."""
+    kind = getattr(getattr(array, "dtype", None), "kind", "O")
+    if kind not in ("T", "U", "O"):
+        return None
+    from weft.array.strings import strings_of
+
+    return strings_of(array)
 
 
 def put_local(array: Any, sharding: Any, mesh: Any = None) -> Array:

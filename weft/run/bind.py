@@ -27,7 +27,6 @@ from weft.run.code import Call, Code, Slots, Step, Unit
 from weft.run.dead_slots import dead_slots
 from weft.run.divergent import divergent_branch_step, divergent_loop_step
 from weft.run.host_step import host_step, move_step, simple_step
-from weft.run.on_tensors import on_tensors
 from weft.run.uniform import branch_step, loop_step
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class Binder:
         kernel = self.host.kernel(item.site, item.stream)
         memory = self._exchanged_in(kernel)
         if memory is not None:
-            kernel = on_tensors(kernel, memory)
+            kernel = _on_tensors(kernel, memory)
         assert kernel.begin is not None and kernel.finish is not None, (
             "it communicates with other processes"
         )
@@ -124,7 +123,7 @@ class Binder:
             kernel = self.host.kernel(item.site)
             memory = self._exchanged_in(kernel)
             if memory is not None:
-                return simple_step(on_tensors(kernel, memory).run, item.ins, item.outs, dead)
+                return simple_step(_on_tensors(kernel, memory).run, item.ins, item.outs, dead)
         return self._fetching(item, host_step(self, item, dead))
 
     def _step(self, item: Item, dead: tuple[Slot, ...], code: Code) -> Step:
@@ -193,6 +192,13 @@ def all_codes(code: Code) -> Iterator[Code]:
     yield code
     for inner in code.inner:
         yield from all_codes(inner)
+
+
+def _on_tensors(kernel: HostKernel, memory: TorchMemory) -> HostKernel:
+    # Imported where it is used: most programs start without it.
+    from weft.run.on_tensors import on_tensors
+
+    return on_tensors(kernel, memory)
 
 
 def is_native(code: Code) -> bool:

@@ -138,6 +138,7 @@ LONG = pytest.mark.long
      for name in ("llama", "bert", "gpt2") for sizes in ({}, {"data": 2, "tp": 2})]],
 )  # fmt: skip
 def test_batches_and_sequences_of_transformers(name, sizes, count):
+    pytest.importorskip("transformers")
     model, _ = ZOO[name].make()
     shapes = {"input_ids": {0: Dim("batch", max=8), 1: Dim("length", max=16)}}
     mesh = Mesh(**sizes) if sizes else None
