@@ -41,6 +41,7 @@ from benchmarks.sides import TABLES, Measured, rows
 
 MEAN, LEAST, RUNS = 0.98, 0.93, 3
 NOISE = 1e-4  # seconds: shorter parts of a compilation are only clock ticks and garbage
+TURN = 0.2  # seconds: several calls even of a whole step, of which single ones vary by a tenth
 MEMORY = "Memory of a step, all devices"
 Times = dict[str, float]  # by name; "" for the only one of a row
 
@@ -104,6 +105,7 @@ class Warm:
 
     def __init__(self, runner: Runner) -> None:
         self.runner, self.memory = runner, runner.facts.get("memory")
+        self.runner.seconds = TURN
 
     def turn(self) -> Times:
         """The seconds of a call."""

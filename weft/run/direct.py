@@ -104,6 +104,7 @@ class Direct:
     def __init__(self, program: OneCall) -> None:
         self.code, self.call, self.arguments = program.code, program.call, program.arguments
         self.memory = memory = program.calls.memory
+        self.constants = program.calls.constants
         self.donated, self.frames, self.kinds = program.donated, program.frames, program.kinds
         places = [places for _, _, places in self.arguments.listed]
         self.given = [*zip(self.kinds, map(_numbers, places), strict=True)]
@@ -147,20 +148,18 @@ class Direct:
         # need not look at the arguments at all.
         if ran is None:
             return self(self._fitted(stacks), new)
-        made, slots = ran
-        return made if self.is_whole else self._results(stacks, made, slots)
+        return ran if self.is_whole else self._results(stacks, ran)
 
     def on_arrays(
         self, given: tuple[Stacked | Array | None, ...], new: Callable[[], Slots]
     ) -> tuple[Stacked, ...] | None:
         """Run on stacks and dense numpy arrays of one device; None, without a run, if unfit."""
-        ran = self._launched(given, new)
-        return None if ran is None else ran[0]
+        return self._launched(given, new)
 
     def _launched(
         self, given: tuple[Any, ...], new: Callable[[], Slots]
-    ) -> tuple[tuple[Stacked, ...], Slots] | None:
-        """The outputs and the frame of a run; None, without a run, if an argument is unfit."""
+    ) -> tuple[Stacked, ...] | None:
+        """The outputs of a run; None, without a run, if an argument is unfit."""
         # A call owns its frame: list.pop and append are atomic, so that threads never share one.
         try:
             slots = self.frames.pop()
@@ -176,7 +175,7 @@ class Direct:
                 raise
             raise explained from None
         self.frames.append(slots)
-        return (stacks_out, slots) if ran else None
+        return stacks_out if ran else None
 
     def _taken(self) -> tuple[Stacked, ...]:
         """Allocate all outputs."""
@@ -214,16 +213,15 @@ class Direct:
         return self.arguments.fitted(index, given, kind)
 
     def _results(
-        self, stacks: Sequence[Stacked | None], made: Sequence[Stacked], slots: Slots
+        self, stacks: Sequence[Stacked | None], made: Sequence[Stacked]
     ) -> tuple[Stacked, ...]:
         """Assemble the results when they are not exactly the outputs."""
-        return tuple([self._result(stacks, made, slots, *picked) for picked in self.picked])
+        return tuple([self._result(stacks, made, *picked) for picked in self.picked])
 
     def _result(
         self,
         stacks: Sequence[Stacked | None],
         made: Sequence[Stacked],
-        slots: Slots,
         number: int | None,
         argument: int | None,
         slot: int,
@@ -232,7 +230,7 @@ class Direct:
         if number is not None:
             return made[number]
         given = stacks[argument] if argument is not None else None
-        data = slots[slot] if given is None else given.data
+        data = self.constants[slot] if given is None else given.data
         return Stacked(data, self.arguments.sub_axes, owned)
 
 

@@ -76,6 +76,9 @@ class LocalProgram:
             self._load()
         if self.recorded is not None:
             self.recorded.attach(self)
+        # Most small programs need nothing around their direct form: one question for all of it.
+        plain = self.recorded is None and self.here is None and not self.plan.lent
+        self.plain = self.direct if plain else None
 
     def _recorded(self) -> RecordedProgram | None:
         """The recorder of this program's runs, if this process is profiled."""
@@ -239,6 +242,8 @@ class LocalProgram:
 
     def __call__(self, *stacks: Stacked | None) -> tuple[Stacked, ...]:
         """Run on all devices."""
+        if self.plain is not None:
+            return self.plain(stacks, self.frame)
         if self.recorded is not None and not self.recorded.is_running:
             return self.recorded.run(self, stacks)
         for n in self.plan.lent.values():
