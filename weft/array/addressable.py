@@ -89,10 +89,10 @@ def addressable_along(
 
 def _apart(mesh: Mesh, stacked: Sequence[Axis]) -> tuple[SubAxes, tuple[int, ...]]:
     spans = [span_of(axis, mesh) for axis in stacked]
-    found = separate_spans(sub_axes_of(mesh.size, mesh_spans(mesh)), spans)
-    if found is None:
+    separated = separate_spans(sub_axes_of(mesh.size, mesh_spans(mesh)), spans)
+    if separated is None:
         raise WeftError(
             f"the devices along {', '.join(map(str, stacked))} cannot be stacked: parts cross",
             help="stack whole axes, or parts of which one divides the other",
         )
-    return found
+    return separated

@@ -104,11 +104,11 @@ class Array(Operators, StackFuture):
     @classmethod
     def of(cls, stacked: Stacked | None, spec: ArraySpec) -> Array:
         """An array of a known spec, ready or not."""
-        made = cls.__new__(cls)
-        made.spec = spec
-        made.held = stacked
-        made._ready = stacked is not None
-        return made
+        array = cls.__new__(cls)
+        array.spec = spec
+        array.held = stacked
+        array._ready = stacked is not None
+        return array
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -255,14 +255,14 @@ class Array(Operators, StackFuture):
         return made if made.flags.writeable else made.copy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Numpy:
-        made = self.numpy()
-        if dtype is not None and made.dtype != dtype:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
             if copy is False:
                 raise ValueError(
-                    f"elements of {made.dtype} cannot be read as {dtype} without a copy"
+                    f"elements of {array.dtype} cannot be read as {dtype} without a copy"
                 )
-            return made.astype(dtype)
-        return made.copy() if copy else made
+            return array.astype(dtype)
+        return array.copy() if copy else array
 
     def __dlpack__(self, *, max_version: tuple[int, int] | None = None, **options: Any) -> Any:
         if not self.stacked.is_on_host and options.get("dl_device") != CPU:

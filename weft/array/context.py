@@ -81,14 +81,14 @@ class ContextRegistry:
                 frames.append((at.f_code.co_filename, at.f_lineno, at.f_code.co_name))
             at = at.f_back
         with self._lock:
-            found = self._sites.get(site)
-            if found is None:
+            context = self._sites.get(site)
+            if context is None:
                 if len(self._sites) >= self._most:  # arrays keep theirs
                     self._sites.clear()
                     self._by_id.clear()
-                found = self._sites[site] = UserContext(next(self._ids), tuple(frames))
-                self._by_id[found.id] = found
-            return found
+                context = self._sites[site] = UserContext(next(self._ids), tuple(frames))
+                self._by_id[context.id] = context
+            return context
 
     def find(self, id: int | None) -> UserContext | None:
         """The context of an id, if it is still known."""

@@ -55,19 +55,19 @@ def _shown(given: Any) -> str:
     return f"{type(given).__name__} {given!r}"[:80]
 
 
-def _weak(given: Any) -> Array:
+def _weak(value: Any) -> Array:
     """An array; Python numbers and lists get JAX's default types."""
     try:
-        made = np.asarray(given)
+        array = np.asarray(value)
     except ValueError as error:
         raise WeftError(
-            f"{_shown(given)} is not an array: {error}",
+            f"{_shown(value)} is not an array: {error}",
             help="give every row the same number of elements",
         ) from None
-    if isinstance(given, bool | int | float | complex | list | tuple):
+    if isinstance(value, bool | int | float | complex | list | tuple):
         narrow = {"float64": np.float32, "int64": np.int32, "complex128": np.complex64}
-        return made.astype(narrow.get(str(made.dtype), made.dtype))
-    return made
+        return array.astype(narrow.get(str(array.dtype), array.dtype))
+    return array
 
 
 def _from_torch(tensor: Any) -> Array:

@@ -118,11 +118,11 @@ class StackFuture:
         self.check_alive()
         if not self._ready or self._error is not None:
             self.wait()
-        found = self.held
-        if found is None:
+        held = self.held
+        if held is None:
             self.check_alive()
-        assert found is not None
-        return found
+        assert held is not None
+        return held
 
     def _come(self, timeout: float | None) -> bool:
         """Block; returns whether it is complete."""
@@ -164,12 +164,12 @@ class StackFuture:
         """Wait for claimed elements; releases them if the array was deleted."""
         self.settle()
         with _LOCK:
-            found = self.held or self._claimed
-            assert found is not None
+            stacked = self.held or self._claimed
+            assert stacked is not None
             self._claims -= 1
             if not self._claims:
                 self._claimed = None
-            return found
+            return stacked
 
     @property
     def is_deleted(self) -> bool:
@@ -180,11 +180,11 @@ class StackFuture:
     def stacked(self) -> Stacked:
         """The pieces of all devices; blocks."""
         self.wait()
-        found = self.held
-        if found is None:
+        held = self.held
+        if held is None:
             self.check_alive()
-        assert found is not None
-        return found
+        assert held is not None
+        return held
 
     def lend(self) -> tuple[Stacked, Lease]:
         """The pieces for an external reader, and the lease that pins their memory.

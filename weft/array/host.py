@@ -183,11 +183,11 @@ HOST_MEMORY = HostMemory()
 
 def pages(size: int) -> _Pages:
     """Map new pages; huge ones where supported and worthwhile."""
-    made = _Pages(-1, size)
-    if size >= LARGE and hasattr(made, "madvise") and hasattr(mmap_module, "MADV_HUGEPAGE"):
+    mapping = _Pages(-1, size)
+    if size >= LARGE and hasattr(mapping, "madvise") and hasattr(mmap_module, "MADV_HUGEPAGE"):
         with suppress(OSError):  # no huge pages on this system
-            made.madvise(mmap_module.MADV_HUGEPAGE)
-    return made
+            mapping.madvise(mmap_module.MADV_HUGEPAGE)
+    return mapping
 
 
 @cache

@@ -97,15 +97,15 @@ def put(
         mesh = mesh or held_mesh(sharding) or getattr(array, "mesh", None)
     ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
     ours.check_listed()
-    given = as_sharding(P() if sharding is None else sharding, held.ndim, ours)
+    resolved = as_sharding(P() if sharding is None else sharding, held.ndim, ours)
     if stacked is None and (workers := cluster_holding(ours)) is not None:
         stacked, process = workers.holding(ours)
     here = None if stacked is None else _here(ours, stacked, process)
     if text is not None:
         from weft.array.strings import put_strings
 
-        return put_strings(text, given, ours, here)
-    return put_here(held, given, ours, here)
+        return put_strings(text, resolved, ours, here)
+    return put_here(held, resolved, ours, here)
 
 
 def _text_of(array: Any) -> Numpy | None:
@@ -210,13 +210,13 @@ def put_here(array: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable | N
 
 
 def _here(mesh: Mesh, stacked: Iterable[Axis | str], process: Process | None) -> Addressable | None:
-    found = addressable_along(mesh, stacked, None if process is None else process.device)
-    if found is not None and process is None:
+    here = addressable_along(mesh, stacked, None if process is None else process.device)
+    if here is not None and process is None:
         raise WeftError(
             "the mesh spans several processes, and this one does not know which devices it has",
             help="pass a Process: one of its devices, and the transport to the others",
         )
-    return found
+    return here
 
 
 def mesh_of(sharding: Any) -> Mesh:

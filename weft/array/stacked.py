@@ -234,14 +234,14 @@ def split_plan(
     ]
     apart: list[int] = []
     source: dict[int, int] = {}  # position of each sub-axis in the reshaped array
-    kept: list[int] = []
+    local_dims: list[int] = []
     for part, along in zip(local, dims, strict=True):
         for sub_axis in along:
             source[sub_axis] = len(apart)
             apart.append(sub_axes.sizes[sub_axis])
-        kept.append(len(apart))
+        local_dims.append(len(apart))
         apart.append(part)
-    order = [*(source[d] for d in sorted(source)), *kept]
+    order = [*(source[d] for d in sorted(source)), *local_dims]
     lead = [sub_axes.sizes[d] if d in source else 1 for d in range(len(sub_axes.sizes))]
     return SplitPlan(tuple(room), tuple(apart), tuple(order), (*lead, *local))
 

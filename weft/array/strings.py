@@ -138,11 +138,11 @@ class StringArray:
                 f"{len(self.here.places)} of {self.here.count} devices",
                 help="read addressable_shards, or put the whole array with the sharding P()",
             )
-        made = np.empty(self.shape, STRINGS)
+        whole = np.empty(self.shape, STRINGS)
         for place, piece in pieces.items():
-            made[self._index(place)] = piece
-        made.flags.writeable = False
-        return made
+            whole[self._index(place)] = piece
+        whole.flags.writeable = False
+        return whole
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Numpy:
         made = self.numpy()
@@ -221,18 +221,18 @@ def put_strings(
     """The shards of this process of an array of strings."""
     if sharding.unreduced:
         raise WeftError("strings have no partial sums", help="give a sharding without unreduced")
-    made = StringArray(held.shape, sharding, mesh, {}, here)
+    strings = StringArray(held.shape, sharding, mesh, {}, here)
     # Equal pieces are one object: a replicated array is stored once.
     cut: dict[tuple[tuple[int, int], ...], Numpy] = {}
     pieces: dict[int, Numpy] = {}
-    for place in made.places:
-        index = made._index(place)
+    for place in strings.places:
+        index = strings._index(place)
         key = tuple([(part.start, part.stop) for part in index])
         if key not in cut:
             cut[key] = np.array(held[index], STRINGS)
         pieces[place] = cut[key]
-    made._pieces = _read_only(pieces)
-    return made
+    strings._pieces = _read_only(pieces)
+    return strings
 
 
 def _read_only(pieces: dict[int, Numpy]) -> Mapping[int, Numpy]:

@@ -115,11 +115,11 @@ class TensorStack:
         return into
 
 
-def _operand(given: Any, other: Any) -> Any:
+def _operand(operand: Any, other: Any) -> Any:
     """A tensor of an operand: numpy's scalars take the place and type of the other one."""
-    if isinstance(given, TensorStack):
-        return given.tensor
-    return _tensor_like(other.tensor, np.asarray(given))
+    if isinstance(operand, TensorStack):
+        return operand.tensor
+    return _tensor_like(other.tensor, np.asarray(operand))
 
 
 def _tensor_like(tensor: Any, array: np.ndarray[Any, Any]) -> Any:
@@ -166,20 +166,20 @@ def is_tensor_type(dtype: np.dtype[Any]) -> bool:
 
 def _reduced(
     ufunc: np.ufunc,
-    given: TensorStack,
+    stack: TensorStack,
     axis: Any,
     dtype: Any = None,
     keepdims: bool = False,
 ) -> TensorStack:
     """A reduction, in the order of the elements, as numpy's along outer dims."""
     assert keepdims, "as collectives call it"
-    found = given.tensor if dtype is None else given.tensor.to(torch_dtype(np.dtype(dtype)))
+    tensor = stack.tensor if dtype is None else stack.tensor.to(torch_dtype(np.dtype(dtype)))
     for dim in (axis,) if isinstance(axis, int) else axis:
-        total = found.narrow(dim, 0, 1)
-        for n in range(1, found.shape[dim]):
-            total = _combined(ufunc, total, found.narrow(dim, n, 1))
-        found = total
-    return TensorStack(found)
+        total = tensor.narrow(dim, 0, 1)
+        for n in range(1, tensor.shape[dim]):
+            total = _combined(ufunc, total, tensor.narrow(dim, n, 1))
+        tensor = total
+    return TensorStack(tensor)
 
 
 def _tensors(parts: Sequence[TensorStack]) -> list[Any]:
@@ -206,14 +206,14 @@ def _zeros_like(given: TensorStack, shape: Sequence[int] | None = None) -> Tenso
     return TensorStack(given.tensor.new_zeros(given.shape if shape is None else tuple(shape)))
 
 
-def _einsum(given: TensorStack, labels: Sequence[int], order: Sequence[int]) -> TensorStack:
+def _einsum(stack: TensorStack, labels: Sequence[int], order: Sequence[int]) -> TensorStack:
     """Only diagonals and transposes: views, of every element type."""
-    found, left = given.tensor, [*labels]
+    tensor, left = stack.tensor, [*labels]
     for label in {one for one in left if left.count(one) > 1}:
         first, second = [n for n, one in enumerate(left) if one == label]
-        found = found.diagonal(dim1=first, dim2=second)  # the diagonal comes last
+        tensor = tensor.diagonal(dim1=first, dim2=second)  # the diagonal comes last
         left = [one for n, one in enumerate(left) if n not in (first, second)] + [label]
-    return TensorStack(found.permute([left.index(label) for label in order]))
+    return TensorStack(tensor.permute([left.index(label) for label in order]))
 
 
 def _may_share_memory(first: TensorStack, second: TensorStack) -> bool:

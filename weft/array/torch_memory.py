@@ -41,15 +41,15 @@ class TorchMemory(DeviceMemory):
     def reserve(self, nbytes: int) -> Any:
         """A tensor of bytes."""
         stream = self._stream(self._index) if nbytes <= _SMALL else None
-        kept = self._free.get((nbytes, stream))
-        if kept:
-            return heappop(kept)[1]
+        free = self._free.get((nbytes, stream))
+        if free:
+            return heappop(free)[1]
         try:
-            made = self._empty(nbytes, dtype=self._byte, device=self.device)
+            block = self._empty(nbytes, dtype=self._byte, device=self.device)
         except self.torch.OutOfMemoryError as error:
             raise MemoryError(str(error)) from None
-        made.kept = None if stream is None else self._free.setdefault((nbytes, stream), [])
-        return made
+        block.kept = None if stream is None else self._free.setdefault((nbytes, stream), [])
+        return block
 
     aligned = ALIGNED
 

@@ -32,21 +32,21 @@ def _gathered(arrays: Sequence[Array]) -> Sequence[Array]:
     for n, array in enumerate(arrays):
         if not array.is_readable:
             apart.setdefault(array.mesh, []).append(n)
-    found = [*arrays]
+    gathered = [*arrays]
     for places in apart.values():
-        given = tuple([arrays[n] for n in places])
-        for n, made in zip(places, given[0].compute("gather", given, {}), strict=True):
-            found[n] = made
-    return found
+        members = tuple([arrays[n] for n in places])
+        for n, replicated in zip(places, members[0].compute("gather", members, {}), strict=True):
+            gathered[n] = replicated
+    return gathered
 
 
-def _pieces(target: Numpy, made: Array) -> tuple[Numpy, Stacked]:
+def _pieces(target: Numpy, array: Array) -> tuple[Numpy, Stacked]:
     """The target as a stack of pieces, a view, and the pieces to be written."""
-    held = made.stacked
-    plan = split_plan(made.shape, made.sharding, made.mesh, held.sub_axes)
-    uneven = plan is None or plan.room != made.shape or bool(made.sharding.unreduced)
-    if plan is None or uneven or not held.is_on_host or not made.is_fully_addressable:
-        return target, Stacked(made.numpy(), held.sub_axes)
+    held = array.stacked
+    plan = split_plan(array.shape, array.sharding, array.mesh, held.sub_axes)
+    uneven = plan is None or plan.room != array.shape or bool(array.sharding.unreduced)
+    if plan is None or uneven or not held.is_on_host or not array.is_fully_addressable:
+        return target, Stacked(array.numpy(), held.sub_axes)
     into = plan.split(target, held.sub_axes).data
     whole = held.data[tuple([slice(size) for size in into.shape])]
     return into, Stacked(whole, held.sub_axes, held.owned)

@@ -50,8 +50,8 @@ def _files(folder: str | Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _contents_digest() -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for folder in _FOLDERS:
         for path in sorted((_ROOT / folder).rglob("*.py")):
-            found.update(path.read_bytes())
-    return found.hexdigest()
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -177,16 +177,16 @@ class DiskStore:
         if self._until_look >= 0:
             return
         now = time.time()
-        found = []
+        entries = []
         for path, status in _files(folder, None, unfinished=True):
             if not path.name.startswith("."):
-                found.append((status.st_mtime, path, status.st_size))
+                entries.append((status.st_mtime, path, status.st_size))
             elif now - status.st_mtime > _ABANDONED:
                 _remove(path)
-        total = nbytes + sum(size for _, _, size in found)
+        total = nbytes + sum(size for _, _, size in entries)
         if total > self.limit:
             evicted = []
-            for _, path, size in sorted(found):
+            for _, path, size in sorted(entries):
                 if total <= _KEPT * self.limit:
                     break
                 _remove(path)

@@ -42,11 +42,11 @@ def why(miss: Miss, page: UsageCounts, stored: Iterable[Stored]) -> Reason:
         emptied = "since the cache was cleared" if cleared else "yet"
         return Reason(f"there was no entry of the kind {miss.key.kind} {emptied}")
     nearest = min(before, key=lambda s: _distance(miss, s))
-    found = _differences(miss, nearest)
-    differs = f"the nearest entry differs in its {' and '.join(d.part for d in found)}"
+    differences = _differences(miss, nearest)
+    differs = f"the nearest entry differs in its {' and '.join(d.part for d in differences)}"
     if all(s.record.key.name != miss.key.name for s in before):
         differs = f"nothing of the name {miss.key.name} was there yet; {differs}"
-    return Reason(differs, nearest, found)
+    return Reason(differs, nearest, differences)
 
 
 def _distance(miss: Miss, stored: Stored) -> tuple[int, bool, float]:

@@ -77,14 +77,14 @@ def predict_collectives(rows: Iterable[CollectiveRow]) -> list[EstimatedRow]:
 
 def estimate(wanted: CollectiveShape) -> Estimate:
     """The seconds of a collective: from the table inside a fast domain, modelled beyond it."""
-    found = _machine(wanted.machine)
-    within = found.fast_devices is None or wanted.group_size <= found.fast_devices
-    if found.table and within:
-        named = replace(wanted, machine=found.table)
+    target = _machine(wanted.machine)
+    within = target.fast_devices is None or wanted.group_size <= target.fast_devices
+    if target.table and within:
+        named = replace(wanted, machine=target.table)
         return measured().estimate(named)
-    domains = 1 if within else -(-wanted.group_size // (found.fast_devices or 1))
+    domains = 1 if within else -(-wanted.group_size // (target.fast_devices or 1))
     extent = GroupExtent(wanted.group_size, domains)
-    return travel_estimate(_KINDS[wanted.op], wanted.bytes, extent, found, wanted.dtype)
+    return travel_estimate(_KINDS[wanted.op], wanted.bytes, extent, target, wanted.dtype)
 
 
 def _machine(name: str) -> Machine:

@@ -110,11 +110,11 @@ class Costs:
         if node.regions:
             return self.machine.launch if isinstance(op, AsyncStart) else self._outer(node)
         key = (op, node.operand_types, node.types)
-        found = self.known.get(key)
-        if found is None:
-            found = 0.0 if isinstance(op, _FREE) else self._plain(op, key[1], key[2])
-            self.known[key] = found
-        return found
+        seconds = self.known.get(key)
+        if seconds is None:
+            seconds = 0.0 if isinstance(op, _FREE) else self._plain(op, key[1], key[2])
+            self.known[key] = seconds
+        return seconds
 
     def in_flight(self, start: Node) -> float:
         """Seconds from an asynchronous start until its transfer is complete."""
@@ -122,14 +122,14 @@ class Costs:
 
     def group_extent(self, op: Op) -> GroupExtent:
         """The size of a collective's group, and the domains that it spans."""
-        found = self.reaches.get(op)
-        if found is None:
+        extent = self.reaches.get(op)
+        if extent is None:
             if isinstance(op, CollectivePermute):
-                found = pairs_extent(op.source_target_pairs, self.machine)
+                extent = pairs_extent(op.source_target_pairs, self.machine)
             else:
-                found = group_extent(groups_of(op), self.module.meshes, self.devices, self.machine)
-            self.reaches[op] = found
-        return found
+                extent = group_extent(groups_of(op), self.module.meshes, self.devices, self.machine)
+            self.reaches[op] = extent
+        return extent
 
     def collective(self, op: Op, operands: Types, results: Types) -> Estimate:
         """The seconds of a collective, how sure they are and where they come from."""

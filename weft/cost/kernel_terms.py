@@ -48,7 +48,7 @@ def _loop_terms(kernel: Kernel) -> Mapping[str, float]:
     """The register ops of fused loops; elements apart from their neighbours count one by one."""
     order = kernel.schedule.order or tuple(range(len(kernel.factors)))
     inner = order[-1] if order else -1
-    found: defaultdict[str, float] = defaultdict(float)
+    terms: defaultdict[str, float] = defaultdict(float)
     for number, step in enumerate(kernel.steps):
         span = _span(kernel, number)
         points = _points(kernel, span)
@@ -56,20 +56,20 @@ def _loop_terms(kernel: Kernel) -> Mapping[str, float]:
         match step:
             case Load(at=at, shifts=shifts):
                 apart = bool(shifts) or (inner in span and at.strides[inner] not in (0, 1))
-                found["strided" if apart else "register"] += points if apart else registers
+                terms["strided" if apart else "register"] += points if apart else registers
             case Store(at=at):
                 apart = inner in span and at.strides[inner] not in (0, 1)
-                found["strided" if apart else "register"] += points if apart else registers
+                terms["strided" if apart else "register"] += points if apart else registers
             case Apply(op=op):
-                found["division" if isinstance(op, _DIVISIONS) else "register"] += registers
+                terms["division" if isinstance(op, _DIVISIONS) else "register"] += registers
             case Reduce(over=over):
-                found["register"] += registers
-                found["across"] += _points(kernel, span - {*over}) if inner in over else 0
+                terms["register"] += registers
+                terms["across"] += _points(kernel, span - {*over}) if inner in over else 0
             case Pick():
-                found["register"] += registers
+                terms["register"] += registers
             case _:
                 pass
-    return found
+    return terms
 
 
 def _span(kernel: Kernel, number: int) -> frozenset[int]:

@@ -213,19 +213,19 @@ _NAMES, _NUMBERS = np.zeros(0, np.int64), np.zeros(0)
 _EMPTY = TableRows(_NAMES, _NAMES, _NAMES, _NAMES, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS)
 
 
-def _same_patterns(given: Iterable[tuple[CollectiveShape, float]]) -> dict[str, str]:
+def _same_patterns(rows_measured: Iterable[tuple[CollectiveShape, float]]) -> dict[str, str]:
     """Patterns whose rows are those of another, wherever both were measured."""
     by_pattern: dict[str, dict[CollectiveShape, float]] = {}
-    for asked, seconds in given:
+    for asked, seconds in rows_measured:
         by_pattern.setdefault(asked.pattern, {})[replace(asked, pattern="")] = seconds
-    found: dict[str, str] = {}
+    same_as: dict[str, str] = {}
     for name, rows in by_pattern.items():
         for other, others in by_pattern.items():
             both = rows.keys() & others.keys()
             same = all(math.isclose(rows[b], others[b], rel_tol=1e-3) for b in both)
             if name > other and len(both) >= 8 and same:
-                found[name] = other
-    return found
+                same_as[name] = other
+    return same_as
 
 
 @cache

@@ -67,16 +67,16 @@ def repeated_layer_runs(module: Module) -> Repeated | None:
     main = module.functions.get("main")
     if main is None or module.tables:
         return None
-    found = _runs(_numbered(module, main))
-    if not found:
+    candidates = _runs(_numbered(module, main))
+    if not candidates:
         return None
     # The runs of one stack of layers have the same count, but for one at their ends.
     counts = Counter[int]()
-    for run in found:
+    for run in candidates:
         for near in (run.count - 1, run.count, run.count + 1):
             counts[near] += run.period * run.count
     most = max(counts, key=lambda count: (counts[count], count))
-    runs = tuple(run for run in found if abs(run.count - most) <= 1)
+    runs = tuple(run for run in candidates if abs(run.count - most) <= 1)
     covered = sum(run.period * run.count for run in runs)
     if covered < _SHARE * len(main.body.nodes):
         return None
@@ -88,11 +88,11 @@ def _numbered(module: Module, main: Function) -> npt.NDArray[np.int64]:
     keys = _Keys(module)
     attrs = main.arg_attrs or ((),) * len(main.body.args)
     outside = dict(zip(main.body.args, attrs, strict=True))
-    found: list[int] = []
+    numbers: list[int] = []
     for node in main.body.nodes:
-        given = tuple([outside.get(value) for value in node.operands])
-        found.append(keys.number((keys.node(node), given)))
-    return np.array(found, np.int64)
+        attributes = tuple([outside.get(value) for value in node.operands])
+        numbers.append(keys.number((keys.node(node), attributes)))
+    return np.array(numbers, np.int64)
 
 
 class _Keys:
@@ -164,12 +164,12 @@ def _periods(numbers: npt.NDArray[np.int64]) -> list[int]:
 class _Cut:
     """Cuts the same number of repetitions out of every run."""
 
-    def __init__(self, found: Repeated, cut: int) -> None:
-        self.whole, self.cut = found.module, cut
-        self.main = found.module.function("main")
+    def __init__(self, repeated: Repeated, cut: int) -> None:
+        self.whole, self.cut = repeated.module, cut
+        self.main = repeated.module.function("main")
         self.nodes = self.main.body.nodes
         self.places = {v: n for n, node in enumerate(self.nodes) for v in node.results}
-        self.runs = self._aligned(found.runs)
+        self.runs = self._aligned(repeated.runs)
 
     def module(self) -> Module:
         """The program without the repetitions, and without arguments that only they read."""

@@ -119,13 +119,13 @@ def full_gathers(module: Module) -> int:
     """The number of all_gathers (or chains of them) that end in a fully replicated value."""
     everyone = max((mesh.size for mesh in module.meshes.values()), default=1)
     reach: dict[Value, int] = {}
-    found = 0
+    count = 0
     for node in module.nodes():
         before = max((reach.get(v, 1) for v in node.operands), default=1)
         if isinstance(node.op, AllGather) and moved(*node.types):
             _, devices = group(node.op, module.meshes, everyone)
             reach |= dict.fromkeys(node.results, before * devices)
-            found += before < everyone <= before * devices
+            count += before < everyone <= before * devices
         elif before > 1 and len(node.operands) == 1 and not node.regions:
             reach |= dict.fromkeys(node.results, before)  # a unary op at most rearranges elements
-    return found
+    return count

@@ -161,14 +161,14 @@ class Container:
                 f"{self.where}: its {kind} for {name} is native code",
                 help="pass trust=True to use it, for files whose origin you trust",
             )
-        found = self.entries.get((kind, name))
-        if found is None:
+        entry = self.entries.get((kind, name))
+        if entry is None:
             known = ", ".join(self.names(kind)) or "none"
             raise WeftError(
                 f"{self.where} has no {kind} {name}",
                 help=f"known: {known}"[:300] + "; is it the file that you mean?",
             )
-        return found
+        return entry
 
     def _check(self, entry: Entry) -> None:
         """Verify a section's checksum, once."""

@@ -37,15 +37,15 @@ def save(
     write_container(path, listed, features(executable), by)
 
 
-def features(made: Executable) -> tuple[str, ...]:
+def features(executable: Executable) -> tuple[str, ...]:
     """The format features that a reader of the program must support."""
-    items = [*all_items(made.tiled.block)]
+    items = [*all_items(executable.tiled.block)]
     launched = [item.kernel for item in items if isinstance(item, Launch)]
-    found = {
+    uses = {
         "asynchronous": any(isinstance(item, Start) for item in items),
         "flows": any(isinstance(kernel, ControlFlow) for kernel in launched),
     }
-    return tuple([name for name, used in found.items() if used])
+    return tuple([name for name, used in uses.items() if used])
 
 
 def sections(made: Executable, signature: Signature) -> list[Section]:

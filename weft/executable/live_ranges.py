@@ -118,12 +118,12 @@ class SlotLiveRanges:
         # A loop: rotating buffers hold their values, and values it passes through stay in place.
         rotating = self.rotating.get(item.carried[0], ()) if item.carried else ()
         handed = {n for n, slot in enumerate(item.carried) if item.body.results[n] == slot}
-        for n, (given, out) in enumerate(zip(item.ins, item.outs, strict=True)):
+        for n, (initial, out) in enumerate(zip(item.ins, item.outs, strict=True)):
             if n in handed:
                 # Passed through unchanged: the result is the initial value's own memory.
-                self._join(given, out)
+                self._join(initial, out)
             elif n not in rotating:
-                self.escaping.update((given, out, item.body.results[n]))
+                self.escaping.update((initial, out, item.body.results[n]))
 
     def _read(self) -> None:
         """Record last uses and aliases."""

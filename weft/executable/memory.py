@@ -202,7 +202,7 @@ class _Use:
 
     def use(self) -> MemoryUse:
         tiled, plan, lives = self.tiled, self.plan, self.lives
-        argument_types, made = self.main.arg_types, self.main.result_types
+        argument_types, result_types = self.main.arg_types, self.main.result_types
         constants = [*self.constants()]
         planned = [*self.arena()]
         others = [
@@ -210,7 +210,7 @@ class _Use:
             for slot, count, start, stop in outside_arena(tiled, plan, lives)
         ]
         results = [*self.results()]
-        size = sum(map(piece_bytes, made))
+        size = sum(map(piece_bytes, result_types))
         aliased = size - sum(buffer.size for buffer in results)
         aliased += sum(
             piece_bytes(argument_types[n]) for n in results_over_arguments(tiled, plan, lives)
@@ -256,12 +256,12 @@ class _Use:
 
     def results(self) -> Iterator[HeldBuffer]:
         """Results that alias neither another result nor an argument."""
-        found: set[int] = set()
+        seen: set[int] = set()
         for n, slot in enumerate(self.tiled.block.results):
             root = self.lives.root(slot)
-            if n in self.plan.lent or slot in self.tiled.constants or root in found:
+            if n in self.plan.lent or slot in self.tiled.constants or root in seen:
                 continue
-            found.add(root)
+            seen.add(root)
             yield self.buffer("result", slot, self.lives.by_root[root].begin, self.lives.clock)
 
     def constants(self) -> Iterator[HeldBuffer]:
@@ -274,16 +274,16 @@ class _Use:
     def arena(self) -> Iterator[HeldBuffer]:
         """Arena buffers; values that reuse one offset while it is live are one buffer."""
         plan, lives = self.plan, self.lives
-        made = [(slot, self.makers[slot][1]) for slot in plan.places]
+        starts = [(slot, self.makers[slot][1]) for slot in plan.places]
         latest: dict[int, HeldBuffer] = {}  # by offset
-        for slot, start in sorted(made, key=lambda entry: entry[1]):
+        for slot, start in sorted(starts, key=lambda entry: entry[1]):
             at, end = plan.places[slot], lives.of(slot).end
-            found, new = latest.get(at), self.buffer("temporary", slot, start, end)
-            if found is not None and start <= found.end:  # it was overwritten
-                size, end = max(found.size, new.size), max(found.end, end)
-                new = replace(found, size=size, end=end)
-            elif found is not None:
-                yield found
+            previous, new = latest.get(at), self.buffer("temporary", slot, start, end)
+            if previous is not None and start <= previous.end:  # it was overwritten
+                size, end = max(previous.size, new.size), max(previous.end, end)
+                new = replace(previous, size=size, end=end)
+            elif previous is not None:
+                yield previous
             latest[at] = new
         yield from latest.values()
         for item, start, stop in lives.items:

@@ -219,12 +219,12 @@ class _Reader(IndentedLines):
 
     def bytes_of(self, word: str) -> MemoryBytes:
         line = self.after("memory", "of", word, ":")
-        found = []
+        sizes = []
         for name in ("arguments", "results", "arena", "others", "reused"):
             line.expect(name)
-            found.append(line.integer())
+            sizes.append(line.integer())
         line.finish()
-        return MemoryBytes(*found)
+        return MemoryBytes(*sizes)
 
     # Values
 
@@ -236,11 +236,11 @@ class _Reader(IndentedLines):
 
     def read(self, line: Line) -> Slots:
         """Operands: slots that must be defined before."""
-        found = tuple(line.listed("(", ")", lambda: slot_of(line)))
-        for slot in found:
+        operands = tuple(line.listed("(", ")", lambda: slot_of(line)))
+        for slot in operands:
             if slot not in self.stacks:
                 raise syntax_error(f"b{slot} is used before its definition")
-        return found
+        return operands
 
     def defined(self, line: Line) -> Slot:
         """A definition of a slot."""
@@ -400,13 +400,13 @@ class _Reader(IndentedLines):
         return self.all_defined(self.after("carry"))
 
     def blocks(self, stack_dims: StackDims) -> tuple[Block, ...]:
-        found: list[Block] = []
+        blocks: list[Block] = []
         while self.begins("block"):
             line = self.after("block")
-            if line.integer() != len(found):
-                raise syntax_error(f"expected block {len(found)}")
-            found.append(self.block(stack_dims))
-        return tuple(found)
+            if line.integer() != len(blocks):
+                raise syntax_error(f"expected block {len(blocks)}")
+            blocks.append(self.block(stack_dims))
+        return tuple(blocks)
 
     def loop(self, line: Line, stack_dims: StackDims) -> Loop:
         ins, outs, loc = self.flow(line)
@@ -454,11 +454,11 @@ class _Reader(IndentedLines):
         seen: list[OuterValue] = []
         while self.begins("see"):
             line = self.after("see")
-            given = slot_of(line)
+            outer_slot = slot_of(line)
             line.expect("as")
             slot = self.defined(line)
             line.expect("along")
-            seen.append(OuterValue(given, slot, mask(line), mask(line)))
+            seen.append(OuterValue(outer_slot, slot, mask(line), mask(line)))
         return Divergence(outer, inner, which), tuple(seen)
 
     def divergent_loop(self, line: Line, stack_dims: StackDims) -> DivergentLoop:

@@ -295,15 +295,15 @@ def _check_exact(text: str, written: str) -> None:
 def tensor_type(text: str) -> TensorType:
     """Parse a tensor type of static shape that numpy can represent."""
     plain = text.startswith("tensor<") and len(text) <= _LONGEST
-    found = parse_type(text) if plain else None
-    if not isinstance(found, TensorType):
+    parsed = parse_type(text) if plain else None
+    if not isinstance(parsed, TensorType):
         raise ValueError(text)
-    _check_exact(text, str(found))
+    _check_exact(text, str(parsed))
     # numpy checks the element count of an empty array without its dims of size 0.
-    elements = math.prod([size or 1 for size in found.sizes])
-    if found.rank > MOST_DIMS or elements * found.dtype.numpy.itemsize > sys.maxsize:
+    elements = math.prod([size or 1 for size in parsed.sizes])
+    if parsed.rank > MOST_DIMS or elements * parsed.dtype.numpy.itemsize > sys.maxsize:
         raise ValueError(text)
-    return found
+    return parsed
 
 
 def _sharding(text: str) -> Sharding:

@@ -75,14 +75,12 @@ class StackDims:
 
     def mask_of(self, sub_axes: Iterable[int]) -> int:
         """The leading dims that hold these sub-axes."""
-        found = 0
+        mask = 0
         for sub_axis in sub_axes:
             if sub_axis in self.absent:
                 continue
-            found |= (
-                1 if sub_axis in self.rows else 1 << (self.kept.index(sub_axis) + self.has_rows)
-            )
-        return found
+            mask |= 1 if sub_axis in self.rows else 1 << (self.kept.index(sub_axis) + self.has_rows)
+        return mask
 
     def shown(self, mask: Mask) -> Mask:
         """Mask over leading dims from a mask over sub-axes."""
@@ -104,12 +102,12 @@ class StackDims:
 
     def shape(self, mask: int, rows: int = 1) -> tuple[int, ...]:
         """The leading shape of a value with this mask."""
-        found = self._shapes.get((mask, rows))
-        if found is None:
+        shape = self._shapes.get((mask, rows))
+        if shape is None:
             sizes = (rows, *self._sizes) if self.has_rows else self._sizes
-            found = tuple([size if mask >> dim & 1 else 1 for dim, size in enumerate(sizes)])
-            self._shapes[mask, rows] = found
-        return found
+            shape = tuple([size if mask >> dim & 1 else 1 for dim, size in enumerate(sizes)])
+            self._shapes[mask, rows] = shape
+        return shape
 
 
 def group_dims(op: Op, stack_dims: StackDims, world: World) -> tuple[int, ...] | None:

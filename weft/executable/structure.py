@@ -232,12 +232,12 @@ def _noun(node: Structure) -> str:
 
 
 def _noun_of(value: Any) -> str:
-    found = type(value)
+    kind = type(value)
     if value is None:
         return "None"
-    if hasattr(found, "_fields"):
-        return f"a {found.__name__}({', '.join(map(str, found._fields))})"
-    return f"{'an' if found.__name__[:1].lower() in 'aeiou' else 'a'} {found.__name__}"
+    if hasattr(kind, "_fields"):
+        return f"a {kind.__name__}({', '.join(map(str, kind._fields))})"
+    return f"{'an' if kind.__name__[:1].lower() in 'aeiou' else 'a'} {kind.__name__}"
 
 
 def _unflatten(node: Structure, leaves: Iterator[Any]) -> Any:

@@ -134,16 +134,16 @@ class _Writer:
 
     def functions(self) -> Iterator[Function]:
         """The functions called from regions of host nodes."""
-        module, found = self.tiled.module, dict[str, Function]()
+        module, callees = self.tiled.module, dict[str, Function]()
         waiting = [
             n for i in all_items(self.tiled.block) if isinstance(i, Host) for n in _inside(i)
         ]
         while waiting:
             name = callee_of(waiting.pop().op)
-            if name is not None and name not in found:
-                found[name] = module.function(name)
-                waiting += found[name].body.nodes
-        return iter(found.values())
+            if name is not None and name not in callees:
+                callees[name] = module.function(name)
+                waiting += callees[name].body.nodes
+        return iter(callees.values())
 
     # Values
 

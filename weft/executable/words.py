@@ -44,13 +44,13 @@ def mask(line: Line) -> Mask:
         return tuple(line.listed("(", ")", lambda: mask(line)))
     if line.taken("-"):
         return 0
-    found = 0
+    bits = 0
     for part in line.take().split("."):
         dim = int(part.removeprefix("d"))
         if not 0 <= dim < 64:
             raise syntax_error(f"unknown leading dim {part!r}")
-        found |= 1 << dim
-    return found
+        bits |= 1 << dim
+    return bits
 
 
 def masks(line: Line) -> Masks:
@@ -155,11 +155,11 @@ class IndentedLines:
 
     def deeper(self, depth: int) -> list[str]:
         """Consume the lines with more than this indentation."""
-        found = list[str]()
+        lines = list[str]()
         while self.next and _depth(self.next) > depth:
-            found.append(self.next)
+            lines.append(self.next)
             self.at += 1
-        return found
+        return lines
 
 
 def _depth(text: str) -> int:

@@ -100,13 +100,13 @@ class Buffers:
 
     def _join_in_place(self, run: KernelRun, when: int) -> None:
         """Let what a kernel makes lie where an operand lay that is read no more."""
-        for given, made in overwritten(run.kernel):
-            one, other = self.of[run.values[given]], self.of[run.values[made]]
+        for operand, output in overwritten(run.kernel):
+            one, other = self.of[run.values[operand]], self.of[run.values[output]]
             if one is other or self._refuses(one, other):
                 continue
-            over = {run.values[g] for g, m in overwritten(run.kernel) if m == made}
+            over = {run.values[g] for g, m in overwritten(run.kernel) if m == output}
             read = {value for value in run.read if self.of[value] in (one, other)}
-            others = [v for v in run.made if v != run.values[made]]
+            others = [v for v in run.made if v != run.values[output]]
             if not read <= over or any(self.of[v] in (one, other) for v in others):
                 continue
             pairs = [(a, b) for a in one.lives for b in other.lives]

@@ -151,11 +151,11 @@ class _FlowReader:
 
     def all(self, line: Line) -> tuple[int, ...]:
         """Values up to a word that is none, or to the end of the line."""
-        found: list[int] = []
+        values: list[int] = []
         while line.token in self.values:
-            found.append(self.value(line))
+            values.append(self.value(line))
             line.taken(",")
-        return tuple(found)
+        return tuple(values)
 
     def part(self) -> FlowBlock:
         self.depth += 1
@@ -179,12 +179,12 @@ class _FlowReader:
             case "loop":
                 carried = self.all(line)
                 line.expect("from")
-                given = self.all(line)
+                initial = self.all(line)
                 line.expect("to")
                 statements = self.all(line)
                 line.finish()
                 test, body = self.titled("test"), self.titled("body")
-                return FlowLoop(given, carried, test, body, statements)
+                return FlowLoop(initial, carried, test, body, statements)
             case "branch":
                 way = line.name()
                 if way not in ("if", "case"):

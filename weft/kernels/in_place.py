@@ -36,16 +36,16 @@ def _same_places(kernel: Kernel) -> Pairs:
         if isinstance(step, Store):
             stores.setdefault(step.operand, []).append(number)
     pairs = []
-    for made in outputs:
-        if len(stores.get(made, ())) == 1:
-            (store,) = stores[made]
+    for output in outputs:
+        if len(stores.get(output, ())) == 1:
+            (store,) = stores[output]
             before = _reached(kernel, store)
             if not _is_written_once(kernel, store, before):
                 continue
             pairs += [
-                (given, made)
-                for given, loads in inputs.items()
-                if _room(kernel.operands[given]) == _room(kernel.operands[made])
+                (source, output)
+                for source, loads in inputs.items()
+                if _room(kernel.operands[source]) == _room(kernel.operands[output])
                 and all(n in before and _matches(kernel, n, store) for n in loads)
             ]
     return tuple(pairs)
@@ -68,11 +68,11 @@ def _written_last(kernel: Kernel, outputs: int) -> dict[int, list[int]]:
     if sums and not contracts and (outputs > 1 or not _has_whole_rows(kernel)):
         return {}
     apart = _reached(kernel, sums[0]) | _read_late(kernel) if contracts else set()
-    found: dict[int, list[int]] = {}
+    loads_of: dict[int, list[int]] = {}
     for number, step in enumerate(kernel.steps):
         if isinstance(step, Load):
-            found.setdefault(step.operand, []).append(number)
-    return {operand: loads for operand, loads in found.items() if not apart.intersection(loads)}
+            loads_of.setdefault(step.operand, []).append(number)
+    return {operand: loads for operand, loads in loads_of.items() if not apart.intersection(loads)}
 
 
 def _has_whole_rows(kernel: Kernel) -> bool:
@@ -85,26 +85,26 @@ def _has_whole_rows(kernel: Kernel) -> bool:
 def _read_late(kernel: Kernel) -> set[int]:
     """The other inputs of steps that follow a reduction of a contraction's result."""
     reduced = results_reduced(kernel)
-    found: set[int] = set()
+    late: set[int] = set()
     for n in derived(kernel, reduced) | {*reduced}:
         step = kernel.steps[n]
-        given = (step.init,) if isinstance(step, Reduce) else args_of(step)
-        for arg in given:
+        arguments = (step.init,) if isinstance(step, Reduce) else args_of(step)
+        for arg in arguments:
             if arg is not None and arg not in reduced:
-                found |= {arg} | _reached(kernel, arg, reduced)
-    return found
+                late |= {arg} | _reached(kernel, arg, reduced)
+    return late
 
 
 def _reached(kernel: Kernel, step: int, known: Sequence[int] = ()) -> set[int]:
     """The transitive inputs of a step, up to known ones."""
-    found = {*known}
+    reached = {*known}
     todo = [step]
     while todo:
         for arg in args_of(kernel.steps[todo.pop()]):
-            if arg not in found:
-                found.add(arg)
+            if arg not in reached:
+                reached.add(arg)
                 todo.append(arg)
-    return found - {*known}
+    return reached - {*known}
 
 
 def _room(operand: Operand) -> tuple[int, int]:

@@ -104,20 +104,20 @@ class _Interpreter:
 
     def affine(self, at: Affine) -> Array:
         """An affine index at every point that it spans."""
-        found = np.full((1,) * len(self.sizes), at.offset, np.int64)
+        index = np.full((1,) * len(self.sizes), at.offset, np.int64)
         for dim, (stride, size) in enumerate(zip(at.strides, self.sizes, strict=True)):
             if stride:
                 along = [-1 if n == dim else 1 for n in range(len(self.sizes))]
-                found = found + (np.arange(size) * stride).reshape(along)
-        return found
+                index = index + (np.arange(size) * stride).reshape(along)
+        return index
 
     def inside(self, guards: tuple[Guard, ...]) -> Array:
         """The mask of points where all guards hold."""
-        found = np.ones((1,) * len(self.sizes), bool)
+        mask = np.ones((1,) * len(self.sizes), bool)
         for guard in guards:
             index = self.affine(guard.index)
-            found = found & (guard.low <= index) & (index < guard.high)
-        return found
+            mask = mask & (guard.low <= index) & (index < guard.high)
+        return mask
 
     def load(self, step: Load) -> Array:
         place, good = self.affine(step.at), self.inside(step.guards)
@@ -177,12 +177,12 @@ class _Interpreter:
         for dim in over:
             key, value = self.spread(key, dim), self.spread(value, dim)
         key, value = np.broadcast_arrays(key, value)
-        kept = [d for d in range(len(self.sizes)) if d not in over]
-        rows = key.transpose(*kept, *over).reshape(*(key.shape[d] for d in kept), -1)
+        outer = [d for d in range(len(self.sizes)) if d not in over]
+        rows = key.transpose(*outer, *over).reshape(*(key.shape[d] for d in outer), -1)
         best_of = np.argmax if how == "max" else np.argmin  # NaN compares first, as in numpy
-        found = best_of(rows, axis=-1)
-        values = value.transpose(*kept, *over).reshape(rows.shape)
-        best = np.take_along_axis(values, found[..., None], axis=-1)[..., 0]
+        at = best_of(rows, axis=-1)
+        values = value.transpose(*outer, *over).reshape(rows.shape)
+        best = np.take_along_axis(values, at[..., None], axis=-1)[..., 0]
         return np.expand_dims(best, tuple(sorted(over)))
 
     def spread(self, value: Array, dim: int) -> Array:

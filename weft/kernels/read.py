@@ -140,11 +140,11 @@ class _Reader:
         name = line.name()
         line.expect(":")
         dtype = line.dtype()
-        made = Operand(dtype, tuple(line.listed("[", "]", line.integer)), name.startswith("out"))
-        if name != operand_name(len(self.called), made):
+        operand = Operand(dtype, tuple(line.listed("[", "]", line.integer)), name.startswith("out"))
+        if name != operand_name(len(self.called), operand):
             raise syntax_error(f"operand {len(self.called)} cannot be called {name!r}")
         self.called[name] = len(self.called)
-        return made
+        return operand
 
     # Loops
 
@@ -198,15 +198,15 @@ class _Reader:
             dtype = line.dtype()
             line.expect("=")
             before = len(self.steps)
-            (made,) = self.typed([self.expression(line)], dtype)
-            if made != number or made < before:
+            (index,) = self.typed([self.expression(line)], dtype)
+            if index != number or index < before:
                 raise syntax_error(f"this is step {len(self.steps) - 1}, not {number}")
-            step = self.steps[made]
+            step = self.steps[index]
             assert not isinstance(step, Store), "no expression is a store"
             if step.dtype is not dtype:
                 step = replace(step, dtype=dtype)
-                bare = isinstance(step, Contract) and made in self.bare
-                self.steps[made] = replace(step, held=dtype) if bare else step  # type: ignore[arg-type]
+                bare = isinstance(step, Contract) and index in self.bare
+                self.steps[index] = replace(step, held=dtype) if bare else step  # type: ignore[arg-type]
         line.finish()
 
     # Expressions: each reads its arguments and gives the number of its step
@@ -320,14 +320,14 @@ class _Reader:
         """The op of this name, with its attributes."""
         if name in DTYPES:
             return Convert(TensorType((), DTYPES[name]))
-        given: dict[str, str] = {}
+        attributes: dict[str, str] = {}
         if line.token == "<":
-            given = dictionary(line.brackets())
+            attributes = dictionary(line.brackets())
         if name not in BY_SHORT_NAME:
             raise unknown_op(name, BY_SHORT_NAME)
-        made = given.pop("out", None)
-        results: Types = () if made is None else (parse_type(made),)
-        op, rest = read_op(BY_SHORT_NAME[name], given, results)
+        result_type = attributes.pop("out", None)
+        results: Types = () if result_type is None else (parse_type(result_type),)
+        op, rest = read_op(BY_SHORT_NAME[name], attributes, results)
         if rest:
             raise syntax_error(f"{name} has no attribute {rest[0][0]!r}")
         return op
@@ -429,14 +429,14 @@ class _Reader:
 
     def guards(self, line: Line) -> tuple[Guard, ...]:
         """`0 <= i < 5 and ...`."""
-        found: list[Guard] = []
-        while not found or line.taken("and"):
+        guards: list[Guard] = []
+        while not guards or line.taken("and"):
             low = line.integer()
             line.expect("<=")
             index = self.affine(line)
             line.expect("<")
-            found.append(Guard(index, low, line.integer()))
-        return tuple(found)
+            guards.append(Guard(index, low, line.integer()))
+        return tuple(guards)
 
     # Nodes alone, attention
 

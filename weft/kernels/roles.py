@@ -64,11 +64,11 @@ def combined_along(kernel: Kernel, number: int) -> set[int]:
 
 def derived(kernel: Kernel, numbers: Iterable[int]) -> set[int]:
     """The steps that depend on any of these."""
-    given, found = {*numbers}, set[int]()
+    sources, dependent = {*numbers}, set[int]()
     for n, step in enumerate(kernel.steps):
-        if any(arg in given or arg in found for arg in args_of(step)):
-            found.add(n)
-    return found
+        if any(arg in sources or arg in dependent for arg in args_of(step)):
+            dependent.add(n)
+    return dependent
 
 
 def cannot_reduce(kernel: Kernel) -> str | None:

@@ -44,11 +44,11 @@ class SingleNode:
     @cached_property
     def node(self) -> Node:
         """The node on values without device dims."""
-        given, made = (
+        operand_types, result_types = (
             tuple([TensorType(o.shape[self.lead :], o.dtype) for o in operands])
             for operands in (self.inputs, self.outputs)
         )
-        return Node(self.op, tuple(map(Value, given)), made, self.regions)
+        return Node(self.op, tuple(map(Value, operand_types)), result_types, self.regions)
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
@@ -107,13 +107,13 @@ def single_node_kernel(stacked: StackedNode, sizes: Sequence[int]) -> SingleNode
     and regions may capture constants only.
     """
     node = stacked.node
-    made = stacked.made[0] if stacked.made else 0
+    varying = stacked.made[0] if stacked.made else 0
     is_call = node.op.pure and not node.regions  # of something known
     if node.op.collective or (node.op.control and not is_call):
         return None
-    if any(mask != made for mask in stacked.made):
+    if any(mask != varying for mask in stacked.made):
         return None
-    if any(mask & ~made for mask in stacked.given) or not all(
+    if any(mask & ~varying for mask in stacked.given) or not all(
         map(is_constant, free_variables(node))
     ):
         return None
@@ -122,12 +122,12 @@ def single_node_kernel(stacked: StackedNode, sizes: Sequence[int]) -> SingleNode
         _operand(v.type, m, sizes, output=True)
         for v, m in zip(node.results, stacked.made, strict=True)
     ]
-    found = [o for o in (*inputs, *outputs) if o is not None]
-    if len(found) < len(inputs) + len(outputs):
+    operands = [o for o in (*inputs, *outputs) if o is not None]
+    if len(operands) < len(inputs) + len(outputs):
         return None
     name = node.op.name.rpartition(".")[2]
     known = tuple([_known(value) for value in node.operands])
-    return SingleNode(name, node.op, tuple(found), len(sizes), node.regions, known)
+    return SingleNode(name, node.op, tuple(operands), len(sizes), node.regions, known)
 
 
 def _known(value: Value) -> Scalar | None:

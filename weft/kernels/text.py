@@ -197,12 +197,12 @@ class _Steps:
 
     def taken(self, n: int, args: tuple[int, ...]) -> tuple[set[int], int]:
         """The arguments that can be inlined: each ends where the next one begins."""
-        found, first = set[int](), n
+        inlined, first = set[int](), n
         for arg in reversed(args):
             if arg == first - 1 and self.fits(arg):
-                found.add(arg)
+                inlined.add(arg)
                 first = self.first[arg]
-        return found, first
+        return inlined, first
 
     def fits(self, n: int) -> bool:
         """Whether a step can be inlined into its reader."""
@@ -342,13 +342,13 @@ def place_text(
 
 def _digits(number: int, strides: Sequence[int], dims: Sequence[int]) -> list[int]:
     """An offset decomposed over strides, largest first."""
-    found = [0] * len(strides)
+    digits = [0] * len(strides)
     left, sign = abs(number), -1 if number < 0 else 1
     for n in dims if strides else ():
         if strides[n]:
-            found[n] = sign * (left // strides[n])
+            digits[n] = sign * (left // strides[n])
             left %= strides[n]
-    return found
+    return digits
 
 
 # Nodes alone, attention

@@ -99,12 +99,12 @@ class Line:
     def listed(self, begin: str, end: str, read: Callable[[], T]) -> list[T]:
         """A bracketed, comma-separated list."""
         self.expect(begin)
-        found: list[T] = []
+        items: list[T] = []
         while not self.taken(end):
-            if found:
+            if items:
                 self.expect(",")
-            found.append(read())
-        return found
+            items.append(read())
+        return items
 
     def separated(self, read: Callable[[], T]) -> list[T]:
         """A comma-separated list of at least one item."""
@@ -115,12 +115,12 @@ class Line:
 
     def options(self) -> tuple[tuple[str, int], ...]:
         """`task=4 width=16` up to the end of the line."""
-        found = []
+        pairs = []
         while self.token:
             name = self.name()
             self.expect("=")
-            found.append((name, self.integer()))
-        return tuple(found)
+            pairs.append((name, self.integer()))
+        return tuple(pairs)
 
     def dtype(self) -> DType:
         """An element type."""

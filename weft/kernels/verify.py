@@ -321,14 +321,14 @@ def _bounds(
             counts |= set() if rest else {count}
         choices.append(sorted(counts))
     low, high = _interval(at, ranges)
-    for chosen in itertools.islice(itertools.product(*choices), _COMBINATIONS):
+    for multiples in itertools.islice(itertools.product(*choices), _COMBINATIONS):
         left = at
-        for count, guard in zip(chosen, guards, strict=True):
+        for count, guard in zip(multiples, guards, strict=True):
             pairs = zip(left.strides, guard.index.strides, strict=True)
             strides = tuple([a - count * b for a, b in pairs])
             left = Affine(strides, left.offset - count * guard.index.offset)
         least, most = _interval(left, ranges)
-        for count, (first, last) in zip(chosen, within, strict=True):
+        for count, (first, last) in zip(multiples, within, strict=True):
             least += min(count * first, count * last)
             most += max(count * first, count * last)
         low, high = max(low, least), min(high, most)
@@ -345,11 +345,11 @@ def _counted(
         return None
 
     def values(affine: Affine) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        found = np.full((1,) * len(used), affine.offset, np.int64)
+        index = np.full((1,) * len(used), affine.offset, np.int64)
         for n, f in enumerate(used):
             steps = np.arange(ranges[f][0], ranges[f][1] + 1) * affine.strides[f]
-            found = found + steps.reshape([-1 if m == n else 1 for m in range(len(used))])
-        return found
+            index = index + steps.reshape([-1 if m == n else 1 for m in range(len(used))])
+        return index
 
     places, good = values(at), np.ones((1,) * len(used), bool)
     for guard in guards:
@@ -364,11 +364,11 @@ def _counted(
 
 
 def _verify_single_node(kernel: SingleNode) -> None:
-    given, made, lead = kernel.inputs, kernel.outputs, kernel.lead
-    _require(kernel.operands == (*given, *made), "outputs stand before inputs")
+    inputs, outputs, lead = kernel.inputs, kernel.outputs, kernel.lead
+    _require(kernel.operands == (*inputs, *outputs), "outputs stand before inputs")
     _require(0 <= lead <= min([len(o.shape) for o in kernel.operands]), "device dims are missing")
-    _require(len(kernel.known) in (0, len(given)), "known scalars are not those of the inputs")
-    devices = made[0].shape[:lead] if made else ()
+    _require(len(kernel.known) in (0, len(inputs)), "known scalars are not those of the inputs")
+    devices = outputs[0].shape[:lead] if outputs else ()
     for operand in kernel.operands:
         pairs = zip(operand.shape[:lead], devices, strict=True)
         alike = all(size and size in (1, most) for size, most in pairs)

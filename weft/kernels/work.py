@@ -68,12 +68,12 @@ def bytes_moved(kernel: Kernel) -> int:
 
 def _single_node_work(kernel: SingleNode) -> Work:
     """The work of the op on every device; replicated operands are moved once."""
-    given, made = (
+    operand_types, result_types = (
         tuple([TensorType(o.shape[kernel.lead :], o.dtype) for o in listed])
         for listed in (kernel.inputs, kernel.outputs)
     )
     bodies = tuple([_region_work(region) for region in kernel.regions])
-    one = kernel.op.work(given, made, bodies)
+    one = kernel.op.work(operand_types, result_types, bodies)
     every = one.times(math.prod(kernel.devices))
     moved = min(every.bytes, sum(operand.nbytes for operand in kernel.operands))
     return Work(every.flops, every.transcendentals, moved)
@@ -132,16 +132,16 @@ def _region_work(region: Region) -> Work:
 
 def product_flops(kernel: Launch) -> Mapping[DType, int]:
     """The flops of the kernel's contractions, by the element type of their operands."""
-    found: dict[DType, int] = {}
+    flops: dict[DType, int] = {}
     if isinstance(kernel, Attention):
         return {kernel.operands[kernel.q.operand].dtype: kernel.flops}
     if isinstance(kernel, SingleNode | ControlFlow):
-        return found
+        return flops
     for step in kernel.steps:
         if isinstance(step, Contract):
             dtype = _dtype(kernel.steps[step.lhs])
-            found[dtype] = found.get(dtype, 0) + _contracted(kernel, step)
-    return found
+            flops[dtype] = flops.get(dtype, 0) + _contracted(kernel, step)
+    return flops
 
 
 def _contracted(kernel: Kernel, step: Contract) -> int:

@@ -111,11 +111,14 @@ class _Reader:
         return {f.name: getattr(base, f.name) for f in fields(base) if f.name != "name"}
 
     def device(self, section: Table, values: dict[str, Any]) -> None:
-        found = self.numbers(section, _DEVICE, "device")
+        numbers = self.numbers(section, _DEVICE, "device")
         compute, talk = values.get("streams", (4, 1))
-        streams = (found.pop("compute_streams", compute), found.pop("communication_streams", talk))
+        streams = (
+            numbers.pop("compute_streams", compute),
+            numbers.pop("communication_streams", talk),
+        )
         values["streams"] = (int(streams[0]), int(streams[1]))
-        values.update(found)
+        values.update(numbers)
 
     def tables(self, content: Table, values: dict[str, Any]) -> None:
         """Links, caches, curves, and the texts about precision and sources."""

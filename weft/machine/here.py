@@ -62,14 +62,14 @@ def machine_here() -> DetectedMachine:
         Figure(f.key, "measured", "as the driver says") if f.key == "device.memory" else f
         for f in base.figures
     )
-    found = replace(
+    detected = replace(
         base,
         name=f"{len(devices)}x{known or first.name}",
         memory=min(device.memory for device in devices),
         capability=first.capability,
         figures=figures,
     )
-    return DetectedMachine(found.with_domains(domains), devices, tuple(notes))
+    return DetectedMachine(detected.with_domains(domains), devices, tuple(notes))
 
 
 def known_machine(device: Gpu) -> str | None:
@@ -120,12 +120,12 @@ def _by_torch() -> tuple[Gpu, ...]:
         return ()
     import torch
 
-    found = []
+    devices = []
     for n in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(n)
         capability = f"{about.major}.{about.minor}"
-        found.append(Gpu(about.name, about.total_memory, capability, "", socket.gethostname()))
-    return tuple(found)
+        devices.append(Gpu(about.name, about.total_memory, capability, "", socket.gethostname()))
+    return tuple(devices)
 
 
 def _device(nvml: Any, handle: Any, notes: list[str]) -> Gpu:

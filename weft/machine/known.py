@@ -121,11 +121,11 @@ def _counted(text: str, whole: str) -> Machine:
         if node.devices is None:
             raise _malformed(whole, f"the number of {node.name} in a node is missing")
         return replace(node, name=whole, devices=count * node.devices)
-    found = _named(unit, whole)
-    fast, links = found.fast.devices, found.links
+    base = _named(unit, whole)
+    fast, links = base.fast.devices, base.links
     if fast is not None and count < fast:
         links = (replace(links[0], devices=count), *links[1:])
-    return replace(found, name=whole, devices=count, links=links)
+    return replace(base, name=whole, devices=count, links=links)
 
 
 def _with_card(base: Machine, card: str, whole: str) -> Machine:

@@ -278,15 +278,15 @@ class FunctionBuilder:
 
     def call(self, function: NativeFunction[Any, Any], args: Sequence[Typed]) -> Typed:
         """Call a function that the module has or declares."""
-        given, result = function.signature
+        parameters, result = function.signature
         if function.external:
-            fixed = given if function.fixed < 0 else given[: function.fixed]
+            fixed = parameters if function.fixed < 0 else parameters[: function.fixed]
             dots = [] if function.fixed < 0 else ["..."]
             types = ", ".join([*map(llvm_type, fixed), *dots])
             self.module.declare(f"declare {llvm_type(result)} @{function.name}({types})")
             kind = f" ({types})" if dots else ""
-            return self._call(result, f"{kind} @{function.name}", given, args)
-        return self._call(result, f" @{function.name}", given, args)
+            return self._call(result, f"{kind} @{function.name}", parameters, args)
+        return self._call(result, f" @{function.name}", parameters, args)
 
     def call_at(
         self, function: Typed, given: Sequence[Any], result: Any, args: Sequence[Typed]

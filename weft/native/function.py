@@ -67,15 +67,15 @@ class NativeFunction(Generic[P, R]):
         return function_type(Callable[[*given], result])(self._called)
 
     def _called(self, *args: Any) -> Any:
-        given, _ = self.signature
-        made: Any = self.python
-        found = made(
+        parameters, _ = self.signature
+        python: Any = self.python
+        result = python(
             *[
                 a if c_type(k) is not ctypes.c_size_t else k(a)
-                for a, k in zip(args, given, strict=True)
+                for a, k in zip(args, parameters, strict=True)
             ]
         )
-        return number(found) if isinstance(found, Pointer) else found
+        return number(result) if isinstance(result, Pointer) else result
 
     @contextmanager
     def replaced(self, python: Callable[..., Any]) -> Iterator[None]:

@@ -34,13 +34,13 @@ def lower(
 
     `constants` override module constants by name, for a target.
     """
-    waiting, found = [*exported], {*exported}
+    waiting, reachable = [*exported], {*exported}
     while waiting:
         function = waiting.pop(0)
         lowered = _Lowered(module, function, constants or {}, function in exported)
         lowered.run()
-        fresh = [other for other in lowered.called if other not in found]
-        found.update(fresh)
+        fresh = [other for other in lowered.called if other not in reachable]
+        reachable.update(fresh)
         waiting += fresh
 
 
@@ -340,11 +340,11 @@ class _Lowered:
         """`and`, `or`: bitwise where the operands are pure, else by branches."""
         is_and = isinstance(node.op, ast.And)
         if all(map(is_pure, node.values[1:])):
-            made = self.b.truth(self.value(node.values[0]))
+            truth = self.b.truth(self.value(node.values[0]))
             for other in node.values[1:]:
                 held = self.b.truth(self.value(other))
-                made = self.b.arithmetic("&" if is_and else "|", made, held)
-            return made
+                truth = self.b.arithmetic("&" if is_and else "|", truth, held)
+            return truth
         place, yes, no, end = self.b.variable(bool), *map(self.b.label, ("yes", "no", "end"))
         self.condition(node, yes, no)
         for label, bit in ((yes, 1), (no, 0)):

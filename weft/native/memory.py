@@ -212,14 +212,14 @@ class Struct(Pointer):
         end -= before * _WORD
         for name, text in inspect.get_annotations(cls).items():
             assert isinstance(text, str), "annotations are text: from __future__ import annotations"
-            found = re.fullmatch(r"Member\[(.*)\]", text)
-            if found is None:
+            member = re.fullmatch(r"Member\[(.*)\]", text)
+            if member is None:
                 continue
             assert not hasattr(Struct, name), f"a record has {name} for itself"
-            made = _field(cls, name, found[1], end, offsets)
-            cls.FIELDS[name] = made
-            setattr(cls, name, made)
-            end = max(end, made.offset + made.size)
+            field = _field(cls, name, member[1], end, offsets)
+            cls.FIELDS[name] = field
+            setattr(cls, name, field)
+            end = max(end, field.offset + field.size)
         cls.FIXED = size or base.FIXED
         cls.SIZE = cls.FIXED or (-(-end // _WORD) * _WORD)
         assert end <= cls.SIZE, f"the fields of {cls.__name__} end at {end}, after {cls.SIZE}"

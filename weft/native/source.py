@@ -22,13 +22,13 @@ def _functions(path: str) -> dict[int, ast.FunctionDef]:
 def tree_of(python: Any) -> tuple[ast.FunctionDef, str]:
     """The syntax tree of a function, and its file."""
     code = python.__code__
-    found = _functions(code.co_filename).get(code.co_firstlineno)
-    if found is None:
+    tree = _functions(code.co_filename).get(code.co_firstlineno)
+    if tree is None:
         raise WeftError(
             f"{python.__module__} has no source file, from which native code is lowered",
             help="install weft with its .py files",
         )
-    return found, code.co_filename
+    return tree, code.co_filename
 
 
 def closure_of(python: Any) -> dict[str, Any]:

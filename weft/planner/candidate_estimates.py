@@ -82,14 +82,14 @@ class CandidateEstimator:
         """Seconds of a collective along axes."""
         rounded = 1 << max(8, math.ceil(math.log2(size))) if size > 0 else 0
         key = (kind, rounded, mesh, axes)
-        found = self.travels.get(key)
-        if found is None:
+        seconds = self.travels.get(key)
+        if seconds is None:
             along = group_extent(
                 MeshAxes(mesh, tuple(map(Axis, axes))), {}, mesh.size, self.machine
             )
-            found = travel_seconds(kind, rounded, along, self.machine, "bf16")
-            self.travels[key] = found
-        return found * (size / rounded if rounded else 0)
+            seconds = travel_seconds(kind, rounded, along, self.machine, "bf16")
+            self.travels[key] = seconds
+        return seconds * (size / rounded if rounded else 0)
 
 
 class _Estimate:

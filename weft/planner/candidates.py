@@ -88,15 +88,15 @@ def _subsets(
 
 def _elsewhere(
     facts: ProgramFacts,
-    chosen: tuple[tuple[DimClass, tuple[str, ...]], ...],
+    split: tuple[tuple[DimClass, tuple[str, ...]], ...],
     data: int,
     fsdp: int,
 ) -> Iterator[tuple[tuple[DimClass, tuple[str, ...]], ...]]:
     """Expert parallelism along an axis of the batch: classes that only lead weights of rank 3."""
     yield ()
-    taken = {c for c, _ in chosen}
+    used = {c for c, _ in split}
     for c in expert_dims(facts):
-        if c in taken:
+        if c in used:
             continue
         for name, size in ((FSDP, fsdp), (DATA, data)):
             if size > 1 and facts.sizes[c] % size == 0:
@@ -114,14 +114,14 @@ def sharding_of(argument: ArgumentFact, candidate: PlanCandidate) -> tuple[tuple
     """The axes of each dim of an argument, before state is split further."""
     sizes, split = candidate.sizes, dict(candidate.split)
     used: set[str] = set()
-    found: list[tuple[str, ...]] = []
+    dims: list[tuple[str, ...]] = []
     for size, c in zip(argument.type.bounds, argument.classes, strict=True):
         axes = tuple([a for a in split.get(c, ()) if a not in used])
         if math.prod([sizes[a] for a in axes]) > 1 and size % math.prod([sizes[a] for a in axes]):
             axes = ()
         used.update(axes)
-        found.append(axes)
-    return tuple(found)
+        dims.append(axes)
+    return tuple(dims)
 
 
 def spec_of(argument: ArgumentFact, candidate: PlanCandidate) -> P:

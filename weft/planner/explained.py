@@ -31,14 +31,14 @@ class TriedPlan(Protocol):
 
 def patterns(specs: Mapping[str, P], facts: ProgramFacts | None) -> dict[str, P]:
     """Shardings by patterns: numbers become `*` where all names of a pattern agree."""
-    made: dict[str, P] = {}
+    by_pattern: dict[str, P] = {}
     unequal: set[str] = set()
     for name, spec in specs.items():
         pattern = _INDEX.sub("*", name)
-        if made.setdefault(pattern, spec) != spec:
+        if by_pattern.setdefault(pattern, spec) != spec:
             unequal.add(pattern)
     exact = {name: spec for name, spec in specs.items() if _INDEX.sub("*", name) in unequal}
-    return exact | {pattern: s for pattern, s in made.items() if pattern not in unequal}
+    return exact | {pattern: s for pattern, s in by_pattern.items() if pattern not in unequal}
 
 
 def explained(

@@ -112,7 +112,7 @@ def state_results(captured: Captured) -> dict[int, int]:
     for n, leaf in enumerate(captured.arguments):
         parameter, tail = _parted(leaf.name)
         groups.setdefault(parameter, {})[tail] = n
-    found: dict[int, int] = {}
+    results: dict[int, int] = {}
     left = _returned_trees(captured)
     follows_state = True
     for members in groups.values():
@@ -130,18 +130,18 @@ def state_results(captured: Captured) -> dict[int, int]:
         follows_state = follows_state and head is not None
         if head is not None:
             others = left.pop(head)
-            found.update({n: others[tail] for tail, n in members.items()})
-    return found
+            results.update({n: others[tail] for tail, n in members.items()})
+    return results
 
 
 def _returned_trees(captured: Captured) -> dict[str, dict[str, int]]:
     """The results by their places in the returned tuple, and all of them as one tree."""
     names = [leaf.name.removeprefix("result") for leaf in captured.results]
-    found: dict[str, dict[str, int]] = {}
+    trees: dict[str, dict[str, int]] = {}
     for n, name in enumerate(names):
         head, tail = _parted(name)
-        found.setdefault(head, {})[tail] = n
-    return found | {"": {name: n for n, name in enumerate(names)}}
+        trees.setdefault(head, {})[tail] = n
+    return trees | {"": {name: n for n, name in enumerate(names)}}
 
 
 def _parted(name: str) -> tuple[str, str]:
@@ -205,14 +205,14 @@ class _Numbers:
     def number(self, value: Value, dim: int) -> DimClass:
         """The class of one dim."""
         root = self.classes.find((value, dim))
-        found = self.numbers.get(root)
-        if found is None:
-            found = self.numbers[root] = len(self.sizes)
+        number = self.numbers.get(root)
+        if number is None:
+            number = self.numbers[root] = len(self.sizes)
             self.sizes.append(0)
         size = tensor_of(value).bounds[dim]
         if size > 1:
-            self.sizes[found] = math.gcd(self.sizes[found], size)
-        return found
+            self.sizes[number] = math.gcd(self.sizes[number], size)
+        return number
 
     def fact(self, value: Value) -> TensorFact:
         """The bytes and classes of a value."""
@@ -229,14 +229,14 @@ def _factor_classes(node: Node, numbers: _Numbers) -> tuple[tuple[DimClass, str]
 
 def _find_factors(node: Node, numbers: _Numbers) -> tuple[tuple[DimClass, str], ...]:
     rule = rule_of(node.op, node.operand_types, node.bodies)
-    found: dict[int, DimClass] = {}
+    classes: dict[int, DimClass] = {}
     sides = [*zip(node.operands, rule.operands, strict=True)]
     sides += zip(node.results, rule.results, strict=True)
     for value, dims in sides:
         for dim, factors in enumerate(dims):
             major = next((f for f in factors if rule.factors[f].size > 1), factors[0])
-            found.setdefault(major, numbers.number(value, dim))
-    return tuple((c, rule.factors[f].role) for f, c in found.items())
+            classes.setdefault(major, numbers.number(value, dim))
+    return tuple((c, rule.factors[f].role) for f, c in classes.items())
 
 
 def _node_fact(node: Node, numbers: _Numbers) -> NodeFact | None:
@@ -269,11 +269,11 @@ def _sums(
 ) -> dict[TensorFact, int]:
     """The tensors that are summed over devices if a class is split, additions before the sum."""
     pending: set[Value] = set()
-    found: Counter[TensorFact] = Counter()
+    sums: Counter[TensorFact] = Counter()
 
     def complete(value: Value) -> None:
         pending.discard(value)
-        found[numbers.fact(value)] += layers if value in in_layers else 1
+        sums[numbers.fact(value)] += layers if value in in_layers else 1
 
     for node in nodes:
         late = [v for v in node.operands if v in pending]
@@ -287,7 +287,7 @@ def _sums(
             pending.update(node.results[:1])
     for value in [*pending]:
         complete(value)
-    return dict(found)
+    return dict(sums)
 
 
 def _reduces(node: Node, numbers: _Numbers, split: DimClass) -> bool:
@@ -326,12 +326,12 @@ def _batch_class(body: Region, state: Mapping[int, int], numbers: _Numbers) -> D
     A training step returns its state and a loss, so that only its arguments have a batch: of their
     first dims the one that most values have, since no activation is without it.
     """
-    kept = {*state.values()}
-    given = Counter([c for v in body.args for c in set(numbers.of(v))])
+    updated = {*state.values()}
+    of_arguments = Counter([c for v in body.args for c in set(numbers.of(v))])
     first = Counter[DimClass]()
     for n, value in enumerate(body.results):
         classes = numbers.of(value)
-        if n not in kept and classes and given[classes[0]]:
+        if n not in updated and classes and of_arguments[classes[0]]:
             first[classes[0]] += tensor_of(value).size
     if first:
         return first.most_common(1)[0][0]
@@ -359,7 +359,7 @@ def _saved(
     body = module.function("main").body
     others = {v for n, v in enumerate(body.results) if n not in set(state.values())}
     middle = max((n for n, node in enumerate(nodes) if others & set(node.results)), default=0)
-    found = [
+    saved = [
         (numbers.fact(v), layers if v in in_layers else 1)
         for n, node in enumerate(nodes[:middle])
         for v in node.results
@@ -370,4 +370,4 @@ def _saved(
         key=lambda v: tensor_of(v).nbytes,
         default=None,
     )
-    return (*found, *([(numbers.fact(largest), 2)] if largest is not None else []))
+    return (*saved, *([(numbers.fact(largest), 2)] if largest is not None else []))

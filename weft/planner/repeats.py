@@ -48,14 +48,14 @@ def layer_parameters(names: Sequence[str]) -> list[list[int]]:
 
     All have the same length, that of most arguments; names with several numbers count them all.
     """
-    found: dict[tuple[int, str], dict[int, int]] = defaultdict(dict)
+    series: dict[tuple[int, str], dict[int, int]] = defaultdict(dict)
     for n, name in enumerate(names):
         for match in _INDEX.finditer(name):
             key = name[: match.start()] + "#" + name[match.end() :]
-            found[match.start(), key][int(match[0])] = n
+            series[match.start(), key][int(match[0])] = n
     whole = [
         [members[n] for n in range(len(members))]
-        for members in found.values()
+        for members in series.values()
         if len(members) > 1 and set(members) == set(range(len(members)))
     ]
     totals: dict[int, int] = defaultdict(int)
@@ -67,21 +67,21 @@ def layer_parameters(names: Sequence[str]) -> list[list[int]]:
 
 def repeated_layers(function: Function, names: Sequence[str]) -> LayerChains | None:
     """The repeated layers of a function whose arguments have these names; None without any."""
-    found = layer_parameters(names)
-    if not found or len(found[0]) < 3:
+    series = layer_parameters(names)
+    if not series or len(series[0]) < 3:
         return None
     args = function.body.args
     following: dict[Value, Value] = {}
-    for members in found:
+    for members in series:
         types = {args[n].type for n in members}
         if len(types) == 1:
             following.update({args[a]: args[b] for a, b in pairwise(members)})
-    heads = {args[members[0]] for members in found}
+    heads = {args[members[0]] for members in series}
     known = dict(following)
     growth = _Growth(function.body, following)
     growth.run()
     known.update(growth.supported(known))
-    return _chained(known, len(found[0]), heads)
+    return _chained(known, len(series[0]), heads)
 
 
 class _Growth:
@@ -112,16 +112,16 @@ class _Growth:
         The values that enter or leave the stack of layers are computed otherwise than those
         between layers, though perhaps by the same op on values of the same types.
         """
-        kept = dict(self.matched)
+        matched = dict(self.matched)
         while True:
-            made = {
-                a: b for n, m in kept.items() for a, b in zip(n.results, m.results, strict=True)
+            following = {
+                a: b for n, m in matched.items() for a, b in zip(n.results, m.results, strict=True)
             }
-            lost = [n for n, m in kept.items() if not _has_support(n, m, made, arguments)]
+            lost = [n for n, m in matched.items() if not _has_support(n, m, following, arguments)]
             if not lost:
-                return made
+                return following
             for node in lost:
-                del kept[node]
+                del matched[node]
 
     def paired_users(self, before: Value, after: Value) -> list[tuple[Node, Node]]:
         """The users of two values in order, where both have as many of a kind."""
@@ -248,14 +248,14 @@ class _Unordered(Exception):  # it is no error: the whole program is used then
     """A shortened program would read a value before it is computed."""
 
 
-def shorten(module: Module, found: LayerChains, keep: int) -> Shortened | None:
+def shorten(module: Module, chains: LayerChains, keep: int) -> Shortened | None:
     """The module with the first layers only, or None if it cannot be written in this order.
 
     A kept node that reads a later layer (the backward pass does) reads what the last layer reads
     there; everything outside that reads a dropped layer reads the last kept one.
     """
     try:
-        return _Shortening(module, found, keep).run()
+        return _Shortening(module, chains, keep).run()
     except _Unordered:
         return None
 
@@ -311,7 +311,7 @@ class _Shortening:
 
 
 def _assembled(shortening: _Shortening, nodes: list[Node]) -> Shortened:
-    module, function, found = shortening.module, shortening.function, shortening.found
+    module, function, chains = shortening.module, shortening.function, shortening.found
     dropped, outer, became = shortening.dropped, shortening.outer, shortening.became
     body = function.body
     arguments = tuple([n for n, a in enumerate(body.args) if a not in dropped])
@@ -320,7 +320,7 @@ def _assembled(shortening: _Shortening, nodes: list[Node]) -> Shortened:
     results = tuple(
         n
         for n, v in enumerate(body.results)
-        if v not in dropped or not any(c in held for c in found.chains[v] if c is not v)
+        if v not in dropped or not any(c in held for c in chains.chains[v] if c is not v)
     )
     region = Region(
         tuple([body.args[n] for n in arguments]),
@@ -329,7 +329,7 @@ def _assembled(shortening: _Shortening, nodes: list[Node]) -> Shortened:
         body.loc,
         tuple([body.arg_locs[n] for n in arguments]),
     )
-    made = function.restricted(region, arguments, results)
-    inside = frozenset(became.get(v, v) for v in found.layer_of if v not in dropped)
-    shortened = module.with_functions({**module.functions, "main": made})
+    main = function.restricted(region, arguments, results)
+    inside = frozenset(became.get(v, v) for v in chains.layer_of if v not in dropped)
+    shortened = module.with_functions({**module.functions, "main": main})
     return Shortened(shortened, arguments, results, inside)

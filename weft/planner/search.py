@@ -122,12 +122,12 @@ def plan_captured(
             f"no plan for {devices} devices: the batch does not divide",
             help="use a batch that is a multiple of the number of devices, or fewer devices",
         )
-    chosen = [*_varied(sorted(screened, key=lambda s: s.cost(limit)), tries)]
+    shortlist = [*_varied(sorted(screened, key=lambda s: s.cost(limit)), tries)]
     tried = []
-    for n, one in enumerate(chosen):
-        report("simulating candidates", n, len(chosen))
+    for n, one in enumerate(shortlist):
+        report("simulating candidates", n, len(shortlist))
         tried.append(try_candidate(subject, one, machine))
-    report("simulating candidates", len(chosen), len(chosen))
+    report("simulating candidates", len(shortlist), len(shortlist))
     fitting = [t for t in tried if t.memory <= machine.memory]
     if not fitting:
         least = min(tried, key=lambda t: t.memory)
@@ -143,15 +143,15 @@ def plan_captured(
 
 def _varied(ordered: Sequence[CandidateEstimate], count: int) -> Iterator[CandidateEstimate]:
     """The best estimates, at most a few of each mesh; estimates alone do not tell those apart."""
-    taken: dict[object, int] = {}
-    given = 0
+    counts: dict[object, int] = {}
+    total = 0
     for one in ordered:
         key = (one.candidate.axes, one.candidate.shards_weights, one.candidate.leads)
-        if taken.get(key, 0) < _OF_A_KIND:
-            taken[key] = taken.get(key, 0) + 1
-            given += 1
+        if counts.get(key, 0) < _OF_A_KIND:
+            counts[key] = counts.get(key, 0) + 1
+            total += 1
             yield one
-        if given == count:
+        if total == count:
             return
 
 
@@ -178,12 +178,12 @@ def subject_of(captured: Captured) -> PlanningProblem:
     return PlanningProblem(captured, facts, short, state, names)
 
 
-def _shortened(module: Module, found: LayerChains | None) -> tuple[tuple[Shortened, ...], int]:
+def _shortened(module: Module, chains: LayerChains | None) -> tuple[tuple[Shortened, ...], int]:
     """The program with one and with two layers, and how many it has; or as it is, and 1."""
-    if found is not None:
-        made = [shorten(module, found, keep) for keep in (1, 2)]
-        if made[0] is not None and made[1] is not None:
-            return (made[0], made[1]), found.count
+    if chains is not None:
+        shortened = [shorten(module, chains, keep) for keep in (1, 2)]
+        if shortened[0] is not None and shortened[1] is not None:
+            return (shortened[0], shortened[1]), chains.count
     main = module.function("main")
     count = len(main.body.args), len(main.body.results)
     whole = Shortened(module, tuple(range(count[0])), tuple(range(count[1])), frozenset())
@@ -208,16 +208,16 @@ def predicted_plan(
 ) -> PredictedCandidate:
     """The prediction of shardings by patterns of names, of all layers by one and two of them."""
     lookup, policy = ShardingPlan(mesh, specs), PolicyMemory()
-    made = [
+    predictions = [
         predict(_annotated(subject, short, mesh, lookup), machine, level=2, policy=policy)
         for short in subject.short
     ]
     more = subject.facts.layers - 1
-    parts = _extrapolated([p.parts for p in made], more)
-    sent = _extrapolated([_sent(p) for p in made], more)
-    peaks = [p.memory.peak for p in made]
+    parts = _extrapolated([p.parts for p in predictions], more)
+    sent = _extrapolated([_sent(p) for p in predictions], more)
+    peaks = [p.memory.peak for p in predictions]
     memory = peaks[0] + more * max(0, peaks[-1] - peaks[0])
-    seconds = made[0].seconds + more * (made[-1].seconds - made[0].seconds)
+    seconds = predictions[0].seconds + more * (predictions[-1].seconds - predictions[0].seconds)
     none = PlanCandidate(tuple(mesh.axes), (), False)
     return PredictedCandidate(none, CandidateEstimate(none, 0.0, 0.0), seconds, memory, parts, sent)
 
@@ -230,11 +230,11 @@ def _extrapolated(some: Sequence[Mapping[str, float]], more: int) -> dict[str, f
 
 
 def _sent(prediction: Prediction) -> dict[str, float]:
-    found: dict[str, float] = {}
+    sent: dict[str, float] = {}
     for event in prediction.timeline.collectives():
         key = f"{event.name} over {event.over}"
-        found[key] = found.get(key, 0.0) + event.total
-    return found
+        sent[key] = sent.get(key, 0.0) + event.total
+    return sent
 
 
 def _annotated(

@@ -166,15 +166,15 @@ def tokens_of(types: Sequence[object]) -> int | None:
 
 def _parts(timeline: Timeline) -> dict[str, float]:
     """The seconds of the compute stream by what it does; they add up to the step."""
-    found = {
+    parts = {
         "products": timeline.seconds_of("product"),
         "attention": timeline.seconds_of("attention"),
         "other kernels": timeline.seconds_of("memory"),
         "collectives exposed": timeline.exposed,
     }
-    rest = timeline.seconds - sum(found.values())
-    found["stragglers"] = rest if rest > 1e-6 * timeline.seconds else 0.0
-    return found
+    rest = timeline.seconds - sum(parts.values())
+    parts["stragglers"] = rest if rest > 1e-6 * timeline.seconds else 0.0
+    return parts
 
 
 def _memory(executable: Executable) -> PredictedMemory:

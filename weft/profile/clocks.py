@@ -36,13 +36,13 @@ def clock_offsets(
     else the hosts' wall clocks are compared. Either is moved into what matched collectives allow.
     """
     first = recordings[0].process if recordings else {}
-    found: list[ClockOffset] = []
+    offsets: list[ClockOffset] = []
     for place, one in enumerate(recordings):
         guess = _estimated(one.process, first, one.clock)
         if guess.source != "same clock":
             guess = _within(guess, _bounds(place, collectives))
-        found.append(guess)
-    return found
+        offsets.append(guess)
+    return offsets
 
 
 def _estimated(

@@ -123,19 +123,19 @@ def program_profiles(recordings: Sequence[Recording]) -> tuple[ProgramProfile, .
 
 
 def _profile(
-    digest: str, found: Sequence[tuple[Recording, Mapping[str, Any], list[RecordedRun]]]
+    digest: str, recorded: Sequence[tuple[Recording, Mapping[str, Any], list[RecordedRun]]]
 ) -> ProgramProfile:
     measured: dict[LineKey, list[float]] = {}  # by line: a sum for every run
     whole: list[float] = []
     counts: Counter[int] = Counter()  # runs by recording
-    for one, program, listed in found:
+    for one, program, listed in recorded:
         counts[id(one)] += len(listed)
         steady = listed[1:] or listed  # the first run allocates, and loads code
         for run in steady:
             whole.append(1e-9 * (run.end - run.begin))
             for key, seconds in _by_line(run, program["items"]).items():
                 measured.setdefault(key, []).append(seconds)
-    expected, in_all, machine = _predicted(found)
+    expected, in_all, machine = _predicted(recorded)
     # A line that ran in some runs only, as of a branch, counts as 0 in the others.
     medians = {
         key: median([*times, *[0.0] * (len(whole) - len(times))]) for key, times in measured.items()
@@ -148,7 +148,7 @@ def _profile(
     lines.sort(key=lambda line: -max(line.predicted or 0.0, line.measured or 0.0))
     run_seconds = median(whole)
     return ProgramProfile(
-        found[0][1]["name"], digest, len(counts),
+        recorded[0][1]["name"], digest, len(counts),
         max(counts.values()), run_seconds, in_all, machine, tuple(lines),
         max(0.0, run_seconds - sum(medians.values())),
     )  # fmt: skip
@@ -156,26 +156,26 @@ def _profile(
 
 def _by_line(run: RecordedRun, items: Sequence[dict[str, Any]]) -> dict[LineKey, float]:
     """The seconds of each line in one run; of collectives, those that the compute stream waits."""
-    found: dict[LineKey, float] = {}
+    by_line: dict[LineKey, float] = {}
     for span in measured_spans(run, items):
         row = items[span.item]
         communicates = is_collective(row)
         spent = span.exposed if communicates else span.end - span.begin
         key = (row["name"], "collective" if communicates else row["kind"], row["loc"])
-        found[key] = found.get(key, 0.0) + 1e-9 * spent
-    return found
+        by_line[key] = by_line.get(key, 0.0) + 1e-9 * spent
+    return by_line
 
 
 def _predicted(
-    found: Sequence[tuple[Recording, Mapping[str, Any], list[RecordedRun]]],
+    recorded: Sequence[tuple[Recording, Mapping[str, Any], list[RecordedRun]]],
 ) -> tuple[dict[LineKey, float], float | None, str]:
     """The predicted seconds of each line, of a run, and the machine."""
-    for one, program, _ in found:
-        made = one.predicted.get(program["number"])
-        if made is not None:
+    for one, program, _ in recorded:
+        prediction = one.predicted.get(program["number"])
+        if prediction is not None:
             rows = {
                 (name, kind, "" if loc == "unknown" else loc): seconds
-                for name, kind, loc, seconds in made["rows"]
+                for name, kind, loc, seconds in prediction["rows"]
             }
-            return rows, made["seconds"], made["machine"]
+            return rows, prediction["seconds"], prediction["machine"]
     return {}, None, "no machine"

@@ -66,7 +66,7 @@ def match_collectives(
     recordings: Sequence[Recording],
 ) -> tuple[list[MatchedCollective], dict[MatchKey, MatchedCollective]]:
     """All matched collectives, and those of each worker by recording, program, run and item."""
-    found: dict[MatchKey, MatchedCollective] = {}
+    by_key: dict[MatchKey, MatchedCollective] = {}
     by_place: dict[MatchKey, MatchedCollective] = {}
     for place, one in enumerate(recordings):
         ordinals = _ordinals(one)
@@ -80,22 +80,22 @@ def match_collectives(
                 attempt, ordinal = one.process["attempt"], ordinals[run.program]
                 occurrence = (run.count, span.item, span.nth, *row["meets"])
                 key = (attempt, program["digest"], ordinal, *occurrence)
-                made = found.get(key)
-                if made is None:
-                    made = found[key] = MatchedCollective(len(found) + 1, row["name"])
-                made.spans[place] = (span.begin, span.end)
-                by_place[place, run.program, run.count, span.item, span.nth] = made
-    return [*found.values()], by_place
+                matched = by_key.get(key)
+                if matched is None:
+                    matched = by_key[key] = MatchedCollective(len(by_key) + 1, row["name"])
+                matched.spans[place] = (span.begin, span.end)
+                by_place[place, run.program, run.count, span.item, span.nth] = matched
+    return [*by_key.values()], by_place
 
 
 def _ordinals(one: Recording) -> dict[int, int]:
     """The number of each program among equal ones: workers load theirs in the same order."""
     seen: Counter[str] = Counter()
-    found: dict[int, int] = {}
+    ordinals: dict[int, int] = {}
     for number in sorted(one.programs):
         digest = one.programs[number]["digest"]
-        found[number], seen[digest] = seen[digest], seen[digest] + 1
-    return found
+        ordinals[number], seen[digest] = seen[digest], seen[digest] + 1
+    return ordinals
 
 
 def straggler_waits(

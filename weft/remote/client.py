@@ -88,14 +88,14 @@ class DeviceClient:
         """The server's host and port."""
         return self.connection.address
 
-    def devices(self, given: object = None) -> tuple[Device, ...]:
+    def devices(self, wanted: object = None) -> tuple[Device, ...]:
         """The server's devices of a mesh, in its order; or a number of them, by default one."""
         self.connection.check()
-        if given is None or isinstance(given, int):
-            count = given or 1
+        if wanted is None or isinstance(wanted, int):
+            count = wanted or 1
             places = [Device(n, platform="remote") for n in range(count)]
         else:
-            mesh = as_mesh(given)
+            mesh = as_mesh(wanted)
             mesh.check_listed()
             listed = [device_at(mesh, n) for n in range(mesh.size)]
             places = [Device(d.id, d.position, platform="remote") for d in listed]
@@ -133,27 +133,27 @@ class DeviceClient:
         fields: dict[str, Any] = {**placed_fields(held.shape, dtype, sharding, mesh)}
         on = mesh_of(None) if mesh is None else mesh
         spec = array_spec(held.shape, dtype, sharding or as_sharding(P(), held.ndim, on), on)
-        made, data = RemoteArray.at(self.connection, handle, spec), elements_of(held, dtype)
-        made.context = self.context()
-        fields |= {"array": handle, "context": made.context.id}
+        array, data = RemoteArray.at(self.connection, handle, spec), elements_of(held, dtype)
+        array.context = self.context()
+        fields |= {"array": handle, "context": array.context.id}
         if len(data) <= INLINE:
-            self.connection.request("put", data, _completing(made), **fields)
+            self.connection.request("put", data, _completing(array), **fields)
         else:
             self.connection.upload("array", data, **fields)
-            made.complete(None)
-        return made
+            array.complete(None)
+        return array
 
     def _resharded(self, array: RemoteArray, sharding: Any, mesh: Any) -> RemoteArray:
         array.check_alive()
         ours, handle = as_mesh(mesh), self.new_handle()
-        given = as_sharding(P() if sharding is None else sharding, array.ndim, ours)
-        spec = array_spec(array.shape, array.element_type, given, ours)
-        made = RemoteArray.at(self.connection, handle, spec)
-        fields: dict[str, Any] = {**place_fields(given, ours)}
+        split = as_sharding(P() if sharding is None else sharding, array.ndim, ours)
+        spec = array_spec(array.shape, array.element_type, split, ours)
+        result = RemoteArray.at(self.connection, handle, spec)
+        fields: dict[str, Any] = {**place_fields(split, ours)}
         fields |= {"array": array.handle, "result": handle}
-        made.context, done = self.context(), _completing(made)
-        self.connection.request("reshard", b"", done, context=made.context.id, **fields)
-        return made
+        result.context, done = self.context(), _completing(result)
+        self.connection.request("reshard", b"", done, context=result.context.id, **fields)
+        return result
 
     def compile(
         self,
@@ -176,16 +176,16 @@ class DeviceClient:
         """`weft.compile` for the server's devices: it is captured here, and compiled there."""
         donated = as_positions("donate_argnums", donate_argnums)
         static = as_positions("static_argnums", static_argnums)
-        given = CallOptions(mesh, in_shardings, out_shardings, donated, static, plan)
+        call_options = CallOptions(mesh, in_shardings, out_shardings, donated, static, plan)
         options = {"level": level, "target": target, "fold_sums": fold_sums, "tune": tune}
         options |= {"excess_precision": excess_precision}
         if names := approximable(approximate):
             options |= {"approximate": ",".join(names)}
-        source = source_of(fn, given)
-        made = RemoteCompiled(self, source, given, options)
+        source = source_of(fn, call_options)
+        compiled = RemoteCompiled(self, source, call_options, options)
         if args or kwargs or not source.needs_arguments:
-            made.prepare(*args, **kwargs)
-        return made
+            compiled.prepare(*args, **kwargs)
+        return compiled
 
     def load(self, path: str | os.PathLike[str] | bytes) -> RemoteProgram:
         """The executable of a file that `Compiled.save` wrote, or of its bytes, at the server.
@@ -209,11 +209,11 @@ class DeviceClient:
 
     def context(self) -> UserContext:
         """The user's call, which the server knows by its number."""
-        found = CONTEXTS.here()
-        if found.id not in self._told:
-            self._told.add(found.id)
-            self.connection.tell("context", context=found.id, place=found.place)
-        return found
+        context = CONTEXTS.here()
+        if context.id not in self._told:
+            self._told.add(context.id)
+            self.connection.tell("context", context=context.id, place=context.place)
+        return context
 
     def close(self) -> None:
         """End the session; the server frees what it holds."""

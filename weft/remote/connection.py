@@ -216,13 +216,13 @@ class Connection:
             self._freeing = self.request("free")
 
     def _take_garbage(self) -> list[int]:
-        found: list[int] = []
+        handles: list[int] = []
         while self.garbage:  # arrays are dropped at any time, in any thread
             try:
-                found.append(self.garbage.popleft())
+                handles.append(self.garbage.popleft())
             except IndexError:
                 break
-        return found
+        return handles
 
     # Transfers
 

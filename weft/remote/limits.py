@@ -41,7 +41,7 @@ class ServerLimits:
 def parse_limits(text: str) -> ServerLimits:
     """The limits of a command line: `bytes=4G,clients=2`."""
     known = {field.name for field in fields(ServerLimits)}
-    given: dict[str, int] = {}
+    limits: dict[str, int] = {}
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
         number, unit = value.upper().removesuffix("IB").removesuffix("B"), ""
@@ -52,5 +52,5 @@ def parse_limits(text: str) -> ServerLimits:
                 f"{part.strip()!r} is not a limit",
                 help=f"give NAME=NUMBER, as bytes=4G; names are {', '.join(sorted(known))}",
             )
-        given[name] = int(number) * _UNITS[unit]
-    return replace(ServerLimits(), **given)
+        limits[name] = int(number) * _UNITS[unit]
+    return replace(ServerLimits(), **limits)

@@ -155,14 +155,14 @@ class DeviceServer:
     def session(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """One client: its requests are handled in a thread, replies are sent in this one."""
         replies: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        made = ClientSession(self.limits, replies.put)
+        session = ClientSession(self.limits, replies.put)
         name = secrets.token_hex(16)
         try:
             hello = decoded(next(requests), "hello")
             version = agreed_version(hello["oldest"], hello["newest"], f"weft {weft.__version__}")
             with self._lock:
                 self.limits.check("clients", len(self.sessions) + 1, "clients", "wait for one")
-                self.sessions[name] = made
+                self.sessions[name] = session
         except StopIteration:
             return
         except Exception as error:  # noqa: BLE001  # the client's
@@ -174,14 +174,17 @@ class DeviceServer:
                 "welcome", version=version, session=name, weft=weft.__version__, limits=limits
             )
             reader = threading.Thread(
-                target=_read, args=(requests, made, replies.put), name="weft-session", daemon=True
+                target=_read,
+                args=(requests, session, replies.put),
+                name="weft-session",
+                daemon=True,
             )
             reader.start()
             yield from batches(replies)
         finally:
             with self._lock:
                 del self.sessions[name]
-            made.close()
+            session.close()
 
     def _session(self, name: str) -> ClientSession:
         found = self.sessions.get(name)

@@ -103,14 +103,14 @@ class ClientSession:
     def value(self, handle: int) -> Any:
         """The array of a handle; raises the error that is in its place."""
         with self.lock:
-            found = self.arrays.get(handle)
-        if found is None:
+            held = self.arrays.get(handle)
+        if held is None:
             raise WeftError(
                 f"the server has no array {handle}", help="it was deleted, or is another client's"
             )
-        if isinstance(found.value, BaseException):
-            raise found.value
-        return found.value
+        if isinstance(held.value, BaseException):
+            raise held.value
+        return held.value
 
     def store(self, handle: int, value: Any, size: int, context: int) -> None:
         """Keep an array, or an error in its place, for a new handle."""
@@ -264,12 +264,12 @@ class ClientSession:
         self.slots.acquire()  # the stream's flow control stops a client that is ahead too far
         results = message["results"]
         try:
-            made = self._run(message)
+            arrays = self._run(message)
         except Exception as error:  # noqa: BLE001
             self.slots.release()
             self._poison(message, results, error)
             return
-        ExecutionReply(self, message["op"], made).begin()
+        ExecutionReply(self, message["op"], arrays).begin()
 
     def _run(self, message: WireMessage) -> Sequence[Array]:
         program = self.programs.get(message["program"])
@@ -293,20 +293,20 @@ class ClientSession:
         with self.lock:
             # The memory of donated arguments is the results' afterwards: a step in place must fit a
             # client at its limit. A set, since one array may be passed twice.
-            given = sum(self.arrays[h].size for h in {*donated} if h in self.arrays)
-            self.reserve(len(sizes), sum(sizes) - given)
+            donated_bytes = sum(self.arrays[h].size for h in {*donated} if h in self.arrays)
+            self.reserve(len(sizes), sum(sizes) - donated_bytes)
         # Enqueues only: a reply follows when the results are computed, and the stream goes on to
         # the next request.
-        made = run(program.local, *arguments)
+        arrays = run(program.local, *arguments)
         with self.lock:
             for handle in {*donated}:
                 array = self.arrays.get(handle)
                 if array is not None and getattr(array.value, "is_deleted", False):
                     self.held -= array.size
                     array.size = 0
-            for handle, result, size in zip(message["results"], made, sizes, strict=True):
+            for handle, result, size in zip(message["results"], arrays, sizes, strict=True):
                 self.store(handle, result, size, message["context"])
-        return made
+        return arrays
 
     def close(self) -> None:
         """Free everything: the client is gone."""

@@ -52,12 +52,12 @@ class Arguments:
         """Write the arguments of a call into its slots."""
         if len(stacks) != len(self.listed):
             raise self.miscounted(len(stacks))
-        for given, (kind, slot, places) in zip(stacks, self.listed, strict=True):
-            if given is not None and given.kind is kind:
-                s[slot] = given.data
-                address = given.address or given.locate()
+        for stack, (kind, slot, places) in zip(stacks, self.listed, strict=True):
+            if stack is not None and stack.kind is kind:
+                s[slot] = stack.data
+                address = stack.address or stack.locate()
             else:
-                s[slot], address = self._put(self.slots.index(slot), given, kind, places)
+                s[slot], address = self._put(self.slots.index(slot), stack, kind, places)
             for table, place in places:
                 s[table][place] = address
 
@@ -110,11 +110,11 @@ class Arguments:
         assert stack is not None and array is not None, "kinds are those of tensors"
         if array is stack.data and stack.located() is kind:  # hits the fast path next time
             return stack
-        made = Stacked(dense(array), self.sub_axes)
-        assert made.located() is kind, "arguments are what their types say"
-        if is_same and made.locate() == stack.locate():
-            stack.view = made  # at once: another thread sees all of it or nothing
-        return made
+        dense_stack = Stacked(dense(array), self.sub_axes)
+        assert dense_stack.located() is kind, "arguments are what their types say"
+        if is_same and dense_stack.locate() == stack.locate():
+            stack.view = dense_stack  # at once: another thread sees all of it or nothing
+        return dense_stack
 
     def array(self, index: int, stack: Stacked | None) -> Any:
         """One argument, broadcast to the mask that the program takes it with.

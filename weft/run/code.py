@@ -98,13 +98,13 @@ class Code:
         if isinstance(unit, Call | Start):  # a start's handle has no type
             return
         for slot in unit.outs:
-            stack, made = self.stacks[slot], slots[slot]
-            if stack is None or stack.shape is None or made is None:
+            stack, array = self.stacks[slot], slots[slot]
+            if stack is None or stack.shape is None or array is None:
                 continue
-            message = f"{item_text(unit)} gave {made.shape} of {made.dtype}"
-            assert made.shape == stack.shape, f"{message}, expected {stack.shape}"
+            message = f"{item_text(unit)} gave {array.shape} of {array.dtype}"
+            assert array.shape == stack.shape, f"{message}, expected {stack.shape}"
             assert isinstance(stack.type, TensorType)
-            assert made.dtype == stack.type.dtype.numpy, f"{message}, expected {stack.type}"
+            assert array.dtype == stack.type.dtype.numpy, f"{message}, expected {stack.type}"
         if _CHECKS.watch is not None and unit.node is not None:
             _CHECKS.watch(unit.node, tuple([slots[slot] for slot in unit.outs]))
 

@@ -30,17 +30,17 @@ def dead_slots(block: Block, owned: Iterable[Slot], constants: Collection[Slot])
 
 def _reads(item: Item) -> set[Slot]:
     """The slots read by an item and by its nested items."""
-    found = {*item.ins}
+    read = {*item.ins}
     for block in blocks_of(item):
-        found.update(block.results)
+        read.update(block.results)
         for inner in block.items:
-            found |= _reads(inner)
-    return found
+            read |= _reads(inner)
+    return read
 
 
-def results_made(block: Block, kept: Collection[Slot]) -> Slots:
+def results_made(block: Block, live: Collection[Slot]) -> Slots:
     """The results of a block that its own items define."""
-    made = {slot for item in block.items for slot in item.outs}
+    defined = {slot for item in block.items for slot in item.outs}
     return tuple(
-        [slot for slot in dict.fromkeys(block.results) if slot in made and slot not in kept]
+        [slot for slot in dict.fromkeys(block.results) if slot in defined and slot not in live]
     )

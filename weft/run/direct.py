@@ -60,13 +60,13 @@ class OneCall:
         order = {slot: n for n, (slot, _) in enumerate(self.results)}
         rows = [row for launch in self.call.launches for row in calls.fresh_of(launch)]
         rows.sort(key=lambda row: order.get(row[0], len(order)))
-        found: list[Output] = []
+        fresh: list[Output] = []
         for slot, donor, shape, dtype, nbytes, places in rows:
             kind = kind_of(arguments.sub_axes, shape, dtype, memory)
-            found.append(
+            fresh.append(
                 Output(slot, kind, nbytes, owned.get(slot, False), places, argument_of.get(donor))
             )
-        return found
+        return fresh
 
     @property
     def made(self) -> list[tuple[Kind, int, bool]]:
@@ -157,7 +157,7 @@ class Direct:
         return self._launched(given, new)
 
     def _launched(
-        self, given: tuple[Any, ...], new: Callable[[], Slots]
+        self, arguments: tuple[Any, ...], new: Callable[[], Slots]
     ) -> tuple[Stacked, ...] | None:
         """The outputs of a run; None, without a run, if an argument is unfit."""
         # A call owns its frame: list.pop and append are atomic, so that threads never share one.
@@ -166,8 +166,8 @@ class Direct:
         except IndexError:
             slots = self.ready(new())
         try:
-            stacks_out = self._taken_over(given) if self.over else self._taken()
-            ran: bool = slots[self.call.table](given, stacks_out)
+            stacks_out = self._taken_over(arguments) if self.over else self._taken()
+            ran: bool = slots[self.call.table](arguments, stacks_out)
         except BaseException as error:
             # The frame is not given back: after an exception its tables may be half written.
             explained = self.code.explained(error, self.code.units[0])
@@ -190,15 +190,15 @@ class Direct:
     def _taken_over(self, stacks: Sequence[Stacked | None]) -> tuple[Stacked, ...]:
         """Allocate all outputs, reusing donated arguments."""
         writable = {*self.arguments.writable(stacks, self.donated)}
-        made: list[Stacked] = []
+        outputs: list[Stacked] = []
         for number, (kind, nbytes, owned) in enumerate(self.made):
             donor = stacks[self.over[number]] if self.over.get(number) in writable else None
             if donor is None:
                 data = self.memory.allocate(kind.shape, kind.dtype, nbytes)
             else:
                 data = reshaped(donor.data, kind.shape, kind.dtype, self.memory)
-            made.append(Stacked(data, self.arguments.sub_axes, owned, kind))
-        return tuple(made)
+            outputs.append(Stacked(data, self.arguments.sub_axes, owned, kind))
+        return tuple(outputs)
 
     def _fitted(self, stacks: tuple[Stacked | None, ...]) -> tuple[Stacked | None, ...]:
         """The arguments in layouts that native code can read."""
@@ -206,11 +206,11 @@ class Direct:
             return stacks
         return tuple([self._fit(n, stack) for n, stack in enumerate(stacks)])
 
-    def _fit(self, index: int, given: Stacked | None) -> Stacked:
+    def _fit(self, index: int, stack: Stacked | None) -> Stacked:
         kind, _ = self.given[index]
-        if given is not None and given.kind is kind:
-            return given
-        return self.arguments.fitted(index, given, kind)
+        if stack is not None and stack.kind is kind:
+            return stack
+        return self.arguments.fitted(index, stack, kind)
 
     def _results(
         self, stacks: Sequence[Stacked | None], made: Sequence[Stacked]
@@ -221,16 +221,16 @@ class Direct:
     def _result(
         self,
         stacks: Sequence[Stacked | None],
-        made: Sequence[Stacked],
+        outputs: Sequence[Stacked],
         number: int | None,
         argument: int | None,
         slot: int,
         owned: bool,
     ) -> Stacked:
         if number is not None:
-            return made[number]
-        given = stacks[argument] if argument is not None else None
-        data = self.constants[slot] if given is None else given.data
+            return outputs[number]
+        stack = stacks[argument] if argument is not None else None
+        data = self.constants[slot] if stack is None else stack.data
         return Stacked(data, self.arguments.sub_axes, owned)
 
 

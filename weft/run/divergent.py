@@ -73,22 +73,22 @@ class Rows:
         return found if union(mask) & 1 or not self.outer.has_rows else found[:1]
 
 
-def pick(x: Any, mask: Mask, chosen: Array) -> Any:
+def pick(x: Any, mask: Mask, indices: Array) -> Any:
     """A selection of rows; a uniform value is unchanged."""
     if isinstance(mask, tuple):
-        return tuple([pick(p, m, chosen) for p, m in zip(x, mask, strict=True)])
-    return x[chosen] if x is not None and mask & 1 else x
+        return tuple([pick(p, m, indices) for p, m in zip(x, mask, strict=True)])
+    return x[indices] if x is not None and mask & 1 else x
 
 
 class Results:
     """Results of divergent code, filled row by row."""
 
     def __init__(
-        self, divergence: Divergence, types: Sequence[Type], made: Masks, count: int
+        self, divergence: Divergence, types: Sequence[Type], masks: Masks, count: int
     ) -> None:
         self.divergence = divergence
         self.types = types
-        self.masks = [union(divergence.inside(m)) for m in made]
+        self.masks = [union(divergence.inside(m)) for m in masks]
         self.count = count
         self.arrays: list[Any] = [self.room(n) for n in range(len(types))]
 
@@ -131,18 +131,18 @@ def divergent_branch_step(
         numbers = rows.numbers(active)
         ways = rows.split(s[chooser], branch.given, active).reshape(-1)
         # Each block runs once for all rows that take it, not once for each device.
-        taken = np.array([choose(way) for way in ways])
+        block_of = np.array([choose(way) for way in ways])
         results = Results(branch.divergence, types, branch.results, len(numbers))
         for number, part in enumerate(codes):
-            chosen = np.flatnonzero(taken == number)
-            if not len(chosen):
+            members = np.flatnonzero(block_of == number)
+            if not len(members):
                 continue
-            s[here] = numbers[chosen]
+            s[here] = numbers[members]
             for entry in seen:
                 x = rows.split(s[entry.outer], entry.mask, active)
-                s[entry.slot] = pick(x, entry.inner, chosen)
+                s[entry.slot] = pick(x, entry.inner, members)
             part.run(s)
-            results.fill(chosen, [s[n] for n in part.results])
+            results.fill(members, [s[n] for n in part.results])
             for slot in part.results:
                 if slot not in constants:
                     s[slot] = None
@@ -224,11 +224,11 @@ class _Loop:
             for slot, value in zip(loop.carried, values, strict=True):
                 s[slot] = value
 
-    def leave(self, s: Slots, found: Results, still: Array, goes_on: Array) -> None:
+    def leave(self, s: Slots, results: Results, still: Array, goes_on: Array) -> None:
         """Save the values of devices that leave, and drop their rows."""
         done, loop = np.flatnonzero(~goes_on), self.loop
         held = zip(loop.carried, loop.masks, strict=True)
-        found.fill(still[done], [pick(s[slot], mask, done) for slot, mask in held])
+        results.fill(still[done], [pick(s[slot], mask, done) for slot, mask in held])
         rest = np.flatnonzero(goes_on)
         for slot, mask in zip(loop.carried, loop.masks, strict=True):
             s[slot] = pick(s[slot], mask, rest)

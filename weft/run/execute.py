@@ -75,14 +75,14 @@ def run(
 
 def placed(program: LocalProgram, arrays: Sequence[Any]) -> list[Array]:
     """Global arrays as a program's own results would be: its shardings, stack dims and order."""
-    signature, taken = array_signature_of(program), program.arguments
-    made = []
-    for index, given in zip(signature.taken, arrays, strict=True):
-        array = signature.argument(index, given)
-        stacked = Stacked(dense(taken.array(index, array.stacked)), taken.sub_axes)
+    signature, parameters = array_signature_of(program), program.arguments
+    results = []
+    for index, value in zip(signature.taken, arrays, strict=True):
+        array = signature.argument(index, value)
+        stacked = Stacked(dense(parameters.array(index, array.stacked)), parameters.sub_axes)
         stacked.located()
-        made.append(Array.of(stacked, array.spec))
-    return made
+        results.append(Array.of(stacked, array.spec))
+    return results
 
 
 def at_once(
@@ -104,12 +104,12 @@ def at_once(
             return None
         if program.donated:
             take_over(stream, program.donated, arrays, stacks)
-        made = program(*stacks)
+        results = program(*stacks)
     except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
         return failed_at_once(error, signature.specs)
     finally:
         stream.beside.pop()
-    return tuple(map(Array.of, made, signature.specs))
+    return tuple(map(Array.of, results, signature.specs))
 
 
 class QuickRun:
@@ -132,20 +132,20 @@ class QuickRun:
         is_one = program.mesh.size == 1 and signature.memory.is_host and signature.is_brief
         return None if kept or not is_one or not signature.specs else cls(program, signature)
 
-    def __call__(self, given: tuple[Any, ...]) -> tuple[Array, ...] | None:
+    def __call__(self, arguments: tuple[Any, ...]) -> tuple[Array, ...] | None:
         """Run synchronously; None, and nothing has run, if an argument has to be converted."""
         stream = self.stream  # what is queued must come first, as in `at_once`
-        if len(given) != self.count or stream.tasks or stream.busy or stream.outside:
+        if len(arguments) != self.count or stream.tasks or stream.busy or stream.outside:
             return None
         stream.beside.append(None)
         try:
-            held = tuple([a.held if type(a) is Array else a for a in given])
-            made = self.on_arrays(held, self.frame)
+            held = tuple([a.held if type(a) is Array else a for a in arguments])
+            results = self.on_arrays(held, self.frame)
         except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
             return failed_at_once(error, self.specs)
         finally:
             stream.beside.pop()
-        return None if made is None else tuple(map(Array.of, made, self.specs))
+        return None if results is None else tuple(map(Array.of, results, self.specs))
 
 
 def failed_at_once(error: BaseException, specs: Sequence[ArraySpec]) -> tuple[Array, ...]:
@@ -228,19 +228,19 @@ class Run:
 
     def _stacks(self) -> list[Stacked | None]:
         """A stack for each argument; None for tokens."""
-        found = {n: self._wait(given) for n, given in self.given.items()}
+        stacks = {n: self._wait(operand) for n, operand in self.given.items()}
         # A run that waits for a callback, or bypasses the queue, may still read them.
         if self.stream.outside or self.stream.beside:
-            found = {n: s.read_only() for n, s in found.items()}
-        return [found.get(n) for n in range(len(self.program.arg_types))]
+            stacks = {n: s.read_only() for n, s in stacks.items()}
+        return [stacks.get(n) for n in range(len(self.program.arg_types))]
 
-    def _wait(self, given: Stacked | StackFuture) -> Stacked:
-        if isinstance(given, Stacked):
-            return given
-        if not given.is_ready:
+    def _wait(self, operand: Stacked | StackFuture) -> Stacked:
+        if isinstance(operand, Stacked):
+            return operand
+        if not operand.is_ready:
             with released():  # runs pending tasks meanwhile
-                given.settle()
-        return given.take_claimed()
+                operand.settle()
+        return operand.take_claimed()
 
 
 def _held(array: StackFuture) -> Stacked | StackFuture:
@@ -258,12 +258,12 @@ class BorrowedStack:
     spec: ArraySpec
     kind: Kind
 
-    def of(self, given: np.ndarray[Any, Any]) -> Array | None:
+    def of(self, data: np.ndarray[Any, Any]) -> Array | None:
         """The array, of the caller's own memory; None if that is not dense."""
-        if not is_dense(given):
+        if not is_dense(data):
             return None
         kind = self.kind
-        return Array.of(Stacked(given.reshape(kind.shape), kind.sub_axes, False, kind), self.spec)
+        return Array.of(Stacked(data.reshape(kind.shape), kind.sub_axes, False, kind), self.spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,14 +325,14 @@ class ArraySignature:
         same = len(arrays) == len(self.taken)
         return same and all(self.fits(index, given) for index, given in listed)
 
-    def fits(self, index: int, given: Array) -> bool:
+    def fits(self, index: int, array: Array) -> bool:
         """Whether an array has the devices and the sharding of an argument."""
         type, wanted = self.types[index], self.shardings[index]
         assert isinstance(type, TensorType), "only tensors are arrays"
-        same = given.mesh.size == self.mesh.size and given.element_type is type.dtype
-        same = same and given.spec.here == self.here
-        pieces = local_shape(given.shape, given.sharding, given.mesh)
-        return same and pieces == type.sizes and _splits_alike(given.sharding, wanted)
+        same = array.mesh.size == self.mesh.size and array.element_type is type.dtype
+        same = same and array.spec.here == self.here
+        pieces = local_shape(array.shape, array.sharding, array.mesh)
+        return same and pieces == type.sizes and _splits_alike(array.sharding, wanted)
 
     def _put(self, index: int, value: Any) -> Array:
         if value.__class__ is Writable:
@@ -348,12 +348,12 @@ class ArraySignature:
             self.parameters[index] = KnownParameter.of(value, array)
         return array
 
-    def _converted(self, index: int, given: Any) -> Array:
-        if not self.memory.is_host and not isinstance(given, Array | np.ndarray):
-            buffer = self.memory.adopt(given)
+    def _converted(self, index: int, value: Any) -> Array:
+        if not self.memory.is_host and not isinstance(value, Array | np.ndarray):
+            buffer = self.memory.adopt(value)
             if buffer is not None and self.here is None:
                 return self._placed(index, buffer)
-        held = given if isinstance(given, Array) else to_numpy(given)
+        held = value if isinstance(value, Array) else to_numpy(value)
         before = self.split.get(index)
         if before is not None and not isinstance(held, Array):
             spec, kind, plan = before
@@ -364,12 +364,12 @@ class ArraySignature:
                     stacked.kind = kind
                 return Array.of(stacked, spec)
         wanted = self._wanted(index)
-        made = put(held, wanted) if self.here is None else self._put_here(held, wanted)
-        spec, sub_axes = made.spec, made.stacked.sub_axes
+        array = put(held, wanted) if self.here is None else self._put_here(held, wanted)
+        spec, sub_axes = array.spec, array.stacked.sub_axes
         way_there = split_plan(spec.shape, spec.sharding, spec.mesh, sub_axes)
         if way_there is not None and self.here is None:
-            self.split[index] = (spec, kind_of(sub_axes, way_there.shape, made.dtype), way_there)
-        return made
+            self.split[index] = (spec, kind_of(sub_axes, way_there.shape, array.dtype), way_there)
+        return array
 
     def borrowed(self, index: int) -> BorrowedStack | None:
         """How numpy arrays of an argument, which were split before, are stacks without a copy."""
@@ -388,12 +388,12 @@ class ArraySignature:
                 stacked = Stacked(buffer.reshape(kind.shape), kind.sub_axes, kind=kind)
                 stacked.locate()
                 return Array.of(stacked, spec)
-        made = placed_in(buffer, self._wanted(index), self.mesh)
-        held = made.stacked
+        array = placed_in(buffer, self._wanted(index), self.mesh)
+        held = array.stacked
         # Placed without a copy: only then is the short cut of the next call right.
         if held.data.block is buffer.block and held.data.nbytes == buffer.nbytes:
-            self.placed[index] = (made.spec, held.located())
-        return made
+            self.placed[index] = (array.spec, held.located())
+        return array
 
     def _wanted(self, index: int) -> Sharding:
         """The sharding of an argument, on the program's mesh."""
@@ -416,12 +416,12 @@ def array_signature_of(program: LocalProgram) -> ArraySignature:
     return found
 
 
-def _splits_alike(given: Sharding, wanted: Sharding | None) -> bool:
+def _splits_alike(actual: Sharding, wanted: Sharding | None) -> bool:
     """Whether two shardings place the same pieces on the same devices."""
     if wanted is None:
-        return not any(d.axes for d in given.dims)
-    mine, theirs = ([d.axes for d in s.dims] for s in (given, wanted))
-    return mine == theirs and given.unreduced == wanted.unreduced
+        return not any(d.axes for d in actual.dims)
+    mine, theirs = ([d.axes for d in s.dims] for s in (actual, wanted))
+    return mine == theirs and actual.unreduced == wanted.unreduced
 
 
 def _on(sharding: Sharding, mesh: Mesh) -> Sharding:

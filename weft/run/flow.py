@@ -20,12 +20,12 @@ def chooser_of(way: Literal["if", "case"], count: int) -> Callable[[Any], int]:
     return lambda value: int(value) if 0 <= value <= last else last
 
 
-def widen(given: Mask, wanted: Mask, stack_dims: StackDims) -> Any:
+def widen(actual: Mask, wanted: Mask, stack_dims: StackDims) -> Any:
     """A function that broadcasts a value to a wider mask, given the active rows."""
-    if given == wanted:
+    if actual == wanted:
         return lambda x, active: x
-    if isinstance(given, tuple) and isinstance(wanted, tuple):
-        parts = [widen(g, w, stack_dims) for g, w in zip(given, wanted, strict=True)]
+    if isinstance(actual, tuple) and isinstance(wanted, tuple):
+        parts = [widen(g, w, stack_dims) for g, w in zip(actual, wanted, strict=True)]
         return lambda xs, active: tuple([p(x, active) for p, x in zip(parts, xs, strict=True)])
     assert isinstance(wanted, int)
     mask, lead = wanted, stack_dims.lead

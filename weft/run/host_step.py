@@ -151,14 +151,14 @@ def _written_over(
     shape = stack.shape
 
     def step(s: Slots) -> None:
-        given = [s[n] for n in ins]
-        target = given[over]
+        operands = [s[n] for n in ins]
+        target = operands[over]
         free = always or (ins[over] in s[1] and target.flags.writeable)
         if free and target.shape == shape and _compact(target):
-            into(*given, target)
+            into(*operands, target)
             s[out] = target
         else:
-            s[out] = run(*given)
+            s[out] = run(*operands)
         for d in dead:
             s[d] = None
 

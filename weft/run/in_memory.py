@@ -103,9 +103,9 @@ class InMemory:
                 raise WeftError("another process has failed", help="see its error")
             if absent := missing():
                 raise collective.timeout_error(absent, boxes.timeout)
-            found = {peer: boxes.posted.pop(key) for peer, key in keys.items()}
-        for peer, (node, values) in found.items():
+            received = {peer: boxes.posted.pop(key) for peer, key in keys.items()}
+        for peer, (node, values) in received.items():
             awaited = started.exchange.awaited[peer]
             if node.op != collective.node.op or [(v.shape, v.dtype) for v in values] != [*awaited]:
                 raise collective.mismatch_error(peer, described(node))
-        return {peer: values for peer, (_, values) in found.items()}
+        return {peer: values for peer, (_, values) in received.items()}

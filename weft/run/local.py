@@ -82,8 +82,8 @@ class LocalProgram:
 
     def _recorded(self) -> RecordedProgram | None:
         """The recorder of this program's runs, if this process is profiled."""
-        found = recorder()
-        if found is None:
+        recording = recorder()
+        if recording is None:
             return None
         # Of profiled processes only: a program starts sooner without them.
         from weft.run.recorded import RecordedProgram
@@ -91,10 +91,10 @@ class LocalProgram:
 
         if isinstance(self.runtime, SeparateTarget):  # it is watched
             return None
-        made = RecordedProgram(found)
+        program = RecordedProgram(recording)
         if self.runtime is not None:
-            self.runtime = SeparateTarget(self.runtime, made.around)
-        return made
+            self.runtime = SeparateTarget(self.runtime, program.around)
+        return program
 
     def _addressable(self) -> Addressable | None:
         """The devices of this process; raises if the program spans processes and none is given."""
@@ -180,14 +180,14 @@ class LocalProgram:
         try:
             return self.frames.pop()
         except IndexError:
-            made = self.template.copy()
+            frame = self.template.copy()
             try:
-                made[0] = aligned_bytes(self.plan.arena, self.held_in)
+                frame[0] = aligned_bytes(self.plan.arena, self.held_in)
             except MemoryError:
                 raise self.shortage("temporaries", self.plan.arena) from None
             if self.calls is not None:
-                self.calls.fill(made)
-            return made
+                self.calls.fill(frame)
+            return frame
 
     def shortage(self, what: str, needed: int) -> WeftError:
         """The out-of-memory error, at the source line of the largest value."""
@@ -247,21 +247,21 @@ class LocalProgram:
         if self.recorded is not None and not self.recorded.is_running:
             return self.recorded.run(self, stacks)
         for n in self.plan.lent.values():
-            if n < len(stacks) and (given := stacks[n]) is not None:
+            if n < len(stacks) and (stack := stacks[n]) is not None:
                 # Before the run: a kernel must not overwrite an argument whose memory a result
                 # shares. A stack that is moved now owns its memory, and would be moved by the run.
-                if given.kind is None:
-                    given.located()
-                given.owned = False  # a result aliases it from here on
+                if stack.kind is None:
+                    stack.located()
+                stack.owned = False  # a result aliases it from here on
         if self.here is not None:
             assert self.host.process is not None, "checked when it was loaded"
             self.host.process.transport.begin_run(self.function.name, self.ops_digest)
         if self.direct is not None:
             return self.direct(stacks, self.frame)
         if self.on_device is not None:
-            found = self.on_device(stacks, self.frame)
-            if found is not None:
-                return found
+            outputs = self.on_device(stacks, self.frame)
+            if outputs is not None:
+                return outputs
         slots = self.frame()
         self.arguments.put(stacks, slots)
         slots[1] = self._writable(stacks) if self.donated else NOTHING
@@ -274,15 +274,15 @@ class LocalProgram:
         sub_axes = self.sub_axes
         if not self.is_on_host:
             self._place_results(slots)
-        made = [Stacked(slots[slot], sub_axes, owned) for slot, owned in self.results]
+        results = [Stacked(slots[slot], sub_axes, owned) for slot, owned in self.results]
         for stacked, kind in self.known:
-            made[stacked].kind = kind
+            results[stacked].kind = kind
         # The frame is reused: holding on to arguments and results would keep them alive, and look
         # like another reference to donated ones.
         for slot, value in self.lasting:
             slots[slot] = value
         self.frames.append(slots)
-        return tuple(made)
+        return tuple(results)
 
     def _place_results(self, slots: list[Any]) -> None:
         """Move all results to the runtime's memory, with ready events."""
@@ -303,16 +303,16 @@ class LocalProgram:
         if self.calls is not None:
             return self._op_by_op.checked(*stacks, watch=watch)
 
-        def see(node: Node, made: tuple[Any, ...]) -> None:
+        def see(node: Node, arrays: tuple[Any, ...]) -> None:
             lead = len(self.sub_axes.sizes)
             alike = [
                 isinstance(array, np.ndarray)
                 and isinstance(value.type, TensorType)
                 and array.shape[lead:] == value.type.sizes
-                for value, array in zip(node.results, made, strict=True)
+                for value, array in zip(node.results, arrays, strict=True)
             ]
             if watch is not None and all(alike):
-                watch(node, [Stacked(array, self.sub_axes) for array in made])
+                watch(node, [Stacked(array, self.sub_axes) for array in arrays])
 
         with checking(None if watch is None else see):
             return self(*stacks)

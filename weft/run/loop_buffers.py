@@ -80,12 +80,12 @@ class BufferRotation:
     def end(self, s: Slots, count: int) -> None:
         """Bind all levels to result slots, also those that no iteration has written."""
         held = [array for array, _ in s[self.held]]
-        given = [s[slot] for slot in self.slots] if count < len(self.slots) else []
+        initial = [s[slot] for slot in self.slots] if count < len(self.slots) else []
         for level, slot in enumerate(self.slots):
             if level < count:
                 s[slot] = held[(count - 1 - level) % self.count]
             else:  # still the initial value, whose buffer is not the loop's: copy it
-                self.memory.copy(given[level], held[level])
+                self.memory.copy(initial[level], held[level])
                 s[slot] = held[level]
         if not self.offsets:
             s[self.held] = None

@@ -40,10 +40,10 @@ class DirectOnDevice:
         if len(stacks) != len(self.kinds):
             raise self.arguments.miscounted(len(stacks))
         addresses: list[int] = []
-        for given, kind in zip(stacks, self.kinds, strict=True):
-            if given is None or given.kind is not kind:
+        for stack, kind in zip(stacks, self.kinds, strict=True):
+            if stack is None or stack.kind is not kind:
                 return None
-            addresses.append(given.address or given.locate())
+            addresses.append(stack.address or stack.locate())
         over: dict[int, Any] = {}
         if self.over:
             writable = {*self.arguments.writable(stacks, self.donated)}
@@ -51,11 +51,11 @@ class DirectOnDevice:
                     if at in writable and (donor := stacks[at]) is not None}  # fmt: skip
         buffers = self.enqueue(addresses, over, new)
         event = None if self.stream is None else self.stream.record()
-        sub_axes, made = self.arguments.sub_axes, list[Stacked]()
+        sub_axes, outputs = self.arguments.sub_axes, list[Stacked]()
         for buffer, (kind, _, owned) in zip(buffers, self.made, strict=True):
             buffer.event = event
-            made.append(Stacked(buffer, sub_axes, owned, kind))
-        return tuple(made)
+            outputs.append(Stacked(buffer, sub_axes, owned, kind))
+        return tuple(outputs)
 
     def enqueue(
         self, addresses: list[int], over: dict[int, Any], new: Callable[[], Slots]
@@ -136,19 +136,19 @@ class EnqueuedArrays:
                 key.append(held.address or held.locate())
             # An event is of the stream's end when something waits for it.
             event = None if self.record is None else self.record()
-            memory, sub_axes, made = self.memory, self.sub_axes, list[Array]()
+            memory, sub_axes, results = self.memory, self.sub_axes, list[Array]()
             for kind, shape, dtype, nbytes, owned, spec in self.made:
                 raw = self.reserve(nbytes)
                 buffer = DeviceBuffer(memory, MemoryBlock(memory, raw), 0, shape, dtype, nbytes)
                 buffer.event = event
                 address = self.start(raw)
                 key.append(address)
-                made.append(Array.of(Stacked(buffer, sub_axes, owned, kind, address), spec))
+                results.append(Array.of(Stacked(buffer, sub_axes, owned, kind, address), spec))
             self.launch(tuple(key), self.new)
-            return made
+            return results
         except BaseException as error:  # noqa: BLE001  # re-raised when results are fetched
-            found = self.direct.code.explained(error, self.direct.call)
-            return [Array.of(None, row[-1]).failed(found) for row in self.made]
+            explained = self.direct.code.explained(error, self.direct.call)
+            return [Array.of(None, row[-1]).failed(explained) for row in self.made]
         finally:
             runs_on.beside.pop()
 
@@ -201,16 +201,16 @@ class EnqueuedTensors:
             if address % aligned or tensor.device != device or not tensor.is_contiguous():
                 return None
             addresses.append(address)
-        found = [0] * len(self.direct.made)
+        output_addresses = [0] * len(self.direct.made)
         for number, argument in self.over:
-            found[number] = addresses[argument]
+            output_addresses[number] = addresses[argument]
         arrays = []
         try:
             for number, shape, dtype in self.fresh:
                 tensor = self.empty(shape, dtype)
-                found[number] = tensor.data_ptr()
+                output_addresses[number] = tensor.data_ptr()
                 arrays.append(tensor)
-            self.direct.launch((*addresses, *found), new)
+            self.direct.launch((*addresses, *output_addresses), new)
         except BaseException as error:
             self.direct.explain(error)
             raise

@@ -60,7 +60,7 @@ def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[lis
     # The first run warms up. Of the others, report the median run: its parts add up to its total.
     whole, times = sorted(rounds[1:], key=lambda one: one[0])[ROUNDS // 2]
     alike = Counter(key for _, key in items)  # several launches may share a kernel
-    made = [
+    parts = [
         Part(
             node_of(item),
             group_of(item),
@@ -69,7 +69,7 @@ def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[lis
         )
         for item, key in items
     ]
-    return made, whole
+    return parts, whole
 
 
 class _TimedProgram(LocalProgram):
@@ -86,11 +86,11 @@ class _TimedProgram(LocalProgram):
 
 def _items(program: LocalProgram) -> list[tuple[Launch | Host, int]]:
     """Every launch and host node, with its timing key."""
-    found: list[tuple[Launch | Host, int]] = [
+    launches: list[tuple[Launch | Host, int]] = [
         (launch, id(loaded.own if isinstance(loaded, SeparateKernel) else loaded))
         for launch, loaded in (loaded_kernels(program.calls) if program.calls else ())
     ]
-    return found + [(host, id(host)) for host in hosts_of(program)]
+    return launches + [(host, id(host)) for host in hosts_of(program)]
 
 
 def hosts_of(program: LocalProgram) -> list[Host]:

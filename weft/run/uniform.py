@@ -112,12 +112,12 @@ def branch_step(binder: BlockBinder, branch: Branch, dead: tuple[Slot, ...], cod
     choose, rows = chooser_of(branch.way, len(codes)), stack_dims.active
 
     def step(s: Slots) -> None:
-        taken = choose(s[chooser].item(0))
-        code = codes[taken]
+        branch_index = choose(s[chooser].item(0))
+        code = codes[branch_index]
         code.run(s)
         active = None if rows is None else s[rows]
-        masks = [w(s[n], active) for w, n in zip(wide[taken], code.results, strict=True)]
-        for slot in own[taken]:
+        masks = [w(s[n], active) for w, n in zip(wide[branch_index], code.results, strict=True)]
+        for slot in own[branch_index]:
             s[slot] = None
         for out, value in zip(outs, masks, strict=True):
             s[out] = value

@@ -262,15 +262,15 @@ def _memory(executable: Executable, times: dict[Item, float]) -> tuple[MemoryPoi
         changes[buffer.begin] = changes.get(buffer.begin, 0) + buffer.size
         changes[buffer.end + 1] = changes.get(buffer.end + 1, 0) - buffer.size
     begins = {start: times.get(item, 0.0) for item, start, _ in lives.items}
-    found: list[MemoryPoint] = []
+    points: list[MemoryPoint] = []
     held, now, rises = 0, 0.0, True
     for position in sorted(changes):
         if position > lives.clock:
             break
         now = max(now, begins.get(position, now))
         held += changes[position]
-        if found and found[-1].seconds == now and rises == (changes[position] > 0):
-            found.pop()
-        found.append(MemoryPoint(now, held))
+        if points and points[-1].seconds == now and rises == (changes[position] > 0):
+            points.pop()
+        points.append(MemoryPoint(now, held))
         rises = changes[position] > 0
-    return tuple(found)
+    return tuple(points)

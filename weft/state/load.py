@@ -87,11 +87,11 @@ def _tree_like(tree: Any, saved: Mapping[str, TensorFile]) -> Any:
             f"the checkpoint has no {', '.join(missing[:3])}",
             help=f"it has {', '.join([*saved][:3])} and {max(len(saved) - 3, 0)} more",
         )
-    made = [_like(name, leaf, saved[name].array(name)) for name, leaf in leaves]
+    arrays = [_like(name, leaf, saved[name].array(name)) for name, leaf in leaves]
     jax = sys.modules.get("jax")
     if jax is not None:
-        return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), made)
-    return _rebuilt(tree, iter(made))
+        return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), arrays)
+    return _rebuilt(tree, iter(arrays))
 
 
 def _rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:

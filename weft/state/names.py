@@ -34,12 +34,12 @@ def named_tensors(state: Any) -> dict[str, Any]:
             "a compiled program has no state of its own",
             help="save the module, the training step, or the arrays that it is called with",
         )
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for name, leaf in leaves_of(state):
-        if name in found:
+        if name in tensors:
             raise WeftError(f"two arrays have the name {name}", help="rename a key of the state")
-        found[name] = leaf
-    return found
+        tensors[name] = leaf
+    return tensors
 
 
 def leaves_of(state: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -90,12 +90,12 @@ def save_state(
         if (step := step_of(state)) is not None:
             metadata[SETTINGS] = settings_text(step.optimizer)
         listed = [*in_files(tensors, file_bytes)]
-        made = Saving(_background.submit(_write, Path(path), listed, metadata, together))
+        saving = Saving(_background.submit(_write, Path(path), listed, metadata, together))
         if background:
-            _last.append(made)
-            return made
-    made.wait()
-    return made
+            _last.append(saving)
+            return saving
+    saving.wait()
+    return saving
 
 
 def _write(
@@ -217,11 +217,11 @@ def _unsaved(named: Mapping[str, Any], together: SaveGroup) -> Iterator[UnsavedT
         else:
             array = to_numpy(value)
             dtype, shape, pieces = dtype_of(array.dtype), array.shape, [((...,), array)]
-        made = UnsavedTensor(name, dtype, shape, pieces)
+        tensor = UnsavedTensor(name, dtype, shape, pieces)
         # The same choice in every process, since all see the same tensors in the same order.
         writer = min(range(together.size), key=written.__getitem__)
-        written[writer] += made.nbytes
-        yield made if writer == together.rank else replace(made, pieces=())
+        written[writer] += tensor.nbytes
+        yield tensor if writer == together.rank else replace(tensor, pieces=())
 
 
 def _distinct(value: Any) -> TensorPieces:

@@ -78,13 +78,13 @@ class Bench:
         for operand, buffer in operands:
             memory.copy(np.full(operand.shape, _POISON, operand.dtype.numpy), buffer)
         self._commands[name].run()
-        found = []
+        outputs = []
         for _, buffer in operands:
             whole = (buffer if isinstance(buffer, np.ndarray) else buffer.numpy()).reshape(-1)
             # A stride that shares no factor with the sizes of tiles.
             stride = max(1, whole.size // _COMPARED) | 1
-            found.append(whole[::stride].astype(np.float64))
-        return found
+            outputs.append(whole[::stride].astype(np.float64))
+        return outputs
 
     def seconds(self, name: str) -> float:
         """The time of one run, after a warm-up that fills caches and wakes threads."""

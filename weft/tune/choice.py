@@ -130,24 +130,24 @@ def _measured(kernel: Kernel, options: Candidates, target: Target) -> Measured:
 
     budget = _BUDGET_OUT_OF_PROCESS if is_apart else _BUDGET
     with _ONE_AT_A_TIME:
-        made = tune(
+        measured = tune(
             options.kind, options.machine, options.shape_class, [*ways], ready, budget, failed,
             _clearly(target),
         )  # fmt: skip
     took = time.monotonic() - began[0] if began else 0.0
-    chosen = _chosen(made, options)
+    best = _chosen(measured, options)
     report_end(
         TriedClass(
             kernel.name,
             options.shape_class,
             took,
-            made.seconds,
-            made.failed,
-            chosen.name,
-            chosen.why,
+            measured.seconds,
+            measured.failed,
+            best.name,
+            best.why,
         )
     )
-    return made
+    return measured
 
 
 def _clearly(target: Target) -> float:

@@ -81,11 +81,11 @@ def tune(
         return Measured(candidates[0], {}, tuple(candidates), busy=True)
     why = {} if failed is None else dict(failed)
     seconds = {name: took for name, took in seconds.items() if math.isfinite(took)}
-    made = Measured(best, seconds, tuple(candidates), failed=why, clearly=clearly)
+    measured = Measured(best, seconds, tuple(candidates), failed=why, clearly=clearly)
     choice: Choice = {"best": best, "seconds": {**seconds}, "tried": [*candidates],
                       "failed": {**why}}  # fmt: skip
     remember(kind, machine, shape_class, choice)
-    return made
+    return measured
 
 
 def is_settled(times: Sequence[float]) -> bool:

@@ -67,14 +67,14 @@ class BenchProcess:
 
     def _start(self) -> None:
         """A process, with all candidates, or with the first alone where these end it."""
-        given = {n: k for n, k in self.candidates.items() if n not in self.failed}
+        others = {n: k for n, k in self.candidates.items() if n not in self.failed}
         if self._singly:
-            given = {}
+            others = {}
         first = {self._first: self.candidates[self._first]}
         self._worker = worker_process()
-        self._loaded = {*first, *given}
+        self._loaded = {*first, *others}
         try:
-            texts = {name: kernel_text(one) for name, one in (first | given).items()}
+            texts = {name: kernel_text(one) for name, one in (first | others).items()}
             message = ("kernel", target_record(self.target), kernel_text(self.kernel), texts)
             self.failed.update(self._ask(message, PREPARE))
         except CandidateFailed:
@@ -169,14 +169,14 @@ def receive(pipe: IO[bytes], end: float | None = None) -> Any:
 
 
 def _read(pipe: IO[bytes], size: int, end: float | None) -> bytes:
-    found = b""
-    while len(found) < size:
+    received = b""
+    while len(received) < size:
         left = None if end is None else end - time.monotonic()
         if left is not None and (left <= 0 or not select.select([pipe], [], [], left)[0]):
             raise TimeoutError
         # Not the buffered reader, whose contents select cannot see.
-        part = os.read(pipe.fileno(), size - len(found))
+        part = os.read(pipe.fileno(), size - len(received))
         if not part:
             raise EOFError
-        found += part
-    return found
+        received += part
+    return received

@@ -86,16 +86,16 @@ class Analysis:
     def body(self, function: Function, args: Masks, around: int = 0) -> FunctionFacts | None:
         """The facts of a function; None in a recursive call."""
         key = (function.name, args, around)
-        found = self.bodies.get(key)
-        if found is None and function.name not in self.active:
+        facts = self.bodies.get(key)
+        if facts is None and function.name not in self.active:
             # Functions are analysed anew for each combination of masks: a helper that is called on
             # replicated and on split values has facts for both.
             self.active.add(function.name)
-            found = FunctionFacts()
-            found.results.extend(_Walk(self, found).region(function.body, args, around))
+            facts = FunctionFacts()
+            facts.results.extend(_Walk(self, facts).region(function.body, args, around))
             self.active.remove(function.name)
-            self.bodies[key] = found
-        return found
+            self.bodies[key] = facts
+        return facts
 
     def change(self, op: Op) -> TransferFunction:
         """The transfer function of an op without regions."""
@@ -242,14 +242,14 @@ class _Walk:
         """The masks of a call's results; full ones for recursion."""
         analysis, callee = self.analysis, callee_of(node.op)
         function = analysis.functions.get(callee or "")
-        found = function and analysis.body(function, masks, around)
-        if not found:
+        facts = function and analysis.body(function, masks, around)
+        if not facts:
             # Sound without a fixed point over call graphs; StableHLO programs have no recursion.
             return tuple(
                 [same_for_elements(v.type, analysis.axis_bits.everything) for v in node.results]
             )
-        self.body.calls[node] = found
-        return tuple(found.results)
+        self.body.calls[node] = facts
+        return tuple(facts.results)
 
     def loop(self, node: Node, masks: Masks, around: int) -> Masks:
         """The masks of carried values at the fixed point; results also vary as the predicate does.

@@ -108,12 +108,12 @@ class AxisBits:
 
     def parts(self, axes: MeshAxes) -> tuple[tuple[Axis, int], ...]:
         """The axes, cut into parts with a bit each, and the bits that each part overlaps."""
-        found = self._parts.get(axes)
-        if found is None:
-            made = [piece for axis in axes.axes for piece in self._cut(axis, axes)]
-            both = [(piece, self.along(MeshAxes(axes.mesh, (piece,)))[1]) for piece in made]
-            found = self._parts[axes] = tuple(both)
-        return found
+        parts = self._parts.get(axes)
+        if parts is None:
+            pieces = [piece for axis in axes.axes for piece in self._cut(axis, axes)]
+            both = [(piece, self.along(MeshAxes(axes.mesh, (piece,)))[1]) for piece in pieces]
+            parts = self._parts[axes] = tuple(both)
+        return parts
 
     def _cut(self, axis: Axis, axes: MeshAxes) -> Axes:
         """An axis, cut where its sub-axes begin."""

@@ -46,11 +46,11 @@ class Varying:
 
     @cached_property
     def _around(self) -> Mapping[Node, int]:
-        found: dict[Node, int] = {}
+        around: dict[Node, int] = {}
         for body in self.analysis.bodies.values():
             for node, mask in body.around.items():
-                found[node] = found.get(node, 0) | mask
-        return found
+                around[node] = around.get(node, 0) | mask
+        return around
 
     def joined(self) -> dict[Value, Mask]:
         """The mask of each value, joined over all calls of its function."""
@@ -75,18 +75,20 @@ class IncrementalVarying:
 
     def of(self, value: Value) -> int:
         """The sub-axes, and the skew, along which a value may vary."""
-        found = self.masks.get(value)
-        if found is None:
+        mask = self.masks.get(value)
+        if mask is None:
             node = value.node
             everything = self.axis_bits.everything
             if node is None or (node.op.control and node.regions):
-                found = everything
+                mask = everything
             else:
-                given = [*node.operands, *free_variables(node)] if node.regions else node.operands
-                mask = union(*[self.of(v) for v in given])
-                found = self.facts.analysis.change(node.op).applied(mask)
-            self.masks[value] = found
-        return found if isinstance(found, int) else union(found)
+                operands = (
+                    [*node.operands, *free_variables(node)] if node.regions else node.operands
+                )
+                joined = union(*[self.of(v) for v in operands])
+                mask = self.facts.analysis.change(node.op).applied(joined)
+            self.masks[value] = mask
+        return mask if isinstance(mask, int) else union(mask)
 
     def same(self, value: Value, other: Value) -> None:
         """Record that a new value equals a known one."""
@@ -143,26 +145,26 @@ def varying(
 
 def _arguments(function: Function, module: Module) -> list[MeshAxes | None]:
     """For each argument, the axes that it varies along, if it has a sharding."""
-    found: list[MeshAxes | None] = []
+    split: list[MeshAxes | None] = []
     for attrs in function.arg_attrs or ((),) * len(function.body.args):
         sharding = sharding_in(attrs)
         if sharding is None:
-            found.append(None)
+            split.append(None)
             continue
         try:
             named(sharding.mesh, module.meshes)
         except WeftError as error:
             raise error.at(function.loc) from None
         axes = tuple(a for dim in sharding.dims for a in dim.axes)
-        found.append(MeshAxes(sharding.mesh, (*axes, *sharding.unreduced)))
-    return found
+        split.append(MeshAxes(sharding.mesh, (*axes, *sharding.unreduced)))
+    return split
 
 
 def _masks(function: Function, split: list[MeshAxes | None], axis_bits: AxisBits) -> Masks:
     """The masks of arguments: the axes of their shardings, or everything."""
-    found = {
+    mask_of = {
         axes: axis_bits.everything if axes is None else axis_bits.seen(axes)
         for axes in dict.fromkeys(split)
     }
     args = zip(function.body.args, split, strict=True)
-    return tuple([same_for_elements(value.type, found[axes]) for value, axes in args])
+    return tuple([same_for_elements(value.type, mask_of[axes]) for value, axes in args])

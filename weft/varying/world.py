@@ -51,13 +51,13 @@ class World:
 
     def aligned(self, mesh: Mesh) -> bool:
         """Whether a mesh orders the devices as the stacks do, so that its axes are spans."""
-        found = self._aligned.get(mesh)
-        if found is None:
-            found = self.shape[0] == 1 and mesh.size == self.count
+        aligned = self._aligned.get(mesh)
+        if aligned is None:
+            aligned = self.shape[0] == 1 and mesh.size == self.count
             if mesh.device_ids is not None or self.mesh.device_ids is not None:
-                found = found and np.array_equal(mesh.devices().reshape(-1), self.devices())
-            self._aligned[mesh] = found
-        return found
+                aligned = aligned and np.array_equal(mesh.devices().reshape(-1), self.devices())
+            self._aligned[mesh] = aligned
+        return aligned
 
     def axis_dims(self, mesh: str | Mesh, axes: tuple[Axis, ...]) -> tuple[int, ...] | None:
         """The stack dims of these mesh axes, or None if they do not map to whole dims."""
@@ -77,14 +77,14 @@ class World:
         which devices are in other processes.
         """
         sub_axes = self.sub_axes
-        found = separate_spans(sub_axes, [span_of(axis, self.mesh) for axis in stacked])
-        if found is None:
+        separated = separate_spans(sub_axes, [span_of(axis, self.mesh) for axis in stacked])
+        if separated is None:
             raise WeftError(
                 f"the devices along {', '.join(map(str, stacked))} cannot be stacked: the program "
                 f"takes the devices apart as {sub_axes.sizes}",
                 help="stack whole axes, or parts that the program's own parts of the axis divide",
             )
-        fine, absent = found
+        fine, absent = separated
         if fine == sub_axes:
             return self, absent
         world = World(self.shape, self.mesh, self.meshes)
@@ -152,19 +152,19 @@ class World:
 
         -1 stands for no source; the sub-axes are None if they are irregular.
         """
-        found = self._moves.get(op)
-        if found is None:
+        moves = self._moves.get(op)
+        if moves is None:
             if isinstance(op, PermuteAlongAxes):
-                found = self.group_sub_axes(op), np.asarray(op.sources)
+                moves = self.group_sub_axes(op), np.asarray(op.sources)
             else:
-                found = self._moved_along(self.sources(op))
-            self._moves[op] = found
-        return found
+                moves = self._moved_along(self.sources(op))
+            self._moves[op] = moves
+        return moves
 
     def sources(self, op: CollectivePermute) -> Array:
         """For each position in a stack the position of its source; -1 for none."""
         places = self.places()
-        found = np.full(self.count, -1)
+        sources = np.full(self.count, -1)
         for group in self.groups(op):
             for source, target in op.source_target_pairs:
                 if max(source, target) >= len(group):
@@ -172,8 +172,8 @@ class World:
                         f"{op.name}: {source} sends to {target} in a group of {len(group)} devices",
                         help="run on more devices, or correct source_target_pairs",
                     )
-                found[places[group[target]]] = places[group[source]]
-        return found
+                sources[places[group[target]]] = places[group[source]]
+        return sources
 
     def _moved_along(self, sources: Array) -> tuple[tuple[int, ...], Array]:
         """The sub-axes along which values move, or on which the permutation depends."""

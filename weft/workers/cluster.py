@@ -90,8 +90,8 @@ class Cluster:
 
         Each worker has the same number of devices, consecutive in the order of the mesh.
         """
-        found = self._processes.get(mesh)
-        if found is None:
+        entry = self._processes.get(mesh)
+        if entry is None:
             devices = mesh.devices().reshape(-1).tolist()
             count = len(devices) // self.size
             owner = {device: place // count for place, device in enumerate(devices)}
@@ -99,8 +99,8 @@ class Cluster:
             process = Process(mine, Messages(self.wire, owner), self.stream)
             # A transport for each mesh, since device numbers differ; the numbers of messages are
             # those of `wire`, which all meshes share.
-            found = self._processes[mesh] = inner_axes(mesh, count), process
-        return found
+            entry = self._processes[mesh] = inner_axes(mesh, count), process
+        return entry
 
     def barrier(self, name: str = "barrier") -> None:
         """Wait until all workers have come here."""

@@ -98,11 +98,11 @@ class CoordinationClient:
                 f"{there['host']} is that rank already",
                 help="give every worker a rank of its own, and restart all of them together",
             )
-        found = self._read_all("member", "joined")
+        members = self._read_all("member", "joined")
         self._beating = threading.Thread(target=self._beat, name="weft-progress", daemon=True)
         self._beating.start()
         _BEATING.add(self)
-        return tuple([JoinedWorker(**json.loads(text)) for text in found])
+        return tuple([JoinedWorker(**json.loads(text)) for text in members])
 
     def agree(self, name: str, digest: str, among: Sequence[int] | None = None) -> None:
         """Raise unless these workers, by default all, have the same program at this point."""
@@ -249,23 +249,23 @@ class CoordinationClient:
         """
         if self.is_cut:
             raise TimeoutError("it does not answer")
-        found: list[T | Exception] = []
+        outcome: list[T | Exception] = []
 
         def caught() -> None:
             try:
-                found.append(work())
+                outcome.append(work())
             except Exception as error:  # noqa: BLE001  # raised below
-                found.append(error)
+                outcome.append(error)
 
         thread = threading.Thread(target=caught, name="weft-store", daemon=True)
         thread.start()
         thread.join(seconds)
-        if not found:
+        if not outcome:
             self.is_cut = True  # the operation under way keeps its connection
             raise TimeoutError(f"it did not answer within {seconds:g} s")
-        if isinstance(found[0], Exception):
-            raise found[0]
-        return found[0]
+        if isinstance(outcome[0], Exception):
+            raise outcome[0]
+        return outcome[0]
 
     def _beat(self) -> None:
         """Note the progress of this worker until it ends, on a connection of its own."""

@@ -90,12 +90,12 @@ class DeviceGroups:
         rank, time = ranks.index(self.me.rank), timedelta(seconds=self.timeout)
         if backend == "gloo":
             return dist.ProcessGroupGloo(store, rank, len(ranks), time)
-        made: Any = dist.ProcessGroupNCCL
-        options = made.Options()
+        nccl: Any = dist.ProcessGroupNCCL
+        options = nccl.Options()
         options._timeout = time
         # Its watchdog ends the process if a worker is lost, as the launcher then ends the others.
         os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3")
-        return made(store, rank, len(ranks), options)
+        return nccl(store, rank, len(ranks), options)
 
     def start(self, exchange: Exchange, ranks: Mapping[Peer, int]) -> DeviceExchange:
         """Send to every peer, and receive from it."""
@@ -123,7 +123,7 @@ class DeviceGroups:
     def wait(self, started: DeviceExchange, ranks: Mapping[Peer, int]) -> Mapping[Peer, Values]:
         """The received arrays; with NCCL the current stream waits for them, not the host."""
         started.pending.wait()
-        found: dict[Peer, Values] = {}
+        received: dict[Peer, Values] = {}
         starts = np.cumsum([0, *started.sizes]).tolist()
         members = sorted(started.exchange.among, key=lambda peer: ranks[peer])
         for peer, start in zip(members, starts, strict=False):
@@ -134,8 +134,8 @@ class DeviceGroups:
             for (shape, dtype), (begin, end) in zip(kinds, _spans(kinds)[0], strict=True):
                 part = started.received[start + begin : start + end]
                 arrays.append(TensorStack(_viewed(part, dtype).reshape(shape)))
-            found[peer] = tuple(arrays)  # type: ignore[arg-type]
-        return found
+            received[peer] = tuple(arrays)  # type: ignore[arg-type]
+        return received
 
 
 def _viewed(part: Any, dtype: np.dtype[Any]) -> Any:
@@ -148,23 +148,23 @@ def _packed(values: Sequence[Any]) -> list[Any]:
     """The bytes of arrays, each padded."""
     import torch
 
-    found = []
+    parts = []
     for value in values:
         tensor = value.tensor.contiguous()
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
         part = tensor.reshape(-1).view(torch.uint8)
-        found.append(part)
+        parts.append(part)
         if extra := -part.numel() % ALIGNMENT:
-            found.append(part.new_zeros(extra))
-    return found
+            parts.append(part.new_zeros(extra))
+    return parts
 
 
 def _spans(kinds: Sequence[tuple[tuple[int, ...], Any]]) -> tuple[list[tuple[int, int]], int]:
     """Where each array is in the part of a worker, and the bytes of the part."""
-    found, end = [], 0
+    spans, end = [], 0
     for shape, dtype in kinds:
         size = math.prod(shape) * np.dtype(dtype).itemsize
-        found.append((end, end + size))
+        spans.append((end, end + size))
         end += -(-size // ALIGNMENT) * ALIGNMENT
-    return found, end
+    return spans, end

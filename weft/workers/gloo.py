@@ -67,7 +67,7 @@ def store_of(me: WorkerRank, timeout: float) -> KeyValues:
     serves = me.rank == 0 and not is_agents
     where = f"{me.address}:{me.port}"
     try:
-        made = tcp_store(me.address, me.port, me.size, timeout, serves=serves)
+        store = tcp_store(me.address, me.port, me.size, timeout, serves=serves)
     except (RuntimeError, OSError) as error:
         if serves:
             raise WeftError(
@@ -84,5 +84,5 @@ def store_of(me: WorkerRank, timeout: float) -> KeyValues:
 
     # torchrun keeps its store across restarts: keys of a failed attempt must not be read again.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    prefixed: Any = PrefixStore(f"{PREFIX}/{attempt}", made)
+    prefixed: Any = PrefixStore(f"{PREFIX}/{attempt}", store)
     return prefixed  # type: ignore[no-any-return]

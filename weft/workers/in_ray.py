@@ -137,12 +137,12 @@ class RayWorker:
     def _lines(self, which: str) -> Iterator[str]:
         while True:
             try:
-                found = self.ray.get(self.actor.lines.remote(which))
+                lines = self.ray.get(self.actor.lines.remote(which))
             except self.ray.exceptions.RayActorError:  # its node is lost
                 return
-            if found is None:
+            if lines is None:
                 return
-            yield from found
+            yield from lines
 
     def poll(self) -> int | None:
         """The exit code, if the worker has ended."""

@@ -98,7 +98,7 @@ class Attempt:
     def _start_here(self) -> None:
         job, port = self.job, self.job.port or free_port()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        made = partial(
+        environment = partial(
             variables,
             there=job.workers,
             host=job.host,
@@ -109,7 +109,7 @@ class Attempt:
             threads=max(cores // job.workers, 1),
         )
         environments = {
-            rank: {**made(rank, local), ERROR_FILE: str(self.notes / f"{rank}.json")}
+            rank: {**environment(rank, local), ERROR_FILE: str(self.notes / f"{rank}.json")}
             for local, rank in enumerate(job.ranks)
         }
         if CAN_FORK and job.hosts == 1:

@@ -170,10 +170,10 @@ def _receive(connection: socket.socket) -> Any:
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:
-    found = bytearray()
-    while len(found) < count:
-        part = connection.recv(min(count - len(found), 1 << 20))
+    received = bytearray()
+    while len(received) < count:
+        part = connection.recv(min(count - len(received), 1 << 20))
         if not part:
             raise ConnectionError("the connection to the launcher is closed")
-        found += part
-    return bytes(found)
+        received += part
+    return bytes(received)

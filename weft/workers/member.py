@@ -45,61 +45,61 @@ def member(environment: Mapping[str, str] = os.environ) -> WorkerRank | None:
     return None
 
 
-def _torchrun(given: Mapping[str, str]) -> WorkerRank | None:
+def _torchrun(environ: Mapping[str, str]) -> WorkerRank | None:
     """By RANK and WORLD_SIZE, which torchrun and `weft launch` set."""
-    if "RANK" not in given or "WORLD_SIZE" not in given:
+    if "RANK" not in environ or "WORLD_SIZE" not in environ:
         return None
-    read = _reader("torchrun", given)
+    read = _reader("torchrun", environ)
     rank, size = read("RANK", None), read("WORLD_SIZE", None)
     local = read("LOCAL_RANK", rank), read("LOCAL_WORLD_SIZE", size)
-    return WorkerRank(rank, size, *_address(given, "127.0.0.1"), *local, "torchrun")
+    return WorkerRank(rank, size, *_address(environ, "127.0.0.1"), *local, "torchrun")
 
 
-def _open_mpi(given: Mapping[str, str]) -> WorkerRank | None:
+def _open_mpi(environ: Mapping[str, str]) -> WorkerRank | None:
     """By the variables of Open MPI's mpirun."""
-    if "OMPI_COMM_WORLD_RANK" not in given:
+    if "OMPI_COMM_WORLD_RANK" not in environ:
         return None
     names = [f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")]
-    return _by_mpi(given, *names)
+    return _by_mpi(environ, *names)
 
 
-def _hydra(given: Mapping[str, str]) -> WorkerRank | None:
+def _hydra(environ: Mapping[str, str]) -> WorkerRank | None:
     """By the variables of Hydra, the mpiexec of MPICH and Intel MPI.
 
     Slurm may set PMI_RANK, too, but no local ranks.
     """
-    if "PMI_RANK" not in given or "MPI_LOCALRANKID" not in given:
+    if "PMI_RANK" not in environ or "MPI_LOCALRANKID" not in environ:
         return None
-    return _by_mpi(given, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
+    return _by_mpi(environ, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
 
 
 def _by_mpi(
-    given: Mapping[str, str], rank: str, size: str, local_rank: str, local_size: str
+    environ: Mapping[str, str], rank: str, size: str, local_rank: str, local_size: str
 ) -> WorkerRank:
     """By the names of an MPI's variables."""
-    read = _reader("mpirun", given)
+    read = _reader("mpirun", environ)
     ranks = read(rank, None), read(size, None)
     local = read(local_rank, ranks[0]), read(local_size, ranks[1])
-    if local[1] < ranks[1] and "MASTER_ADDR" not in given:
+    if local[1] < ranks[1] and "MASTER_ADDR" not in environ:
         raise WeftError(
             "mpirun does not pass the address of the first worker to the other hosts",
             help="mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ..., or -genv MASTER_ADDR HOST",
         )
-    return WorkerRank(*ranks, *_address(given, "127.0.0.1"), *local, "mpirun")
+    return WorkerRank(*ranks, *_address(environ, "127.0.0.1"), *local, "mpirun")
 
 
-def _slurm(given: Mapping[str, str]) -> WorkerRank | None:
+def _slurm(environ: Mapping[str, str]) -> WorkerRank | None:
     """By the variables of Slurm's srun; a batch script's own shell has no SLURM_STEP_ID."""
-    if "SLURM_PROCID" not in given or "SLURM_STEP_ID" not in given:
+    if "SLURM_PROCID" not in environ or "SLURM_STEP_ID" not in environ:
         return None
-    read = _reader("Slurm", given)
+    read = _reader("Slurm", environ)
     rank, size = read("SLURM_PROCID", None), read("SLURM_STEP_NUM_TASKS", read("SLURM_NTASKS", 1))
-    nodes = given.get("SLURM_STEP_NODELIST") or given.get("SLURM_NODELIST", "127.0.0.1")
-    address, port = _address(given, first_host(nodes))
-    if "MASTER_PORT" not in given:  # two jobs may share a host
+    nodes = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_NODELIST", "127.0.0.1")
+    address, port = _address(environ, first_host(nodes))
+    if "MASTER_PORT" not in environ:  # two jobs may share a host
         port = 20000 + read("SLURM_JOB_ID", 0) % 20000
     local = read("SLURM_LOCALID", rank)
-    tasks = given.get("SLURM_STEP_TASKS_PER_NODE", "").split("(")[0].split(",")[0]
+    tasks = environ.get("SLURM_STEP_TASKS_PER_NODE", "").split("(")[0].split(",")[0]
     local_size = int(tasks) if tasks.isdecimal() else local + 1
     return WorkerRank(rank, size, address, port, local, max(local_size, local + 1), "Slurm")
 

@@ -193,7 +193,7 @@ class Messages:
         # Sends are waited for as well: the arrays in them may be overwritten when this returns.
         for peer, pending, _ in started.sends:
             self._wait(pending, peer, collective, end)
-        found = {}
+        received = {}
         for peer, receiving in started.receives.items():
             message = receiving.message
             if message is None:
@@ -203,12 +203,12 @@ class Messages:
             theirs = message[:HEADER].tobytes()
             # Programs that diverged would otherwise read bytes of another collective as their own.
             if theirs != started.header or message.nbytes != size:
-                said = theirs[_DIGEST:].rstrip(b"\0").decode(errors="replace")
+                other = theirs[_DIGEST:].rstrip(b"\0").decode(errors="replace")
                 if theirs[_DIGEST:] == started.header[_DIGEST:]:
-                    said += ", of another program"
-                raise collective.mismatch_error(peer, said)
-            found[peer] = _unpacked(message, kinds, spans)
-        return found
+                    other += ", of another program"
+                raise collective.mismatch_error(peer, other)
+            received[peer] = _unpacked(message, kinds, spans)
+        return received
 
     @contextmanager
     def _named(self, exchange: Exchange) -> Iterator[None]:
@@ -270,12 +270,12 @@ class Messages:
 @lru_cache(maxsize=1024)
 def _spans(kinds: Kinds) -> tuple[list[tuple[int, int]], int]:
     """Where each array is in a message, aligned for kernels; and the size of the message."""
-    found, end = [], HEADER
+    spans, end = [], HEADER
     for shape, dtype in kinds:
         start = -(-end // ALIGNMENT) * ALIGNMENT
         end = start + math.prod(shape) * np.dtype(dtype).itemsize
-        found.append((start, end))
-    return found, end
+        spans.append((start, end))
+    return spans, end
 
 
 def _pack(header: bytes, values: Values, spans: Sequence[tuple[int, int]], message: Array) -> None:

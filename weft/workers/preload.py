@@ -51,15 +51,15 @@ def _sets_jax(tree: ast.Module) -> bool:
     for node in ast.walk(tree):
         match node:
             case ast.Assign(targets=[ast.Subscript() as target]):
-                told = ast.unparse(target)
+                text = ast.unparse(target)
             case ast.AugAssign(target=ast.Attribute()):
-                told = ast.unparse(node)
+                text = ast.unparse(node)
             case ast.Call(func=ast.Attribute() | ast.Name() as called):
                 name = ast.unparse(called)
-                told = ast.unparse(node) if name.endswith(_SETTERS) else ""
+                text = ast.unparse(node) if name.endswith(_SETTERS) else ""
             case _:
                 continue
-        if "JAX_" in told and ("environ" in told or "putenv" in told):
+        if "JAX_" in text and ("environ" in text or "putenv" in text):
             return True
     return False
 
@@ -75,12 +75,12 @@ def _closure(path: Path) -> tuple[list[ast.Module], set[str]]:
             continue
         trees.append(tree)
         for name, is_module in _imported(tree):
-            found = _file_in(folder, name.split(".")) or _module_file(name)
-            if found is None and is_module:
+            file = _file_in(folder, name.split(".")) or _module_file(name)
+            if file is None and is_module:
                 roots.add(name.partition(".")[0])
-            elif found is not None and found not in seen:
-                seen.add(found)
-                waiting.append(found)
+            elif file is not None and file not in seen:
+                seen.add(file)
+                waiting.append(file)
         if len(seen) > _MODULES:
             return trees, {"torch"}  # too many to tell
     return trees, roots

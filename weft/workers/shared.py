@@ -105,13 +105,13 @@ class SharedMemory:
 
     def receive(self, rank: int, number: int, end: float) -> Array:
         """The message of a worker with this number, counted from 1."""
-        found = self.inbox.pop((rank, number), None)
-        while found is None:
+        message = self.inbox.pop((rank, number), None)
+        while message is None:
             peer = self.peers[rank]
             wait_for_message(peer.incoming, peer.life, end, self.spins)
             self._read(rank, peer)
-            found = self.inbox.pop((rank, number), None)
-        return found
+            message = self.inbox.pop((rank, number), None)
+        return message
 
     def _ring_with_room(self, rank: int, end: float) -> MessageRing:
         peer = self.peers[rank]
@@ -149,14 +149,14 @@ class SharedMemory:
         room = 1 << max(size + self.head - 1, _PAGE).bit_length()
         with self.lock:
             listed = self.slots.setdefault(room, [])
-            found = next((slot for slot in listed if slot.is_free), None)
-            if found is None:
-                found = _new_slot(room, self.head)
-                listed.append(found)
+            free = next((slot for slot in listed if slot.is_free), None)
+            if free is None:
+                free = _new_slot(room, self.head)
+                listed.append(free)
             # Before the ring names the slot: a reader sets its byte afterwards only.
-            found.memory[: self.head] = 0
-            found.readers = tuple(readers)
-        return found
+            free.memory[: self.head] = 0
+            free.readers = tuple(readers)
+        return free
 
 
 def _new_slot(room: int, head: int) -> SharedSlot:
