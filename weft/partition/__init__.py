@@ -72,14 +72,14 @@ def localized(module: Module, program: ModuleState) -> Module:
     """The module with all functions on local types."""
     name, mesh = program.mesh_name, program.mesh
     alone, apart = ModuleState(module, Mesh(), name), parallel_programs(module)
-    made = {
+    local = {
         n: Localizer(alone if n in apart else program, f).function()
         for n, f in module.functions.items()
         if n in apart or n in program.roots
     }
-    made |= program.added
+    local |= program.added
     # In module order; functions created along the way come last.
-    functions = {n: made[n] for n in module.functions if n in made} | made
+    functions = {n: local[n] for n in module.functions if n in local} | local
     attrs = with_devices(module.attrs, mesh.size)
     # Side tables are about the global values, of which none is left.
     return replace(module, functions=functions, meshes={name: mesh}, tables={}, attrs=attrs)
@@ -87,15 +87,15 @@ def localized(module: Module, program: ModuleState) -> Module:
 
 def parallel_programs(module: Module) -> set[str]:
     """The functions that are local programs already: those of interpreter.run_parallel."""
-    found: set[str] = set()
+    names: set[str] = set()
     ahead = [name for node in module.nodes() for name in _programs(node)]
     while ahead:
         name = ahead.pop()
-        if name not in found and name in module.functions:
-            found.add(name)
+        if name not in names and name in module.functions:
+            names.add(name)
             calls = [n.op for n in walk(module.functions[name].body) if isinstance(n.op, Call)]
             ahead.extend(op.callee for op in calls)
-    return found
+    return names
 
 
 def _programs(node: Node) -> list[str]:
@@ -106,14 +106,14 @@ def _programs(node: Node) -> list[str]:
 
 def the_mesh(module: Module) -> tuple[str, Mesh]:
     """The mesh of the program: the only mesh with axes, or one of a single device."""
-    found = {name: mesh for name, mesh in module.meshes.items() if mesh.axes}
-    if not found:
+    meshes = {name: mesh for name, mesh in module.meshes.items() if mesh.axes}
+    if not meshes:
         return "mesh", Mesh()
-    name, mesh = next(iter(found.items()))
-    other = next((n for n, m in found.items() if m != mesh), None)
+    name, mesh = next(iter(meshes.items()))
+    other = next((n for n, m in meshes.items() if m != mesh), None)
     if other is not None:
         raise Unsupported(
-            f"the program has two meshes, @{name} {mesh} and @{other} {found[other]}",
+            f"the program has two meshes, @{name} {mesh} and @{other} {meshes[other]}",
             help="write it on one mesh: split an axis into two, or give the shardings sub-axes",
         )
     return name, mesh

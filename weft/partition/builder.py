@@ -175,23 +175,23 @@ class Builder:
 
     def pad(self, value: Value, type: TensorType) -> Value:
         """A value with zeros at the end of its dims, up to these sizes."""
-        given = value.type
-        assert isinstance(given, TensorType)
-        if given is type:
+        source = value.type
+        assert isinstance(source, TensorType)
+        if source is type:
             return value
-        high = tuple(b - a for a, b in zip(given.sizes, type.sizes, strict=True))
+        high = tuple(b - a for a, b in zip(source.sizes, type.sizes, strict=True))
         none = (0,) * type.rank
         zero = self.splat(0, type.with_shape(()))
         return self.emit(Pad(none, high, none), value, zero)
 
     def slice(self, step: ReshardStep, value: Value, after: TensorType) -> Value:
-        given = value.type
-        assert isinstance(given, TensorType)
-        sizes = list(given.sizes)
+        source = value.type
+        assert isinstance(source, TensorType)
+        sizes = list(source.sizes)
         sizes[step.dim] = after.sizes[step.dim] * total_size(step.axes, self.mesh)
-        padded = self.pad(value, given.with_shape(tuple(sizes)))
+        padded = self.pad(value, source.with_shape(tuple(sizes)))
         axes = merged(step.axes, self.mesh)
-        pieces = tuple(axes if dim == step.dim else () for dim in range(given.rank))
+        pieces = tuple(axes if dim == step.dim else () for dim in range(source.rank))
         return self.emit(AllSlice(sharding_of(pieces, self.mesh_name), after), padded)
 
     def permute(self, value: Value, before: DimAxes, after: DimAxes) -> Value:

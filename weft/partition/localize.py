@@ -137,16 +137,16 @@ class Localizer:
 
     def attributes(self, old: Sequence[Attrs], placed: list[Piece]) -> tuple[Attrs, ...]:
         """Attributes of arguments and results: shardings and global types."""
-        made = []
+        rows = []
         for given, one in zip(old or ((),) * len(placed), placed, strict=True):
-            kept = [(name, text) for name, text in given if name != SHARDING]
+            attrs = [(name, text) for name, text in given if name != SHARDING]
             if isinstance(one.type, TensorType):
-                kept.append(
+                attrs.append(
                     (LOCAL_SHARDING, str(sharding_of(one.split, self.mesh_name, one.partial)))
                 )
-                kept.append((GLOBAL, str(one.type)))
-            made.append(tuple(sorted(kept)))
-        return tuple(made)
+                attrs.append((GLOBAL, str(one.type)))
+            rows.append(tuple(sorted(attrs)))
+        return tuple(rows)
 
     def argument(self, value: Value, sharding: Sharding | None) -> Value:
         """A local argument for a global one."""
@@ -197,14 +197,14 @@ class Localizer:
         self.nodes(region)
         self.builder.loc = outer.loc
         axes = unreduced or ((),) * len(results)
-        made = [
+        pieces = [
             self.fetch(v, split, over) if split is not None else self.first(v)
             for v, split, over in zip(region.results, results, axes, strict=True)
         ]
         body = self.builder
         self.builder = outer
         return Region(
-            tuple(args), body.nodes, tuple(p.value for p in made), region.loc, region.arg_locs
+            tuple(args), body.nodes, tuple(p.value for p in pieces), region.loc, region.arg_locs
         )
 
     # Values
@@ -221,12 +221,12 @@ class Localizer:
             return replicated(value.type.rank) if value in self.program.propagated else None
         if not sharding.dims:  # a maximal sharding has no dims
             return replicated(value.type.rank)
-        found = self.program.shardings.get(
+        split = self.program.shardings.get(
             id(sharding)
         )  # ids are stable: the table keeps shardings alive
-        if found is None:
-            found = self.program.shardings[id(sharding)] = split_of(sharding, value.type.rank)
-        return found
+        if split is None:
+            split = self.program.shardings[id(sharding)] = split_of(sharding, value.type.rank)
+        return split
 
     def first(self, value: Value) -> Piece:
         """The piece of a value as first computed."""
@@ -266,17 +266,17 @@ class Localizer:
         # A value that was gathered before is sliced for free, instead of being sent again.
         plans = [self.plan(p, split, unreduced) for p in entry.versions]
         least = min(range(len(plans)), key=lambda n: plans[n].cost)
-        chosen, sent = entry.versions[least], plans[least].bytes
+        source, sent = entry.versions[least], plans[least].bytes
         # Cheap values of replicated operands (iotas, masks) are recomputed instead of sent.
-        made = self.remade(entry, split) if sent and not unreduced else None
-        if made is None:
+        version = self.remade(entry, split) if sent and not unreduced else None
+        if version is None:
             self.program.planned += sent
-            first = before_unreduced(chosen, split, unreduced, self.mesh)
-            moved = builder.reshard(chosen, first, still_unreduced(chosen, unreduced))
-            made = made_unreduced(builder, moved, split, unreduced)
+            first = before_unreduced(source, split, unreduced, self.mesh)
+            moved = builder.reshard(source, first, still_unreduced(source, unreduced))
+            version = made_unreduced(builder, moved, split, unreduced)
         builder.loc = loc
-        entry.versions.append(made)
-        return made
+        entry.versions.append(version)
+        return version
 
     def remade(self, entry: GlobalValue, split: DimAxes) -> Piece | None:
         """A value recomputed in another split, if that needs no communication."""
@@ -311,12 +311,12 @@ class Localizer:
         (region,) = node.regions
         names = {axis.name for axis in op.manual_axes}
         for arg, operand, sharding in zip(region.args, node.operands, op.in_shardings, strict=True):
-            given = self.fetch_as(operand, sharding)
+            shard = self.fetch_as(operand, sharding)
             # Manual axes vanish from the types inside: the body computes on local shards along
             # them.
-            split = free_part(given.split, names)
+            split = free_part(shard.split, names)
             partial = partial_sum(free(sharding.unreduced, names))
-            piece = Piece(given.value, arg.type, split, partial)  # type: ignore[arg-type]
+            piece = Piece(shard.value, arg.type, split, partial)  # type: ignore[arg-type]
             self.entries[arg] = GlobalValue(self.builder, split, [piece])
         around, self.manual = self.manual, self.manual | names
         self.nodes(region)
@@ -326,9 +326,9 @@ class Localizer:
             node.results, region.results, op.out_shardings, strict=True
         ):
             split = splits_of(result, sharding)
-            made = self.fetch(value, free_part(split, names), free(sharding.unreduced, names))
+            inner = self.fetch(value, free_part(split, names), free(sharding.unreduced, names))
             partial = partial_sum(sharding.unreduced)
-            piece = Piece(made.value, result.type, split, partial)  # type: ignore[arg-type]
+            piece = Piece(inner.value, result.type, split, partial)  # type: ignore[arg-type]
             self.define(result, piece, self.wanted(result))
 
     # Nodes
@@ -370,12 +370,12 @@ class Localizer:
         values = tuple(
             [self.fetch(v, s).value for v, s in zip(node.operands, strategy.operands, strict=True)]
         )
-        made = Node(op, values, types, (), node.attrs, node.loc)
-        self.builder.nodes.append(made)
+        local_node = Node(op, values, types, (), node.attrs, node.loc)
+        self.builder.nodes.append(local_node)
         partial, places = strategy.partial, self.program.places
         again = node if strategy.is_remade else None
         for value, local, split, wanted, state in zip(
-            *(node.results, made.results, strategy.results, strategy.wanted, strategy.states),
+            *(node.results, local_node.results, strategy.results, strategy.wanted, strategy.states),
             strict=True,
         ):
             placed = Piece(local, value.type, split, partial)  # type: ignore[arg-type]
@@ -399,8 +399,8 @@ class Localizer:
             *[number(w) for w in wanted],
         )
         memory, weights = self.program.memory, self.program.weights
-        found = memory.agreed.get(key) or memory.weighed.get((weights, key))
-        if found is None:
+        strategy = memory.agreed.get(key) or memory.weighed.get((weights, key))
+        if strategy is None:
             versions = tuple([versions_of(entry) for entry in entries])
             asked_of = tuple([self.asked(v) for v in node.operands])
             rules = (rule,) if rule else own_rules(node, asked_of)
@@ -423,13 +423,13 @@ class Localizer:
                 for r in rules
             ]
             choice = cheapest(problems)
-            found = self.finished_strategy(node, choice.problem, choice.axes)
+            strategy = self.finished_strategy(node, choice.problem, choice.axes)
             if choice.is_agreed:
-                memory.agreed[key] = found
+                memory.agreed[key] = strategy
             else:
-                memory.weighed[weights, key] = found
-        self.program.moved += found.moved
-        return found
+                memory.weighed[weights, key] = strategy
+        self.program.moved += strategy.moved
+        return strategy
 
     def state(self, entry: GlobalValue) -> int:
         """An interned number for the versions and the requested split of a value."""

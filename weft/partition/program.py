@@ -183,12 +183,12 @@ class ModuleState:
     def propagated(self) -> frozenset[Value]:
         """The values of propagated functions, which are replicated without a sharding."""
         table = self.table
-        found: set[Value] = set()
+        members: set[Value] = set()
         for function in self.module.functions.values():
             values = [v for node in walk(function.body) for v in node.results]
             if any(v in table for v in values) or any(v in table for v in function.body.args):
-                found.update(values)
-        return frozenset(found)
+                members.update(values)
+        return frozenset(members)
 
     @cached_property
     def roots(self) -> frozenset[str]:

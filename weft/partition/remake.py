@@ -37,15 +37,15 @@ def is_remade(node: Node, problem: ShardingProblem) -> bool:
 def recomputed_in_split(context: Context, node: Node, split: DimAxes) -> Piece | None:
     """The result of a node recomputed in that split; None if it cannot be split so."""
     (rule,) = own_rules(node, ())
-    found = project(split, rule.results[0], rule, context.mesh)
-    chosen = tuple([found.get(n, ()) for n in range(len(rule.factors))])
-    splits = [split_by_factors(chosen, dims, rule, context.mesh) for dims in rule.operands]
-    if None in splits or split_by_factors(chosen, rule.results[0], rule, context.mesh) != split:
+    axes = project(split, rule.results[0], rule, context.mesh)
+    by_factor = tuple([axes.get(n, ()) for n in range(len(rule.factors))])
+    splits = [split_by_factors(by_factor, dims, rule, context.mesh) for dims in rule.operands]
+    if None in splits or split_by_factors(by_factor, rule.results[0], rule, context.mesh) != split:
         return None
-    site = NodeSite(context, node, rule, chosen, (split,), None)
+    site = NodeSite(context, node, rule, by_factor, (split,), None)
     site.operands = [
         context.fetch(v, s) for v, s in zip(node.operands, splits, strict=True) if s is not None
     ]
     way = PARTITIONERS.get(type(node.op))
-    (made,) = way.emit(site) if way is not None else site.plain()
-    return made
+    (piece,) = way.emit(site) if way is not None else site.plain()
+    return piece

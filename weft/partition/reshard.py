@@ -321,23 +321,23 @@ class _Search:
 
     def as_target(self, split: DimAxes) -> DimAxes | None:
         """For each dim the prefix of the target's axes with the same number of shards."""
-        made = []
+        dims = []
         for axes, wanted in zip(split, self.target.split, strict=True):
-            pieces, count, taken = total_size(axes, self.mesh), 1, 0
-            while count < pieces and taken < len(wanted):
-                count *= size_of(wanted[taken], self.mesh)
-                taken += 1
+            pieces, count, length = total_size(axes, self.mesh), 1, 0
+            while count < pieces and length < len(wanted):
+                count *= size_of(wanted[length], self.mesh)
+                length += 1
             if count != pieces:
                 return None
-            made.append(wanted[:taken])
-        return tuple(made)
+            dims.append(wanted[:length])
+        return tuple(dims)
 
     def kept_first(self, split: DimAxes) -> DimAxes:
-        made = []
+        dims = []
         for axes, wanted in zip(split, self.target.split, strict=True):
-            kept = tuple(a for a in wanted if a in axes)
-            made.append((*kept, *[a for a in axes if a not in kept]))
-        return tuple(made)
+            shared = tuple(a for a in wanted if a in axes)
+            dims.append((*shared, *[a for a in axes if a not in shared]))
+        return tuple(dims)
 
     def reductions(self, state: _State) -> Iterator[tuple[ReshardStep, float]]:
         """All-reduces of unreduced axes, or reduce-scatters along dims that the axes split."""

@@ -57,12 +57,12 @@ def before_unreduced(piece: Piece, split: DimAxes, unreduced: Axes, mesh: Mesh) 
     """
     if piece.partial is not None or not unreduced:
         return split
-    kept = list(split)
+    dims = list(split)
     for dim, (given, wanted) in enumerate(zip(piece.split, split, strict=True)):
         pieces = (*wanted, *[axis for axis in given if axis in unreduced])
         if given == pieces and piece.type.sizes[dim] % total_size(pieces, mesh) == 0:
-            kept[dim] = pieces
-    return tuple(kept)
+            dims[dim] = pieces
+    return tuple(dims)
 
 
 def made_unreduced(builder: Builder, piece: Piece, split: DimAxes, unreduced: Axes) -> Piece:
@@ -140,13 +140,13 @@ def _carriers(op: Op, are_partial: list[bool]) -> list[bool] | None:
 def _sources(node: Node, split: DimAxes, mesh: Mesh) -> list[DimAxes] | None:
     """The operand splits that give the result this split without communication."""
     rule = rule_of(node.op, node.operand_types, node.bodies)
-    found = project(split, rule.results[0], rule, mesh)
-    chosen = tuple([found.get(n, ()) for n in range(len(rule.factors))])
+    axes_of = project(split, rule.results[0], rule, mesh)
+    by_factor = tuple([axes_of.get(n, ()) for n in range(len(rule.factors))])
     # A sliced dim, or one that an operand lacks, cannot be computed shard by shard.
     cut = [f.role != "pass" or f.needs_offset for f in rule.factors]
-    if any(axes and is_cut for axes, is_cut in zip(chosen, cut, strict=True)):
+    if any(axes and is_cut for axes, is_cut in zip(by_factor, cut, strict=True)):
         return None
-    if split_by_factors(chosen, rule.results[0], rule, mesh) != split:
+    if split_by_factors(by_factor, rule.results[0], rule, mesh) != split:
         return None
-    sources = [split_by_factors(chosen, dims, rule, mesh) for dims in rule.operands]
+    sources = [split_by_factors(by_factor, dims, rule, mesh) for dims in rule.operands]
     return None if None in sources else [s for s in sources if s is not None]

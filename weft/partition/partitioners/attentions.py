@@ -75,12 +75,12 @@ def attention_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) ->
     """The bytes of the keys and values that a device passes on along a ring."""
     total = 0.0
     for type, dims in zip(node.operand_types[1:3], rule.operands[1:3], strict=True):
-        split, given = split_by_factors(by_factor, dims, rule, mesh), tensor(type)
-        if split is not None and split[given.rank - 2]:
-            local = local_type(given, split, mesh)
+        split, global_type = split_by_factors(by_factor, dims, rule, mesh), tensor(type)
+        if split is not None and split[global_type.rank - 2]:
+            local = local_type(global_type, split, mesh)
             assert isinstance(node.op, Attention)
-            count = total_size(split[given.rank - 2], mesh)
-            steps, _ = ring_steps(node.op, local.sizes[given.rank - 2], count)
+            count = total_size(split[global_type.rank - 2], mesh)
+            steps, _ = ring_steps(node.op, local.sizes[global_type.rank - 2], count)
             total += (steps - 1) * local.nbytes
     return total
 
@@ -126,20 +126,20 @@ class _Ring:
         keys, values = k.value, v.value
         following = tuple((n + 1) % count for n in range(count))
         steps, is_round = ring_steps(op, tensor(keys.type).sizes[rows], count)
-        made = self._part(device, device if is_ring else None, keys, values)
+        state = self._part(device, device if is_ring else None, keys, values)
         for step in range(1, steps if is_ring else 1):
             if is_round:
                 keys, values = (builder.permute_along(x, axes, following) for x in (keys, values))
                 owner = self._owner(device, step, count)
-                made = self._joined(made, self._part(device, owner, keys, values))
+                state = self._joined(state, self._part(device, owner, keys, values))
             else:
                 keys, values = (builder.shift(x, axes, -1) for x in (keys, values))
-                made = self._joined_behind(made, device, step, keys, values)
-        out = self._as(made[0], tensor(site.local_types()[0]))
-        return (out, made[1]) if op.logsumexp else (out,)
+                state = self._joined_behind(state, device, step, keys, values)
+        out = self._as(state[0], tensor(site.local_types()[0]))
+        return (out, state[1]) if op.logsumexp else (out,)
 
     def _joined_behind(
-        self, made: tuple[Value, Value], device: Value, step: int, keys: Value, values: Value
+        self, state: tuple[Value, Value], device: Value, step: int, keys: Value, values: Value
     ) -> tuple[Value, Value]:
         """The attention to the keys of an earlier device, too, if there is one so far behind."""
         builder = self.site.builder
@@ -147,8 +147,8 @@ class _Ring:
         has_keys = builder.emit(Compare("GE", "SIGNED"), device, number)
         outer, builder.nodes = builder.nodes, []
         owner = builder.emit(Subtract(), device, number)
-        joined = self._joined(made, self._part(device, owner, keys, values))
-        regions = (Region((), builder.nodes, joined), Region((), [], made))
+        joined = self._joined(state, self._part(device, owner, keys, values))
+        regions = (Region((), builder.nodes, joined), Region((), [], state))
         builder.nodes = outer
         node = apply(If(), has_keys, regions=regions, loc=builder.loc)
         out, lse = builder.add(node)
@@ -203,25 +203,25 @@ class _Ring:
         ]
         if first is not None and keys % k.sizes[rows]:
             limits.append(("LT", place, keys))
-        made: Value | None = None
+        mask: Value | None = None
         for way, value, limit in limits:
             one = builder.emit(Compare(way, "SIGNED"), value, builder.splat(limit, count))
-            made = one if made is None else builder.emit(And(), made, one)
-        return made
+            mask = one if mask is None else builder.emit(And(), mask, one)
+        return mask
 
     def _of_keys(self, n: int, k: TensorType, first: Value | None) -> Value:
         """The part of a mask or bias that is about some keys."""
         builder, piece = self.site.builder, self.site.operands[n]
-        value, given = piece.value, tensor(piece.value.type)
-        size, rank = k.sizes[-2], given.rank
-        if first is None or given.sizes[-1] == 1:
+        value, held = piece.value, tensor(piece.value.type)
+        size, rank = k.sizes[-2], held.rank
+        if first is None or held.sizes[-1] == 1:
             return value
-        if short := -given.sizes[-1] % size:
+        if short := -held.sizes[-1] % size:
             none = (0,) * rank
-            zero = builder.splat(0, given.with_shape(()))
+            zero = builder.splat(0, held.with_shape(()))
             value = builder.emit(Pad(none, (*none[:-1], short), none), value, zero)
         zero = builder.constant(np.asarray(0, np.int32))
-        sizes = (*given.sizes[:-1], size)
+        sizes = (*held.sizes[:-1], size)
         return builder.emit(DynamicSlice(sizes), value, *[zero] * (rank - 1), first)
 
     def _both(self, left: Value, right: Value) -> Value:

@@ -30,13 +30,13 @@ def convolution_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ..
     assert isinstance(op, Convolution)
     plain = rule_of(op, node.operand_types)
     spatial = range(len(op.dimension_numbers.input_spatial_dimensions))
-    made = []
+    rules = []
     for kept in itertools.product((True, False), repeat=len(spatial)):
         rule = plain
         for n, is_kept in zip(spatial, kept, strict=True):
             rule = _with_spatial(rule, node, op, n, is_kept)
-        made.append(_compact(rule))
-    return tuple(made)
+        rules.append(_compact(rule))
+    return tuple(rules)
 
 
 def _with_spatial(rule: Rule, node: Node, op: Convolution, n: int, is_kept: bool) -> Rule:

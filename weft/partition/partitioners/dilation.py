@@ -137,23 +137,23 @@ def _filled(
     is_behind = any(e > size and (limit is None or max(k, size) < limit) for k, e in pairs)
     if not is_before and not is_behind:
         return value
-    given = value.type
-    assert isinstance(given, TensorType)
+    local = value.type
+    assert isinstance(local, TensorType)
     first = device_constant(builder, view.firsts, view.axes)
     bounds = 0 if is_before else None, size if is_behind else None
-    mask = inside(builder, given, view.dim, first, *bounds)
-    return builder.emit(Select(), mask, value, fill.tensor(builder, given))
+    mask = inside(builder, local, view.dim, first, *bounds)
+    return builder.emit(Select(), mask, value, fill.tensor(builder, local))
 
 
 def _unrolled(builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar) -> Value:
     """The view materialized, if the phase differs by device."""
-    given = value.type
-    assert isinstance(given, TensorType)
-    step, none = view.spread.step, [0] * given.rank
+    local = value.type
+    assert isinstance(local, TensorType)
+    step, none = view.spread.step, [0] * local.rank
     low, high, between = list(none), list(none), list(none)
     low[view.dim] = between[view.dim] = step - 1
     high[view.dim] = view.width - (view.count - 1) * step - 1
-    scalar = fill.scalar(builder, given)
+    scalar = fill.scalar(builder, local)
     padded = builder.emit(Pad(tuple(low), tuple(high), tuple(between)), value, scalar)
     starts = tuple(step - 1 - phase for phase in view.phases)
     return slice_from(builder, padded, view.dim, view.axes, starts, view.width)

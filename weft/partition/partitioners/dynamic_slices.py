@@ -48,11 +48,11 @@ def slice_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
 
 def dynamic_slice(site: NodeSite) -> tuple[Piece, ...]:
     """Each device's part of the slice, a partial sum."""
-    op, (operand, *given) = site.node.op, site.operands
+    op, (operand, *start_pieces) = site.node.op, site.operands
     assert isinstance(op, DynamicSlice)
     if not tensor(site.local_types()[0]).size:
         return site.zeros()
-    starts = [p.value for p in given]
+    starts = [p.value for p in start_pieces]
     cut = _cut(operand, op.slice_sizes)
     out = tensor(site.local_types()[0])
     if not cut:

@@ -28,13 +28,13 @@ def gather_factors(node: Node, rule: Rule) -> frozenset[int]:
     op = node.op
     assert isinstance(op, Gather)
     pointed = gather_windows(op.dimension_numbers).start_map
-    found = set(plain_factors(node, rule))
+    free = set(plain_factors(node, rule))
     if has_zero(tensor(node.types[0]).dtype):
         for dim, factors in enumerate(rule.operands[0]):
             factor = rule.factors[factors[0]]
             if factor.role == "reduction" and dim in pointed and factor.size > 1:
-                found.add(factors[0])
-    return frozenset(found)
+                free.add(factors[0])
+    return frozenset(free)
 
 
 def has_zero(dtype: DType) -> bool:
@@ -47,16 +47,16 @@ def gather(site: NodeSite) -> tuple[Piece, ...]:
     """The windows in each shard; zeros for those of other shards."""
     op, (operand, indices) = site.node.op, site.operands
     assert isinstance(op, Gather)
-    made = op.local((operand.value.type, indices.value.type), site.local_types())
+    local = op.local((operand.value.type, indices.value.type), site.local_types())
     if indices.value.type is not indices.type:  # padding may break the sortedness of indices
-        made = made.replace(indices_are_sorted=False)
+        local = local.replace(indices_are_sorted=False)
     axes = unreduced_axes(site.rule, site.chosen)
     if not axes:
-        return site.placed(*site.add(made, (operand.value, indices.value)))
+        return site.placed(*site.add(local, (operand.value, indices.value)))
     lookup = _Lookup(site, gather_windows(op.dimension_numbers), op.slice_sizes)
     places, inside = lookup.run()
-    (found,) = site.add(made, (operand.value, places))
-    out = tensor(found.type)
+    (rows,) = site.add(local, (operand.value, places))
+    out = tensor(rows.type)
     batch = tuple(lookup.windows.batch(out.rank))
     mask = inside
     if tensor(inside.type).shape != out.shape:
@@ -64,9 +64,9 @@ def gather(site: NodeSite) -> tuple[Piece, ...]:
             BroadcastInDim(batch, out.with_dtype(tensor(inside.type).dtype)), inside
         )
     # A select, not a product with the mask: NaN and infinity times 0 are NaN.
-    kept = site.builder.emit(Select(), mask, found, site.builder.splat(0, out))
+    masked = site.builder.emit(Select(), mask, rows, site.builder.splat(0, out))
     partial = Partial(axes, in_dtype("add", out.dtype))
-    return (Piece(kept, tensor(site.node.types[0]), site.splits[0], partial),)
+    return (Piece(masked, tensor(site.node.types[0]), site.splits[0], partial),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Lookup:
         operand, indices = self.site.operands
         builder, vector = self.site.builder, self.windows.vector
         dtype = counting(operand.type.sizes)
-        made, inside = [], None
+        relative, inside = [], None
         pairs = zip(self.windows.start_map, parts(builder, indices.value, vector), strict=True)
         for dim, part in pairs:
             # Out-of-bounds indices are clamped to the global tensor, as in StableHLO.
@@ -91,11 +91,11 @@ class _Lookup:
             # would wrap around into it.
             part = converted(builder, part, dtype)
             if self.is_cut(dim):
-                part, found = self.cut(dim, part)
-                inside = found if inside is None else builder.emit(And(), inside, found)
-            made.append(part)
+                part, is_here = self.cut(dim, part)
+                inside = is_here if inside is None else builder.emit(And(), inside, is_here)
+            relative.append(part)
         assert inside is not None
-        return joined(builder, made, vector), inside
+        return joined(builder, relative, vector), inside
 
     def is_cut(self, dim: int) -> bool:
         """Whether an indexed dim is split."""

@@ -56,11 +56,11 @@ def fetch(
 
     Unneeded elements are unspecified; elements beyond the dim are zero.
     """
-    made = resized(_tensor(value), dim, wanted.width)
+    out = resized(_tensor(value), dim, wanted.width)
     parts = []
-    if made.size:
+    if out.size:
         parts = parts_of(builder, value, dim, axes, wanted, is_split=is_split)
-    return joined(builder, parts, dim, axes, made)
+    return joined(builder, parts, dim, axes, out)
 
 
 def parts_of(
@@ -122,27 +122,27 @@ def slice_from(
     builder: Builder, value: Value, dim: int, axes: Axes, starts: DeviceTable, length: int
 ) -> Value:
     """`length` elements of a dim, from a start per device."""
-    given = _tensor(value)
-    if length == given.sizes[dim]:
+    local = _tensor(value)
+    if length == local.sizes[dim]:
         return value
     known = constant(starts)
     if known is not None:
         return slice_between(builder, value, dim, known, known + length)
     return builder.emit(
-        DynamicSlice(resized(given, dim, length).sizes),
+        DynamicSlice(resized(local, dim, length).sizes),
         value,
-        *starts_at(builder, given.rank, dim, device_constant(builder, starts, axes)),
+        *starts_at(builder, local.rank, dim, device_constant(builder, starts, axes)),
     )
 
 
 def slice_between(builder: Builder, value: Value, dim: int, begin: int, end: int) -> Value:
     """The elements of a dim from one index up to another."""
-    given = _tensor(value)
-    if begin == 0 and end == given.sizes[dim]:
+    local = _tensor(value)
+    if begin == 0 and end == local.sizes[dim]:
         return value
-    starts, limits = [0] * given.rank, list(given.sizes)
+    starts, limits = [0] * local.rank, list(local.sizes)
     starts[dim], limits[dim] = begin, end
-    return builder.emit(Slice(tuple(starts), tuple(limits), (1,) * given.rank), value)
+    return builder.emit(Slice(tuple(starts), tuple(limits), (1,) * local.rank), value)
 
 
 def joined(

@@ -19,12 +19,12 @@ def parts(builder: Builder, indices: Value, vector: int) -> list[Value]:
     type = tensor(indices.type)
     if vector == type.rank or type.sizes[vector] == 1:
         return [indices]
-    made = []
+    components = []
     for n in range(type.sizes[vector]):
         starts = tuple(n if d == vector else 0 for d in range(type.rank))
         ends = tuple(n + 1 if d == vector else s for d, s in enumerate(type.sizes))
-        made.append(builder.emit(Slice(starts, ends, (1,) * type.rank), indices))
-    return made
+        components.append(builder.emit(Slice(starts, ends, (1,) * type.rank), indices))
+    return components
 
 
 def joined(builder: Builder, made: Sequence[Value], vector: int) -> Value:

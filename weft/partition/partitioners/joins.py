@@ -165,11 +165,11 @@ def join_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> floa
     op = node.op
     assert isinstance(op, Join)
     splits = [split_by_factors(by_factor, dims, rule, mesh) for dims in rule.operands]
-    made = split_by_factors(by_factor, rule.results[0], rule, mesh)
-    if made is None or not made[op.dimension]:
+    out = split_by_factors(by_factor, rule.results[0], rule, mesh)
+    if out is None or not out[op.dimension]:
         return 0.0
     total = 0.0
-    for n, _, wanted in op.wanted(total_size(made[op.dimension], mesh)):
+    for n, _, wanted in op.wanted(total_size(out[op.dimension], mesh)):
         split = splits[n]
         if split is not None and split[op.dimension]:
             local = local_type(tensor(node.operand_types[n]), split, mesh)

@@ -16,13 +16,13 @@ _MATRICES = """
 
 def call_factors(node: Node, rule: Rule) -> frozenset[int]:
     """The pass factors of the call's rule; of calls on matrices, batch dims only."""
-    found = plain_factors(node, rule)
+    factors = plain_factors(node, rule)
     op = node.op
     assert isinstance(op, CustomCall)
     if op.known is not None or op.call_target_name not in _MATRICES:
-        return found
+        return factors
     batches = range(tensor(node.operands[0].type).rank - 2)
-    return found & {rule.operands[0][dim][0] for dim in batches}
+    return factors & {rule.operands[0][dim][0] for dim in batches}
 
 
 def solve_factors(node: Node, rule: Rule) -> frozenset[int]:

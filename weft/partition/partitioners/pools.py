@@ -78,12 +78,12 @@ def pool_views(
     """The views of operand and source under overlapping windows."""
     op = node.op
     assert isinstance(op, SelectAndScatter)
-    given, source = tensor(node.operand_types[0]), tensor(node.operand_types[1])
+    operand, source = tensor(node.operand_types[0]), tensor(node.operand_types[1])
     views = []
     for dim, axes in enumerate(results[0]):
         if not axes or op.window.is_plain(dim):
             continue
-        size, places = given.sizes[dim], source.sizes[dim]
+        size, places = operand.sizes[dim], source.sizes[dim]
         near = touching(op.window, dim, size, total_size(axes, mesh))
         seen = DeviceView(dim, axes, Dilation(size), near.starts, near.width, near.stops)
         ends = tuple(n + 1 for n in near.last)

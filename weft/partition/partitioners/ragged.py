@@ -116,22 +116,22 @@ class _Groups:
         """The ends and starts of the device's groups in its shard."""
         builder, site = self.site.builder, self.site
         split = (*site.operands[2].split[:-1], ())
-        given = site.operand(2, split)
+        group_sizes = site.operand(2, split)
         lhs = site.operands[0]
         whole = lhs.type.sizes
-        dtype = counting(whole, given.type.dtype.bits)
-        sizes = converted(builder, given.value, dtype)
+        dtype = counting(whole, group_sizes.type.dtype.bits)
+        sizes = converted(builder, group_sizes.value, dtype)
         ends = _running_sums(builder, sizes)
-        found = [ends, builder.emit(Subtract(), ends, sizes)]
+        bounds = [ends, builder.emit(Subtract(), ends, sizes)]
         if self.rows:
             piece = -(-whole[self.dims.ragged] // total_size(self.rows, site.mesh))
             start = site.start(self.rows, piece)
-            found = [self.within(shifted(builder, v, start), piece) for v in found]
+            bounds = [self.within(shifted(builder, v, start), piece) for v in bounds]
         if self.groups:
-            type = given.type.with_dtype(dtype)
+            type = group_sizes.type.with_dtype(dtype)
             wanted = (*split[:-1], self.groups)
-            found = [builder.reshard(Piece(v, type, split), wanted).value for v in found]
-        return found[0], found[1]
+            bounds = [builder.reshard(Piece(v, type, split), wanted).value for v in bounds]
+        return bounds[0], bounds[1]
 
     def within(self, places: Value, piece: int) -> Value:
         """Positions clamped to the shard."""

@@ -74,12 +74,12 @@ def reshape_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     # The alternatives double with each segment, and every one is costed.
     if len(split) > _MANY:
         return (own, _rule(operand, out, runs, set(split)))
-    chosen = [
+    subsets = [
         set(some)
         for count in range(1, len(split) + 1)
         for some in itertools.combinations(split, count)
     ]
-    return (own, *[_rule(operand, out, runs, some) for some in chosen])
+    return (own, *[_rule(operand, out, runs, some) for some in subsets])
 
 
 def _rule(operand: TensorType, out: TensorType, runs: list[Segment], ragged: set[int]) -> Rule:
@@ -127,12 +127,12 @@ def uneven(
             yield Range(run, axes, ranges((n * width for n in range(count)), width, size))
 
 
-def reshape_sent(node: Node, rule: Rule, chosen: FactorAxes, mesh: Mesh) -> float:
+def reshape_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> float:
     """The bytes of the exchanges."""
     operand, out = tensor(node.operands[0].type), tensor(node.types[0])
     splits = (
-        split_by_factors(chosen, rule.operands[0], rule, mesh),
-        split_by_factors(chosen, rule.results[0], rule, mesh),
+        split_by_factors(by_factor, rule.operands[0], rule, mesh),
+        split_by_factors(by_factor, rule.results[0], rule, mesh),
     )
     if splits[0] is None or splits[1] is None or not operand.size:
         return 0.0

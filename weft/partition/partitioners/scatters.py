@@ -59,11 +59,13 @@ def scatter(site: NodeSite) -> tuple[Piece, ...]:
                 counted = op.windows.batch(update.type.rank)
                 value = site.builder.masked(update, counted, nothing)
                 site.operands[count + 1 + n] = update.moved(value, update.split)
-    given = tuple(p.value for p in site.operands)
-    made = op.local(tuple(v.type for v in given), site.local_types())
+    operands = tuple(p.value for p in site.operands)
+    local = op.local(tuple(v.type for v in operands), site.local_types())
     if site.operands[count].value.type is not site.node.operands[count].type:
-        made = made.replace(indices_are_sorted=False)  # out-of-bounds indices break the sortedness
-    results = site.add(made, given, site.context.regions(site.node))
+        local = local.replace(
+            indices_are_sorted=False
+        )  # out-of-bounds indices break the sortedness
+    results = site.add(local, operands, site.context.regions(site.node))
     rows = zip(results, site.node.types, site.splits, strict=True)
     return tuple(Piece(v, tensor(t), s, partial) for v, t, s in rows)
 
@@ -78,7 +80,7 @@ def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
         return indices
     dtype = counting(held.type.sizes)
     wide = dict(zip(windows.kept(held.type.rank), windows.window, strict=True))
-    made = []
+    relative = []
     for dim, part in zip(
         windows.start_map, parts(builder, indices.value, windows.vector), strict=True
     ):
@@ -90,8 +92,8 @@ def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
         if dim in cut:
             piece = -(-held.type.sizes[dim] // total_size(held.split[dim], site.mesh))
             part = shifted(builder, part, site.start(held.split[dim], piece))
-        made.append(part)
-    value = _dropped(site, indices, joined(builder, made, windows.vector), padded)
+        relative.append(part)
+    value = _dropped(site, indices, joined(builder, relative, windows.vector), padded)
     return indices.moved(value, indices.split)
 
 

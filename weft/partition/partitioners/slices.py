@@ -26,18 +26,18 @@ def slice_views(
     """The range from the first to the last element of a device's result shard."""
     op = node.op
     assert isinstance(op, Slice)
-    given, made = tensor(node.operand_types[0]), tensor(node.types[0])
+    operand, out = tensor(node.operand_types[0]), tensor(node.types[0])
     views = []
     for dim, axes in enumerate(results[0]):
-        size, kept = given.sizes[dim], made.sizes[dim]
-        if not axes or size == kept:
+        size, length = operand.sizes[dim], out.sizes[dim]
+        if not axes or size == length:
             continue
         count = total_size(axes, mesh)
-        piece, stride = -(-kept // count), op.strides[dim]
+        piece, stride = -(-length // count), op.strides[dim]
         starts = tuple(op.start_indices[dim] + t * piece * stride for t in range(count))
         # To the last element that is taken, not to a multiple of the stride: less is fetched.
         width = (piece - 1) * stride + 1
-        kept_by = [min(piece, kept - t * piece) for t in range(count)]
+        kept_by = [min(piece, length - t * piece) for t in range(count)]
         stops = tuple(s + (n - 1) * stride + 1 for s, n in zip(starts, kept_by, strict=True))
         views.append((0, DeviceView(dim, axes, Dilation(size), starts, width, stops)))
     return views
@@ -49,12 +49,12 @@ def cut(site: NodeSite) -> tuple[Piece, ...]:
         return site.zeros()
     op, (operand,) = site.node.op, site.operands
     assert isinstance(op, Slice)
-    value, made = operand.value, tensor(site.local_types()[0])
+    value, out = operand.value, tensor(site.local_types()[0])
     starts, limits, strides = list(op.start_indices), list(op.limit_indices), list(op.strides)
     for dim, axes in enumerate(site.splits[0]):
         if axes:
             # A split dim is already cut by where the shard lies; views, below, put the stride back.
-            starts[dim], limits[dim], strides[dim] = 0, made.sizes[dim], 1
+            starts[dim], limits[dim], strides[dim] = 0, out.sizes[dim], 1
     for _, view in slice_views(site.node, (operand.split,), site.splits, site.mesh):
         value = fetch(site.builder, value, view.dim, view.axes, view.wanted)
         limits[view.dim], strides[view.dim] = view.width, op.strides[view.dim]

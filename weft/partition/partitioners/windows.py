@@ -51,12 +51,12 @@ def window_views(
 
 def window_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> float:
     """The bytes of the halos of all windows."""
-    found = running(node)
-    (made, *_) = [split_by_factors(by_factor, dims, rule, mesh) for dims in rule.results]
-    if found is None or made is None or not made[found.dim]:
+    scan = running(node)
+    (split, *_) = [split_by_factors(by_factor, dims, rule, mesh) for dims in rule.results]
+    if scan is None or split is None or not split[scan.dim]:
         return sent_by(window_views)(node, rule, by_factor, mesh)
-    type = local_type(tensor(node.types[0]), made, mesh)
-    return row_bytes(type, found.dim) * (total_size(made[found.dim], mesh) - 1)
+    type = local_type(tensor(node.types[0]), split, mesh)
+    return row_bytes(type, scan.dim) * (total_size(split[scan.dim], mesh) - 1)
 
 
 def reduce_window(site: NodeSite) -> tuple[Piece, ...]:

@@ -54,11 +54,11 @@ def cheapest(problems: Sequence[ShardingProblem]) -> FactorChoice:
         return choose(problems[0])
     answers: list[tuple[float, FactorChoice]] = []
     for problem in problems:
-        chosen = choose(problem)
-        cost = _cost(problem, chosen.axes)
-        if cost <= _computing(problem, chosen.axes):  # nothing is sent
-            return replace(chosen, is_agreed=chosen.is_agreed and not answers)
-        answers.append((cost, chosen))
+        choice = choose(problem)
+        cost = _cost(problem, choice.axes)
+        if cost <= _computing(problem, choice.axes):  # nothing is sent
+            return replace(choice, is_agreed=choice.is_agreed and not answers)
+        answers.append((cost, choice))
     return replace(min(answers, key=lambda answer: answer[0])[1], is_agreed=False)
 
 
@@ -103,14 +103,14 @@ def _elements(type: Type) -> int:
 
 def _merged(problem: ShardingProblem, sources: Sequence[dict[int, Axes]]) -> FactorAxes:
     """Every factor with the axes of the first source that has some, without conflicts."""
-    chosen: dict[int, Axes] = {}
+    by_factor: dict[int, Axes] = {}
     parts = problem.rule.parts
     for source in sources:
         for factor, axes in source.items():
-            beside = [a for f, a in chosen.items() if parts[f] == parts[factor]]
-            if factor not in chosen and not _taken(axes, beside):
-                chosen[factor] = axes
-    return tuple([chosen.get(n, ()) for n in range(len(problem.rule.factors))])
+            beside = [a for f, a in by_factor.items() if parts[f] == parts[factor]]
+            if factor not in by_factor and not _taken(axes, beside):
+                by_factor[factor] = axes
+    return tuple([by_factor.get(n, ()) for n in range(len(problem.rule.factors))])
 
 
 def _taken(axes: Axes, others: Collection[Axes]) -> bool:
@@ -152,15 +152,15 @@ def _options(problem: ShardingProblem, sources: list[dict[int, Axes]]) -> list[l
 def _loose(problem: ShardingProblem) -> list[Axes]:
     """Axes of dims that may have to be gathered: other dims could use them instead."""
     rule = problem.rule
-    found: list[Axes] = []
+    axes_lists: list[Axes] = []
     for split, dims in zip(
         (*problem.asked, *problem.wanted), (*rule.operands, *rule.results), strict=True
     ):
         for axes, factors in zip(split or (), dims, strict=False):
             stuck = len(factors) > 1 or factors[0] not in problem.free
-            if axes and stuck and axes not in found:
-                found.append(axes)
-    return found
+            if axes and stuck and axes not in axes_lists:
+                axes_lists.append(axes)
+    return axes_lists
 
 
 def _add_loose(problem: ShardingProblem, axes: Axes, options: list[list[Axes]]) -> None:
@@ -169,11 +169,11 @@ def _add_loose(problem: ShardingProblem, axes: Axes, options: list[list[Axes]]) 
         if factor not in problem.free or kind.role != "pass":
             continue
         for held in list(choices):
-            made = (*held, *axes)
+            longer = (*held, *axes)
             # Without padding only: a loose axis is an opportunity, not a request of the program.
-            fits = kind.size % total_size(made, problem.mesh) == 0
-            if fits and not _taken(axes, (held,)) and made not in choices:
-                choices.append(made)
+            fits = kind.size % total_size(longer, problem.mesh) == 0
+            if fits and not _taken(axes, (held,)) and longer not in choices:
+                choices.append(longer)
 
 
 def _is_masked(factor: RuleFactor) -> bool:
@@ -213,13 +213,15 @@ def _cost(problem: ShardingProblem, axes: FactorAxes) -> float:
     rule, mesh, prices = problem.rule, problem.mesh, problem.prices
     cost = _computing(problem, axes)
     sides = zip(problem.operands, problem.given, rule.operands, strict=True)
-    for type, given, dims in sides:
+    for type, versions, dims in sides:
         split = split_by_factors(axes, dims, rule, mesh)
         if split is None:
             return math.inf
         if isinstance(type, TensorType):
-            sent = min(plan(type, s, partial, split, (), mesh, prices).cost for s, partial in given)
-            cost += _counted(problem, sent, given[0][0], split)
+            sent = min(
+                plan(type, s, partial, split, (), mesh, prices).cost for s, partial in versions
+            )
+            cost += _counted(problem, sent, versions[0][0], split)
     unreduced = unreduced_axes(rule, axes)
     for type, wanted, dims in zip(problem.results, problem.wanted, rule.results, strict=True):
         split = split_by_factors(axes, dims, rule, mesh)

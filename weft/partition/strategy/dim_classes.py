@@ -99,13 +99,13 @@ def _met(node: Node) -> Iterator[list[ValueDim]]:
     if any(not t.is_static for t in (*node.operand_types, *node.types)):  # type: ignore[union-attr]
         return
     rule = rule_of(node.op, node.operand_types, node.bodies)
-    found: dict[int, list[ValueDim]] = {}
+    by_factor: dict[int, list[ValueDim]] = {}
     sides = [*zip(node.operands, rule.operands, strict=True)]
     sides += zip(node.results, rule.results, strict=True)
     for value, dims in sides:
         for number, factor in enumerate(_majors(dims, rule)):
-            found.setdefault(factor, []).append((value, number))
-    yield from found.values()
+            by_factor.setdefault(factor, []).append((value, number))
+    yield from by_factor.values()
 
 
 def _majors(dims: Dims, rule: Rule) -> Iterator[int]:

@@ -19,24 +19,24 @@ FactorAxes = tuple[Axes, ...]  # for each factor of a rule the axes that split i
 
 def project(split: DimAxes, dims: Dims, rule: Rule, mesh: Mesh) -> dict[int, Axes]:
     """The axes of each factor of a tensor, as far as its dims decompose."""
-    found: dict[int, Axes] = {}
+    by_factor: dict[int, Axes] = {}
     for axes, factors in zip(split, dims, strict=True):
         if len(factors) == 1:
             if axes:
-                found[factors[0]] = axes
+                by_factor[factors[0]] = axes
         elif axes:
-            _take_apart(axes, factors, rule, mesh, found)
-    return found
+            _take_apart(axes, factors, rule, mesh, by_factor)
+    return by_factor
 
 
 def _take_apart(
-    axes: Axes, factors: tuple[int, ...], rule: Rule, mesh: Mesh, found: dict[int, Axes]
+    axes: Axes, factors: tuple[int, ...], rule: Rule, mesh: Mesh, by_factor: dict[int, Axes]
 ) -> None:
     rest = list(axes)
     for factor in factors:
         taken, room = take_common(rest, rule.factors[factor].size, mesh)
         if taken:
-            found[factor] = merged(taken, mesh)
+            by_factor[factor] = merged(taken, mesh)
         if room > 1:
             return  # after a partly split factor no more minor one can be split
 
@@ -64,12 +64,12 @@ def split_by_factors(by_factor: FactorAxes, dims: Dims, rule: Rule, mesh: Mesh) 
 
 def plain_factors(node: Node, rule: Rule) -> frozenset[int]:
     """The factors with independent shards, or with a plain combiner."""
-    made = {f for dims in rule.results for factors in dims for f in factors}
+    in_results = {f for dims in rule.results for factors in dims for f in factors}
     return frozenset(
         n
         for n, f in enumerate(rule.factors)
         if not f.needs_offset
-        and ((f.role == "pass" and n in made) or (f.role == "reduction" and f.combine))
+        and ((f.role == "pass" and n in in_results) or (f.role == "reduction" and f.combine))
     )
 
 

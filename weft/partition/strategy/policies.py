@@ -59,13 +59,13 @@ def _given_axes(
     module: Module, classes: DimClasses, splits: Mapping[Value, DimAxes]
 ) -> dict[ValueDim, list[Axes]]:
     """The classes of split dims of arguments, with their axes."""
-    found: dict[ValueDim, list[Axes]] = {}
+    by_class: dict[ValueDim, list[Axes]] = {}
     for function in module.functions.values():
         for value in function.body.args:
             for dim, axes in enumerate(splits.get(value, ())):
                 if axes:
-                    found.setdefault(classes.find((value, dim)), []).append(axes)
-    return found
+                    by_class.setdefault(classes.find((value, dim)), []).append(axes)
+    return by_class
 
 
 def _wider(found: list[Axes], mesh: Mesh) -> Iterator[Axes]:

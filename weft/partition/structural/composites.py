@@ -68,17 +68,17 @@ def _of_pieces(context: Context, node: Node, function: Function) -> bool:
     # A partial sum would have to be reduced after the composite, and its name promises the result.
     if strategy.partial is not None:
         return False
-    made = _local_function(context, function, strategy)
+    local_body = _local_function(context, function, strategy)
     # With communication inside it is no longer the same composite on shards: a library's kernel for
     # that name would not communicate.
-    if any(inner.op.collective for inner in walk(made.body)):
+    if any(inner.op.collective for inner in walk(local_body.body)):
         return False
     operands = [
         context.fetch(v, split) for v, split in zip(node.operands, strategy.operands, strict=True)
     ]
     values = tuple(p.value for p in operands)
-    name = context.program.add_function(made)
-    types = tuple(v.type for v in made.body.results)
+    name = context.program.add_function(local_body)
+    types = tuple(v.type for v in local_body.body.results)
     op = node.op.replace(decomposition=name, outs=types)
     local = Node(op, values, types, (), node.attrs, node.loc)
     rows = zip(node.results, context.builder.add(local), strategy.results, strict=True)

@@ -22,7 +22,7 @@ def better_splits(context: Context, node: Node, splits: Sequence[DimAxes]) -> di
     reshard of all slices before the loop sends half of that or less.
     """
     rounds, body = trips(node), node.regions[1]
-    found: dict[int, DimAxes] = {}
+    targets: dict[int, DimAxes] = {}
     for n, (arg, result) in enumerate(zip(body.args, body.results, strict=True)):
         # Without a trip count there is nothing to weigh, and only an invariant value can be
         # resharded once, before the loop.
@@ -34,8 +34,8 @@ def better_splits(context: Context, node: Node, splits: Sequence[DimAxes]) -> di
             (cut,) = cuts
             target = _uncut(context, cut, splits[n])
             if target is not None and _is_better(context, cut, splits[n], target, rounds):
-                found[n] = target
-    return found
+                targets[n] = target
+    return targets
 
 
 def _slices(context: Context, region: Region, value: Value) -> Iterator[Node | None]:
@@ -84,15 +84,15 @@ def _is_better(
     context: Context, cut: Node | None, split: DimAxes, target: DimAxes, rounds: int
 ) -> bool:
     assert cut is not None
-    given, made = cut.operands[0].type, cut.results[0].type
-    assert isinstance(given, TensorType) and isinstance(made, TensorType)
+    whole, sliced = cut.operands[0].type, cut.results[0].type
+    assert isinstance(whole, TensorType) and isinstance(sliced, TensorType)
     prices = context.program.prices
-    once = plan(given, split, (), target, (), context.mesh, prices).cost
-    kept = tuple(
-        () if a != b else axes for a, b, axes in zip(given.sizes, made.sizes, split, strict=True)
+    once = plan(whole, split, (), target, (), context.mesh, prices).cost
+    slice_split = tuple(
+        () if a != b else axes for a, b, axes in zip(whole.sizes, sliced.sizes, split, strict=True)
     )
     unreduced = tuple(
-        x for a, b, s in zip(given.sizes, made.sizes, split, strict=True) for x in s if a != b
+        x for a, b, s in zip(whole.sizes, sliced.sizes, split, strict=True) for x in s if a != b
     )
-    each = plan(made, kept, unreduced, target, (), context.mesh, prices).cost
+    each = plan(sliced, slice_split, unreduced, target, (), context.mesh, prices).cost
     return once < each * rounds

@@ -82,16 +82,16 @@ def random_numbers(context: Context, node: Node) -> None:
     )
     builder = context.builder
     operands = [context.fetch(v, replicated(_rank(v.type))).value for v in node.operands]
-    made = builder.emit(node.op, *operands)
+    samples = builder.emit(node.op, *operands)
     (type,) = node.types
     assert isinstance(type, TensorType)
     partial = None
     if axes:
-        made = builder.only_first(made, axes, 0)
+        samples = builder.only_first(samples, axes, 0)
         partial = Partial(axes, in_dtype("add", type.dtype))
     (result,) = node.results
     context.define(
-        result, Piece(made, type, replicated(type.rank), partial), context.wanted(result)
+        result, Piece(samples, type, replicated(type.rank), partial), context.wanted(result)
     )
 
 
@@ -102,11 +102,11 @@ def dimension_size(context: Context, node: Node) -> None:
     if not isinstance(type.shape[op.dimension], int):
         context.compute(node)
         return
-    made = context.builder.constant(np.asarray(type.sizes[op.dimension], np.int32))
+    size = context.builder.constant(np.asarray(type.sizes[op.dimension], np.int32))
     (result,) = node.results
     out = result.type
     assert isinstance(out, TensorType)
-    context.define(result, Piece(made, out, ()), context.wanted(result))
+    context.define(result, Piece(size, out, ()), context.wanted(result))
 
 
 def _rank(type: object) -> int:

@@ -51,11 +51,11 @@ def with_values(region: Region, became: dict[Value, Value]) -> Region:
     for node in region.nodes:
         operands = tuple(became.get(v, v) for v in node.operands)
         regions = tuple(with_values(r, became) for r in node.regions)
-        made = (
+        new = (
             _plain(node) if isinstance(node.op, ShardyConstant) else node.rebuilt(operands, regions)
         )
-        became.update(zip(node.results, made.results, strict=True))
-        nodes.append(made)
+        became.update(zip(node.results, new.results, strict=True))
+        nodes.append(new)
     results = tuple(became.get(v, v) for v in region.results)
     return Region(region.args, nodes, results, region.loc, region.arg_locs)
 

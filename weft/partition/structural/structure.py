@@ -118,14 +118,14 @@ def finish(
 def call(context: Context, node: Node) -> None:
     """A call of the function's specialization for these argument splits."""
     assert isinstance(node.op, Call)
-    given = [context.first(v) for v in node.operands]
-    made = context.called(node.op.callee, given)
-    types = tuple(v.type for v in made.function.body.results)
-    op = Call(made.function.name, types)
+    arguments = [context.first(v) for v in node.operands]
+    callee = context.called(node.op.callee, arguments)
+    types = tuple(v.type for v in callee.function.body.results)
+    op = Call(callee.function.name, types)
     values = context.builder.add(
-        Node(op, tuple(p.value for p in given), types, (), node.attrs, node.loc)
+        Node(op, tuple(p.value for p in arguments), types, (), node.attrs, node.loc)
     )
-    for old, new, placed in zip(node.results, values, made.results, strict=True):
+    for old, new, placed in zip(node.results, values, callee.results, strict=True):
         there = Piece(new, placed.type, placed.split, placed.partial)
         context.define(old, there, context.wanted(old))
 
