@@ -49,11 +49,11 @@ def _given(
     """Shardings that a call takes from its function: for all values if one is on a mesh."""
     if not any(shown):
         return (None,) * len(values)
-    given = tuple(sharding_attribute(attrs) for attrs in shown)
-    for sharding in given:
+    shardings = tuple(sharding_attribute(attrs) for attrs in shown)
+    for sharding in shardings:
         if sharding is not None and not _is_one_device(sharding.resolve(meshes)):
             opened = [unsplit(v.type, sharding.mesh, is_open=True) for v in values]
-            return tuple(s or o for s, o in zip(given, opened, strict=True))
+            return tuple(s or o for s, o in zip(shardings, opened, strict=True))
     return (None,) * len(values)
 
 

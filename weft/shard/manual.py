@@ -94,13 +94,13 @@ def _named(node: Node, op: ManualComputation, meshes: Mapping[str, Mesh]) -> Man
             for s, t in zip(shardings, types, strict=True)
         )
 
-    made = op.replace(
+    result = op.replace(
         in_shardings=each(op.in_shardings, node.operand_types),
         out_shardings=each(op.out_shardings, node.types),
         manual_axes=in_mesh_order(op.manual_axes, mesh),
     )
-    assert isinstance(made, ManualComputation)
-    return made
+    assert isinstance(result, ManualComputation)
+    return result
 
 
 def _replicated(

@@ -21,13 +21,13 @@ def lift_meshes(module: Module, summaries: FunctionSummaries) -> Module:
     for name, mesh in module.meshes.items():
         renamed[name] = names.setdefault(mesh, name)
     fresh = count()
-    taken = {*module.functions, *module.meshes} - {n for n, kept in renamed.items() if n != kept}
+    used = {*module.functions, *module.meshes} - {n for n, kept in renamed.items() if n != kept}
     for sharding in all_shardings(module, summaries):
         inlined = sharding.mesh
         if isinstance(inlined, Mesh):
             if inlined not in names:
-                names[inlined] = _unique(_name(inlined), taken, fresh)
-                taken.add(names[inlined])
+                names[inlined] = _unique(_name(inlined), used, fresh)
+                used.add(names[inlined])
             renamed[inlined] = names[inlined]
     if all(old == new for old, new in renamed.items()):
         return module
@@ -75,11 +75,11 @@ def drop_size_one_axes(module: Module, summaries: FunctionSummaries) -> Module:
 
 def _without_size_one(sharding: Sharding, mesh: Mesh) -> Sharding:
     def kept(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        found: list[Axis] = []
+        rest: list[Axis] = []
         for axis in axes:
             if size_of(axis, mesh) != 1:
-                append_merged(found, axis, mesh)
-        return tuple(found)
+                append_merged(rest, axis, mesh)
+        return tuple(rest)
 
     dims = []
     for dim in sharding.dims:
@@ -103,12 +103,12 @@ def common_mesh(
     shardings: Sequence[Sharding | None], meshes: Mapping[str, Mesh]
 ) -> str | Mesh | None:
     """The common mesh of all shardings, except empty meshes; None if there is not exactly one."""
-    found: Sharding | None = None
+    first: Sharding | None = None
     for sharding in shardings:
-        if sharding is None or (found is not None and sharding.mesh == found.mesh):
+        if sharding is None or (first is not None and sharding.mesh == first.mesh):
             continue
-        if found is None or is_empty(found.resolve(meshes)):
-            found = sharding
+        if first is None or is_empty(first.resolve(meshes)):
+            first = sharding
         elif not is_empty(sharding.resolve(meshes)):
             return None
-    return None if found is None else found.mesh
+    return None if first is None else first.mesh

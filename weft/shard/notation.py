@@ -101,14 +101,14 @@ class _Fitting:
 
     def named(self, n: int, tensor: Tensor) -> tuple[tuple[str, ...], ...]:
         """The factors of each dim; those of `...` get names that no user can write."""
-        rank, given = len(self.shapes[n]), len(tensor.dims)
-        if (tensor.batch is None and rank != given) or rank < given:
+        rank, count = len(self.shapes[n]), len(tensor.dims)
+        if (tensor.batch is None and rank != count) or rank < count:
             self.notation.refuse(
-                f"{self.notation.place(n)} has {_count(given, 'dim')}, but is {self.types[n]}",
+                f"{self.notation.place(n)} has {_count(count, 'dim')}, but is {self.types[n]}",
                 "give one factor, or one group of factors, for each dim",
             )
         # Dots are in no factor's name, so these cannot clash.
-        batch = tuple((f"...{tensor.batch}_{d}",) for d in range(rank - given))
+        batch = tuple((f"...{tensor.batch}_{d}",) for d in range(rank - count))
         return batch + tensor.dims if tensor.batch is not None else tensor.dims
 
     def rule(self) -> Rule:
@@ -171,13 +171,13 @@ class _Fitting:
 
     def alone(self) -> dict[str, dict[int, str]]:
         """For each factor that is a whole dim, its sizes, each with an operand or result."""
-        found: dict[str, dict[int, str]] = {}
+        by_factor: dict[str, dict[int, str]] = {}
         for n, dims in enumerate(self.dims):
             for d, (dim, size) in enumerate(zip(dims, self.shapes[n], strict=True)):
                 if len(dim) == 1:
                     place = f"{self.notation.place(n)} dim {d}"
-                    found.setdefault(dim[0], {}).setdefault(size, place)
-        return found
+                    by_factor.setdefault(dim[0], {}).setdefault(size, place)
+        return by_factor
 
     def one_size(self, name: str, sizes: dict[int, str]) -> int:
         """The size of a factor of several dims; the smallest where they may differ."""
@@ -331,11 +331,11 @@ def _read_jax(text: str, options: Mapping[str, int | Sequence[str]]) -> Notation
         raise WeftError(f"sharding rule {text}: there must be one ->", help=_EXAMPLE)
     roles: dict[str, Role] = {}
     sizes: dict[str, int] = {}
-    for name, given in options.items():
-        if isinstance(given, int):
-            sizes[name] = given
+    for name, option in options.items():
+        if isinstance(option, int):
+            sizes[name] = option
         else:
-            names = (given,) if isinstance(given, str) else given
+            names = (option,) if isinstance(option, str) else option
             _give_role(text, name.removesuffix("_factors"), names, roles)
     return Notation(text, _jax_tensors(text, left), _jax_tensors(text, right), sizes, roles)
 

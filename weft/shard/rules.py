@@ -36,11 +36,11 @@ def as_rules(rules: Rules | Mapping[str, GivenRule]) -> Rules:
             f"rules={rules!r}"[:80] + " are not rules",
             help='give weft.shard.Rules, or a dict: {"gemm": "i k, k j -> i j"}',
         )
-    made = Rules()
+    registry = Rules()
     for name, rule in rules.items():
         text, options = rule if isinstance(rule, tuple) else (rule, {})
-        made.add(name, text, **options)
-    return made
+        registry.add(name, text, **options)
+    return registry
 
 
 class Rules:
@@ -69,11 +69,11 @@ class Rules:
                 f"sharding rule of {name!r}: {', '.join(options)} beside a function",
                 help="let the function return (text, {...}) with what belongs to the text",
             )
-        given = rule if callable(rule) else _named(name, lambda: read_notation(rule, **options))
+        source = rule if callable(rule) else _named(name, lambda: read_notation(rule, **options))
         if types is not None:
             operands, results = parse_signature(types) if isinstance(types, str) else types
-            _named(name, lambda: _fitted(given, operands, results))
-        self._given[name] = given
+            _named(name, lambda: _fitted(source, operands, results))
+        self._given[name] = source
         # A name may be given a new rule: the fitted ones of the old rule are forgotten.
         self._made = {key: made for key, made in self._made.items() if key[0] != name}
         return self
@@ -87,11 +87,11 @@ class Rules:
         # An attribute's text is its own key beside the names of calls: the same rule on the same
         # types is fitted once for a whole model.
         key = (name, node.operand_types, node.types)
-        made = self._made.get(key)
-        if made is None:
-            given = self._given[name] if text is None else text
-            made = self._made[key] = _placed(node, lambda: _fitted(given, *key[1:]))
-        return made
+        rule = self._made.get(key)
+        if rule is None:
+            source = self._given[name] if text is None else text
+            rule = self._made[key] = _placed(node, lambda: _fitted(source, *key[1:]))
+        return rule
 
     def __contains__(self, name: str) -> bool:
         return name in self._given
@@ -120,15 +120,15 @@ def called_name(node: Node) -> str | None:
     return None
 
 
-def _fitted(given: Notation | RuleFunction | str, operands: Types, results: Types) -> Rule:
-    if isinstance(given, str):
-        return parse_rule(given, operands, results)
-    if isinstance(given, Notation):
-        return given.fit(operands, results)
-    made = given(operands, results)
-    if isinstance(made, Rule):
-        return _checked(made, operands, results)
-    text, options = made if isinstance(made, tuple) else (made, {})
+def _fitted(source: Notation | RuleFunction | str, operands: Types, results: Types) -> Rule:
+    if isinstance(source, str):
+        return parse_rule(source, operands, results)
+    if isinstance(source, Notation):
+        return source.fit(operands, results)
+    answer = source(operands, results)
+    if isinstance(answer, Rule):
+        return _checked(answer, operands, results)
+    text, options = answer if isinstance(answer, tuple) else (answer, {})
     return parse_rule(text, operands, results, **options)
 
 

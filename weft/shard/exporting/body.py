@@ -223,23 +223,23 @@ class Rebuilder:
         """A node on its new operands, optionally as another op."""
         if len(node.results) == 1 and not node.regions:
             return self.single(node, op or node.op, out)
-        made = self.emit(node, op or node.op, self.read(node), out)
-        for value, sharding in zip(made.results, self.ended(node), strict=True):
+        new = self.emit(node, op or node.op, self.read(node), out)
+        for value, sharding in zip(new.results, self.ended(node), strict=True):
             if sharding is not None:
                 self.table[value] = sharding
-        return made
+        return new
 
     def single(self, node: Node, op: Op, out: list[Node]) -> Node:
         """`plain` for one result and no regions."""
         value = node.results[0]
         attrs = unsharded(node.attrs)
-        made = Node(op, self.read(node), (value.type,), (), attrs, node.loc)
-        out.append(made)
-        new = self.became[value] = made.results[0]
+        copy = Node(op, self.read(node), (value.type,), (), attrs, node.loc)
+        out.append(copy)
+        new = self.became[value] = copy.results[0]
         cell = self.cells.get(value)
         if cell is not None and (sharding := self.closed[cell]) is not None:
             self.table[new] = sharding
-        return made
+        return copy
 
     def drop(self, _: Node, __: list[Node]) -> None:
         """Drop a sharding group."""
@@ -321,7 +321,7 @@ class Rebuilder:
         ]
         operands = self.read(node)
         inner = self.region(body, [erased(s, names) for s in ins])
-        made = Node(
+        computation = Node(
             op.replace(in_shardings=tuple(ins), out_shardings=tuple(outs)),
             operands,
             node.types,
@@ -329,9 +329,9 @@ class Rebuilder:
             unsharded(node.attrs),
             node.loc,
         )
-        out.append(made)
-        self.became.update(zip(node.results, made.results, strict=True))
-        self.table.update(zip(made.results, outs, strict=True))
+        out.append(computation)
+        self.became.update(zip(node.results, computation.results, strict=True))
+        self.table.update(zip(computation.results, outs, strict=True))
 
     # Calls
 
@@ -352,13 +352,13 @@ class Rebuilder:
         self.became.update(zip(node.results, calling.results, strict=True))
         # In Shardy's text a node has shardings for all of its results or for none.
         wanted = filled(self.raw(node.results), node.types)
-        given = filled(policy.results, node.types)
-        known = next((s for s in (*given, *wanted) if s is not None), None)
+        callee = filled(policy.results, node.types)
+        known = next((s for s in (*callee, *wanted) if s is not None), None)
         if known is None:
             return
         reshards: list[Node] = []
         for before, value, has, wants in zip(
-            node.results, calling.results, given, wanted, strict=True
+            node.results, calling.results, callee, wanted, strict=True
         ):
             has = has or unsplit(value.type, known.mesh)
             # The callee's own sharding first; what the caller wants is a reshard behind the call,
@@ -447,14 +447,14 @@ class Rebuilder:
         """A concatenation with its operands and result resharded to a common sharding."""
         own = self.closed[self.cells[node.results[0]]] if node.results[0] in self.cells else None
         shardings = [*[self.table.get(self.became.get(v, v)) for v in node.operands], own]
-        found = self.common_mesh(shardings)
-        if found is None or all(s == own for s in shardings):
+        common = self.common_mesh(shardings)
+        if common is None or all(s == own for s in shardings):
             self.plain(node, out)
             return
         operands = self.read(node)
         shardings = [*[self.table.get(v) for v in operands], own]
         held = [*[self.behind_barrier(v) for v in operands], own]
-        name, mesh = found
+        name, mesh = common
         rule = rule_of(node.op, node.operand_types)
         types = (*node.operand_types, *node.types)
         wanted = consistent_shardings(rule, shardings, held, types, name, mesh)
@@ -464,8 +464,8 @@ class Rebuilder:
                 out.append(self.resharded(value, target, node.loc))
                 value = out[-1].results[0]
             read.append(value)
-        made = self.emit(node, node.op, tuple(read), out)
-        (value,) = made.results
+        joined = self.emit(node, node.op, tuple(read), out)
+        (value,) = joined.results
         if own is not None:
             self.table[value] = own
         if (target := wanted[-1]) is not None:

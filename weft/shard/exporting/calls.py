@@ -130,20 +130,20 @@ class _Collector:
 
     def unique(self, name: str) -> str:
         """The name, with a number appended if it is taken."""
-        chosen = name
-        while chosen in self.taken:
-            chosen = f"{name}_{self.counter}"
+        candidate = name
+        while candidate in self.taken:
+            candidate = f"{name}_{self.counter}"
             self.counter += 1
-        self.taken.add(chosen)
-        return chosen
+        self.taken.add(candidate)
+        return candidate
 
     def calls_in(self, body: Region) -> list[Node]:
         """The calls in a body, in program order; without those inside a named computation."""
-        found = self.calls.get(body)
-        if found is None:
-            found = self.calls[body] = []
-            _collect(body, found)
-        return found
+        calls = self.calls.get(body)
+        if calls is None:
+            calls = self.calls[body] = []
+            _collect(body, calls)
+        return calls
 
 
 def _collect(region: Region, nodes: list[Node]) -> None:

@@ -102,13 +102,13 @@ class _Exporter:
             if sharding is None:
                 listed.append(None)
                 continue
-            made = self.state.divided(sharding, one.value.type, whole=whole)
+            final = self.state.divided(sharding, one.value.type, whole=whole)
             if self.pads == "named":
-                made = one.named_at_least(made, sharding)
+                final = one.named_at_least(final, sharding)
             elif self.pads == "inferred":
-                made = closed(sharding)
-            listed.append(made)
-            self.notes += one.shrunk(sharding, made, self.state.mesh(sharding))
+                final = closed(sharding)
+            listed.append(final)
+            self.notes += one.shrunk(sharding, final, self.state.mesh(sharding))
         return listed
 
     def root(self, instance: Instance, sites: dict[Node, FlatCall]) -> Function:
@@ -121,14 +121,14 @@ class _Exporter:
             results: GivenShardings = [raw[cell] for cell in instance.result_cells]
         else:
             results = [raw[cells[v]] for v in function.body.results]
-        given = self.signature(result_values(instance, self.initial), results, whole=is_main)
+        outs = self.signature(result_values(instance, self.initial), results, whole=is_main)
         ends = self.signature(argument_values(instance, self.initial), args, whole=is_main)
-        body = self.built(instance, sites, function.body, ends, given)
+        body = self.built(instance, sites, function.body, ends, outs)
         return replace(
             function,
             body=body,
             arg_attrs=tuple([unsharded(a) for a in function.arg_attrs]),
-            res_attrs=_sharded(function.res_attrs, given),
+            res_attrs=_sharded(function.res_attrs, outs),
         )
 
     def called(self, site: FlatCall) -> Function:

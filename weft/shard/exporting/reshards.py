@@ -98,15 +98,15 @@ def consistent_shardings(
     tensors = [project(s, d, sizes, mesh) for s, d in zip(shardings, dims, strict=True)]
     common = _common_axes(rule, tensors, [_elements(t) for t in types], mesh)
     tensors = [project(s, d, sizes, mesh) for s, d in zip(held, dims, strict=True)]
-    made: list[Sharding | None] = []
+    targets: list[Sharding | None] = []
     for tensor, where in zip(tensors, dims, strict=True):
         changed = False
         for factor, entry in tensor.factors.items():
             if entry.axes != common[factor] or entry.overflow:
                 tensor.factors[factor] = entry._replace(axes=common[factor], overflow=())
                 changed = True
-        made.append(closed(assemble(tensor, where, sizes, name, mesh)) if changed else None)
-    return tuple(made)
+        targets.append(closed(assemble(tensor, where, sizes, name, mesh)) if changed else None)
+    return tuple(targets)
 
 
 def _common_axes(
@@ -147,15 +147,15 @@ def _by_majority(
     rule: Rule, tensors: list[TensorFactors], elements: list[int], mesh: Mesh
 ) -> list[Axes]:
     """Pick the best candidate greedily; contradicting ones are cut or dropped."""
-    chosen: list[Axes] = [()] * len(rule.factors)
+    by_factor: list[Axes] = [()] * len(rule.factors)
     candidates = _candidates(rule, tensors, elements, mesh)
     while candidates:
-        _update_largest(candidates, tensors, elements, chosen, mesh)
+        _update_largest(candidates, tensors, elements, by_factor, mesh)
         best = max(candidates, key=_Candidate.rank)
         factor, axes = best.factor, best.axes
-        chosen[factor] = axes
-        candidates = [c for c in candidates if _still_open(c, factor, axes, chosen, mesh)]
-    return chosen
+        by_factor[factor] = axes
+        candidates = [c for c in candidates if _still_open(c, factor, axes, by_factor, mesh)]
+    return by_factor
 
 
 def _candidates(

@@ -99,14 +99,14 @@ def argument_values(root: Instance, initial: Sequence[Sharding | None]) -> list[
 
 def result_values(root: Instance, initial: Sequence[Sharding | None]) -> list[SignatureValue]:
     """The results of a program."""
-    found = []
+    listed = []
     cells = root.result_cells or (None,) * len(root.function.body.results)
     for n, (value, cell) in enumerate(zip(root.function.body.results, cells, strict=True)):
         annotated = None if cell is None else initial[cell]
         named = _joined(annotated, _constraint(root, value))
         loc = root.function.loc if value.node is None else value.node.loc
-        found.append(SignatureValue(f"result {n}", value, named, loc))
-    return found
+        listed.append(SignatureValue(f"result {n}", value, named, loc))
+    return listed
 
 
 def _first_reader(value: Value, nodes: Sequence[Node], default: Location) -> Location:

@@ -175,13 +175,13 @@ class Edits:
 
     def take_over(self, value: Value, by: Value, uses: Iterable[Use]) -> None:
         """Redirect these uses of a value to another one."""
-        taken = dict.fromkeys(uses)
-        for reader, index in taken:
+        redirected = dict.fromkeys(uses)
+        for reader, index in redirected:
             before = reader.operands if isinstance(reader, Node) else reader.results
             self.operands.setdefault(reader, list(before))[index] = by
         # Each use is prepended in turn, so they end up reversed.
-        self.watched[by] = [*reversed(taken), *self.watched[by]]
-        self.watched[value] = [u for u in self.watched[value] if u not in taken]
+        self.watched[by] = [*reversed(redirected), *self.watched[by]]
+        self.watched[value] = [u for u in self.watched[value] if u not in redirected]
         self.took[by] = None
 
 
@@ -249,12 +249,12 @@ class _Rebuilt:
     def node(self, node: Node) -> Node:
         operands = self.read(node, node.operands)
         regions = tuple([self.region(r) for r in node.regions]) if node.regions else ()
-        made = node
+        new = node
         if operands != node.operands or regions:
-            made = node.rebuilt(operands, regions)
-            self.became.update(zip(node.results, made.results, strict=True))
-        self.nodes[node] = made
-        return made
+            new = node.rebuilt(operands, regions)
+            self.became.update(zip(node.results, new.results, strict=True))
+        self.nodes[node] = new
+        return new
 
     def uses(self, uses: list[Use]) -> tuple[Use, ...]:
         return tuple(

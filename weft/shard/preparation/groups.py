@@ -27,12 +27,12 @@ class MergedGroup:
         return min(self.ids)
 
 
-def unite_groups(found: Iterable[tuple[Node, Node | None, Edits]]) -> list[MergedGroup]:
+def unite_groups(memberships: Iterable[tuple[Node, Node | None, Edits]]) -> list[MergedGroup]:
     """The merged groups of a program's group ops, each with its enclosing manual computation."""
     groups: dict[int, MergedGroup] = {}
     places: dict[int, tuple[Node | None, Value]] = {}
     owner: dict[Value, MergedGroup] = {}
-    for node, around, edits in found:
+    for node, around, edits in memberships:
         assert isinstance(node.op, ShardingGroup)
         number, value = node.op.group_id, edits.operand(node)
         _check(node, places.setdefault(number, (around, value)), (around, value))

@@ -54,9 +54,9 @@ def _copy_nodes(
             body = module.function(node.op.callee).body
             inner = dict(zip(body.args, operands, strict=True))
             _copy_nodes(body, inner, out, module)
-            made = tuple([inner.get(v, v) for v in body.results])
+            results = tuple([inner.get(v, v) for v in body.results])
         else:
             regions = tuple([_copied(r, became, module) for r in node.regions])
             out.append(node.rebuilt(operands, regions))
-            made = out[-1].results
-        became.update(zip(node.results, made, strict=True))
+            results = out[-1].results
+        became.update(zip(node.results, results, strict=True))

@@ -63,26 +63,26 @@ def without_unused(module: Module, summaries: FunctionSummaries) -> Module:
     """The module without unused private functions."""
     if all(f.visibility != "private" for f in module.functions.values()):
         return module
-    kept: dict[str, None] = {}
+    reachable: dict[str, None] = {}
     ahead = [f.name for f in module.functions.values() if f.visibility != "private"]
     while ahead:
         name = ahead.pop()
-        if name not in kept and name in module.functions:
-            kept[name] = None
+        if name not in reachable and name in module.functions:
+            reachable[name] = None
             ahead.extend(_named(summaries[module.functions[name].body].notable))
-    if len(kept) == len(module.functions):
+    if len(reachable) == len(module.functions):
         return module
-    return module.with_functions({n: f for n, f in module.functions.items() if n in kept})
+    return module.with_functions({n: f for n, f in module.functions.items() if n in reachable})
 
 
 def _named(nodes: list[Node]) -> list[str]:
     """The functions named by nodes."""
-    found: list[str] = []
+    names: list[str] = []
     for node in nodes:
         if field := NAMING.get(type(node.op)):
             named = getattr(node.op, field)
-            found.extend((named,) if isinstance(named, str) else _flat(named or ()))
-    return found
+            names.extend((named,) if isinstance(named, str) else _flat(named or ()))
+    return names
 
 
 def _flat(names: tuple[str | tuple[str, ...], ...]) -> Iterator[str]:

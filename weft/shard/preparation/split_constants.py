@@ -32,11 +32,11 @@ def _is_split(
 ) -> bool:
     """Whether nothing needs copies: every constant has one use, as in JAX's programs."""
     for node in region.nodes:
-        given, kind = node.operands, type(node.op)
-        reads_constant = not given or given[0].node in constants
+        operands, kind = node.operands, type(node.op)
+        reads_constant = not operands or operands[0].node in constants
         if reads_constant and _is_constant(node, constants, keeping):
             constants.add(node)
-        elif kind is not BroadcastInDim or not is_scalar(given[0]):
+        elif kind is not BroadcastInDim or not is_scalar(operands[0]):
             for inner in node.regions:
                 if not _is_split(inner, counts, keeping, constants):
                     return False
@@ -129,29 +129,29 @@ class _Splitter:
         """Rebuild the nodes of a region."""
         became, constants, copies, add = self.became, self.constants, self.copies, places.append
         for node in region.nodes:
-            given, op = node.operands, node.op
+            sources, op = node.operands, node.op
             kind = type(op)
-            if not given or given[0].node in constants or kind is ShardingGroup:
+            if not sources or sources[0].node in constants or kind is ShardingGroup:
                 if self.original(node, places):
                     continue
-            elif kind is BroadcastInDim and is_scalar(given[0]):
+            elif kind is BroadcastInDim and is_scalar(sources[0]):
                 held: list[Node] = []
                 copies[node] = held
                 add(held)
                 continue
-            operands = tuple([became.get(v) or self.taken(v) for v in given])
+            operands = tuple([became.get(v) or self.taken(v) for v in sources])
             regions = node.regions
             if regions:
                 regions = tuple([r if is_shared(op, r) else self.region(r) for r in regions])
             results = node.results
             if len(results) == 1:
                 value = results[0]
-                made = Node(op, operands, (value.type,), regions, node.attrs, node.loc)
-                became[value] = made.results[0]
+                copy = Node(op, operands, (value.type,), regions, node.attrs, node.loc)
+                became[value] = copy.results[0]
             else:
-                made = Node(op, operands, node.types, regions, node.attrs, node.loc)
-                became.update(zip(results, made.results, strict=True))
-            add(made)
+                copy = Node(op, operands, node.types, regions, node.attrs, node.loc)
+                became.update(zip(results, copy.results, strict=True))
+            add(copy)
 
     # Originals
 
@@ -184,11 +184,11 @@ class _Splitter:
         node = value.node
         if node is None or node not in self.copies:
             return self.became.get(value, value)
-        made = self.originals.get(node)
-        if made is None:
+        original = self.originals.get(node)
+        if original is None:
             operands = tuple([self.shared(v) for v in node.operands])
-            made = self.originals[node] = self.renewed(node, operands)
-        result = made.results[value.index]
+            original = self.originals[node] = self.renewed(node, operands)
+        result = original.results[value.index]
         if is_scalar(value):
             self.became[value] = result  # shared by all later uses
         return result

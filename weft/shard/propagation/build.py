@@ -97,14 +97,14 @@ class _Builder:
         shown = function.res_attrs or ((),) * len(function.body.results)
         # Shardy uses the result attributes of one function only.
         is_main = function.name == "main" or self.prepared.roots == 1
-        made = []
+        result_cells = []
         for value, attrs in zip(function.body.results, shown, strict=True):
             cell = self.graph.cell(value.type, sharding_attribute(attrs))
-            made.append(cell)
+            result_cells.append(cell)
             if is_main and isinstance(value.type, TensorType) and value.type.shape:
                 flow = self.flows.edge(value.type)
                 self.graph.results.append(Visit(flow, (self.cells[value], cell)))
-        self.instance.result_cells = tuple(made)
+        self.instance.result_cells = tuple(result_cells)
         self.set_listeners()
         return self.instance
 
@@ -133,7 +133,7 @@ class _Builder:
                 continue
             # The fast path of `plain`, inlined for the many ordinary nodes.
             value = results[0]
-            made = cells[value] = len(types)
+            result_cell = cells[value] = len(types)
             types.append(value.type)
             initial.append(None)
             listeners.append([])
@@ -148,7 +148,7 @@ class _Builder:
                     flow = elsewhere
                     break
             read = [cells[v] for v in operands]
-            visits.append(Visit(flow, (*read, made), node))
+            visits.append(Visit(flow, (*read, result_cell), node))
             if idle:
                 makers.append(-1)
                 continue
@@ -279,12 +279,12 @@ class _Builder:
 
     def loop(self, node: Node) -> None:
         condition, body = node.regions
-        made = [self.cell(v, s) for v, s in zip(node.results, shardings_of(node), strict=True)]
+        carried = [self.cell(v, s) for v, s in zip(node.results, shardings_of(node), strict=True)]
         for inner in (condition, body):
-            self.cells.update(zip(inner.args, made, strict=True))
+            self.cells.update(zip(inner.args, carried, strict=True))
             self.loop_args.update(inner.args)
             self.readers.update({v: [] for v in inner.args})
-        slots = self.reserve_edges(len(made))
+        slots = self.reserve_edges(len(carried))
         self.read(node, node.operands, slots)
         self.region(condition)
         self.region(body)

@@ -76,11 +76,11 @@ def without_dead(
 ) -> tuple[Module, dict[Value, Value], dict[Node, Node]]:
     """The module without its dead nodes, and the maps from old to new values and nodes."""
     rebuild = Rebuild(module, (), dead)
-    made = rebuild.module()
+    rebuilt = rebuild.module()
     nodes: dict[Node, Node] = {}
     for name, function in module.functions.items():
-        _pair(function.body, made.functions[name].body, dead, nodes)
-    return made, rebuild.became, nodes
+        _pair(function.body, rebuilt.functions[name].body, dead, nodes)
+    return rebuilt, rebuild.became, nodes
 
 
 def _pair(old: Region, new: Region, dead: set[Node], nodes: dict[Node, Node]) -> None:

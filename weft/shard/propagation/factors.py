@@ -67,13 +67,13 @@ def spread(
         changed = _basic(projection, directions)
     else:
         changed = _aggressive(projection, directions, elementwise)
-    made: list[Sharding | None] = []
+    updates: list[Sharding | None] = []
     for n, (tensor, old) in enumerate(zip(tensors, shardings, strict=True)):
         new = assemble(tensor, dims[n], sizes, name, mesh) if changed[n] else None
         if new is not None and (new == old or (old is None and not _has_axes(new))):
             new = None  # the new axes would give strided shards, and were not assembled
-        made.append(new)
-    return tuple(made)
+        updates.append(new)
+    return tuple(updates)
 
 
 def _has_axes(sharding: Sharding) -> bool:
@@ -179,13 +179,13 @@ def truncate(axes: Axes, remove: Callable[[Axis, int], Axis | None], mesh: Mesh)
     """Cut a list of axes at the first conflict, keeping its compatible major part."""
     done = 1
     for n, axis in enumerate(axes):
-        kept = remove(axis, done)
-        if kept is None:
+        prefix = remove(axis, done)
+        if prefix is None:
             return axes[:n]
-        if kept != axis:
-            return (*axes[:n], kept)
+        if prefix != axis:
+            return (*axes[:n], prefix)
         if n + 1 < len(axes):
-            done *= size_of(kept, mesh)
+            done *= size_of(prefix, mesh)
     return axes
 
 

@@ -37,18 +37,18 @@ def project(
     sharding: Sharding | None, dims: Dims, sizes: tuple[int, ...], mesh: Mesh
 ) -> TensorFactors:
     """Project a tensor's sharding to its factors; axes are cut where a factor is full."""
-    found = TensorFactors(_open_factors(dims).copy())
+    tensor = TensorFactors(_open_factors(dims).copy())
     if sharding is None:
-        return found
-    for given, factors in zip(sharding.dims, dims, strict=False):
-        if given.axes:
-            _split(found, given, factors, sizes, mesh)
-        elif not given.is_open:
+        return tensor
+    for dim, factors in zip(sharding.dims, dims, strict=False):
+        if dim.axes:
+            _split(tensor, dim, factors, sizes, mesh)
+        elif not dim.is_open:
             for factor in factors:
-                found.factors[factor] = _UNSPLIT[True][factor == factors[-1]]
-    found.replicated = sharding.replicated
-    found.unreduced = sharding.unreduced
-    return found
+                tensor.factors[factor] = _UNSPLIT[True][factor == factors[-1]]
+    tensor.replicated = sharding.replicated
+    tensor.unreduced = sharding.unreduced
+    return tensor
 
 
 @lru_cache(maxsize=4096)
@@ -58,7 +58,7 @@ def _open_factors(dims: Dims) -> dict[int, FactorSharding]:
 
 
 def _split(
-    found: TensorFactors,
+    tensor: TensorFactors,
     dim: DimSharding,
     factors: tuple[int, ...],
     sizes: tuple[int, ...],
@@ -67,35 +67,35 @@ def _split(
     is_closed = not dim.is_open
     if len(factors) == 1:
         axes = merged(dim.axes, mesh) if len(dim.axes) > 1 else dim.axes
-        found.factors[factors[0]] = FactorSharding(axes, (), is_closed, True)
+        tensor.factors[factors[0]] = FactorSharding(axes, (), is_closed, True)
         return
     rest = list(dim.axes)
     for n, factor in enumerate(factors):
         if factor == factors[-1]:  # it may be split unevenly
-            found.factors[factor] = FactorSharding(merged(rest, mesh), (), is_closed, True)
+            tensor.factors[factor] = FactorSharding(merged(rest, mesh), (), is_closed, True)
             return
         common, room = take_common(rest, sizes[factor], mesh)
         if room > 1 and rest:
             overflow = merged(rest, mesh)
-            found.factors[factor] = FactorSharding(tuple(common), overflow, is_closed, False)
+            tensor.factors[factor] = FactorSharding(tuple(common), overflow, is_closed, False)
             # Factors after an overflow cannot be split; Shardy checks only the next one.
             following, *others = factors[n + 1 :]
-            found.factors[following] = _UNSPLIT[True][following == factors[-1]]
+            tensor.factors[following] = _UNSPLIT[True][following == factors[-1]]
             for other in others:
-                del found.factors[other]
+                del tensor.factors[other]
             return
-        found.factors[factor] = FactorSharding(tuple(common), (), is_closed, False)
+        tensor.factors[factor] = FactorSharding(tuple(common), (), is_closed, False)
 
 
 def assemble(
     tensor: TensorFactors, dims: Dims, sizes: tuple[int, ...], name: str | Mesh, mesh: Mesh
 ) -> Sharding:
     """The sharding of a tensor from the axes of its factors."""
-    made = []
+    dim_shardings = []
     for factors in dims:
         if len(factors) == 1 and not tensor.factors[factors[0]].overflow:
             entry = tensor.factors[factors[0]]
-            made.append(DimSharding(entry.axes, not entry.is_closed))
+            dim_shardings.append(DimSharding(entry.axes, not entry.is_closed))
             continue
         axes: list[Axis] = []
         closed = False
@@ -108,8 +108,8 @@ def assemble(
                 break
             if not entry.is_minor_most and total_size(entry.axes, mesh) < sizes[factor]:
                 break  # splitting a more minor factor would give strided shards
-        made.append(DimSharding(tuple(axes), not closed))
-    return Sharding(name, tuple(made), tensor.replicated, tensor.unreduced)
+        dim_shardings.append(DimSharding(tuple(axes), not closed))
+    return Sharding(name, tuple(dim_shardings), tensor.replicated, tensor.unreduced)
 
 
 def factor_sizes(rule: Rule) -> tuple[int, ...]:

@@ -119,11 +119,11 @@ class Propagation:
         """The interned number of a sharding; 0 for none."""
         if sharding is None:
             return 0
-        found = self.numbers.get(sharding)
-        if found is None:
-            found = self.numbers[sharding] = len(self.known)
+        number = self.numbers.get(sharding)
+        if number is None:
+            number = self.numbers[sharding] = len(self.known)
             self.known.append(sharding)
-        return found
+        return number
 
     def mesh(self, sharding: Sharding) -> Mesh:
         return sharding.resolve(self.graph.module.meshes)
@@ -310,11 +310,11 @@ class Propagation:
 
     def open_siblings(self, cell: int, number: int) -> None:
         """Give the other results of a node open shardings: results have shardings together."""
-        made = self.known[number]
-        assert made is not None
+        sharding = self.known[number]
+        assert sharding is not None
         for other in self.graph.siblings[cell]:
             if not self.held[other]:
-                opened = unsplit(self.graph.types[other], made.mesh, is_open=True)
+                opened = unsplit(self.graph.types[other], sharding.mesh, is_open=True)
                 self.set(other, self.number(opened))
 
     def results(self) -> None:
@@ -355,15 +355,15 @@ class Propagation:
         """The outcome of a visit for these sharding numbers, memoized."""
         if now in memo:
             return memo[now]
-        made = self.spread(flow, row, now)
-        changes = tuple([(n, number) for n, number in enumerate(made) if number])
+        updates = self.spread(flow, row, now)
+        changes = tuple([(n, number) for n, number in enumerate(updates) if number])
         if not changes:
             memo[now] = None
             return None
         # Written before the recursion: a visit that goes back and forth between two states ends
         # there.
         memo[now] = VisitOutcome(changes, False)
-        after = tuple([new or old for new, old in zip(made, now, strict=True)])
+        after = tuple([new or old for new, old in zip(updates, now, strict=True)])
         if self.outcome(flow, row, memo, after) is not None:
             memo[now] = VisitOutcome(changes, True)
         return memo[now]
