@@ -287,11 +287,11 @@ class _Decomposition:
         heads, shared = operand_type.sizes[-3], self.outer[-1]
         split = (1, 1) if heads == 1 else (heads // shared, shared)
         shape = (*operand_type.sizes[:-3], *split, *operand_type.sizes[-2:])
-        found = self.add(Reshape(TensorType(shape, operand_type.dtype)), value)
+        reshaped = self.add(Reshape(TensorType(shape, operand_type.dtype)), value)
         if operand_type.dtype is not dtype:
-            found = self.add(Convert(TensorType(shape, dtype)), found)
+            reshaped = self.add(Convert(TensorType(shape, dtype)), reshaped)
         wanted = self.pairs.with_dtype(dtype)
-        return self.add(BroadcastInDim(tuple(range(wanted.rank)), wanted), found)
+        return self.add(BroadcastInDim(tuple(range(wanted.rank)), wanted), reshaped)
 
     def _capped(self, scores: Value) -> Value:
         if not self.op.softcap:

@@ -48,7 +48,7 @@ def in_dtype(combine: Combine, dtype: DType) -> Combine:
 
 def combine_of(body: Body) -> Combine | None:
     """The combining op of partial results, if one plain op serves all results."""
-    found: set[Combine | None] = set()
+    combines: set[Combine | None] = set()
     for name, type in zip(body.combiners, body.results, strict=False):
         plain = BY_OP.get(name)
         if plain is not None and isinstance(type, TensorType):
@@ -56,8 +56,8 @@ def combine_of(body: Body) -> Combine | None:
                 plain != "add" or type.dtype.name != _WITHOUT_ZERO
             )  # the initial values of partial results
             plain = in_dtype(plain, type.dtype) if zero else None
-        found.add(plain)
-    return found.pop() if len(found) == 1 else None
+        combines.add(plain)
+    return combines.pop() if len(combines) == 1 else None
 
 
 def identity(combine: Combine, dtype: DType) -> bool | int | float:

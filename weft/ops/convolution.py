@@ -98,11 +98,11 @@ def write_conv_dims(dims: ConvDims) -> str:
 def read_conv_dims(text: str) -> ConvDims:
     """The dims from letters and numbers, or from the raw form that names every field."""
     if "<raw" in text:
-        given = dictionary("<" + text.partition("<raw")[2])
+        members = dictionary("<" + text.partition("<raw")[2])
         raw = {
-            f.name: integers(given.get(f.name, "[]"))
+            f.name: integers(members.get(f.name, "[]"))
             if f.name.endswith("s")
-            else int(given[f.name])
+            else int(members[f.name])
             for f in fields(ConvDims)
         }
         return ConvDims(**raw)  # type: ignore[arg-type]
@@ -212,11 +212,11 @@ def convolve(
         seen = np.moveaxis(seen.reshape(sizes[0], groups, sizes[1] // groups, *sizes[2:]), 1, 0)
     kernel = rhs.transpose(dims.kernel)  # input feature, output feature, window..
     kernel = np.flip(kernel, tuple(n + 2 for n, back in enumerate(reversal) if back))
-    depth, made = kernel.shape[:2]
-    kernel = kernel.reshape(depth, groups, made // groups, *kernel.shape[2:])
+    depth, features = kernel.shape[:2]
+    kernel = kernel.reshape(depth, groups, features // groups, *kernel.shape[2:])
     summed = DotDims((0,), (1,), (2, *range(3 + count, 3 + 2 * count)), (0, *range(3, 3 + count)))
     sums = dot(seen, kernel, summed, out)  # groups, batch, positions.., features of a group
-    sums = np.moveaxis(sums, 0, -2).reshape(*sums.shape[1:-1], made)
+    sums = np.moveaxis(sums, 0, -2).reshape(*sums.shape[1:-1], features)
     return sums.transpose(np.argsort((dims.output[0], *dims.output[2:], dims.output[1])))
 
 

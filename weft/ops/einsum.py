@@ -94,11 +94,11 @@ def einsum_rule(labels: Labels, operands: tuple[TensorType, ...], out: TensorTyp
     builder = RuleBuilder(operands, (out,))
     sizes = labels.sizes(operands)
     twice = {n for names in labels.operands for n, count in Counter(names).items() if count > 1}
-    kept = [n for n in labels.result if n not in twice]
-    summed = [n for n in sizes if n not in twice and n not in kept]
-    for label in (*kept, *summed):
+    free = [n for n in labels.result if n not in twice]
+    summed = [n for n in sizes if n not in twice and n not in free]
+    for label in (*free, *summed):
         dims = [names.index(label) if label in names else None for names in labels.operands]
-        if label in kept:
+        if label in free:
             builder.factor(dims, (labels.result.index(label),), sizes[label])
         else:
             combine = in_dtype("add", out.dtype)
@@ -111,11 +111,11 @@ def einsum(name: str, config: str, arrays: tuple[Array, ...], out: TensorType) -
     labels = parse_config(name, config, tuple(type_of(a) for a in arrays))
     held = wide(out.dtype, *(dtype_of(a.dtype) for a in arrays))
     numbers = {label: n for n, label in enumerate(dict.fromkeys(sum(labels.operands, ())))}
-    given: list[object] = []
+    arguments: list[object] = []
     for names, array in zip(labels.operands, arrays, strict=True):
-        given += [array.astype(held), [numbers[label] for label in names]]
+        arguments += [array.astype(held), [numbers[label] for label in names]]
     with np.errstate(all="ignore"):
-        sums = np.einsum(*given, [numbers[label] for label in labels.result])  # type: ignore[call-overload]
+        sums = np.einsum(*arguments, [numbers[label] for label in labels.result])  # type: ignore[call-overload]
     return narrow(sums, out.dtype)
 
 

@@ -232,7 +232,7 @@ def window_factors(
     the contributions are summed; in a scatter each shard applies the updates that hit it.
     """
     index_dims = iter([d for d in range(indices.rank) if d != windows.vector])
-    kept = iter(windows.kept(operand.rank))
+    window_dims = iter(windows.kept(operand.rank))
     batching = dict(zip(windows.indices_batching, windows.operand_batching, strict=True))
     for dim, size in enumerate(slices.bounds):
         if dim not in windows.window:
@@ -240,7 +240,7 @@ def window_factors(
             source = batching.get(row)
             yield WindowFactor(source, row, dim, size, rows or "pass" if source is None else "pass")
             continue
-        source = next(kept)
+        source = next(window_dims)
         room = operand.bounds[source]
         if size == room:
             pointed = rows is not None and source in windows.start_map
@@ -293,12 +293,12 @@ def gather(windows: Windows, sizes: DimList, operand: Array, indices: Array) -> 
             "stablehlo.gather: reads from an operand without elements",
             help="gather from an operand whose dims are at least 1 long",
         )
-    taken = operand[tuple(places)] if 0 not in full else np.empty(full, operand.dtype)
-    taken = np.broadcast_to(taken, full).reshape(
+    slices = operand[tuple(places)] if 0 not in full else np.empty(full, operand.dtype)
+    slices = np.broadcast_to(slices, full).reshape(
         (*full[:count], *[full[count + d] for d in windows.kept(operand.ndim)])
     )
-    batch = windows.batch(taken.ndim)
-    return np.moveaxis(taken, range(taken.ndim), [*batch, *windows.window])
+    batch = windows.batch(slices.ndim)
+    return np.moveaxis(slices, range(slices.ndim), [*batch, *windows.window])
 
 
 @op("stablehlo.torch_index_select")

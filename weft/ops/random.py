@@ -253,12 +253,12 @@ def philox_bits(key: Longs, counter: Longs, out: TensorType) -> tuple[RandomWord
     low = counter[:1] + blocks
     # The counter has 128 bits: a wrapped low half carries.
     carried = high + (low < counter[:1])
-    made = np.stack(philox(key, low, carried), 1).reshape(-1)[:words]
+    bits = np.stack(philox(key, low, carried), 1).reshape(-1)[:words]
     end = counter[:1] + np.uint64(blocks.size)
     after = np.concatenate([end, high + (end < counter[:1])])[: counter.size]
     if out.dtype.bits == 64:
-        return joined(made[0::2], made[1::2]).reshape(out.sizes), after
-    return made.reshape(out.sizes), after
+        return joined(bits[0::2], bits[1::2]).reshape(out.sizes), after
+    return bits.reshape(out.sizes), after
 
 
 OPS: tuple[type[Op], ...] = (Rng, RngBitGenerator)

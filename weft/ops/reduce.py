@@ -184,14 +184,14 @@ class Reduce(Op):
         count = len(operands) // 2
         combine = combine_of(regions[0]) if regions else None
         builder = RuleBuilder(operands, self.outs)
-        kept = 0
+        out_dim = 0
         for dim, size in enumerate(operands[0].bounds):
             places = [dim] * count + [None] * count
             if dim in self.dimensions:
                 builder.factor(places, [None] * count, size, "reduction", combine=combine)
             else:
-                builder.factor(places, [kept] * count, size)
-                kept += 1
+                builder.factor(places, [out_dim] * count, size)
+                out_dim += 1
         return builder.build()
 
     def reference(self, *arrays: Array, regions: tuple[RegionCall, ...] = ()) -> Arrays:
@@ -201,11 +201,11 @@ class Reduce(Op):
             in_types(arrays[count:], self.outs),
         )
         shape = inputs[0].shape
-        kept = [d for d in range(len(shape)) if d not in self.dimensions]
-        rows = tuple(shape[d] for d in kept)
+        free = [d for d in range(len(shape)) if d not in self.dimensions]
+        rows = tuple(shape[d] for d in free)
         if inputs[0].size == 0:
             return tuple(np.full(rows, i, i.dtype) for i in inits)
-        order = (*kept, *self.folded)
+        order = (*free, *self.folded)
         return fold(regions[0], inits, tuple(a.transpose(order).reshape(*rows, -1) for a in inputs))
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:

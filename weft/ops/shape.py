@@ -455,13 +455,13 @@ class SetDimensionSize(Op):
         return builder.pointwise(operand.bounds, skip=lambda dim: dim == self.dimension).build()
 
     def reference(self, operand: Array, size: Array) -> Array:
-        kept = self.out.sizes[self.dimension]
-        if int(size) != kept:
+        out_size = self.out.sizes[self.dimension]
+        if int(size) != out_size:
             raise WeftError(
                 f"{self.name}: the size is {int(size)}, but the result is {self.out}",
-                help=f"give the size {kept}, or another result type",
+                help=f"give the size {out_size}, or another result type",
             )
-        return operand[(slice(None),) * self.dimension + (slice(kept),)]
+        return operand[(slice(None),) * self.dimension + (slice(out_size),)]
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         return Work(bytes=2 * moved(*results))

@@ -324,15 +324,15 @@ class DynamicUpdateSlice(Op):
     assembly = "$operands : $signature"
 
     def infer(self, operand: Type, update: Type, *starts: Type) -> Type:
-        given, new = tensor_type(self.name, 0, operand), tensor_type(self.name, 1, update)
+        operand_type, new = tensor_type(self.name, 0, operand), tensor_type(self.name, 1, update)
         require(
-            given.dtype is new.dtype and given.rank == new.rank,
-            f"{self.name}: operand 0 is {given}, but operand 1 is {new}",
+            operand_type.dtype is new.dtype and operand_type.rank == new.rank,
+            f"{self.name}: operand 0 is {operand_type}, but operand 1 is {new}",
             "the update has the operand's element type and number of dims",
         )
-        check_starts(self.name, given, 2, starts)
-        check_inside(self.name, "the update's size", new.bounds, given)
-        return given
+        check_starts(self.name, operand_type, 2, starts)
+        check_inside(self.name, "the update's size", new.bounds, operand_type)
+        return operand_type
 
     def rule(self, operand: TensorType, update: TensorType, *starts: TensorType) -> Rule:
         builder = RuleBuilder((operand, update, *starts), (operand,))

@@ -126,14 +126,14 @@ class TopK(Op):
     k: int
 
     def infer(self, operand: Type) -> Types:
-        given = one_of(self.name, 0, operand, "bool int uint float")
-        room = given.bounds[-1] if given.rank else 0
+        operand_type = one_of(self.name, 0, operand, "bool int uint float")
+        room = operand_type.bounds[-1] if operand_type.rank else 0
         require(
-            given.rank > 0 and 0 <= self.k <= room,
-            f"{self.name}: k is {self.k}, but the operand is {given}",
+            operand_type.rank > 0 and 0 <= self.k <= room,
+            f"{self.name}: k is {self.k}, but the operand is {operand_type}",
             f"its last dim must hold at least k elements; use 0 to {room}",
         )
-        values = given.with_shape((*given.shape[:-1], self.k))
+        values = operand_type.with_shape((*operand_type.shape[:-1], self.k))
         return values, values.with_dtype(I32)
 
     def rule(self, operand: TensorType) -> Rule:

@@ -86,17 +86,17 @@ def make_window(
         window_dilations if window_dilations is not None else ones,
     )
     for what in ("strides", "padding", "base_dilations", "window_dilations"):
-        given = getattr(dims, what)
+        values = getattr(dims, what)
         require(
-            len(given) == len(sizes),
-            f"{name}: {len(given)} {what} for a window of {len(sizes)} dims",
+            len(values) == len(sizes),
+            f"{name}: {len(values)} {what} for a window of {len(sizes)} dims",
             "give one for each dim of the window",
         )
     for what in ("sizes", "strides", "base_dilations", "window_dilations"):
-        given = getattr(dims, what)
+        values = getattr(dims, what)
         require(
-            all(value > 0 for value in given),
-            f"{name}: {what} of the window are {[*given]}",
+            all(value > 0 for value in values),
+            f"{name}: {what} of the window are {[*values]}",
             "each must be at least 1",
         )
     return dims
@@ -259,32 +259,32 @@ class SelectAndScatter(Op):
     def infer(
         self, operand: Type, source: Type, init: Type, *, regions: tuple[Body, ...] = ()
     ) -> Type:
-        taken, operand_type, first = (
+        operand_type, source_type, first = (
             tensor_type(self.name, index, type)
             for index, type in enumerate((operand, source, init))
         )
         require(
-            operand_type.dtype is taken.dtype,
-            f"{self.name}: operand 0 is {taken}, but operand 1 is {operand_type}",
+            source_type.dtype is operand_type.dtype,
+            f"{self.name}: operand 0 is {operand_type}, but operand 1 is {source_type}",
             "their elements must have one type; convert one of them",
         )
         require(
-            first.rank == 0 and first.dtype is taken.dtype,
+            first.rank == 0 and first.dtype is operand_type.dtype,
             f"{self.name}: operand 2 is {first}",
-            f"the initial value must be a {taken.with_shape(())}",
+            f"the initial value must be a {operand_type.with_shape(())}",
         )
         require(
-            len(self.window_dimensions) == taken.rank,
-            f"{self.name}: a window of {len(self.window_dimensions)} dims over {taken}",
+            len(self.window_dimensions) == operand_type.rank,
+            f"{self.name}: a window of {len(self.window_dimensions)} dims over {operand_type}",
             "give the window one size for each dim",
         )
-        shape = self.window.shape(self.name, taken.shape)
+        shape = self.window.shape(self.name, operand_type.shape)
         require(
-            operand_type.shape == shape,
-            f"{self.name}: operand 1 is {operand_type}, but the window has {[*shape]} places",
+            source_type.shape == shape,
+            f"{self.name}: operand 1 is {source_type}, but the window has {[*shape]} places",
             "give one element of the source for each place of the window",
         )
-        return self.check_regions(taken, regions)
+        return self.check_regions(operand_type, regions)
 
     def check_regions(self, operand: TensorType, regions: tuple[Body, ...]) -> Type:
         """The result type, with the element type of the second region."""

@@ -69,12 +69,12 @@ def has_calls(module: Module) -> bool:
 
 def host_functions(module: Module) -> tuple[HostFunction, ...]:
     """The Python functions that a program of this process calls, in order."""
-    found: dict[int, HostFunction] = {}
+    functions: dict[int, HostFunction] = {}
     for node in module.nodes():
         if calls_python(node.op):
             number = config_of(node.op.backend_config)["function"]  # type: ignore[attr-defined]
-            found[number] = host_function(number)
-    return tuple(found.values())
+            functions[number] = host_function(number)
+    return tuple(functions.values())
 
 
 def bind_functions(module: Module, numbers: Mapping[int, int]) -> Module:
@@ -107,40 +107,48 @@ def host_function(number: int) -> HostFunction:
 
 def _check(name: str, config: Config, operands: Types, results: Types) -> None:
     require("function" in config, f"{name} names no function", "give backend_config a function")
-    given, made = ([isinstance(t, TokenType) for t in types] for types in (operands, results))
+    token_operands, token_results = (
+        [isinstance(t, TokenType) for t in types] for types in (operands, results)
+    )
     require(
-        given[:1] == [True] == made[:1] if any((*given, *made)) else True,
-        f"{name} takes {sum(given)} tokens and gives {sum(made)}",
+        token_operands[:1] == [True] == token_results[:1]
+        if any((*token_operands, *token_results))
+        else True,
+        f"{name} takes {sum(token_operands)} tokens and gives {sum(token_results)}",
         "an ordered call takes a token before all others, and gives one",
     )
-    require(not any((*given[1:], *made[1:])), f"{name} has several tokens", "one is enough")
+    require(
+        not any((*token_operands[1:], *token_results[1:])),
+        f"{name} has several tokens",
+        "one is enough",
+    )
 
 
 def _reference(site: CallUse, *values: Any) -> CallResults:
     """Call the function; a call with global values runs once for all devices."""
     number = site.config["function"]
     ordered = bool(site.outs) and isinstance(site.outs[0], TokenType)
-    given, outs = (values[1:], site.outs[1:]) if ordered else (values, site.outs)
+    arguments, outs = (values[1:], site.outs[1:]) if ordered else (values, site.outs)
     first = (None,) if ordered else ()
     if site.run is None or not site.config.get("once"):
-        return (*first, *_called(number, given, outs))
+        return (*first, *_called(number, arguments, outs))
     answers = site.run.channel(("host call", number))
     asked = site.run.channel(("host call", number, site.run.device))
     asked.append(())
     if len(asked) > len(answers):
-        answers.append(_called(number, given, outs))
+        answers.append(_called(number, arguments, outs))
     return (*first, *answers[len(asked) - 1])
 
 
-def _called(number: int, given: tuple[Array, ...], outs: Types) -> CallResults:
-    made = host_function(number).call(*given)
-    if len(made) != len(outs):
+def _called(number: int, arguments: tuple[Array, ...], outs: Types) -> CallResults:
+    results = host_function(number).call(*arguments)
+    if len(results) != len(outs):
         raise WeftError(
             "Mismatched number of outputs from callback. "
-            f"Expected: {len(outs)}, Actual: {len(made)}",
+            f"Expected: {len(outs)}, Actual: {len(results)}",
             help="return values of the result types",
         )
-    return tuple(map(_result, range(len(outs)), made, outs))
+    return tuple(map(_result, range(len(outs)), results, outs))
 
 
 def _result(index: int, value: Any, type: Type) -> Array:

@@ -52,14 +52,14 @@ def config_of(text: str | None) -> Config:
     """`{lower = true, index = 3 : i64}` as numbers; other values are ignored."""
     if text is None or not text.startswith("{"):
         return {}
-    found: dict[str, int] = {}
+    config: dict[str, int] = {}
     for name, value in dictionary(text).items():
         word = value.partition(" :")[0]
         if word in ("true", "false"):
-            found[name] = int(word == "true")
+            config[name] = int(word == "true")
         elif word.lstrip("-").isdigit():
-            found[name] = int(word)
-    return found
+            config[name] = int(word)
+    return config
 
 
 def config_text(**values: int) -> str:

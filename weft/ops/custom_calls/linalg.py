@@ -90,12 +90,12 @@ def _svd_check(name: str, config: Config, operands: Types, results: Types) -> No
     require(len(operands) == 1, f"{name} takes one operand", "give it the matrices")
     a = _matrix(name, operands[0])
     rows, columns = a.sizes[-2:]
-    kept = _kept(name, config, results, 0, min(rows, columns))
+    count = _kept(name, config, results, 0, min(rows, columns))
     is_full = config.get("full_matrices", 0)
-    expected: Types = (_shaped(a, kept, dtype=a.dtype.real),)
+    expected: Types = (_shaped(a, count, dtype=a.dtype.real),)
     if config.get("vectors", 0):
-        expected += (_shaped(a, rows, rows if is_full else kept),)
-        expected += (_shaped(a, columns if is_full else kept, columns),)
+        expected += (_shaped(a, rows, rows if is_full else count),)
+        expected += (_shaped(a, columns if is_full else count, columns),)
     _follows(name, results, expected)
 
 
@@ -178,12 +178,12 @@ def _tridiagonal_solve_rule(operands: Types, results: Types) -> Rule:
 
 def _eig(site: CallUse, a: Array) -> CallResults:
     values, vectors = _eigenvectors(a)
-    found = [values]
+    outputs = [values]
     if site.config.get("left"):
-        found.append(_left(a, values))
+        outputs.append(_left(a, values))
     if site.config.get("right"):
-        found.append(vectors)
-    return tuple(x.astype(_dtype(t)) for x, t in zip(found, site.outs, strict=True))
+        outputs.append(vectors)
+    return tuple(x.astype(_dtype(t)) for x, t in zip(outputs, site.outs, strict=True))
 
 
 def _finite(a: Array) -> tuple[Array, Array]:
@@ -203,15 +203,15 @@ def _eigenvectors(a: Array) -> tuple[Array, Array]:
 def _left(a: Array, values: Array) -> Array:
     """The left eigenvectors, in the order of the values: the right ones of the adjoint."""
     theirs, vectors = _eigenvectors(np.conj(np.swapaxes(a, -1, -2)))
-    found = np.empty_like(vectors)
+    left = np.empty_like(vectors)
     for index in np.ndindex(*a.shape[:-2]):
         apart = np.abs(np.conj(theirs[index])[None, :] - values[index][:, None])
         apart = np.where(np.isnan(apart), np.inf, apart)
         for n in range(a.shape[-1]):
             nearest = int(np.argmin(apart[n]))
-            found[index][:, n] = vectors[index][:, nearest]
+            left[index][:, n] = vectors[index][:, nearest]
             apart[:, nearest] = np.inf
-    return found
+    return left
 
 
 def _eigh(site: CallUse, a: Array) -> CallResults:
@@ -229,12 +229,12 @@ def _svd(site: CallUse, a: Array) -> CallResults:
     left, values, right = np.linalg.svd(a, full_matrices=full)
     for part in (left, values, right):
         part[bad] = np.nan
-    kept = _slice(site, 0)
+    subset = _slice(site, 0)
     if not vectors:
-        return (values[..., kept],)
+        return (values[..., subset],)
     if full:
         return values, left, right
-    return values[..., kept], left[..., kept], right[..., kept, :]
+    return values[..., subset], left[..., subset], right[..., subset, :]
 
 
 def _slice(site: CallUse, index: int) -> slice:

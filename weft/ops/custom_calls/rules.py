@@ -57,11 +57,13 @@ def _householder(operands: Types, results: Types) -> Rule:
 def _top_k(operands: Types, results: Types) -> Rule:
     """All dims pass but the searched one."""
     builder = RuleBuilder(operands, results)
-    for dim, (given, made) in enumerate(zip(_shape(operands[0]), _shape(results[0]), strict=True)):
-        same = given == made
+    for dim, (size, out_size) in enumerate(
+        zip(_shape(operands[0]), _shape(results[0]), strict=True)
+    ):
+        same = size == out_size
         role = "pass" if same else "whole"
         where = [dim] * len(operands), [dim] * len(results)
-        builder.factor(*where, given, role, blocked=not same)  # type: ignore[arg-type]
+        builder.factor(*where, size, role, blocked=not same)  # type: ignore[arg-type]
     return builder.build()
 
 
@@ -70,13 +72,15 @@ def _approximate_top_k(operands: Types, results: Types) -> Rule:
     builder = RuleBuilder(operands, results)
     tensors = [bool(_shape(t)) for t in operands]
     nowhere = [None] * len(operands), [None] * len(results)
-    for dim, (given, made) in enumerate(zip(_shape(operands[0]), _shape(results[0]), strict=True)):
+    for dim, (size, out_size) in enumerate(
+        zip(_shape(operands[0]), _shape(results[0]), strict=True)
+    ):
         read = [dim if is_tensor else None for is_tensor in tensors]
-        if given == made:
-            builder.factor(read, [dim] * len(results), given)
+        if size == out_size:
+            builder.factor(read, [dim] * len(results), size)
             continue
-        builder.factor(read, nowhere[1], given)
-        builder.factor(nowhere[0], [dim] * len(results), made, "whole", blocked=True)
+        builder.factor(read, nowhere[1], size)
+        builder.factor(nowhere[0], [dim] * len(results), out_size, "whole", blocked=True)
     return builder.build()
 
 

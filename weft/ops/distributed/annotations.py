@@ -51,11 +51,11 @@ def all_shardings(module: Module, surveys: FunctionSummaries) -> Iterator[Shardi
 
 def _held(node: Node) -> Iterator[Sharding]:
     for name in sharding_fields(type(node.op)):
-        found = getattr(node.op, name)
-        if isinstance(found, Sharding):
-            yield found
-        elif found is not None:
-            yield from found
+        held = getattr(node.op, name)
+        if isinstance(held, Sharding):
+            yield held
+        elif held is not None:
+            yield from held
     if node.attrs:
         yield from (s for s in shardings_of(node) if s is not None)
 
@@ -77,26 +77,26 @@ def replace_shardings(
             return None
         return Node(op, node.operands, node.types, node.regions, attrs, node.loc)
 
-    made = rewrite(module, renew)
+    result = rewrite(module, renew)
     functions = {
         name: replace(
             f,
             arg_attrs=tuple(_renewed(a, became) for a in f.arg_attrs),
             res_attrs=tuple(_renewed(a, became) for a in f.res_attrs),
         )
-        for name, f in made.functions.items()
+        for name, f in result.functions.items()
     }
-    return made.with_functions(functions)
+    return result.with_functions(functions)
 
 
 def _renewed_op(op: Op, became: dict[Sharding, Sharding]) -> Op:
     changes: dict[str, object] = {}
     for name in sharding_fields(type(op)):
-        found = getattr(op, name)
-        if isinstance(found, Sharding):
-            changes[name] = became.get(found, found)
-        elif found is not None:
-            changes[name] = tuple(became.get(s, s) for s in found)
+        held = getattr(op, name)
+        if isinstance(held, Sharding):
+            changes[name] = became.get(held, held)
+        elif held is not None:
+            changes[name] = tuple(became.get(s, s) for s in held)
     return op.replace(**changes) if changes else op
 
 

@@ -127,17 +127,17 @@ def dim_by_dim(operands: Types, results: Types, *changed: int) -> Rule:
     alike = len({t.shape for t in operands if isinstance(t, TensorType)}) == 1
     for members in [set(count)] if alike else [{n} for n in count]:
         first = min(members)
-        given, result = operands[first], results[first]
-        assert isinstance(given, TensorType) and isinstance(result, TensorType)
+        operand, result = operands[first], results[first]
+        assert isinstance(operand, TensorType) and isinstance(result, TensorType)
         nowhere = [None] * len(operands)
-        for dim, size in enumerate(given.bounds):
+        for dim, size in enumerate(operand.bounds):
             if dim not in changed:
                 where = [dim if n in members else None for n in count]
                 builder.factor(where, where, size)
         for dim in dict.fromkeys(changed):
             where = [dim if n in members else None for n in count]
             # Two factors, since the sizes differ: neither may be split any further by propagation.
-            builder.factor(where, nowhere, given.bounds[dim], "whole")
+            builder.factor(where, nowhere, operand.bounds[dim], "whole")
             builder.factor(nowhere, where, result.bounds[dim], "whole")
     return builder.build()
 
@@ -158,13 +158,13 @@ def _changed(
         "give one result for each operand, and at least one",
     )
     for index, (operand, out) in enumerate(zip(operands, outs, strict=True)):
-        given, made = tensor_type(name, index, operand), tensor_type(name, index, out)
+        source, result = tensor_type(name, index, operand), tensor_type(name, index, out)
         require(
-            given.rank == made.rank and given.dtype is made.dtype,
-            f"{name}: result {index} is {made}, but operand {index} is {given}",
+            source.rank == result.rank and source.dtype is result.dtype,
+            f"{name}: result {index} is {result}, but operand {index} is {source}",
             "only sizes may differ",
         )
-        check(given, made)
+        check(source, result)
     return outs
 
 

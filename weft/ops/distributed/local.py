@@ -81,17 +81,17 @@ class _Lines:
             places = np.argsort(np.asarray(mesh.device_ids)).astype(np.int32)
             table = self.add(Constant(Dense(places)))
             at = self.add(Reshape(INDEX), self.add(DynamicSlice((1,)), table, at))
-        found: Value | None = None
+        index: Value | None = None
         for axis in axes:
             size, minor = size_of(axis, mesh), _minor(axis, mesh)
             coordinate = at if minor == 1 else self.add(Divide(), at, self.number(minor))
             coordinate = self.add(Remainder(), coordinate, self.number(size))
-            if found is not None:
+            if index is not None:
                 coordinate = self.add(
-                    Add(), self.add(Multiply(), found, self.number(size)), coordinate
+                    Add(), self.add(Multiply(), index, self.number(size)), coordinate
                 )
-            found = coordinate
-        return self.number(0) if found is None else found
+            index = coordinate
+        return self.number(0) if index is None else index
 
     def function(self, name: str, *results: Value) -> Function:
         return Function(name, Region(self.args, self.nodes, results), "private")
@@ -288,15 +288,15 @@ class ReduceScatterTogether(LocalOp):
         return self.singles()[0].groups(replicas, partitions, meshes)
 
     def reference(self, *members: DeviceValues) -> list[DeviceValues]:
-        found: list[list[Array]] = [[] for _ in members]
+        by_member: list[list[Array]] = [[] for _ in members]
         call = _Combine(COMBINERS[self.combine].reference)
         for n, single in enumerate(self.singles()):
             alone = [(member[n],) for member in members]
             for results, (piece,) in zip(
-                found, single.reference(*alone, regions=(call,)), strict=True
+                by_member, single.reference(*alone, regions=(call,)), strict=True
             ):
                 results.append(piece)
-        return [tuple(results) for results in found]
+        return [tuple(results) for results in by_member]
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         flops = sum(elements(t) for t in operands)

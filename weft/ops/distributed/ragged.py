@@ -47,12 +47,12 @@ class RaggedAllToAll(LocalGroups):
         output_offsets: Type,
         recv_sizes: Type,
     ) -> Type:
-        given, result = tensor_type(self.name, 0, operand), tensor_type(self.name, 1, output)
+        source, result = tensor_type(self.name, 0, operand), tensor_type(self.name, 1, output)
         require(
-            given.rank == result.rank > 0
-            and given.dtype is result.dtype
-            and given.shape[1:] == result.shape[1:],
-            f"{self.name}: operand 0 is {given}, but operand 1 is {result}",
+            source.rank == result.rank > 0
+            and source.dtype is result.dtype
+            and source.shape[1:] == result.shape[1:],
+            f"{self.name}: operand 0 is {source}, but operand 1 is {result}",
             "only the number of rows, their first dim, may differ",
         )
         numbers = (input_offsets, send_sizes, output_offsets, recv_sizes)
@@ -65,13 +65,13 @@ class RaggedAllToAll(LocalGroups):
         return result
 
     def rule(self, *operands: TensorType) -> Rule:
-        given, made = operands[:2]
-        builder = RuleBuilder(operands, (made,))
+        operand, output = operands[:2]
+        builder = RuleBuilder(operands, (output,))
         nowhere = (None,) * 4
-        builder.factor((0, None, *nowhere), (None,), given.bounds[0], "whole")
-        builder.factor((None, 0, *nowhere), (0,), made.bounds[0], "whole")
-        for dim in range(1, given.rank):
-            builder.factor((dim, dim, *nowhere), (dim,), given.bounds[dim])
+        builder.factor((0, None, *nowhere), (None,), operand.bounds[0], "whole")
+        builder.factor((None, 0, *nowhere), (0,), output.bounds[0], "whole")
+        for dim in range(1, operand.rank):
+            builder.factor((dim, dim, *nowhere), (dim,), operand.bounds[dim])
         return builder.factor(
             (None, None, 0, 0, 0, 0), (None,), operands[2].bounds[0], "whole"
         ).build()

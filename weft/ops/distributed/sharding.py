@@ -289,11 +289,11 @@ Coordinates = dict[str, int]  # a device's position along each axis
 def coordinates(mesh: Mesh) -> list[Coordinates]:
     """The position of each device along the axes of its mesh."""
     devices = mesh.devices()
-    found: list[Coordinates] = [{} for _ in range(mesh.size)]
+    by_device: list[Coordinates] = [{} for _ in range(mesh.size)]
     for position in np.ndindex(devices.shape):
         names = (name for name, _ in mesh.axes)
-        found[int(devices[position])] = dict(zip(names, position, strict=True))
-    return found
+        by_device[int(devices[position])] = dict(zip(names, position, strict=True))
+    return by_device
 
 
 def _slices(

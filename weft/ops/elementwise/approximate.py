@@ -35,11 +35,11 @@ def is_approximate(op: Op) -> bool:
 
 def approximable(names: str | Iterable[str]) -> tuple[str, ...]:
     """The names of an option, once each and in one order; text has commas between them."""
-    given = names.split(",") if isinstance(names, str) else names
-    found = [name.strip() if isinstance(name, str) else name for name in given]
-    for name in filter(None, found):
+    parts = names.split(",") if isinstance(names, str) else names
+    wanted = [name.strip() if isinstance(name, str) else name for name in parts]
+    for name in filter(None, wanted):
         if name not in APPROXIMABLE:
             raise WeftError(
                 f"no approximate function {name!r}", help=f"expected {', '.join(APPROXIMABLE)}"
             )
-    return tuple([name for name in APPROXIMABLE if name in found])
+    return tuple([name for name in APPROXIMABLE if name in wanted])

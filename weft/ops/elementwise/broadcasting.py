@@ -39,14 +39,14 @@ class Broadcasting(Op):
             f"{self.name}: takes {self.arity} operands, {len(operands)} given",
             "see the op's entry in CHLO's documentation",
         )
-        given = [tensor_type(self.name, n, t) for n, t in enumerate(operands)]
-        ranks = [t.rank for t in given]
+        types = [tensor_type(self.name, n, t) for n, t in enumerate(operands)]
+        ranks = [t.rank for t in types]
         dims = self.broadcast_dimensions
         if dims is not None:
             _check_dims(self.name, dims, min(ranks), max(ranks))
-        shape = self.shape(given)
+        shape = self.shape(types)
         try:
-            (out,) = infer(self.applied(), tuple(t.with_shape(shape) for t in given))
+            (out,) = infer(self.applied(), tuple(t.with_shape(shape) for t in types))
         except WeftError as error:
             message = error.message.replace(self.applied().name, self.name)
             raise WeftError(message, help=error.help) from None

@@ -268,14 +268,14 @@ class Compare(Op):
     elementwise = True
 
     def infer(self, lhs: Type, rhs: Type) -> Type:
-        given = same_type(self.name, lhs, rhs)
-        known = COMPARE_TYPES[given.dtype.kind]
+        operand = same_type(self.name, lhs, rhs)
+        known = COMPARE_TYPES[operand.dtype.kind]
         require(
             self.compare_type in (None, "NOTYPE", *known),
-            f"{self.name}: {self.compare_type} cannot compare {given.dtype}",
+            f"{self.name}: {self.compare_type} cannot compare {operand.dtype}",
             f"use {' or '.join(known)}, or leave it out",
         )
-        return given.with_dtype(BOOL)
+        return operand.with_dtype(BOOL)
 
     def rule(self, lhs: TensorType, rhs: TensorType) -> Rule:
         return RuleBuilder((lhs, rhs), (lhs,)).pointwise(lhs.bounds).build()
@@ -302,13 +302,13 @@ class Select(Op):
             f"{self.name}: operand 1 is {on_true}, but operand 2 is {on_false}",
             "both choices must have one type; convert or broadcast one of them",
         )
-        chosen = tensor_type(self.name, 1, on_true)
+        result = tensor_type(self.name, 1, on_true)
         require(
-            chooser.rank == 0 or chooser.shape == chosen.shape,
-            f"{self.name}: operand 0 is {chooser}, but operand 1 is {chosen}",
+            chooser.rank == 0 or chooser.shape == result.shape,
+            f"{self.name}: operand 0 is {chooser}, but operand 1 is {result}",
             "the predicate must be a scalar or have the shape of the choices",
         )
-        return chosen
+        return result
 
     def rule(self, pred: TensorType, on_true: TensorType, on_false: TensorType) -> Rule:
         operands = (pred, on_true, on_false)

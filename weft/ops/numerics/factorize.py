@@ -23,11 +23,11 @@ def lu(matrices: Array) -> tuple[Array, Array, Array]:
     pivots = np.zeros((len(a), min(rows, columns)), np.int32)
     order = np.tile(np.arange(rows, dtype=np.int32), (len(a), 1))
     for k in range(min(rows, columns)):
-        chosen = k + np.argmax(_size(a[:, k:, k]), axis=1)
-        pivots[:, k] = chosen
+        best = k + np.argmax(_size(a[:, k:, k]), axis=1)
+        pivots[:, k] = best
         for swapped in (a, order):
-            held = swapped[every, chosen].copy()
-            swapped[every, chosen] = swapped[:, k]
+            held = swapped[every, best].copy()
+            swapped[every, best] = swapped[:, k]
             swapped[:, k] = held
         pivot = a[:, k, k]
         a[:, k + 1 :, k] /= np.where(pivot == 0, 1, pivot)[:, None]

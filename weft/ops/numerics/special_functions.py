@@ -204,14 +204,14 @@ def erf_inv(x: Array) -> Array:
     if x.dtype == np.float32:
         centre = _polynomial(depth - _like(x, 2.5), ERF_INV_CENTRE_32)
         tail = _polynomial(np.sqrt(depth) - _like(x, 3), ERF_INV_TAIL_32)
-        found = np.where(depth < 5, centre, tail)
+        quotient = np.where(depth < 5, centre, tail)
     else:
         root = np.sqrt(depth)
         centre = _polynomial(depth - 3.125, ERF_INV_CENTRE_64)
         shoulder = _polynomial(root - 3.25, ERF_INV_SHOULDER_64)
         tail = _polynomial(root - 5, ERF_INV_TAIL_64)
-        found = np.where(depth < 6.25, centre, np.where(depth < 16, shoulder, tail))
-    return np.where(np.abs(x) == 1, x * _like(x, np.inf), found * x)
+        quotient = np.where(depth < 6.25, centre, np.where(depth < 16, shoulder, tail))
+    return np.where(np.abs(x) == 1, x * _like(x, np.inf), quotient * x)
 
 
 def bessel_i1e(x: Array) -> Array:
@@ -259,12 +259,12 @@ def lgamma(x: Array) -> Array:
         series = series + _like(x, coefficient) / (z + k)
     shifted = _log_shifted(z)
     body = (z + _like(x, 0.5) - (_like(x, LANCZOS_SHIFT + 0.5) + z) / shifted) * shifted
-    found = _like(x, math.log(math.sqrt(2 * math.pi))) + body + _rounded(np.log, series)
+    log_gamma = _like(x, math.log(math.sqrt(2 * math.pi))) + body + _rounded(np.log, series)
     fraction = np.abs(x - np.rint(x))
     sine = _rounded(np.log, _rounded(np.sin, _like(x, math.pi) * fraction))
-    reflected = np.where(np.isfinite(sine), _like(x, math.log(math.pi)) - sine - found, -sine)
-    found = np.where(x < _like(x, 0.5), reflected, found)
-    return np.where(np.isinf(x), _like(x, np.inf), found)
+    reflected = np.where(np.isfinite(sine), _like(x, math.log(math.pi)) - sine - log_gamma, -sine)
+    log_gamma = np.where(x < _like(x, 0.5), reflected, log_gamma)
+    return np.where(np.isinf(x), _like(x, np.inf), log_gamma)
 
 
 def digamma(x: Array) -> Array:

@@ -42,13 +42,13 @@ def _eliminate(left: Array, pivots: Array, next_: Array, second: Array, x: Array
     swap = np.abs(left) > np.abs(pivots[..., row])
     upper = (pivots[..., row], next_[..., row], np.zeros_like(left))
     lower = (left, pivots[..., row + 1], next_[..., row + 1])
-    kept = [np.where(swap, low, up) for low, up in zip(lower, upper, strict=True)]
+    pivot_row = [np.where(swap, low, up) for low, up in zip(lower, upper, strict=True)]
     other = [np.where(swap, up, low) for low, up in zip(lower, upper, strict=True)]
     # Two zeros leave nothing to eliminate: the matrix is singular.
-    factor = np.where(kept[0] == 0, 0, other[0] / np.where(kept[0] == 0, 1, kept[0]))
-    pivots[..., row], next_[..., row], second[..., row] = kept
-    pivots[..., row + 1] = other[1] - factor * kept[1]
-    next_[..., row + 1] = other[2] - factor * kept[2]
+    factor = np.where(pivot_row[0] == 0, 0, other[0] / np.where(pivot_row[0] == 0, 1, pivot_row[0]))
+    pivots[..., row], next_[..., row], second[..., row] = pivot_row
+    pivots[..., row + 1] = other[1] - factor * pivot_row[1]
+    next_[..., row + 1] = other[2] - factor * pivot_row[2]
     swap, factor = swap[..., None], factor[..., None]
     first, last = x[..., row, :].copy(), x[..., row + 1, :].copy()
     x[..., row, :] = np.where(swap, last, first)
