@@ -150,29 +150,29 @@ class _Sweep(Rebuild):
         if not self.marking.partly(node):
             super().node(node, out)
             return
-        kept = self.marking.kept(node)
-        regions = tuple([self.narrowed(node, r, kept) for r in node.regions])
+        live = self.marking.kept(node)
+        regions = tuple([self.narrowed(node, r, live) for r in node.regions])
         operands = node.operands
         if isinstance(node.op, While):
-            operands = tuple(chosen(operands, kept))
+            operands = tuple(chosen(operands, live))
         operands = tuple([self.became.get(v, v) for v in operands])
-        types = tuple(chosen(node.types, kept))
-        made = Node(node.op, operands, types, regions, node.attrs, node.loc)
-        for before, after in zip(kept, made.results, strict=True):
+        types = tuple(chosen(node.types, live))
+        narrow = Node(node.op, operands, types, regions, node.attrs, node.loc)
+        for before, after in zip(live, narrow.results, strict=True):
             self.became[node.results[before]] = after
-        out.append(made)
+        out.append(narrow)
 
-    def narrowed(self, node: Node, region: Region, kept: list[int]) -> Region:
+    def narrowed(self, node: Node, region: Region, live: list[int]) -> Region:
         """A region of control flow with fewer results, and of a loop with fewer arguments."""
         args, locs = region.args, region.arg_locs
         if isinstance(node.op, While):
-            args = tuple([Value(region.args[n].type, None, at) for at, n in enumerate(kept)])
-            self.became.update(zip(chosen(region.args, kept), args, strict=True))
-            locs = tuple(chosen(region.arg_locs, kept))
+            args = tuple([Value(region.args[n].type, None, at) for at, n in enumerate(live)])
+            self.became.update(zip(chosen(region.args, live), args, strict=True))
+            locs = tuple(chosen(region.arg_locs, live))
         results = region.results
         # The condition's only result is the predicate, which no carried value corresponds to.
         if not (isinstance(node.op, While) and region is node.regions[0]):
-            results = tuple(chosen(results, kept))
+            results = tuple(chosen(results, live))
         return self.region(Region(args, region.nodes, results, region.loc, locs))
 
 

@@ -26,14 +26,14 @@ def inline_calls(module: Module) -> Module:
 def _reached(module: Module) -> set[str]:
     """The entry functions, and their transitive callees."""
     ahead = [name for name, f in module.functions.items() if f.visibility != "private"]
-    found = set(ahead or module.functions)
+    names = set(ahead or module.functions)
     for name in ahead:
         for op in dict.fromkeys(node.op for node in walk(module.functions[name].body)):
             for called in _named(op):
-                if called in module.functions and called not in found:
-                    found.add(called)
+                if called in module.functions and called not in names:
+                    names.add(called)
                     ahead.append(called)
-    return found
+    return names
 
 
 def _named(op: Op) -> list[str]:

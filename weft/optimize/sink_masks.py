@@ -68,11 +68,11 @@ def _is_counted(value: Value) -> bool:
         return False
     todo, seen = [value], set[Value]()
     while todo:
-        found = todo.pop()
-        if found in seen:
+        inner = todo.pop()
+        if inner in seen:
             continue
-        seen.add(found)
-        node = found.node
+        seen.add(inner)
+        node = inner.node
         if node is None or len(seen) > MOST or not _is_light(node):
             return False
         todo += node.operands

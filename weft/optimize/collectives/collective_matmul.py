@@ -57,12 +57,12 @@ class RingProduct:
 
     def nodes(self, lhs: Value, rhs: Value) -> list[Node]:
         """The nodes of the ring, the result last; a gathered operand is passed as its shard."""
-        made = self.ring.started()
+        builder = self.ring.started()
         if self.side is None:
-            scattered_product(made, self.dot, self.collective, lhs, rhs)
+            scattered_product(builder, self.dot, self.collective, lhs, rhs)
         else:
-            gathered_product(made, self.dot, self.collective, self.side, lhs, rhs)
-        return made.nodes
+            gathered_product(builder, self.dot, self.collective, self.side, lhs, rhs)
+        return builder.nodes
 
 
 class _Choosing:
@@ -195,11 +195,11 @@ class _Rewriting(Rebuild):
         else:
             super().node(node, out)
 
-    def ring(self, chosen: RingProduct, node: Node, out: list[Node]) -> None:
+    def ring(self, product: RingProduct, node: Node, out: list[Node]) -> None:
         """Emit the ring in place of a node."""
-        given = list(chosen.dot.operands)
-        if chosen.side is not None:
-            given[chosen.side] = chosen.collective.operands[0]
-        lhs, rhs = (self.became.get(v, v) for v in given)
-        out += chosen.nodes(lhs, rhs)
+        operands = list(product.dot.operands)
+        if product.side is not None:
+            operands[product.side] = product.collective.operands[0]
+        lhs, rhs = (self.became.get(v, v) for v in operands)
+        out += product.nodes(lhs, rhs)
         self.became[node.results[0]] = out[-1].results[0]

@@ -59,11 +59,11 @@ def combine_collectives(
 class ByteLimits:
     """The most bytes of a combined collective: a given number, or by the machine's links."""
 
-    def __init__(self, module: Module, machine: Machine | None, given: int | None) -> None:
+    def __init__(self, module: Module, machine: Machine | None, limit: int | None) -> None:
         # Where nothing overlaps, waiting for more members costs nothing.
-        by_links = given is None and machine is not None and machine.overlaps
+        by_links = limit is None and machine is not None and machine.overlaps
         self.costs = Costs(module, machine) if machine is not None and by_links else None
-        self.most = MOST_BYTES if given is None else given
+        self.most = MOST_BYTES if limit is None else limit
         self.known: dict[tuple[TrafficKind, GroupExtent], int] = {}
 
     def of(self, op: Op) -> int:
@@ -71,11 +71,11 @@ class ByteLimits:
         if self.costs is None:
             return self.most
         kind, spread = KINDS[type(op)], self.costs.group_extent(op)
-        found = self.known.get((kind, spread))
-        if found is None:
+        limit = self.known.get((kind, spread))
+        if limit is None:
             bytes = _KNEES * knee(kind, spread, self.costs.machine) if spread.devices > 1 else 0.0
-            found = self.known[kind, spread] = round(bytes)
-        return found
+            limit = self.known[kind, spread] = round(bytes)
+        return limit
 
 
 @dataclass(eq=False)
@@ -317,13 +317,13 @@ class _Placing:
 
     def before(self, values: Iterable[Value]) -> frozenset[int]:
         """The sets that must still be emitted before these values are available."""
-        found: frozenset[int] = frozenset()
+        sets: frozenset[int] = frozenset()
         if self.awaited:
             for value in values:
                 awaited = self.awaited.get(value)
                 if awaited is not None:
-                    found |= awaited
-        return self.to_come(found) if found else found
+                    sets |= awaited
+        return self.to_come(sets) if sets else sets
 
     def to_come(self, sets: frozenset[int]) -> frozenset[int]:
         """The collectives of some sets that are not emitted yet."""
@@ -343,11 +343,11 @@ class _Placing:
             return
         ready = [place]
         while ready:  # in the original order
-            found = self.items.pop(heappop(ready))
-            if isinstance(found, Node):
-                self.out.append(self.combining.renew(found))
+            next_item = self.items.pop(heappop(ready))
+            if isinstance(next_item, Node):
+                self.out.append(self.combining.renew(next_item))
             else:
-                for freed in self.emit(found):
+                for freed in self.emit(next_item):
                     heappush(ready, freed)
 
     def emit(self, index: int) -> list[int]:

@@ -146,15 +146,15 @@ def part_of_gather(node: Node, facts: Facts) -> Rewritten:
         return None
     assert isinstance(inner.op, AllGather)
     dim, (x,), out = inner.op.all_gather_dim, inner.operands, tensor_of(node.results[0])
-    made: tuple[Op, tuple[Value, ...], tuple[Region, ...], int] | None = None
+    smaller: tuple[Op, tuple[Value, ...], tuple[Region, ...], int] | None = None
     match node.op:
         case Slice():
-            made = _cut(node.op, x, dim, tensor_of(inner.results[0]).sizes[dim])
+            smaller = _cut(node.op, x, dim, tensor_of(inner.results[0]).sizes[dim])
         case Reduce(dimensions=dims) if dim not in dims and len(node.operands) == 2:
-            made = _folded(node, inner, x, facts)
-    if made is None or out.nbytes >= tensor_of(inner.results[0]).nbytes:
+            smaller = _folded(node, inner, x, facts)
+    if smaller is None or out.nbytes >= tensor_of(inner.results[0]).nbytes:
         return None
-    op, operands, regions, at = made
+    op, operands, regions, at = smaller
     small = facts.make(op, *operands, regions=regions, loc=node.loc)
     return apply(inner.op.replace(all_gather_dim=at, outs=(out,)), small, loc=inner.loc)
 

@@ -135,9 +135,9 @@ def _saved(node: Node) -> float:
 def _needed(same: list[Node], nodes: set[Node]) -> list[Node]:
     """The chosen nodes and the invariant nodes that they depend on, in order."""
     wanted: set[Value] = set()
-    found: list[Node] = []
+    needed: list[Node] = []
     for node in reversed(same):
         if node in nodes or not wanted.isdisjoint(node.results):
-            found.append(node)
+            needed.append(node)
             wanted.update(node.operands)
-    return found[::-1]
+    return needed[::-1]

@@ -104,17 +104,17 @@ def reduce_of_gather(node: Node, facts: Facts) -> Rewritten:
 
 def reduce_of_copies(node: Node, facts: Facts) -> Rewritten:
     """all_reduce(broadcast(x)) -> broadcast(all_reduce(x)), when smaller; also for zeros."""
-    made = node.operands[0].node
-    if made is None or made.attrs or not isinstance(made.op, BroadcastInDim | Pad):
+    inner = node.operands[0].node
+    if inner is None or inner.attrs or not isinstance(inner.op, BroadcastInDim | Pad):
         return None
-    found = plain(node, facts)
-    (x, *rest) = made.operands
-    if found is None or tensor_of(x).nbytes >= tensor_of(node.results[0]).nbytes:
+    parts = plain(node, facts)
+    (x, *rest) = inner.operands
+    if parts is None or tensor_of(x).nbytes >= tensor_of(node.results[0]).nbytes:
         return None
-    axes, reduction, maker = found
+    axes, reduction, maker = parts
     if rest and not _stays(rest[0], reduction, axes, maker):
         return None
-    return apply(made.op, maker.reduce(x, axes, reduction), *rest, loc=made.loc)
+    return apply(inner.op, maker.reduce(x, axes, reduction), *rest, loc=inner.loc)
 
 
 def _stays(value: Value, reduction: Combine, axes: Axes, maker: CollectiveMaker) -> bool:
@@ -212,12 +212,12 @@ def fold_of_sum(node: Node, facts: Facts) -> Rewritten:
     inner = defining_node(x, AllReduce)
     if inner is None or not facts.once(inner.results[0]):
         return None
-    found = plain(inner, facts)
-    if found is None or plain_combiner(node) != found[1]:
+    parts = plain(inner, facts)
+    if parts is None or plain_combiner(node) != parts[1]:
         return None
     if tensor_of(node.results[0]).nbytes >= tensor_of(x).nbytes:
         return None
-    axes, reduction, maker = found
+    axes, reduction, maker = parts
     if not _stays(init, reduction, axes, maker):
         return None
     small = facts.make(node.op, inner.operands[0], init, regions=node.regions, loc=node.loc)

@@ -196,11 +196,11 @@ class LiveRanges:
 
 def between(value: Value) -> int:
     """The bytes of the intermediate values between a gather and a value computed from it."""
-    found = 0
+    total = 0
     while value.node is not None and not isinstance(value.node.op, AllGather):
         (value,) = value.node.operands
-        found += moved(value.type)
-    return found
+        total += moved(value.type)
+    return total
 
 
 def _around(life: LiveRange, place: int) -> tuple[int, int]:
@@ -256,14 +256,14 @@ class _Cutting(Rebuild):
         node = value.node
         assert node is not None
         if isinstance(node.op, AllGather):
-            given = node.operands[value.index]
+            shard = node.operands[value.index]
             types: tuple[Type, ...] = (value.type,)
-            op, source = node.op.replace(outs=types), first.get(given, given)
+            op, source = node.op.replace(outs=types), first.get(shard, shard)
             self.times[value] = self.times.get(value, 0) + 1
             # Numbered, so that two repetitions of one gather differ as well.
             attrs = ((AGAIN, f"{self.times[value]} : i64"),)
-            made = apply(op, source, attrs=attrs, loc=node.loc)
+            copy = apply(op, source, attrs=attrs, loc=node.loc)
         else:
-            made = apply(node.op, self.again(node.operands[0], first, out), loc=node.loc)
-        out.append(made)
-        return made.results[0]
+            copy = apply(node.op, self.again(node.operands[0], first, out), loc=node.loc)
+        out.append(copy)
+        return copy.results[0]

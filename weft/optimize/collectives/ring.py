@@ -185,12 +185,12 @@ def _dims_of_result(
     dot: DotGeneral, operands: tuple[TensorType, TensorType], dim: int
 ) -> tuple[int | None, int | None]:
     """The dim of each operand for a dim of the result."""
-    found: list[int | None] = [None, None]
+    dims: list[int | None] = [None, None]
     for side, type in enumerate(operands):
         for d in range(type.rank):
             if dim_of(dot, operands, side, d).result == dim:
-                found[side] = d
-    return found[0], found[1]
+                dims[side] = d
+    return dims[0], dims[1]
 
 
 def _part_type(out: TensorType, dim: int | None, size: int) -> TensorType:

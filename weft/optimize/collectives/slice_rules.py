@@ -153,22 +153,22 @@ def _keeps_dtype(node: Node) -> bool:
 
 def slice_of_elementwise(node: Node, facts: Facts) -> Rewritten:
     """all_slice(f(x, y)) -> f(all_slice(x), all_slice(y)), when it alone reads an elementwise f."""
-    made = node.operands[0].node
-    if made is None or made.attrs or made.regions or len(made.results) != 1:
+    inner = node.operands[0].node
+    if inner is None or inner.attrs or inner.regions or len(inner.results) != 1:
         return None
-    if not made.op.elementwise or not made.operands:
+    if not inner.op.elementwise or not inner.operands:
         return None
-    if not _only_this(made.results[0], node, facts):
+    if not _only_this(inner.results[0], node, facts):
         return None
-    split, maker = _start(node, facts, made)
-    shape = tensor_of(made.results[0]).shape
-    if not _is_spread(made.operands, shape):
+    split, maker = _start(node, facts, inner)
+    shape = tensor_of(inner.results[0]).shape
+    if not _is_spread(inner.operands, shape):
         return None
-    facts.dropped(made)
-    cut = [maker.slice(v, split) if tensor_of(v).shape == shape else v for v in made.operands]
+    facts.dropped(inner)
+    cut = [maker.slice(v, split) if tensor_of(v).shape == shape else v for v in inner.operands]
     out = tensor_of(node.results[0])
-    op = made.op.local(tuple([v.type for v in cut]), (out,))
-    return (facts.make(op, *cut, loc=made.loc),)
+    op = inner.op.local(tuple([v.type for v in cut]), (out,))
+    return (facts.make(op, *cut, loc=inner.loc),)
 
 
 def _is_spread(operands: tuple[Value, ...], shape: tuple[object, ...]) -> bool:
@@ -220,11 +220,11 @@ def _only_this(value: Value, node: Node, facts: Facts) -> bool:
 
 def _few_slices(value: Value, facts: Facts) -> bool:
     """Whether all uses of a value are slices, few enough that scattering costs no more."""
-    found = facts.readers.get(value)
-    if not found:
+    readers = facts.readers.get(value)
+    if not readers:
         return True
     # One all_reduce costs as much as two reduce_scatters.
-    return len(set(found)) <= 2 and all(isinstance(op, AllSlice) for op in found)
+    return len(set(readers)) <= 2 and all(isinstance(op, AllSlice) for op in readers)
 
 
 RULES = (

@@ -96,12 +96,12 @@ class _Layouts(Rebuild):
             self.restore(reads(node), out)
         super().node(node, out)
 
-    def _know(self, before: Value, made: _Ordered) -> None:
+    def _know(self, before: Value, ordered: _Ordered) -> None:
         """Keep the value of an order; the original's own replaces it."""
-        if before.type is made.value.type and made.order == tuple(range(len(made.order))):
-            self.became[before] = made.value
+        if before.type is ordered.value.type and ordered.order == tuple(range(len(ordered.order))):
+            self.became[before] = ordered.value
         else:
-            self.ordered[before] = made
+            self.ordered[before] = ordered
 
     def restore(self, values: Iterable[Value], out: list[Node]) -> None:
         """Transpose values back that are known in another order only."""
@@ -136,28 +136,28 @@ class _Layouts(Rebuild):
         op = node.op
         assert isinstance(op, Convolution)
         dims, count = op.dimension_numbers, len(op.dimension_numbers.input) - 2
-        given = (dims.input[0], *dims.input[2:], dims.input[1])
+        inputs = (dims.input[0], *dims.input[2:], dims.input[1])
         weights = (dims.kernel[1], *dims.kernel[2:], dims.kernel[0])
-        made = (dims.output[0], *dims.output[2:], dims.output[1])
+        outputs = (dims.output[0], *dims.output[2:], dims.output[1])
         spatial = tuple(range(1, count + 1))
         last = count + 1
         order = ConvDims(0, last, spatial, last, 0, spatial, 0, last, spatial)
         (type,) = node.types
         assert isinstance(type, TensorType)
-        changed = op.replace(dimension_numbers=order, out=_reordered(type, made))
-        lhs = self.value(node.operands[0], given, out)
+        changed = op.replace(dimension_numbers=order, out=_reordered(type, outputs))
+        lhs = self.value(node.operands[0], inputs, out)
         rhs = self.value(node.operands[1], weights, out)
-        return _Ordered(self._add(changed, out, node, lhs, rhs), made)
+        return _Ordered(self._add(changed, out, node, lhs, rhs), outputs)
 
     def value(self, value: Value, order: Permutation, out: list[Node]) -> Value:
         """A value in an order of its dims."""
-        found = self.ordered.get(value)
-        if found is not None:
-            if found.order == order:
-                return found.value
-            back = inverse(found.order)
+        ordered = self.ordered.get(value)
+        if ordered is not None:
+            if ordered.order == order:
+                return ordered.value
+            back = inverse(ordered.order)
             rest = tuple([back[d] for d in order])
-            return self._add(Transpose(rest), out, value.node, found.value)
+            return self._add(Transpose(rest), out, value.node, ordered.value)
         current = self.became.get(value, value)
         type = current.type
         if order == tuple(range(len(order))):
@@ -190,14 +190,14 @@ class _Layouts(Rebuild):
         if not all(isinstance(t, TensorType) and t.rank in (0, len(order)) for t in types):
             return None
         assert isinstance(type, TensorType)
-        given = [
+        operands = [
             self.value(v, order, out)
             if isinstance(v.type, TensorType) and v.type.rank
             else self.became.get(v, v)
             for v in node.operands
         ]
-        op = node.op.local(tuple([v.type for v in given]), (_reordered(type, order),))
-        return _Ordered(self._add(op, out, node, *given), order)
+        op = node.op.local(tuple([v.type for v in operands]), (_reordered(type, order),))
+        return _Ordered(self._add(op, out, node, *operands), order)
 
     def _moved(
         self, node: Node, out: list[Node], change: Callable[[Permutation, TensorType], Op]
@@ -206,12 +206,12 @@ class _Layouts(Rebuild):
         order = self._order_of(node)
         (type,) = node.types
         assert isinstance(type, TensorType)
-        given = [
+        operands = [
             self.value(v, order, out) if v in self.ordered else self.became.get(v, v)
             for v in node.operands
         ]
         op = change(order, _reordered(type, order))
-        return _Ordered(self._add(op, out, node, *given), order)
+        return _Ordered(self._add(op, out, node, *operands), order)
 
     def _pad(self, node: Node, out: list[Node]) -> _Ordered | None:
         op = node.op
@@ -255,25 +255,25 @@ class _Layouts(Rebuild):
         (type,) = node.types
         if len(node.operands) != 2 or not isinstance(type, TensorType):
             return None
-        found = self.ordered[node.operands[0]]
-        dims = tuple([d for d, before in enumerate(found.order) if before in op.dimensions])
-        kept = [d for d in found.order if d not in op.dimensions]
+        source = self.ordered[node.operands[0]]
+        dims = tuple([d for d, before in enumerate(source.order) if before in op.dimensions])
+        kept = [d for d in source.order if d not in op.dimensions]
         ranks = {d: n for n, d in enumerate(sorted(kept))}
         order = tuple([ranks[d] for d in kept])
         init = self.became.get(node.operands[1], node.operands[1])
         changed = Reduce(dims, (_reordered(type, order),))
-        return _Ordered(self._add(changed, out, node, found.value, init), order)
+        return _Ordered(self._add(changed, out, node, source.value, init), order)
 
     def _reshape(self, node: Node, out: list[Node]) -> _Ordered | None:
         """A reshape of dims, each of which stays together."""
-        found = self.ordered[node.operands[0]]
-        given, (type,) = node.operands[0].type, node.types
-        assert isinstance(given, TensorType) and isinstance(type, TensorType)
-        if not given.is_static or not type.is_static or not given.size:
+        source = self.ordered[node.operands[0]]
+        operand, (type,) = node.operands[0].type, node.types
+        assert isinstance(operand, TensorType) and isinstance(type, TensorType)
+        if not operand.is_static or not type.is_static or not operand.size:
             return None
-        groups = _groups(given.sizes, type.sizes)
+        groups = _groups(operand.sizes, type.sizes)
         order: list[int] = []
-        dims = [*found.order]
+        dims = [*source.order]
         while dims:
             group = next((g for g in groups if dims[0] in g[0]), None)
             if group is None or tuple(dims[: len(group[0])]) != group[0]:
@@ -281,34 +281,36 @@ class _Layouts(Rebuild):
             order += group[1]
             del dims[: len(group[0])]
         missing = [d for d in range(type.rank) if d not in order]
-        made = (*missing, *order)  # dims of size 1
-        changed = Reshape(_reordered(type, made))
-        return _Ordered(self._add(changed, out, node, found.value), made)
+        full = (*missing, *order)  # dims of size 1
+        changed = Reshape(_reordered(type, full))
+        return _Ordered(self._add(changed, out, node, source.value), full)
 
     def _gather(self, node: Node, out: list[Node]) -> _Ordered | None:
         """Windows of whole channels at indices of the spatial dims."""
-        op, found = node.op, self.ordered.get(node.operands[0])
+        op, source = node.op, self.ordered.get(node.operands[0])
         (type,) = node.types
         assert isinstance(op, Gather) and isinstance(type, TensorType)
-        if found is None or node.operands[1] in self.ordered:
+        if source is None or node.operands[1] in self.ordered:
             return None
         windows = gather_windows(op.dimension_numbers)
-        kept = windows.kept(len(found.order))
-        if windows.operand_batching or [*windows.window] != kept or type.rank != len(found.order):
+        kept = windows.kept(len(source.order))
+        if windows.operand_batching or [*windows.window] != kept or type.rank != len(source.order):
             return None
-        batch = [d for d in found.order if d not in kept]
+        batch = [d for d in source.order if d not in kept]
         if batch != sorted(batch):
             return None
-        back = inverse(found.order)
+        back = inverse(source.order)
         numbers = op.dimension_numbers.__class__(
             offset_dims=tuple(sorted([back[d] for d in windows.window])),
             collapsed_slice_dims=tuple(sorted([back[d] for d in windows.inserted])),
             start_index_map=tuple([back[d] for d in windows.start_map]),
             index_vector_dim=windows.vector,
         )
-        changed = op.replace(dimension_numbers=numbers, slice_sizes=by(op.slice_sizes, found.order))
+        changed = op.replace(
+            dimension_numbers=numbers, slice_sizes=by(op.slice_sizes, source.order)
+        )
         indices = self.became.get(node.operands[1], node.operands[1])
-        return _Ordered(self._add(changed, out, node, found.value, indices), found.order)
+        return _Ordered(self._add(changed, out, node, source.value, indices), source.order)
 
 
 RULES: dict[type[Op], Callable[[_Layouts, Node, list[Node]], _Ordered | None]] = {
@@ -338,12 +340,12 @@ def _reordered(type: TensorType, order: Permutation) -> TensorType:
 
 def _groups(source: Sequence[int], target: Sequence[int]) -> list[tuple[Permutation, Permutation]]:
     """The dims of both sides of a reshape that are made of one another."""
-    found: list[tuple[set[int], set[int]]] = []
+    groups: list[tuple[set[int], set[int]]] = []
     for a, b, _ in shared_factors(tuple(source), tuple(target)):
         one, other = {a} - {None}, {b} - {None}
-        joined = [g for g in found if g[0] & one or g[1] & other]
+        joined = [g for g in groups if g[0] & one or g[1] & other]
         for group in joined:
             one, other = one | group[0], other | group[1]
-            found.remove(group)
-        found.append((one, other))  # type: ignore[arg-type]
-    return [(tuple(sorted(a)), tuple(sorted(b))) for a, b in found]
+            groups.remove(group)
+        groups.append((one, other))  # type: ignore[arg-type]
+    return [(tuple(sorted(a)), tuple(sorted(b))) for a, b in groups]

@@ -29,10 +29,10 @@ def _unrolled(node: Node) -> Rewritten:
     assert isinstance(op, ReduceWindow)
     if len(node.operands) != 2 or math.prod(op.window_dimensions) > TAPS:
         return None
-    given, made = node.operands[0].type, node.types[0]
-    if not isinstance(given, TensorType) or not isinstance(made, TensorType):
+    operand, out = node.operands[0].type, node.types[0]
+    if not isinstance(operand, TensorType) or not isinstance(out, TensorType):
         return None
-    if not given.is_static or not made.size or given.dtype is not made.dtype:
+    if not operand.is_static or not out.size or operand.dtype is not out.dtype:
         return None
     window, how = op.window, combine_of(node.regions[0].body)
     if how not in ("add", "max", "min") or {*window.base_dilations} != {1}:
@@ -41,18 +41,18 @@ def _unrolled(node: Node) -> Rewritten:
     if not _is_identity(init, how):
         return None
     source, start = node.operands[0], init
-    is_narrow = made.dtype.is_float and made.dtype.bits < 32
+    is_narrow = out.dtype.is_float and out.dtype.bits < 32
     if how == "add" and is_narrow:  # summed wide, and rounded once
-        source = _converted(source, given.with_dtype(F32), node)
+        source = _converted(source, operand.with_dtype(F32), node)
         start = _converted(init, TensorType((), F32), node)
-    taps = [_tap(at, window, given, made) for at in itertools.product(*map(range, window.sizes))]
-    found = [_read(source, start, tap, node) for tap in taps if tap is not None]
-    if len(found) < len(taps):  # of pads alone
+    taps = [_tap(at, window, operand, out) for at in itertools.product(*map(range, window.sizes))]
+    reads = [_read(source, start, tap, node) for tap in taps if tap is not None]
+    if len(reads) < len(taps):  # of pads alone
         return None
-    total = found[0]
-    for one in found[1:]:
+    total = reads[0]
+    for one in reads[1:]:
         total = apply(COMBINERS[how], total, one, loc=node.loc).results[0]
-    return (total if total.type is made else _converted(total, made, node),)
+    return (total if total.type is out else _converted(total, out, node),)
 
 
 def _is_identity(value: Value, how: Combine) -> bool:
@@ -68,11 +68,11 @@ def _converted(value: Value, type: TensorType, node: Node) -> Value:
 
 
 def _tap(
-    at: tuple[int, ...], window: WindowDims, given: TensorType, made: TensorType
+    at: tuple[int, ...], window: WindowDims, operand: TensorType, out: TensorType
 ) -> tuple[Slice, Pad] | None:
     """The elements that one element of the window meets, and the pads around them."""
     starts, limits, low, high = (list[int]() for _ in range(4))
-    for dim, (count, size) in enumerate(zip(made.sizes, given.sizes, strict=True)):
+    for dim, (count, size) in enumerate(zip(out.sizes, operand.sizes, strict=True)):
         stride = window.strides[dim]
         begin = at[dim] * window.window_dilations[dim] - window.padding[dim][0]
         first, last = max(0, -(begin // stride)), min(count - 1, (size - 1 - begin) // stride)
@@ -82,7 +82,7 @@ def _tap(
         limits.append(begin + last * stride + 1)
         low.append(first)
         high.append(count - 1 - last)
-    inside = (0,) * given.rank
+    inside = (0,) * operand.rank
     return Slice(tuple(starts), tuple(limits), window.strides), Pad(tuple(low), tuple(high), inside)
 
 

@@ -44,13 +44,13 @@ class _Assigning(Rebuild):
         self.turn = 0
 
     def renewed(self, node: Node) -> Node:
-        made = super().renewed(node)
+        new = super().renewed(node)
         if not isinstance(node.op, AsyncStart):
-            return made
+            return new
         attrs = self.marked(node)
         if attrs == node.attrs:
-            return made
-        return Node(made.op, made.operands, made.types, made.regions, attrs, made.loc)
+            return new
+        return Node(new.op, new.operands, new.types, new.regions, attrs, new.loc)
 
     def marked(self, start: Node) -> Attrs:
         """The attributes of a start with its stream."""

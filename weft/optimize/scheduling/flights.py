@@ -52,15 +52,15 @@ class Flights:
 
     def due(self, clock: list[float], first_use: dict[int, int]) -> dict[int, float]:
         """The latest issue time of each start before its first use, transfers being serial."""
-        found: dict[int, float] = {}
+        latest: dict[int, float] = {}
         free: dict[str, float] = {}
         for start in sorted(self.done_of, key=lambda s: (-first_use[s], -s)):
             stream = self.stream[start]
             # Backwards from the last use: transfers of a stream are serial, so an earlier one must
             # be over before a later one can begin.
             needed = min(clock[first_use[start]], free.get(stream, float("inf")))
-            found[start] = free[stream] = needed - _MARGIN * self.travel[start]
-        return found
+            latest[start] = free[stream] = needed - _MARGIN * self.travel[start]
+        return latest
 
 
 def bytes_of(types: tuple[Type, ...]) -> int:

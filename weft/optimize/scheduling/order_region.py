@@ -37,12 +37,12 @@ def dependencies(nodes: list[Node], pure: set[str]) -> list[list[int]]:
             without = known[node.op]
         else:
             without = known[node.op] = is_pure(node, pure, collectives=True)
-        found = {producer[v] for v in read if v in producer}
+        preceding = {producer[v] for v in read if v in producer}
         if not without:
             if effect is not None:
-                found.add(effect)
+                preceding.add(effect)
             effect = index
-        before.append(sorted(found))
+        before.append(sorted(preceding))
         for value in node.results:
             producer[value] = index
     return before

@@ -49,15 +49,15 @@ class _Scheduling(Rebuild):
 
     def region(self, region: Region) -> Region:
         """The region in its new order, inner regions first."""
-        made = super().region(region)
-        flights = Flights.of(made.nodes, self.costs)
+        inner = super().region(region)
+        flights = Flights.of(inner.nodes, self.costs)
         if flights is None:
-            return made
+            return inner
         # Inner regions are done by now: a loop is one node here.
-        nodes = order_region(made.nodes, flights, self.spare, self.pure)
-        if nodes == made.nodes:
-            return made
-        return Region(made.args, nodes, made.results, made.loc, made.arg_locs)
+        nodes = order_region(inner.nodes, flights, self.spare, self.pure)
+        if nodes == inner.nodes:
+            return inner
+        return Region(inner.args, nodes, inner.results, inner.loc, inner.arg_locs)
 
 
 def peak(module: Module) -> int:

@@ -119,16 +119,20 @@ def _known(node: Node | None, most_elements: int) -> Dense | None:
 
 def _common(node: Node, which: slice) -> Array | None:
     """The common splat element of these operands, compared bitwise."""
-    found: bytes | None = None
+    bits: bytes | None = None
     element: Array | None = None
     for value in node.operands[which]:
-        made = value.node
-        if made is None or not isinstance(made.op, Constant) or not made.op.value.is_splat:
+        constant = value.node
+        if (
+            constant is None
+            or not isinstance(constant.op, Constant)
+            or not constant.op.value.is_splat
+        ):
             return None
-        element = made.op.value.elements
-        if found is not None and element.tobytes() != found:
+        element = constant.op.value.elements
+        if bits is not None and element.tobytes() != bits:
             return None
-        found = element.tobytes()
+        bits = element.tobytes()
     return element
 
 

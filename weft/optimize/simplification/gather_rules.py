@@ -18,17 +18,17 @@ def gather_all(node: Node) -> Rewritten:
     """
     assert isinstance(node.op, Gather)
     operand, indices = (tensor_of(v) for v in node.operands)
-    places, made = node.operands[1].node, tensor_of(node.results[0])
+    places, out = node.operands[1].node, tensor_of(node.results[0])
     if operand.rank != 1 or not operand.is_static or not indices.is_static:
         return None
-    if made.size != operand.size or places is None or not isinstance(places.op, Constant):
+    if out.size != operand.size or places is None or not isinstance(places.op, Constant):
         return None
     if node.op.dimension_numbers.collapsed_slice_dims != (0,) or node.op.slice_sizes != (1,):
         return None
     held = places.op.value
     if held.is_splat or not np.array_equal(held.array.ravel(), np.arange(operand.size)):
         return None
-    return apply(Reshape(made), node.operands[0], loc=node.loc)
+    return apply(Reshape(out), node.operands[0], loc=node.loc)
 
 
 RULES: dict[type[Op], tuple[NodeRule, ...]] = {Gather: (gather_all,)}

@@ -18,9 +18,9 @@ def ragged_transpose(node: Node) -> Rewritten:
     dims = op.ragged_dot_dimension_numbers
     left, right = _source(lhs), _source(rhs)
     if left is not None:
-        dims, lhs = _turned_left(dims, *left, given=lhs)
+        dims, lhs = _turned_left(dims, *left, unchanged=lhs)
     if right is not None:
-        dims, rhs = _turned_right(dims, *right, given=rhs)
+        dims, rhs = _turned_right(dims, *right, unchanged=rhs)
     if (lhs, rhs) == (node.operands[0], node.operands[1]):
         return None
     made = op.replace(ragged_dot_dimension_numbers=dims)
@@ -36,12 +36,12 @@ def _source(value: Value) -> tuple[tuple[int, ...], Value] | None:
 
 
 def _turned_left(
-    dims: RaggedDims, order: tuple[int, ...], source: Value, *, given: Value
+    dims: RaggedDims, order: tuple[int, ...], source: Value, *, unchanged: Value
 ) -> tuple[RaggedDims, Value]:
     # Free dims appear in the result in the operand's order: reordered ones would permute the
     # result.
     if not _rises(order, dims.dot.lhs_free(len(order))):
-        return dims, given
+        return dims, unchanged
     turned = replace(
         dims,
         lhs_batching_dimensions=_through(order, dims.lhs_batching_dimensions),
@@ -52,10 +52,10 @@ def _turned_left(
 
 
 def _turned_right(
-    dims: RaggedDims, order: tuple[int, ...], source: Value, *, given: Value
+    dims: RaggedDims, order: tuple[int, ...], source: Value, *, unchanged: Value
 ) -> tuple[RaggedDims, Value]:
     if not _rises(order, dims.rhs_free(len(order))):
-        return dims, given
+        return dims, unchanged
     turned = replace(
         dims,
         rhs_batching_dimensions=_through(order, dims.rhs_batching_dimensions),

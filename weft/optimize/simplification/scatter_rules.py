@@ -38,14 +38,14 @@ def one_hot(node: Node) -> Rewritten:
     index_dims = _index_dims(windows, tensor_of(indices).rank)
     at = _spread(indices, index_dims, source.with_dtype(dtype), node.loc)
     places = _update_dims(windows, source.rank, updates, index_dims)
-    given = _spread(updates, places, source, node.loc)
-    if at is None or given is None:
+    written = _spread(updates, places, source, node.loc)
+    if at is None or written is None:
         return None
     position = apply(Iota(dim, source.with_dtype(dtype)), loc=node.loc).results[0]
     hit = apply(Compare("EQ"), position, at, loc=node.loc).results[0]
     if how == "add":
-        given = apply(Add(), base, given, loc=node.loc).results[0]
-    return apply(Select(), hit, given, base, loc=node.loc)
+        written = apply(Add(), base, written, loc=node.loc).results[0]
+    return apply(Select(), hit, written, base, loc=node.loc)
 
 
 def _update(node: Node) -> str | None:
@@ -83,23 +83,23 @@ def _update_dims(
 ) -> dict[int, int]:
     """The operand's dims by those of the updates; dims of size 1 have none."""
     counted = windows.batch(tensor_of(updates).rank)
-    found = dict(zip(windows.window, windows.kept(rank), strict=True))
+    dims = dict(zip(windows.window, windows.kept(rank), strict=True))
     for n, d in enumerate(counted):
         # Counted dims of the updates skip the index vector's dim.
         index = n + (n >= windows.vector)
         if index in index_dims:
-            found[d] = index_dims[index]
-    return found
+            dims[d] = index_dims[index]
+    return dims
 
 
 def _spread(value: Value, dims: dict[int, int], out: TensorType, loc: Location) -> Value | None:
     """A value broadcast to a shape along these dims; None if their order differs."""
     type = tensor_of(value)
-    kept = sorted(dims)
-    places = tuple([dims[d] for d in kept])
+    wide = sorted(dims)
+    places = tuple([dims[d] for d in wide])
     if places != tuple(sorted(places)):
         return None
-    slim = TensorType(tuple([type.sizes[d] for d in kept]), type.dtype)
+    slim = TensorType(tuple([type.sizes[d] for d in wide]), type.dtype)
     if slim is not type:
         value = apply(Reshape(slim), value, loc=loc).results[0]
     return apply(BroadcastInDim(places, out), value, loc=loc).results[0]

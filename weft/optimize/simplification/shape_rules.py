@@ -123,15 +123,15 @@ def whole_slice(node: Node) -> Rewritten:
 def known_slice(node: Node) -> Rewritten:
     """dynamic_slice(x, starts) -> slice(x), when the starts are known; they are clamped."""
     assert isinstance(node.op, DynamicSlice)
-    given = [s for value in node.operands[1:] if (s := splat_of(value)) is not None]
+    known = [s for value in node.operands[1:] if (s := splat_of(value)) is not None]
     type = tensor_of(node.operands[0])
-    if len(given) < type.rank or not type.is_static:
+    if len(known) < type.rank or not type.is_static:
         return None
     sizes = node.op.slice_sizes
     starts = tuple(
         # dynamic_slice clamps its starts; a slice would be refused.
         min(max(int(start), 0), room - size)
-        for start, size, room in zip(given, sizes, type.sizes, strict=True)
+        for start, size, room in zip(known, sizes, type.sizes, strict=True)
     )
     limits = tuple(start + size for start, size in zip(starts, sizes, strict=True))
     return apply(Slice(starts, limits, (1,) * len(sizes)), node.operands[0], loc=node.loc)
@@ -141,12 +141,12 @@ def concatenate_one(node: Node) -> Rewritten:
     """concatenate(x) -> x; operands without elements along the dim are left out."""
     assert isinstance(node.op, Concatenate)
     dim = node.op.dimension
-    kept = [v for v in node.operands if tensor_of(v).shape[dim] != 0]
-    if len(kept) == 1 and kept[0].type is node.types[0]:
-        return (kept[0],)
-    if not kept or len(kept) == len(node.operands):
+    operands = [v for v in node.operands if tensor_of(v).shape[dim] != 0]
+    if len(operands) == 1 and operands[0].type is node.types[0]:
+        return (operands[0],)
+    if not operands or len(operands) == len(node.operands):
         return None
-    return apply(node.op, *kept, loc=node.loc)
+    return apply(node.op, *operands, loc=node.loc)
 
 
 def pad_nothing(node: Node) -> Rewritten:

@@ -75,10 +75,10 @@ def taken(node: Node, choice: Value) -> Region | None:
     first = node.regions[0]
     if all(not r.nodes and r.results == first.results for r in node.regions):
         return first
-    chosen = splat_of(choice)
-    if chosen is None:
+    predicate = splat_of(choice)
+    if predicate is None:
         return None
     if isinstance(node.op, If):
-        return node.regions[0 if chosen else 1]
+        return node.regions[0 if predicate else 1]
     last = len(node.regions) - 1
-    return node.regions[int(chosen) if 0 <= int(chosen) <= last else last]
+    return node.regions[int(predicate) if 0 <= int(predicate) <= last else last]
