@@ -61,19 +61,24 @@ def each_device(lowering: RegionLowering, site: Site, scope: Scope) -> Launch | 
     else:
         item = branch(lowering, alone, inner)
     constants = {slot: lowering.constants.get(whole) for slot, whole in wholes.items()}
-    found = flow_of(item, lowering.stacks, KnownScalars(Block((item,), ()), constants), target)
-    if found is None:
+    flow_and_slots = flow_of(
+        item, lowering.stacks, KnownScalars(Block((item,), ()), constants), target
+    )
+    if flow_and_slots is None:
         return None
-    flow, pieces = found
+    flow, pieces = flow_and_slots
     ins = tuple([wholes.get(slot, slot) for slot in pieces])  # constants are as they are
     shapes = [lowering.stacks[slot] for slot in ins]
-    made = [outer.shape(mask) for mask in site.made if isinstance(mask, int)]
-    if any(stack is None or stack.shape is None for stack in shapes) or not made:
+    result_shapes = [outer.shape(mask) for mask in site.made if isinstance(mask, int)]
+    if any(stack is None or stack.shape is None for stack in shapes) or not result_shapes:
         return None
-    leading = [*made, *(stack.shape[: outer.lead] for stack in shapes if stack and stack.shape)]
+    leading = [
+        *result_shapes,
+        *(stack.shape[: outer.lead] for stack in shapes if stack and stack.shape),
+    ]
     lead = tuple([max(sizes) for sizes in zip(*leading, strict=True)])
     # One launch runs a flow for each device at once.
-    if any(shape != lead for shape in made):
+    if any(shape != lead for shape in result_shapes):
         return None  # devices that share a result would write it at the same time
     outs = lowering.results(node, site.made, scope)
     operands = []

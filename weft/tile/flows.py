@@ -61,13 +61,13 @@ def with_flows(block: Block, stacks: StackList, constants: KnownConstants, targe
     block is one native call.
     """
     known = KnownScalars(block, constants)
-    made = _with_flows(block, stacks, known, target)
-    views = [i for i in made.items if isinstance(i, Host) and _is_small_view(i, stacks)]
-    launches = [item for item in made.items if isinstance(item, Launch)]
-    if not views or not launches or len(views) + len(launches) < len(made.items):
-        return made
-    items = [_copied(i, stacks, target) if isinstance(i, Host) else i for i in made.items]
-    return Block(tuple(items), made.results)
+    result = _with_flows(block, stacks, known, target)
+    views = [i for i in result.items if isinstance(i, Host) and _is_small_view(i, stacks)]
+    launches = [item for item in result.items if isinstance(item, Launch)]
+    if not views or not launches or len(views) + len(launches) < len(result.items):
+        return result
+    items = [_copied(i, stacks, target) if isinstance(i, Host) else i for i in result.items]
+    return Block(tuple(items), result.results)
 
 
 def _with_flows(block: Block, stacks: StackList, known: KnownScalars, target: Target) -> Block:
@@ -256,11 +256,11 @@ def is_view(item: Host, stacks: StackList) -> bool:
     """Whether a node of the host gives its operand as it lies in memory."""
     if not isinstance(item.node.op, Reshape | BitcastConvert) or len(item.ins) != 1:
         return False
-    given, made = stacks[item.ins[0]], stacks[item.outs[0]]
-    shapes = [stack.shape for stack in (given, made) if stack is not None]
+    source, view = stacks[item.ins[0]], stacks[item.outs[0]]
+    shapes = [stack.shape for stack in (source, view) if stack is not None]
     if len(shapes) < 2 or None in shapes:
         return False
-    return given is not None and made is not None and given.nbytes == made.nbytes
+    return source is not None and view is not None and source.nbytes == view.nbytes
 
 
 def is_small(kernel: object) -> bool:
@@ -279,14 +279,14 @@ def _is_small_view(item: Host, stacks: StackList) -> bool:
 
 def _copied(item: Host, stacks: StackList, target: Target) -> Launch:
     """The launch that copies what a view would show."""
-    given, made = (_operand(stacks[slot]) for slot in (item.ins[0], item.outs[0]))
-    steps: list[Step] = [Load(0, Affine((1,)), given.dtype)]
-    if made.dtype is not given.dtype:
-        steps.append(Apply(BitcastConvert(TensorType((), made.dtype)), (0,), made.dtype))
+    source, view = (_operand(stacks[slot]) for slot in (item.ins[0], item.outs[0]))
+    steps: list[Step] = [Load(0, Affine((1,)), source.dtype)]
+    if view.dtype is not source.dtype:
+        steps.append(Apply(BitcastConvert(TensorType((), view.dtype)), (0,), view.dtype))
     steps.append(Store(1, Affine((1,)), len(steps) - 1))
-    digest = hashlib.sha256(repr((given, made)).encode()).hexdigest()[:8]
-    operands = (given, replace(made, output=True))
-    kernel = Kernel(f"view_{digest}", (Factor("i0", made.size),), operands, tuple(steps))
+    digest = hashlib.sha256(repr((source, view)).encode()).hexdigest()[:8]
+    operands = (source, replace(view, output=True))
+    kernel = Kernel(f"view_{digest}", (Factor("i0", view.size),), operands, tuple(steps))
     kernel = _scheduled(kernel, target)
     group = Group((item.node,), kernel, item.node.operands, item.node.results)
     return Launch(kernel, item.ins, item.outs, item.loc, group)

@@ -126,7 +126,7 @@ class Lowering:
 
     def site(self, node: Node, scope: Scope, uses: Mapping[Value, list[Node]]) -> Site:
         """A node with its context."""
-        given = scope.of(node.operands)
+        operand_masks = scope.of(node.operands)
         spread = False
         if self.fold and is_dot(node):
             summed, chain = summed_dims(node, scope, uses, self.host)
@@ -135,24 +135,24 @@ class Lowering:
         elif self.fold and is_broadcast(node) and spread_by_readers(node, scope, uses, self.host):
             scope.placed.add(node.results[0])
             spread = True
-        return site_at(node, given, scope.of(node.results), scope, spread)
+        return site_at(node, operand_masks, scope.of(node.results), scope, spread)
 
     def grouped(self, region: Region, scope: Scope, target: Target, items: list[Item]) -> None:
         """Lower a region whose nodes a target groups into kernels."""
         stack_dims, placed = scope.stack_dims, []
         self.awaited.update((future, []) for future in awaited_in(region))
         for node in region.nodes:
-            given, made = scope.of(node.operands), scope.of(node.results)
-            placed.append(stacked_node_at(node, given, made, scope))
+            operand_masks, result_masks = scope.of(node.operands), scope.of(node.results)
+            placed.append(stacked_node_at(node, operand_masks, result_masks, scope))
         sizes = stack_dims.shape(stack_dims.everything)
-        for found in group(placed, sizes, region.results, target):
-            node = found.nodes[-1]
+        for unit in group(placed, sizes, region.results, target):
+            node = unit.nodes[-1]
             try:
-                if found.kernel is None:
-                    given, made = scope.of(node.operands), scope.of(node.results)
-                    self.node(site_at(node, given, made, scope), scope, items)
+                if unit.kernel is None:
+                    operand_masks, result_masks = scope.of(node.operands), scope.of(node.results)
+                    self.node(site_at(node, operand_masks, result_masks, scope), scope, items)
                 else:
-                    self.launch(found, scope, items)
+                    self.launch(unit, scope, items)
             except WeftError as error:
                 raise error.at(node.loc, node_text(node)) from None
 
@@ -181,11 +181,11 @@ class Lowering:
             case AsyncStart():
                 self.start(site, scope, items)
             case While() | If() | Case():
-                made = self.control(site, scope)
+                item = self.control(site, scope)
                 # Lowered first, because only its items show whether devices diverge anywhere
                 # inside.
-                alone = each_device(self, site, scope) if diverges(made) else None
-                items.append(made if alone is None else alone)
+                alone = each_device(self, site, scope) if diverges(item) else None
+                items.append(item if alone is None else alone)
             case AsyncDone() if node.operands[0] in self.begun:
                 start = self.begun[node.operands[0]]
                 outs = self.results(node, site.made, scope)
@@ -269,13 +269,13 @@ class Lowering:
 
     def separate(self, region: Region, scope: Scope, node: Node, items: list[Item]) -> list[int]:
         """An unaliased slot for each result of a region."""
-        made = {v for n in region.nodes for v in n.results}
+        local = {v for n in region.nodes for v in n.results}
         slots: list[int] = []
         for result in region.results:
             slot = scope.slots[result]
             # A result that is an argument, or one that is returned twice: two values in one slot
             # could not be freed or donated one by one.
-            if result not in made or slot in slots:
+            if result not in local or slot in slots:
                 other = self.new(result, scope.of([result])[0], scope)
                 items.append(Move("same", (slot,), (other,), node.loc))
                 slot = other
@@ -315,14 +315,18 @@ class Lowering:
 
 
 def site_at(
-    node: Node, masks: Sequence[Mask], made: Sequence[Mask], scope: Scope, spread: bool = False
+    node: Node,
+    masks: Sequence[Mask],
+    result_masks: Sequence[Mask],
+    scope: Scope,
+    spread: bool = False,
 ) -> Site:
     """A node with its context."""
     summed: tuple[int, ...] = ()
     if scope.summed:
         listed = [scope.summed.get(v, 0) for v in (*node.operands, *node.results)]
         summed = tuple(listed) if any(listed) else ()
-    rest = (tuple(masks), tuple(made), summed, spread)
+    rest = (tuple(masks), tuple(result_masks), summed, spread)
     return Site(node, scope.stack_dims, scope.world, scope.module, *rest)
 
 

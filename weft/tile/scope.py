@@ -49,13 +49,13 @@ class Scope:
 
     def of(self, values: Sequence[Value]) -> Masks:
         """The masks of values."""
-        known, found = self.masks, []
+        known, masks = self.masks, []
         for value in values:
             mask = known.get(value)
             if mask is None:
                 mask = known[value] = self.stack_dims.shown(self.body.masks[value])
-            found.append(mask)
-        return tuple(found)
+            masks.append(mask)
+        return tuple(masks)
 
     def let(self, values: Sequence[Value], masks: Sequence[Mask]) -> None:
         """Override the masks of values that are stored differently."""

@@ -15,14 +15,14 @@ from weft.tile.scope import Scope
 from weft.varying.masks import Masks, union
 
 
-def stacked_node_at(node: Node, masks: Masks, made: Masks, scope: Scope) -> StackedNode:
+def stacked_node_at(node: Node, masks: Masks, result_masks: Masks, scope: Scope) -> StackedNode:
     """A node with the masks of its values and the leading dims of its groups."""
     if isinstance(node.op, CollectivePermute | PermuteAlongAxes):
         found = moves(node.op, scope.stack_dims, scope.world)
         along, sources = (None, ()) if found is None else (found[0], tuple(found[1].tolist()))
-        return StackedNode(node, _whole(masks), _whole(made), along, sources)
+        return StackedNode(node, _whole(masks), _whole(result_masks), along, sources)
     sends = isinstance(node.op, AsyncStart) and scope.sends(node.regions[0].nodes[0])
-    return StackedNode(node, _whole(masks), _whole(made), _along(node, scope), sends=sends)
+    return StackedNode(node, _whole(masks), _whole(result_masks), _along(node, scope), sends=sends)
 
 
 def _whole(masks: Masks) -> tuple[int, ...]:
@@ -43,12 +43,12 @@ def _along(node: Node, scope: Scope) -> tuple[int, ...] | None:
 
 def awaited_in(region: Region) -> list[Value]:
     """The futures of a region that do not leave it."""
-    found = {n.results[0]: None for n in region.nodes if isinstance(n.op, AsyncStart)}
-    if found:
+    futures = {n.results[0]: None for n in region.nodes if isinstance(n.op, AsyncStart)}
+    if futures:
         others = [n for n in region.nodes if not isinstance(n.op, AsyncDone)]
         for value in (*region.results, *(v for n in others for v in reads(n))):
-            found.pop(value, None)
-    return list(found)
+            futures.pop(value, None)
+    return list(futures)
 
 
 def waited_once(region: Region) -> list[Value]:

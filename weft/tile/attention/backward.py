@@ -158,14 +158,14 @@ class _Search:
             dv = self._written(reader, names, out, 1.0, nodes)
             return None if dout is None or dv is None else ("dv", dv, dout)
         rows_of, by = unscaled(reader, other)
-        found = self._rows(reader, names, rows_of)
+        factor_rows = self._rows(reader, names, rows_of)
         dout = self._through_values(reader, names, pairs.dp)
         nodes = (*nodes, *(n for n in (pairs.dp.node,) if n is not None))
-        if found is None or dout is None:
+        if factor_rows is None or dout is None:
             return None
         label, same = ("dq", forward.k) if forward.key in over else ("dk", forward.q)
         key = forward.depth
-        if found != self._own(same, key) or (label == "dk" and forward.query not in over):
+        if factor_rows != self._own(same, key) or (label == "dk" and forward.query not in over):
             return None
         written = self._written(reader, names, out, pairs.scale * by, nodes)
         return None if written is None else (label, written, dout)
@@ -272,13 +272,13 @@ class _Pairs:
     def _try(self, scores: Place, dp: Place | None, key: int) -> float | None:
         """The scale, if synthetic rows evaluate to the expected values."""
         s, g = rows(4), rows(5)
-        made = self._made(scores, dp, key, s, g)
-        if made is None:
+        values = self._made(scores, dp, key, s, g)
+        if values is None:
             return None
         p = softmax(self.search.forward.scores.scale * s)
         wanted = p if dp is None else p * (g - (p * g).sum(axis=-1, keepdims=True))
-        ratio = float(np.float32(np.sum(made * wanted) / np.sum(wanted * wanted)))
-        if not same_numbers(made, ratio * wanted) or (dp is None and abs(ratio - 1) > 1e-5):
+        ratio = float(np.float32(np.sum(values * wanted) / np.sum(wanted * wanted)))
+        if not same_numbers(values, ratio * wanted) or (dp is None and abs(ratio - 1) > 1e-5):
             return None
         return ratio
 
@@ -291,12 +291,12 @@ class _Pairs:
 
 def _fixed(forward: Forward) -> dict[Value, float | bool]:
     """Values fixed for the probe: all keys visible, and no bias."""
-    found: dict[Value, float | bool] = {}
+    fixed: dict[Value, float | bool] = {}
     for hidden in forward.scores.hidden:
-        found[forward.reader.through(hidden.where).value] = not hidden.when
+        fixed[forward.reader.through(hidden.where).value] = not hidden.when
     if forward.bias is not None:
-        found[forward.reader.through(forward.bias).value] = 0.0
-    return found
+        fixed[forward.reader.through(forward.bias).value] = 0.0
+    return fixed
 
 
 def _sides(reader: Reader, out: Place, turned: bool) -> tuple[Place, Place, list[Expr]] | None:

@@ -107,12 +107,12 @@ class _Search:
         if not factors_of(self._along(summed)) <= factors_of(reader.fresh(k).at):
             q, k = k, q
         inner = dict(reader.seen)
-        found = self._sides(scores, q, k, values, self._along(summed), self._along(over))
+        forward = self._sides(scores, q, k, values, self._along(summed), self._along(over))
         reader.seen = inner
-        if found is None:
+        if forward is None:
             return None
         nodes = tuple(sorted(inner, key=self.program.order.__getitem__))
-        return replace(found, given=softmax, empty=empty, nodes=nodes)
+        return replace(forward, given=softmax, empty=empty, nodes=nodes)
 
     def _along(self, listed: list[Expr]) -> list[Expr]:
         return [self.reader.draft.fresh(e) for e in listed if e[1]]
@@ -240,11 +240,13 @@ class _Search:
             if boolean or bands.find(as_mask.where, not as_mask.when) is not None:
                 hidden, bias = [*hidden, as_mask], None
         for one in hidden:
-            found = bands.find(one.where, not one.when) if is_masking_fill(one.fill, bits) else None
-            if found is None or not self._all_see(band & found, one.fill, sizes, bands, keys):
+            one_band = (
+                bands.find(one.where, not one.when) if is_masking_fill(one.fill, bits) else None
+            )
+            if one_band is None or not self._all_see(band & one_band, one.fill, sizes, bands, keys):
                 left.append(one)
             else:
-                band &= found
+                band &= one_band
         query = bands.query
         if query is None and free:
             query = max(sorted(free), key=lambda f: sizes[f])

@@ -38,18 +38,20 @@ def attention_groups(
     excess_precision: bool = True,
 ) -> list[Group]:
     """The groups of nodes that are attention; their intermediates have no other readers."""
-    found = _search(RegionNodes(nodes, sizes, results, excess_precision=excess_precision))
+    groups = _search(RegionNodes(nodes, sizes, results, excess_precision=excess_precision))
     # Matches are found one by one, and a later one may look through a value that an earlier one no
     # longer stores.
-    if _reads_inside(found):
+    if _reads_inside(groups):
         # Values of earlier matches are read from memory, not looked through.
-        kept = [v for group in found for v in group.outputs]
-        found = _search(RegionNodes(nodes, sizes, results, kept, excess_precision=excess_precision))
-    return [] if _reads_inside(found) else found
+        kept = [v for group in groups for v in group.outputs]
+        groups = _search(
+            RegionNodes(nodes, sizes, results, kept, excess_precision=excess_precision)
+        )
+    return [] if _reads_inside(groups) else groups
 
 
 def _search(program: RegionNodes) -> list[Group]:
-    found: list[Group] = []
+    matches: list[Group] = []
     nodes: set[Node] = set()
     for node in program.order:
         if node in nodes:
@@ -60,8 +62,8 @@ def _search(program: RegionNodes) -> list[Group]:
             continue
         groups = _named_group(program, named) if named else _groups(program, forward)
         nodes |= {n for group in groups for n in group.nodes}
-        found += groups
-    return found
+        matches += groups
+    return matches
 
 
 def _reads_inside(groups: Sequence[Group]) -> bool:
@@ -85,11 +87,11 @@ def _groups(program: RegionNodes, forward: Forward) -> list[Group]:
     again = recomputed(program, forward) if private else forward
     backward = None if again is None else find_backward(program, again)
     if backward is not None:
-        made = [w.value for w in (backward.dq, backward.dk, backward.dv)]
+        gradients = [w.value for w in (backward.dq, backward.dk, backward.dv)]
         every = _inner(program, {*forward.nodes} | backward.nodes)
         rounded = [v for n in every - nodes for v in n.results if program.is_rounded(v)]
-        inside = _is_private(program, every, [forward.out.value, *made])
-        if inside and {*rounded} <= {*made}:
+        inside = _is_private(program, every, [forward.out.value, *gradients])
+        if inside and {*rounded} <= {*gradients}:
             first = _forward_group(drawn, lse=True)
             second = first and _backward_group(_Drawing(program, forward), first, backward)
             if first and second:

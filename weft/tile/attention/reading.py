@@ -62,11 +62,11 @@ class RegionNodes:
     @cached_property
     def products(self) -> dict[Op, list[Node]]:
         """Matrix contractions, by op."""
-        found: dict[Op, list[Node]] = {}
+        by_op: dict[Op, list[Node]] = {}
         for node in self.order:
             if isinstance(node.op, DotGeneral | Dot):
-                found.setdefault(node.op, []).append(node)
-        return found
+                by_op.setdefault(node.op, []).append(node)
+        return by_op
 
     @cached_property
     def powers(self) -> set[Value]:
@@ -124,16 +124,16 @@ class Reader:
             if kept or stacked.node.op.collective:
                 break
             place = self.fresh(place)
-            found = read_through(
+            source = read_through(
                 stacked, place.value.index, place.at, self.draft, self.program.sizes
             )
-            if isinstance(found, Split):
-                self.draft.split(found)
+            if isinstance(source, Split):
+                self.draft.split(source)
                 continue
-            if found is None:
+            if source is None:
                 break
             self.seen[stacked.node] = None
-            place = Place(*found)
+            place = Place(*source)
         return self.fresh(place)
 
     def operands(self, place: Place) -> list[Place]:
@@ -165,13 +165,13 @@ class Reader:
         lead, own = len(self.program.sizes), place.at[len(self.program.sizes) :]
         left: list[Expr] = [ZERO] * tensor_of(lhs).rank
         right: list[Expr] = [ZERO] * tensor_of(rhs).rank
-        given = iter(own)
+        result_indices = iter(own)
         for a, b in dims.batch:
-            left[a] = right[b] = next(given)
+            left[a] = right[b] = next(result_indices)
         for a in dims.lhs_free(len(left)):
-            left[a] = next(given)
+            left[a] = next(result_indices)
         for b in dims.rhs_free(len(right)):
-            right[b] = next(given)
+            right[b] = next(result_indices)
         summed = []
         for a, b in dims.contract:
             size = tensor_of(lhs).sizes[a]

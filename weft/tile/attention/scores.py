@@ -44,14 +44,14 @@ def scores_of(reader: Reader, place: Place) -> Scores | None:
     node = place.node
     if node is None or node not in reader.program.placed or not node.op.elementwise:
         return None
-    taken = _TAKEN.get(type(node.op))
-    if taken is None:
+    readings = _TAKEN.get(type(node.op))
+    if readings is None:
         return None
-    kept = dict(reader.seen)
-    for found in taken(reader, place):
-        if found is not None:
-            return found
-        reader.seen = dict(kept)
+    seen = dict(reader.seen)
+    for scores in readings(reader, place):
+        if scores is not None:
+            return scores
+        reader.seen = dict(seen)
     return None
 
 

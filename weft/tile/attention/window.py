@@ -78,11 +78,11 @@ class Bands:
             return None
         # key - query + offset, compared with 0
         offset, terms = plus(one, times(other, -1))
-        found = dict(terms)
-        step = found.pop(self.key, 0)
-        if step not in (1, -1) or [*found.values()] != [-step]:
+        coefficients = dict(terms)
+        step = coefficients.pop(self.key, 0)
+        if step not in (1, -1) or [*coefficients.values()] != [-step]:
             return None
-        if not self._about(next(iter(found))):
+        if not self._about(next(iter(coefficients))):
             return None
         at = -offset * step
         way = place.node.op.comparison_direction

@@ -118,11 +118,11 @@ class _Maker:
         for n, (a, b, c) in enumerate(
             zip(dims.input[2:], dims.kernel[2:], dims.output[2:], strict=True)
         ):
-            found = self._spatial(n, a, b, c)
-            indices = (found.input, found.kernel, found.output)
+            spatial = self._spatial(n, a, b, c)
+            indices = (spatial.input, spatial.kernel, spatial.output)
             for operand, (dim, index) in enumerate(zip((a, b, c), indices, strict=True)):
                 self.at[operand][self.lead + dim] = index
-                self._guard(operand, index, found.limits[operand])
+                self._guard(operand, index, spatial.limits[operand])
         return self._finished()
 
     def _devices(self) -> None:

@@ -136,27 +136,27 @@ class Draft:
 
     def spelled(self, factors: tuple[int, ...]) -> tuple[int, ...]:
         """Factors with split ones replaced by their parts, major first."""
-        found: list[int] = []
+        leaves: list[int] = []
         for number in factors:
             if number in self.parts:
                 major, minor, _ = self.parts[number]
-                found += self.spelled((major, minor))
+                leaves += self.spelled((major, minor))
             else:
-                found.append(number)
-        return tuple(found)
+                leaves.append(number)
+        return tuple(leaves)
 
     # Instances
 
     def instance(self, value: Value, at: At, bounds: tuple[Bound, ...] = ()) -> int:
         """The number of a value at an index; pending if it is new."""
         key = (value, at, bounds)
-        found = self.made.get(key)
-        if found is None:
-            found = self.made[key] = len(self.keys)
+        number = self.made.get(key)
+        if number is None:
+            number = self.made[key] = len(self.keys)
             self.keys.append(key)
             self.definitions.append(None)
-            self.pending.setdefault(value, []).append(found)
-        return found
+            self.pending.setdefault(value, []).append(number)
+        return number
 
     def anonymous(self, definition: Definition) -> int:
         """An instance without a value of the program."""
@@ -194,12 +194,12 @@ class Draft:
 
     def inside(self, at: Sequence[Expr], shape: Sequence[int]) -> tuple[Bound, ...]:
         """The bounds that keep indices inside a shape, where they may leave it."""
-        found = []
+        bounds = []
         for expr, size in zip(at, shape, strict=True):
             low, high = limits(expr, self.size)
             if low < 0 or high >= size:
-                found.append((expr, 0, size))
-        return tuple(found)
+                bounds.append((expr, 0, size))
+        return tuple(bounds)
 
     # Cost
 

@@ -32,11 +32,11 @@ def same_as(number: int) -> Definition:
 def looked_up(draft: Draft, where: Expr, table: Sequence[int]) -> int:
     """The instance of a constant table at an index."""
     *before, last = runs_of(table)
-    found = _run(draft, where, last)
+    entry = _run(draft, where, last)
     for run in reversed(before):
         bounds = ((where, run[0], run[1]),)
-        found = draft.anonymous(chosen(bounds, _run(draft, where, run), found, I32))
-    return found
+        entry = draft.anonymous(chosen(bounds, _run(draft, where, run), entry, I32))
+    return entry
 
 
 def _run(draft: Draft, where: Expr, run: tuple[int, int, int, int]) -> int:
@@ -46,13 +46,13 @@ def _run(draft: Draft, where: Expr, run: tuple[int, int, int, int]) -> int:
 
 def runs_of(table: Sequence[int]) -> list[tuple[int, int, int, int]]:
     """A table as arithmetic runs: begin, end, first number, step."""
-    found: list[tuple[int, int, int, int]] = []
+    runs: list[tuple[int, int, int, int]] = []
     begin = 0
     while begin < len(table):
         end = begin + 1
         step = table[end] - table[begin] if end < len(table) else 0
         while end < len(table) and table[end] - table[end - 1] == step:
             end += 1
-        found.append((begin, end, table[begin], step))
+        runs.append((begin, end, table[begin], step))
         begin = end
-    return found
+    return runs

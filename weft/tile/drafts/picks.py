@@ -27,11 +27,11 @@ def pick_of(node: Node) -> Extreme | None:
         return None
     a, i, b, j = _trials(value.dtype, index.dtype)
     with np.errstate(all="ignore"):  # comparisons of narrow floats warn of NaN
-        made = _run(node.regions[0], (a, i, b, j))
+        outputs = _run(node.regions[0], (a, i, b, j))
         for how in ("max", "min"):
             first = _comes_first(how, a, i, b, j)
             wanted = np.where(first, a, b), np.where(first, i, j)
-            if all(map(_same, made, wanted)):
+            if all(map(_same, outputs, wanted)):
                 return how
     return None
 

@@ -145,17 +145,18 @@ def _all_to_all(
     lead, op = len(sizes), stacked.node.op
     assert isinstance(op, AllToAll) and stacked.along is not None
     split, concat = lead + op.split_dimension, lead + op.concat_dimension
-    made = tensor_of(stacked.node.results[result]).sizes
-    length = made[op.concat_dimension] // op.split_count
-    found = _whose(stacked, at, concat, length, draft, sizes)
-    if not isinstance(found, tuple):
-        return found
-    piece = length if split == concat else made[op.split_dimension]
+    out_sizes = tensor_of(stacked.node.results[result]).sizes
+    length = out_sizes[op.concat_dimension] // op.split_count
+    source_at = _whose(stacked, at, concat, length, draft, sizes)
+    if not isinstance(source_at, tuple):
+        return source_at
+    piece = length if split == concat else out_sizes[op.split_dimension]
     mine = index_along(at, stacked.along, sizes)
     own = [
-        plus(times(mine, piece), e) if d == split else e for d, e in enumerate(found[lead:], lead)
+        plus(times(mine, piece), e) if d == split else e
+        for d, e in enumerate(source_at[lead:], lead)
     ]
-    return _operand(stacked, found, own, lead, result)
+    return _operand(stacked, source_at, own, lead, result)
 
 
 def _all_slice(
@@ -205,13 +206,13 @@ def _whose(
     """Indices into a dim of concatenated device pieces: the device, and the index in its piece."""
     assert stacked.along is not None
     parts = (*(sizes[d] for d in stacked.along), length)
-    found = taken_apart(at[dim], parts, draft.size)
-    if not isinstance(found, tuple):
-        return found
+    digits = taken_apart(at[dim], parts, draft.size)
+    if not isinstance(digits, tuple):
+        return digits
     there = list(at)
-    for where, expr in zip(stacked.along, found, strict=False):
+    for where, expr in zip(stacked.along, digits, strict=False):
         there[where] = expr
-    there[dim] = found[-1]
+    there[dim] = digits[-1]
     return tuple(there)
 
 

@@ -60,15 +60,15 @@ def fuse(
 def by_itself(stacked: StackedNode, sizes: tuple[int, ...], target: Target) -> Launch | None:
     """The kernel of an unfused node, if the target has one."""
     convolved = isinstance(stacked.node.op, Convolution)
-    made = (
+    kernel = (
         convolution_kernel(stacked, sizes, target)
         if convolved
         else single_node_kernel(stacked, sizes)
     )
-    if made is None or target.unsupported_kernel(made) is not None:
+    if kernel is None or target.unsupported_kernel(kernel) is not None:
         return None
     exact = not target.options.excess_precision
-    return replace(made, excess_precision=False) if exact else made
+    return replace(kernel, excess_precision=False) if exact else kernel
 
 
 def _strict(group: Group) -> Group:

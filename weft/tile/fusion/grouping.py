@@ -157,7 +157,7 @@ class Grouping:
         twice = len(waiting) > 1 or stored
         is_kept = stored or len(fitting) < len(waiting)
         if value in self.light or (
-            twice and kind == "map" and self._again(stacked, len(waiting) + stored, kept=is_kept)
+            twice and kind == "map" and self._again(stacked, len(waiting) + stored, stored=is_kept)
         ):
             for draft in fitting:
                 self.take(stacked, value, draft)
@@ -176,14 +176,14 @@ class Grouping:
             self._store(value, host)
             self.take(stacked, value, host)
 
-    def _again(self, stacked: StackedNode, readers: int, *, kept: bool) -> bool:
+    def _again(self, stacked: StackedNode, readers: int, *, stored: bool) -> bool:
         """Whether recomputing a node in each reader costs no more than reading its result.
 
         It does not if a single value of at most that size is read instead; even a costly function
         is cheaper computed twice than stored and loaded. A value that is `kept` in memory anyway is
         read, unless that one is, too.
         """
-        if kept and self.limits.narrow and not widens(stacked.node):
+        if stored and self.limits.narrow and not widens(stacked.node):
             sources = self._sources(stacked.node)
             if not all(map(self._is_kept, sources)):
                 return False
@@ -199,16 +199,16 @@ class Grouping:
 
     def _sources(self, node: Node) -> set[Value]:
         """Large values that suffice to compute a node: its operands, or their inputs."""
-        found = self._large(node, node)
+        sources = self._large(node, node)
         # Bounded: the search is run for every node with several readers.
         for _ in range(self.limits.chain):
-            made = [self.makers[v] for v in found if v in self.makers]
-            last = max(made, key=lambda p: self.positions[p.node], default=None)
-            if len(found) < 2 or last is None or not self.is_short(last.node):
+            makers = [self.makers[v] for v in sources if v in self.makers]
+            last = max(makers, key=lambda p: self.positions[p.node], default=None)
+            if len(sources) < 2 or last is None or not self.is_short(last.node):
                 break
-            found -= {*last.node.results}
-            found |= self._large(last.node, node)
-        return found
+            sources -= {*last.node.results}
+            sources |= self._large(last.node, node)
+        return sources
 
     def _large(self, node: Node, reader: Node) -> set[Value]:
         """The operands' view sources, without those much smaller than another result."""
@@ -295,8 +295,8 @@ class Grouping:
         todo: list[Value] = list(draft.pending)
         while todo:
             wanted = todo.pop()
-            made = self.makers.get(wanted)
-            if made is None or self.positions[made.node] <= begin or id(wanted) in seen:
+            producer = self.makers.get(wanted)
+            if producer is None or self.positions[producer.node] <= begin or id(wanted) in seen:
                 continue
             seen.add(id(wanted))
             home = self.homes.get(wanted)
@@ -309,7 +309,7 @@ class Grouping:
                 if value in inputs:
                     return True
                 todo += inputs
-            elif value in (found := [*reads(made.node)]):
+            elif value in (found := [*reads(producer.node)]):
                 return True
             else:
                 todo += found
@@ -346,11 +346,11 @@ class Grouping:
         while (placed := self.makers.get(value)) is not None:
             if value in self.stuck or value in self.makes or self.kinds[placed.node] != "view":
                 break
-            found = self._read(draft, placed, value.index, at)
-            if found is None:
+            source = self._read(draft, placed, value.index, at)
+            if source is None:
                 self.stuck.add(value)
                 break
-            value, at = found
+            value, at = source
         bounds = draft.needed([(draft.fresh(e), low, high) for e, low, high in bounds])
         self.readers.setdefault(value, {})[draft] = None
         return draft.instance(value, at, bounds)
@@ -361,22 +361,22 @@ class Grouping:
         """The value that a view reads, after splitting factors as necessary."""
         trial, splits = draft, list[Split]()
         while True:
-            found = read_through(stacked, result, at, trial, self.sizes)
-            if not isinstance(found, Split):
+            source = read_through(stacked, result, at, trial, self.sizes)
+            if not isinstance(source, Split):
                 break
             # An index read from memory cannot be split into two loops.
-            if found.factor in draft.later:
+            if source.factor in draft.later:
                 return None
             if trial is draft:
                 trial = draft.same_factors()
-            trial.split(found)
-            splits.append(found)
+            trial.split(source)
+            splits.append(source)
             at = tuple([trial.fresh(e) for e in at])
         # Only for a view that is read through: the others' readers keep their loops.
-        if found is not None:
+        if source is not None:
             for split in splits:
                 draft.split(split)
-        return found
+        return source
 
     # Profitability and legality
 

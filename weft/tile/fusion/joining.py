@@ -32,11 +32,11 @@ def joined(first: Group, second: Group, unread: set[Value], target: Target) -> G
     """
     one, two = first.kernel, second.kernel
     assert isinstance(one, Kernel) and isinstance(two, Kernel)
-    given = [v for v in second.inputs if v in first.outputs]
-    stores = {v: _store(one, len(first.inputs) + first.outputs.index(v)) for v in given}
-    loads = {v: _load(two, second.inputs.index(v)) for v in given}
+    passed = [v for v in second.inputs if v in first.outputs]
+    stores = {v: _store(one, len(first.inputs) + first.outputs.index(v)) for v in passed}
+    loads = {v: _load(two, second.inputs.index(v)) for v in passed}
     matched: tuple[Kernel, Kernel, dict[int, int]] | None = None
-    for value in given:
+    for value in passed:
         store, load = stores[value], loads[value]
         if store is None or load is None:
             return None
@@ -101,12 +101,12 @@ def _store(kernel: Kernel, operand: int) -> int | None:
 
 def _load(kernel: Kernel, operand: int) -> int | None:
     """The only load of an operand, at static indices."""
-    found = [n for n, s in enumerate(kernel.steps) if isinstance(s, Load) and s.operand == operand]
-    if len(found) != 1:
+    loads = [n for n, s in enumerate(kernel.steps) if isinstance(s, Load) and s.operand == operand]
+    if len(loads) != 1:
         return None
-    step = kernel.steps[found[0]]
+    step = kernel.steps[loads[0]]
     assert isinstance(step, Load)
-    return None if step.guards or step.shifts else found[0]
+    return None if step.guards or step.shifts else loads[0]
 
 
 def _matched(
@@ -142,15 +142,17 @@ def _runs(kernel: Kernel, number: int) -> list[int] | None:
     step = kernel.steps[number]
     assert isinstance(step, Load | Store)
     strides = step.at.strides
-    found = [f for f, s in enumerate(strides) if s and kernel.factors[f].size > 1]
-    found.sort(key=lambda f: strides[f])
+    factors = [f for f, s in enumerate(strides) if s and kernel.factors[f].size > 1]
+    factors.sort(key=lambda f: strides[f])
     expected = 1
-    for f in found:
+    for f in factors:
         # A gap or an overlap: the index does not cover its operand exactly once.
         if strides[f] != expected:
             return None
         expected *= kernel.factors[f].size
-    return found if not step.at.offset and expected == kernel.operands[step.operand].size else None
+    return (
+        factors if not step.at.offset and expected == kernel.operands[step.operand].size else None
+    )
 
 
 class _Steps:

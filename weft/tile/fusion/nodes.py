@@ -57,11 +57,11 @@ def narrows(node: Node) -> bool:
 
 def unsupported_reason(node: Node, target: Target) -> str | None:
     """The reason, or None if the target can compute the node."""
-    given = tuple([t.dtype for t in node.operand_types if isinstance(t, TensorType)])
-    made = tuple([t.dtype for t in node.types if isinstance(t, TensorType)])
-    if len(given) < len(node.operands) or len(made) < len(node.results):
+    operand_dtypes = tuple([t.dtype for t in node.operand_types if isinstance(t, TensorType)])
+    result_dtypes = tuple([t.dtype for t in node.types if isinstance(t, TensorType)])
+    if len(operand_dtypes) < len(node.operands) or len(result_dtypes) < len(node.results):
         return "of values that are not tensors"
-    if reason := target.unsupported_op(node.op, given, made):
+    if reason := target.unsupported_op(node.op, operand_dtypes, result_dtypes):
         return reason
     if type(node.op) in REDUCTIONS:  # a region of one node becomes the way to combine
         for region in node.regions:

@@ -50,16 +50,16 @@ def _sorted(needs: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
     missing = [len(wanted) for wanted in needs]
     ready = [(ranks[n], n) for n, count in enumerate(missing) if not count]
     heapq.heapify(ready)
-    found: list[int] = []
+    order: list[int] = []
     while ready:
         _, n = heapq.heappop(ready)
-        found.append(n)
+        order.append(n)
         for reader in readers[n]:
             missing[reader] -= 1
             if not missing[reader]:
                 heapq.heappush(ready, (ranks[reader], reader))
-    assert len(found) == len(needs), "groups wait for each other"
-    return found
+    assert len(order) == len(needs), "groups wait for each other"
+    return order
 
 
 def hoist_kernels(groups: Sequence[Group], results: Sequence[Value]) -> list[Group]:
@@ -93,16 +93,16 @@ class _Moving:
     def consider(self, n: int, kernel: Launch) -> None:
         """Move a group up if more memory is freed by then than its results hold."""
         group, places = self.groups[n], self.places
-        given = dict(zip(group.inputs, kernel.operands, strict=False))
+        read = dict(zip(group.inputs, kernel.operands, strict=False))
         stored = [*zip(group.outputs, kernel.operands[len(group.inputs) :], strict=True)]
         # An argument that a result may overwrite is read by the others before.
         types = {(o.nbytes, o.dtype) for value, o in stored if value in self.results}
-        over = [v for v, o in given.items() if v not in self.made and (o.nbytes, o.dtype) in types]
+        over = [v for v, o in read.items() if v not in self.made and (o.nbytes, o.dtype) in types]
         preceding = [self.early.get(m, places[m]) for m in self.needs[n]]
         preceding += [places[r] for value in over for r in self.readers[value] if r < n]
         first = max(preceding, default=-1)
         held = sum([o.nbytes for value, o in stored if value not in self.results])
-        freed = sum([o.nbytes for value, o in given.items() if self._dies(value, n, first)])
+        freed = sum([o.nbytes for value, o in read.items() if self._dies(value, n, first)])
         if freed > held + _WORTH:
             self._move(n, first)
         elif held <= _SMALL:

@@ -57,11 +57,11 @@ def fingerprint(
 
 def numbered(placed: Sequence[StackedNode]) -> dict[Value, int]:
     """Numbers of all values that the nodes read or define, in order of appearance."""
-    found: dict[Value, int] = {}
+    numbers: dict[Value, int] = {}
     for p in placed:
         for value in (*p.node.operands, *p.node.results):
-            found.setdefault(value, len(found))
-    return found
+            numbers.setdefault(value, len(numbers))
+    return numbers
 
 
 def _node(node: Node, numbers: Mapping[Value, int], texts: dict[object, str]) -> str:
@@ -84,11 +84,11 @@ def _region(region: Region, outer: Mapping[Value, int], texts: dict[object, str]
 
 def _once(thing: object, texts: dict[object, str]) -> str:
     """A short name for an op or a type; the first occurrence carries its text."""
-    found = texts.get(thing)
-    if found is None:
+    name = texts.get(thing)
+    if name is None:
         texts[thing] = f"#{len(texts)}"
         return f"#{len(texts)}={_text(thing)}"
-    return found
+    return name
 
 
 def _text(thing: object) -> str:
@@ -176,12 +176,12 @@ class _Restoring:
             (node,) = nodes
             return Group(nodes, None, (*node.operands, *free_variables(node)), node.results)
         kernel = self.kernels[index]
-        given, made = (tuple([self.values[n] for n in side]) for side in (inputs, outputs))
+        read, stored = (tuple([self.values[n] for n in side]) for side in (inputs, outputs))
         # An entry is as old as the cache: kernels are checked against the types of this program,
         # not trusted.
-        self.check(kernel, given, output=False)
-        self.check(kernel, made, output=True)
-        return Group(nodes, kernel, given, made)
+        self.check(kernel, read, output=False)
+        self.check(kernel, stored, output=True)
+        return Group(nodes, kernel, read, stored)
 
     def check(self, kernel: Launch, values: Sequence[Value], *, output: bool) -> None:
         """Raise if the values' stacks do not match the kernel's operands."""

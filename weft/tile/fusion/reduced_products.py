@@ -31,11 +31,11 @@ def reduced_products(
     """The groups, in order, with reductions merged into contractions."""
     if not any(_is_product(g) for g in groups):
         return list(groups)
-    found = _Joining(groups, results, positions, flights, target)
+    joining = _Joining(groups, results, positions, flights, target)
     for n, group in enumerate(groups):
         if _is_reduction(group):
-            found.join(n)
-    return [g for g in found.groups if g is not None]
+            joining.join(n)
+    return [g for g in joining.groups if g is not None]
 
 
 class _Joining:
@@ -76,14 +76,14 @@ class _Joining:
                 continue
             read = {v for v in group.inputs if v in product.outputs}
             unread = {v for v in read - self.results if self.readers[v] == {number}}
-            made = joined(product, group, unread, self.target)
-            if made is None or not _pays(product, group, made, self.target.limits):
+            merged = joined(product, group, unread, self.target)
+            if merged is None or not _pays(product, group, merged, self.target.limits):
                 continue
-            self.groups[maker], self.groups[number] = made, None
+            self.groups[maker], self.groups[number] = merged, None
             self.makers.update(dict.fromkeys(group.outputs, maker))
             for value in group.inputs:
                 self.readers[value].discard(number)
-                if value in made.inputs:
+                if value in merged.inputs:
                     self.readers[value].add(maker)
             return
 

@@ -64,12 +64,12 @@ class _Merging:
         """Later groups that read a large operand of a group, in order, with the largest one."""
         assert isinstance(group.kernel, Kernel)
         sizes = [operand.nbytes for operand in group.kernel.operands]
-        least, found = self.target.limits.shared, dict[int, tuple[int, Value]]()
+        least, largest = self.target.limits.shared, dict[int, tuple[int, Value]]()
         for value, size in zip((*group.inputs, *group.outputs), sizes, strict=True):
             for other in self.readers.get(value, ()) if size >= least else ():
-                if other > number and found.get(other, (0, value))[0] < size:
-                    found[other] = (size, value)
-        return [(other, found[other][1]) for other in sorted(found)]
+                if other > number and largest.get(other, (0, value))[0] < size:
+                    largest[other] = (size, value)
+        return [(other, largest[other][1]) for other in sorted(largest)]
 
     def _is_cycle(self, number: int, other: int) -> bool:
         """Whether one group depends on the other through a third, or the first on the second."""
@@ -105,16 +105,16 @@ class _Merging:
     def _joined(self, first: Group, second: Group, shared: Value, other: int) -> Group | None:
         passed = {v for v in first.outputs if v in second.inputs} - self.results
         unread = {v for v in passed if self.readers[v] == {other}}
-        made = joined_loops(first, second, shared, unread, self.target)
-        if made is None:
+        group = joined_loops(first, second, shared, unread, self.target)
+        if group is None:
             return None
-        kernel = made.kernel
+        kernel = group.kernel
         assert isinstance(kernel, Kernel)
         limits = self.target.limits
         if _is_serial(kernel, limits.rows):
             return None
         is_small = len(kernel.steps) <= limits.steps and len(kernel.operands) <= limits.steps // 4
-        return made if is_small and self.target.unsupported_kernel(kernel) is None else None
+        return group if is_small and self.target.unsupported_kernel(kernel) is None else None
 
 
 def _is_serial(kernel: Kernel, least: int) -> bool:

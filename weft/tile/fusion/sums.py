@@ -25,11 +25,11 @@ def sums_apart(nodes: Sequence[StackedNode], results: Sequence[Value]) -> list[S
         return list(nodes)
     makers = {v: p for p in nodes for v in p.node.results}
     count = Counter([*(v for p in nodes for v in {*reads(p.node)}), *results])
-    found: list[StackedNode] = []
+    out: list[StackedNode] = []
     for p in nodes:
         addends = _addends(p, makers, count)
-        found += [p] if addends is None else _apart(p, addends, makers)
-    return found
+        out += [p] if addends is None else _apart(p, addends, makers)
+    return out
 
 
 def _addends(

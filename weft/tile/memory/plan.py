@@ -60,12 +60,12 @@ def plan(tiled: Tiled) -> Plan:
 
 def _updates(tiled: Tiled) -> dict[Slot, Slot]:
     """The arguments that are updated in place, and their new values."""
-    found = {}
+    updates = {}
     for n, attrs in enumerate(tiled.module.function(tiled.function).arg_attrs):
         text = dict(attrs).get(UPDATED)
         if text is not None:
-            found[tiled.inputs[n]] = tiled.block.results[int(text.partition(" ")[0])]
-    return found
+            updates[tiled.inputs[n]] = tiled.block.results[int(text.partition(" ")[0])]
+    return updates
 
 
 def _memory(planner: Planner, plan: Plan) -> MemoryBytes:
@@ -212,15 +212,15 @@ class Planner:
     def pairs(self, launch: Launch) -> Pairs:
         """Operand and result numbers of a launch that may share one buffer."""
         kernel = launch.kernel
-        found = self._pairs.get(id(kernel))
-        if found is None:
+        numbers = self._pairs.get(id(kernel))
+        if numbers is None:
             number: dict[int, int] = {}
             for output in (False, True):
                 order = [n for n, operand in enumerate(kernel.operands) if operand.output is output]
                 number |= {operand: n for n, operand in enumerate(order)}
-            pairs = [(number[given], number[made]) for given, made in overwritten(kernel)]
-            found = self._pairs[id(kernel)] = tuple(pairs)
-        return found
+            pairs = [(number[source], number[result]) for source, result in overwritten(kernel)]
+            numbers = self._pairs[id(kernel)] = tuple(pairs)
+        return numbers
 
     def _plan_launch(self, launch: Launch, start: int, stop: int) -> None:
         pairs = self.pairs(launch)

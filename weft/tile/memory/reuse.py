@@ -79,11 +79,11 @@ class _Donation:
 
     def _end(self, slot: Slot) -> int:
         """The last position at which a slot, or a view of it, is read."""
-        found = self.ends.get(slot)
-        if found is None:
+        end = self.ends.get(slot)
+        if end is None:
             sharing = self.lives.sharing(slot)
-            found = self.ends[slot] = max([self.lives.end.get(each, 0) for each in sharing])
-        return found
+            end = self.ends[slot] = max([self.lives.end.get(each, 0) for each in sharing])
+        return end
 
     def _may_take(self, slot: Slot, donor: Slot) -> bool:
         only = self.only.get(donor)
@@ -274,13 +274,13 @@ def owned(planner: BufferPlanner) -> frozenset[Slot]:
         for slot in item.outs:
             if not may_alias(item):
                 makers.setdefault(lives.root(slot), []).append(item)
-    taken = Counter([lives.root(slot) for slot in (*planner.block.results, *planner.inputs)])
-    kept = {lives.root(slot) for slot in planner.constants}
+    uses = Counter([lives.root(slot) for slot in (*planner.block.results, *planner.inputs)])
+    constants = {lives.root(slot) for slot in planner.constants}
     return frozenset(
         slot
         for slot in planner.block.results
-        if taken[root := lives.root(slot)] == 1
-        and root not in kept
+        if uses[root := lives.root(slot)] == 1
+        and root not in constants
         and len(found := makers.get(root, [])) == 1
         and isinstance(found[0], Launch | Host)
     )
