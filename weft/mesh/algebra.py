@@ -120,15 +120,15 @@ def take_common(axes: list[Axis], room: int, mesh: Mesh) -> tuple[list[Axis], in
 
     An axis that divides it in part is cut, and what is left of the axis stays in the list.
     """
-    taken: list[Axis] = []
+    common_axes: list[Axis] = []
     while axes:
         size = size_of(axes[0], mesh)
         common = math.gcd(room, size)
         if common == 1 < size:
             break
-        taken.append(take_front(axes, common, mesh))
+        common_axes.append(take_front(axes, common, mesh))
         room //= common
-    return taken, room
+    return common_axes, room
 
 
 def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
@@ -184,12 +184,12 @@ def difference(axes: Axes, others: Axes, mesh: Mesh) -> Axes:
 def _cut(axis: Axis, other: Axis, mesh: Mesh) -> list[Axis]:
     end = axis.before * size_of(axis, mesh)
     after = other.before * size_of(other, mesh)
-    found = []
+    parts = []
     if other.before > axis.before:
-        found.append(part(axis.name, axis.before, other.before // axis.before, mesh))
+        parts.append(part(axis.name, axis.before, other.before // axis.before, mesh))
     if end > after:
-        found.append(part(axis.name, after, end // after, mesh))
-    return found
+        parts.append(part(axis.name, after, end // after, mesh))
+    return parts
 
 
 def merged_in_order(axes: Iterable[Axis], mesh: Mesh) -> Axes:

@@ -162,16 +162,16 @@ def _pairs(axes: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
         ) from None
 
 
-def _ids(given: Iterable[int]) -> tuple[int, ...]:
+def _ids(device_ids: Iterable[int]) -> tuple[int, ...]:
     """Device ids, each once."""
     try:
-        ids = tuple([operator.index(d) for d in given])
+        ids = tuple([operator.index(d) for d in device_ids])
         if len(set(ids)) == len(ids) and min(ids, default=0) >= 0:
             return ids
     except TypeError:
         pass
     raise WeftError(
-        f"device_ids are {given!r}"[:120],
+        f"device_ids are {device_ids!r}"[:120],
         help="give the number of every device, once, in the order of the axes: (0, 1, 2, 3)",
     )
 

@@ -93,13 +93,13 @@ def inside(axis: Axis, axes: Iterable[Axis]) -> bool:
 
 def cut_by(axes: Iterable[Axis], others: Sequence[Axis], mesh: Mesh) -> Axes:
     """The list without axes of size 1, cut at the ends of the others where sizes divide."""
-    made: list[Axis] = []
+    pieces: list[Axis] = []
     for axis in axes:
         if size_of(axis, mesh) > 1:
             near = [other for other in others if overlaps(axis, other)]
             ends = [other.before * size_of(other, mesh) for other in near]
-            made += cut(axis, [*ends, *(other.before for other in near)], mesh)
-    return tuple(made)
+            pieces += cut(axis, [*ends, *(other.before for other in near)], mesh)
+    return tuple(pieces)
 
 
 def without(axes: Iterable[Axis], others: Sequence[Axis], mesh: Mesh) -> Axes | None:

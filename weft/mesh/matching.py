@@ -56,16 +56,16 @@ def _axes_of(group: tuple[int, ...], mesh: Mesh) -> Axes | None:
 
 def _prime_sub_axes(mesh: Mesh) -> list[tuple[str, int, int]]:
     """Every axis in sub-axes of prime size, major first: its name, pre-size and size."""
-    found = []
+    sub_axes = []
     for name, size in mesh.axes:
         before, factor = 1, 2
         while size > 1:
             if size % factor:
                 factor += 1
                 continue
-            found.append((name, before, factor))
+            sub_axes.append((name, before, factor))
             before, size = before * factor, size // factor
-    return found
+    return sub_axes
 
 
 def _coordinates(

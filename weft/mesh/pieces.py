@@ -69,12 +69,12 @@ def pieces(shape: Sequence[int], sharding: Sharding, mesh: Mesh) -> list[PieceBo
 def index_along(axes: Sequence[Axis], mesh: Mesh, position: Sequence[int]) -> int:
     """The linear index along axes, the first one major, of the device at these mesh coordinates."""
     names = [name for name, _ in mesh.axes]
-    found = 0
+    index = 0
     for axis in axes:
         size, whole = size_of(axis, mesh), mesh.axis_sizes[axis.name]
         minor = whole // (axis.before * size)
-        found = found * size + position[names.index(axis.name)] // minor % size
-    return found
+        index = index * size + position[names.index(axis.name)] // minor % size
+    return index
 
 
 def copies(sharding: Sharding, mesh: Mesh) -> int:

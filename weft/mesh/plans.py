@@ -214,11 +214,11 @@ def _jax_text(plan: ShardingPlan) -> str:
 
 
 def _dims_text(spec: P) -> str:
-    made = []
+    texts = []
     for dim in spec.dims:
         axes = [str(axis).strip('"') for axis in dim.axes]
-        made.append("None" if not axes else repr(axes[0]) if len(axes) == 1 else repr(tuple(axes)))
-    return ", ".join(made)
+        texts.append("None" if not axes else repr(axes[0]) if len(axes) == 1 else repr(tuple(axes)))
+    return ", ".join(texts)
 
 
 def _styles(plan: ShardingPlan) -> dict[str, str]:

@@ -114,12 +114,12 @@ def as_axes(given: Iterable[object]) -> tuple[Axis, ...]:
     return tuple(map(_axis, (given,) if isinstance(given, str) else given))
 
 
-def _axis(given: object) -> Axis:
-    if isinstance(given, Axis):
-        return given
-    match = _AXIS.fullmatch(given) if isinstance(given, str) else None
+def _axis(axis: object) -> Axis:
+    if isinstance(axis, Axis):
+        return axis
+    match = _AXIS.fullmatch(axis) if isinstance(axis, str) else None
     if match is None:
-        raise WeftError(f"{given!r} is not an axis of a mesh", help=_EXAMPLE)
+        raise WeftError(f"{axis!r} is not an axis of a mesh", help=_EXAMPLE)
     return Axis(match[1], int(match[2]), int(match[3])) if match[2] else Axis(match[1])
 
 
@@ -250,25 +250,25 @@ def as_sharding(
     return spec.sharding(rank, ours, name)
 
 
-def as_spec(given: object, rank: int) -> P:
+def as_spec(sharding: object, rank: int) -> P:
     """A user's sharding of a tensor of that rank as a `P`, without its mesh."""
-    if isinstance(given, str) and "<" in given:
-        given = parse_sharding(given)
-    if isinstance(given, Sharding):
-        spec = P(*given.dims, replicated=given.replicated, unreduced=given.unreduced)
+    if isinstance(sharding, str) and "<" in sharding:
+        sharding = parse_sharding(sharding)
+    if isinstance(sharding, Sharding):
+        spec = P(*sharding.dims, replicated=sharding.replicated, unreduced=sharding.unreduced)
     else:
-        spec = _as_spec(getattr(given, "spec", given))
+        spec = _as_spec(getattr(sharding, "spec", sharding))
     _check_rank(spec, rank)
     return spec
 
 
-def _as_spec(given: object) -> P:
-    if isinstance(given, P):
-        return given
-    partitions: Any = getattr(given, "_partitions", given)
+def _as_spec(sharding: object) -> P:
+    if isinstance(sharding, P):
+        return sharding
+    partitions: Any = getattr(sharding, "_partitions", sharding)
     if isinstance(partitions, tuple | list):
-        return P(*partitions, unreduced=sorted(getattr(given, "unreduced", ())))
-    raise WeftError(f"{_kind(given)} is not a sharding", help=_EXAMPLE)
+        return P(*partitions, unreduced=sorted(getattr(sharding, "unreduced", ())))
+    raise WeftError(f"{_kind(sharding)} is not a sharding", help=_EXAMPLE)
 
 
 def _checked(sharding: Sharding, rank: int, mesh: Mesh | None, name: str | None) -> Sharding:

@@ -50,13 +50,13 @@ class SubAxes:
 
     def dims_of(self, spans: Iterable[AxisSpan]) -> tuple[int, ...] | None:
         """The sub-axes of several spans, one after the other."""
-        found: list[int] = []
+        numbers: list[int] = []
         for span in spans:
             dims = self.dims(span)
             if dims is None:
                 return None
-            found += dims
-        return tuple(found)
+            numbers += dims
+        return tuple(numbers)
 
     def coordinates(self, places: Array) -> list[Array]:
         """The coordinates of device numbers along each sub-axis."""
@@ -123,12 +123,12 @@ def separate_spans(
 def common_refinement(first: SubAxes, second: SubAxes) -> SubAxes:
     """The coarsest common refinement."""
     both = [*zip(first.strides, first.sizes, strict=True)]
-    made = sub_axes_of(first.count, [*both, *zip(second.strides, second.sizes, strict=True)])
-    crossing = [s for s in second.strides if s not in made.strides]
+    refinement = sub_axes_of(first.count, [*both, *zip(second.strides, second.sizes, strict=True)])
+    crossing = [s for s in second.strides if s not in refinement.strides]
     if crossing or first.count != second.count:
         raise WeftError(
             f"meshes {first.sizes} and {second.sizes} cannot be combined: their axes do not "
             "subdivide each other",
             help="use meshes whose axes are parts of one another",
         )
-    return made
+    return refinement
