@@ -54,13 +54,13 @@ def struct(name: str) -> Callable[[type], Codec]:
 
         def read(text: str) -> Any:
             body = text[text.index("<") :]
-            given = dictionary(body)
-            unknown = set(given) - set(hints)
+            members = dictionary(body)
+            unknown = set(members) - set(hints)
             if unknown:
                 raise WeftError(
                     f"#{name} has no {min(unknown)!r}", help=f"known: {', '.join(hints)}"
                 )
-            return cls(**{k: _read_member(hints[k], v) for k, v in given.items()})
+            return cls(**{k: _read_member(hints[k], v) for k, v in members.items()})
 
         def write(value: Any) -> str:
             parts = [

@@ -28,14 +28,14 @@ class InternTable(Generic[K, V]):
         """The interned object of a key, or None."""
         return self._known.get(key)
 
-    def enter(self, key: K, made: V) -> V:
+    def enter(self, key: K, candidate: V) -> V:
         """Intern an object under a key; returns the one that a faster thread interned, if any.
 
         `WeakValueDictionary.setdefault` alone is not atomic: two threads could each get
         their own object, and equal types would compare unequal.
         """
         with _LOCK:
-            return self._known.setdefault(key, made)
+            return self._known.setdefault(key, candidate)
 
     def interned(self, make: Callable[..., V], most: int) -> Callable[..., V]:
         """`make` with interned results, by its arguments; a cache of `most` makes it quick.

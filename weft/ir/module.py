@@ -233,8 +233,8 @@ def apply(
 
 def uses(region: Region) -> dict[Value, list[tuple[Node, int]]]:
     """The use lists of a region's values: reading nodes with operand numbers."""
-    found: dict[Value, list[tuple[Node, int]]] = {}
+    use_lists: dict[Value, list[tuple[Node, int]]] = {}
     for node in walk(region):
         for index, value in enumerate(node.operands):
-            found.setdefault(value, []).append((node, index))
-    return found
+            use_lists.setdefault(value, []).append((node, index))
+    return use_lists

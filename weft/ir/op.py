@@ -106,14 +106,14 @@ class Interned(type):
 def _bound(cls: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Any, ...]:
     """The fields' values from positional and keyword arguments."""
     names = cls.fields()
-    given = dict(zip(names, args))  # noqa: B905  # there may be defaults
-    if len(args) > len(names) or not kwargs.keys() <= set(names) - given.keys():
+    values = dict(zip(names, args))  # noqa: B905  # there may be defaults
+    if len(args) > len(names) or not kwargs.keys() <= set(names) - values.keys():
         raise TypeError(f"{cls.__name__} takes {names}, not {args} and {kwargs}")
-    given |= kwargs
-    missing = [name for name in names if name not in given and name not in cls.defaults]
+    values |= kwargs
+    missing = [name for name in names if name not in values and name not in cls.defaults]
     if missing:
         raise TypeError(f"{cls.__name__} is missing {', '.join(missing)}")
-    return tuple([given[name] if name in given else cls.defaults[name] for name in names])
+    return tuple([values[name] if name in values else cls.defaults[name] for name in names])
 
 
 class _Codecs:
@@ -168,12 +168,12 @@ class Op(metaclass=Interned):
 
     def attributes(self) -> Attrs:
         """The fields as MLIR attributes, without those that are None."""
-        found = [
+        pairs = [
             (n.rstrip("_"), c.write(getattr(self, n)))
             for n, c in self.codecs.items()
             if self._is_written(n)
         ]
-        return tuple(sorted(found))
+        return tuple(sorted(pairs))
 
     def _is_written(self, name: str) -> bool:
         value = getattr(self, name)
@@ -270,7 +270,7 @@ def infer(op: Op, operands: Types, regions: tuple[Body, ...] = ()) -> Types:
 
 def _infer(op: Op, operands: Types, regions: tuple[Body, ...]) -> Types:
     try:
-        made = op.infer(*operands, regions=regions) if regions else op.infer(*operands)
+        types = op.infer(*operands, regions=regions) if regions else op.infer(*operands)
     except TypeError as error:
         if "positional argument" not in str(error):
             raise
@@ -278,7 +278,7 @@ def _infer(op: Op, operands: Types, regions: tuple[Body, ...]) -> Types:
             f"{op.name}: wrong number of operands: {len(operands)}",
             help="see the op's entry in the StableHLO specification",
         ) from error
-    return made if isinstance(made, tuple) else (made,)
+    return types if isinstance(types, tuple) else (types,)
 
 
 def rule(op: Op, operands: Types, regions: tuple[Body, ...] = ()) -> Rule:

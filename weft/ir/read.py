@@ -108,13 +108,13 @@ class _Reader:
 
     def location(self, text: str) -> Location:
         """The location of a text, with aliases expanded."""
-        found = self.locations.get(text)
-        if found is None:
+        loc = self.locations.get(text)
+        if loc is None:
             full = self.expand(text)
             if self.file is not None:
                 full = full.replace('"-":', f'"{self.file}":')
-            found = self.locations[text] = Location(full) if full != "unknown" else UNKNOWN
-        return found
+            loc = self.locations[text] = Location(full) if full != "unknown" else UNKNOWN
+        return loc
 
     def expand(self, text: str) -> str:
         """Expand every alias in a location."""
@@ -225,14 +225,14 @@ class _Reader:
         text = header[1] or ""
         names = _ARG.findall(text)
         key = _ARG.sub("", text)
-        found = self.headers.get(key)
-        if found is None:
-            found = self.headers[key] = [self.argument(part) for part in split(key)]
-        if len(found) != len(names):  # a location has a name, too
+        entries = self.headers.get(key)
+        if entries is None:
+            entries = self.headers[key] = [self.argument(part) for part in split(key)]
+        if len(entries) != len(names):  # a location has a name, too
             names = [part.partition(":")[0] for part in split(text)]
-        args = tuple([Value(type, None, n) for n, (type, _) in enumerate(found)])
+        args = tuple([Value(type, None, n) for n, (type, _) in enumerate(entries)])
         values.update(zip(names, args, strict=True))
-        return args, tuple([loc for _, loc in found])
+        return args, tuple([loc for _, loc in entries])
 
     def argument(self, text: str) -> tuple[Type, Location]:
         """`: type loc(...)`."""
@@ -265,13 +265,13 @@ class _Reader:
 
     def regions(self, values: _Values) -> tuple[list[Region | None], str]:
         """The regions of an op, None for an empty one, and the line that closes the last one."""
-        found: list[Region | None] = []
+        regions: list[Region | None] = []
         while True:
             empty = self.lines[self.at].lstrip().startswith("}")
-            found.append(None if empty else self.block(values))
+            regions.append(None if empty else self.block(values))
             line = self.next_line().lstrip()
             if line.startswith("})"):
-                return found, line
+                return regions, line
             if not line.startswith("}, {"):
                 raise _several_blocks(self.skim_location(line))
 
@@ -340,13 +340,13 @@ def _without_attribute_aliases(text: str) -> str:
 
 def _attributes(text: str, position: int) -> tuple[dict[str, str], int]:
     """The dictionaries that may follow: properties `<{...}>` and attributes `{...}`."""
-    found: dict[str, str] = {}
+    attrs: dict[str, str] = {}
     for opening, inset in ((" <{", 2), (" {", 1)):
         if text.startswith(opening, position):
             end = balanced(text, position + 1)
-            found |= dictionary(text[position + inset : end - inset + 1])
+            attrs |= dictionary(text[position + inset : end - inset + 1])
             position = end
-    return found, position
+    return attrs, position
 
 
 def _signature(text: str, position: int) -> tuple[tuple[Types, Types], int]:

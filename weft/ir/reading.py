@@ -29,21 +29,21 @@ def read_inside(node: Node) -> Iterator[Value]:
 
 def free_variables(node: Node) -> tuple[Value, ...]:
     """The free variables of a node's regions: outer values that they read."""
-    found: dict[Value, None] = {}
+    captured: dict[Value, None] = {}
     inside: set[Value] = set()
     for region in node.regions:
-        _captured(region, inside, found)
-    return tuple(found)
+        _captured(region, inside, captured)
+    return tuple(captured)
 
 
-def _captured(region: Region, inside: set[Value], found: dict[Value, None]) -> None:
+def _captured(region: Region, inside: set[Value], captured: dict[Value, None]) -> None:
     inside.update(region.args)
     for node in region.nodes:
-        found.update(dict.fromkeys(v for v in node.operands if v not in inside))
+        captured.update(dict.fromkeys(v for v in node.operands if v not in inside))
         for inner in node.regions:
-            _captured(inner, inside, found)
+            _captured(inner, inside, captured)
         inside.update(node.results)
-    found.update(dict.fromkeys(v for v in region.results if v not in inside))
+    captured.update(dict.fromkeys(v for v in region.results if v not in inside))
 
 
 def last_reads(region: Region) -> dict[Value, int]:
@@ -66,13 +66,13 @@ def last_uses(region: Region) -> Deaths:
 
 
 def _deaths(region: Region) -> Deaths:
-    last, kept = last_reads(region), set(region.results)
+    last, results = last_reads(region), set(region.results)
     dead: list[list[Value]] = [[] for _ in region.nodes]
     for value in region.args:
-        if value in last and value not in kept:
+        if value in last and value not in results:
             dead[last[value]].append(value)
     for position, node in enumerate(region.nodes):
         for value in node.results:
-            if value not in kept:
+            if value not in results:
                 dead[last.get(value, position)].append(value)
     return tuple([tuple(values) for values in dead])

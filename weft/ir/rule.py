@@ -59,11 +59,11 @@ class Rule:
         One for all unless operands and results have the same factors: it may read the others.
         """
         parts = list(range(len(self.factors)))
-        read, made = (
+        read, written = (
             {f for dims in side for factors in dims for f in factors}
             for side in (self.operands, self.results)
         )
-        if read != made:
+        if read != written:
             return (0,) * len(parts)
         for dims in (*self.operands, *self.results):
             met = {parts[f] for factors in dims for f in factors}
@@ -141,12 +141,12 @@ class RuleBuilder:
         for dim, size in enumerate(shape):
             if skip(dim):
                 continue
-            chosen = role if isinstance(role, str) else role(dim)
+            dim_role = role if isinstance(role, str) else role(dim)
             self.factor(
                 [dim if _rank(t) == len(shape) else None for t in self._operands],
                 [dim if _rank(t) == len(shape) else None for t in self._results],
                 size,
-                chosen,
+                dim_role,
                 blocked=blocked,
             )
         return self

@@ -67,14 +67,14 @@ def items(text: str) -> list[str]:
 
 def dictionary(text: str) -> dict[str, str]:
     """`{a = 1 : i64, b}` as a dict of texts; a key alone is a unit attribute."""
-    found: dict[str, str] = {}
+    attrs: dict[str, str] = {}
     for part in items(text):
         match = _KEY.match(part)
         if match is None:
             raise WeftError(f"not an attribute: {part!r}", help="expected `name = value`")
         name = unescape(match[1]) if match[1] is not None else match[2]
-        found[name] = part[match.end() :] if match[3] else "unit"
-    return found
+        attrs[name] = part[match.end() :] if match[3] else "unit"
+    return attrs
 
 
 def integers(text: str) -> tuple[int, ...]:

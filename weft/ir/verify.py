@@ -71,13 +71,13 @@ def _undefined(node: Node) -> WeftError:
 
 
 def _check_call(node: Node, callee: str, signatures: dict[str, tuple[Types, Types]]) -> None:
-    found = signatures.get(callee)
-    if found is None:
+    signature = signatures.get(callee)
+    if signature is None:
         known = ", ".join(signatures)
         raise WeftError(f"call of an unknown function {callee!r}", help=f"known: {known}").at(
             node.loc, node_text(node)
         )
-    if found != (node.operand_types, node.types):
+    if signature != (node.operand_types, node.types):
         raise WeftError(
             f"the call of {callee!r} does not match its signature",
             help="make the call's types those of the function",

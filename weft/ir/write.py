@@ -99,18 +99,18 @@ class _Shardings:
 
     def of_node(self, node: Node) -> Attrs:
         """A node's attributes and the shardings of its results."""
-        given = [self.table.get(v) for v in node.results]
-        if not any(given):
+        shardings = [self.table.get(v) for v in node.results]
+        if not any(shardings):
             return node.attrs
         if holds_shardings(type(node.op)):
             return node.attrs
-        key = (node.attrs, *map(id, given))
-        found = self.made.get(key)
-        if found is None:
-            bodies = ", ".join(s.body() for s in _filled(given, node.types))
+        key = (node.attrs, *map(id, shardings))
+        attrs = self.made.get(key)
+        if attrs is None:
+            bodies = ", ".join(s.body() for s in _filled(shardings, node.types))
             text = f"#sdy.sharding_per_value<[{bodies}]>"
-            found = self.made[key] = tuple(sorted((*node.attrs, (SHARDING, text))))
-        return found
+            attrs = self.made[key] = tuple(sorted((*node.attrs, (SHARDING, text))))
+        return attrs
 
     def of_argument(self, value: Value, attrs: Attrs) -> Attrs:
         """An argument's attributes and its sharding."""
@@ -124,11 +124,11 @@ def holds_shardings(op: type[Op]) -> bool:
     return not _OWN.isdisjoint(op.codecs)
 
 
-def _filled(given: list[object], types: Types) -> list[Sharding]:
+def _filled(shardings: list[object], types: Types) -> list[Sharding]:
     """Shardings for all results of an op if one has a sharding; the others get an open one."""
-    known = next(s for s in given if isinstance(s, Sharding))
+    known = next(s for s in shardings if isinstance(s, Sharding))
     filled = []
-    for sharding, type in zip(given, types, strict=True):
+    for sharding, type in zip(shardings, types, strict=True):
         if not isinstance(sharding, Sharding):
             rank = type.rank if isinstance(type, TensorType) else 0
             sharding = Sharding(known.mesh, (DimSharding(),) * rank)
@@ -148,13 +148,13 @@ class Composites:
         """The name of the function that a node's op decomposes into."""
         op, operands = node.op, node.operand_types
         key = (op, operands, *[self.region_text(region) for region in node.regions])
-        found = self.names.get(key)
-        if found is None:
+        name = self.names.get(key)
+        if name is None:
             numbers = itertools.count(len(self.names))
-            found = next(n for i in numbers if (n := f"{op.name}.{i}") not in self.taken)
-            self.names[key] = found
+            name = next(n for i in numbers if (n := f"{op.name}.{i}") not in self.taken)
+            self.names[key] = name
             self.nodes.append(node)
-        return found
+        return name
 
     def region_text(self, region: Region) -> str:
         """The text of a region without free variables, an equality key."""
