@@ -126,7 +126,7 @@ def test_stacks_are_placed(places, wrong, as_arrays):
 def test_a_stack_of_another_kind_is_refused():
     kind = kind_of(SubAxes((1,)), (1, 2), np.dtype(np.int64))
     given, made = (stack(kind, 1),), ()
-    said = StacksCall.words(type=id(Stacked), given=1, made=0)
+    said = StacksCall.words(type=id(Stacked), inputs=1, outputs=0)
     said += StackPlan.words(kind=id(kind) + 8, operands=0)
     held = (ctypes.c_uint64 * len(said))(*said)
     for function in (code().call, call):
@@ -149,7 +149,7 @@ def test_a_stack_of_another_kind_is_refused():
 )
 def test_an_array_that_is_no_stack_is_refused(array):
     kind = kind_of(SubAxes((1,)), (1, 2, 3), np.dtype(np.int64))
-    said = StacksCall.words(type=id(Stacked), arrays=id(np.ndarray), given=1, made=0)
+    said = StacksCall.words(type=id(Stacked), arrays=id(np.ndarray), inputs=1, outputs=0)
     said += [*StackPlan.words(kind=id(kind), dtype=id(kind.dtype), rank=2, operands=0), 2, 3]
     held, given, made = (ctypes.c_uint64 * len(said))(*said), (array,), ()
     for function in (code().call, call):

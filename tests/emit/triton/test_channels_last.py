@@ -37,7 +37,7 @@ def test_convolutions_absorb_what_follows():
     found = [library_convolution(collapsed(k)) for k in kernels if k.schedule.kind == "matrix"]
     stem, second, last = (one for one in found if one is not None)
     # Three channels are padded to eight; five results are none that cuDNN has a kernel for.
-    assert (stem.given.sizes[1], stem.absorbed.shown) == (8, " + bias")
+    assert (stem.image.sizes[1], stem.absorbed.shown) == (8, " + bias")
     assert second.absorbed.shown == " + bias" and second.epilogue is None
     assert last.absorbed.is_nothing
     assert all(one.is_channels_last for one in (stem, second, last))

@@ -19,27 +19,33 @@ from weft.ops.combiners import COMBINERS
 _KNOWN: dict[tuple[type[Op], tuple[DType, ...], tuple[DType, ...]], str | None] = {}
 
 
-def unsupported_op(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+def unsupported_op(
+    op: Op, operand_dtypes: tuple[DType, ...], result_dtypes: tuple[DType, ...]
+) -> str | None:
     """Why no kernel computes an op on these types, or None if one does."""
     if isinstance(op, CONSTANTS):
-        return _can(op, given, made)
-    key = (type(op), given, made)
+        return _can(op, operand_dtypes, result_dtypes)
+    key = (type(op), operand_dtypes, result_dtypes)
     try:
         return _KNOWN[key]
     except KeyError:
-        return _KNOWN.setdefault(key, _can(op, given, made))
+        return _KNOWN.setdefault(key, _can(op, operand_dtypes, result_dtypes))
 
 
-def _can(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+def _can(op: Op, operand_dtypes: tuple[DType, ...], result_dtypes: tuple[DType, ...]) -> str | None:
     cell = TABLE.get(type(op))
     if cell is None or cell.how != "emitted":
         return cell.why if cell is not None else "the op is unknown"
     if cell.where == "product":
-        held = held_in(made[0])
+        held = held_in(result_dtypes[0])
         return None if held.name in HELD else f"no product is added up in {held}"
-    if cell.where != "loops" or type(op) not in EMIT or not given:
+    if cell.where != "loops" or type(op) not in EMIT or not operand_dtypes:
         return None
-    return refuses(op, given, made[0]) if len(made) == 1 else "it has several results"
+    return (
+        refuses(op, operand_dtypes, result_dtypes[0])
+        if len(result_dtypes) == 1
+        else "it has several results"
+    )
 
 
 def unsupported_kernel(kernel: Launch) -> str | None:

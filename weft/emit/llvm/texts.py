@@ -31,12 +31,12 @@ FEW_POINTS, FEW_BYTES = 1 << 10, 1 << 13  # below both, a launch takes longer th
 
 def emitted(kernel: Launch) -> Emitted:
     """The emitted text of a kernel, cached."""
-    found = TEXTS.get(kernel)
-    if found is None:
+    text = TEXTS.get(kernel)
+    if text is None:
         made = emitted_for(kernel, host())
         _make_room(len(made.text))
-        found = TEXTS[kernel] = replace(made, brief=True) if _is_brief(kernel) else made
-    return found
+        text = TEXTS[kernel] = replace(made, brief=True) if _is_brief(kernel) else made
+    return text
 
 
 def remember(kernels: Sequence[Launch], name: str) -> None:
@@ -77,13 +77,13 @@ def _key(name: str) -> Key:
 
 def _make_room(characters: int) -> None:
     """Evict the oldest texts to make room for so many characters."""
-    kept = [*TEXTS.items()]  # in one step: other threads compile, too
-    total = characters + sum([len(made.text) for _, made in kept])
-    for left, (kernel, made) in zip(range(len(kept), 0, -1), kept, strict=True):
+    entries = [*TEXTS.items()]  # in one step: other threads compile, too
+    total = characters + sum([len(cached.text) for _, cached in entries])
+    for left, (kernel, cached) in zip(range(len(entries), 0, -1), entries, strict=True):
         if left < MOST_TEXTS and total <= MOST_CHARACTERS:
             return
         TEXTS.pop(kernel, None)
-        total -= len(made.text)
+        total -= len(cached.text)
 
 
 def _is_brief(kernel: Launch) -> bool:

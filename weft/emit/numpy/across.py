@@ -73,14 +73,14 @@ def across(site: Site, process: Process, stream: str | None) -> HostKernel:
     """The kernel of a collective over several processes."""
     peers = peers_of(site, process, stream)
     assert peers is not None, "there are other processes"
-    found = None
+    exchange = None
     if isinstance(site.op, RaggedAllToAll) and not site.stack_dims.has_rows:
-        found = ragged_exchange(site, peers)
+        exchange = ragged_exchange(site, peers)
     elif not site.stack_dims.has_rows:
-        found = _permute(site, peers) if type(site.op) in _MOVES else _together(site, peers)
-    if found is not None and not isinstance(site.op, RaggedAllToAll):
-        found = replace(found, takes_tensors=partial(_takes_tensors, site))
-    return collective.windowed(site, found or by_group(site, process, stream))
+        exchange = _permute(site, peers) if type(site.op) in _MOVES else _together(site, peers)
+    if exchange is not None and not isinstance(site.op, RaggedAllToAll):
+        exchange = replace(exchange, takes_tensors=partial(_takes_tensors, site))
+    return collective.windowed(site, exchange or by_group(site, process, stream))
 
 
 def _takes_tensors(site: Site) -> bool:
@@ -213,13 +213,13 @@ def _in_two_rounds(
         again = Exchange(ours, sent, awaited, listed, _device_of(summed))
         rest = dict(transport.wait(transport.start(again)))
         rest[listed[here]] = summed
-        made = tuple(
+        results = tuple(
             [
                 np.concatenate([rest[peer][n] for peer in listed]).reshape(a.shape)
                 for n, a in enumerate(ready)
             ]
         )
-        return made[0] if len(made) == 1 else made
+        return results[0] if len(results) == 1 else results
 
     return in_two(begin, finish)
 
@@ -248,11 +248,11 @@ class _Route:
         lead, absent = self.site.lead, self.absent
         head = [size for d, size in enumerate(parts[0].shape[:lead]) if d not in absent]
         local = parts[0].shape[lead:]
-        found = np.stack(parts).reshape(*self.sizes, *head, *local)
+        stacked = np.stack(parts).reshape(*self.sizes, *head, *local)
         rest = [d for d in range(lead) if d not in absent]
         now = [*absent, *rest]
         order = [now.index(d) for d in range(lead)]
-        return found.transpose(*order, *range(lead, lead + len(local)))
+        return stacked.transpose(*order, *range(lead, lead + len(local)))
 
     def piece(self, dim: int) -> Cut:
         """The piece of a local dim for the devices of a process, in their order."""
@@ -389,13 +389,13 @@ def _permute(site: Site, peers: Peers) -> HostKernel | None:
         own, started = begun
         got = {} if started is None else dict(transport.wait(started))
         got[listed[here]] = own
-        made = tuple(
+        results = tuple(
             [
                 way.placed([got[peer][n] for peer in listed if peer in got])
                 for n, way in enumerate(ways)
             ]
         )
-        return made[0] if len(made) == 1 else made
+        return results[0] if len(results) == 1 else results
 
     return in_two(begin, finish)
 
@@ -420,13 +420,15 @@ class _Way:
         self.got = [np.unique(rows[mine & (where == n)]) for n in range(route.count)]
         starts = np.cumsum([0, *map(len, self.got)])
         order = np.argsort(_along(route.stacked, route), kind="stable")
-        chosen = [
+        positions = [
             starts[w] + np.searchsorted(self.got[w], r) if w >= 0 else starts[-1]
             for w, r in zip(where[order], rows[order], strict=True)
         ]
-        kept = mine[order]
-        self.chosen = np.asarray([c for c, k in zip(chosen, kept, strict=True) if k], np.int64)
-        self.has_holes = bool((self.chosen == starts[-1]).any())
+        is_mine = mine[order]
+        self.positions = np.asarray(
+            [c for c, k in zip(positions, is_mine, strict=True) if k], np.int64
+        )
+        self.has_holes = bool((self.positions == starts[-1]).any())
 
     def rows(self, x: Array) -> Array:
         """An operand as rows."""
@@ -439,7 +441,7 @@ class _Way:
         table = np.concatenate(parts)
         if self.has_holes:
             table = np.concatenate([table, np.zeros_like(table, shape=(1, *table.shape[1:]))])
-        made = table[self.chosen]
+        made = table[self.positions]
         return made.reshape(*self.sizes, *made.shape[1:]).transpose(self.back)
 
 

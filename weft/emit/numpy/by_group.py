@@ -147,14 +147,14 @@ class _Groups:
 
     def results(self, mine: Mine, known: Mine) -> Mine:
         """The results of this process's devices."""
-        made: dict[int, Values] = {}
+        results: dict[int, Values] = {}
         for group in self.present(mine):
             members = [known.get(d, known[group[0]]) if self.first else known[d] for d in group]
-            made.update(zip(group, self.site.op.reference(*members, **self.extra), strict=True))
+            results.update(zip(group, self.site.op.reference(*members, **self.extra), strict=True))
         for d in mine:
-            if d not in made:
-                made[d] = _alone(self.site, d, mine[d])
-        return made
+            if d not in results:
+                results[d] = _alone(self.site, d, mine[d])
+        return results
 
 
 class _Pairs:
@@ -195,9 +195,9 @@ class _Pairs:
         }
 
 
-def _lists(found: Mapping[Peer, Iterable[int]]) -> GroupLists:
+def _lists(by_peer: Mapping[Peer, Iterable[int]]) -> GroupLists:
     """Devices in an order that sender and receiver agree on."""
-    return {peer: sorted(devices) for peer, devices in found.items()}
+    return {peer: sorted(devices) for peer, devices in by_peer.items()}
 
 
 def _alone(site: Site, device: int, values: Values) -> Values:

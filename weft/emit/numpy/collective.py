@@ -157,14 +157,14 @@ def own_pieces(
     before = [d for d in range(lead) if d not in used or mask >> d & 1]
     # Each local dim that is split opens into the device dims that split it and what is left.
     labels, shape = list(before), []
-    kept = []
+    local_dims = []
     for dim, size in enumerate(sizes or site.operand(index).sizes):
         dims = splits.get(dim, ())
         count = math.prod(stack_dims.size(d) for d in dims)
         labels += [*dims, lead + dim]
         shape += [*(stack_dims.size(d) for d in dims), size // max(count, 1)]
-        kept.append(lead + dim)
-    tail, order = tuple(shape), [*range(lead), *kept]
+        local_dims.append(lead + dim)
+    tail, order = tuple(shape), [*range(lead), *local_dims]
     if len(set(labels)) == len(labels):
         permutation = [labels.index(label) for label in order]
         return lambda x: x.reshape([x.shape[d] for d in before] + list(tail)).transpose(permutation)
@@ -263,11 +263,11 @@ def exchanged(
     processes hold some.
     """
     lead, stack_dims, full = site.lead, site.stack_dims, spread(site, index, dims)
-    given, sizes = site.operand(index).sizes, site.result(index).sizes
+    operand_sizes, sizes = site.operand(index).sizes, site.result(index).sizes
     opened: list[int] = []
     places: list[int] = []  # position of each local dim after the reshape
     pieces: dict[int, int] = {}
-    for dim, size in enumerate(given):
+    for dim, size in enumerate(operand_sizes):
         if dim == op.split_dimension:
             for d in split:
                 pieces[d] = lead + len(opened)

@@ -188,11 +188,11 @@ def convolution(site: Site) -> HostKernel:
         sizes = (moved.shape[lead], *seen.shape[1:])
         seen = _grouped(seen.reshape(*head, *sizes), lead, groups, op.batch_group_count > 1)
         kernel = np.flip(y.transpose(_after(lead, dims.kernel)), reversal)
-        depth, made = kernel.shape[lead : lead + 2]
-        opened = (depth, groups, made // groups, *kernel.shape[lead + 2 :])
+        depth, features = kernel.shape[lead : lead + 2]
+        opened = (depth, groups, features // groups, *kernel.shape[lead + 2 :])
         sums = product(seen, kernel.reshape(*y.shape[:lead], *opened))
         sums = np.moveaxis(sums, lead, -2)
-        return sums.reshape(*sums.shape[:-2], made).transpose(_after(lead, back))
+        return sums.reshape(*sums.shape[:-2], features).transpose(_after(lead, back))
 
     return HostKernel(run)
 

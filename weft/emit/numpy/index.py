@@ -52,7 +52,7 @@ def dynamic_slice(site: Site) -> HostKernel:
     if not moving:
         return HostKernel(together, shares=True)
     if len(moving) == 1 and not site.mask(0) & site.mask(moving[0] + 1):
-        return _taken(site, moving[0], rooms, window)
+        return _take_per_device(site, moving[0], rooms, window)
 
     def run(x: Array, *starts: Array) -> Array:
         return _each_window(x, starts, lead, sizes, window)
@@ -65,7 +65,7 @@ def _head(x: Array, starts: tuple[Array, ...], lead: int) -> tuple[int, ...]:
     return np.broadcast_shapes(x.shape[:lead], *[s.shape for s in starts])
 
 
-def _taken(
+def _take_per_device(
     site: Site, dim: int, rooms: list[int], window: Callable[[tuple[Array, ...]], Slices]
 ) -> HostKernel:
     """Devices read at different indices along one dim of a value that they share."""
@@ -79,12 +79,12 @@ def _taken(
         cut = list(window(starts))
         cut[dim] = slice(None)
         seen = x[(slice(None),) * lead + tuple(cut)]
-        made = seen.take(places, axis=lead + dim)  # lead, before, devices, length, after
+        elements = seen.take(places, axis=lead + dim)  # lead, before, devices, length, after
         # Each leading dim appears twice, once with size 1: put the two side by side and merge.
         where = lead + dim
         order = [n for d in range(lead) for n in (d, where + d)]
-        rest = [n for n in range(made.ndim) if n not in order]
-        both = made.transpose(order + rest)
+        rest = [n for n in range(elements.ndim) if n not in order]
+        both = elements.transpose(order + rest)
         sizes = [both.shape[2 * d] * both.shape[2 * d + 1] for d in range(lead)]
         merged = both.reshape(sizes + list(both.shape[2 * lead :]))
         return np.broadcast_to(merged, _head(x, starts, lead) + op.slice_sizes)
@@ -205,12 +205,12 @@ def _rows(site: Site, windows: Windows, axis: int) -> HostKernel:
         at = indices[..., 0] if flat else indices
         places = np.maximum(np.minimum(at, held.type(last)).astype(np.int64), 0)
         counts = places.ndim - lead
-        made = x.take(places, axis=lead + axis)  # lead, before, lead again, counts, after
+        elements = x.take(places, axis=lead + axis)  # lead, before, lead again, counts, after
         where = lead + axis
         order = [n for d in range(lead) for n in (d, where + d)]
         order += range(where + lead, where + lead + counts)
-        order += [n for n in range(made.ndim) if n not in order]
-        both = made.transpose(order)
+        order += [n for n in range(elements.ndim) if n not in order]
+        both = elements.transpose(order)
         head = [both.shape[2 * d] * both.shape[2 * d + 1] for d in range(lead)]
         rows = both.reshape(head + list(both.shape[2 * lead :]))
         return np.moveaxis(rows, range(lead, lead + rank), [lead + d for d in target])
@@ -230,13 +230,13 @@ def scattered(site: Site) -> HostKernel:
     adds = _plain_sum(site)
 
     def run(*arrays: Array) -> tuple[Array, ...]:
-        given = spread(arrays, lead)
-        shape = given[0].shape
-        target, source = update_targets(windows, shape, given[count], given[-1].shape)
-        out = [np.array(a, t).reshape(-1) for a, t in zip(given[:count], types, strict=True)]
+        operands = spread(arrays, lead)
+        shape = operands[0].shape
+        target, source = update_targets(windows, shape, operands[count], operands[-1].shape)
+        out = [np.array(a, t).reshape(-1) for a, t in zip(operands[:count], types, strict=True)]
         new = [
             a.astype(t, copy=False).reshape(-1)
-            for a, t in zip(given[count + 1 :], types, strict=True)
+            for a, t in zip(operands[count + 1 :], types, strict=True)
         ]
         if adds:
             np.add.at(out[0], target, new[0][source])

@@ -197,14 +197,18 @@ def _at(array: Any, index: tuple[int, ...]) -> Any:
 
 
 def store(
-    outs: tuple[Any, ...] | None, made: Sequence[Any], head: tuple[int, ...], index: tuple[int, ...]
+    outs: tuple[Any, ...] | None,
+    results: Sequence[Any],
+    head: tuple[int, ...],
+    index: tuple[int, ...],
 ) -> tuple[Any, ...]:
     """Write results at an index, allocating them first."""
     if outs is None:
         outs = tuple(
-            None if m is None else np.empty(head + np.shape(m), np.asarray(m).dtype) for m in made
+            None if m is None else np.empty(head + np.shape(m), np.asarray(m).dtype)
+            for m in results
         )
-    for out, result in zip(outs, made, strict=True):
+    for out, result in zip(outs, results, strict=True):
         if out is not None:
             out[index] = result
     return outs

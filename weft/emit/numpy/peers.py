@@ -39,11 +39,11 @@ class Peers:
 
     def apart(self, group: Group) -> Mapping[Peer, list[int]]:
         """The devices of a group that other processes hold, by process."""
-        found: dict[Peer, list[int]] = {}
+        devices: dict[Peer, list[int]] = {}
         for device in group:
             if device in self.processes:
-                found.setdefault(self.processes[device], []).append(device)
-        return found
+                devices.setdefault(self.processes[device], []).append(device)
+        return devices
 
     def along(self, sub_axes: Sequence[int]) -> tuple[list[Peer], int]:
         """The processes along some absent sub-axes, in order, and the index of this one."""

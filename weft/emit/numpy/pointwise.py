@@ -120,9 +120,9 @@ def is_finite(site: Site) -> HostKernel:
 def select(site: Site) -> HostKernel:
     """np.where; with an output array, two masked copies."""
 
-    def into(chosen: Array, yes: Array, no: Array, out: Array) -> None:
+    def into(condition: Array, yes: Array, no: Array, out: Array) -> None:
         np.copyto(out, no)
-        np.copyto(out, yes, where=chosen)
+        np.copyto(out, yes, where=condition)
 
     return HostKernel(aligned(np.where, site), aligned_into(into, site))
 
@@ -133,8 +133,8 @@ def aligned_into(into: Callable[..., None], site: Site) -> Callable[..., None]:
         return into
     tail = (1,) * site.operand(1).rank
 
-    def spread(chosen: Array, yes: Array, no: Array, out: Array) -> None:
-        into(chosen.reshape(chosen.shape + tail), yes, no, out)
+    def spread(condition: Array, yes: Array, no: Array, out: Array) -> None:
+        into(condition.reshape(condition.shape + tail), yes, no, out)
 
     return spread
 

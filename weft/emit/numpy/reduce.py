@@ -139,8 +139,8 @@ def by_reference(site: Site) -> HostKernel:
     return HostKernel(single_result_convention(run, count))
 
 
-def _rows(x: Array, lead: int, kept: list[int]) -> list[int]:
-    return [x.shape[lead + d] for d in kept]
+def _rows(x: Array, lead: int, kept_dims: list[int]) -> list[int]:
+    return [x.shape[lead + d] for d in kept_dims]
 
 
 # Whole stacks as one operand: the op with more dims

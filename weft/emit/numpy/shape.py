@@ -56,12 +56,12 @@ def broadcast(site: Site) -> HostKernel:
 
 
 def _broadcast(site: Site, dims: tuple[int, ...]) -> HostKernel:
-    lead, sizes, given = site.lead, site.result().sizes, site.operand(0).sizes
+    lead, sizes, operand_sizes = site.lead, site.result().sizes, site.operand(0).sizes
     order = (*range(lead), *(lead + d for d in sorted(range(len(dims)), key=dims.__getitem__)))
     in_order = list(order) == sorted(order)
     shape = [1] * len(sizes)
     for source, target in enumerate(dims):
-        shape[target] = given[source]
+        shape[target] = operand_sizes[source]
     target_shape = tuple(shape)
     if site.spread_by_readers:
         if in_order:

@@ -47,11 +47,11 @@ def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Host
 
     def run(x: Array) -> Array:
         # Narrow floats are summed in f32 and rounded once, as on one device.
-        made = x.astype(np.float32) if narrow else x
+        total = x.astype(np.float32) if narrow else x
         if axes:
-            made = ufunc.reduce(made, axis=along, keepdims=True, dtype=made.dtype)
-        made = again(made)
-        return made.astype(dtype.numpy) if narrow else made
+            total = ufunc.reduce(total, axis=along, keepdims=True, dtype=total.dtype)
+        total = again(total)
+        return total.astype(dtype.numpy) if narrow else total
 
     return HostKernel(run, shares=True)
 

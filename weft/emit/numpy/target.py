@@ -35,10 +35,10 @@ class Numpy:
             key = (node.op, node.operand_types, node.types, *rest)
         found = self._kernels.get(key)
         if found is None:
-            found = self._kernels[key] = self._made(site, stream)
+            found = self._kernels[key] = self._build(site, stream)
         return found
 
-    def _made(self, site: Site, stream: str | None) -> HostKernel:
+    def _build(self, site: Site, stream: str | None) -> HostKernel:
         # imported late: many programs have no such node, and most have collectives only
         from weft.emit.numpy import collective
 

@@ -16,18 +16,28 @@ from weft.kernels.kernel import Apply, Contract, Kernel, Pick, Reduce, Step, Sto
 from weft.ops.combiners import COMBINERS
 
 
-def unsupported_op(op: Op, given: tuple[DType, ...], made: tuple[DType, ...]) -> str | None:
+def unsupported_op(
+    op: Op, operand_dtypes: tuple[DType, ...], result_dtypes: tuple[DType, ...]
+) -> str | None:
     """Why no kernel computes an op on these types, or None if one does."""
     cell = TABLE.get(type(op))
     if cell is None or cell.how != "emitted":
         return cell.why if cell is not None else "the op is unknown"
-    if reason := dtypes.refuses(*given, *made):
+    if reason := dtypes.refuses(*operand_dtypes, *result_dtypes):
         return reason
     if cell.where == "product":
-        return "complex or boolean" if made[0].is_complex or made[0].kind == "bool" else None
-    if cell.where != "loops" or type(op) not in elementwise_ops() or not given:
+        return (
+            "complex or boolean"
+            if result_dtypes[0].is_complex or result_dtypes[0].kind == "bool"
+            else None
+        )
+    if cell.where != "loops" or type(op) not in elementwise_ops() or not operand_dtypes:
         return None
-    return refuses(op, given, made[0]) if len(made) == 1 else "it has several results"
+    return (
+        refuses(op, operand_dtypes, result_dtypes[0])
+        if len(result_dtypes) == 1
+        else "it has several results"
+    )
 
 
 def unsupported_kernel(kernel: Launch) -> str | None:

@@ -104,8 +104,8 @@ def _renumbered(step: Step, inner: Sequence[int]) -> Step:
     def affine(at: Affine) -> Affine:
         return Affine(tuple([at.strides[f] for f in inner]) or (0,), at.offset)
 
-    def over(given: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple([inner.index(f) for f in given if f in inner])
+    def over(factors: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple([inner.index(f) for f in factors if f in inner])
 
     moved = map_affines(step, affine)
     if isinstance(moved, Reduce | Pick | Contract):

@@ -90,16 +90,16 @@ def _by_points(kernel: Kernel) -> EmittedParts:
     return _by_two(made, by_points)
 
 
-def _by_two(made: TwoKernels, emit: Callable[[Kernel], GridLaunch]) -> EmittedParts:
+def _by_two(pair: TwoKernels, emit: Callable[[Kernel], GridLaunch]) -> EmittedParts:
     """Two launches, the second of which reads the first's scratch."""
     launches = [
         _on(emit(collapsed(one)), operands)
         for one, operands in (
-            (made.first, made.first_operands),
-            (made.second, made.second_operands),
+            (pair.first, pair.first_operands),
+            (pair.second, pair.second_operands),
         )
     ]
-    return EmittedParts(tuple(launches), made.scratch)
+    return EmittedParts(tuple(launches), pair.scratch)
 
 
 def _on(launch: GridLaunch, operands: Sequence[int]) -> GridLaunch:
@@ -124,11 +124,11 @@ def _convolution(kernel: Kernel) -> LibraryConvolution | None:
     return None if _is_by_tiles(kernel) else library_convolution(kernel)
 
 
-def _by_convolution(kernel: Kernel, found: LibraryConvolution) -> EmittedParts:
+def _by_convolution(kernel: Kernel, convolution: LibraryConvolution) -> EmittedParts:
     """A convolution by the library, after copies, and the steps that follow as a kernel."""
-    call = convolution_call(kernel.name, found)
-    after = _with_epilogue(kernel, call, found.epilogue, found.scratch)
-    copies = [_on(by_points(collapsed(one)), numbers) for one, numbers in found.copies]
+    call = convolution_call(kernel.name, convolution)
+    after = _with_epilogue(kernel, call, convolution.epilogue, convolution.scratch)
+    copies = [_on(by_points(collapsed(one)), numbers) for one, numbers in convolution.copies]
     return EmittedParts((*copies, *after.parts), after.scratch)
 
 

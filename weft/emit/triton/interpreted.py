@@ -34,11 +34,11 @@ _NAMES: dict[str, Callable[..., Any]] = {
 
 def tile(data: Any, like: Any) -> Any:
     """A tile of the interpreter of the element type of another."""
-    made = np.asarray(data).astype(like.handle.data.dtype)
+    elements = np.asarray(data).astype(like.handle.data.dtype)
     kind = like.dtype.scalar
     if not like.type.is_block():  # whose one element the interpreter holds in an array
-        return tl.core.tensor(TensorHandle(made.reshape(1), kind), kind)
-    return tl.core.tensor(TensorHandle(made, kind), tl.block_type(kind, list(made.shape)))
+        return tl.core.tensor(TensorHandle(elements.reshape(1), kind), kind)
+    return tl.core.tensor(TensorHandle(elements, kind), tl.block_type(kind, list(elements.shape)))
 
 
 class _Library:

@@ -230,25 +230,25 @@ class RowLoops:
         assert known is not None
         return known
 
-    def _finish(self, number: int, found: str) -> None:
+    def _finish(self, number: int, result: str) -> None:
         """A reduction's result: with the initial value, rounded as the contract says."""
         step, tiles = self.kernel.steps[number], self.tiles
         axes = frozenset({"x"})
         assert isinstance(step, Reduce | Pick | Contract)
         dtype = step.dtype
         if isinstance(step, Contract):
-            found = f"{found}.to({dtypes.computed(dtype)})"
+            result = f"{result}.to({dtypes.computed(dtype)})"
         elif dtype.kind == "bool":
-            found = f"({found} != 0)"
+            result = f"({result} != 0)"
         if isinstance(step, Reduce) and step.init is not None:
             init = tiles.value(step.init, self.view)
-            found = combined(step.how, dtype, init.name, found)
+            result = combined(step.how, dtype, init.name, result)
         rounded = not isinstance(step, Pick) and is_rounded(
             dtype, excess_precision=self.kernel.excess_precision
         )
         if rounded:
-            found = f"{dtypes.rounded(f'({found})', dtype)}.to(tl.float32)"
-        tiles.know(number, self.view, TileValue(tiles.let(found), axes))
+            result = f"{dtypes.rounded(f'({result})', dtype)}.to(tl.float32)"
+        tiles.know(number, self.view, TileValue(tiles.let(result), axes))
 
     # A row in several blocks
 

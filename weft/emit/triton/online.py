@@ -20,15 +20,15 @@ class OnlineSum:
 
 def online_sums(kernel: Kernel) -> dict[int, OnlineSum]:
     """By the step of a maximum: the sum that can be computed in the same pass."""
-    found: dict[int, OnlineSum] = {}
+    sums: dict[int, OnlineSum] = {}
     for n, step in enumerate(kernel.steps):
         if isinstance(step, Reduce) and step.how == "add":
             top = _relative_to(kernel, step.arg)
             known = None if top is None else kernel.steps[top]
             if isinstance(known, Reduce) and known.over == step.over and known.dtype is F32:
                 assert top is not None
-                found.setdefault(top, OnlineSum(top, n, known.dtype))
-    return found
+                sums.setdefault(top, OnlineSum(top, n, known.dtype))
+    return sums
 
 
 def _relative_to(kernel: Kernel, number: int) -> int | None:

@@ -42,7 +42,7 @@ def described_sides(kernel: Kernel) -> tuple[DescribedSide, DescribedSide] | Non
         return None
     contract = kernel.steps[contract_of(kernel)]
     assert isinstance(contract, Contract)
-    roles, found = roles_of(kernel), list[DescribedSide]()
+    roles, sides = roles_of(kernel), list[DescribedSide]()
     for number, free, is_left in (
         (contract.lhs, roles.rows, True),
         (contract.rhs, roles.columns, False),
@@ -60,8 +60,8 @@ def described_sides(kernel: Kernel) -> tuple[DescribedSide, DescribedSide] | Non
         size = load.dtype.bits // 8
         if stride <= 1 or any(step < 0 or step * size % _ALIGNED for step in steps):
             return None
-        found.append(DescribedSide(load, is_left, stride, is_turned))
-    return found[0], found[1]
+        sides.append(DescribedSide(load, is_left, stride, is_turned))
+    return sides[0], sides[1]
 
 
 def _stride(kernel: Kernel, load: Load, factors: Sequence[int]) -> int | None:

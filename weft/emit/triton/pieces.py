@@ -86,22 +86,22 @@ class _Pieces:
             return numbers[number]
         step = self.old.steps[number]
         if isinstance(step, Choose):
-            chosen = step.inside if self._holds(step.guards, piece) else step.outside
+            taken_arm = step.inside if self._holds(step.guards, piece) else step.outside
             left = self._others(step.guards)
-            if not left or chosen == step.outside:
-                made = self._value(chosen, piece, numbers)
+            if not left or taken_arm == step.outside:
+                rebuilt = self._value(taken_arm, piece, numbers)
             else:
                 inside = self._value(step.inside, piece, numbers)
                 outside = self._value(step.outside, piece, numbers)
                 guards = tuple([self._guard(g, piece) for g in left])
-                made = self._add(Choose(guards, inside, outside, step.dtype))
+                rebuilt = self._add(Choose(guards, inside, outside, step.dtype))
         elif isinstance(step, Load) and not self._holds(step.guards, piece):
-            made = self._add(Fill(0, step.dtype))
+            rebuilt = self._add(Fill(0, step.dtype))
         else:
             known = {arg: self._value(arg, piece, numbers) for arg in args_of(step)}
-            made = self._add(self._moved(renumbered(step, known), piece))
-        numbers[number] = made
-        return made
+            rebuilt = self._add(self._moved(renumbered(step, known), piece))
+        numbers[number] = rebuilt
+        return rebuilt
 
     def _holds(self, guards: tuple[Guard, ...], piece: int) -> bool:
         """Whether the guards of the factor hold in a piece: in all of it, or nowhere."""

@@ -65,7 +65,7 @@ def _read_across(kernel: Kernel) -> int | None:
     store = next(s for s in kernel.steps if isinstance(s, Store))
     sizes = [f.size for f in kernel.factors]
     last = fastest_factor(store.at.strides, sizes)
-    found: dict[int, int] = {}  # by factor: elements that are read along it
+    counts: dict[int, int] = {}  # by factor: elements that are read along it
     for step in kernel.steps:
         if isinstance(step, Load):
             # The store decides the order of points; a load along another factor would then touch a
@@ -75,8 +75,8 @@ def _read_across(kernel: Kernel) -> int | None:
             is_slow = last is not None and abs(strides[last]) > 1
             if first is not None and first != last and is_slow and sizes[first] >= 8:
                 count = math.prod([n for n, stride in zip(sizes, strides, strict=True) if stride])
-                found[first] = found.get(first, 0) + count
-    return max(found, key=lambda factor: found[factor], default=None)
+                counts[first] = counts.get(first, 0) + count
+    return max(counts, key=lambda factor: counts[factor], default=None)
 
 
 def _by_tiles(kernel: Kernel, across: int) -> GridLaunch:

@@ -144,95 +144,95 @@ def elementwise_ops() -> frozenset[type[Op]]:
     return frozenset({*FORMS, *OTHERS, *CONSTANTS, *broadcasting.OPS})
 
 
-def refuses(op: Op, given: Sequence[DType], made: DType) -> str | None:
+def refuses(op: Op, arg_dtypes: Sequence[DType], dtype: DType) -> str | None:
     """Why an op on these types has no expression; None if it has one."""
     if isinstance(op, broadcasting.Broadcasting):
-        return refuses(op.applied(), given, made)
-    if reason := dtypes.refuses(*given, made):
+        return refuses(op.applied(), arg_dtypes, dtype)
+    if reason := dtypes.refuses(*arg_dtypes, dtype):
         return reason
     match op:
         case shape.Constant() | special.ChloConstant() | special.ConstantLike():
             return None if op.value.is_splat else "elements that differ"
         case ops.Compare(compare_type="TOTALORDER"):
-            return "in the total order of floats" if given[0].is_float else None
+            return "in the total order of floats" if arg_dtypes[0].is_float else None
         case ops.Compare() | ops.Select():
             return None
         case convert.Convert():
             # Held in f32 between, an i64 would be rounded twice, which may differ from once in the
             # last bit; f64 is rounded to odd first.
-            wide = given[0].is_integer and given[0].bits == 64
-            return "rounded twice" if wide and made.is_float and made.bits < 32 else None
+            wide = arg_dtypes[0].is_integer and arg_dtypes[0].bits == 64
+            return "rounded twice" if wide and dtype.is_float and dtype.bits < 32 else None
         case convert.ReducePrecision():
-            return _refuses_precision(op, made)
+            return _refuses_precision(op, dtype)
         case shape.BitcastConvert():
-            return None if given[0].bits == made.bits >= 8 else "of other widths"
+            return None if arg_dtypes[0].bits == dtype.bits >= 8 else "of other widths"
     form = FORMS.get(type(op))
     if form is None:
         return "it has no expression in Triton"
-    return None if form.of(given[0]) is not None else f"of {given[0]}"
+    return None if form.of(arg_dtypes[0]) is not None else f"of {arg_dtypes[0]}"
 
 
-def _refuses_precision(op: convert.ReducePrecision, made: DType) -> str | None:
-    is_bf16 = (op.exponent_bits, op.mantissa_bits) == (8, 7) and made.name == "f32"
+def _refuses_precision(op: convert.ReducePrecision, dtype: DType) -> str | None:
+    is_bf16 = (op.exponent_bits, op.mantissa_bits) == (8, 7) and dtype.name == "f32"
     return None if is_bf16 else "to a format that no type has"
 
 
 def applied(
     op: Op,
     args: Sequence[str],
-    given: Sequence[DType],
-    made: DType,
+    arg_dtypes: Sequence[DType],
+    dtype: DType,
     *,
     excess_precision: bool,
     coarse: bool = False,
 ) -> str:
     """The expression of an op on variables, rounded as the contract of kernels rounds."""
-    found = _expression(op, args, given, made, coarse)
-    if type(op) in _EXACT or not is_rounded(made, excess_precision=excess_precision):
-        return found
-    return f"{dtypes.rounded(f'({found})', made)}.to(tl.float32)"
+    text = _expression(op, args, arg_dtypes, dtype, coarse)
+    if type(op) in _EXACT or not is_rounded(dtype, excess_precision=excess_precision):
+        return text
+    return f"{dtypes.rounded(f'({text})', dtype)}.to(tl.float32)"
 
 
 def _expression(
-    op: Op, args: Sequence[str], given: Sequence[DType], made: DType, coarse: bool
+    op: Op, args: Sequence[str], arg_dtypes: Sequence[DType], dtype: DType, coarse: bool
 ) -> str:
     match op:
         case broadcasting.Broadcasting():
-            return _expression(op.applied(), args, given, made, coarse)
+            return _expression(op.applied(), args, arg_dtypes, dtype, coarse)
         case shape.Constant() | special.ChloConstant() | special.ConstantLike():
-            return dtypes.literal(op.value.elements[0].item(), made)
+            return dtypes.literal(op.value.elements[0].item(), dtype)
         case ops.Compare(comparison_direction=direction):
             return f"{args[0]} {_ORDERS[direction]} {args[1]}"
         case ops.Select():
             return f"tl.where({', '.join(args)})"
         case convert.Convert():
-            return _converted(args[0], given[0], made)
+            return _converted(args[0], arg_dtypes[0], dtype)
         case convert.ReducePrecision():
             return f"{args[0]}.to(tl.bfloat16).to(tl.float32)"
         case shape.BitcastConvert():
-            return _bits(args[0], given[0], made)
-    write = FORMS[type(op)].of(given[0], coarse=coarse)
+            return _bits(args[0], arg_dtypes[0], dtype)
+    write = FORMS[type(op)].of(arg_dtypes[0], coarse=coarse)
     assert write is not None, "refused"
     return write(*args)
 
 
-def _converted(value: str, given: DType, made: DType) -> str:
+def _converted(value: str, source: DType, target: DType) -> str:
     """A conversion: floats are truncated to integers and saturated, integers wrap."""
-    if made.kind == "bool":
+    if target.kind == "bool":
         return f"{value} != 0"
-    if given.is_float and made.is_integer:
-        low, high = made.limits
+    if source.is_float and target.is_integer:
+        low, high = target.limits
         ends = f"{float(low)!r}, {float(high) + 1.0!r}, {low}, {high}"
-        return f"p.truncated({value}, {ends}).to({dtypes.computed(made)})"
-    if given.is_float and made.is_float and dtypes.computed(given) == dtypes.computed(made):
+        return f"p.truncated({value}, {ends}).to({dtypes.computed(target)})"
+    if source.is_float and target.is_float and dtypes.computed(source) == dtypes.computed(target):
         return value
-    if given.bits == 64 and made.is_float and made.bits < 32:
+    if source.bits == 64 and target.is_float and target.bits < 32:
         return f"p.rounded_to_odd({value})"  # which is rounded again
-    return f"{value}.to({dtypes.computed(made)})"
+    return f"{value}.to({dtypes.computed(target)})"
 
 
-def _bits(value: str, given: DType, made: DType) -> str:
+def _bits(value: str, source: DType, target: DType) -> str:
     """The same bits in another type of the same width."""
-    held = f"{value}.to({dtypes.stored(given)})" if given.is_float and given.bits < 32 else value
-    taken = f"{held}.to({dtypes.stored(made)}, bitcast=True)"
-    return f"{taken}.to(tl.float32)" if made.is_float and made.bits < 32 else taken
+    held = f"{value}.to({dtypes.stored(source)})" if source.is_float and source.bits < 32 else value
+    cast = f"{held}.to({dtypes.stored(target)}, bitcast=True)"
+    return f"{cast}.to(tl.float32)" if target.is_float and target.bits < 32 else cast

@@ -175,12 +175,12 @@ class TileProduct:
         assert not isinstance(step, Store)
         if isinstance(step, Load):
             tiles.raw = True
-            found = tiles.value(number, view)
+            value = tiles.value(number, view)
             tiles.raw = False
-            text = tiles.broadcast(found, view)
+            text = tiles.broadcast(value, view)
             return text if text.isidentifier() else tiles.let(text)
-        found = tiles.value(number, view)
-        text = tiles.broadcast(found, view)
+        value = tiles.value(number, view)
+        text = tiles.broadcast(value, view)
         # Loads are masked to 0 already, but a computed side may make something else of it: exp(0)
         # is 1.
         if inside := tiles.inside(frozenset({"k"}), view):

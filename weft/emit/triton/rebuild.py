@@ -31,14 +31,14 @@ class StepList:
     ) -> tuple[Kernel, tuple[int, ...]]:
         """The kernel, and the numbers of the operands that it accesses."""
         touched = {s.operand for s in self.listed if isinstance(s, Load | Store)}
-        kept = [n for n in range(len(operands)) if n in touched]
-        numbers = {n: k for k, n in enumerate(kept)}
+        accessed = [n for n in range(len(operands)) if n in touched]
+        numbers = {n: k for k, n in enumerate(accessed)}
         steps = tuple(
             [
                 replace(s, operand=numbers[s.operand]) if isinstance(s, Load | Store) else s
                 for s in self.listed
             ]
         )
-        used = tuple([operands[n] for n in kept])
-        made = Kernel(name, tuple(factors), used, steps, Schedule(), like.excess_precision)
-        return made, tuple(kept)
+        used = tuple([operands[n] for n in accessed])
+        kernel = Kernel(name, tuple(factors), used, steps, Schedule(), like.excess_precision)
+        return kernel, tuple(accessed)

@@ -121,9 +121,9 @@ class _Updates:
 
     def _sliced(self) -> list[str]:
         """The indices of a slice's elements: its start is moved into bounds."""
-        shape, found = self.out.shape[self.lead :], []
+        shape, indices = self.out.shape[self.lead :], []
         for dim, (size, count) in enumerate(zip(shape, self.sizes, strict=True)):
             start = f"tl.load({self._at(2 + dim, [])}).to(tl.int64)"
             self.line(f"i{dim} = tl.minimum(tl.maximum({start}, 0), {size - count})")
-            found.append(f"i{dim} + u{dim}")
-        return found
+            indices.append(f"i{dim} + u{dim}")
+        return indices

@@ -171,7 +171,7 @@ class TileWriter:
 
         Triton does not see that neighbours of x // 10 * 10 + x % 10 are neighbours in memory.
         """
-        found: dict[TileAxis | None, tuple[str, int]] = {}
+        runs: dict[TileAxis | None, tuple[str, int]] = {}
         for axis in self.axes.values():
             factors = [f for f in axis.factors if self.kernel.factors[f].size > 1]
             flat = self.known(view, f"{axis.name} flat") if len(factors) > 1 else None
@@ -184,8 +184,8 @@ class TileWriter:
                     break
                 step *= self.kernel.factors[factor].size
             else:
-                found[axis] = (flat, strides[-1])
-        return found
+                runs[axis] = (flat, strides[-1])
+        return runs
 
     def span(self, at: Iterable[Affine]) -> frozenset[str]:
         """The axes along which indices vary."""
@@ -199,17 +199,17 @@ class TileWriter:
 
     def guarded(self, guards: Sequence[Guard], view: TileView) -> list[str]:
         """The conditions of guards that may fail."""
-        found: list[str] = []
+        tests: list[str] = []
         for guard in guards:
             low, high = _range(guard.index, self.kernel)
             index = f"({self.index(guard.index, view)})"
             # Tests that always hold are left out: Triton does not see the ranges of indices, and a
             # mask costs registers and vectorization.
             if low < guard.low:
-                found.append(f"({index} >= {guard.low})")
+                tests.append(f"({index} >= {guard.low})")
             if high >= guard.high:
-                found.append(f"({index} < {guard.high})")
-        return found
+                tests.append(f"({index} < {guard.high})")
+        return tests
 
     def _along(self, axes: frozenset[str], view: TileView) -> str:
         """Zeros along axes: pointers must have all dims of a mask or a stored value."""
@@ -228,15 +228,15 @@ class TileWriter:
         for scope in reversed(self._scopes):
             if found := scope.get((view, number)):
                 return found
-        made = self._made(number, self.kernel.steps[number], view)
-        self._scopes[-1][view, number] = made
-        return made
+        tile = self._compute(number, self.kernel.steps[number], view)
+        self._scopes[-1][view, number] = tile
+        return tile
 
     def know(self, number: int, view: TileView, value: TileValue) -> None:
         """Define the variable of a step."""
         self._scopes[-1][view, number] = value
 
-    def _made(self, number: int, step: Step, view: TileView) -> TileValue:
+    def _compute(self, number: int, step: Step, view: TileView) -> TileValue:
         match step:
             case Load():
                 return self._load(step, view)
@@ -248,18 +248,22 @@ class TileWriter:
                 index = f"({self.index(at, view)})"
                 if not self.span([at]):
                     index = f"tl.full([], {index}, {self.integer})"
-                made = f"{index}.to({dtypes.computed(dtype)})"
-                return TileValue(self.let(self._held(made, dtype)), self.span([at]))
+                number_text = f"{index}.to({dtypes.computed(dtype)})"
+                return TileValue(self.let(self._held(number_text, dtype)), self.span([at]))
             case Apply(op=op, args=args, dtype=dtype):
                 values = [self.value(arg, view) for arg in args]
-                given = [_dtype(self.kernel.steps[arg]) for arg in args]
+                arg_dtypes = [_dtype(self.kernel.steps[arg]) for arg in args]
                 exact = self.kernel.excess_precision
                 names = [v.name for v in values]
-                coarse = number in self.coarse or (is_approximate(op) and given[0].name == "f32")
+                coarse = number in self.coarse or (
+                    is_approximate(op) and arg_dtypes[0].name == "f32"
+                )
                 if text := self._by_rows(op, values, dtype, coarse):
                     return TileValue(self.let(text), _union(values))
                 rest = {"excess_precision": exact, "coarse": coarse}
-                return TileValue(self.let(applied(op, names, given, dtype, **rest)), _union(values))
+                return TileValue(
+                    self.let(applied(op, names, arg_dtypes, dtype, **rest)), _union(values)
+                )
             case Choose(guards=guards, inside=inside, outside=outside):
                 yes, no = self.value(inside, view), self.value(outside, view)
                 tests = self.guarded(guards, view)
@@ -343,14 +347,14 @@ def parameters(kernel: Kernel) -> list[str]:
 
 def needed_by(kernel: Kernel, numbers: Iterable[int], known: Iterable[int] = ()) -> set[int]:
     """The steps that these depend on, themselves included, up to known ones."""
-    found: set[int] = set()
+    needed: set[int] = set()
     stop, todo = {*known}, [*numbers]
     while todo:
         number = todo.pop()
-        if number not in found and number not in stop:
-            found.add(number)
+        if number not in needed and number not in stop:
+            needed.add(number)
             todo += args_of(kernel.steps[number])
-    return found
+    return needed
 
 
 def _dtype(step: Step) -> DType:

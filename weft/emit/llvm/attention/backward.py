@@ -133,16 +133,16 @@ class BackwardKernel(TaskFunction):
     def _add_products(self, wanted: dict[str, tuple[int, int, bool]]) -> None:
         """A part for each contraction; equal ones are shared."""
         self.products: dict[str, str] = {}
-        made: dict[tuple[int, int, bool], str] = {}
+        routines: dict[tuple[int, int, bool], str] = {}
         for label, form in wanted.items():
-            if form not in made:
-                made[form] = f"add_{label}"
+            if form not in routines:
+                routines[form] = f"add_{label}"
                 row, depth, keys = form
-                self.parts.append(Products(self, made[form], row, depth).write(keys=keys))
-            self.products[label] = made[form]
+                self.parts.append(Products(self, routines[form], row, depth).write(keys=keys))
+            self.products[label] = routines[form]
 
-    def _scale(self, given: float | None) -> float:
-        return self.kernel.scale if given is None else given
+    def _scale(self, scale: float | None) -> float:
+        return self.kernel.scale if scale is None else scale
 
     def emitted(self) -> Emitted:
         """All functions and phases."""

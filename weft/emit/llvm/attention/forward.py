@@ -59,13 +59,13 @@ def write_softmax(name: str, t: Tiling, pieces: ScratchPieces, *, online: bool) 
     tops, sums = begin_softmax(part, online=online)
     with code.loop(0, "%count", 1, carried(sums)) as loop:
         place = part.place("scores", loop.index, t.queries)
-        made = []
+        totals = []
         for n, (total, top) in enumerate(zip(part.named(loop.carried), tops, strict=True)):
             at = v.at(place, n * t.lanes, t.kind)
             x = part.exp2(v.sub(v.load(at, t.kind), top))
             v.store(x, at)
-            made.append(v.add(total, x).text)
-        loop.carry(*made)
+            totals.append(v.add(total, x).text)
+        loop.carry(*totals)
     part.keep("sum", part.named(loop.carried))
     return code
 

@@ -76,11 +76,11 @@ class Weights:
         # Stored and loaded again rather than kept: scores and the second product fill the
         # registers.
         again = self._loaded("weights", index, rows)
-        made = [
+        d_scores = [
             [v.mul(v.sub(x, dot), w) for x, dot, w in zip(row, dots, ws, strict=True)]
             for row, ws in zip(d_weights, again, strict=True)
         ]
-        self._store("d_scores", index, self._visible(made, index))
+        self._store("d_scores", index, self._visible(d_scores, index))
 
     def _uniform(self, weights: VectorBlock, scores: VectorBlock, lse: list[Vector]) -> VectorBlock:
         """Fully masked queries with a finite fill attend uniformly."""

@@ -128,11 +128,11 @@ class TaskFunction:
 
     def split(self, code: Writer, index: str, sizes: tuple[int, ...]) -> list[str]:
         """A linear index as one index along each size, the last the fastest."""
-        found: list[str] = []
+        indices: list[str] = []
         for size in reversed(sizes):
-            found.insert(0, code.let(f"urem i64 {index}, {size}"))
+            indices.insert(0, code.let(f"urem i64 {index}, {size}"))
             index = code.let(f"udiv i64 {index}, {size}")
-        return found
+        return indices
 
     def base(self, code: Writer, access: Access, outer: list[str]) -> str:
         """The address of an operand at an outer point."""

@@ -120,13 +120,13 @@ def _step(vectors: Vectors, block: VectorBlock, at: _Places, n: int, lhs: Lhs) -
     for j in range(columns):
         lanes = at.rows.last if j == columns - 1 else None
         row.append(_read(vectors, at, n * at.rows.step + j * width, kind, lanes))
-    made: VectorBlock = []
+    updated: VectorBlock = []
     one = Vectors(vectors.code, 1)
     for i, before in enumerate(block):
         place = vectors.at(at.lhs, n * lhs.step + i * lhs.row, kind)
         spread = vectors.splat(one.load(place, kind))
-        made.append([vectors.fma(spread, x, y) for x, y in zip(row, before, strict=True)])
-    return made
+        updated.append([vectors.fma(spread, x, y) for x, y in zip(row, before, strict=True)])
+    return updated
 
 
 def _read(vectors: Vectors, at: _Places, index: int, kind: str, lanes: int | None) -> Vector:

@@ -112,14 +112,14 @@ class ScoreBlocks:
     def _cut(self, here: str, rows: int) -> str:
         """Whether the window cuts through a block."""
         code, window = self.code, self.kernel.window
-        found: list[str] = []
+        crossings: list[str] = []
         if window.right is not None:
             last = code.let(f"add nsw i64 {here}, {rows - 1}")
-            found.append(code.let(f"icmp sgt i64 {last}, {window.right}"))
+            crossings.append(code.let(f"icmp sgt i64 {last}, {window.right}"))
         if window.left is not None:
             first = code.let(f"sub nsw i64 {here}, {self.tiling.queries - 1}")
-            found.append(code.let(f"icmp slt i64 {first}, {-window.left}"))
-        return found[0] if len(found) == 1 else code.let(f"or i1 {', '.join(found)}")
+            crossings.append(code.let(f"icmp slt i64 {first}, {-window.left}"))
+        return crossings[0] if len(crossings) == 1 else code.let(f"or i1 {', '.join(crossings)}")
 
     def _seen(self, row: list[Vector], here: str, i: int) -> list[Vector]:
         """One key: visible to query n if -left <= here + i - n <= right."""

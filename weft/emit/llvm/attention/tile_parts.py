@@ -64,12 +64,12 @@ def write_split_softmax(part: Routine, keys: int) -> Writer:
     pairs = code.let("and i64 %count, -2")
     with code.loop(0, pairs, 2, carried(sums)) as loop:
         here = code.let(f"lshr i64 {loop.index}, 1")
-        made = []
+        totals = []
         for n, (total, top) in enumerate(zip(part.named(loop.carried), tops, strict=True)):
             a, b = (_probability(part, loop.index, m, n, top) for m in range(2))
             _keep_cells(part, a, b, here, n)
-            made.append(v.add(total, v.add(a, b)).text)
-        loop.carry(*made)
+            totals.append(v.add(total, v.add(a, b)).text)
+        loop.carry(*totals)
     part.keep("sum", part.named(loop.carried))
     if keys % 2:
         with code.when(code.let(f"icmp slt i64 {pairs}, %count")):
@@ -121,12 +121,12 @@ def _keep_cells(part: Routine, a: Vector, b: Vector, row: str, n: int) -> None:
     upper = v.constant(_UPPER, "i32")
     for name in ("high", "low"):
         first, second = (v.cast("bitcast", x, "i32") for x in (a, b))
-        kept = v.binary("and", second, upper)
-        cells = v.binary("or", v.binary("lshr", first, v.constant(16, "i32")), kept)
+        truncated = v.binary("and", second, upper)
+        cells = v.binary("or", v.binary("lshr", first, v.constant(16, "i32")), truncated)
         v.store(cells, v.at(part.place(name, row, t.queries), n * t.lanes, "i32"))
         if name == "high":
             a = v.sub(a, v.cast("bitcast", v.binary("and", first, upper), t.kind))
-            b = v.sub(b, v.cast("bitcast", kept, t.kind))
+            b = v.sub(b, v.cast("bitcast", truncated, t.kind))
 
 
 def write_sums(part: Routine, width: int, keys: int) -> Writer:

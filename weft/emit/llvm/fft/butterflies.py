@@ -97,7 +97,7 @@ class Arithmetic:
         first = x[0]
         for pair in sums:
             first = self.add(first, pair)
-        made = [first] * size
+        outputs = [first] * size
         for k in range(1, half + 1):
             # Outputs k and size - k have the same cosine terms and opposite sine terms: half of the
             # products serve both.
@@ -108,8 +108,8 @@ class Arithmetic:
                 near = self._fused(near, sums[n - 1], math.cos(angle))
                 if n > 1:
                     far = self._fused(far, apart[n - 1], math.sin(angle))
-            made[k], made[size - k] = self.add(near, far), self.sub(near, far)
-        return made
+            outputs[k], outputs[size - k] = self.add(near, far), self.sub(near, far)
+        return outputs
 
     def _fused(self, a: ComplexVector, b: ComplexVector, factor: float) -> ComplexVector:
         """a + b * factor."""

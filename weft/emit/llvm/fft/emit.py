@@ -44,14 +44,14 @@ def fft(kernel: SingleNode) -> Emitted:
     functions, phases, scratch = [], [], 0
     for number, step in enumerate(plan.steps):
         name = f"{kernel.name}_{number}"
-        made: _MirrorCode | _PassCode
+        writer: _MirrorCode | _PassCode
         if isinstance(step, Mirror):
-            made = _MirrorCode(step, dtype, name, sign)
+            writer = _MirrorCode(step, dtype, name, sign)
         else:
-            made = _PassCode(step, dtype, name, sign)
-        functions.append(made.code)
-        phases.append(made.emit())
-        scratch = max(scratch, made.scratch)
+            writer = _PassCode(step, dtype, name, sign)
+        functions.append(writer.code)
+        phases.append(writer.emit())
+        scratch = max(scratch, writer.scratch)
     # Areas begin at multiples of 8 elements, so that this is one of 64.
     nbytes = plan.workspace * dtype.numpy.itemsize
     return Emitted(module_text(*functions), tuple(phases), scratch, nbytes)
@@ -102,7 +102,7 @@ class _PassCode(_Code):
 
     def __init__(self, line_pass: LinePass, dtype: DType, name: str, sign: int) -> None:
         super().__init__(dtype, name, sign, line_pass.areas)
-        self.given = line_pass
+        self.line_pass = line_pass
         most = _BYTES // dtype.real.numpy.itemsize
         count = line_pass.lanes.size
         # Lanes are independent transforms: for fewer than a full vector of them a narrower one
@@ -124,7 +124,7 @@ class _PassCode(_Code):
 
     def emit(self) -> Phase:
         """A task is one block of lanes, at one point of the outer dims."""
-        code, line_pass = self.code, self.given
+        code, line_pass = self.code, self.line_pass
         tables = self._tables()
         with code.loop("%begin", "%end") as task:
             point, self.block = divided(code, task.index, self.blocks)
@@ -144,15 +144,15 @@ class _PassCode(_Code):
 
     def _tables(self) -> list[str]:
         """The twiddle factors of each stage."""
-        tables, left = [], self.given.length
+        tables, left = [], self.line_pass.length
         for stage, radix in enumerate(self.radices):
             rest = left // radix
             powers = [p * k for p in range(rest) for k in range(1, radix)]
             roots = [self.math.root(n, left) for n in powers]
             tables.append(self.table(f"t{stage}", roots) if rest > 1 else "")
             left = rest
-        if (order := self.given.twiddle) > 0:
-            rows = self.given.length
+        if (order := self.line_pass.twiddle) > 0:
+            rows = self.line_pass.length
             coarse = [
                 self.math.root(k * b * self.width, order)
                 for k in range(rows)
@@ -167,7 +167,7 @@ class _PassCode(_Code):
             self._write("0", self._finished("0", self._read("0")))
         if self.turned[0]:
             self._read_turned()
-        left, apart = self.given.length, 1
+        left, apart = self.line_pass.length, 1
         for stage, radix in enumerate(self.radices):
             rest = left // radix
             with self.code.loop(0, rest) as p, self.code.loop(0, apart) as q:
@@ -185,7 +185,7 @@ class _PassCode(_Code):
         here = plus(code, times(code, p, apart), q)
         rows = [plus(code, here, apart * rest * j) for j in range(radix)]
         from_memory = stage == 0 and not self.turned[0]
-        read = self._read if from_memory else lambda row: self._kept(row, stage - 1)
+        read = self._read if from_memory else lambda row: self._recall(row, stage - 1)
         outputs = self.math.transform([read(row) for row in rows])
         if rest > 1:
             first = times(code, p, radix - 1)
@@ -208,9 +208,9 @@ class _PassCode(_Code):
 
     def _finished(self, row: str, value: ComplexVector) -> ComplexVector:
         """A row of the result, with the twiddle factor of two passes and the scale."""
-        if self.given.twiddle:
+        if self.line_pass.twiddle:
             coarse, fine = self.twiddles
-            count = self.given.length
+            count = self.line_pass.length
             at = plus(self.code, times(self.code, row, self.blocks), self.block)
             by = self.from_table(coarse, count * self.blocks, at, self._splat)
             inner = self.from_table(
@@ -220,34 +220,36 @@ class _PassCode(_Code):
                 lambda address: self.v.load(address, self.kind),
             )
             value = self.math.mul(value, self.math.mul(by, inner))
-        return value if self.given.scale == 1.0 else self.math.scaled(value, self.given.scale)
+        return (
+            value if self.line_pass.scale == 1.0 else self.math.scaled(value, self.line_pass.scale)
+        )
 
     # Memory
 
     def _read(self, row: str) -> ComplexVector:
-        at = plus(self.code, self.places[0], times(self.code, row, self.given.rows[0]))
-        if self.width == 1 or self.given.lanes.steps[0] == 1:
+        at = plus(self.code, self.places[0], times(self.code, row, self.line_pass.rows[0]))
+        if self.width == 1 or self.line_pass.lanes.steps[0] == 1:
             return ComplexVector(*storage.load(self.v, self.buffers[0], at, self.dtype, self.mask))
         where = self._across(at, 0)
         return ComplexVector(*storage.gather(self.v, self.buffers[0], where, self.dtype, self.mask))
 
     def _write(self, row: str, value: ComplexVector) -> None:
-        at = plus(self.code, self.places[1], times(self.code, row, self.given.rows[1]))
+        at = plus(self.code, self.places[1], times(self.code, row, self.line_pass.rows[1]))
         held = (value.real, value.imag)
-        if self.width == 1 or self.given.lanes.steps[1] == 1:
+        if self.width == 1 or self.line_pass.lanes.steps[1] == 1:
             storage.store(self.v, held, self.buffers[1], at, self.dtype, self.mask)
             return
         where = self._across(at, 1)
         storage.scatter(self.v, held, self.buffers[1], where, self.dtype, self.mask)
 
     def _across(self, at: str, side: int) -> Vector:
-        step = self.v.constant(self.given.lanes.steps[side], "i64")
+        step = self.v.constant(self.line_pass.lanes.steps[side], "i64")
         return self.v.add(self.v.splat(Vector(at, "i64")), self.v.mul(self.v.lanes(), step))
 
     def _read_turned(self) -> None:
         """Rows of lanes that lie apart, into scratch memory."""
-        code, v, apart = self.code, self.v, self.given.lanes.steps[0]
-        with code.loop(0, self.given.length, self.width) as loop:
+        code, v, apart = self.code, self.v, self.line_pass.lanes.steps[0]
+        with code.loop(0, self.line_pass.length, self.width) as loop:
             first = plus(code, self.places[0], loop.index)
             at = [plus(code, first, n * apart) for n in range(self.width)]
             lines = [storage.load(v, self.buffers[0], place, self.dtype) for place in at]
@@ -257,10 +259,10 @@ class _PassCode(_Code):
 
     def _write_turned(self) -> None:
         """Rows in scratch memory to lanes that lie apart."""
-        code, v, apart = self.code, self.v, self.given.lanes.steps[1]
+        code, v, apart = self.code, self.v, self.line_pass.lanes.steps[1]
         stage = len(self.radices) - 1
-        with code.loop(0, self.given.length, self.width) as loop:
-            rows = [self._kept(plus(code, loop.index, n), stage) for n in range(self.width)]
+        with code.loop(0, self.line_pass.length, self.width) as loop:
+            rows = [self._recall(plus(code, loop.index, n), stage) for n in range(self.width)]
             reals, imags = v.transpose([r.real for r in rows]), v.transpose([r.imag for r in rows])
             first = plus(code, self.places[1], loop.index)
             for n, held in enumerate(zip(reals, imags, strict=True)):
@@ -272,7 +274,7 @@ class _PassCode(_Code):
         index = plus(self.code, times(self.code, row, 2 * self.width), first)
         return self.v.at("%scratch", index, self.kind)
 
-    def _kept(self, row: str, stage: int) -> ComplexVector:
+    def _recall(self, row: str, stage: int) -> ComplexVector:
         return ComplexVector(
             *[self.v.load(self._slot(row, stage, part), self.kind) for part in (0, 1)]
         )
@@ -289,28 +291,28 @@ class _MirrorCode(_Code):
     inputs: z[k] = E[k] + i O[k], x[k] = E[k] + w^k O[k], and both are symmetric.
     """
 
-    def __init__(self, given: Mirror, dtype: DType, name: str, sign: int) -> None:
-        super().__init__(dtype, name, sign, given.areas)
-        self.given = given
+    def __init__(self, mirror: Mirror, dtype: DType, name: str, sign: int) -> None:
+        super().__init__(dtype, name, sign, mirror.areas)
+        self.mirror = mirror
 
     def emit(self) -> Phase:
         """A task is one line."""
-        code, given, half = self.code, self.given, self.given.half
+        code, mirror, half = self.code, self.mirror, self.mirror.half
         roots = [Arithmetic(Vectors(code, 1), "", self.sign).root(k, 2 * half) for k in range(half)]
         table = self.table("roots", roots)
         with code.loop("%begin", "%end") as task:
-            self.places = located(code, task.index, given.outer, ["0", "0"])
+            self.places = located(code, task.index, mirror.outer, ["0", "0"])
             self._ends()
             most = _BYTES // self.dtype.real.numpy.itemsize
             for width, index in vectors_and_rest(code, "1", str(half), most):
                 self._inner(width, index, table)
-        tasks = math.prod([d.size for d in given.outer])
+        tasks = math.prod([d.size for d in mirror.outer])
         return Phase(code.name, tasks, max(1, TASK // (half * 2 * self.dtype.numpy.itemsize)))
 
     def _ends(self) -> None:
         """The numbers 0 and half, which have no partner."""
-        one, half = Vectors(self.code, 1), self.given.half
-        if self.given.to_real:
+        one, half = Vectors(self.code, 1), self.mirror.half
+        if self.mirror.to_real:
             first, last = self._load(one, "0").real, self._load(one, str(half)).real
             self._store(one, "0", ComplexVector(one.add(first, last), one.sub(first, last)))
             return
@@ -322,7 +324,7 @@ class _MirrorCode(_Code):
         v = Vectors(self.code, width)
         math_ = Arithmetic(v, self.kind, self.sign)
         near = self._load(v, index)
-        mirrored = self.code.let(f"sub nsw i64 {self.given.half - width + 1}, {index}")
+        mirrored = self.code.let(f"sub nsw i64 {self.mirror.half - width + 1}, {index}")
         far = self._load(v, mirrored)
         if width > 1:
             order = range(width - 1, -1, -1)
@@ -330,12 +332,12 @@ class _MirrorCode(_Code):
         far = math_.conj(far)
         even, odd = math_.add(near, far), math_.sub(near, far)
         root = self.from_table(
-            table, self.given.half, index, lambda address: v.load(address, self.kind)
+            table, self.mirror.half, index, lambda address: v.load(address, self.kind)
         )
         # Forward, `sign * i` is -i, the factor of O; back, it is i, that of z.
         turned = math_.turn(math_.mul(odd, root))
         made = math_.add(even, turned)
-        self._store(v, index, made if self.given.to_real else math_.scaled(made, 0.5))
+        self._store(v, index, made if self.mirror.to_real else math_.scaled(made, 0.5))
 
     def _load(self, v: Vectors, index: str) -> ComplexVector:
         at = plus(self.code, self.places[0], index)

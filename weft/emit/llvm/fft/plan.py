@@ -67,12 +67,12 @@ class FftPlan:
 
 def radices(length: int) -> tuple[int, ...] | None:
     """The factors of a length, largest first; None if it has others than `RADICES`."""
-    found = []
+    factors = []
     for radix in RADICES:
         while length % radix == 0 and length > 1:
-            found.append(radix)
+            factors.append(radix)
             length //= radix
-    return tuple(found) if length == 1 else None
+    return tuple(factors) if length == 1 else None
 
 
 def refuses_fft(kernel: SingleNode) -> str | None:
@@ -95,12 +95,14 @@ def refuses_fft(kernel: SingleNode) -> str | None:
 
 def plan_of(kernel: SingleNode) -> FftPlan:
     """The passes of a transform."""
-    op, (given, made) = kernel.op, kernel.operands
+    op, (source_operand, result_operand) = kernel.op, kernel.operands
     assert isinstance(op, Fft)
-    steps = _Steps(kernel.lead, op.fft_length, [*kernel.devices, *made.shape[kernel.lead :]])
+    steps = _Steps(
+        kernel.lead, op.fft_length, [*kernel.devices, *result_operand.shape[kernel.lead :]]
+    )
     inverse = op.fft_type in ("IFFT", "IRFFT")
     scale = 1 / math.prod(op.fft_length) if inverse else 1.0
-    lies = (strides(given.shape), strides(made.shape))
+    lies = (strides(source_operand.shape), strides(result_operand.shape))
     match op.fft_type:
         case "RFFT":
             half = op.fft_length[-1] // 2
@@ -128,7 +130,7 @@ def plan_of(kernel: SingleNode) -> FftPlan:
             lines = steps.lines(lies[0][:-1], lies[1][:-1])
             steps.last(op.fft_length[-1], lines, (Area(OPERAND), Area(RESULT)), scale)
             steps.others((lies[1], lies[1]), (Area(RESULT), Area(RESULT)))
-    return FftPlan(tuple(steps.found), steps.used, inverse)
+    return FftPlan(tuple(steps.passes), steps.used, inverse)
 
 
 def _dense(sizes: Sequence[int], line: int) -> tuple[int, ...]:
@@ -141,12 +143,12 @@ class _Steps:
 
     def __init__(self, lead: int, lengths: tuple[int, ...], sizes: list[int]) -> None:
         self.lengths, self.sizes = lengths, sizes
-        self.found: list[LinePass | Mirror] = []
+        self.passes: list[LinePass | Mirror] = []
         self.used = 0
 
     def add(self, step: LinePass | Mirror) -> None:
         """Append a step."""
-        self.found.append(step)
+        self.passes.append(step)
 
     def area(self, sizes: Sequence[int]) -> Area:
         """An area of the workspace, from a cache line on."""

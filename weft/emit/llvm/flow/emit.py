@@ -232,13 +232,13 @@ class _Flow:
     def _dispatch(self, choice: FlowBranch, operand: Operand, labels: Sequence[str]) -> None:
         code = self.code
         type = f"i{8 * operand.dtype.numpy.itemsize}"
-        chosen = code.let(f"load {type}, ptr {self.at(choice.chooser)}, align 1")
+        selector = code.let(f"load {type}, ptr {self.at(choice.chooser)}, align 1")
         if choice.way == "if":
-            yes = code.let(f"icmp ne {type} {chosen}, 0")
+            yes = code.let(f"icmp ne {type} {selector}, 0")
             code.do(f"br i1 {yes}, label %{labels[0]}, label %{labels[1]}")
             return
         cases = [f"{type} {n}, label %{label}" for n, label in enumerate(labels[:-1])]
-        code.do(f"switch {type} {chosen}, label %{labels[-1]} [{' '.join(cases)}]")
+        code.do(f"switch {type} {selector}, label %{labels[-1]} [{' '.join(cases)}]")
 
     # Moves
 

@@ -34,14 +34,14 @@ class Inlined:
         self.functions: list[str] = []
         self.scratch = 0
         room = INLINE_ALL
-        for n, (kernel, made) in enumerate(kernels):
-            names = {a or b: f"k{n}.{a or b}" for a, b in _DEFINED.findall(made.text)}
-            inline = len(made.text) <= min(INLINE, room)
-            room -= len(made.text) if inline else 0
-            self._add(_renamed(made.text, names), inline)
-            phases = tuple([(names[p.function], p.tasks) for p in made.phases if p.tasks])
-            self.of[kernel] = InlinedKernel(phases, made.scratch, made.shared)
-            self.scratch = max(self.scratch, _aligned(made.scratch) + _aligned(made.shared))
+        for n, (kernel, emitted) in enumerate(kernels):
+            names = {a or b: f"k{n}.{a or b}" for a, b in _DEFINED.findall(emitted.text)}
+            inline = len(emitted.text) <= min(INLINE, room)
+            room -= len(emitted.text) if inline else 0
+            self._add(_renamed(emitted.text, names), inline)
+            phases = tuple([(names[p.function], p.tasks) for p in emitted.phases if p.tasks])
+            self.of[kernel] = InlinedKernel(phases, emitted.scratch, emitted.shared)
+            self.scratch = max(self.scratch, _aligned(emitted.scratch) + _aligned(emitted.shared))
 
     def _add(self, text: str, inline: bool) -> None:
         how = "alwaysinline" if inline else "noinline"

@@ -39,14 +39,14 @@ class Blas:
 
     def symbols(self) -> dict[str, str]:
         """The symbols by which kernels call it; registers them with LLVM."""
-        found = dict(self.products)
+        addresses = dict(self.products)
         if self.threads is not None:
-            found |= dict(zip(("get", "set"), self.threads, strict=True))
-            found["use"] = ctypes.addressof(_use(self.name))
+            addresses |= dict(zip(("get", "set"), self.threads, strict=True))
+            addresses["use"] = ctypes.addressof(_use(self.name))
         stem = re.sub(r"\W", "_", self.name)
-        for what, address in found.items():
+        for what, address in addresses.items():
             binding().add_symbol(f"weft.blas.{stem}.{what}", address)
-        return {what: f"weft.blas.{stem}.{what}" for what in found}
+        return {what: f"weft.blas.{stem}.{what}" for what in addresses}
 
 
 @functools.cache
@@ -58,16 +58,16 @@ def _use(name: str) -> ctypes.Array[ctypes.c_int64]:
 @functools.cache
 def libraries() -> tuple[Blas, ...]:
     """All usable libraries, numpy's first; those that lose NaNs are excluded."""
-    found: dict[str, Blas] = {}
+    usable: dict[str, Blas] = {}
     for path in _paths():
         try:
             library = ctypes.CDLL(path)
         except OSError:
             continue
-        made = _described(library, Path(path).name)
-        if made is not None and made.name not in found and _keeps_nan(made):
-            found[made.name] = made
-    return tuple(found.values())
+        described = _described(library, Path(path).name)
+        if described is not None and described.name not in usable and _keeps_nan(described):
+            usable[described.name] = described
+    return tuple(usable.values())
 
 
 def _paths() -> Iterator[str]:

@@ -34,17 +34,17 @@ _MOST_LAST = 64 << 20
 
 def caches_here() -> Caches:
     """The caches of this machine; usual sizes where the system tells none."""
-    found = _on_macos() if sys.platform == "darwin" else _on_linux(_LINUX)
+    sizes = _on_macos() if sys.platform == "darwin" else _on_linux(_LINUX)
     usual = Caches()
-    l2 = found.get("l2") or usual.l2
+    l2 = sizes.get("l2") or usual.l2
     # Without an L3 the L2 is the last level, as on Apple's processors (where cores share one).
-    last = found.get("last") or found.get("whole l2") or usual.last
-    return Caches(found.get("l1") or usual.l1, l2, min(last, _MOST_LAST))
+    last = sizes.get("last") or sizes.get("whole l2") or usual.last
+    return Caches(sizes.get("l1") or usual.l1, l2, min(last, _MOST_LAST))
 
 
 def _on_linux(folder: Path) -> dict[str, int]:
     """Sizes by level, from the files of one core."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for index in sorted(folder.glob("index*")):
         try:
             kind, level, size, sharing = (
@@ -57,12 +57,12 @@ def _on_linux(folder: Path) -> dict[str, int]:
             continue
         nbytes = int(size[:-1]) << 10
         if level == "1":
-            found["l1"] = nbytes
+            sizes["l1"] = nbytes
         elif level == "2":
-            found |= {"l2": nbytes // _cores(sharing), "whole l2": nbytes}
+            sizes |= {"l2": nbytes // _cores(sharing), "whole l2": nbytes}
         elif level == "3":
-            found["last"] = nbytes
-    return found
+            sizes["last"] = nbytes
+    return sizes
 
 
 def _cores(listed: str) -> int:

@@ -79,12 +79,12 @@ def estimate_rsqrt(v: Vectors, x: Vector) -> Vector:
 
 def bf16_bits(v: Vectors, x: Vector) -> Vector:
     """f32 rounded to nearest-even bf16, as integers."""
-    return _called(v, "bf16", x, made="i16")
+    return _called(v, "bf16", x, kind="i16")
 
 
-def _called(v: Vectors, name: str, *args: Vector, made: str = "") -> Vector:
+def _called(v: Vectors, name: str, *args: Vector, kind: str = "") -> Vector:
     first = args[0]
-    kind = made or first.kind
+    kind = kind or first.kind
     full = f"weft.{name}.{suffix(first.kind, first.width)}"
     type = vector_type(kind, first.width)
     return Vector(v.code.call(type, full, *((a.type, a.text) for a in args)), kind, first.width)
@@ -95,13 +95,13 @@ def _called(v: Vectors, name: str, *args: Vector, made: str = "") -> Vector:
 
 def supplied(text: str, processor: Features) -> str:
     """The text with a body for every supplied function that it declares."""
-    found = list(_DECLARED.finditer(text))
-    if not found:
+    declarations = list(_DECLARED.finditer(text))
+    if not declarations:
         return text
     code = Writer("", ())
     bodies = [
         _function(code, match[1], _KINDS[match[3]], int(match[2] or 1), processor)
-        for match in found
+        for match in declarations
     ]
     # A kernel may use an intrinsic itself: LLVM takes each declaration once.
     present = {*text.splitlines()}
@@ -195,11 +195,11 @@ def _estimated(v: Vectors, name: str, x: Vector) -> Vector:
     type = vector_type(x.kind, _REGISTER[x.kind])
     full = f"llvm.x86.avx512.{name}.ps.512"
     v.code.declare(f"declare {type} @{full}({type}, {type}, i16)")
-    made = [
+    estimates = [
         v.code.let(f"call {type} @{full}({part.typed}, {type} zeroinitializer, i16 -1)")
         for part in _parts(v, x)
     ]
-    return _joined(v, [Vector(text, x.kind, _REGISTER[x.kind]) for text in made])
+    return _joined(v, [Vector(text, x.kind, _REGISTER[x.kind]) for text in estimates])
 
 
 def _bf16_anywhere(v: Vectors, x: Vector) -> Vector:
@@ -251,12 +251,12 @@ def _bf16_registers(v: Vectors, x: Vector) -> Vector:
 def _rounded_pairs(v: Vectors, parts: Sequence[Vector]) -> Vector:
     """Two f32 registers at a time as one of bf16."""
     type, width = parts[0].type, 2 * parts[0].width
-    full, made = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", vector_type("bfloat", width)
-    v.code.declare(f"declare {made} @{full}({type}, {type})")
+    full, rounded_type = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", vector_type("bfloat", width)
+    v.code.declare(f"declare {rounded_type} @{full}({type}, {type})")
     vectors: list[Vector] = []
     for low, high in zip(parts[::2], parts[1::2], strict=True):
         rounded = Vector(
-            v.code.let(f"call {made} @{full}({high.typed}, {low.typed})"), "bfloat", width
+            v.code.let(f"call {rounded_type} @{full}({high.typed}, {low.typed})"), "bfloat", width
         )
         vectors.append(v.cast("bitcast", rounded, "i16"))
     return _joined(v, vectors)
@@ -271,12 +271,12 @@ def _by_register(
     full = f"llvm.x86.avx512.mask.{name}.p{a.kind[0] if a.kind == 'double' else 's'}.512"
     way = "i32 immarg, " if how else ""
     v.code.declare(f"declare {type} @{full}({type}, {type}, {way}{type}, i{lanes}, i32 immarg)")
-    made = []
+    registers = []
     for n, (one, two) in enumerate(zip(_parts(v, a), _parts(v, b), strict=True)):
         mask = "-1" if some is None else _mask(v, some, n * lanes, lanes)
         rest = f"{how}{type} zeroinitializer, i{lanes} {mask}, {_AS_SET}"
-        made.append(v.code.let(f"call {type} @{full}({one.typed}, {two.typed}, {rest})"))
-    return _joined(v, [Vector(text, a.kind, lanes) for text in made])
+        registers.append(v.code.let(f"call {type} @{full}({one.typed}, {two.typed}, {rest})"))
+    return _joined(v, [Vector(text, a.kind, lanes) for text in registers])
 
 
 def _mask(v: Vectors, some: Vector, begin: int, lanes: int) -> str:

@@ -21,14 +21,14 @@ def accumulated(kernel: Kernel) -> Kernel:
     steps: list[Step] = []
     numbers: list[int] = []
     for step in kernel.steps:
-        made = renumbered(step, numbers)
-        if isinstance(made, Reduce) and _is_narrow(made, kernel):
-            arg, dtype = _in(steps, made.arg, F32), made.dtype
-            init = None if made.init is None else _in(steps, made.init, F32)
-            steps.append(replace(made, arg=arg, init=init, dtype=F32))
+        rebuilt = renumbered(step, numbers)
+        if isinstance(rebuilt, Reduce) and _is_narrow(rebuilt, kernel):
+            arg, dtype = _in(steps, rebuilt.arg, F32), rebuilt.dtype
+            init = None if rebuilt.init is None else _in(steps, rebuilt.init, F32)
+            steps.append(replace(rebuilt, arg=arg, init=init, dtype=F32))
             numbers.append(_in(steps, len(steps) - 1, dtype))
         else:
-            steps.append(made)
+            steps.append(rebuilt)
             numbers.append(len(steps) - 1)
     return replace(kernel, steps=tuple(steps))
 

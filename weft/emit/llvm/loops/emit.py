@@ -35,12 +35,12 @@ def loop_functions(
     plans = loop_plans(kernel, processor)
     if not plans:
         return [], Emitted("", (), shared=room)
-    given = len(kernel.operands) - len(lying)
+    own_operands = len(kernel.operands) - len(lying)
     shared = [*lying]
     for operand in plans[0].kernel.operands[len(kernel.operands) :]:
         shared.append(room)
         room += -(-operand.nbytes // ALIGNED) * ALIGNED
-    return _emitted(plans, kernel.name, given, shared, room)
+    return _emitted(plans, kernel.name, own_operands, shared, room)
 
 
 def loop_plans(kernel: Kernel, processor: Processor) -> list[LoopPlan]:

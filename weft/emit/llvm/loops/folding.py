@@ -28,9 +28,9 @@ def texts(values: Sequence[Held]) -> list[str]:
     return [part.text for held in values for part in held]
 
 
-def grouped(found: Sequence[str], like: Sequence[Held]) -> list[Held]:
+def grouped(variables: Sequence[str], like: Sequence[Held]) -> list[Held]:
     """Loop-carried variables as values."""
-    left = list(found)
+    left = list(variables)
     return [tuple([Vector(left.pop(0), p.kind, p.width) for p in held]) for held in like]
 
 
@@ -38,24 +38,24 @@ def read_inits(
     v: Vectors, kernel: SingleNode, buffers: Sequence[str], offsets: Sequence[str]
 ) -> list[Held]:
     """The initial values, which follow the inputs, broadcast and in the results' types."""
-    count, found = len(kernel.outputs), []
+    count, inits = len(kernel.outputs), []
     for n, out in enumerate(kernel.outputs, count):
-        given = kernel.operands[n].dtype
-        held = storage.load_splat(v, buffers[n], offsets[n], given)
-        found.append(converted(v, held, given, out.dtype))
-    return found
+        stored_dtype = kernel.operands[n].dtype
+        held = storage.load_splat(v, buffers[n], offsets[n], stored_dtype)
+        inits.append(converted(v, held, stored_dtype, out.dtype))
+    return inits
 
 
 def read_inputs(
     v: Vectors, kernel: SingleNode, buffers: Sequence[str], offsets: Sequence[str]
 ) -> list[Held]:
     """Contiguous elements of every input, in the results' types."""
-    found = []
+    inputs = []
     for n, out in enumerate(kernel.outputs):
-        given = kernel.operands[n].dtype
-        held = storage.load(v, buffers[n], offsets[n], given)
-        found.append(converted(v, held, given, out.dtype))
-    return found
+        stored_dtype = kernel.operands[n].dtype
+        held = storage.load(v, buffers[n], offsets[n], stored_dtype)
+        inputs.append(converted(v, held, stored_dtype, out.dtype))
+    return inputs
 
 
 def write_results(

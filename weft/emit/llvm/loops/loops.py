@@ -39,7 +39,7 @@ class Loops:
     def run(self, sinks: Sequence[int]) -> None:
         """Emit the sinks over all factors that are not open yet."""
         at = self.at
-        before, room = set(at.kept), at.scratch
+        before, room = set(at.slots), at.scratch
         passes = arrange(self.kernel, sinks, at.ready, at.index.keys(), self.plan.caches.l2)
         busy = None
         if len(passes) > 1:
@@ -50,7 +50,7 @@ class Loops:
                 at.is_busy = one is busy
             self.run_pass(one)
             at.is_busy = outer
-        at.kept = {n: kept for n, kept in at.kept.items() if n in before}
+        at.slots = {n: slot for n, slot in at.slots.items() if n in before}
         at.scratch = room
 
     def run_pass(self, one: SinkGroup) -> None:
@@ -66,13 +66,13 @@ class Loops:
                 self.sums[n] = begin(v, self.kernel, n, across)
         self.run_sinks((*one.sinks, *one.starts))
         for n in one.keeps:
-            at.kept[n].ready = True
+            at.slots[n].ready = True
         for n in one.starts:
             if n in spilled:
-                at.kept[n].ready = True
+                at.slots[n].ready = True
             else:
                 at.known[n] = self.result(n)
-                if n in at.kept:
+                if n in at.slots:
                     at.remember(n, at.known[n])
 
     def run_sinks(self, sinks: Sequence[int]) -> None:
@@ -82,7 +82,7 @@ class Loops:
             n for n in sinks if n in self.plan.spilled and n not in self.sums and self.is_open(n)
         ]
         for n in loaded:
-            self.sums[n] = (at.found(n),)
+            self.sums[n] = (at.from_scratch(n),)
         waiting: dict[int, list[int]] = {}
         for n in sinks:
             left = self.all_factors(n) - at.index.keys()
@@ -160,12 +160,12 @@ class Loops:
 
     def cuts(self, factor: int, sinks: Sequence[int]) -> list[int]:
         """The indices of a factor at which a guard of the sinks' inputs changes."""
-        found: set[int] = set()
+        changes: set[int] = set()
         for n in reachable_steps(self.kernel.steps, sinks, self.at.ready):
             step = self.kernel.steps[n]
             if isinstance(step, Load | Store | Choose):
-                found |= {cut for guard in step.guards for cut in boundaries(guard, factor)}
-        inside = sorted(c for c in found if 0 < c < self.kernel.factors[factor].size)
+                changes |= {cut for guard in step.guards for cut in boundaries(guard, factor)}
+        inside = sorted(c for c in changes if 0 < c < self.kernel.factors[factor].size)
         # Specialized segments have no guards inside, but nested cuts multiply the code.
         return inside if (len(inside) + 1) * self.copies <= COPIES else []
 
@@ -223,7 +223,7 @@ class Loops:
         self.lanes_loop(vector, body, [], 0, size)
         del at.ranges[vector]
         for n in shared:
-            at.kept[n].ready = True
+            at.slots[n].ready = True
 
     def is_shared(self, n: int, vector: int) -> bool:
         """Whether a step loads a short vector of narrow floats that varies along lanes only."""
@@ -300,11 +300,11 @@ class Loops:
             return
         assert isinstance(step, Reduce | Pick), "a store, a reduction or a pick"
         v = at.lanes(self.all_factors(n))
-        given = [at.spread(m, v) for m in self.read_by(n)]
+        inputs = [at.spread(m, v) for m in self.read_by(n)]
         if isinstance(step, Pick):
-            given.append((at.position_along(step, v),))
+            inputs.append((at.position_along(step, v),))
         mask = at.mask if self.plan.vector in step.over else None
-        self.sums[n] = update(v, self.kernel, n, self.sums[n], given, mask)
+        self.sums[n] = update(v, self.kernel, n, self.sums[n], inputs, mask)
 
     def result(self, n: int) -> Held:
         """The final value of a reduction."""
@@ -314,8 +314,8 @@ class Loops:
         sums = finish(v, self.kernel, n, self.sums.pop(n), self.is_across(n))
         if isinstance(step, Pick):
             return sums[1]
-        made = sums[0]
+        total = sums[0]
         if step.init is not None:
             v = self.at.lanes(span)
-            made = combined(v, step.how, step.dtype, self.at.spread(step.init, v), made)
-        return made
+            total = combined(v, step.how, step.dtype, self.at.spread(step.init, v), total)
+        return total

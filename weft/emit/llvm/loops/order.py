@@ -36,15 +36,15 @@ def _ordered(kernel: Kernel, steps: Collection[int]) -> tuple[int, ...] | None:
         if isinstance(step, Reduce | Pick):
             for over in step.over:
                 before[over] |= kernel.spans[n]
-    found: list[int] = []
+    order: list[int] = []
     left = list(kernel.schedule.order)
     while left:
-        free = next((n for n in left if before[n] <= set(found)), None)
+        free = next((n for n in left if before[n] <= set(order)), None)
         if free is None:
             return None
-        found.append(free)
+        order.append(free)
         left.remove(free)
-    return tuple(found)
+    return tuple(order)
 
 
 def _kept_inside(kernel: Kernel, n: int) -> list[int]:

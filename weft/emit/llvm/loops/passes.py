@@ -90,14 +90,14 @@ def reachable_steps(
     steps: Sequence[Step], roots: Iterable[int], ready: Collection[int]
 ) -> set[int]:
     """The transitive inputs of roots, with the roots, up to available values."""
-    found: set[int] = set()
+    reached: set[int] = set()
     todo = list(roots)
     while todo:
         number = todo.pop()
-        if number not in found and number not in ready:
-            found.add(number)
+        if number not in reached and number not in ready:
+            reached.add(number)
             todo += args_of(steps[number])
-    return found
+    return reached
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,17 +67,17 @@ def combined(v: Vectors, how: Combine, dtype: DType, a: Held, b: Held) -> Held:
 
 
 def update(
-    v: Vectors, kernel: Kernel, n: int, sums: HeldSums, given: Sequence[Held], mask: Vector | None
+    v: Vectors, kernel: Kernel, n: int, sums: HeldSums, inputs: Sequence[Held], mask: Vector | None
 ) -> HeldSums:
     """Update the accumulator, for the lanes of a mask."""
     step = kernel.steps[n]
     if isinstance(step, Pick):
-        return _better(v, step.how, _key_dtype(kernel, step), sums, tuple(given), mask)
+        return _better(v, step.how, _key_dtype(kernel, step), sums, tuple(inputs), mask)
     assert isinstance(step, Reduce)
-    value = given[0]
+    value = inputs[0]
     if mask is not None:
         rest = storage.fill(v, neutral(step.how, step.dtype), step.dtype)
-        value = _chosen(v, mask, value, rest)
+        value = _select(v, mask, value, rest)
     if len(sums) == 2:
         (best,), (numbers,) = sums
         return (_further(v, step.how, best, value[0]),), (_numbers(v, value[0], numbers),)
@@ -155,10 +155,10 @@ def _better(
     wins = v.binary("or", wins, v.binary("and", ties, first))
     if mask is not None:
         wins = v.binary("and", wins, mask)
-    return tuple([_chosen(v, wins, new, old) for new, old in zip(b, a, strict=True)])
+    return tuple([_select(v, wins, new, old) for new, old in zip(b, a, strict=True)])
 
 
-def _chosen(v: Vectors, condition: Vector, yes: Held, no: Held) -> Held:
+def _select(v: Vectors, condition: Vector, yes: Held, no: Held) -> Held:
     return tuple([v.select(condition, a, b) for a, b in zip(yes, no, strict=True)])
 
 

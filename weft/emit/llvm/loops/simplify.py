@@ -60,11 +60,11 @@ def _plain_steps(kernel: Kernel) -> Kernel:
     numbers: list[int] = []
     for number, step in enumerate(kernel.steps):
         step = renumbered(step, numbers)
-        made = _plain(step, steps, sizes, kernel, number)
-        if isinstance(made, int):
-            numbers.append(made)
+        simplified = _plain(step, steps, sizes, kernel, number)
+        if isinstance(simplified, int):
+            numbers.append(simplified)
         else:
-            steps.append(made)
+            steps.append(simplified)
             numbers.append(len(steps) - 1)
     return without_dead(replace(kernel, steps=tuple(steps)))
 
@@ -74,8 +74,8 @@ def _plain(
 ) -> Step | int:
     """A simplified step, or the number of an equal one; may append steps."""
 
-    def add(made: Step) -> int:
-        steps.append(made)
+    def add(added: Step) -> int:
+        steps.append(added)
         return len(steps) - 1
 
     match step:
@@ -133,14 +133,14 @@ def without_dead(kernel: Kernel) -> Kernel:
 
 def transitive_inputs(steps: Sequence[Step], roots: Sequence[int]) -> set[int]:
     """The transitive inputs of some steps, with themselves."""
-    found: set[int] = set()
+    reached: set[int] = set()
     todo = list(roots)
     while todo:
         number = todo.pop()
-        if number not in found:
-            found.add(number)
+        if number not in reached:
+            reached.add(number)
             todo += args_of(steps[number])
-    return found
+    return reached
 
 
 # Factors
@@ -156,16 +156,16 @@ def _used_factors(kernel: Kernel) -> set[int]:
     return {n for n in used if kernel.factors[n].size > 1}
 
 
-def _with_factors(kernel: Kernel, kept: Sequence[int]) -> Kernel:
+def _with_factors(kernel: Kernel, order: Sequence[int]) -> Kernel:
     """The kernel with some of its factors, in another order; the others have one point."""
 
     def affine(at: Affine) -> Affine:
-        return Affine(tuple([at.strides[n] for n in kept]), at.offset)
+        return Affine(tuple([at.strides[n] for n in order]), at.offset)
 
-    places = {n: place for place, n in enumerate(kept)}
+    places = {n: place for place, n in enumerate(order)}
     steps = tuple([_mapped(step, affine, places) for step in kernel.steps])
-    factors = tuple([kernel.factors[n] for n in kept])
-    schedule = Schedule(kernel.schedule.kind, tuple(range(len(kept))), 0, kernel.schedule.options)
+    factors = tuple([kernel.factors[n] for n in order])
+    schedule = Schedule(kernel.schedule.kind, tuple(range(len(order))), 0, kernel.schedule.options)
     return replace(kernel, factors=factors, steps=steps, schedule=schedule)
 
 
@@ -204,12 +204,12 @@ def affines(step: Step) -> list[Affine]:
 def _joined(kernel: Kernel, place: int) -> Kernel:
     first, second = kernel.factors[place : place + 2]
     factor = Factor(first.name + second.name, first.size * second.size, first.role, first.device)
-    kept = [n for n in range(len(kernel.factors)) if n != place]
+    remaining = [n for n in range(len(kernel.factors)) if n != place]
 
     def affine(at: Affine) -> Affine:
-        return Affine(tuple([at.strides[n] for n in kept]), at.offset)
+        return Affine(tuple([at.strides[n] for n in remaining]), at.offset)
 
-    places = {n: new for new, n in enumerate(kept)}
+    places = {n: new for new, n in enumerate(remaining)}
     steps = tuple([_mapped(step, affine, places) for step in kernel.steps])
     factors = (*kernel.factors[:place], factor, *kernel.factors[place + 2 :])
     schedule = replace(kernel.schedule, order=tuple(range(len(factors))))

@@ -132,14 +132,14 @@ class _Splitter:
 
     def group(self, free: Sequence[int]) -> list[int]:
         """The sinks of one stage: they have a common loop order and, if split, a common factor."""
-        found: list[int] = []
+        members: list[int] = []
         for n in free:
-            trial = [*found, n]
+            trial = [*members, n]
             computed = self.cone(trial) - self.shared_reductions.keys()
-            sharing = self.common_factors(trial) or not self.common_factors(found)
+            sharing = self.common_factors(trial) or not self.common_factors(members)
             if sharing and loop_order(self.kernel, computed) is not None:
-                found = trial
-        return found
+                members = trial
+        return members
 
     def common_factors(self, sinks: Sequence[int]) -> set[int]:
         """The factors along which all sinks may be split; none if no sink is."""

@@ -41,11 +41,11 @@ def tasks_text(
     _, scratch = _tasks(replace(plan, streams=frozenset()), plain, operands, shared)
     _tasks(plan, streaming, operands, shared)
     inner = function(name)
-    given = pointers(inner, operands)
+    buffers = pointers(inner, operands)
     stored = [step for n, step in enumerate(plan.kernel.steps) if n in plan.streams]
     bits = "0"
     for operand in sorted({s.operand for s in stored if isinstance(s, Store)}):
-        address = inner.let(f"ptrtoint ptr {given[operand]} to i64")
+        address = inner.let(f"ptrtoint ptr {buffers[operand]} to i64")
         bits = address if bits == "0" else inner.let(f"or i64 {bits}, {address}")
     loose = inner.let(f"and i64 {bits}, 63")
     names = ", ".join(PARAMS)
@@ -58,11 +58,11 @@ def tasks_text(
 def _tasks(
     plan: LoopPlan, code: Writer, operands: int, shared: Sequence[int]
 ) -> tuple[Writer, int]:
-    given = pointers(code, operands + bool(shared))
+    buffers = pointers(code, operands + bool(shared))
     if shared:
-        base = given.pop()
-        given += [code.let(f"getelementptr i8, ptr {base}, i64 {at}") for at in shared]
-    loops = Loops(plan, code, given)
+        base = buffers.pop()
+        buffers += [code.let(f"getelementptr i8, ptr {base}, i64 {at}") for at in shared]
+    loops = Loops(plan, code, buffers)
     sinks = [n for n, step in enumerate(plan.kernel.steps) if isinstance(step, Store)]
     if not plan.tasks:
         loops.run(sinks)

@@ -121,13 +121,13 @@ def _transposed(v: Vectors, rows: list[Vector]) -> list[Vector]:
     became = [inside >> n + 1 for n in range(len(neighbours))]
     became += [inside << n for n in range(len(pieces))]
     for slot, halves in enumerate([*neighbours, *pieces]):
-        made = list(rows)
+        swapped = list(rows)
         for n in range(count):
             if not n >> slot & 1:
                 other = n | 1 << slot
-                made[n] = v.shuffle(rows[n], rows[other], halves[0])
-                made[other] = v.shuffle(rows[n], rows[other], halves[1])
-        rows = made
+                swapped[n] = v.shuffle(rows[n], rows[other], halves[0])
+                swapped[other] = v.shuffle(rows[n], rows[other], halves[1])
+        rows = swapped
     transposed = list(rows)
     for n, row in enumerate(rows):
         transposed[sum(bit for slot, bit in enumerate(became) if n >> slot & 1)] = row

@@ -72,7 +72,7 @@ class StepValues:
         self.pointers = pointers
         self.one, self.wide = Vectors(code, 1), Vectors(code, plan.width)
         self.known: dict[int, Held] = {}
-        self.kept: dict[int, ScratchValue] = {}
+        self.slots: dict[int, ScratchValue] = {}
         self.index: dict[int, str] = {}
         self.ranges: dict[int, tuple[int, int]] = {}
         self.mask: Vector | None = None
@@ -84,7 +84,7 @@ class StepValues:
     @property
     def ready(self) -> set[int]:
         """The steps with available values."""
-        return {*self.known, *(n for n, kept in self.kept.items() if kept.ready)}
+        return {*self.known, *(n for n, slot in self.slots.items() if slot.ready)}
 
     def lanes(self, span: frozenset[int]) -> Vectors:
         """The vector builder for values that vary along some factors."""
@@ -107,14 +107,14 @@ class StepValues:
     def value(self, n: int) -> Held:
         """The value of a step at the current point."""
         if n not in self.known:
-            kept = self.kept.get(n)
-            if kept is not None and kept.ready:
+            slot = self.slots.get(n)
+            if slot is not None and slot.ready:
                 if self.is_busy:
                     self.fetch(n)
                 self.known[n] = self.recall(n)
             else:
                 self.known[n] = self.computed(n)
-                if kept is not None:
+                if slot is not None:
                     self.remember(n, self.known[n])
         return self.known[n]
 
@@ -313,18 +313,18 @@ class StepValues:
         dtype = value_dtype(self.kernel.steps[n])
         nbytes = count * max(8, BITS[storage.register_kind(dtype)]) // 8
         nbytes = -(-nbytes // 64) * 64
-        self.kept[n] = ScratchValue(self.take(nbytes * storage.parts(dtype)), nbytes, strides)
-        return self.kept[n]
+        self.slots[n] = ScratchValue(self.take(nbytes * storage.parts(dtype)), nbytes, strides)
+        return self.slots[n]
 
     def address(self, n: int, part: int) -> tuple[str, str]:
         """The address of a kept value, and its LLVM type there."""
-        kept = self.kept[n]
+        slot = self.slots[n]
         kind = storage.register_kind(value_dtype(self.kernel.steps[n]))
         kind = "i8" if kind == "i1" else kind
-        offset = kept.offset + part * kept.nbytes
+        offset = slot.offset + part * slot.nbytes
         base = self.code.let(f"getelementptr i8, ptr %scratch, i64 {offset}")
         index = "0"
-        for factor, stride in kept.strides.items():
+        for factor, stride in slot.strides.items():
             index = plus(self.code, times(self.code, self.index[factor], stride), index)
         return self.one.at(base, index, kind), kind
 
@@ -334,7 +334,7 @@ class StepValues:
         A loop that starts in the middle of a row (at a guard's boundary) has lanes that belong to
         the next row: they are masked out.
         """
-        is_row = self.plan.vector in self.kept[n].strides
+        is_row = self.plan.vector in self.slots[n].strides
         for number, part in enumerate(held):
             address, kind = self.address(n, number)
             v = Vectors(self.code, part.width)
@@ -344,7 +344,7 @@ class StepValues:
             else:
                 v.store(value, address)
 
-    def found(self, n: int) -> Held:
+    def from_scratch(self, n: int) -> Held:
         """A step's value from scratch memory."""
         v = self.lanes(self.kernel.spans[n])
         dtype = value_dtype(self.kernel.steps[n])
@@ -359,7 +359,7 @@ class StepValues:
 
     def recall(self, n: int) -> Held:
         """A step's value from scratch memory; sums are combined with their init."""
-        step, held = self.kernel.steps[n], self.found(n)
+        step, held = self.kernel.steps[n], self.from_scratch(n)
         if isinstance(step, Reduce) and n in self.plan.spilled and step.init is not None:
             v = self.lanes(self.kernel.spans[n])
             held = combined(v, step.how, step.dtype, self.spread(step.init, v), held)

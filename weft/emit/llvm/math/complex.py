@@ -110,14 +110,14 @@ def _divide(v: Vectors, a: Held, b: Held) -> Held:
     x, y = _times(v, a, v.div(one, above)), _times(v, b, below)
     square = v.fma(y[0], y[0], v.mul(y[1], y[1]))
     turned = _turned(v, x, y)
-    found: Held = (v.div(turned[0], square), v.div(turned[1], square))
+    quotient: Held = (v.div(turned[0], square), v.div(turned[1], square))
     # The order of scaling back avoids intermediate overflow.
     large = v.compare("oge", above, one)
     for factor in (v.select(large, above, below), v.select(large, below, above)):
-        found = _times(v, found, factor)
+        quotient = _times(v, quotient, factor)
     # Both parts NaN: the sign of C's annex G that an infinity or a zero was involved.
-    lost = v.binary("and", *(v.compare("uno", part, part) for part in found))
-    return _choose(v, lost, _divide_special(v, a, b), found)
+    lost = v.binary("and", *(v.compare("uno", part, part) for part in quotient))
+    return _choose(v, lost, _divide_special(v, a, b), quotient)
 
 
 def _divide_special(v: Vectors, a: Held, b: Held) -> Held:
@@ -126,12 +126,12 @@ def _divide_special(v: Vectors, a: Held, b: Held) -> Held:
     turned = _turned(v, _unit(v, a), _unit(v, b))
     large = v.binary("and", _is_infinite(v, a), _is_finite(v, b))
     small = v.binary("and", _is_finite(v, a), _is_infinite(v, b))
-    found = _choose(v, large, _times(v, turned, _number(v, math.inf)), (nan, nan))
-    found = _choose(v, small, _times(v, turned, _number(v, 0.0)), found)
+    quotient = _choose(v, large, _times(v, turned, _number(v, math.inf)), (nan, nan))
+    quotient = _choose(v, small, _times(v, turned, _number(v, 0.0)), quotient)
     zero = v.binary("and", *(v.compare("oeq", part, _number(v, 0.0)) for part in b))
     known = _either(v, *(v.compare("ord", part, part) for part in a))
     by_zero = _times(v, a, _number(v, math.inf))
-    return _choose(v, v.binary("and", zero, known), by_zero, found)
+    return _choose(v, v.binary("and", zero, known), by_zero, quotient)
 
 
 def _unit(v: Vectors, z: Held) -> Held:

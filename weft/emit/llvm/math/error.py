@@ -164,11 +164,11 @@ def erf_inv(v: Vectors, x: Vector) -> Vector:
     # log1p, not log of 1 - x^2: near 0 the difference would round to 1, and the result to 0.
     depth = v.neg(log1p(v, v.neg(v.mul(x, x))))
     root = v.intrinsic("sqrt", depth)
-    found = v.constant(0.0, x.kind)
+    ratio = v.constant(0.0, x.kind)
     for limit, of_root, origin, coefficients in _INVERSE[x.kind]:
         shifted = v.sub(root if of_root else depth, v.constant(origin, x.kind))
         value = horner(v, shifted, coefficients[::-1])
-        found = value if limit is None else where(v, "olt", depth, limit, value, found)
+        ratio = value if limit is None else where(v, "olt", depth, limit, value, ratio)
     # At +-1 the depth is infinite and the polynomial inf - inf.
     infinite = with_sign(v, v.constant(math.inf, x.kind), x)
-    return where(v, "oeq", magnitude(v, x), 1.0, infinite, v.mul(found, x))
+    return where(v, "oeq", magnitude(v, x), 1.0, infinite, v.mul(ratio, x))

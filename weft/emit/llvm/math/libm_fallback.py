@@ -14,11 +14,11 @@ def with_libm_fallback(
     slow, after = code.fresh("slow"), code.fresh("after")
     code.do(f"br i1 {some.text}, label %{slow}, label %{after}")
     code.start(slow)
-    found = v.select(lanes, one_by_one(v, name, *args), common)
+    mixed = v.select(lanes, one_by_one(v, name, *args), common)
     last = code.block
     code.do(f"br label %{after}")
     code.start(after)
-    phi = f"phi {common.type} [{common.text}, %{before}], [{found.text}, %{last}]"
+    phi = f"phi {common.type} [{common.text}, %{before}], [{mixed.text}, %{last}]"
     return Vector(code.let(phi), common.kind, common.width)
 
 

@@ -91,12 +91,12 @@ def _log_of(v: Vectors, n: Vector, f: Vector) -> Vector:
     return v.fma(n, v.constant(table.log2_high, f.kind), small)
 
 
-def _log_special(v: Vectors, x: Vector, found: Vector) -> Vector:
+def _log_special(v: Vectors, x: Vector, result: Vector) -> Vector:
     """-inf at 0, NaN below; inf and NaN unchanged."""
     # False for NaN as well, so that inf and NaN pass in one comparison.
-    found = where(v, "olt", x, math.inf, found, x)
-    found = where(v, "oeq", x, 0.0, v.constant(-math.inf, x.kind), found)
-    return where(v, "olt", x, 0.0, v.constant(math.nan, x.kind), found)
+    result = where(v, "olt", x, math.inf, result, x)
+    result = where(v, "oeq", x, 0.0, v.constant(-math.inf, x.kind), result)
+    return where(v, "olt", x, 0.0, v.constant(math.nan, x.kind), result)
 
 
 def _split(v: Vectors, x: Vector) -> tuple[Vector, Vector]:
@@ -144,11 +144,11 @@ def cbrt(v: Vectors, x: Vector) -> Vector:
         twice = v.add(cube, cube)
         change = v.div(v.sub(a, cube), v.add(twice, a))
         root = v.fma(root, change, root)
-    found = with_sign(v, v.mul(root, _two_to(v, third)), x)
+    result = with_sign(v, v.mul(root, _two_to(v, third)), x)
     special = v.binary(
         "or", v.compare("oeq", x, v.constant(0.0, x.kind)), v.compare("uno", v.sub(x, x), x)
     )
-    return v.select(special, x, found)
+    return v.select(special, x, result)
 
 
 # A line through the cube roots of 1/3 and 3 would do; this parabola halves the error.

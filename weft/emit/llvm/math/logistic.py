@@ -132,9 +132,9 @@ def tolerant_divide(v: Vectors, a: Vector, b: Vector) -> Vector:
     return estimate(v, b) if a == v.constant(1.0, a.kind) and not is_noted else divide(v, a, b)
 
 
-def _noted(v: Vectors, found: Vector, topic: str, x: Vector) -> Vector:
-    v.code.facts[found.text, topic] = x.text
-    return found
+def _noted(v: Vectors, result: Vector, topic: str, x: Vector) -> Vector:
+    v.code.facts[result.text, topic] = x.text
+    return result
 
 
 def _noted_of(v: Vectors, x: Vector, topic: str) -> Vector | None:

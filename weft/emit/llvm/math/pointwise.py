@@ -60,7 +60,7 @@ def _is_exact(op: Op, dtype: DType) -> bool:
     return dtype.bits == 16 and type(op) in _WHOLE
 
 
-def refuses(op: Op, given: tuple[DType, ...], made: DType) -> str | None:
+def refuses(op: Op, arg_dtypes: tuple[DType, ...], dtype: DType) -> str | None:
     """Why an op on these types cannot be emitted; None if it can."""
     emit = EMIT.get(type(op))
     if emit is None:
@@ -68,22 +68,26 @@ def refuses(op: Op, given: tuple[DType, ...], made: DType) -> str | None:
     if isinstance(op, CONSTANTS) and not op.value.is_splat:
         return "elements that differ"
     if isinstance(op, broadcasting.Broadcasting):
-        return refuses(op.applied(), given, made)
-    return emit.refuses(given, made)
+        return refuses(op.applied(), arg_dtypes, dtype)
+    return emit.refuses(arg_dtypes, dtype)
 
 
 CONSTANTS = (shape.Constant, special.ChloConstant, special.ConstantLike)
 
 
-def _constant(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
+def _constant(
+    v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], dtype: DType
+) -> Held:
     assert isinstance(op, CONSTANTS)
-    return fill(v, op.value.elements[0], made)
+    return fill(v, op.value.elements[0], dtype)
 
 
-def _broadcast(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
+def _broadcast(
+    v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], dtype: DType
+) -> Held:
     """The elementwise op; its operands were broadcast by their loads."""
     assert isinstance(op, broadcasting.Broadcasting)
-    return unrounded(v, op.applied(), args, given, made)
+    return unrounded(v, op.applied(), args, arg_dtypes, dtype)
 
 
 # Ops computed outside of kernels, and why.

@@ -76,8 +76,10 @@ def _rounding(name: str) -> Emit:
 
 
 def _asks(how: str, limit: float, *, of_size: bool) -> Emit:
-    def emit(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
-        x = own_number(v, args[0][0], given[0])
+    def emit(
+        v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], dtype: DType
+    ) -> Held:
+        x = own_number(v, args[0][0], arg_dtypes[0])
         x = magnitude(v, x) if of_size else x
         return (v.compare(how, x, v.constant(limit, x.kind)),)
 
@@ -88,9 +90,11 @@ _FLOAT_ORDER = {"EQ": "oeq", "NE": "une", "GE": "oge", "GT": "ogt", "LE": "ole",
 _INTEGER_ORDER = {"EQ": "eq", "NE": "ne", "GE": "ge", "GT": "gt", "LE": "le", "LT": "lt"}
 
 
-def _compare(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
+def _compare(
+    v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], result_dtype: DType
+) -> Held:
     assert isinstance(op, ops.Compare)
-    direction, dtype = op.comparison_direction, given[0]
+    direction, dtype = op.comparison_direction, arg_dtypes[0]
     if dtype.is_complex:
         return (pairs.compare(v, direction, *args),)
     (a,), (b,) = args
@@ -113,7 +117,9 @@ def _total_key(v: Vectors, bits: Vector, dtype: DType) -> Vector:
     return v.select(v.compare("slt", bits, v.constant(0, bits.kind)), flipped, bits)
 
 
-def _select(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
+def _select(
+    v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], dtype: DType
+) -> Held:
     (chooser,), yes, no = args
     return tuple(v.select(chooser, a, b) for a, b in zip(yes, no, strict=True))
 
@@ -126,20 +132,22 @@ _minimum = by_kind(
 )
 
 
-def _clamp(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
+def _clamp(v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], dtype: DType) -> Held:
     low, x, high = args
-    above = _maximum(v, op, [x, low], given, made)
-    return _minimum(v, op, [above, high], given, made)
+    above = _maximum(v, op, [x, low], arg_dtypes, dtype)
+    return _minimum(v, op, [above, high], arg_dtypes, dtype)
 
 
 _NEXT_AFTER = ("bf16", "f16", "f32", "f64")
 
 
-def _no_neighbours(given: Sequence[DType], made: DType) -> str | None:
-    return None if made.name in _NEXT_AFTER else f"of {made}"
+def _no_neighbours(arg_dtypes: Sequence[DType], dtype: DType) -> str | None:
+    return None if dtype.name in _NEXT_AFTER else f"of {dtype}"
 
 
-def _next_after(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], dtype: DType) -> Held:
+def _next_after(
+    v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], dtype: DType
+) -> Held:
     """The adjacent bit pattern; from zero, the least number of the right sign."""
     a, b = (own_number(v, x[0], dtype) for x in args)
     bits = own_bits(v, a, dtype)

@@ -25,55 +25,55 @@ from weft.ops.elementwise import convert as ops
 from weft.ops.shape import BitcastConvert
 
 
-def convert(v: Vectors, x: Held, given: DType, made: DType) -> Held:
+def convert(v: Vectors, x: Held, source: DType, target: DType) -> Held:
     """Conversion: floats are rounded; float to integer truncates and saturates."""
-    if made.is_complex:
-        real = convert(v, x[:1], given.real, made.real)[0]
-        if given.is_complex:
-            return real, convert(v, x[1:], given.real, made.real)[0]
+    if target.is_complex:
+        real = convert(v, x[:1], source.real, target.real)[0]
+        if source.is_complex:
+            return real, convert(v, x[1:], source.real, target.real)[0]
         return real, v.constant(0.0, real.kind)
-    return (_convert(v, x[0], given.real, made),)
+    return (_convert(v, x[0], source.real, target),)
 
 
-def _convert(v: Vectors, x: Vector, given: DType, made: DType) -> Vector:
-    if given is made:
+def _convert(v: Vectors, x: Vector, source: DType, target: DType) -> Vector:
+    if source is target:
         return x
-    if made.kind == "bool":
+    if target.kind == "bool":
         return v.compare("une" if x.is_float else "ne", x, v.constant(0, x.kind))
-    if made.is_float:
-        return _to_float(v, x, given, made)
-    if given.is_float:
-        return _saturated(v, x, made)
-    return _to_integer(v, x, given, made)
+    if target.is_float:
+        return _to_float(v, x, source, target)
+    if source.is_float:
+        return _saturated(v, x, target)
+    return _to_integer(v, x, source, target)
 
 
-def _to_integer(v: Vectors, x: Vector, given: DType, made: DType) -> Vector:
+def _to_integer(v: Vectors, x: Vector, source: DType, target: DType) -> Vector:
     """Integers and booleans to integers, with wraparound."""
-    kind = register_kind(made)
-    extend = "sext" if given.kind == "int" else "zext"
-    wide = v.cast(extend if made.bits > x.bits else "trunc", x, kind)
-    return wrap(v, wide, made) if made.bits < 8 else wide
+    kind = register_kind(target)
+    extend = "sext" if source.kind == "int" else "zext"
+    wide = v.cast(extend if target.bits > x.bits else "trunc", x, kind)
+    return wrap(v, wide, target) if target.bits < 8 else wide
 
 
-def _to_float(v: Vectors, x: Vector, given: DType, made: DType) -> Vector:
-    kind = register_kind(made)
+def _to_float(v: Vectors, x: Vector, source: DType, target: DType) -> Vector:
+    kind = register_kind(target)
     # Two roundings, to f32 and then to the narrow type, may differ from one; rounding to odd first
     # makes the second decide as if it had seen all bits.
-    if made.bits < 32 and (given.bits > 32 if given.is_float else given.bits > 16):
-        return round_to(v, _odd(v, _double(v, x, given)), made)
+    if target.bits < 32 and (source.bits > 32 if source.is_float else source.bits > 16):
+        return round_to(v, _odd(v, _double(v, x, source)), target)
     if not x.is_float:
-        x = v.cast("sitofp" if given.kind == "int" else "uitofp", x, kind)
+        x = v.cast("sitofp" if source.kind == "int" else "uitofp", x, kind)
     elif x.kind != kind:
         x = v.cast("fpext" if kind == "double" else "fptrunc", x, kind)
-    return x if made.bits >= 32 else round_to(v, x, made)
+    return x if target.bits >= 32 else round_to(v, x, target)
 
 
-def _double(v: Vectors, x: Vector, given: DType) -> Vector:
+def _double(v: Vectors, x: Vector, source: DType) -> Vector:
     """Numbers as f64; longer integers are rounded to odd, to avoid double rounding."""
     if x.is_float:
         return x
-    signed = given.kind == "int"
-    if given.bits == 64:
+    signed = source.kind == "int"
+    if source.bits == 64:
         low = v.constant(0x7FF, "i64")
         # 64 bits minus f64's 53: the last 11 become one sticky bit.
         bare = v.binary("and", x, v.constant(~0x7FF, "i64"))
@@ -100,17 +100,17 @@ def _odd(v: Vectors, x: Vector) -> Vector:
     return float_of(v, v.binary("or", bits, inexact))
 
 
-def _saturated(v: Vectors, x: Vector, made: DType) -> Vector:
+def _saturated(v: Vectors, x: Vector, target: DType) -> Vector:
     """Truncated toward zero; saturated out of range, and 0 for NaN."""
-    kind = register_kind(made)
-    signed = made.kind == "int"
-    high = (1 << made.bits - signed) - 1
+    kind = register_kind(target)
+    signed = target.kind == "int"
+    high = (1 << target.bits - signed) - 1
     low = -high - 1 if signed else 0
     # fptosi is poison out of range, so the value is brought into range before.
-    if made.bits <= FLOAT_BITS[x.kind].mantissa:  # both ends of the range are exact as floats
+    if target.bits <= FLOAT_BITS[x.kind].mantissa:  # both ends of the range are exact as floats
         x = v.select(v.compare("uno", x, x), v.constant(0.0, x.kind), x)
         near = at_most(v, at_least(v, x, low), high)
-        if made.bits < 32:
+        if target.bits < 32:
             return v.cast("trunc", v.cast("fptosi", near, "i32"), kind)
         return v.cast("fptosi" if signed else "fptoui", near, kind)
     # high itself is not a float here (2^63 - 1 rounds up): compared with the next power of two.
@@ -118,19 +118,19 @@ def _saturated(v: Vectors, x: Vector, made: DType) -> Vector:
     small = v.compare("ole", x, v.constant(float(low if signed else -1), x.kind))
     outside = v.binary("or", v.binary("or", large, small), v.compare("uno", x, x))
     inside = v.select(outside, v.constant(0.0, x.kind), x)
-    found = v.cast("fptosi" if signed else "fptoui", inside, kind)
-    found = v.select(large, v.constant(high, kind), found)
-    return v.select(small, v.constant(low, kind), found)
+    truncated = v.cast("fptosi" if signed else "fptoui", inside, kind)
+    truncated = v.select(large, v.constant(high, kind), truncated)
+    return v.select(small, v.constant(low, kind), truncated)
 
 
 def _emit_convert(
-    v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType
+    v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], dtype: DType
 ) -> Held:
-    return convert(v, args[0], given[0], made)
+    return convert(v, args[0], arg_dtypes[0], dtype)
 
 
 def _emit_complex(
-    v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType
+    v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], dtype: DType
 ) -> Held:
     return args[0][0], args[1][0]
 
@@ -138,41 +138,43 @@ def _emit_complex(
 # Bits
 
 
-def _bitcast(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
-    if made.is_complex or given[0] is made:
+def _bitcast(
+    v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], dtype: DType
+) -> Held:
+    if dtype.is_complex or arg_dtypes[0] is dtype:
         return args[0]
-    stored = to_memory(v, args[0][0], given[0])
+    stored = to_memory(v, args[0][0], arg_dtypes[0])
     if stored.is_float:
         stored = bits_of(v, stored)
-    if made.is_float and made.bits >= 32:
+    if dtype.is_float and dtype.bits >= 32:
         return (float_of(v, stored),)
-    return (to_register(v, stored, made),)
+    return (to_register(v, stored, dtype),)
 
 
-def _other_width(given: Sequence[DType], made: DType) -> str | None:
-    return "elements of another width" if given[0].bits != made.bits else None
+def _other_width(arg_dtypes: Sequence[DType], dtype: DType) -> str | None:
+    return "elements of another width" if arg_dtypes[0].bits != dtype.bits else None
 
 
 def _reduce_precision(
-    v: Vectors, op: Op, args: list[Held], given: Sequence[DType], dtype: DType
+    v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], dtype: DType
 ) -> Held:
     """Rounded to fewer mantissa bits; overflow is infinite, underflow is zero."""
     assert isinstance(op, ops.ReducePrecision)
     x = own_number(v, args[0][0], dtype)
-    found = _round_mantissa(v, x, dtype, dtype.mantissa - op.mantissa_bits)
+    rounded = _round_mantissa(v, x, dtype, dtype.mantissa - op.mantissa_bits)
     if op.exponent_bits < dtype.bits - 1 - dtype.mantissa:
         limit = 2.0 ** (2 ** (op.exponent_bits - 1))
-        infinity = with_sign(v, v.constant(math.inf, x.kind), found)
-        zero = with_sign(v, v.constant(0.0, x.kind), found)
-        size = magnitude(v, found)
-        found = where(v, "oge", size, limit, infinity, found)
-        found = where(v, "olt", size, 4 / limit, zero, found)
-    found = where(v, "olt", magnitude(v, x), math.inf, found, x)
-    return (own_number(v, found, dtype),)
+        infinity = with_sign(v, v.constant(math.inf, x.kind), rounded)
+        zero = with_sign(v, v.constant(0.0, x.kind), rounded)
+        size = magnitude(v, rounded)
+        rounded = where(v, "oge", size, limit, infinity, rounded)
+        rounded = where(v, "olt", size, 4 / limit, zero, rounded)
+    rounded = where(v, "olt", magnitude(v, x), math.inf, rounded, x)
+    return (own_number(v, rounded, dtype),)
 
 
-def _few_bits(given: Sequence[DType], made: DType) -> str | None:
-    return f"of {made}" if made.bits < 8 or made.name == "f8E8M0FNU" else None
+def _few_bits(arg_dtypes: Sequence[DType], dtype: DType) -> str | None:
+    return f"of {dtype}" if dtype.bits < 8 or dtype.name == "f8E8M0FNU" else None
 
 
 def _round_mantissa(v: Vectors, x: Vector, dtype: DType, dropped: int) -> Vector:

@@ -27,14 +27,14 @@ class Emit:
     """The emitter of an op, and why some types are unsupported: the reason, or None."""
 
     emit: Emitter
-    refuses: Callable[[Sequence[DType], DType], str | None] = lambda given, made: None
+    refuses: Callable[[Sequence[DType], DType], str | None] = lambda arg_dtypes, dtype: None
 
     def __call__(
-        self, v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType
+        self, v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], dtype: DType
     ) -> Held:
-        if reason := self.refuses(given, made):
+        if reason := self.refuses(arg_dtypes, dtype):
             raise refused(op, reason)
-        return self.emit(v, op, args, given, made)
+        return self.emit(v, op, args, arg_dtypes, dtype)
 
 
 def by_kind(
@@ -53,13 +53,15 @@ def by_kind(
     """
     kinds = {"float": real, "int": integer, "uint": integer, "bool": boolean, "complex": complex}
 
-    def refuses(given: Sequence[DType], made: DType) -> str | None:
-        dtype = given[0]
+    def refuses(arg_dtypes: Sequence[DType], result_dtype: DType) -> str | None:
+        dtype = arg_dtypes[0]
         known = kinds.get(dtype.kind) is not None and dtype.name != _POWERS
         return None if known else f"of {dtype}"
 
-    def emit(v: Vectors, op: Op, args: list[Held], given: Sequence[DType], made: DType) -> Held:
-        dtype = given[0]
+    def emit(
+        v: Vectors, op: Op, args: list[Held], arg_dtypes: Sequence[DType], result_dtype: DType
+    ) -> Held:
+        dtype = arg_dtypes[0]
         firsts = [arg[0] for arg in args]
         if complex is not None and dtype.is_complex:
             return complex(v, *args)

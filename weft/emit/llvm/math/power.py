@@ -17,15 +17,15 @@ _CONSTANT = re.compile(r"(?:splat \(\w+ )?0x([0-9A-F]{16})\)?")
 
 def power(v: Vectors, x: Vector, y: Vector) -> Vector:
     """x^y: f32 in f64, f64 with libm, lane by lane."""
-    if (found := _known_power(v, x, y)) is not None:
-        return found
+    if (result := _known_power(v, x, y)) is not None:
+        return result
     if x.kind == "double":
         return one_by_one(v, "pow", x, y)
     # y log(x) has an absolute error of up to |y log x| ulps, which e^ turns into a relative one:
     # f64 has 29 bits to spare for f32's result.
     wide = [v.cast("fpext", a, "double") for a in (magnitude(v, x), y)]
-    found = v.cast("fptrunc", exp(v, v.mul(wide[1], log(v, wide[0]))), "float")
-    return _power_special(v, x, y, found)
+    result = v.cast("fptrunc", exp(v, v.mul(wide[1], log(v, wide[0]))), "float")
+    return _power_special(v, x, y, result)
 
 
 def _power_special(v: Vectors, x: Vector, y: Vector, value: Vector) -> Vector:

@@ -24,8 +24,8 @@ class StacksCall(Struct):
     commands: Member[Pointer]
     type: Member[Pointer]  # of stacks
     arrays: Member[Pointer]  # the type of numpy's arrays
-    given: Member[int]  # how many stacks
-    made: Member[int]
+    inputs: Member[int]  # how many stacks
+    outputs: Member[int]
 
 
 class StackPlan(Struct):
@@ -38,12 +38,12 @@ class StackPlan(Struct):
 
 
 @native
-def call(pool: Pointer, plan: StacksCall, given: PyTuple, made: PyTuple) -> i32:
+def call(pool: Pointer, plan: StacksCall, inputs: PyTuple, outputs: PyTuple) -> i32:
     """Run commands; 0, or 1 if there was no memory, or 2 if a stack does not fit."""
     # All addresses are written before anything runs: where a stack is unfit nothing has happened
     # yet, and Python may convert it and call again.
-    stacks = place(given, plan.given, plan, StackPlan(plan.nth(1)))
-    if not stacks or not place(made, plan.made, plan, stacks):
+    stacks = place(inputs, plan.inputs, plan, StackPlan(plan.nth(1)))
+    if not stacks or not place(outputs, plan.outputs, plan, stacks):
         return UNFIT
     return plan.run(pool, plan.commands)
 

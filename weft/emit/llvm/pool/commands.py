@@ -100,8 +100,8 @@ class CommandList:
             commands=self._at,
             type=pointer_to(Stacked),
             arrays=pointer_to(np.ndarray),
-            given=len(inputs),
-            made=len(outputs),
+            inputs=len(inputs),
+            outputs=len(outputs),
         )
         for kind, places in (*inputs, *outputs):
             descriptor += _plan_words(kind, len(places))

@@ -161,19 +161,19 @@ def start(pool: PoolState, threads: ThreadState, count: int) -> int:
     pool.threads = threads
     pool.range_count = min(count, MOST_RANGES)
     # The caller is thread 0 and has no pthread; its scratch is used by single-task launches, too.
-    made = 1
-    while made < count:
-        thread = threads.nth(made)
+    started = 1
+    while started < count:
+        thread = threads.nth(started)
         thread.pool = pool
-        thread.number = made
+        thread.number = started
         if pthread_create(ThreadState.handle.of(thread), Pointer(0), worker, thread) != 0:
             break
-        made += 1
-    pool.alone = to_int(made == 1)
-    pool.workers = to_i32(made - 1)
+        started += 1
+    pool.alone = to_int(started == 1)
+    pool.workers = to_i32(started - 1)
     # n threads save (n - 1) / n of the work's time, at the price of waking them.
-    pool.waking = WAKE * made // max(made - 1, 1)
-    return made
+    pool.waking = WAKE * started // max(started - 1, 1)
+    return started
 
 
 @native

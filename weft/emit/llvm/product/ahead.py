@@ -71,7 +71,7 @@ def _ends(job: BlockedContraction) -> list[Load | Store]:
     nbytes = product.size((*product.batch, *product.rows, *product.columns)) * 4
     if nbytes < job.blocking.l2_bytes:  # still cached when it is written
         return []
-    found = []
+    accesses = []
     for n in product.after:
         step = kernel.steps[n]
         if isinstance(step, Load | Store):
@@ -79,8 +79,8 @@ def _ends(job: BlockedContraction) -> list[Load | Store]:
             if all(stride == 1 for stride in across) and (
                 isinstance(step, Store) or all(step.at.strides[f] for f in product.rows[-1:])
             ):
-                found.append(step)
-    return found
+                accesses.append(step)
+    return accesses
 
 
 def _length(job: BlockedContraction) -> int:

@@ -164,11 +164,11 @@ def _multiply(call: _Call, blas: Blas, symbol: str, name: str) -> Writer:
         lines = [f"i{blas.bits} {n}" for n in (lhs.line, rhs.line, call.line)]
         ways = [f"i32 {n}" for n in (ROW_MAJOR, lhs.way, rhs.way)]
         one, none = (f"{shape.kind} {n}" for n in ("1.0", "0.0"))
-        given = [*ways, *whole, one, f"ptr {a}", lines[0], f"ptr {b}", lines[1], none]
-        given += [f"ptr {c}", lines[2]]
-        types = ", ".join(word.partition(" ")[0] for word in given)
+        arguments = [*ways, *whole, one, f"ptr {a}", lines[0], f"ptr {b}", lines[1], none]
+        arguments += [f"ptr {c}", lines[2]]
+        types = ", ".join(word.partition(" ")[0] for word in arguments)
         code.declare(f"declare void @{symbol}({types})")
-        code.do(f"call void @{symbol}({', '.join(given)})")
+        code.do(f"call void @{symbol}({', '.join(arguments)})")
     return code
 
 

@@ -197,11 +197,11 @@ class _ComplexProduct:
         swap = [n ^ 1 for n in range(self.lanes)]
         with code.loop(0, self.k.size, carried=carried) as k:
             panel = one.at("%scratch", times(code, k.index, 2 * self.panel), self.kind)
-            given = [
+            columns = [
                 v.load(one.at(panel, n * self.lanes, self.kind), self.kind)
                 for n in range(self.vectors)
             ]
-            sides = given, [v.shuffle(x, x, swap) for x in given]
+            sides = columns, [v.shuffle(x, x, swap) for x in columns]
             along = times(code, k.index, self.k.steps[self.lhs])
             factors = []
             for r in range(rows):
@@ -215,12 +215,12 @@ class _ComplexProduct:
                     ]
                 )
             sums = [Vector(text, self.kind, self.lanes) for text in k.carried]
-            made = [
+            products = [
                 v.fma(factors[r][part], sides[part][n], sums[2 * at + part]).text
                 for at, (r, n) in enumerate(cells)
                 for part in range(2)
             ]
-            k.carry(*made)
+            k.carry(*products)
         signs = ", ".join(f"{self.kind} {-1.0 if n % 2 == 0 else 1.0}" for n in range(self.lanes))
         sign = Vector(f"<{signs}>", self.kind, self.lanes)
         sums = [Vector(text, self.kind, self.lanes) for text in k.carried]

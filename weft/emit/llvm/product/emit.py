@@ -68,13 +68,13 @@ def emit_product(kernel: Kernel, processor: Processor, chip: Chip | None = None)
         name = f"{kernel.name}_finish"
         functions.append(finish_phase(product, shape, sums_of(shape, blocking), name))
         phases.append(Phase(name, shape.batch * finish_tasks(shape)[0]))
-    made = Emitted("", tuple(phases), memory_of(job).total, end_of(reduced, job.shared))
+    emitted = Emitted("", tuple(phases), memory_of(job).total, end_of(reduced, job.shared))
     for one in combining_kernels(product, reduced):
-        codes, combining = loop_functions(one, processor, [p.at for p in reduced], made.shared)
+        codes, combining = loop_functions(one, processor, [p.at for p in reduced], emitted.shared)
         functions += codes
-        scratch = max(made.scratch, combining.scratch)
-        made = Emitted("", (*made.phases, *combining.phases), scratch, combining.shared)
-    return replace(made, text=module_text(*{code.name: code for code in functions}.values()))
+        scratch = max(emitted.scratch, combining.scratch)
+        emitted = Emitted("", (*emitted.phases, *combining.phases), scratch, combining.shared)
+    return replace(emitted, text=module_text(*{code.name: code for code in functions}.values()))
 
 
 def described(kernel: Kernel, chip: Chip) -> tuple[Product, ProductShape]:

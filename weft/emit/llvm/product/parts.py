@@ -69,24 +69,24 @@ def end_of(parts: Sequence[Parts], begin: int) -> int:
 
 def combining_kernels(product: Product, parts: Sequence[Parts]) -> list[Kernel]:
     """Kernels that combine partial results (their last operands) and run the steps after."""
-    left, found = list(parts), list[Kernel]()
+    left, kernels = list(parts), list[Kernel]()
     while left:
         together = _together(product.kernel, left)
         left = [p for p in left if p not in together]
-        name = f"{product.kernel.name}_combine{len(found)}"
-        found.append(_combining(product, parts, together, name))
-    return found
+        name = f"{product.kernel.name}_combine{len(kernels)}"
+        kernels.append(_combining(product, parts, together, name))
+    return kernels
 
 
 def _together(kernel: Kernel, left: Sequence[Parts]) -> list[Parts]:
     """The first of some reductions, and those that the following steps need with it."""
-    found = [left[0]]
+    members = [left[0]]
     while True:
-        late = derived(kernel, [p.number for p in found])
-        more = [p for p in left if p not in found and late & derived(kernel, [p.number])]
+        late = derived(kernel, [p.number for p in members])
+        more = [p for p in left if p not in members and late & derived(kernel, [p.number])]
         if not more:
-            return found
-        found += more
+            return members
+        members += more
 
 
 def _combining(
@@ -113,7 +113,7 @@ def _combining(
         numbers.append(len(steps) - 1)
     sizes = together[0].operand.shape[1:]
     blocks = [Factor(f"blocks{n}", size, "reduction") for n, size in enumerate(sizes)]
-    made = Kernel(
+    combining = Kernel(
         name,
         (*kernel.factors, *_counted(together[0], blocks)),
         (*kernel.operands, *(p.operand for p in parts)),
@@ -121,7 +121,7 @@ def _combining(
         _schedule(product, together[0], over),
         kernel.excess_precision,
     )
-    return without_dead(made)
+    return without_dead(combining)
 
 
 def _wider(at: Affine) -> Affine:

@@ -165,12 +165,12 @@ def split_guards(
 
 def holds(v: Vectors, guards: Sequence[Guard], point: FactorPoint) -> Vector | None:
     """The mask where all guards hold; None without guards."""
-    found: Vector | None = None
+    mask: Vector | None = None
     for guard in guards:
         at = place(v, guard.index, point)
         inside = _inside(v, at, guard)
-        found = inside if found is None else v.binary("and", found, inside)
-    return found
+        mask = inside if mask is None else v.binary("and", mask, inside)
+    return mask
 
 
 def _inside(v: Vectors, at: AffineLanes, guard: Guard) -> Vector:

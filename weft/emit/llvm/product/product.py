@@ -114,13 +114,13 @@ def required_steps(
     steps: tuple[Step, ...], roots: Iterable[int], known: Iterable[int]
 ) -> tuple[int, ...]:
     """The transitive inputs of roots, themselves included, up to known steps."""
-    stop, found, left = set(known), set[int](), list(roots)
+    stop, reached, left = set(known), set[int](), list(roots)
     while left:
         n = left.pop()
-        if n not in found:
-            found.add(n)
+        if n not in reached:
+            reached.add(n)
             left += () if n in stop else args_of(steps[n])
-    return tuple(sorted(found))
+    return tuple(sorted(reached))
 
 
 def supports(kernel: Kernel) -> str | None:
@@ -160,12 +160,12 @@ def find_product(kernel: Kernel) -> Product:
     kernel = _turned(kernel)
     roles = _roles(kernel)
     small = {f for f, factor in enumerate(kernel.factors) if factor.size == 1}
-    kept = [[f for f in _ordered(kernel, role) if f not in small] for role in roles]
-    for role in kept:
+    factors = [[f for f in _ordered(kernel, role) if f not in small] for role in roles]
+    for role in factors:
         kernel = _merged(kernel, role)
     kernel = _peeled(kernel)
     at = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
-    batch, rows, columns, k = (tuple(role) for role in kept)
+    batch, rows, columns, k = (tuple(role) for role in factors)
     return Product(kernel, at, batch, rows, columns, k)
 
 

@@ -61,17 +61,17 @@ class Reductions:
             if not p.along_rows:
                 self._keep(p, self._first(p))
 
-    def add(self, found: Mapping[int, Held], at: str, mask: Vector | None) -> None:
+    def add(self, values: Mapping[int, Held], at: str, mask: Vector | None) -> None:
         """Accumulate the values of a row from a column of the block on, where a mask holds."""
         v = self.v
         for p in self.parts:
             step = self._step(p)
-            value = found[step.arg]
+            value = values[step.arg]
             if p.along_columns:
-                sums = update(v, self.kernel, p.number, self._kept(p), [value], mask)
+                sums = update(v, self.kernel, p.number, self._recall(p), [value], mask)
                 self._keep(p, sums)
             elif self.in_bands:
-                self._keep(p, (combined(v, step.how, step.dtype, self._kept(p)[0], value),))
+                self._keep(p, (combined(v, step.how, step.dtype, self._recall(p)[0], value),))
             else:
                 before = storage.load(v, *self._line(p, at), p.operand.dtype, mask)
                 after = combined(v, step.how, step.dtype, before, value)
@@ -87,7 +87,7 @@ class Reductions:
         """After the last row of a band of columns."""
         for p in self.parts:
             if not p.along_columns:
-                self._write_line(p, self._kept(p)[0], at, mask)
+                self._write_line(p, self._recall(p)[0], at, mask)
 
     def end_block(self) -> None:
         """After the last row of a block."""
@@ -112,7 +112,7 @@ class Reductions:
         for value, variable in zip(values, self.variables[parts], strict=True):
             self.v.code.do(f"store {value.typed}, ptr {variable}")
 
-    def _kept(self, parts: Parts) -> HeldSums:
+    def _recall(self, parts: Parts) -> HeldSums:
         variables = iter(self.variables[parts])
         return tuple(
             [tuple([self._read(part, next(variables)) for part in h]) for h in self._first(parts)]
@@ -122,7 +122,7 @@ class Reductions:
         return Vector(self.v.code.let(f"load {like.type}, ptr {variable}"), like.kind, like.width)
 
     def _write(self, parts: Parts, place: str) -> None:
-        (total,) = finish(self.v, self.kernel, parts.number, self._kept(parts), True)
+        (total,) = finish(self.v, self.kernel, parts.number, self._recall(parts), True)
         one = Vectors(self.v.code, 1)
         storage.store(one, total, self.bases[parts], place, parts.operand.dtype)
 

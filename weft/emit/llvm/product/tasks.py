@@ -185,14 +185,14 @@ def _block(
     lhs = places.lhs(task, start, near)
     out = places.out(task, row, column, start, column_start)
     k = far if near == "0" else code.let(f"sub nsw i64 {far}, {near}")
-    given = ", ".join(f"ptr {p.pointer}, i64 {p.stride}" for p in (lhs, rhs, out))
-    chosen = _chosen(code, job, row, column)
+    sides = ", ".join(f"ptr {p.pointer}, i64 {p.stride}" for p in (lhs, rhs, out))
+    microkernel = _microkernel(code, job, row, column)
     # Where the next block's side begins: the microkernel prefetches it while it multiplies.
     ahead = next_side(places, task, row, (lhs, count), column_count, rhs)
     if job.store is None and job.blocking.parts == 1:
         fetch_end(places, task, start, count, column_start)
     rest = f"i64 {k}, i1 {more}, i64 {job.blocking.lanes}, ptr {ahead}"
-    code.do(f"call void {chosen}({given}, {rest})")
+    code.do(f"call void {microkernel}({sides}, {rest})")
     if job.store is None and job.blocking.parts == 1:
         rest = code.let(f"sub nsw i64 {job.shape.columns}, {column_start}")
         block = (task.batch, start, count, column_start, smaller(code, rest, column_count))
@@ -202,20 +202,20 @@ def _block(
             code.do(f"call void @{FINISH}(ptr %operands, ptr {out.pointer}, {listed})")
 
 
-def _chosen(code: Writer, job: BlockedContraction, row: str, column: str) -> str:
+def _microkernel(code: Writer, job: BlockedContraction, row: str, column: str) -> str:
     """The microkernel of a block, by its panels."""
     b = job.blocking
     by_rows = []
     for rows in b.rows.sizes:
         *widths, last = b.widths(masked=job.masked)
-        found = f"@{b.block(job.shape, rows, last).name}"
+        symbol = f"@{b.block(job.shape, rows, last).name}"
         ends = [b.vectors.large, b.vectors.count - 1]  # after the first panels, after the rest
         for width in reversed(widths):
             end = ends[0] if width[0] > b.vectors.size else ends[1]
             before = code.let(f"icmp slt i64 {column}, {end}")
             name = b.block(job.shape, rows, width).name
-            found = code.let(f"select i1 {before}, ptr @{name}, ptr {found}")
-        by_rows.append(found)
+            symbol = code.let(f"select i1 {before}, ptr @{name}, ptr {symbol}")
+        by_rows.append(symbol)
     if len(by_rows) == 1:
         return by_rows[0]
     large = code.let(f"icmp slt i64 {row}, {b.rows.large}")

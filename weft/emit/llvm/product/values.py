@@ -51,22 +51,22 @@ class ProductValues:
         mask: Vector | None = None,
     ) -> dict[int, Held]:
         """The values of steps at a point; masked lanes are neither read nor written."""
-        found = dict(known)
+        values = dict(known)
         for n in steps:
-            if n not in found:
+            if n not in values:
                 step = self.kernel.steps[n]
                 if isinstance(step, Store):
-                    self._store(step, found, point, mask)
+                    self._store(step, values, point, mask)
                 else:
-                    found[n] = self._value(n, step, found, point, mask)
-        return found
+                    values[n] = self._value(n, step, values, point, mask)
+        return values
 
     def side(
-        self, step: int, point: FactorPoint, made: DType, mask: Vector | None = None
+        self, step: int, point: FactorPoint, dtype: DType, mask: Vector | None = None
     ) -> Vector:
         """One side of the contraction at a point, converted."""
         (value,) = self.run(required_steps(self.kernel.steps, [step], ()), point, {}, mask)[step]
-        return _kept(self.vectors, value, self._dtype(step), made)
+        return _in_registers(self.vectors, value, self._dtype(step), dtype)
 
     def end(
         self,
@@ -79,7 +79,7 @@ class ProductValues:
         """The values of the epilogue at a point, given the sum."""
         contract = self.kernel.steps[product]
         assert isinstance(contract, Contract)
-        value = _kept(self.vectors, total, contract.held, contract.dtype)
+        value = _in_registers(self.vectors, total, contract.held, contract.dtype)
         found = in_type(self.vectors, (value,), contract.dtype)
         return self.run(steps, point, {product: found}, mask)
 
@@ -147,18 +147,18 @@ class ProductValues:
         return address
 
     def _shifted(
-        self, shift: Shift, found: dict[int, Held], at: AffineLanes, inside: Vector | None
+        self, shift: Shift, values: dict[int, Held], at: AffineLanes, inside: Vector | None
     ) -> tuple[AffineLanes, Vector | None]:
         """An index shifted by a dynamic step."""
         v = self.vectors
-        (index,) = found[shift.index]
+        (index,) = values[shift.index]
         signed = self._dtype(shift.index).kind == "int"
         index = v.cast("sext" if signed else "zext", index, "i64") if index.bits < 64 else index
         limit, zero = v.constant(shift.limit, "i64"), v.constant(0, "i64")
-        kept = v.intrinsic("smin", v.intrinsic("smax", index, zero), limit)
+        clamped = v.intrinsic("smin", v.intrinsic("smax", index, zero), limit)
         if not shift.clamped:
-            inside = _both(v, v.compare("eq", kept, index), inside)
-        moved = v.mul(kept, v.constant(shift.stride, "i64"))
+            inside = _both(v, v.compare("eq", clamped, index), inside)
+        moved = v.mul(clamped, v.constant(shift.stride, "i64"))
         lanes = moved if at.lanes is None else v.add(at.lanes, moved)
         return AffineLanes(at.base, at.step, lanes), inside
 
@@ -168,24 +168,24 @@ class ProductValues:
         return convert(v, (number,), I64, step.dtype)
 
     def _store(
-        self, step: Store, found: dict[int, Held], point: FactorPoint, mask: Vector | None
+        self, step: Store, values: dict[int, Held], point: FactorPoint, mask: Vector | None
     ) -> None:
         v, base = self.vectors, self.operands[step.operand]
         dtype = self.kernel.operands[step.operand].dtype
         at = place(v, step.at, point)
         inside = _both(v, holds(v, step.guards, point), mask)
-        value = found[step.arg]
+        value = values[step.arg]
         if v.width == 1 or (at.lanes is None and at.step == 1):
             storage.store(v, value, base, at.base, dtype, inside)
         else:
             storage.scatter(v, value, base, indices(v, at), dtype, inside)
 
 
-def _kept(v: Vectors, value: Vector, given: DType, made: DType) -> Vector:
+def _in_registers(v: Vectors, value: Vector, source: DType, target: DType) -> Vector:
     """A value converted in registers, without rounding narrow floats."""
-    if storage.register_kind(given) == storage.register_kind(made):
+    if storage.register_kind(source) == storage.register_kind(target):
         return value
-    return convert(v, (value,), given, made)[0]
+    return convert(v, (value,), source, target)[0]
 
 
 def _both(v: Vectors, a: Vector | None, b: Vector | None) -> Vector | None:

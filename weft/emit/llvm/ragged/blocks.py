@@ -75,12 +75,12 @@ class BlockCalls:
 
     def __init__(self, code: Writer, blocks: RaggedBlocks) -> None:
         self.code, self.blocks = code, blocks
-        self.made: dict[str, Writer] = {}
+        self.microkernels: dict[str, Writer] = {}
 
     def block(self, rows: int, *, in_place: bool = False, stored: DType | None = None) -> str:
         """A block of some rows and a panel of columns, which is packed or lies in memory."""
         b = self.blocks
-        chosen = RegisterBlock(
+        block = RegisterBlock(
             rows,
             VECTORS,
             b.width,
@@ -91,7 +91,7 @@ class BlockCalls:
             stored=stored,
             adds=True,
         )
-        return self._named(chosen)
+        return self._named(block)
 
     def inner(self, rows: int, columns: int, lhs: DType | None, rhs: DType | None) -> str:
         """A block of rows and columns with lanes along K, in place."""
@@ -110,8 +110,10 @@ class BlockCalls:
         return self._named(block)
 
     def _named(self, block: RegisterBlock) -> str:
-        if block.name not in self.made:
-            self.made[block.name] = (inner_microkernel if block.inner else microkernel)(block)
+        if block.name not in self.microkernels:
+            self.microkernels[block.name] = (inner_microkernel if block.inner else microkernel)(
+                block
+            )
         return block.name
 
     def call(
@@ -131,12 +133,12 @@ class BlockCalls:
 
 def cut_rows(code: Writer, count: str, sizes: tuple[int, ...]) -> list[tuple[int, str, str]]:
     """Loops over rows in blocks: each size with where its blocks begin and end."""
-    made = []
+    ranges = []
     begin = "0"
     for size in sizes:
         left = count if begin == "0" else code.let(f"sub nsw i64 {count}, {begin}")
         blocks = left if size == 1 else code.let(f"udiv i64 {left}, {size}")
         end = plus(code, begin, times(code, blocks, size))
-        made.append((size, begin, end))
+        ranges.append((size, begin, end))
         begin = end
-    return made
+    return ranges

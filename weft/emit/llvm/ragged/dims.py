@@ -29,14 +29,14 @@ class RaggedRoles:
         varies = len(shapes[SIZES]) - lead > 1 and self.mode != "batch"
         prefix = dims.prefix(lhs_rank) if varies else ()
 
-        def along(a: int | None, b: int | None, made: int | None) -> LoopDim:
+        def along(a: int | None, b: int | None, out: int | None) -> LoopDim:
             """A dim of the LHS and the RHS, and of the result."""
             near = 0 if a not in prefix or a is None else apart[SIZES][lead + prefix.index(a)]
             steps = (
                 0 if a is None else apart[LHS][lead + a],
                 0 if b is None else apart[RHS][lead + b],
                 near,
-                0 if made is None else apart[OUT][lead + made],
+                0 if out is None else apart[OUT][lead + out],
             )
             size = shapes[LHS][lead + a] if a is not None else shapes[RHS][lead + (b or 0)]
             return LoopDim(size, steps)

@@ -96,7 +96,7 @@ class _RaggedProduct:
         count = math.prod(dim.size for dim in roles.outer) * chunks * tiles
         cost = min(roles.rows.size, b.task_rows) * b.task_columns * max(1, roles.k.size)
         phase = Phase(code.name, count, max(1, 8 * TASK // cost))
-        text = module_text(*self.calls.made.values(), code)
+        text = module_text(*self.calls.microkernels.values(), code)
         return Emitted(text, (phase,), scratch=self.scratch)
 
     # Tiles
@@ -377,11 +377,11 @@ class _RaggedProduct:
             line = self.one.at(sums, times(code, row.index, b.task_columns), b.kind)
             down = plus(code, tile.out, times(code, row.index, self.roles.rows.steps[OUT]))
             with code.loop(0, tile.columns, b.width) as column:
-                given = v.load(v.at(line, column.index, b.kind), b.kind)
+                loaded = v.load(v.at(line, column.index, b.kind), b.kind)
                 mask: Vector | None = None
                 if not is_even:
                     mask = v.first(code.let(f"sub nsw i64 {tile.columns}, {column.index}"))
-                storage.store(v, (given,), target, plus(code, down, column.index), dtype, mask)
+                storage.store(v, (loaded,), target, plus(code, down, column.index), dtype, mask)
 
 
 def _aligned(nbytes: int) -> int:

@@ -139,16 +139,16 @@ def fused_phase(name: str, parts: Sequence[tuple[Writer, LineTasks]]) -> Emitted
     if len(parts) < 2:
         return Emitted(
             module_text(*[code for code, _ in parts]),
-            tuple([made.phase(code.name) for code, made in parts]),
+            tuple([tasks.phase(code.name) for code, tasks in parts]),
         )
     code = function(name)
     first = 0
-    for part, made in parts:
-        last = first + made.tasks
+    for part, tasks in parts:
+        last = first + tasks.tasks
         begin = larger(code, code.let(f"sub nsw i64 %begin, {first}"), 0)
-        end = smaller(code, code.let(f"sub nsw i64 %end, {first}"), made.tasks)
+        end = smaller(code, code.let(f"sub nsw i64 %end, {first}"), tasks.tasks)
         with code.when(code.let(f"icmp slt i64 {begin}, {end}")):
             code.do(f"call void @{part.name}(ptr %operands, ptr %scratch, i64 {begin}, i64 {end})")
         first = last
-    chunk = min(made.chunk for _, made in parts)
+    chunk = min(tasks.chunk for _, tasks in parts)
     return Emitted(module_text(*[part for part, _ in parts], code), (Phase(name, first, chunk),))

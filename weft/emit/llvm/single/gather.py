@@ -108,13 +108,13 @@ def _split(dims: Sequence[LoopDim], pair: tuple[int, int]) -> tuple[list[LoopDim
 
     A dim without dynamic indices is part of a run if it is contiguous.
     """
-    found = merged(dims)
-    if found:
-        steps = found[-1].steps
+    fused = merged(dims)
+    if fused:
+        steps = fused[-1].steps
         rest = [s for n, s in enumerate(steps) if n not in pair]
         if steps[pair[0]] == steps[pair[1]] == 1 and not any(rest):
-            return found[:-1], found[-1].size
-    return found, 1
+            return fused[:-1], fused[-1].size
+    return fused, 1
 
 
 # Gather
@@ -168,13 +168,13 @@ def window_dims(
     a, b, c = (strides(o.shape) for o in operands)
     dims = [LoopDim(n, (a[d], b[d], c[d])) for d, n in enumerate(kernel.devices)]
     rank = len(source.shape) - lead
-    kept = iter(windows.kept(rank))
+    operand_dims = iter(windows.kept(rank))
     rows = iter([d for d in range(len(indices.shape) - lead) if d != windows.vector])
     batching = dict(zip(windows.indices_batching, windows.operand_batching, strict=True))
     for dim, size in enumerate(slices.shape[lead:]):
         step = c[lead + dim]
         if dim in windows.window:
-            dims.append(LoopDim(size, (a[lead + next(kept)], 0, step)))
+            dims.append(LoopDim(size, (a[lead + next(operand_dims)], 0, step)))
             continue
         row = next(rows)
         along = batching.get(row)

@@ -57,11 +57,11 @@ class Records:
 
     def arrays(self, code: Writer, base: str) -> list[str]:
         """The arrays of a set."""
-        found, offset = [], 0
+        addresses, offset = [], 0
         for kind in self.kinds:
-            found.append(address(code, base, offset, "i8"))
+            addresses.append(address(code, base, offset, "i8"))
             offset += self._padded(kind)
-        return found
+        return addresses
 
     def _padded(self, kind: str) -> int:
         # A block more: ranks are counted in whole vectors, which read past the last record.
@@ -174,11 +174,11 @@ class Radix:
                 loop.carry(code.let(f"add i32 {loop.carried[0]}, {own}"))
             targets = self._set(self.other)
             with code.loop(0, count) as loop:
-                found = self._read(sources, loop.index)
-                digit = self._digit(found[0], shift)
+                moved_record = self._read(sources, loop.index)
+                digit = self._digit(moved_record[0], shift)
                 place = take(code, counts, digit, "i32")
                 put(code, code.let(f"add i32 {place}, 1"), counts, digit, "i32")
-                self._write(found, targets, code.let(f"zext i32 {place} to i64"))
+                self._write(moved_record, targets, code.let(f"zext i32 {place} to i64"))
             self._swap()
 
     def _read(self, arrays: Sequence[str], index: str) -> list[str]:

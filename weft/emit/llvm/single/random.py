@@ -80,28 +80,28 @@ def rng_bit_generator(kernel: SingleNode) -> Emitted:
     cipher: Cipher = ThreeFry(drawn) if op.rng_algorithm == "THREE_FRY" else Philox(drawn)
     steps = [strides(o.shape) for o in kernel.operands]
     devices = [LoopDim(n, tuple([s[d] for s in steps])) for d, n in enumerate(kernel.devices)]
-    made = [
+    functions = [
         _draw(kernel.name, devices, drawn, cipher),
         _advance(f"{kernel.name}_state", devices, drawn, cipher),
     ]
-    phases = [phase for _, phase in made if phase.tasks]
-    return Emitted(module_text(*[code for code, _ in made]), tuple(phases))
+    phases = [phase for _, phase in functions if phase.tasks]
+    return Emitted(module_text(*[code for code, _ in functions]), tuple(phases))
 
 
 def _draw(
     name: str, devices: list[LoopDim], drawn: RandomDraw, cipher: Cipher
 ) -> tuple[Writer, Phase]:
     """The draw function."""
-    made = lines([*devices, LoopDim(cipher.blocks, (0, 0, 0))], 64)
+    tasks = lines([*devices, LoopDim(cipher.blocks, (0, 0, 0))], 64)
     code = function(name)
     buffers = pointers(code, 3)
-    with made.each(code) as (offsets, begin, end):
+    with tasks.each(code) as (offsets, begin, end):
         state = _state(code, buffers[0], offsets[0], drawn.state)
         base = address(code, buffers[2], offsets[2], drawn.kind)
         for width, index in vectors_and_rest(code, begin, end, _LANES):
             v = Vectors(code, width)
             cipher.put(v, cipher.words(v, state, index), base, index)
-    return code, made.phase(name)
+    return code, tasks.phase(name)
 
 
 def _state(code: Writer, base: str, offset: str, length: int) -> list[str]:
@@ -300,9 +300,9 @@ class Philox:
         else:
             self._put_block(v, numbers, 0, base, place)
 
-    def _put_block(self, v: Vectors, made: list[Vector], lane: int, base: str, place: str) -> None:
+    def _put_block(self, v: Vectors, words: list[Vector], lane: int, base: str, place: str) -> None:
         code = v.code
-        for n, part in enumerate(made):
+        for n, part in enumerate(words):
             text = part.text
             if part.width > 1:
                 text = code.let(f"extractelement {part.typed}, i64 {lane}")

@@ -52,10 +52,12 @@ class _Reduction:
         self.code = function(kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, len(kernel.operands))
         shape = kernel.inputs[0].shape[kernel.lead :]
-        kept = [d for d in range(len(shape)) if d not in op.dimensions]
+        out_dims = [d for d in range(len(shape)) if d not in op.dimensions]
         devices = [self._along(None, d, n) for d, n in enumerate(kernel.devices)]
-        self.kept = merged([*devices, *[self._along(d, None, shape[d], kept) for d in kept]])
-        self.summed = merged([self._along(d, None, shape[d], kept) for d in op.dimensions])
+        self.out_loops = merged(
+            [*devices, *[self._along(d, None, shape[d], out_dims) for d in out_dims]]
+        )
+        self.summed = merged([self._along(d, None, shape[d], out_dims) for d in op.dimensions])
         if any(shape[d] == 0 for d in op.dimensions):
             self.summed = [LoopDim(0, (0,) * len(kernel.operands))]
         widest = max(o.dtype.numpy.itemsize for o in kernel.outputs)
@@ -66,7 +68,7 @@ class _Reduction:
             self.cost *= max(1, dim.size)
 
     def _along(
-        self, own: int | None, device: int | None, size: int, kept: Sequence[int] = ()
+        self, own: int | None, device: int | None, size: int, out_dims: Sequence[int] = ()
     ) -> LoopDim:
         """A dim of the inputs, or a device dim, with a stride in every operand."""
         lead, steps = self.kernel.lead, []
@@ -76,8 +78,8 @@ class _Reduction:
                 steps.append(of[device])
             elif n < self.count:
                 steps.append(of[lead + own] if own is not None else 0)
-            elif n >= 2 * self.count and own is not None and own in kept:
-                steps.append(of[lead + list(kept).index(own)])
+            elif n >= 2 * self.count and own is not None and own in out_dims:
+                steps.append(of[lead + list(out_dims).index(own)])
             else:
                 steps.append(0)
         return LoopDim(size, tuple(steps))
@@ -86,17 +88,17 @@ class _Reduction:
         """The function and its tasks."""
         code = self.code
         none = LoopDim(1, (0,) * len(self.kernel.operands))
-        across = bool(self.kept) and self._is_dense(self.kept[-1], outputs=True)
-        made = lines(self.kept or [none], self.cost)
-        with made.each(code) as (offsets, begin, end):
+        across = bool(self.out_loops) and self._is_dense(self.out_loops[-1], outputs=True)
+        tasks = lines(self.out_loops or [none], self.cost)
+        with tasks.each(code) as (offsets, begin, end):
             width = self.width if across else 1
             for lanes, index in vectors_and_rest(code, begin, end, width):
-                here = moved(code, offsets, index, made.line.steps)
+                here = moved(code, offsets, index, tasks.line.steps)
                 if across:
                     self._across(Vectors(code, lanes), here)
                 else:
                     self._row(here)
-        return Emitted(module_text(code), (made.phase(code.name),))
+        return Emitted(module_text(code), (tasks.phase(code.name),))
 
     def _is_dense(self, dim: LoopDim, *, outputs: bool = False) -> bool:
         """Whether a dim is contiguous in all inputs (and outputs)."""
@@ -185,10 +187,10 @@ class _Reduction:
         here = [plus(self.code, o, index) for o in offsets[: self.count]]
         if apart == 1:
             return self._read(v, here)
-        found, lanes = [], v.mul(v.lanes(), v.constant(apart, "i64"))
+        elements, lanes = [], v.mul(v.lanes(), v.constant(apart, "i64"))
         for n, dtype in enumerate(self.dtypes):
-            given = self.kernel.operands[n].dtype
+            stored_dtype = self.kernel.operands[n].dtype
             at = v.add(v.splat(Vector(here[n], "i64")), lanes)
-            held = storage.gather(v, self.buffers[n], at, given)
-            found.append(converted(v, held, given, dtype))
-        return found
+            held = storage.gather(v, self.buffers[n], at, stored_dtype)
+            elements.append(converted(v, held, stored_dtype, dtype))
+        return elements

@@ -52,12 +52,12 @@ def evaluated(v: Vectors, value: Value, known: dict[Value, Held]) -> Held:
     assert node is not None, "a region reads its arguments, its nodes, and constants"
     dtype = dtype_of(value)
     if isinstance(node.op, Constant):
-        made = storage.fill(v, node.op.value.array.reshape(-1)[0], dtype)
+        result = storage.fill(v, node.op.value.array.reshape(-1)[0], dtype)
     else:
-        given = [evaluated(v, operand, known) for operand in node.operands]
-        made = apply(v, node.op, given, [dtype_of(o) for o in node.operands], dtype)
-    known[value] = made
-    return made
+        args = [evaluated(v, operand, known) for operand in node.operands]
+        result = apply(v, node.op, args, [dtype_of(o) for o in node.operands], dtype)
+    known[value] = result
+    return result
 
 
 def refuses_region(region: Region) -> str | None:

@@ -63,10 +63,10 @@ def scatter(kernel: SingleNode) -> Emitted:
     op = kernel.op
     assert isinstance(op, Scatter)
     count = len(kernel.outputs)
-    made = kernel.outputs
+    outputs = kernel.outputs
     first = len(kernel.inputs)
     codes, phases = [], []
-    for n, out in enumerate(made):
+    for n, out in enumerate(outputs):
         # An input that may be overwritten is in the result's memory already: the copy sees equal
         # addresses and does nothing.
         if out.size:
@@ -74,14 +74,14 @@ def scatter(kernel: SingleNode) -> Emitted:
             codes.append(code)
             phases.append(phase)
     shared = 0
-    if made[0].size and kernel.operands[count + 1].size:
+    if outputs[0].size and kernel.operands[count + 1].size:
         work = _Scatter(kernel, op)
         parts = part_count(kernel) if work.counts_rows else 1
         if parts > 1:
             combine, phase = combining(kernel, parts)
             codes += [work.emit_parts(parts), combine]
             phases += [Phase(kernel.name, parts), phase]
-            shared = parts * table_bytes(made[0])
+            shared = parts * table_bytes(outputs[0])
         else:
             code, tasks = work.emit()
             codes.append(code)
@@ -120,13 +120,13 @@ class _Scatter:
         """The dims of the updates, in order."""
         lead, count = self.lead, self.count
         indices, update = self.kernel.operands[count], self.kernel.operands[count + 1]
-        kept = iter(windows.kept(len(self.shape)))
+        operand_dims = iter(windows.kept(len(self.shape)))
         rows = iter([d for d in range(len(indices.shape) - lead) if d != windows.vector])
         batching = dict(zip(windows.indices_batching, windows.operand_batching, strict=True))
         dims = []
         for dim, size in enumerate(update.shape[lead:]):
             if dim in windows.window:
-                target: int | None = next(kept)
+                target: int | None = next(operand_dims)
                 row = None
             else:
                 row = next(rows)
@@ -188,13 +188,13 @@ class _Scatter:
         piece: tuple[str, str] | None = None,
     ) -> None:
         """Loops over ordered dims, and the update at each point; a whole line if no piece."""
-        found: dict[int, str] = {}  # offset inside of the window, by input dim
+        positions: dict[int, str] = {}  # offset inside of the window, by input dim
         for dim in ordered:
             loop = loops.enter_context(code.loop(0, dim.along.size))
             offsets = moved(code, offsets, loop.index, dim.along.steps)
             if dim.target is not None:
-                found[dim.target] = loop.index
-        self._row(code, buffers, offsets, found, piece or ("0", str(self.tasks.line.size)))
+                positions[dim.target] = loop.index
+        self._row(code, buffers, offsets, positions, piece or ("0", str(self.tasks.line.size)))
 
     @property
     def counts_rows(self) -> bool:

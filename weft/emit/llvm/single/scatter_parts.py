@@ -78,16 +78,16 @@ def combining(kernel: SingleNode, parts: int) -> tuple[Writer, Phase]:
     out, region = kernel.outputs[0], kernel.regions[0]
     size = bytes_of(out)
     code = function(f"{kernel.name}_combine", excess_precision=kernel.excess_precision)
-    made = pointers(code, len(kernel.operands))[-1]
+    result = pointers(code, len(kernel.operands))[-1]
     tables = [_table(code, kernel, str(n)) for n in range(parts)]
     tasks = lines([LoopDim(out.size, (1,))], size * (parts + 1))
     with tasks.each(code) as (_, begin, end):
         for width, index in vectors_and_rest(code, begin, end, lanes_of(size, out.size)):
             v = Vectors(code, width)
-            held = storage.load(v, made, index, out.dtype)
+            held = storage.load(v, result, index, out.dtype)
             for table in tables:
                 (held,) = inline(v, region, [held, storage.load(v, table, index, out.dtype)])
-            storage.store(v, held, made, index, out.dtype)
+            storage.store(v, held, result, index, out.dtype)
     return code, tasks.phase(code.name)
 
 

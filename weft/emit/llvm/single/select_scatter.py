@@ -112,14 +112,14 @@ class _Selected:
         """Select the winner of one window position, and add the source's element to it."""
         inside = product(*[range(self.window.sizes[d]) for d in self.moving])
         seen = [self._candidate(v, offsets, at, part) for part in inside]
-        _, chosen, found = self._select(v, seen)
+        _, winner, any_inside = self._select(v, seen)
         dtype = self.dtype
-        with self.code.when(found):
+        with self.code.when(any_inside):
             first = v.add(v.splat(Vector(offsets[3], "i64")), v.lanes())
-            target = v.add(first, chosen)
+            target = v.add(first, winner)
             before = storage.gather(v, self.buffers[3], target, dtype)
-            given = storage.load(v, self.buffers[1], offsets[1], dtype)
-            (after,) = inline(v, self.kernel.regions[1], [before, given])
+            addend = storage.load(v, self.buffers[1], offsets[1], dtype)
+            (after,) = inline(v, self.kernel.regions[1], [before, addend])
             storage.scatter(v, after, self.buffers[3], target, dtype)
 
     def _candidate(

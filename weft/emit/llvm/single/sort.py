@@ -227,9 +227,9 @@ class _Bare:
         storage.scatter(v, (bits,), base, at, DTYPES[f"u{bits.kind}"])
 
 
-def original(code: Writer, found: Sequence[Order], index: str) -> str:
+def original(code: Writer, orders: Sequence[Order], index: str) -> str:
     """The original index of an element, through the chain of orders."""
-    for records, arrays in reversed(found):
+    for records, arrays in reversed(orders):
         index = place_of(code, records, arrays, index)
     return index
 

@@ -42,13 +42,13 @@ class _Solve:
         self.op = op
         self.dtype: DType = kernel.outputs[0].dtype
         steps = [strides(o.shape) for o in kernel.operands]
-        matrix, given = kernel.operands[0].shape, kernel.outputs[0].shape
+        matrix, shape = kernel.operands[0].shape, kernel.outputs[0].shape
         self.size = matrix[-1]
         # the strides along the unknowns of one system, and over the systems
         self.unknown, self.system = (-2, -1) if op.left_side else (-1, -2)
-        self.systems = given[self.system]
+        self.systems = shape[self.system]
         self.steps = steps
-        sizes = [*kernel.devices, *given[kernel.lead : -2]]
+        sizes = [*kernel.devices, *shape[kernel.lead : -2]]
         outer = [LoopDim(n, tuple([s[d] for s in steps])) for d, n in enumerate(sizes)]
         along = LoopDim(self.systems, (0, *[s[self.system] for s in steps[1:]]))
         self.lanes = min(_LANES, 1 << (self.systems - 1).bit_length())
@@ -91,21 +91,21 @@ class _Solve:
         """Solve one row of the unknowns, and keep it for later rows."""
         v, dtype = self.v, self.dtype
         at = [self._at(n, row, offsets, places) for n in (1, 2)]
-        given = storage.gather(v, self.buffers[1], at[0], dtype)
+        rhs = storage.gather(v, self.buffers[1], at[0], dtype)
         known = ("0", row) if self.forward else (plus(self.code, row, 1), str(self.size))
-        carried = [(part.type, part.text) for part in given]
+        carried = [(part.type, part.text) for part in rhs]
         with self.code.loop(*known, carried=carried) as loop:
-            (before,) = grouped(loop.carried, [given])
+            (before,) = grouped(loop.carried, [rhs])
             factor = self._element(row, loop.index, offsets)
-            product = self._apply(Multiply(), factor, self._kept(loop.index))
-            made = self._apply(Subtract(), before, product)
-            loop.carry(*[part.text for part in made])
-        (found,) = grouped(loop.carried, [given])
+            product = self._apply(Multiply(), factor, self._recall(loop.index))
+            remainder = self._apply(Subtract(), before, product)
+            loop.carry(*[part.text for part in remainder])
+        (solution,) = grouped(loop.carried, [rhs])
         if not self.op.unit_diagonal:
-            found = self._apply(Divide(), found, self._element(row, row, offsets))
-        for n, part in enumerate(found):
+            solution = self._apply(Divide(), solution, self._element(row, row, offsets))
+        for n, part in enumerate(solution):
             v.store(part, self._slot(row, n), align=4)
-        storage.scatter(v, found, self.buffers[2], at[1], dtype, mask)
+        storage.scatter(v, solution, self.buffers[2], at[1], dtype, mask)
 
     def _at(self, operand: int, row: str, offsets: list[str], places: Vector) -> Vector:
         """The address of a row of a block."""
@@ -127,7 +127,7 @@ class _Solve:
             held = unrounded(one, Conj(), [held], [self.dtype], self.dtype)
         return tuple([self.v.splat(part) for part in held])
 
-    def _kept(self, row: str) -> Held:
+    def _recall(self, row: str) -> Held:
         kind = storage.register_kind(self.dtype)
         parts = range(storage.parts(self.dtype))
         return tuple([self.v.load(self._slot(row, n), kind) for n in parts])

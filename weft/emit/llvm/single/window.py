@@ -132,11 +132,11 @@ class _Windows:
 
     def _coordinates(self, number: str, sizes: Sequence[int]) -> list[str]:
         """The point of a row-major number."""
-        found: list[str] = []
+        coordinates: list[str] = []
         for size in reversed(sizes):
             number, index = divided(self.code, number, size)
-            found.append(index)
-        return found[::-1]
+            coordinates.append(index)
+        return coordinates[::-1]
 
     def _places(self, v: Vectors, offsets: list[str], at: list[str]) -> None:
         """Fold and store contiguous window positions, starting at `at`."""
@@ -223,14 +223,14 @@ class _Windows:
             at = v.binary("udiv", at, v.constant(seen.base, "i64"))
         values = []
         for n, dtype in enumerate(self.dtypes):
-            given = self.kernel.operands[n].dtype
+            stored_dtype = self.kernel.operands[n].dtype
             if together:
                 place = plus(self.code, sources[n], times(self.code, first, step or 1))
-                held = storage.load(v, self.buffers[n], place, given, mask)
+                held = storage.load(v, self.buffers[n], place, stored_dtype, mask)
             else:
                 where = v.add(at, v.splat(Vector(sources[n], "i64")))
-                held = storage.gather(v, self.buffers[n], where, given, mask)
-            held = converted(v, held, given, dtype)
+                held = storage.gather(v, self.buffers[n], where, stored_dtype, mask)
+            held = converted(v, held, stored_dtype, dtype)
             if mask is not None:
                 pairs = zip(held, inits[n], strict=True)
                 held = tuple([v.select(mask, part, init) for part, init in pairs])

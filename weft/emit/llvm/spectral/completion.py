@@ -69,17 +69,17 @@ class Completion:
         with code.loop(0, rows.count) as block:
             start = rows.vector(matrix, block.index)
             with code.loop(0, total, carried=zeros) as loop:
-                found = rows.get(rows.row(start, loop.index))
+                elements = rows.get(rows.row(start, loop.index))
                 mark = one.load(one.at(self.marks, loop.index, rows.kind), rows.kind)
                 counted = one.compare("une", mark, one.constant(0.0, rows.kind))
                 before = Vector(loop.carried[0], rows.kind, v.width)
                 # Rows without a mark may hold anything.
-                after = v.fma(found, found, before).text
+                after = v.fma(elements, elements, before).text
                 loop.carry(
                     code.let(f"select i1 {counted.text}, {before.type} {after}, {before.typed}")
                 )
-            made = Vector(loop.carried[0], rows.kind, v.width)
-            v.store(made, rows.vector(self.covered, block.index))
+            squares = Vector(loop.carried[0], rows.kind, v.width)
+            v.store(squares, rows.vector(self.covered, block.index))
 
     def _least(self) -> str:
         """The column of the least sum."""

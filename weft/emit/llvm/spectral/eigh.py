@@ -51,7 +51,7 @@ class _Eigh:
         assert isinstance(op, CustomCall)
         self.lower = bool(op.config.get("lower", 1))
         self.first = op.config.get("first", 0)
-        self.size, self.kept = kernel.outputs[0].shape[-2:]
+        self.size, self.vector_count = kernel.outputs[0].shape[-2:]
         self.kind = storage.register_kind(matrix.dtype)
         cost = 16 * self.size**3 + 400 * self.size**2
         self.tasks = matrices(kernel, cost)
@@ -73,7 +73,7 @@ class _Eigh:
         code = self.code
         with self.tasks.each(code) as (offsets, _, _):
             self.offsets = offsets
-            most = largest(code, self.size**2, self._given, self.kind)
+            most = largest(code, self.size**2, self._input, self.kind)
             self.steps.begin()
             # By a power of two, which is exact: squares of elements near the limits of the type
             # would overflow or vanish.
@@ -113,7 +113,7 @@ class _Eigh:
 
     # Parts
 
-    def _given(self, v: Vectors, index: str) -> Vector:
+    def _input(self, v: Vectors, index: str) -> Vector:
         at = plus(self.code, self.offsets[0], index)
         return v.load(v.at(self.buffers[0], at, self.kind), self.kind)
 
@@ -124,7 +124,7 @@ class _Eigh:
         with code.loop(0, self.size) as down, code.loop(0, plus(code, down.index, 1)) as across:
             below, right = (down.index, across.index)
             row, column = (below, right) if self.lower else (right, below)
-            source = self._given(self.one, plus(code, times(code, row, self.size), column))
+            source = self._input(self.one, plus(code, times(code, row, self.size), column))
             scaled = self.one.mul(source, inverse)
             self.one.store(scaled, self._element(self.matrix, below, right))
             self.one.store(scaled, self._element(self.matrix, right, below))
@@ -276,7 +276,7 @@ class _Eigh:
             # Without eigenvalues, every place has to be written all the same.
             place = code.let(f"select i1 {fine}, i64 {ranked}, i64 {loop.index}")
             column = code.let(f"sub nsw i64 {place}, {self.first}")
-            with code.when(code.let(f"icmp ult i64 {column}, {self.kept}")):
+            with code.when(code.let(f"icmp ult i64 {column}, {self.vector_count}")):
                 value = self._narrow(one.mul(self._at(self.diagonal, loop.index), back))
                 target = one.at(self.buffers[2], plus(code, self.offsets[2], column), self.kind)
                 one.store(one.select(mask, value, none), target)
@@ -284,5 +284,5 @@ class _Eigh:
                 begin = one.at(self.buffers[1], plus(code, self.offsets[1], column), self.kind)
                 with code.loop(0, self.size) as element:
                     found = one.load(one.at(row, element.index, self.kind), self.kind)
-                    to = one.at(begin, times(code, element.index, self.kept), self.kind)
+                    to = one.at(begin, times(code, element.index, self.vector_count), self.kind)
                     one.store(one.select(mask, found, none), to)

@@ -68,12 +68,12 @@ class PaddedRows:
             return self._total(sums)
         carried = [(zero.type, "zeroinitializer")] * accumulators
         with self.code.loop(0, self.count, _GROUP, carried=carried) as loop:
-            made = []
+            totals = []
             for n, text in enumerate(loop.carried):
                 place = plus(self.code, loop.index, n)
                 x, y = (self.get(self.vector(row, place)) for row in (a, b))
-                made.append(self.v.fma(x, y, Vector(text, self.kind, self.width)).text)
-            loop.carry(*made)
+                totals.append(self.v.fma(x, y, Vector(text, self.kind, self.width)).text)
+            loop.carry(*totals)
         return self._total([Vector(text, self.kind, self.width) for text in loop.carried])
 
     def _total(self, sums: Sequence[Vector]) -> Vector:
@@ -141,15 +141,15 @@ def largest(code: Writer, size: int, element: Callable[[Vectors, str], Vector], 
     """The largest magnitude of so many contiguous elements; NaN if there is one."""
     lanes = min(_REGISTER * 8 // BITS[kind], 1 << size.bit_length() - 1)
     whole = size // lanes * lanes
-    found = Vectors(code, 1).constant(0.0, kind)
+    top = Vectors(code, 1).constant(0.0, kind)
     for width, begin, end in ((lanes, 0, whole), (1, whole, size)):
         v = Vectors(code, width)
-        first = v.splat(found)
+        first = v.splat(top)
         with code.loop(begin, end, width, carried=[(first.type, first.text)]) as loop:
             size_of = v.intrinsic("fabs", element(v, loop.index))
             loop.carry(v.maximum(size_of, Vector(loop.carried[0], kind, width)).text)
-        found = v.total("fmaximum", Vector(loop.carried[0], kind, width))
-    return found.text
+        top = v.total("fmaximum", Vector(loop.carried[0], kind, width))
+    return top.text
 
 
 def power_of_two(code: Writer, most: str, kind: str) -> tuple[Vector, Vector]:
@@ -157,12 +157,12 @@ def power_of_two(code: Writer, most: str, kind: str) -> tuple[Vector, Vector]:
     one = Vectors(code, 1)
     wide = one.cast("fpext", Vector(most, kind), "double")
     bits = one.cast("bitcast", wide, "i64")
-    kept = one.binary("and", bits, one.constant(_EXPONENT, "i64"))
+    exponent = one.binary("and", bits, one.constant(_EXPONENT, "i64"))
     limit = _LARGEST[kind]
     low, high = ((1023 + n) << 52 for n in (-limit, limit))
-    kept = one.intrinsic("smax", kept, one.constant(low, "i64"))
-    kept = one.intrinsic("smin", kept, one.constant(high, "i64"))
-    power = one.cast("bitcast", kept, "double")
+    exponent = one.intrinsic("smax", exponent, one.constant(low, "i64"))
+    exponent = one.intrinsic("smin", exponent, one.constant(high, "i64"))
+    power = one.cast("bitcast", exponent, "double")
     inverse = one.div(one.constant(1.0, "double"), power)
     narrow = [one.cast("fptrunc", x, kind) for x in (power, inverse)]
     return narrow[0], narrow[1]

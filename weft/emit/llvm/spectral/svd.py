@@ -58,7 +58,7 @@ class _Svd:
         op, matrix = kernel.op, kernel.operands[0]
         assert isinstance(op, CustomCall)
         self.first = op.config.get("first", 0)
-        self.kept = kernel.outputs[0].shape[-1]
+        self.value_count = kernel.outputs[0].shape[-1]
         self.vectors = bool(op.config.get("vectors", 0))
         self.height, self.length = matrix.shape[-2:]
         self.tall = self.height >= self.length
@@ -102,7 +102,7 @@ class _Svd:
         code, one = self.code, self.one
         with self.tasks.each(code) as (offsets, _, _):
             self.offsets = offsets
-            most = largest(code, self.height * self.length, self._given, self.kind)
+            most = largest(code, self.height * self.length, self._input, self.kind)
             scale, inverse = power_of_two(code, most, self.kind)
             fine = is_finite(code, most, self.kind)
             self._flag(self.bad, "true")
@@ -124,7 +124,7 @@ class _Svd:
     def _flag(self, cell: str, value: str) -> None:
         self.code.do(f"store i1 {value}, ptr {cell}, align 1")
 
-    def _given(self, v: Vectors, index: str) -> Vector:
+    def _input(self, v: Vectors, index: str) -> Vector:
         at = plus(self.code, self.offsets[0], index)
         return v.load(v.at(self.buffers[0], at, self.kind), self.kind)
 
@@ -144,7 +144,7 @@ class _Svd:
             at = plus(code, times(code, down.index, self.length), across.index)
             row, column = (down.index, across.index)[:: -1 if self.tall else 1]
             target = one.at(self.rows.row(self.matrix, row), column, self.kind)
-            one.store(one.mul(self._given(one, at), inverse), target)
+            one.store(one.mul(self._input(one, at), inverse), target)
         if self.vectors:
             self.turns.clear(self.rotations, self.players)
             with code.loop(0, self.count) as loop:
@@ -222,7 +222,7 @@ class _Svd:
             cosine = v.div(one, v.intrinsic("sqrt", v.fma(tangent, tangent, one)))
             change = v.mul(tangent, ab)
             sine = v.mul(cosine, tangent)
-            for name, made in (
+            for name, vector in (
                 ("sines", sine),
                 # tan(angle / 2): rows are turned as x - s (y + h x), which loses less than c x - s
                 # y when the angle is small.
@@ -230,7 +230,7 @@ class _Svd:
                 ("left", v.sub(a, change)),
                 ("right", v.add(b, change)),
             ):
-                v.store(made, self._at(name, loop.index))
+                v.store(vector, self._at(name, loop.index))
             some = v.total("or", turns).text
             loop.carry(code.let(f"or i1 {loop.carried[0]}, {some}"))
         return loop.carried[0]
@@ -309,7 +309,7 @@ class _Svd:
             ranked = rank_of(code, self.keys, self.count, loop.index, descending=True)
             place = code.let(f"select i1 {fine}, i64 {ranked}, i64 {loop.index}")
             target = code.let(f"sub nsw i64 {place}, {self.first}")
-            with code.when(code.let(f"icmp ult i64 {target}, {self.kept}")):
+            with code.when(code.let(f"icmp ult i64 {target}, {self.value_count}")):
                 key = one.load(one.at(self.keys, loop.index, "double"), "double")
                 value = one.cast("fptrunc", one.mul(key, scale), self.kind)
                 at = one.at(self.buffers[1], plus(code, self.offsets[1], target), self.kind)
@@ -331,7 +331,7 @@ class _Svd:
         code, one = self.code, self.one
         none = one.constant(float("nan"), self.kind)
         length = self.height if side == 0 else self.length
-        columns = (self.height if self.full else self.kept) if side == 0 else self.length
+        columns = (self.height if self.full else self.value_count) if side == 0 else self.length
         begin = plus(
             code, self.offsets[2 + side], target if side == 0 else times(code, target, columns)
         )

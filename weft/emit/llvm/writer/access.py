@@ -73,14 +73,14 @@ def limits(at: Affine, ranges: Mapping[int, tuple[int, int]]) -> tuple[int, int]
 
 def known(guards: Sequence[Guard], point: LoopPoint) -> bool | None:
     """Whether all guards hold throughout (True), one never does (False), or unknown (None)."""
-    found: bool | None = True
+    verdict: bool | None = True
     for guard in guards:
         low, high = limits(guard.index, point.ranges)
         if high < guard.low or low >= guard.high:
             return False
         if low < guard.low or high >= guard.high:
-            found = None
-    return found
+            verdict = None
+    return verdict
 
 
 def boundaries(guard: Guard, factor: int) -> list[int]:

@@ -141,13 +141,13 @@ def _decode_small(v: Vectors, stored: Vector, form: Format) -> Vector:
     size = v.binary("and", wide, v.constant(form.sign - 1, "i16"))
     shift = v.constant(16 - form.bits, "i16")
     sign = v.binary("shl", v.binary("and", wide, v.constant(form.sign, "i16")), shift)
-    found = _from_code(v, size, sign, form)
+    value = _from_code(v, size, sign, form)
     if not form.has_negative_zero:
         nan = v.compare("eq", wide, v.constant(form.sign, "i16"))
-        return v.select(nan, v.constant(-math.nan), found)
+        return v.select(nan, v.constant(-math.nan), value)
     if not form.has_nan or (form.bias == _HALF_BIAS and form.has_infinity):
-        return found
-    return _mark_special(v, size, found, form)
+        return value
+    return _mark_special(v, size, value, form)
 
 
 def _from_code(v: Vectors, size: Vector, sign: Vector, form: Format) -> Vector:
@@ -155,15 +155,15 @@ def _from_code(v: Vectors, size: Vector, sign: Vector, form: Format) -> Vector:
     if form.fits_half:
         placed = v.binary("shl", size, v.constant(_HALF_MANTISSA - form.mantissa, "i16"))
         half = v.cast("bitcast", v.binary("or", placed, sign), "half")
-        found, bias = v.cast("fpext", half, "float"), _HALF_BIAS
+        value, bias = v.cast("fpext", half, "float"), _HALF_BIAS
     else:
         placed = v.binary("shl", v.cast("zext", size, "i32"), v.constant(23 - form.mantissa, "i32"))
         high = v.binary("shl", v.cast("zext", sign, "i32"), v.constant(16, "i32"))
-        found, bias = v.cast("bitcast", v.binary("or", placed, high), "float"), 127
+        value, bias = v.cast("bitcast", v.binary("or", placed, high), "float"), 127
     if form.bias == bias:
-        return found
+        return value
     # Rebiased by a product and not in the bits: subnormals become normal by themselves.
-    return v.mul(found, v.constant(2.0 ** (bias - form.bias)))
+    return v.mul(value, v.constant(2.0 ** (bias - form.bias)))
 
 
 def _to_code(v: Vectors, near: Vector, form: Format) -> Vector:
@@ -177,16 +177,16 @@ def _to_code(v: Vectors, near: Vector, form: Format) -> Vector:
     return v.cast("trunc", v.binary("lshr", bits, v.constant(23 - form.mantissa, "i32")), "i16")
 
 
-def _mark_special(v: Vectors, size: Vector, found: Vector, form: Format) -> Vector:
+def _mark_special(v: Vectors, size: Vector, value: Vector, form: Format) -> Vector:
     """NaN, and infinity if there is one, in place of magnitudes beyond the maximum."""
     above = v.constant(_code(form, form.largest) + 1, "i16")
     special = v.constant(math.inf if form.has_infinity else math.nan)
-    signed = v.intrinsic("copysign", special, found)
-    found = v.select(v.compare("eq", size, above), signed, found)
+    signed = v.intrinsic("copysign", special, value)
+    value = v.select(v.compare("eq", size, above), signed, value)
     if not form.has_infinity:
-        return found
-    nan = v.intrinsic("copysign", v.constant(math.nan), found)
-    return v.select(v.compare("ugt", size, above), nan, found)
+        return value
+    nan = v.intrinsic("copysign", v.constant(math.nan), value)
+    return v.select(v.compare("ugt", size, above), nan, value)
 
 
 def _code(form: Format, number: float) -> int:

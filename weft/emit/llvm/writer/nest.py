@@ -25,17 +25,17 @@ class LoopDim:
 
 def merged(dims: Sequence[LoopDim]) -> list[LoopDim]:
     """The same nest with fewer dims: size-1 dims dropped, contiguous neighbours merged."""
-    made: list[LoopDim] = []
+    fused: list[LoopDim] = []
     for dim in dims:
         if dim.size == 1:
             continue
         # Merged only if contiguous in every buffer at once: the loop has one index for all.
         joined = tuple([step * dim.size for step in dim.steps])
-        if made and made[-1].steps == joined:
-            made[-1] = LoopDim(made[-1].size * dim.size, dim.steps)
+        if fused and fused[-1].steps == joined:
+            fused[-1] = LoopDim(fused[-1].size * dim.size, dim.steps)
         else:
-            made.append(dim)
-    return made
+            fused.append(dim)
+    return fused
 
 
 def function(name: str, *, excess_precision: bool = True) -> Writer:
@@ -45,11 +45,11 @@ def function(name: str, *, excess_precision: bool = True) -> Writer:
 
 def pointers(code: Writer, count: int, first: int = 0) -> list[str]:
     """The buffers of a kernel, from one of them on."""
-    found = []
+    buffers = []
     for n in range(first, first + count):
         place = code.let(f"getelementptr ptr, ptr %operands, i64 {n}")
-        found.append(code.let(f"load ptr, ptr {place}, align 8", "p"))
-    return found
+        buffers.append(code.let(f"load ptr, ptr {place}, align 8", "p"))
+    return buffers
 
 
 def plus(code: Writer, a: str, b: str | int) -> str:
@@ -93,11 +93,11 @@ def located(
     code: Writer, number: str, dims: Sequence[LoopDim], offsets: Sequence[str]
 ) -> list[str]:
     """The offsets at a point, by its row-major number."""
-    found = list(offsets)
+    here = list(offsets)
     for n, dim in reversed(list(enumerate(dims))):
         number, index = divided(code, number, dim.size) if n else ("0", number)
-        found = moved(code, found, index, dim.steps)
-    return found
+        here = moved(code, here, index, dim.steps)
+    return here
 
 
 @contextmanager

@@ -207,7 +207,7 @@ def _read(v: Vectors, address: str, kind: str, mask: Vector | None) -> Vector:
         return v.load_masked(address, mask, kind)
     # LLVM has no masked load of a scalar; a branch around a load would split the block.
     one = _one_lane(v, mask)
-    found = _call(
+    loaded = _call(
         v,
         f"<1 x {kind}>",
         f"llvm.masked.load.v1{suffix(kind, 1)}.p0",
@@ -216,7 +216,7 @@ def _read(v: Vectors, address: str, kind: str, mask: Vector | None) -> Vector:
         ("<1 x i1>", one),
         (f"<1 x {kind}>", "zeroinitializer"),
     )
-    return Vector(v.code.let(f"extractelement <1 x {kind}> {found}, i64 0"), kind)
+    return Vector(v.code.let(f"extractelement <1 x {kind}> {loaded}, i64 0"), kind)
 
 
 def _write(
@@ -234,7 +234,7 @@ def _write(
 
 def _gather(v: Vectors, base: str, indices: Vector, kind: str, mask: Vector | None) -> Vector:
     type = vector_type(kind, v.width)
-    found = _call(
+    gathered = _call(
         v,
         type,
         f"llvm.masked.gather.{suffix(kind, v.width)}.v{v.width}p0",
@@ -243,7 +243,7 @@ def _gather(v: Vectors, base: str, indices: Vector, kind: str, mask: Vector | No
         (f"<{v.width} x i1>", _mask_text(v, mask)),
         (type, "zeroinitializer"),
     )
-    return Vector(found, kind, v.width)
+    return Vector(gathered, kind, v.width)
 
 
 def _scatter(

@@ -93,7 +93,7 @@ class Vectors:
         type = vector_type(scalar.kind, self.width)
         one = self.code.let(f"insertelement {type} poison, {scalar.typed}, i64 0")
         zero = f"<{self.width} x i32> zeroinitializer"
-        return self._made(
+        return self._emit(
             f"shufflevector {type} {one}, {type} poison, {zero}", scalar.kind, self.width
         )
 
@@ -108,7 +108,7 @@ class Vectors:
 
     def binary(self, instruction: str, a: Vector, b: Vector) -> Vector:
         """A binary instruction: fadd, mul, and, shl, ..."""
-        return self._made(f"{instruction} {a.type} {a.text}, {b.text}", a.kind, a.width)
+        return self._emit(f"{instruction} {a.type} {a.text}, {b.text}", a.kind, a.width)
 
     def add(self, a: Vector, b: Vector) -> Vector:
         return self.binary("fadd" if a.is_float else "add", a, b)
@@ -129,7 +129,7 @@ class Vectors:
 
     def neg(self, a: Vector) -> Vector:
         if a.is_float:
-            return self._made(f"fneg {a.typed}", a.kind, a.width)
+            return self._emit(f"fneg {a.typed}", a.kind, a.width)
         return self.binary("sub", self.constant(0, a.kind), a)
 
     def maximum(self, a: Vector, b: Vector) -> Vector:
@@ -150,23 +150,23 @@ class Vectors:
     def compare(self, how: str, a: Vector, b: Vector) -> Vector:
         """A comparison: oeq, olt, une, uno, ... of floats; eq, slt, ult, ... of integers."""
         instruction = "fcmp" if a.is_float else "icmp"
-        return self._made(f"{instruction} {how} {a.type} {a.text}, {b.text}", "i1", a.width)
+        return self._emit(f"{instruction} {how} {a.type} {a.text}, {b.text}", "i1", a.width)
 
     def select(self, condition: Vector, yes: Vector, no: Vector) -> Vector:
-        return self._made(f"select {condition.typed}, {yes.typed}, {no.typed}", yes.kind, yes.width)
+        return self._emit(f"select {condition.typed}, {yes.typed}, {no.typed}", yes.kind, yes.width)
 
     def cast(self, instruction: str, a: Vector, kind: str) -> Vector:
         """A conversion: bitcast, zext, sext, trunc, sitofp, fptosi, fpext, fptrunc, ..."""
         if kind == a.kind:
             return a
         to = vector_type(kind, a.width)
-        return self._made(f"{instruction} {a.typed} to {to}", kind, a.width)
+        return self._emit(f"{instruction} {a.typed} to {to}", kind, a.width)
 
     def shuffle(self, a: Vector, b: Vector, order: Sequence[int]) -> Vector:
         """A shuffle of two vectors' lanes, numbered through."""
         lanes = ", ".join(f"i32 {lane}" for lane in order)
         text = f"shufflevector {a.typed}, {b.typed}, <{len(order)} x i32> <{lanes}>"
-        return self._made(text, a.kind, len(order))
+        return self._emit(text, a.kind, len(order))
 
     def total(self, name: str, a: Vector, flags: str = "") -> Vector:
         """A horizontal reduction: add, mul, smax, umin, and, or, fmaximum, fmax, ..."""
@@ -191,11 +191,11 @@ class Vectors:
         """Transpose a square of vectors, by interleaving halves log2(n) times."""
         assert len(rows) == self.width, "a square is transposed"
         half = self.width // 2
-        made = list(rows)
+        columns = list(rows)
         for _ in range(self.width.bit_length() - 1):
-            pairs = [(made[n], made[n + half]) for n in range(half)]
-            made = [self._interleaved(a, b, low) for a, b in pairs for low in (0, half)]
-        return made
+            pairs = [(columns[n], columns[n + half]) for n in range(half)]
+            columns = [self._interleaved(a, b, low) for a, b in pairs for low in (0, half)]
+        return columns
 
     def _interleaved(self, a: Vector, b: Vector, first: int) -> Vector:
         lanes = [n for k in range(first, first + self.width // 2) for n in (k, self.width + k)]
@@ -212,7 +212,7 @@ class Vectors:
         """Load contiguous elements."""
         align = align or max(1, BITS[kind] // 8)
         type = vector_type(kind, self.width)
-        return self._made(f"load {type}, ptr {address}, align {align}", kind, self.width)
+        return self._emit(f"load {type}, ptr {address}, align {align}", kind, self.width)
 
     def load_masked(self, address: str, mask: Vector, kind: str) -> Vector:
         """Masked load; 0 elsewhere (no access there)."""
@@ -221,7 +221,7 @@ class Vectors:
         align = max(1, BITS[kind] // 8)
         self.code.declare(f"declare {type} @{name}(ptr, i32 immarg, <{self.width} x i1>, {type})")
         given = f"ptr {address}, i32 {align}, {mask.typed}, {type} zeroinitializer"
-        return self._made(f"call {type} @{name}({given})", kind, self.width)
+        return self._emit(f"call {type} @{name}({given})", kind, self.width)
 
     def store(
         self, value: Vector, address: str, align: int | None = None, *, streaming: bool = False
@@ -257,5 +257,5 @@ class Vectors:
         limit = self.splat(Vector(count, "i64"))
         return self.compare("slt", self.lanes(), limit)
 
-    def _made(self, text: str, kind: str, width: int) -> Vector:
+    def _emit(self, text: str, kind: str, width: int) -> Vector:
         return Vector(self.code.let(text), kind, width)

@@ -53,15 +53,15 @@ def absorbed(
     `dtype` is that of the operands, and of the result at `place`; None if no step has it.
     """
     chain = _Chain(kernel, columns, place, dtype)
-    chain.made = Absorbed(at)
-    best = chain.made if chain.dtype_of(at) is dtype else None
+    chain.prefix = Absorbed(at)
+    best = chain.prefix if chain.dtype_of(at) is dtype else None
     if dtype.name not in _TYPES:
         return best
-    while (made := chain.following()) is not None:
-        chain.made = made
-        if chain.dtype_of(made.last) is dtype:
-            best = made
-        if made.relu:
+    while (longer := chain.following()) is not None:
+        chain.prefix = longer
+        if chain.dtype_of(longer.last) is dtype:
+            best = longer
+        if longer.relu:
             break
     return best
 
@@ -71,7 +71,7 @@ class _Chain:
 
     def __init__(self, kernel: Kernel, columns: Sequence[int], place: Affine, dtype: DType) -> None:
         self.kernel, self.columns, self.place, self.dtype = kernel, columns, place, dtype
-        self.made = Absorbed(0)
+        self.prefix = Absorbed(0)
         self.readers: dict[int, list[int]] = {}
         for n, step in enumerate(kernel.steps):
             for arg in {*args_of(step)}:
@@ -85,22 +85,22 @@ class _Chain:
 
     def following(self) -> Absorbed | None:
         """With the next step, if the library computes it."""
-        made, steps = self.made, self.kernel.steps
-        readers = self.readers.get(made.last, [])
+        prefix, steps = self.prefix, self.kernel.steps
+        readers = self.readers.get(prefix.last, [])
         if len(readers) != 1:
             return None
         (number,) = readers
         step = steps[number]
         if not isinstance(step, Apply):
             return None
-        rest = [arg for arg in step.args if arg != made.last]
+        rest = [arg for arg in step.args if arg != prefix.last]
         match step.op:
             case Maximum() if len(rest) == 1 and _is_zero(steps[rest[0]]):
                 # Rounding keeps signs: the larger of it and 0 may be rounded later.
-                return Absorbed(number, made.bias, made.added, relu=True)
-            case Convert() if self._is_kept(step.dtype) and not self._is_rounded(made.last):
-                return Absorbed(number, made.bias, made.added)
-            case Add() if len(rest) == 1 and not self._is_rounded(made.last):
+                return Absorbed(number, prefix.bias, prefix.added, relu=True)
+            case Convert() if self._is_kept(step.dtype) and not self._is_rounded(prefix.last):
+                return Absorbed(number, prefix.bias, prefix.added)
+            case Add() if len(rest) == 1 and not self._is_rounded(prefix.last):
                 return self._sum(number, rest[0])
         return None
 
@@ -114,7 +114,7 @@ class _Chain:
 
     def _sum(self, number: int, other: int) -> Absorbed | None:
         """With a sum of a bias, or of what is at the places of the result."""
-        made, load = self.made, self.kernel.steps[other]
+        prefix, load = self.prefix, self.kernel.steps[other]
         if isinstance(load, Apply) and isinstance(load.op, Convert) and load.dtype.name == "f32":
             load = self.kernel.steps[load.args[0]]
         if not isinstance(load, Load) or load.guards or load.shifts:
@@ -122,10 +122,10 @@ class _Chain:
         if load.dtype is not self.dtype or load.at.offset < 0:
             return None
         strides = self._strides(load.at)
-        if made.bias is None and strides == self._strides(dense_index(self.kernel, self.columns)):
-            return Absorbed(number, load, made.added)
-        if made.added is None and strides == self._strides(self.place):
-            return Absorbed(number, made.bias, load)
+        if prefix.bias is None and strides == self._strides(dense_index(self.kernel, self.columns)):
+            return Absorbed(number, load, prefix.added)
+        if prefix.added is None and strides == self._strides(self.place):
+            return Absorbed(number, prefix.bias, load)
         return None
 
     def _strides(self, at: Affine) -> list[int]:
@@ -137,17 +137,17 @@ def _is_zero(step: Any) -> bool:
     return isinstance(step, Fill) and step.value == 0
 
 
-def finish(made: Any, absorbed: Absorbed, channels: int, out: Matrices, *given: Any) -> Any:
+def finish(result: Any, absorbed: Absorbed, channels: int, out: Matrices, *tensors: Any) -> Any:
     """A contraction's wide result with what the library absorbs, by PyTorch, before rounding.
 
     `channels` is the dim of the bias; `given` are the tensors of the bias and of what is added.
     """
-    left = [*given]
+    left = [*tensors]
     if absorbed.bias is not None:
-        count, start = made.shape[channels], absorbed.bias.at.offset
-        sizes = [count if dim == channels % made.dim() else 1 for dim in range(made.dim())]
-        made = made + left.pop(0)[start : start + count].view(sizes)
+        count, start = result.shape[channels], absorbed.bias.at.offset
+        sizes = [count if dim == channels % result.dim() else 1 for dim in range(result.dim())]
+        result = result + left.pop(0)[start : start + count].view(sizes)
     if absorbed.added is not None:
         start = absorbed.added.at.offset
-        made = made + left.pop(0).as_strided(out.sizes, out.strides, start)
-    return made.clamp_min(0) if absorbed.relu else made
+        result = result + left.pop(0).as_strided(out.sizes, out.strides, start)
+    return result.clamp_min(0) if absorbed.relu else result

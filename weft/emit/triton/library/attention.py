@@ -118,27 +118,27 @@ def _forward(kernel: Attention, views: Sequence[Any], lse: Any) -> None:
 
     q, k, v = (_stacked(t) for t in views[:3])
     out, causal = views[3], not kernel.window.is_open
-    found = torch.ops.aten._scaled_dot_product_cudnn_attention.default(
+    results = torch.ops.aten._scaled_dot_product_cudnn_attention.default(
         q, k, v, None, lse is not None, 0.0, causal, False, scale=kernel.scale
     )
-    out.copy_(found[0].reshape(out.shape))
+    out.copy_(results[0].reshape(out.shape))
     if lse is not None:
-        lse.copy_(found[1].reshape(lse.shape))
+        lse.copy_(results[1].reshape(lse.shape))
 
 
 def _backward(kernel: Attention, views: Sequence[Any], lse: Any) -> None:
     import torch
 
-    q, k, v, out, given = (_stacked(t) for t in views[:5])
+    q, k, v, out, d_out = (_stacked(t) for t in views[:5])
     causal, scale = not kernel.window.is_open, kernel.scale
     logs = lse.reshape(q.shape[:-1])
     seed = torch.zeros((), dtype=torch.int64, device=q.device)
     none = (None, None, q.shape[-2], k.shape[-2])
-    made = torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default(
-        given, q, k, v, out, logs.unsqueeze(-1).contiguous(), seed, seed, None, *none,
+    gradients = torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default(
+        d_out, q, k, v, out, logs.unsqueeze(-1).contiguous(), seed, seed, None, *none,
         0.0, causal, scale=scale,
     )  # fmt: skip
-    for into, value in zip(views[5:8], made, strict=True):
+    for into, value in zip(views[5:8], gradients, strict=True):
         into.copy_(value.reshape(into.shape))
 
 
@@ -270,16 +270,16 @@ def _gradients_at(
         return _view(kernel, tensors, access, rows, columns)[point].to(held)
 
     weights, _, hidden = _softmax_at(kernel, tensors, point, held)
-    given = read(gradients.out, kernel.queries, kernel.value_depth)
+    d_out = read(gradients.out, kernel.queries, kernel.value_depth)
     out = read(kernel.out, kernel.queries, kernel.value_depth)
-    d_weights = given @ read(kernel.v, kernel.keys, kernel.value_depth).mT
-    d_scores = weights * (d_weights - (out * given).sum(-1, keepdim=True))
+    d_weights = d_out @ read(kernel.v, kernel.keys, kernel.value_depth).mT
+    d_scores = weights * (d_weights - (out * d_out).sum(-1, keepdim=True))
     # Pairs outside of the window have probability 0, or NaN in a row without any.
     d_scores = torch.where(hidden | (weights == 0.0), 0.0, d_scores)
     scales = [kernel.scale if s is None else s for s in (gradients.q_scale, gradients.k_scale)]
-    made = [
+    results = [
         scales[0] * (d_scores @ read(kernel.k, kernel.keys, kernel.depth)),
         scales[1] * (d_scores.mT @ read(kernel.q, kernel.queries, kernel.depth)),
-        weights.mT @ given,
+        weights.mT @ d_out,
     ]
-    return made if gradients.bias is None else [*made, kernel.bias_scale * d_scores]
+    return results if gradients.bias is None else [*results, kernel.bias_scale * d_scores]

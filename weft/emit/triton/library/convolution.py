@@ -62,13 +62,13 @@ def library_convolution(kernel: Kernel) -> LibraryConvolution | None:
     if math.prod(f.size for f in kernel.factors) < LEAST:
         return None
     for one, other in ((contract.lhs, contract.rhs), (contract.rhs, contract.lhs)):
-        given, weights = _padded(kernel, one), kernel.steps[other]
-        if given is None or not isinstance(weights, Load) or weights.guards or weights.shifts:
+        image, weights = _padded(kernel, one), kernel.steps[other]
+        if image is None or not isinstance(weights, Load) or weights.guards or weights.shifts:
             continue
-        windows = [_window(kernel, guard, contract) for guard in given.guards]
-        found = [window for window in windows if window is not None]
-        if len(found) == len(windows):
-            return _convolution(kernel, at, given, weights, found)
+        windows = [_window(kernel, guard, contract) for guard in image.guards]
+        usable = [window for window in windows if window is not None]
+        if len(usable) == len(windows):
+            return _convolution(kernel, at, image, weights, usable)
     return None
 
 
@@ -98,52 +98,52 @@ def _window(kernel: Kernel, guard: Guard, contract: Contract) -> _Window | None:
     stride, dilation, pad = index.strides[out], index.strides[tap], -index.offset
     if stride < 1 or dilation < 1 or kernel.factors[tap].size > TAPS:
         return None
-    made = _Window(out, tap, guard.high, stride, dilation, pad)
-    reach = made.size + 2 * pad - dilation * (kernel.factors[tap].size - 1) - 1
+    window = _Window(out, tap, guard.high, stride, dilation, pad)
+    reach = window.size + 2 * pad - dilation * (kernel.factors[tap].size - 1) - 1
     enough = reach // stride + 1 >= kernel.factors[out].size
-    return made if enough and pad <= dilation * (kernel.factors[tap].size - 1) else None
+    return window if enough and pad <= dilation * (kernel.factors[tap].size - 1) else None
 
 
 def _convolution(
-    kernel: Kernel, at: int, given: Load, weights: Load, windows: Sequence[_Window]
+    kernel: Kernel, at: int, image: Load, weights: Load, windows: Sequence[_Window]
 ) -> LibraryConvolution | None:
     contract = kernel.steps[at]
     assert isinstance(contract, Contract)
     spatial = {f for window in windows for f in (window.out, window.tap)}
     rest = [f for f, factor in enumerate(kernel.factors) if factor.size > 1 and f not in spatial]
-    of_given, of_weights = ({f for f in rest if s.at.strides[f]} for s in (given, weights))
+    of_image, of_weights = ({f for f in rest if s.at.strides[f]} for s in (image, weights))
     inner = [f for f in rest if f in contract.over]
-    batch = [f for f in rest if f not in contract.over and f in of_given - of_weights]
-    outer = [f for f in rest if f not in contract.over and f in of_weights - of_given]
+    batch = [f for f in rest if f not in contract.over and f in of_image - of_weights]
+    outer = [f for f in rest if f not in contract.over and f in of_weights - of_image]
     if max(len(inner), len(batch), len(outer)) > 1 or len(rest) != len({*inner, *batch, *outer}):
         return None
-    if any(f not in of_given & of_weights for f in inner):
+    if any(f not in of_image & of_weights for f in inner):
         return None
-    steps = [_step(given.at, window) for window in windows]
+    steps = [_step(image.at, window) for window in windows]
     if any(step is None or weights.at.strides[w.tap] <= 0 or weights.at.strides[w.out]
            for step, w in zip(steps, windows, strict=True)):  # fmt: skip
         return None
     apart = [step or 0 for step in steps]
-    offset = given.at.offset + sum(w.pad * s for w, s in zip(windows, apart, strict=True))
-    if offset < 0 or given.dtype is not weights.dtype or contract.dtype is not given.dtype:
+    offset = image.at.offset + sum(w.pad * s for w, s in zip(windows, apart, strict=True))
+    if offset < 0 or image.dtype is not weights.dtype or contract.dtype is not image.dtype:
         return None
     taps, outs = [w.tap for w in windows], [w.out for w in windows]
     sizes = (*[size_of(kernel, f) for f in (batch, inner)], *[w.size for w in windows])
-    strides = (*[_stride(given.at, f) for f in (batch, inner)], *apart)
+    strides = (*[_stride(image.at, f) for f in (batch, inner)], *apart)
     sides = (
-        Matrices(given.operand, offset, sizes, strides),
+        Matrices(image.operand, offset, sizes, strides),
         _view(kernel, weights.operand, weights.at, outer, inner, taps),
     )
-    last = given.dtype.name in PACKED_TYPES and _is_last(kernel, strides[1], outer)
+    last = image.dtype.name in PACKED_TYPES and _is_last(kernel, strides[1], outer)
     place = dense_index(kernel, (*batch, *outs, *outer) if last else (*batch, *outer, *outs))
     channels = -(-sizes[1] // EACH) * EACH if sizes[1] < PADDED else sizes[1]
     # cuDNN's kernels with an epilogue read eight channels at a time.
     can_absorb = last and channels % EACH == 0 and size_of(kernel, outer) % EACH == 0
-    found, operand, written = _made(kernel, at, outer, place, can_absorb=can_absorb)
+    epilogue_steps, operand, written = _destination(kernel, at, outer, place, can_absorb=can_absorb)
     epilogue: tuple[Kernel, tuple[int, ...]] | None = None
     scratch: tuple[Operand, ...] = ()
     if operand == len(kernel.operands):
-        held, epilogue = after_scratch(kernel, at, place, found.last)
+        held, epilogue = after_scratch(kernel, at, place, epilogue_steps.last)
         scratch = (held,)
     copies: list[tuple[Kernel, tuple[int, ...]]] = []
     for n, side in enumerate(sides if last else ()):
@@ -154,14 +154,14 @@ def _convolution(
             copies.append((copy, (side.operand, number)))
             scratch += (copy.operands[1],)
     return LibraryConvolution(
-        given.dtype,
+        image.dtype,
         *sides,
         _view(kernel, operand, written, batch, outer, outs),
         tuple([w.stride for w in windows]),
         tuple([w.pad for w in windows]),
         tuple([w.dilation for w in windows]),
         contract.tf32,
-        found,
+        epilogue_steps,
         tuple(copies),
         epilogue,
         scratch,
@@ -195,7 +195,7 @@ def _packed(kernel: Kernel, side: Matrices, channels: int, number: int) -> tuple
     return Matrices(number, 0, all_sizes, strides), copy
 
 
-def _made(
+def _destination(
     kernel: Kernel, at: int, outer: Sequence[int], place: Affine, *, can_absorb: bool
 ) -> tuple[Absorbed, int, Affine]:
     """The library's epilogue, and the place of its result: the only result's, or scratch."""
@@ -204,12 +204,12 @@ def _made(
     for number, to in ((-1, None if store is None else store.at), (len(kernel.operands), place)):
         if to is None or min(to.strides) < 0:
             continue
-        found = absorbed(kernel, at, outer, to, contract.dtype) if can_absorb else None
-        found = found or Absorbed(at)
+        fused = absorbed(kernel, at, outer, to, contract.dtype) if can_absorb else None
+        fused = fused or Absorbed(at)
         if number >= 0:
-            return found, number, to
-        if store is not None and store.arg == found.last:
-            return found, store.operand, to
+            return fused, number, to
+        if store is not None and store.arg == fused.last:
+            return fused, store.operand, to
     raise AssertionError("a dense place has no negative strides")
 
 
@@ -238,45 +238,48 @@ def _view(
     return Matrices(operand, at.offset, sizes, strides)
 
 
-def convolution_call(name: str, found: LibraryConvolution) -> LibraryCall:
+def convolution_call(name: str, convolution: LibraryConvolution) -> LibraryCall:
     """The call of a convolution."""
-    sides = (found.given, found.weights, found.out)
+    sides = (convolution.image, convolution.weights, convolution.out)
     shown = " * ".join([str(side.sizes) for side in sides[:2]])
     text = (
-        f"# {name}\n# convolution by PyTorch: {shown}{found.absorbed.shown} -> {found.out.sizes}, "
-        f"stride {found.stride}, pad {found.pad}, dilation {found.dilation}\n"
+        f"# {name}\n# convolution by PyTorch: {shown}{convolution.absorbed.shown} -> "
+        f"{convolution.out.sizes}, stride {convolution.stride}, pad {convolution.pad}, "
+        f"dilation {convolution.dilation}\n"
     )
-    operands = (*[side.operand for side in sides], *found.absorbed.operands)
-    bare = replace(found, copies=(), epilogue=None, scratch=())
+    operands = (*[side.operand for side in sides], *convolution.absorbed.operands)
+    bare = replace(convolution, copies=(), epilogue=None, scratch=())
     return LibraryCall(name, text, operands, partial(_convolve, bare))
 
 
-def _convolve(found: LibraryConvolution, *tensors: Any) -> None:
-    if tensors[0].device.type != "cpu" and found.is_channels_last:
-        graph = cudnn_convolution(found)
+def _convolve(convolution: LibraryConvolution, *tensors: Any) -> None:
+    if tensors[0].device.type != "cpu" and convolution.is_channels_last:
+        graph = cudnn_convolution(convolution)
         if graph is not None:
             graph(tensors)
             return
     import torch
 
-    sides = (found.given, found.weights, found.out)
-    given, weights, out = (
+    sides = (convolution.image, convolution.weights, convolution.out)
+    image, weights, out = (
         tensor.as_strided(side.sizes, side.strides, side.offset)
         for tensor, side in zip(tensors[:3], sides, strict=True)
     )
-    is_wide = given.device.type == "cpu" and not found.absorbed.is_nothing
+    is_wide = image.device.type == "cpu" and not convolution.absorbed.is_nothing
     if is_wide:  # interpreted: rounded once, as by the library
-        given, weights = given.float(), weights.float()
-    numbers = (found.stride, found.pad, found.dilation)
+        image, weights = image.float(), weights.float()
+    numbers = (convolution.stride, convolution.pad, convolution.dilation)
     before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = found.tf32
+    torch.backends.cudnn.allow_tf32 = convolution.tf32
     try:
-        made = torch.convolution(given, weights, None, *numbers, False, (0,) * len(found.stride), 1)
+        result = torch.convolution(
+            image, weights, None, *numbers, False, (0,) * len(convolution.stride), 1
+        )
     finally:
         torch.backends.cudnn.allow_tf32 = before
     # A pad that the program has at one end only makes more outputs than it asks for.
     for dim, size in enumerate(out.shape):
-        made = made.narrow(dim, 0, size)
-    if not found.absorbed.is_nothing:
-        made = finish(made.float(), found.absorbed, 1, found.out, *tensors[3:])
-    out.copy_(made)
+        result = result.narrow(dim, 0, size)
+    if not convolution.absorbed.is_nothing:
+        result = finish(result.float(), convolution.absorbed, 1, convolution.out, *tensors[3:])
+    out.copy_(result)

@@ -83,11 +83,11 @@ class LtProduct:
         self.proposals = self._proposals()
         self.points = [*itertools.product(*map(range, product.lhs.sizes[:-3]))]
 
-    def _set_epilogue(self, found: Absorbed) -> None:
-        kind = (_BIAS if found.bias is not None else 0) | (_RELU if found.relu else 0)
+    def _set_epilogue(self, epilogue: Absorbed) -> None:
+        kind = (_BIAS if epilogue.bias is not None else 0) | (_RELU if epilogue.relu else 0)
         setter = "cublasLtMatmulDescSetAttribute"
         self._set(setter, self.description, _EPILOGUE, ctypes.c_uint32(kind or _PLAIN))
-        if found.bias is not None:  # proposals need to know that there is one
+        if epilogue.bias is not None:  # proposals need to know that there is one
             self._set(setter, self.description, _BIAS_POINTER, ctypes.c_uint64(_ALIGNED))
 
     def _new(self, function: str, *arguments: int) -> ctypes.c_void_p:
@@ -101,7 +101,7 @@ class LtProduct:
         _checked(code, function)
 
     def _layout(self, kind: int, side: _Side, of: Matrices) -> ctypes.c_void_p:
-        made = self._new(
+        layout = self._new(
             "cublasLtMatrixLayoutCreate",
             kind,
             ctypes.c_uint64(side.rows),  # type: ignore[arg-type]
@@ -110,34 +110,34 @@ class LtProduct:
         )
         if of.sizes[-3] > 1:
             setter = "cublasLtMatrixLayoutSetAttribute"
-            self._set(setter, made, _BATCH_COUNT, ctypes.c_int32(of.sizes[-3]))
-            self._set(setter, made, _BATCH_STRIDE, ctypes.c_int64(of.strides[-3]))
-        return made
+            self._set(setter, layout, _BATCH_COUNT, ctypes.c_int32(of.sizes[-3]))
+            self._set(setter, layout, _BATCH_STRIDE, ctypes.c_int64(of.strides[-3]))
+        return layout
 
     def _proposals(self) -> list[_Proposal]:
         preference = self._new("cublasLtMatmulPreferenceCreate")
         self._set("cublasLtMatmulPreferenceSetAttribute", preference, _MOST_WORKSPACE,
                   ctypes.c_uint64(WORKSPACE))  # fmt: skip
-        found, count = (_Proposal * ALGORITHMS)(), ctypes.c_int()
+        proposals, count = (_Proposal * ALGORITHMS)(), ctypes.c_int()
         code = self.library.cublasLtMatmulAlgoGetHeuristic(
             self.handle, self.description, *self.layouts, self.layouts[-1], preference,
-            ALGORITHMS, found, ctypes.byref(count),
+            ALGORITHMS, proposals, ctypes.byref(count),
         )  # fmt: skip
         self.library.cublasLtMatmulPreferenceDestroy(preference)
         # A product that it does not take has no proposals.
-        return [one for one in found[: count.value] if one.state == 0] if code == 0 else []
+        return [one for one in proposals[: count.value] if one.state == 0] if code == 0 else []
 
     def __call__(self, algorithm: int, places: Sequence[int], stream: int) -> None:
         """Enqueue it at addresses of lhs, rhs, out, what is absorbed, and the workspace."""
-        product, found = self.product, self.product.absorbed
+        product, epilogue = self.product, self.product.absorbed
         proposal = self.proposals[algorithm]
-        one, scale = self.scalar(1), self.scalar(found.added is not None)
+        one, scale = self.scalar(1), self.scalar(epilogue.added is not None)
         size = product.dtype.bits // 8
         sides = (product.lhs, product.rhs, product.out)
         rest = [*places[3:-1]]
         with self.lock:
-            if found.bias is not None:
-                at = ctypes.c_uint64(rest.pop(0) + size * found.bias.at.offset)
+            if epilogue.bias is not None:
+                at = ctypes.c_uint64(rest.pop(0) + size * epilogue.bias.at.offset)
                 setter = "cublasLtMatmulDescSetAttribute"
                 self._set(setter, self.description, _BIAS_POINTER, at)
             for point in self.points:
@@ -146,8 +146,8 @@ class LtProduct:
                     for of, place in zip(sides, places[:3], strict=True)
                 )
                 added = out
-                if found.added is not None:
-                    start = found.added.at.offset + _along(product.out, point)
+                if epilogue.added is not None:
+                    start = epilogue.added.at.offset + _along(product.out, point)
                     added = ctypes.c_void_p(rest[0] + size * start)
                 code = self.library.cublasLtMatmul(
                     self.handle, self.description, ctypes.byref(one), rhs, self.layouts[0],

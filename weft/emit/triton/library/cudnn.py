@@ -53,22 +53,22 @@ def operands_of(kernel: Attention) -> dict[str, Heads] | None:
 def _named(kernel: Attention) -> list[tuple[str, tuple[Access, int, int]]]:
     """The operands with their rows and columns."""
     queries, keys, depth = kernel.queries, kernel.keys, kernel.depth
-    found = [
+    operands = [
         ("q", (kernel.q, queries, depth)),
         ("k", (kernel.k, keys, depth)),
         ("v", (kernel.v, keys, depth)),
         ("o", (kernel.out, queries, depth)),
     ]
     if kernel.lse is not None:
-        found.append(("stats", (kernel.lse, queries, 1)))
+        operands.append(("stats", (kernel.lse, queries, 1)))
     if (gradients := kernel.gradients) is not None:
-        found += [
+        operands += [
             ("do", (gradients.out, queries, depth)),
             ("dq", (gradients.q, queries, depth)),
             ("dk", (gradients.k, keys, depth)),
             ("dv", (gradients.v, keys, depth)),
         ]
-    return found
+    return operands
 
 
 def _heads(
@@ -120,13 +120,13 @@ class CudnnAttention:
         if kernel.gradients is None:
             inputs = {name: self._tensor(name) for name in "qkv"}
             out, stats = self.graph.sdpa(**inputs, **options, generate_stats=kernel.lse is not None)
-            made = {"o": out} if kernel.lse is None else {"o": out, "stats": stats}
+            outputs = {"o": out} if kernel.lse is None else {"o": out, "stats": stats}
         else:
             inputs = {name: self._tensor(name) for name in ("q", "k", "v", "o")}
             inputs |= {"dO": self._tensor("do"), "stats": self._tensor("stats", wide)}
-            found = self.graph.sdpa_backward(**inputs, **options)
-            made = dict(zip(("dq", "dk", "dv"), found, strict=True))
-        for name, tensor in made.items():
+            gradients = self.graph.sdpa_backward(**inputs, **options)
+            outputs = dict(zip(("dq", "dk", "dv"), gradients, strict=True))
+        for name, tensor in outputs.items():
             heads = operands[name]
             tensor.set_output(True).set_uid(self.uids[name])
             tensor.set_dim([*heads.sizes]).set_stride([*heads.strides])

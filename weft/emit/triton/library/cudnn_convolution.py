@@ -27,7 +27,7 @@ class LibraryConvolution:
     """A convolution on views: batch, channels and spatial dims each."""
 
     dtype: DType
-    given: Matrices
+    image: Matrices
     weights: Matrices
     out: Matrices
     stride: tuple[int, ...]
@@ -42,49 +42,57 @@ class LibraryConvolution:
     @property
     def is_channels_last(self) -> bool:
         """Whether channels are next to each other in memory, in all three."""
-        return all(side.strides[1] == 1 for side in (self.given, self.weights, self.out))
+        return all(side.strides[1] == 1 for side in (self.image, self.weights, self.out))
 
 
 class CudnnConvolution:
     """The graph of one convolution."""
 
-    def __init__(self, found: LibraryConvolution) -> None:
+    def __init__(self, convolution: LibraryConvolution) -> None:
         import cudnn
 
-        self.found = found
-        wide, narrow = cudnn.data_type.FLOAT, getattr(cudnn.data_type, _TYPES[found.dtype.name])
+        self.convolution = convolution
+        wide, narrow = (
+            cudnn.data_type.FLOAT,
+            getattr(cudnn.data_type, _TYPES[convolution.dtype.name]),
+        )
         self.graph = graph = cudnn.pygraph(
             io_data_type=narrow,
             intermediate_data_type=wide,
             compute_data_type=wide,
             handle=cudnn_handle(),
         )
-        image, weight = self._tensor("given", 0, found.given), self._tensor("w", 1, found.weights)
-        made = graph.conv_fprop(
+        image, weight = (
+            self._tensor("given", 0, convolution.image),
+            self._tensor("w", 1, convolution.weights),
+        )
+        result = graph.conv_fprop(
             image=image,
             weight=weight,
-            pre_padding=[*found.pad],
-            post_padding=[*post_padding(found)],
-            stride=[*found.stride],
-            dilation=[*found.dilation],
+            pre_padding=[*convolution.pad],
+            post_padding=[*post_padding(convolution)],
+            stride=[*convolution.stride],
+            dilation=[*convolution.dilation],
         )
         # Operands are numbered as tensors are given: the bias and the sum after the result.
         number = 3
-        if found.absorbed.bias is not None:
-            sizes = [1, found.out.sizes[1], *[1] * len(found.stride)]
-            strides = [sizes[1], 1, *[sizes[1]] * len(found.stride)]
+        if convolution.absorbed.bias is not None:
+            sizes = [1, convolution.out.sizes[1], *[1] * len(convolution.stride)]
+            strides = [sizes[1], 1, *[sizes[1]] * len(convolution.stride)]
             bias = graph.tensor(name="bias", dim=sizes, stride=strides, uid=number + 1)
-            made, number = graph.add(a=made, b=bias), number + 1
-        if found.absorbed.added is not None:
-            made = graph.add(a=made, b=self._tensor("added", number, found.out))
-        if found.absorbed.relu:
-            made = graph.relu(input=made)
-        made.set_output(True).set_uid(3).set_data_type(narrow)
-        made.set_dim([*found.out.sizes]).set_stride([*found.out.strides])
+            result, number = graph.add(a=result, b=bias), number + 1
+        if convolution.absorbed.added is not None:
+            result = graph.add(a=result, b=self._tensor("added", number, convolution.out))
+        if convolution.absorbed.relu:
+            result = graph.relu(input=result)
+        result.set_output(True).set_uid(3).set_data_type(narrow)
+        result.set_dim([*convolution.out.sizes]).set_stride([*convolution.out.strides])
         graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
         self.workspace: int = graph.get_workspace_size()
-        loads = (found.absorbed.bias, found.absorbed.added)
-        self.offsets = [side.offset for side in (found.given, found.weights, found.out)]
+        loads = (convolution.absorbed.bias, convolution.absorbed.added)
+        self.offsets = [
+            side.offset for side in (convolution.image, convolution.weights, convolution.out)
+        ]
         self.offsets += [load.at.offset for load in loads if load is not None]
 
     def _tensor(self, name: str, number: int, side: Matrices) -> Any:
@@ -107,21 +115,27 @@ class CudnnConvolution:
         self.graph.execute(places, space.data_ptr(), handle=handle)
 
 
-def post_padding(found: LibraryConvolution) -> list[int]:
+def post_padding(convolution: LibraryConvolution) -> list[int]:
     """The pads behind each spatial dim, so that it has as many outputs as the program asks for."""
-    taps, outs, sizes = (side.sizes[2:] for side in (found.weights, found.out, found.given))
-    rows = zip(sizes, taps, outs, found.stride, found.pad, found.dilation, strict=True)
+    taps, outs, sizes = (
+        side.sizes[2:] for side in (convolution.weights, convolution.out, convolution.image)
+    )
+    rows = zip(
+        sizes, taps, outs, convolution.stride, convolution.pad, convolution.dilation, strict=True
+    )
     return [
         max(0, (out - 1) * stride + dilation * (tap - 1) + 1 - size - pad)
         for size, tap, out, stride, pad, dilation in rows
     ]
 
 
-def _makes_more(found: LibraryConvolution) -> bool:
+def _makes_more(convolution: LibraryConvolution) -> bool:
     """Whether the window has more positions than the program asks for."""
-    taps, outs, sizes = (side.sizes[2:] for side in (found.weights, found.out, found.given))
-    rows = zip(sizes, taps, found.pad, post_padding(found), found.stride, found.dilation,
-               strict=True)  # fmt: skip
+    taps, outs, sizes = (
+        side.sizes[2:] for side in (convolution.weights, convolution.out, convolution.image)
+    )
+    pads = (convolution.pad, post_padding(convolution))
+    rows = zip(sizes, taps, *pads, convolution.stride, convolution.dilation, strict=True)
     counts = [
         (size + pad + post - dilation * (tap - 1) - 1) // stride + 1
         for size, tap, pad, post, stride, dilation in rows
@@ -130,23 +144,23 @@ def _makes_more(found: LibraryConvolution) -> bool:
 
 
 @cache
-def cudnn_convolution(found: LibraryConvolution) -> CudnnConvolution | None:
+def cudnn_convolution(convolution: LibraryConvolution) -> CudnnConvolution | None:
     """The graph of a convolution; None where PyTorch has to call cuDNN."""
-    if found.dtype.name not in _TYPES or not has_frontend() or _makes_more(found):
+    if convolution.dtype.name not in _TYPES or not has_frontend() or _makes_more(convolution):
         return None
     # Without vectors of channels, PyTorch finds a faster kernel.
-    if any(side.sizes[1] % EACH for side in (found.given, found.out)):
+    if any(side.sizes[1] % EACH for side in (convolution.image, convolution.out)):
         return None
-    sides = (found.given, found.weights, found.out)
-    if any(side.offset * (found.dtype.bits // 8) % ALIGNED for side in sides):
+    sides = (convolution.image, convolution.weights, convolution.out)
+    if any(side.offset * (convolution.dtype.bits // 8) % ALIGNED for side in sides):
         return None
     import cudnn
 
     try:
-        return CudnnConvolution(found)
+        return CudnnConvolution(convolution)
     except (RuntimeError, ValueError, cudnn.cudnnGraphNotSupportedError) as error:
         warnings.warn(
-            f"a convolution of {found.given.sizes} runs by PyTorch's call of cuDNN, and is "
+            f"a convolution of {convolution.image.sizes} runs by PyTorch's call of cuDNN, and is "
             f"copied: {str(error).strip().splitlines()[0]}",
             stacklevel=2,
         )

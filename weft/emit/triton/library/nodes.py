@@ -55,7 +55,7 @@ def _positions(
     rank = len(slices)
     batch = [d for d in range(rank) if d not in windows.window]
     inside = dict(zip(windows.kept(len(shape)), windows.window, strict=True))
-    found = []
+    positions = []
     for dim, start in enumerate(starts):
         sizes = [1] * rank
         for d, size in zip(batch[-start.ndim :] if start.ndim else (), start.shape, strict=True):
@@ -65,8 +65,8 @@ def _positions(
             along = [-1 if d == inside[dim] else 1 for d in range(rank)]
             count = slices[inside[dim]]
             place = place + torch.arange(count, device=start.device).reshape(along)
-        found.append(place)
-    return found
+        positions.append(place)
+    return positions
 
 
 def _gather(kernel: SingleNode, operand: Any, indices: Any) -> NodeResults:
@@ -317,12 +317,12 @@ def _reduce_window(kernel: SingleNode, operand: Any, init: Any) -> NodeResults:
 def _padded(operand: Any, init: Any, padding: Any) -> Any:
     """The operand with its edges padded by the initial value."""
     shape = [size + low + high for size, (low, high) in zip(operand.shape, padding, strict=True)]
-    made = init.expand(shape).contiguous().clone()
+    padded = init.expand(shape).contiguous().clone()
     inside = tuple(
         slice(low, low + size) for size, (low, _) in zip(operand.shape, padding, strict=True)
     )
-    made[inside] = operand
-    return made
+    padded[inside] = operand
+    return padded
 
 
 def _refuses_window(kernel: SingleNode) -> str | None:

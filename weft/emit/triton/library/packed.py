@@ -76,8 +76,8 @@ def _copy(
     factors = [
         replace(f, size=f.size if place.strides[n] else 1) for n, f in enumerate(kernel.factors)
     ]
-    made, numbers = steps.kernel(
+    copy, numbers = steps.kernel(
         kernel, f"{kernel.name}_packed", factors, (*kernel.operands, operand)
     )
     last = len(kernel.operands)
-    return made, tuple([number if n == last else n for n in numbers])
+    return copy, tuple([number if n == last else n for n in numbers])

@@ -77,36 +77,36 @@ def library_product(kernel: Kernel) -> LibraryProduct | None:
     roles = roles_of(kernel)
     store = only_store(kernel)
     if store is not None:
-        found = absorbed(kernel, at, roles.columns, store.at, lhs.dtype)
-        if found is not None and store.arg == found.last:
-            made = _product(kernel, (lhs, rhs), found, store.operand, store.at)
-            if made is not None and made.out.strides[-1] == 1:
-                return made
+        epilogue_steps = absorbed(kernel, at, roles.columns, store.at, lhs.dtype)
+        if epilogue_steps is not None and store.arg == epilogue_steps.last:
+            product = _product(kernel, (lhs, rhs), epilogue_steps, store.operand, store.at)
+            if product is not None and product.out.strides[-1] == 1:
+                return product
     place = dense_index(kernel, (*roles.batch, *roles.rows, *roles.columns))
     same = Absorbed(at) if contract.dtype is lhs.dtype else None
-    for found in (absorbed(kernel, at, roles.columns, place, lhs.dtype), same):
-        if found is None:
+    for epilogue_steps in (absorbed(kernel, at, roles.columns, place, lhs.dtype), same):
+        if epilogue_steps is None:
             continue
-        made = _product(kernel, (lhs, rhs), found, len(kernel.operands), place)
-        if made is not None:
-            scratch, epilogue = after_scratch(kernel, at, place, made.absorbed.last)
-            return replace(made, epilogue=epilogue, scratch=(scratch,))
+        product = _product(kernel, (lhs, rhs), epilogue_steps, len(kernel.operands), place)
+        if product is not None:
+            scratch, epilogue = after_scratch(kernel, at, place, product.absorbed.last)
+            return replace(product, epilogue=epilogue, scratch=(scratch,))
     return None
 
 
 def _product(
-    kernel: Kernel, sides: tuple[Load, Load], found: Absorbed, operand: int, place: Affine
+    kernel: Kernel, sides: tuple[Load, Load], epilogue: Absorbed, operand: int, place: Affine
 ) -> LibraryProduct | None:
     """The product on views, written at a place of an operand, or None."""
-    made = _views(kernel, *sides, operand, place)
-    if made is None:
+    views = _views(kernel, *sides, operand, place)
+    if views is None:
         return None
-    is_split = made[2].sizes[-1] != size_of(kernel, roles_of(kernel).columns)
-    if is_split and not found.is_nothing:  # the bias is a vector of all columns
+    is_split = views[2].sizes[-1] != size_of(kernel, roles_of(kernel).columns)
+    if is_split and not epilogue.is_nothing:  # the bias is a vector of all columns
         return None
     contract = kernel.steps[contract_of(kernel)]
     assert isinstance(contract, Contract)
-    return LibraryProduct(*made, sides[0].dtype, contract.tf32, found, None, ())
+    return LibraryProduct(*views, sides[0].dtype, contract.tf32, epilogue, None, ())
 
 
 def after_scratch(
@@ -127,24 +127,24 @@ def _views(
     dims = _dims(kernel, (lhs.at, rhs.at, place))
     if dims is None:
         return None
-    made = (
+    views = (
         _matrices(kernel, lhs.operand, lhs.at, (*dims.batch, dims.rows, dims.depth)),
         _matrices(kernel, rhs.operand, rhs.at, (*dims.batch, dims.depth, dims.columns)),
         _matrices(kernel, operand, place, (*dims.batch, dims.rows, dims.columns)),
     )
-    if any(min(m.strides) < 0 or m.offset < 0 for m in made):
+    if any(min(m.strides) < 0 or m.offset < 0 for m in views):
         return None
-    if any(1 not in m.strides[-2:] for m in made[:2]):
+    if any(1 not in m.strides[-2:] for m in views[:2]):
         return None
-    calls = math.prod(made[0].sizes[:-3])
-    return None if calls > CALLS or _is_torn(kernel, lhs.dtype, made) else made
+    calls = math.prod(views[0].sizes[:-3])
+    return None if calls > CALLS or _is_torn(kernel, lhs.dtype, views) else views
 
 
-def _is_torn(kernel: Kernel, dtype: DType, made: tuple[Matrices, ...]) -> bool:
+def _is_torn(kernel: Kernel, dtype: DType, views: tuple[Matrices, ...]) -> bool:
     """Whether rows are apart in memory, few of them together, and are better copied first."""
     roles = roles_of(kernel)
-    few = made[0].sizes[-2] < TORN and math.prod(made[0].sizes[:-2]) > 1
-    shares = not any(made[1].strides[:-2])
+    few = views[0].sizes[-2] < TORN and math.prod(views[0].sizes[:-2]) > 1
+    shares = not any(views[1].strides[:-2])
     return few and shares and dtype.name in PACKED_TYPES and is_worth_packing(kernel, roles)
 
 

@@ -97,11 +97,11 @@ def _size(kernel: Kernel, factors: Sequence[int] | frozenset[int]) -> int:
 
 def _depending(kernel: Kernel, numbers: Sequence[int]) -> set[int]:
     """The steps that read these, directly or not."""
-    found: set[int] = set()
+    readers: set[int] = set()
     for n, step in enumerate(kernel.steps):
-        if any(arg in found or arg in numbers for arg in args_of(step)):
-            found.add(n)
-    return found
+        if any(arg in readers or arg in numbers for arg in args_of(step)):
+            readers.add(n)
+    return readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +196,14 @@ class _RowsAndColumns(RowLoops):
             sums = f"p.sum_columns({total})" if x.block > 1 else total
             at = f"part{number} + ({program} * {r.size} + {position})"
             tiles.line(f"tl.store({at}, {sums}{mask})")
-        made = finished(tiles, kernel.name, (self.programs, 1, 1), self.warps, 3)
+        launch = finished(tiles, kernel.name, (self.programs, 1, 1), self.warps, 3)
         names = "".join([f", part{n}" for n in range(len(totals))])
         pointers = [dtypes.pointer(dtype) for dtype in self.held]
         operands = tuple(range(len(kernel.operands) + len(totals)))
         return replace(
-            made,
-            text=made.text.replace("):\n", f"{names}):\n", 1),
-            signature=(*made.signature, *pointers),
+            launch,
+            text=launch.text.replace("):\n", f"{names}):\n", 1),
+            signature=(*launch.signature, *pointers),
             operands=operands,
         )
 

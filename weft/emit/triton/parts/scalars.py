@@ -64,7 +64,7 @@ def _is_costly(kernel: Kernel, number: int, step: Step) -> bool:
 
 def _passed(kernel: Kernel) -> list[int]:
     """The computed numbers that steps of all points read."""
-    found: set[int] = set()
+    scalars: set[int] = set()
     todo = [
         arg
         for n, step in enumerate(kernel.steps)
@@ -80,8 +80,8 @@ def _passed(kernel: Kernel) -> list[int]:
             # It may be held with more precision than scratch of its type has: convert it there.
             todo += step.args
         else:
-            found.add(n)
-    return sorted(found)
+            scalars.add(n)
+    return sorted(scalars)
 
 
 def _dtype_of(step: Step) -> DType:

@@ -33,14 +33,14 @@ def fastest_factor(strides: Sequence[int], sizes: Sequence[int]) -> int | None:
 
 def levels_of(kernel: Kernel) -> Mapping[int, int]:
     """By reduction, the number of reductions on the way to it, itself included."""
-    found: list[int] = []
+    depths: list[int] = []
     levels: dict[int, int] = {}
     for n, step in enumerate(kernel.steps):
-        level = max([found[a] for a in args_of(step)], default=0)
+        level = max([depths[a] for a in args_of(step)], default=0)
         if isinstance(step, Reduce | Pick | Contract):
             level += 1
             levels[n] = level
-        found.append(level)
+        depths.append(level)
     return levels
 
 

@@ -96,7 +96,7 @@ def _cut(kernel: Kernel) -> int:
 
 def split(kernel: Kernel, parts: int) -> TwoKernels:
     """The two kernels."""
-    return _Split(kernel, parts).made()
+    return _Split(kernel, parts).kernels()
 
 
 class _Split:
@@ -126,7 +126,7 @@ class _Split:
             return step.held
         return held_in(step.dtype) if step.dtype.is_float else step.dtype
 
-    def made(self) -> TwoKernels:
+    def kernels(self) -> TwoKernels:
         first, first_operands = self._first()
         second, second_operands = self._second()
         return TwoKernels(first, first_operands, second, second_operands, self.scratch)
@@ -175,11 +175,11 @@ class _Split:
         match step:
             case Load(at=at, guards=guards):
                 more = self._inside if at.strides[self.cut] else ()
-                kept = (*self._guards(guards), *more)
-                return replace(step, at=self._affine(at), guards=kept)
+                inside = (*self._guards(guards), *more)
+                return replace(step, at=self._affine(at), guards=inside)
             case Store(at=at, guards=guards):
-                kept = (*self._guards(guards), *self._inside)
-                return replace(step, at=self._affine(at), guards=kept)
+                inside = (*self._guards(guards), *self._inside)
+                return replace(step, at=self._affine(at), guards=inside)
             case Position(at=at):
                 return replace(step, at=self._affine(at))
             case Choose(guards=guards):

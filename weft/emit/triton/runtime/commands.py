@@ -87,12 +87,12 @@ class GraphCommands(KernelList):
         addresses, stream = self.pointers.tolist(), self.current()
         start = 0 if self.scratch is None else self.memory.start(self.scratch)
         for loaded, part in self.listed:
-            given, at = addresses[part], start
+            arguments, at = addresses[part], start
             for nbytes in loaded.scratch:
-                given.append(at)
+                arguments.append(at)
                 at += nbytes
             for one in loaded.parts:
-                one(given, stream)
+                one(arguments, stream)
 
     def captured(self) -> CapturedGraph:
         """The graph of a run with these addresses."""

@@ -49,11 +49,11 @@ class CompiledLaunch:
         """Enqueue it on a stream."""
         if self.allocates:
             use_allocator()
-        given = [addresses[n] for n in self.operands]
+        arguments = [addresses[n] for n in self.operands]
         # Triton's own C launcher, without the wrapper that looks at every argument: types and
         # alignment were fixed when it was compiled. The three Nones are the launch metadata and
         # hooks.
-        self.run(*self.grid, stream, self.function, self.packed, None, None, None, *given)
+        self.run(*self.grid, stream, self.function, self.packed, None, None, None, *arguments)
 
 
 class TensorCall:
@@ -76,16 +76,16 @@ class TensorCall:
     def _tensor(self, address: int, number: int, operand: Operand) -> Any:
         """The operand's elements, as one dim."""
         key = (number, address)
-        found = self.known.get(key)
-        if found is None:
+        tensor = self.known.get(key)
+        if tensor is None:
             if len(self.known) > 64:
                 self.known.clear()
-            found = tensor_at(address, operand.nbytes, self.device)
+            tensor = tensor_at(address, operand.nbytes, self.device)
             kind = operand.dtype.numpy
             if operand.dtype.kind != "bool" or isinstance(self.part, LibraryCall):
-                found = found.view(torch_dtype(kind))
-            self.known[key] = found
-        return found
+                tensor = tensor.view(torch_dtype(kind))
+            self.known[key] = tensor
+        return tensor
 
 
 def load_parts(kernels: Sequence[Launch], device: Any) -> list[LoadedParts]:
@@ -123,13 +123,13 @@ def _same(launch: GridLaunch) -> Any:
     return launch.text, launch.signature, numbers
 
 
-def _loaded(kernel: Launch, made: EmittedParts, ready: Any, device: Any) -> LoadedParts:
-    operands = (*kernel.operands, *made.scratch)
+def _loaded(kernel: Launch, launches: EmittedParts, ready: Any, device: Any) -> LoadedParts:
+    operands = (*kernel.operands, *launches.scratch)
     parts = [
         CompiledLaunch(part, ready[_same(part)])
         if isinstance(part, GridLaunch) and ready
         else TensorCall(part, operands, device)
-        for part in made.parts
+        for part in launches.parts
     ]
-    scratch = [-(-operand.nbytes // ALIGNED) * ALIGNED for operand in made.scratch]
+    scratch = [-(-operand.nbytes // ALIGNED) * ALIGNED for operand in launches.scratch]
     return LoadedParts(kernel.name, tuple(parts), tuple(scratch))

@@ -23,7 +23,7 @@ def promising_tiles(
     Of sides that tensor descriptors describe, tiles are persistent as well.
     """
     batch, m, n, k = sizes
-    found: list[tuple[float, dict[str, int]]] = []
+    candidates: list[tuple[float, dict[str, int]]] = []
     for (rows, columns, warps), depth, stages in itertools.product(
         _TILES, (32, 64, 128), (2, 3, 4, 5)
     ):
@@ -38,9 +38,9 @@ def promising_tiles(
             seconds *= 1 + 0.02 * abs(stages - 4) + (0.03 if depth * bits != 1024 else 0)
             options = {"rows": rows, "columns": columns, "depth": depth}
             options |= {"warps": warps, "stages": stages}
-            found.append((seconds, options | ({"persistent": 1} if persistent else {})))
-    found.sort(key=lambda one: one[0])
-    return _varied([options for _, options in found])
+            candidates.append((seconds, options | ({"persistent": 1} if persistent else {})))
+    candidates.sort(key=lambda one: one[0])
+    return _varied([options for _, options in candidates])
 
 
 def _seconds(
@@ -56,13 +56,13 @@ def _seconds(
     return waves * one + _START
 
 
-def _varied(found: list[dict[str, int]]) -> list[dict[str, int]]:
+def _varied(options: list[dict[str, int]]) -> list[dict[str, int]]:
     """One of each tile first, then the others: neighbours are alike."""
     seen: set[tuple[int, int, int]] = set()
     first: list[dict[str, int]] = []
-    for one in found:
+    for one in options:
         key = (one["rows"], one["columns"], one.get("persistent", 0))
         if key not in seen:
             seen.add(key)
             first.append(one)
-    return first + [one for one in found if one not in first]
+    return first + [one for one in options if one not in first]

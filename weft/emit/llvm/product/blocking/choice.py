@@ -193,12 +193,12 @@ def _lhs(
 
 def _rhs(shape: ProductShape, is_near: bool, options: dict[str, int], *, read_once: bool) -> Packed:
     """The mode of the RHS."""
-    found: Packed = "task" if read_once else "shared"
+    mode: Packed = "task" if read_once else "shared"
     if is_near:
-        found = "direct"
-    wanted = _PACKED[options["rhs"]] if "rhs" in options else found
+        mode = "direct"
+    wanted = _PACKED[options["rhs"]] if "rhs" in options else mode
     if (wanted == "direct" and not shape.rhs_direct) or (wanted == "shared" and read_once):
-        return found
+        return mode
     return wanted
 
 

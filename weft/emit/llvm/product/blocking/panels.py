@@ -27,7 +27,7 @@ def register_panels(
     """The panels of rows and columns with the least estimated time."""
     in_vectors = max(1, -(-shape.columns // width))
     wanted = options.get("vectors")
-    found: list[tuple[float, Panels, Panels]] = []
+    candidates: list[tuple[float, Panels, Panels]] = []
     for most in (wanted,) if wanted else range(1, _MOST_VECTORS + 1):
         vectors = panels(in_vectors, most)
         # Accumulators get what is left by one line of the RHS and one broadcast element; a
@@ -35,8 +35,8 @@ def register_panels(
         registers = (chip.registers - vectors.most - 1) // vectors.most
         most_rows = options.get("rows") or max(1, min(registers, _MOST_ROWS))
         rows = panels(shape.rows, most_rows)
-        found.append((_cycles(rows, vectors, chip, shape.k), rows, vectors))
-    _, rows, vectors = min(found, key=lambda one: one[0])
+        candidates.append((_cycles(rows, vectors, chip, shape.k), rows, vectors))
+    _, rows, vectors = min(candidates, key=lambda one: one[0])
     return rows, vectors
 
 

@@ -42,11 +42,11 @@ def _zero(kind: str) -> str:
 
 def _lines(code: Writer, base: str, stride: str, count: int) -> list[str]:
     """Line addresses, opaque to LLVM, whose own address arithmetic costs more."""
-    made = []
+    addresses = []
     for n in range(count):
         at = code.let(f"getelementptr i8, ptr {base}, i64 {times(code, stride, n)}")
-        made.append(code.let(f'call ptr asm "", "=r,0"(ptr {at})'))
-    return made
+        addresses.append(code.let(f'call ptr asm "", "=r,0"(ptr {at})'))
+    return addresses
 
 
 def _step(
@@ -62,12 +62,12 @@ def _step(
     rows = [_read(v, line, at, block, block.lhs_stored, mask) for line in lhs]
     columns = [_read(v, line, at, block, block.stored, mask) for line in rhs]
     multiply = MULTIPLY[block.multiply]
-    made = []
+    updated = []
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             old = Vector(sums[i * block.vectors + j], block.kind, v.width)
-            made.append(multiply(v, row, column, old).text)
-    return made
+            updated.append(multiply(v, row, column, old).text)
+    return updated
 
 
 def _read(

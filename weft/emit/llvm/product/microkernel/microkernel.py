@@ -173,13 +173,13 @@ def _lhs_pointers(code: Writer, block: RegisterBlock) -> list[str]:
     """Pointers to the LHS, opaque to LLVM, whose own address arithmetic costs more."""
     if block.lines == "rows":
         return ["%lhs"]
-    made = []
+    pointers = []
     for first in range(0, block.rows, 1 if _indexed(block) else _SHARE):
         far = code.let(f"mul i64 %lhs_stride, {first}")
         at = code.let(f"getelementptr i8, ptr %lhs, i64 {far}")
         # an empty asm: LLVM cannot see how the pointers are related
-        made.append(code.let(f'call ptr asm "", "=r,0"(ptr {at})'))
-    return made
+        pointers.append(code.let(f'call ptr asm "", "=r,0"(ptr {at})'))
+    return pointers
 
 
 def _next(code: Writer, block: RegisterBlock, here: list[str]) -> list[str]:
@@ -210,13 +210,13 @@ def _step(
     """One K step: the sums with one more product each."""
     columns = [_rhs(v, rhs, j, block, mask) for j in range(block.vectors)]
     scalar = Vectors(v.code, 1)
-    made = []
+    updated = []
     for i, at in enumerate(lhs):
         spread = v.splat(scalar.load(at, block.kind))
         for j, column in enumerate(columns):
             old = Vector(sums[i * block.vectors + j], block.kind, v.width)
-            made.append(MULTIPLY[block.multiply](v, spread, column, old).text)
-    return made
+            updated.append(MULTIPLY[block.multiply](v, spread, column, old).text)
+    return updated
 
 
 def _rhs(v: Vectors, base: str, j: int, block: RegisterBlock, mask: Vector | None) -> Vector:
@@ -244,15 +244,15 @@ def _finish(v: Vectors, block: RegisterBlock, sums: tuple[str, ...], mask: Vecto
             far = code.let(f"mul i64 %out_stride, {i}")
             row = code.let(f"getelementptr i8, ptr %out, i64 {far}")
         for j in range(block.vectors):
-            made = Vector(sums[i * block.vectors + j], block.kind, v.width)
+            total = Vector(sums[i * block.vectors + j], block.kind, v.width)
             last = mask if j == block.vectors - 1 else None
             # Masked by %accumulate, too: uninitialized output must not be read as numbers.
             if there is not None:
                 read = there if last is None else v.binary("and", there, last)
-                made = v.add(
-                    v.load_masked(v.at(row, j * v.width, block.kind), read, block.kind), made
+                total = v.add(
+                    v.load_masked(v.at(row, j * v.width, block.kind), read, block.kind), total
                 )
-            _write(v, made, row, j, block, mask)
+            _write(v, total, row, j, block, mask)
 
 
 def _write(
