@@ -60,11 +60,11 @@ def _sharding_of(
 
 def check_without_mesh(spelled: Sequence[Spelled], leaves: Sequence[Leaf]) -> None:
     """Refuse invalid constraints, and warn that others have no effect."""
-    for given, leaf in zip(spelled, leaves, strict=True):
-        if given is None:
+    for sharding, leaf in zip(spelled, leaves, strict=True):
+        if sharding is None:
             continue
-        spec = as_spec(given, len(leaf.shape))
-        mesh = mesh_of(None, [given, leaf.sharding])
+        spec = as_spec(sharding, len(leaf.shape))
+        mesh = mesh_of(None, [sharding, leaf.sharding])
         if mesh is not None:
             spec.sharding(len(leaf.shape), mesh)  # raises for unknown axes
         if any(dim.axes for dim in spec.dims) or spec.replicated or spec.unreduced:
@@ -116,12 +116,12 @@ class _Meshes:
 def _merged(
     attrs: tuple[Attrs, ...], types: Types, leaves: LeafShardings, meshes: _Meshes
 ) -> tuple[Attrs, ...]:
-    made: list[Attrs] = []
+    merged_attrs: list[Attrs] = []
     held = attrs or ((),) * len(types)
     for old, type, (leaf, sharding) in zip(held, types, leaves, strict=True):
         added = dict(_added(type, leaf, sharding, meshes))
-        made.append(tuple(sorted((dict(old) | added).items())))
-    return tuple(made)
+        merged_attrs.append(tuple(sorted((dict(old) | added).items())))
+    return tuple(merged_attrs)
 
 
 def _added(

@@ -66,7 +66,7 @@ class Source(Protocol):
         """The settings that a program depends on beside its arguments; None if these are more."""
         ...
 
-    def capture(self, given: Any) -> Captured:
+    def capture(self, call: Any) -> Captured:
         """The program for these arguments."""
         ...
 

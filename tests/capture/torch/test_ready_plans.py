@@ -46,7 +46,7 @@ def planned(name: str, mesh: Mesh, model: nn.Module | None = None) -> dict[str, 
     model = model or Block()
     state = [Leaf(n, tuple(p.shape), None) for n, p in model.named_parameters()]
     given = [Leaf("tokens", (8, 5), None), Leaf("scale", (), None), Leaf("odd", (3,), None)]
-    shardings = ready_plan(name, model, state, given, mesh).given
+    shardings = ready_plan(name, model, state, given, mesh).arguments
     return dict(zip([leaf.name for leaf in (*state, *given)], shardings, strict=True))
 
 

@@ -61,14 +61,14 @@ def _composite(how: Any, logsumexp: bool, q: Any, k: Any, v: Any, extra: Any) ->
         out, lse = _plain(how, wants_lse, q, k, v, dict(zip(names, pairs, strict=True)))
         return (out, lse) if wants_lse else out
 
-    made = jax.lax.composite(meaning, name="weft.attention")(
+    outputs = jax.lax.composite(meaning, name="weft.attention")(
         q, k, v, *[extra[name] for name in names],
         scale=how.scale, left=how.left, right=how.right, bottom_right=how.bottom_right,
         masked="mask" in extra, biased="bias" in extra, logsumexp=wants_lse, softcap=how.softcap,
     )  # fmt: skip
     if not wants_lse:
-        return made, None
-    out, lse = made
+        return outputs, None
+    out, lse = outputs
     if "sinks" not in extra:
         return out, lse
     sink = extra["sinks"].astype(lse.dtype)[:, None]

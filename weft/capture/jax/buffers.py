@@ -108,7 +108,7 @@ def _on_buffers(
         np.array(arg) if n in shared.values() else np.asarray(arg)
         for n, arg in enumerate(args)
     ]
-    made = [
+    result_arrays = [
         operands[shared[n]] if n in shared else np.zeros(shape, dtype)
         for n, (shape, dtype) in enumerate(results)
     ]
@@ -116,7 +116,7 @@ def _on_buffers(
     for array in read:
         array.flags.writeable = False
     positional, named = in_tree.unflatten([HostBuffer(array) for array in read])
-    outputs = out_tree.unflatten([HostBuffer(array) for array in made])
+    outputs = out_tree.unflatten([HostBuffer(array) for array in result_arrays])
     if callback(CallContext(), outputs, *positional, **named) is not None:
         raise ValueError("buffer_callback callback must not return any values.")
-    return tuple(made)
+    return tuple(result_arrays)

@@ -63,13 +63,13 @@ def _debug(
     from jax._src.sharding_impls import SPMDAxisContext
 
     where = ctx.module_context.axis_context
-    given = {"callback": callback, "effect": effect, "partitioned": partitioned, **params}
+    parameters = {"callback": callback, "effect": effect, "partitioned": partitioned, **params}
     if isinstance(where, SPMDAxisContext) and {*where.mesh.axis_names} - where.manual_axes:
-        first = partial(debugging._debug_callback_partial_auto, where, **given)
+        first = partial(debugging._debug_callback_partial_auto, where, **parameters)
         lowered: Sequence[Any] = mlir.lower_fun(first)(ctx, *args)
         return lowered
     ordered = effect if effects.ordered_effects.contains(effect) else None
-    call = partial(debugging.debug_callback_impl, **given)
+    call = partial(debugging.debug_callback_impl, **parameters)
     return host_call(ctx, call, args, ordered, on_pieces=partitioned)
 
 

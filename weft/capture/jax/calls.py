@@ -49,12 +49,12 @@ def custom_call(
     if shapes:
         places = np.arange(len(operands), len(operands) + len(shapes))
         attributes["indices_of_shape_operands"] = ir.DenseIntElementsAttr.get(places)
-    made = stablehlo.CustomCallOp.build_generic(
+    call = stablehlo.CustomCallOp.build_generic(
         results=[*more_types, *types], operands=[*operands, *shapes], attributes=attributes
     )
     if sharding is not None:
-        mlir.set_sharding(ctx.module_context, made, sharding)
-    return list(made.results)
+        mlir.set_sharding(ctx.module_context, call, sharding)
+    return list(call.results)
 
 
 def _unknown_shapes(ctx: Any) -> list[Any]:

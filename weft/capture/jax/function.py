@@ -63,8 +63,8 @@ class JaxFunction:
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, CallArguments]:
-        given = flatten(args, kwargs, self.donate_argnums, self.static_argnums)
-        return given.key, given
+        call = flatten(args, kwargs, self.donate_argnums, self.static_argnums)
+        return call.key, call
 
     def quick_key(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -77,7 +77,7 @@ class JaxFunction:
     def capture(self, call: CallArguments) -> Captured:
         shardings = (self.in_shardings, self.out_shardings)
         captured = capture_flat(self.function, call, self.mesh, *shardings, plan=self.plan)
-        known = parameters_of(self.function, call.given, call.static, call.keywords)
+        known = parameters_of(self.function, call.positions, call.static, call.keywords)
         return replace(captured, parameters=known, narrows=not call.is_wide)
 
     to_program = staticmethod(to_physical)

@@ -169,13 +169,13 @@ def _tridiagonal_solve(
 def _platform_rules() -> tuple[tuple[Any, LoweringRule], ...]:
     from jax._src.lax.control_flow import conditionals
 
-    chosen = getattr(conditionals, "_platform_index_lowering", None)
-    branched = getattr(conditionals, "_cond_lowering", None)
-    if chosen is None or branched is None:
+    index_lowering = getattr(conditionals, "_platform_index_lowering", None)
+    cond_lowering = getattr(conditionals, "_cond_lowering", None)
+    if index_lowering is None or cond_lowering is None:
         return ()
     rules = {
-        "platform_index_p": partial(_platform_index, chosen),
-        "cond_p": partial(_branches, branched),
+        "platform_index_p": partial(_platform_index, index_lowering),
+        "cond_p": partial(_branches, cond_lowering),
     }
     return rules_of(conditionals, rules)
 
@@ -254,16 +254,16 @@ def _approx_top_k(
     from jax._src.interpreters import mlir
 
     dim = reduction_dimension % len(ctx.avals_in[0].shape)
-    kept = ctx.avals_out[0].shape[dim]
-    search = partial(_exact_top_k, dim=dim, kept=kept, largest=is_max_k)
+    k = ctx.avals_out[0].shape[dim]
+    search = partial(_exact_top_k, dim=dim, k=k, largest=is_max_k)
     return mlir.lower_fun(search, multiple_results=True)(ctx, operand)
 
 
-def _exact_top_k(operand: Any, *, dim: int, kept: int, largest: bool) -> list[Any]:
+def _exact_top_k(operand: Any, *, dim: int, k: int, largest: bool) -> list[Any]:
     """The largest (or smallest) elements along a dim, and their indices."""
     from jax import lax
 
     places = lax.broadcasted_iota("int32", operand.shape, dim)
     ranked = -operand if largest else operand
     _, values, indices = lax.sort([ranked, operand, places], dimension=dim, num_keys=1)
-    return [lax.slice_in_dim(each, 0, kept, axis=dim) for each in (values, indices)]
+    return [lax.slice_in_dim(each, 0, k, axis=dim) for each in (values, indices)]

@@ -12,25 +12,27 @@ from weft.mesh import Mesh, Sharding, as_mesh
 from weft.mesh.spelling import held_mesh
 
 
-def per_leaf(word: str, given: Spelled, tree: Any, leaves: Sequence[Leaf]) -> tuple[Spelled, ...]:
+def per_leaf(word: str, prefix: Spelled, tree: Any, leaves: Sequence[Leaf]) -> tuple[Spelled, ...]:
     """The sharding of each leaf by a prefix pytree of shardings; None for unspecified ones."""
     import jax
 
-    if isinstance(given, list) and not isinstance(jax.tree_util.tree_unflatten(tree, leaves), list):
-        given = tuple(given)  # as in jax.jit
+    if isinstance(prefix, list) and not isinstance(
+        jax.tree_util.tree_unflatten(tree, leaves), list
+    ):
+        prefix = tuple(prefix)  # as in jax.jit
     by_leaf: list[Spelled] = []
 
     def add(spelled: Spelled, below: Any) -> None:
         by_leaf.extend([spelled] * jax.tree_util.tree_structure(below).num_leaves)
 
     full = jax.tree_util.tree_unflatten(tree, [leaf.name for leaf in leaves])
-    if reason := _misfit(given, full, ""):
+    if reason := _misfit(prefix, full, ""):
         raise WeftError(
             f"{word} does not fit: {reason}",
             help="give one sharding for all, or one for each, or None where Weft may choose; "
             "the pytree may be a prefix, whose leaves apply to all values below them",
         )
-    jax.tree_util.tree_map(add, given, full, is_leaf=lambda spelled: spelled is None)
+    jax.tree_util.tree_map(add, prefix, full, is_leaf=lambda spelled: spelled is None)
     return tuple(by_leaf)
 
 
@@ -96,13 +98,13 @@ def abstract_values(
     import jax
 
     explicit = theirs is not None and not theirs.are_all_axes_auto
-    made = []
+    values = []
     for leaf, sharding in zip(leaves, shardings, strict=True):
         split = _named_sharding(theirs, sharding) if explicit and sharding else None
-        made.append(
+        values.append(
             jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=split, weak_type=leaf.weak)
         )
-    return made
+    return values
 
 
 def _named_sharding(theirs: Any, sharding: Sharding) -> Any:

@@ -39,7 +39,7 @@ class CallArguments:
 
     values: tuple[Any, ...]  # one a leaf
     tree: Any  # of (positional arguments that are not static, keyword arguments)
-    given: tuple[int, ...]  # the positions of the arguments that are not static
+    positions: tuple[int, ...]  # those of the arguments that are not static
     static: tuple[tuple[int, Any], ...]
     donated: frozenset[int]  # positions
 
@@ -78,9 +78,9 @@ class CallArguments:
 
         whole = jax.tree_util.tree_unflatten(self.tree, self.values)
         paths, _ = jax.tree_util.tree_flatten_with_path(whole)
-        names = argument_names(fn, self.given, paths)
+        names = argument_names(fn, self.positions, paths)
         return tuple(
-            leaf_of(value, name, path[0].idx == 0 and self.given[path[1].idx] in self.donated)
+            leaf_of(value, name, path[0].idx == 0 and self.positions[path[1].idx] in self.donated)
             for (path, value), name in zip(paths, names, strict=True)
         )
 
@@ -90,7 +90,7 @@ class CallArguments:
 
         positional, keywords = jax.tree_util.tree_unflatten(self.tree, values)
         dynamic, static = iter(positional), dict(self.static)
-        count = len(self.given) + len(static)
+        count = len(self.positions) + len(static)
         return [static[n] if n in static else next(dynamic) for n in range(count)], keywords
 
 
@@ -169,11 +169,11 @@ def flatten(
     check_apart(static, donated)
     for n in sorted(static):
         _check_hashable(n, args[n])
-    given = tuple(n for n in range(len(args)) if n not in static)
-    dynamic = tuple(args[n] for n in given)
+    positions = tuple(n for n in range(len(args)) if n not in static)
+    dynamic = tuple(args[n] for n in positions)
     values, tree = jax.tree_util.tree_flatten((dynamic, dict(kwargs or {})))
     fixed = tuple((n, args[n]) for n in sorted(static))
-    return CallArguments(tuple(values), tree, given, fixed, frozenset(donated))
+    return CallArguments(tuple(values), tree, positions, fixed, frozenset(donated))
 
 
 def capture_flat(
@@ -278,7 +278,7 @@ def _check_call(fn: Callable[..., Any], call: CallArguments, count: int) -> None
         raise TypeError(f"{name}(): {error}") from None
     except ValueError:
         return  # a builtin has no signature; its call checks the arguments
-    if keywords and len(call.given) < count <= len(call.given) + len(keywords):
+    if keywords and len(call.positions) < count <= len(call.positions) + len(keywords):
         raise WeftError(
             f"in_shardings are for arguments by position, and {', '.join(keywords)} is by keyword",
             help="give every argument of in_shardings by position",

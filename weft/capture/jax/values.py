@@ -29,12 +29,12 @@ def type_of_value(value: Any) -> Any:
     if not value.dtype.isnative:
         value = jax.ShapeDtypeStruct(value.shape, in_native_order(value.dtype))
     key = (value.shape, value.dtype, jax.config.jax_enable_x64)
-    found = _TYPES.get(key)
-    if found is None:
+    abstract = _TYPES.get(key)
+    if abstract is None:
         if len(_TYPES) >= _MOST_TYPES:
             _TYPES.clear()
-        found = _TYPES[key] = jax.api_util.shaped_abstractify(value)
-    return found
+        abstract = _TYPES[key] = jax.api_util.shaped_abstractify(value)
+    return abstract
 
 
 def leaf_of(value: Any, name: str, donated: bool = False) -> Leaf:
@@ -84,15 +84,15 @@ def argument_names(
     import jax
 
     parameters = [parameter.name for parameter in positional_parameters(fn)]
-    found: list[str] = []
+    names: list[str] = []
     for path, _ in paths:
         if path[0].idx == 1:
             head = path[1].key
         else:
             position = positions[path[1].idx]
             head = parameters[position] if position < len(parameters) else f"args[{position}]"
-        found.append(f"{head}{jax.tree_util.keystr(path[2:])}")
-    return found
+        names.append(f"{head}{jax.tree_util.keystr(path[2:])}")
+    return names
 
 
 def positional_parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:

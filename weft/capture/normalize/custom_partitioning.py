@@ -37,18 +37,20 @@ def partition_by_hand(module: Module, shard: Callable[[Module], Module]) -> Modu
     if not any(map(_is_asked, module.nodes())):
         return module
     sharded = shard(module)
-    found = {_key(node): node for node in sharded.nodes() if _is_asked(node)}
+    calls = {_key(node): node for node in sharded.nodes() if _is_asked(node)}
     table = sharded.tables[SHARDINGS]
-    made = {key: _Partitioned(sharded, node, table) for key, node in reversed(found.items())}
+    replacements = {
+        key: _Partitioned(sharded, node, table) for key, node in reversed(calls.items())
+    }
 
     def renew(node: Node) -> Node | None:
-        return made[_key(node)].node(node) if _is_asked(node) else None
+        return replacements[_key(node)].node(node) if _is_asked(node) else None
 
     functions = dict(module.functions)
-    for each in made.values():
+    for each in replacements.values():
         functions |= each.added
     module = module.with_functions(functions)
-    name, mesh = next(iter(made.values())).mesh
+    name, mesh = next(iter(replacements.values())).mesh
     return rewrite(replace(module, meshes={**module.meshes, name: mesh}), renew)
 
 
@@ -107,7 +109,7 @@ class _Partitioned:
 
         return xla_client.HloSharding.from_string(tiles(sharding, self.mesh[1], self.order).text())
 
-    def _sharding(self, given: Any) -> Sharding:
+    def _sharding(self, op_sharding: Any) -> Sharding:
         """A sharding of JAX's as `Sharding`."""
         from jax._src import mesh as meshes
         from jax._src import sharding_impls
@@ -115,7 +117,7 @@ class _Partitioned:
         name, mesh = self.mesh
         sizes, names = [size for _, size in mesh.axes], [axis for axis, _ in mesh.axes]
         abstract = meshes.AbstractMesh(tuple(sizes), tuple(names))
-        (spec,) = sharding_impls.parse_flatten_op_sharding(given, abstract)
+        (spec,) = sharding_impls.parse_flatten_op_sharding(op_sharding, abstract)
         dims = [_axes(entry) for entry in spec]
         return Sharding(name, tuple([DimSharding(tuple(map(Axis, axes))) for axes in dims]))
 
@@ -176,11 +178,11 @@ def _renamed(module: Module, prefix: str) -> Module:
         op = node.op.replace(**{str(field): changed})
         return Node(op, node.operands, node.types, node.regions, node.attrs, node.loc)
 
-    made = rewrite(module, renew)
+    result = rewrite(module, renew)
     functions = {
-        became.get(n, n): replace(f, name=became.get(n, n)) for n, f in made.functions.items()
+        became.get(n, n): replace(f, name=became.get(n, n)) for n, f in result.functions.items()
     }
-    return made.with_functions(functions)
+    return result.with_functions(functions)
 
 
 def _flat(named: Any) -> Iterator[str]:

@@ -35,25 +35,25 @@ from weft.ops.function_summaries import FunctionSummaries
 def join_meshes(module: Module, *, pieces: bool = False) -> Module:
     """The module on one mesh; `pieces`: callers pass local shards."""
     surveys = FunctionSummaries()
-    found = [mesh for mesh in module.meshes.values() if mesh.axes]
+    occurrences = [mesh for mesh in module.meshes.values() if mesh.axes]
     for sharding in all_shardings(module, surveys):
         if isinstance(sharding.mesh, Mesh) and sharding.mesh.axes:
-            found.append(sharding.mesh)
-    meshes = [*dict.fromkeys(found)]
+            occurrences.append(sharding.mesh)
+    meshes = [*dict.fromkeys(occurrences)]
     if len(meshes) < 2:
         return module
     # A mesh of one device has no order and splits nothing: it must not decide the common one.
     joined = _Joined(module, [mesh for mesh in meshes if mesh.size > 1] or meshes)
     # Device orders are recorded before shardings are rewritten: they are read from the old meshes.
-    made = rewrite(joined.noted(module) if pieces else module, joined.manual, joined.collective)
-    made = replace_shardings(made, surveys, joined.sharding)
+    result = rewrite(joined.noted(module) if pieces else module, joined.manual, joined.collective)
+    result = replace_shardings(result, surveys, joined.sharding)
     if pieces and any(map(joined.crosses, all_shardings(module, surveys))):
         main = module.function("main")
         inside = joined.crossing(main.arg_attrs, main.body.args)
         outside = joined.crossing(main.res_attrs, main.body.results)
-        made = in_pieces(made, inside, outside, (joined.name, joined.mesh))
-    kept = {name: mesh for name, mesh in module.meshes.items() if not mesh.axes}
-    return replace(made, meshes={**kept, joined.name: joined.mesh})
+        result = in_pieces(result, inside, outside, (joined.name, joined.mesh))
+    without_axes = {name: mesh for name, mesh in module.meshes.items() if not mesh.axes}
+    return replace(result, meshes={**without_axes, joined.name: joined.mesh})
 
 
 class _Joined:
@@ -101,15 +101,15 @@ class _Joined:
 
     def axes(self, axes: Sequence[Axis], mesh: Mesh) -> tuple[Axis, ...]:
         """Axes of one of the meshes as axes of the common mesh."""
-        found: list[Axis] = []
+        common_axes: list[Axis] = []
         for axis in axes:
             if size_of(axis, mesh) == 1:
                 continue
             dims = self.sub_axes.dims(span_of(axis, mesh))
             if dims is None:
                 raise _refusal([mesh, self.mesh], f"{axis} is only a part of an axis")
-            found += [Axis(self.names[dim]) for dim in dims]
-        return tuple(found)
+            common_axes += [Axis(self.names[dim]) for dim in dims]
+        return tuple(common_axes)
 
     def crosses(self, given: Sharding) -> bool:
         """Whether a sharding uses axes that the common mesh cannot express."""
@@ -123,28 +123,32 @@ class _Joined:
         """The arguments or results with such shardings."""
         pieces: dict[int, Pieces] = {}
         for n, (shown, value) in enumerate(zip(attrs, values, strict=bool(attrs))):
-            given = sharding_attribute(shown) or _constrained(value)
-            if given is None or not self.crosses(given):
+            sharding = sharding_attribute(shown) or _constrained(value)
+            if sharding is None or not self.crosses(sharding):
                 continue
-            mesh = given.resolve(self.meshes)
+            mesh = sharding.resolve(self.meshes)
             # Concatenated shards are in one device order, and parts of axes would need their own
             # reshape.
-            if _order(mesh) != _order(self.base) or any(a.size for d in given.dims for a in d.axes):
+            if _order(mesh) != _order(self.base) or any(
+                a.size for d in sharding.dims for a in d.axes
+            ):
                 raise _refusal([mesh, self.base], "their axes do not subdivide each other")
             assert isinstance(value.type, TensorType), "only tensors are split"
-            pieces[n] = Pieces(value.type, given, mesh)
+            pieces[n] = Pieces(value.type, sharding, mesh)
         return pieces
 
-    def sharding(self, given: Sharding) -> Sharding:
+    def sharding(self, sharding: Sharding) -> Sharding:
         """A sharding on the common mesh; open where that has no such axes."""
-        mesh = given.resolve(self.meshes)
+        mesh = sharding.resolve(self.meshes)
         if not mesh.axes:
-            return given
-        if self.crosses(given):
+            return sharding
+        if self.crosses(sharding):
             # Open dims: propagation fills in what the neighbours want, instead of forcing a gather.
-            return Sharding(self.name, (DimSharding((), is_open=True),) * len(given.dims))
-        dims = [replace(dim, axes=self.axes(dim.axes, mesh)) for dim in given.dims]
-        replicated, unreduced = (self.axes(a, mesh) for a in (given.replicated, given.unreduced))
+            return Sharding(self.name, (DimSharding((), is_open=True),) * len(sharding.dims))
+        dims = [replace(dim, axes=self.axes(dim.axes, mesh)) for dim in sharding.dims]
+        replicated, unreduced = (
+            self.axes(a, mesh) for a in (sharding.replicated, sharding.unreduced)
+        )
         return Sharding(self.name, tuple(dims), replicated, unreduced)
 
     def manual(self, node: Node) -> Node | None:
@@ -202,11 +206,11 @@ def _order(mesh: Mesh) -> tuple[int, ...]:
 
 def _axis_names(mesh: Mesh, sub_axes: SubAxes) -> list[str]:
     """Names for the sub-axes: those of the axes, numbered where one is of several sub-axes."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for name, size in mesh.axes:
         dims = (sub_axes.dims(span_of(Axis(name), mesh)) or ()) if size > 1 else ()
-        found |= {dim: name if len(dims) == 1 else f"{name}.{n}" for n, dim in enumerate(dims)}
-    return [found[n] for n in range(len(found))]
+        names |= {dim: name if len(dims) == 1 else f"{name}.{n}" for n, dim in enumerate(dims)}
+    return [names[n] for n in range(len(names))]
 
 
 def _refusal(meshes: Sequence[Mesh], why: str) -> Unsupported:

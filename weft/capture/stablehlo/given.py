@@ -105,7 +105,7 @@ class GivenModule:
     def context(self) -> Hashable:
         return ()
 
-    def capture(self, given: GivenArrays) -> Captured:
+    def capture(self, call: GivenArrays) -> Captured:
         """The module with the shardings of its arguments and results."""
         module = keep_tokens_inside(self.module)
         main = module.function("main")
@@ -148,23 +148,23 @@ def _name(loc: Location, index: int) -> str:
 def _leaves(
     types: Types, names: Sequence[str], loc: Location, donated: Collection[int] = ()
 ) -> tuple[Leaf, ...]:
-    made = []
+    leaves = []
     for n, (type, name) in enumerate(zip(types, names, strict=True)):
         if not isinstance(type, TensorType):
             raise Unsupported(
                 f"main takes or gives a {type}", help="it may take and give tensors", loc=loc
             )
-        made.append(Leaf(name, type.sizes, type.dtype.numpy, donated=n in donated))
-    return tuple(made)
+        leaves.append(Leaf(name, type.sizes, type.dtype.numpy, donated=n in donated))
+    return tuple(leaves)
 
 
-def _one_each(word: str, given: Spelled, leaves: Sequence[Leaf]) -> tuple[Any, ...]:
+def _one_each(word: str, shardings: Spelled, leaves: Sequence[Leaf]) -> tuple[Any, ...]:
     """One sharding per leaf, from a single one or a list."""
-    if not isinstance(given, tuple | list):
-        return (given,) * len(leaves)
-    if len(given) != len(leaves):
+    if not isinstance(shardings, tuple | list):
+        return (shardings,) * len(leaves)
+    if len(shardings) != len(leaves):
         raise WeftError(
-            f"{word} does not fit: {len(given)} entries for {len(leaves)} values",
+            f"{word} does not fit: {len(shardings)} entries for {len(leaves)} values",
             help="give one sharding for all, or one for each, or None where Weft may choose",
         )
-    return tuple(given)
+    return tuple(shardings)

@@ -134,13 +134,15 @@ def _narrow(constant: Any, name: str) -> Any:
     dtype = np.dtype(getattr(ml_dtypes, name))
     with constant.context, ir.Location.unknown():
         bits = ir.IntegerType.get_signless(8 * dtype.itemsize)
-        made = ir.RankedTensorType.get(ir.RankedTensorType(constant.results[0].type).shape, bits)
+        bits_type = ir.RankedTensorType.get(
+            ir.RankedTensorType(constant.results[0].type).shape, bits
+        )
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            function = func.FuncOp("bits", ((), (made,)))
+            function = func.FuncOp("bits", ((), (bits_type,)))
             with ir.InsertionPoint(function.add_entry_block()):
                 copy = constant.operation.clone()
-                func.ReturnOp([arith.BitcastOp(made, copy.results[0]).result])
+                func.ReturnOp([arith.BitcastOp(bits_type, copy.results[0]).result])
         passmanager.PassManager.parse("builtin.module(canonicalize)").run(module.operation)
         folded = module.body.operations[0].regions[0].blocks[0].operations[0]
         return np.array(folded.attributes["value"]).view(dtype)

@@ -173,17 +173,17 @@ def define_attention() -> Any:
     def backward(ctx: Any, *cotangents: Any) -> Any:
         saved = iter(ctx.saved_tensors)
         with torch.enable_grad():
-            given: list[Any] = [next(saved).detach() if held else None for held in ctx.present]
-            wanted = [n for n in range(6) if ctx.needs_input_grad[n] and given[n] is not None]
+            operands: list[Any] = [next(saved).detach() if held else None for held in ctx.present]
+            wanted = [n for n in range(6) if ctx.needs_input_grad[n] and operands[n] is not None]
             for n in wanted:
-                given[n] = given[n].requires_grad_()
-            made = plain_attention(*given[:6], *ctx.how)
-            pairs = [(x, c) for x, c in zip(made, cotangents, strict=True) if c is not None]
+                operands[n] = operands[n].requires_grad_()
+            outputs = plain_attention(*operands[:6], *ctx.how)
+            pairs = [(x, c) for x, c in zip(outputs, cotangents, strict=True) if c is not None]
             outs, given_grads = zip(*pairs, strict=True)
-            inputs = [given[n] for n in wanted]
-            found = torch.autograd.grad(outs, inputs, given_grads, allow_unused=True)
+            inputs = [operands[n] for n in wanted]
+            partials = torch.autograd.grad(outs, inputs, given_grads, allow_unused=True)
         grads: list[Any] = [None] * 11
-        for n, grad in zip(wanted, found, strict=True):
+        for n, grad in zip(wanted, partials, strict=True):
             grads[n] = grad
         return tuple(grads)
 

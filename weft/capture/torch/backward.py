@@ -43,8 +43,8 @@ def traced_step(
     targets = [spec.target for spec in forward.graph_signature.input_specs]
     count = len(values)
 
-    def whole(*given: Any) -> Any:
-        held = dict(zip(constants, given[count:], strict=True))
+    def whole(*values: Any) -> Any:
+        held = dict(zip(constants, values[count:], strict=True))
 
         def run(inputs: Sequence[Any]) -> Sequence[Any]:
             left = iter(inputs)
@@ -52,7 +52,7 @@ def traced_step(
             made: Sequence[Any] = program.run(*taken)
             return made
 
-        return [*step(given[:count], run)]
+        return [*step(values[:count], run)]
 
     math = torch.nn.attention.SDPBackend.MATH  # the others have no gradients in basic ops
     with (
@@ -110,11 +110,11 @@ def _recording() -> Any:
             self.marked: set[Any] = set()  # kept: a function's identity is that of its wrapper
 
         def run_node(self, node: Any) -> Any:
-            made = super().run_node(node)
-            for each in tree_leaves(made):
+            result = super().run_node(node)
+            for each in tree_leaves(result):
                 if isinstance(each, torch.Tensor) and each.grad_fn is not None:
                     self.mark(each.grad_fn, {key: node.meta.get(key) for key in _KEPT})
-            return made
+            return result
 
         def mark(self, function: Any, meta: dict[str, Any]) -> None:
             """Give a function, and those before it that are not marked, the place of a node."""

@@ -131,17 +131,17 @@ class Build:
 
     def convert(self, value: Value, dtype: DType) -> Value:
         """A conversion with C's semantics."""
-        given = type_of(value)
-        if given.dtype is dtype:
+        source = type_of(value)
+        if source.dtype is dtype:
             return value
-        if given.dtype.is_complex and dtype.kind != "bool" and not dtype.is_complex:
+        if source.dtype.is_complex and dtype.kind != "bool" and not dtype.is_complex:
             value = self.op(Real(), value)
             return self.convert(value, dtype)
         if dtype.kind == "bool":  # NaN is true
             return self.op(Compare("NE"), value, self.like(value, 0))
-        if given.dtype.is_float and dtype.is_integer and dtype.bits < 32:  # wraps
-            value = self.op(Convert(given.with_dtype(I64)), value)
-        return self.op(Convert(given.with_dtype(dtype)), value)
+        if source.dtype.is_float and dtype.is_integer and dtype.bits < 32:  # wraps
+            value = self.op(Convert(source.with_dtype(I64)), value)
+        return self.op(Convert(source.with_dtype(dtype)), value)
 
     def value(self, operand: TorchOperand, dtype: DType) -> Value:
         """A tensor, or a number as a rank-0 tensor, in an element type."""
@@ -151,13 +151,13 @@ class Build:
 
     def reshape(self, value: Value, shape: Sizes) -> Value:
         """The same elements in another shape."""
-        given = type_of(value)
+        source = type_of(value)
         wanted = tuple(shape)
         if value.node is not None and isinstance(value.node.op, Reshape):
             value = value.node.operands[0]
         if shape_of(value) == wanted:
             return value
-        return self.op(Reshape(given.with_shape(wanted)), value)
+        return self.op(Reshape(source.with_shape(wanted)), value)
 
     def transpose(self, value: Value, order: Sizes) -> Value:
         """The value with its dims in another order."""
@@ -174,13 +174,13 @@ class Build:
 
     def spread(self, value: Value, shape: Sizes, dims: Sizes) -> Value:
         """broadcast_in_dim: the value's dims become these dims of a shape."""
-        given, wanted = type_of(value), tuple(shape)
-        if given.sizes == wanted:
+        source, wanted = type_of(value), tuple(shape)
+        if source.sizes == wanted:
             return value
-        kept = [(s, d) for s, d in zip(given.sizes, dims, strict=True) if s == wanted[d]]
-        value = self.reshape(value, [s for s, _ in kept])
-        places = tuple([d for _, d in kept])
-        return self.op(BroadcastInDim(places, given.with_shape(wanted)), value)
+        pairs = [(s, d) for s, d in zip(source.sizes, dims, strict=True) if s == wanted[d]]
+        value = self.reshape(value, [s for s, _ in pairs])
+        places = tuple([d for _, d in pairs])
+        return self.op(BroadcastInDim(places, source.with_shape(wanted)), value)
 
     def broadcast(self, value: Value, shape: Sizes) -> Value:
         """The value broadcast to a larger shape, dims aligned at the end."""
@@ -242,24 +242,24 @@ class Build:
         if type_of(value).rank == 2 and set(dims) == {0}:
             value = self.unmerged(value)
             dims = range(type_of(value).rank - 1)
-        given = type_of(value)
-        held = computed_in(given.dtype) if combine in ("add", "mul") else given.dtype
+        operand_type = type_of(value)
+        held = computed_in(operand_type.dtype) if combine in ("add", "mul") else operand_type.dtype
         value = self.convert(value, held)
         folded = set(dims)
-        sizes = tuple([size for dim, size in enumerate(given.sizes) if dim not in folded])
+        sizes = tuple([size for dim, size in enumerate(operand_type.sizes) if dim not in folded])
         if not folded:
-            return self.convert(value, given.dtype)
+            return self.convert(value, operand_type.dtype)
         type = TensorType(sizes, held)
         zero = self.splat(start, type.with_shape(()))
         region = combiner(combine, type)
         made = self.op(Reduce(tuple(sorted(folded)), (type,)), value, zero, regions=(region,))
-        return self.convert(made, given.dtype)
+        return self.convert(made, operand_type.dtype)
 
-    def kept(self, value: Value, given: Sizes, dims: Sizes, keepdim: bool) -> Value:
+    def keep_dims(self, value: Value, sizes: Sizes, dims: Sizes, keepdim: bool) -> Value:
         """The result of a reduction, with reduced dims of size 1 if `keepdim`."""
         if not keepdim:
             return value
-        return self.reshape(value, [1 if d in dims else size for d, size in enumerate(given)])
+        return self.reshape(value, [1 if d in dims else size for d, size in enumerate(sizes)])
 
     def dot(self, left: Value, right: Value, dims: DotDims, dtype: DType) -> Value:
         """A dot_general that accumulates in f32 at least, of PyTorch's precision of products."""

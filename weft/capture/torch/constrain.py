@@ -43,11 +43,11 @@ def constrain_tensors(x: Any, sharding: Spelled) -> Any:
         return x
     if not hasattr(torch.ops.weft, "constrain"):
         define_constraint()
-    made = [
+    results = [
         v if s is None else torch.ops.weft.constrain.default(v, sharding_text(s, v.dim()))
         for v, s in zip(values, spelled, strict=True)
     ]
-    return tree_unflatten(made, tree)
+    return tree_unflatten(results, tree)
 
 
 def _is_fake(value: Any) -> bool:
@@ -71,12 +71,12 @@ def _per_tensor(sharding: Spelled, x: Any, tree: Any, count: int) -> list[Spelle
     return [sharding] * count
 
 
-def sharding_text(given: Spelled, rank: int) -> str:
+def sharding_text(sharding: Spelled, rank: int) -> str:
     """A sharding as the op's argument: on the mesh that it holds, or the program's."""
-    mesh = held_mesh(given)
+    mesh = held_mesh(sharding)
     if mesh is not None:
-        return str(as_sharding(given, rank))
-    spec = as_spec(given, rank)
+        return str(as_sharding(sharding, rank))
+    spec = as_spec(sharding, rank)
     return str(Sharding(_UNNAMED, spec.dims, spec.replicated, spec.unreduced))
 
 
@@ -185,12 +185,12 @@ def place_constraints(module: Module, mesh: Mesh | None) -> Module:
     return rewrite(module, placed)
 
 
-def _placed(node: Node, given: Sharding, mesh: Mesh, name: str) -> Sharding:
+def _placed(node: Node, sharding: Sharding, mesh: Mesh, name: str) -> Sharding:
     rank = type_of(node.results[0]).rank
     try:
-        if isinstance(given.mesh, Mesh):
-            as_sharding(given, rank, mesh)  # raises for another mesh
-        return as_spec(given, rank).sharding(rank, mesh, name)
+        if isinstance(sharding.mesh, Mesh):
+            as_sharding(sharding, rank, mesh)  # raises for another mesh
+        return as_spec(sharding, rank).sharding(rank, mesh, name)
     except WeftError as error:
         raise error.at(node.loc, node.loc.name) from None
 

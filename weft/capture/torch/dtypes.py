@@ -50,12 +50,12 @@ def _theirs() -> dict[DType, Any]:
 
 def dtype_of_torch(theirs: Any) -> DType:
     """Weft's element type for a torch.dtype."""
-    found = _ours().get(theirs)
-    if found is None:
+    dtype = _ours().get(theirs)
+    if dtype is None:
         raise Unsupported(
             f"tensors of {theirs}", help=f"Weft takes {', '.join(_NAMES)}; convert them first"
         )
-    return found
+    return dtype
 
 
 def torch_dtype(ours: DType) -> Any:
@@ -89,11 +89,11 @@ def promoted(*operands: TorchOperand) -> DType:
         rank, dtype = _ranked(operand)
         known = ranked[rank]
         ranked[rank] = dtype if known is None else promote_types(known, dtype)
-    found = None
+    result = None
     for lower in ranked:
-        found = _combined(found, lower)
-    assert found is not None, "there is an operand"
-    return found
+        result = _combined(result, lower)
+    assert result is not None, "there is an operand"
+    return result
 
 
 def _ranked(operand: TorchOperand) -> tuple[int, DType]:

@@ -61,7 +61,7 @@ def define_exchange() -> Any:
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         ctx.save_for_backward(*tensors)
-        ctx.size, ctx.given = inputs[0].shape[-2], inputs
+        ctx.size, ctx.inputs = inputs[0].shape[-2], inputs
 
     define(
         "rows_at(Tensor rows, Tensor places) -> Tensor",
@@ -77,7 +77,7 @@ def define_exchange() -> Any:
         "exchange_rows(Tensor rows, Tensor there, Tensor back, int size, str sharding) -> Tensor",
         lambda rows, there, back, size, _: rows.new_empty((*rows.shape[:2], size, rows.shape[3])),
         lambda ctx, grad: (
-            ops.exchange_rows(grad, *ctx.saved_tensors[:0:-1], ctx.size, ctx.given[4]),
+            ops.exchange_rows(grad, *ctx.saved_tensors[:0:-1], ctx.size, ctx.inputs[4]),
             None, None, None, None,
         ),
     )  # fmt: skip
@@ -115,14 +115,14 @@ def define_exchange() -> Any:
 
 def rows_at(b: Build, rows: Value, places: Value) -> Value:
     """Rows at indices, and zeros at indices outside."""
-    given, count = type_of(rows), len(shape_of(places)) - 1
-    lead, size = tuple(range(count)), given.sizes[count]
+    rows_type, count = type_of(rows), len(shape_of(places)) - 1
+    lead, size = tuple(range(count)), rows_type.sizes[count]
     dims = GatherDims((count + 1,), (count,), lead, lead, (count,), count + 1)
-    found = b.op(Gather(dims, (*[1] * (count + 1), given.sizes[-1])), rows, places)
+    result = b.op(Gather(dims, (*[1] * (count + 1), rows_type.sizes[-1])), rows, places)
     low = b.compare("GE", places, b.like(places, 0))
     inside = b.op(And(), low, b.compare("LT", places, b.like(places, size)))
-    mask = b.spread(inside, shape_of(found), range(count + 1))
-    return b.select(mask, found, b.like(found, 0))
+    mask = b.spread(inside, shape_of(result), range(count + 1))
+    return b.select(mask, result, b.like(result, 0))
 
 
 def sums_at(b: Build, rows: Value, places: Value, size: int) -> Value:
@@ -132,11 +132,11 @@ def sums_at(b: Build, rows: Value, places: Value, size: int) -> Value:
     at = len(lead)
     dims = ScatterDims((at + 1,), (at,), lead, lead, (at,), at + 1)
     region = combiner("add", wide)
-    made = b.op(
+    sums = b.op(
         Scatter(dims, (wide,)),
         b.splat(0, wide), places, b.convert(rows, wide.dtype), regions=(region,),
     )  # fmt: skip
-    return b.convert(made, b.out.dtype)
+    return b.convert(sums, b.out.dtype)
 
 
 def exchange_rows(
@@ -146,19 +146,19 @@ def exchange_rows(
     spec = parse_sharding(sharding)
     first, second = (dim.axes for dim in spec.dims[:2])
     numbers = Sharding(spec.mesh, (spec.dims[2], *spec.dims[:3]))
-    given, routed = type_of(rows), type_of(there)
-    local = given.with_shape((1, 1, *given.sizes[2:]))
+    rows_type, routed = type_of(rows), type_of(there)
+    local = rows_type.with_shape((1, 1, *rows_type.sizes[2:]))
     vectors = routed.with_shape((4, 1, 1, routed.sizes[3]))
     args = (Value(local, None, 0), Value(vectors, None, 1))
     body = Build(loc=b.loc)
-    out = body.splat(0, given.with_shape((size, given.sizes[3])))
+    out = body.splat(0, rows_type.with_shape((size, rows_type.sizes[3])))
     each = [body.reshape(body.slice(args[1], 0, n, n + 1), routed.sizes[3:]) for n in range(4)]
     groups = MeshAxes(spec.mesh, first)
     sent = body.reshape(args[0], local.sizes[2:])
-    made = body.op(RaggedAllToAll(groups, _CHANNEL), sent, out, *each)
-    made = body.reshape(made, (1, 1, *shape_of(made)))
+    arrivals = body.op(RaggedAllToAll(groups, _CHANNEL), sent, out, *each)
+    arrivals = body.reshape(arrivals, (1, 1, *shape_of(arrivals)))
     op = ManualComputation((spec, numbers), (spec,), (*first, *second), (b.out,))
-    return b.op(op, rows, there, regions=(Region(args, body.nodes, (made,)),))
+    return b.op(op, rows, there, regions=(Region(args, body.nodes, (arrivals,)),))
 
 
 def gather_routing(b: Build, x: Value, sharding: str) -> Value:
@@ -166,15 +166,15 @@ def gather_routing(b: Build, x: Value, sharding: str) -> Value:
 
     A constraint would be met where the value is read, at the price of a collective for each read.
     """
-    spec, given = parse_sharding(sharding), type_of(x)
-    (first, second), (devices, _, *rest) = (dim.axes for dim in spec.dims[:2]), given.sizes
-    local, whole = (given.with_shape((count, 1, *rest)) for count in (1, devices))
+    spec, x_type = parse_sharding(sharding), type_of(x)
+    (first, second), (devices, _, *rest) = (dim.axes for dim in spec.dims[:2]), x_type.sizes
+    local, whole = (x_type.with_shape((count, 1, *rest)) for count in (1, devices))
     args, body = (Value(local, None, 0),), Build(loc=b.loc)
     gather = AllGather(0, MeshAxes(spec.mesh, first), (whole,), _CHANNEL, True)
-    made = body.op(gather, *args)
+    result = body.op(gather, *args)
     out = Sharding(spec.mesh, (spec.dims[2], *spec.dims[1:]))
-    op = ManualComputation((spec,), (out,), (*first, *second), (given,))
-    return b.op(op, x, regions=(Region(args, body.nodes, (made,)),))
+    op = ManualComputation((spec,), (out,), (*first, *second), (x_type,))
+    return b.op(op, x, regions=(Region(args, body.nodes, (result,)),))
 
 
 def device_products(b: Build, rows: Value, matrices: Value, sizes: Value) -> Value:

@@ -68,13 +68,13 @@ def _score_of(score: Any) -> tuple[float | None, bool]:
     index = [torch.tensor(n) for n in (0, 1, 2, 3)]
     scores = torch.tensor(_PROBES, dtype=torch.float64)
     places = [index, [index[1], index[0], index[3], index[1]]]
-    made = [_called(score, scores, *place) for place in places]
-    if all(torch.allclose(x - scores, (x - scores)[:1].expand_as(x)) for x in made):
+    outputs = [_called(score, scores, *place) for place in places]
+    if all(torch.allclose(x - scores, (x - scores)[:1].expand_as(x)) for x in outputs):
         far = _called(score, torch.tensor(0.0, dtype=torch.float64), *index)
-        return 0.0, bool((far != 0) | (made[0] != made[1]).any()) or _reads_index(score)
+        return 0.0, bool((far != 0) | (outputs[0] != outputs[1]).any()) or _reads_index(score)
     cap = float(_called(score, torch.tensor(1e9, dtype=torch.float64), *index))
     curve = cap * torch.tanh(scores / cap) if cap > 0 else None
-    if curve is not None and all(torch.allclose(x, curve, rtol=1e-5) for x in made):
+    if curve is not None and all(torch.allclose(x, curve, rtol=1e-5) for x in outputs):
         return (cap, False) if not _reads_index(score) else (None, False)
     return None, False
 

@@ -18,7 +18,7 @@ def modules_of(function: Callable[..., Any]) -> Any:
     """
     import torch
 
-    found: dict[str, Any] = {}
+    modules: dict[str, Any] = {}
     for name, held in _read_by(function, set()):
         if isinstance(held, torch.nn.Parameter):
             raise WeftError(
@@ -26,13 +26,13 @@ def modules_of(function: Callable[..., Any]) -> Any:
                 help="pass it as an argument, or compile the module that it belongs to",
             )
         if isinstance(held, torch.nn.Module):
-            found.setdefault(name, held)
-    if not found:
+            modules.setdefault(name, held)
+    if not modules:
         return None
-    made = torch.nn.Module()
-    for name, held in found.items():
-        made.add_module(name, held)
-    return made
+    container = torch.nn.Module()
+    for name, held in modules.items():
+        container.add_module(name, held)
+    return container
 
 
 def _read_by(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
@@ -87,11 +87,11 @@ def _as_forward(function: Any) -> Any:
     if not isinstance(function, types.FunctionType):
         return function
     code = function.__code__.replace(co_name="forward")
-    made = types.FunctionType(
+    forward = types.FunctionType(
         code, function.__globals__, "forward", function.__defaults__, function.__closure__
     )
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
+    forward.__kwdefaults__ = function.__kwdefaults__
+    return forward
 
 
 def state_of(module: Any, prefix: str, marks: list[object]) -> Iterator[tuple[str, Any]]:

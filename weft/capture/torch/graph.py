@@ -98,8 +98,8 @@ class _Importer:
         self.program, self.args = program, args
         self.places, self.inputs, self.gathers = places, inputs, gathers
         self.build = Build(seed_index=len(args))
-        self.made: dict[Any, Any] = {}  # by node: a value, a tuple of them, or a number
-        self.taken: dict[Any, int] = {}  # placeholders that are arguments
+        self.values: dict[Any, Any] = {}  # by node: a value, a tuple of them, or a number
+        self.argument_numbers: dict[Any, int] = {}  # placeholders that are arguments
         self.segments: dict[Any, int] = {}  # nodes that use gathered parameters
         self.begun: dict[int, Value] = {}  # an operand of the first node of each stretch
         self.whole: dict[tuple[int, int], Value] = {}  # gathered, by argument and stretch
@@ -111,10 +111,10 @@ class _Importer:
         graph, leaves = self.program.graph, iter(self.inputs)
         inputs = [node for node in graph.nodes if node.op == "placeholder"]
         for node, spec in zip(inputs, self.program.specs, strict=False):
-            made = self.made[node] = self.input(node, spec, leaves)
+            made = self.values[node] = self.input(node, spec, leaves)
             if isinstance(made, Value) and made.node is None:
-                self.taken[node] = made.index
-        gathered = {node for node, place in self.taken.items() if place in self.gathers}
+                self.argument_numbers[node] = made.index
+        gathered = {node for node, place in self.argument_numbers.items() if place in self.gathers}
         self.segments = layer_segments(graph, gathered) if gathered else {}
         last = _last_op(graph)
         past_ops = last is None  # after it only in-place updates follow
@@ -124,13 +124,13 @@ class _Importer:
                 case "placeholder":
                     pass
                 case "get_attr":
-                    self.made[node] = self.attribute(node)
+                    self.values[node] = self.attribute(node)
                 case "call_function" if str(node.target) == _COPY:
                     self.update(node, seen_later=not past_ops)
                 case "call_function":
                     sharded = self.gather_for(node)
-                    self.made[node] = self.call(node)
-                    self.made.update(sharded)
+                    self.values[node] = self.call(node)
+                    self.values.update(sharded)
                 case "output":
                     return self.results(self.value(node.args[0]))
                 case _:
@@ -159,28 +159,30 @@ class _Importer:
         if number is None:
             return {}
         used = [each for each in dict.fromkeys(node.all_input_nodes)
-                if self.taken.get(each) in self.gathers]  # fmt: skip
+                if self.argument_numbers.get(each) in self.gathers]  # fmt: skip
         if number not in self.begun:
-            others = [self.made.get(each) for each in node.all_input_nodes if each not in used]
+            others = [self.values.get(each) for each in node.all_input_nodes if each not in used]
             first = next((value for value in others if isinstance(value, Value)), None)
             if first is not None:
                 self.begun[number] = first
-        before = {each: self.made[each] for each in used}
+        before = {each: self.values[each] for each in used}
         self.build.loc = location_of(node)
-        self.made.update({each: self.gathered(self.taken[each], number) for each in used})
+        self.values.update(
+            {each: self.gathered(self.argument_numbers[each], number) for each in used}
+        )
         return before
 
     def gathered(self, place: int, segment: int) -> Value:
         """A parameter, gathered for a stretch of a layer's nodes."""
-        found = self.whole.get((place, segment))
-        if found is None:
+        parameter = self.whole.get((place, segment))
+        if parameter is None:
             value, begun = self.args[place], self.begun.get(segment - 1)
             if begun is not None:  # which also keeps two gathers of one parameter apart
                 value = self.build.all(OptimizationBarrier(), value, begun)[0]
             value = self.build.op(ShardingConstraint(self.gathers[place]), value)
-            found = self.build.op(OptimizationBarrier(), value)  # after which it is gathered
-            self.whole[place, segment] = found
-        return found
+            parameter = self.build.op(OptimizationBarrier(), value)  # after which it is gathered
+            self.whole[place, segment] = parameter
+        return parameter
 
     def attribute(self, node: Any) -> Value:
         """A constant tensor created while tracing."""
@@ -192,17 +194,17 @@ class _Importer:
 
         Decompositions update arguments, too, before other ops read them again.
         """
-        target, source = (self.made[each] for each in node.args[:2])
-        place = self.taken.get(node.args[0])
+        target, source = (self.values[each] for each in node.args[:2])
+        place = self.argument_numbers.get(node.args[0])
         if place is None:
             raise _refuse(
                 node, "updates a tensor in place that is not an argument", "return it instead"
             )
         assert source.type is target.type, f"{source} is written to {target}"
         self.updated[place] = source
-        self.made[node] = source
+        self.values[node] = source
         if seen_later:
-            self.made[node.args[0]] = source
+            self.values[node.args[0]] = source
 
     def results(
         self, outputs: Sequence[Any]
@@ -218,15 +220,15 @@ class _Importer:
                 leaves.append(GraphConstant(output))
         return tuple(values), tuple(leaves)
 
-    def value(self, given: Any) -> Any:
+    def value(self, argument: Any) -> Any:
         """An argument of a node, with nodes replaced by their values, also inside lists."""
         import torch
 
-        if isinstance(given, torch.fx.Node):
-            return self.made[given]
-        if isinstance(given, tuple | list):
-            return [self.value(each) for each in given]
-        return given
+        if isinstance(argument, torch.fx.Node):
+            return self.values[argument]
+        if isinstance(argument, tuple | list):
+            return [self.value(each) for each in argument]
+        return argument
 
     def call(self, node: Any) -> LoweredResults | None:
         """Lower one op; its result types are checked against PyTorch's."""
@@ -246,13 +248,13 @@ class _Importer:
         kwargs = {word: self.value(each) for word, each in node.kwargs.items()}
         before, original = build.draws, original_of(node)
         build.draws = self.drawn.get(original, before)  # a node computed again draws the same
-        made: LoweredResults = lowering(build, *self.value(node.args), **kwargs)
+        results: LoweredResults = lowering(build, *self.value(node.args), **kwargs)
         if original is not None:
             build.draws = before
         elif build.draws != before:
             self.drawn[node] = before
-        self.check(node, made)
-        return made
+        self.check(node, results)
+        return results
 
     def check(self, node: Any, made: LoweredResults) -> None:
         listed = made if isinstance(made, tuple) else (made,)

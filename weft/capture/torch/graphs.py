@@ -43,20 +43,20 @@ class GraphProgram(TorchProgram):
     def name(self) -> str:
         return self.graph.title
 
-    def input_names(self, given: Tensors) -> list[str]:
+    def input_names(self, call: Tensors) -> list[str]:
         return [*self.graph.names]
 
-    def traced(self, given: Tensors) -> tuple[Imported, Any]:
+    def traced(self, call: Tensors) -> tuple[Imported, Any]:
         """Import the graph; one with symbolic sizes is traced again for these."""
         from torch.utils._pytree import tree_structure
 
-        graph, inputs = self.graph.module.graph, given.inputs
+        graph, inputs = self.graph.module.graph, call.inputs
         if not is_static(graph):
-            graph = _traced(self.graph.module, given.leaves)
+            graph = _traced(self.graph.module, call.leaves)
             inputs = tuple([place for place in inputs if place is not None])
         program = Exported(graph, _specs(len(inputs)), {}, None)
         tree = tree_structure([0] * len(graph.output_node().args[0]))
-        return self.imported(program, given, {}, inputs), tree
+        return self.imported(program, call, {}, inputs), tree
 
     def call_shapes(self, leaves: Sequence[Any]) -> CallShapes | None:
         """The symbolic sizes of the graph's inputs; none if one is no linear function of them."""
@@ -83,14 +83,14 @@ class _Symbols:
         sizes = {NUMBER: held} if isinstance(held, torch.SymInt) else {}
         if isinstance(held, torch.Tensor):
             sizes = dict(enumerate(held.shape))
-        found: LeafExtents = {}
+        extents: LeafExtents = {}
         for dim, size in sizes.items():
             if isinstance(size, torch.SymInt) and size.node.expr.free_symbols:
                 extent = self._extent(size)
                 if extent is None:
                     return None
-                found[dim] = extent
-        return found
+                extents[dim] = extent
+        return extents
 
     def _extent(self, size: Any) -> Extent | None:
         """A symbolic size `scale * symbol + offset`; None for others."""

@@ -26,15 +26,15 @@ def grouped_product(
 ) -> Any:
     """PyTorch's grouped_mm: `offs` has the end of each group."""
     if offs is None:
-        made = rows @ matrices
+        result = rows @ matrices
     elif rows.dim() == 3 and matrices.dim() == 2:  # groups of columns
-        made = _op()(matrices.transpose(0, 1), rows.transpose(-1, -2), offs).transpose(0, 1)
+        result = _op()(matrices.transpose(0, 1), rows.transpose(-1, -2), offs).transpose(0, 1)
     elif rows.dim() == 3:
-        made = rows @ matrices
+        result = rows @ matrices
     else:
-        made = _op()(rows, matrices, offs)
-    made = made if bias is None else made + bias
-    return made if out_dtype is None else made.to(out_dtype)
+        result = _op()(rows, matrices, offs)
+    result = result if bias is None else result + bias
+    return result if out_dtype is None else result.to(out_dtype)
 
 
 def _op() -> Any:
@@ -56,15 +56,15 @@ def define_grouped_product() -> Any:
         return rows.new_empty((offs.shape[0], rows.shape[0], matrices.shape[1]))
 
     def meaning(rows: torch.Tensor, matrices: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
-        made = torch.zeros_like(shape(rows, matrices, offs))
+        out = torch.zeros_like(shape(rows, matrices, offs))
         start = 0
         for group, end in enumerate(offs.tolist()):
             if matrices.dim() == 3:
-                made[start:end] = rows[start:end] @ matrices[group]
+                out[start:end] = rows[start:end] @ matrices[group]
             else:
-                made[group] = rows[:, start:end] @ matrices[start:end]
+                out[group] = rows[:, start:end] @ matrices[start:end]
             start = end
-        return made
+        return out
 
     op = torch.library.custom_op(
         "weft::grouped_product",

@@ -111,11 +111,11 @@ class _Updates:
             node.kwargs = torch.fx.map_arg(node.kwargs, now)
             if not changes:
                 continue
-            root, found = self.root(node), self.changes[node]
-            if isinstance(found, torch.fx.Node):  # a copy
+            root, change = self.root(node), self.changes[node]
+            if isinstance(change, torch.fx.Node):  # a copy
                 current[root] = node.args[1]
                 continue
-            node.target = found
+            node.target = change
             current[root] = node
         output = self.graph.output_node()
         with self.graph.inserting_before(output):

@@ -84,25 +84,25 @@ class AccumulatedStep:
 
         The body reads other arguments as they are: carried, they would be copied.
         """
-        made, body = self.gradients, self.gradients.module.function("main").body
-        count = len(made.updated)
+        program, body = self.gradients, self.gradients.module.function("main").body
+        count = len(program.updated)
         totals = body.results[count:]
         b.loc = next((value.node.loc for value in totals if value.node is not None), UNKNOWN)
         used = {value for node in body.nodes for value in reads(node)} | {*body.results}
         known = args if seed is None else [*args, seed]
         zeros = [b.splat(0, type_of(total)) for total in totals]
         start = [b.splat(0, _SCALAR), *[*map(partial(_held, b), zeros, self.sums)]]
-        start += [args[n] for n in made.updated]
+        start += [args[n] for n in program.updated]
         outside = {
             n: self.stacked(b, known[n], n) if n in self.batch else known[n]
             for n, value in enumerate(body.args)
-            if value in used and n not in made.updated
+            if value in used and n not in program.updated
         }
         inner = Build(loc=b.loc)
-        taken = tuple([Value(value.type, None, n) for n, value in enumerate(start)])
-        number, held = taken[0], iter(taken[1:])
+        carry = tuple([Value(value.type, None, n) for n, value in enumerate(start)])
+        number, held = carry[0], iter(carry[1:])
         sums = [next(held) for _ in totals]
-        became = {body.args[n]: next(held) for n in made.updated}
+        became = {body.args[n]: next(held) for n in program.updated}
         for n, value in outside.items():
             if n in self.batch:
                 value = self.part(inner, value, number, type_of(body.args[n]))
@@ -113,18 +113,18 @@ class AccumulatedStep:
         for total, sharding in zip(totals, self.sums, strict=True):
             if sharding is not None and sharding.unreduced:
                 mark_partial(total, sharding.unreduced, marks)
-        results = inlined(inner, made, became, marks)
+        results = inlined(inner, program, became, marks)
         inner.loc = b.loc
         added = [inner.op(Add(), *pair) for pair in zip(sums, results[count:], strict=True)]
         added = [*map(partial(_held, inner), added, self.sums)]
         following = inner.op(Add(), number, inner.splat(1, _SCALAR))
-        region = Region(taken, inner.nodes, (following, *added, *results[:count]))
+        region = Region(carry, inner.nodes, (following, *added, *results[:count]))
         first = tuple([Value(value.type, None, n) for n, value in enumerate(start)])
         test = Build()
         goes_on = test.compare("LT", first[0], test.splat(self.parts, _SCALAR))
         condition = Region(first, test.nodes, (goes_on,))
         _, *after = b.all(While(), *start, regions=(condition, region))
-        new = dict(zip(made.updated, after[len(totals) :], strict=False))
+        new = dict(zip(program.updated, after[len(totals) :], strict=False))
         return [*map(partial(_held, b), after[: len(totals)], self.sums)], new
 
     def stacked(self, b: Build, value: Value, place: int) -> Value:
@@ -196,13 +196,13 @@ def mark_partial(value: Value, axes: tuple[Axis, ...], marks: dict[Node, Shardin
 
 def inlined(
     b: Build,
-    made: Imported,
+    program: Imported,
     became: Mapping[Value, Value],
     marks: Mapping[Node, Sharding] | None = None,
 ) -> list[Value]:
     """The results of a program on other values, some of its nodes with shardings."""
-    body = made.module.function("main").body
-    rebuild = Rebuild(made.module, ())
+    body = program.module.function("main").body
+    rebuild = Rebuild(program.module, ())
     rebuild.became.update(became)
     for node in body.nodes:
         rebuild.node(node, b.nodes)

@@ -68,13 +68,13 @@ def _own_loss(output: Any) -> Any:
 
     if isinstance(output, torch.Tensor):
         return output
-    found = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
-    if found is None:
+    loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    if loss is None:
         raise WeftError(
             f"the module returns a {type(output).__name__} that has no loss",
             help="pass what it needs for it, as labels, or give weft.train_step a loss",
         )
-    return found
+    return loss
 
 
 def _cast(module: Any, precision: Any) -> AbstractContextManager[object]:

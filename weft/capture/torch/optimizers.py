@@ -122,8 +122,8 @@ def apply(
     twin.state = defaultdict(dict)
     twin.param_groups = []
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        taken = [p for p in group["params"] if p in grads]
-        for parameter in taken:
+        with_grads = [p for p in group["params"] if p in grads]
+        for parameter in with_grads:
             traced = parameters[parameter]
             traced.grad = grads[parameter]
             own = optimizer.state.get(parameter, {})
@@ -131,15 +131,15 @@ def apply(
                 name: state.get((parameter, name), held) for name, held in own.items()
             }
         choices = {key: value for key, value in _PLAIN.items() if key in group}
-        params = [parameters[p] for p in taken]
+        params = [parameters[p] for p in with_grads]
         twin.param_groups.append({**group, **choices, "params": params, "lr": rate})
     known = {id(p): {*held} for p, held in twin.state.items()}
     with _scalars()(), _minima_of_tensors(type(optimizer)):
         _stepped(twin, type(optimizer).__name__)
-    made = {name for p, held in twin.state.items() for name in held.keys() - known[id(p)]}
-    if made:
+    new = {name for p, held in twin.state.items() for name in held.keys() - known[id(p)]}
+    if new:
         raise Unsupported(
-            f"{type(optimizer).__name__} makes state in its first step: {', '.join(sorted(made))}",
+            f"{type(optimizer).__name__} makes state in its first step: {', '.join(sorted(new))}",
             help="run one step eagerly before the compiled ones",
         )
 

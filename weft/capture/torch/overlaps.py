@@ -18,16 +18,16 @@ class MemoryOverlaps:
 
     def __init__(self) -> None:
         self.addresses: list[int] = []
-        self.found: frozenset[int] = frozenset()
+        self.overlapping: frozenset[int] = frozenset()
 
     def overlaps(self, tensors: Sequence[Any]) -> frozenset[int]:
         """The numbers of the tensors whose memory overlaps that of another one."""
         addresses = [tensor.data_ptr() for tensor in tensors]
         # Addresses alone: the types of a call are compared before, and belong to its key.
         if addresses != self.addresses:
-            self.found = _overlapping(tensors, addresses)
+            self.overlapping = _overlapping(tensors, addresses)
             self.addresses = addresses
-        return self.found
+        return self.overlapping
 
 
 def _overlapping(tensors: Sequence[Any], addresses: Sequence[int]) -> frozenset[int]:
@@ -39,15 +39,15 @@ def _overlapping(tensors: Sequence[Any], addresses: Sequence[int]) -> frozenset[
                                                                 strict=True)])  # fmt: skip
             spans.append((start, start + (last + 1) * tensor.element_size(), n))
     spans.sort()
-    found = set()
+    overlaps = set()
     before, end = -1, 0
     for start, stop, n in spans:
         # Sorted by their start: it is enough to compare with the one that reaches farthest.
         if start < end:
-            found |= {before, n}
+            overlaps |= {before, n}
         if stop > end:
             before, end = n, stop
-    return frozenset(found)
+    return frozenset(overlaps)
 
 
 class LastCall:
@@ -90,17 +90,17 @@ class LastCall:
         """The flattened tensors of a call whose types are those of the last one, or None."""
         if self.types is None or self.modes != tracing_modes():
             return None
-        given = (*args, *kwargs.values()) if kwargs else args
-        if not _are_tensors(given) or (*kwargs,) != self.names:
+        inputs = (*args, *kwargs.values()) if kwargs else args
+        if not _are_tensors(inputs) or (*kwargs,) != self.names:
             return None
         held = self._held()
         # Identities, not values: a replaced parameter, a module that was added, or another training
         # mode changes the program. True and False have one identity each.
         if [*map(id, held)] != self.state:
             return None
-        made = (*[held[n] for n in self.places], *given)
-        same = [(value.dtype, value.shape, value.device) for value in made] == self.types
-        return made if same else None
+        tensors = (*[held[n] for n in self.places], *inputs)
+        same = [(value.dtype, value.shape, value.device) for value in tensors] == self.types
+        return tensors if same else None
 
     def _held(self) -> list[Any]:
         return [
@@ -120,13 +120,13 @@ class LastCall:
 
 def _distinct(module: Any) -> list[Any]:
     """A module and all inside of it, each once."""
-    found, todo = dict[int, Any](), [module]
+    modules, todo = dict[int, Any](), [module]
     while todo:
         at = todo.pop()
-        if at is not None and id(at) not in found:
-            found[id(at)] = at
+        if at is not None and id(at) not in modules:
+            modules[id(at)] = at
             todo += at._modules.values()
-    return [*found.values()]
+    return [*modules.values()]
 
 
 def _are_tensors(values: Sequence[Any]) -> bool:

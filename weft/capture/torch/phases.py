@@ -49,7 +49,7 @@ def layer_segments(graph: Any, parameters: Collection[Any]) -> dict[Any, int]:
     once. Views and conversions of parameters are repeated in every stretch that uses them, so that
     none keeps a gathered parameter from one to the next. Nodes that update parameters are in none.
     """
-    found: dict[Any, int] = {}
+    segments: dict[Any, int] = {}
     views = parameter_views(graph, parameters)
     number, before = -1, None
     again: dict[tuple[Any, int], Any] = {}
@@ -62,25 +62,25 @@ def layer_segments(graph: Any, parameters: Collection[Any]) -> dict[Any, int]:
         layer = layer_of(node)
         if layer != before:
             number, before = number + 1, layer
-        found[node] = number
+        segments[node] = number
         for each in used:
             if each in views:
-                node.replace_input_with(each, _repeated(graph, each, node, number, again, found))
+                node.replace_input_with(each, _repeated(graph, each, node, number, again, segments))
     for view in reversed([*views]):
         if not view.users:
             graph.erase_node(view)
-    return found
+    return segments
 
 
 def parameter_views(graph: Any, parameters: Collection[Any]) -> dict[Any, None]:
     """Nodes that only view or convert a parameter, in order."""
-    found: dict[Any, None] = {}
+    views: dict[Any, None] = {}
     for node in graph.nodes:
         if str(node.target) in _VIEWS and len(node.all_input_nodes) == 1:
-            (given,) = node.all_input_nodes
-            if given in parameters or given in found:
-                found[node] = None
-    return found
+            (source,) = node.all_input_nodes
+            if source in parameters or source in views:
+                views[node] = None
+    return views
 
 
 def _repeated(
@@ -89,16 +89,16 @@ def _repeated(
     user: Any,
     number: int,
     again: dict[tuple[Any, int], Any],
-    found: dict[Any, int],
+    segments: dict[Any, int],
 ) -> Any:
     """A view of a parameter, once for every stretch."""
     key = (view, number)
     if key not in again:
         with graph.inserting_before(user):
-            made = graph.node_copy(view)
-        (given,) = view.all_input_nodes
-        if str(given.target) in _VIEWS:
-            made.replace_input_with(given, _repeated(graph, given, made, number, again, found))
-        made.meta = marked(dict(view.meta), phase_of(user))
-        found[made], again[key] = number, made
+            copy = graph.node_copy(view)
+        (source,) = view.all_input_nodes
+        if str(source.target) in _VIEWS:
+            copy.replace_input_with(source, _repeated(graph, source, copy, number, again, segments))
+        copy.meta = marked(dict(view.meta), phase_of(user))
+        segments[copy], again[key] = number, copy
     return again[key]

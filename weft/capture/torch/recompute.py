@@ -50,11 +50,11 @@ def recompute(graph: Any, patterns: Sequence[str], state: Collection[Any]) -> No
     `state` are the placeholders of parameters and buffers, which are kept in any case: they, and
     views of them, are read as they are, so that FSDP gathers them once for a call's backward pass.
     """
-    kept = {*state, *parameter_views(graph, state)}
+    state_nodes = {*state, *parameter_views(graph, state)}
     calls = _calls(graph, patterns)
     order = {node: n for n, node in enumerate(graph.nodes)}
     for call in {id(call): call for call in calls.values()}.values():
-        _recompute_call(graph, call, calls, kept, order)
+        _recompute_call(graph, call, calls, state_nodes, order)
 
 
 @dataclass(eq=False)
@@ -67,22 +67,22 @@ class ModuleCall:
 
 def _calls(graph: Any, patterns: Sequence[str]) -> dict[Any, ModuleCall]:
     """The call that a node belongs to. After its backward pass a module is called anew."""
-    found: dict[Any, ModuleCall] = {}
+    calls: dict[Any, ModuleCall] = {}
     current: dict[str, ModuleCall] = {}
     for node in graph.nodes:
         if node.op != "call_function" or str(node.target) == _COPY:
             continue
         if node.target is operator.getitem:
-            call = found.get(node.args[0])
+            call = calls.get(node.args[0])
         else:
             key = _key(node, patterns)
             call = None if key is None else current.get(key)
             if key is not None and (call is None or (call.backward and _is_forward(node))):
                 call = current[key] = ModuleCall()
         if call is not None:
-            found[node] = call
+            calls[node] = call
             (call.forward if _is_forward(node) else call.backward)[node] = None
-    return found
+    return calls
 
 
 def _key(node: Any, patterns: Sequence[str]) -> str | None:
@@ -102,27 +102,29 @@ def _recompute_call(
     graph: Any,
     call: ModuleCall,
     calls: Mapping[Any, ModuleCall],
-    kept: Collection[Any],
+    state_nodes: Collection[Any],
     order: Mapping[Any, int],
 ) -> None:
     """Copy the nodes of a call that its backward pass needs, to where it begins."""
     readers = {node: [*_readers(node, call, calls)] for node in call.forward}
-    users = [user for found in readers.values() for user in found]
+    users = [user for node_readers in readers.values() for user in node_readers]
     if not users:
         return
     first = min(users, key=order.__getitem__)
-    again = _closure([node for node, found in readers.items() if found], call, first, order)
+    again = _closure(
+        [node for node, node_readers in readers.items() if node_readers], call, first, order
+    )
     inputs = dict.fromkeys(
         [given for node in again for given in node.all_input_nodes
-         if given not in again and given not in kept]
+         if given not in again and given not in state_nodes]
     )  # fmt: skip
     with graph.inserting_before(first):
         became = _behind_barrier(graph, [*inputs], _gradient(call, first, order), first)
         for node in again:
-            made = became[node] = graph.node_copy(node, lambda given: became.get(given, given))
-            made.meta = {**marked(dict(node.meta), "backward"), _ORIGINAL: node}
-    for node, found in readers.items():
-        for user in found:
+            copy = became[node] = graph.node_copy(node, lambda given: became.get(given, given))
+            copy.meta = {**marked(dict(node.meta), "backward"), _ORIGINAL: node}
+    for node, node_readers in readers.items():
+        for user in node_readers:
             if node in became:
                 user.replace_input_with(node, became[node])
 
@@ -150,14 +152,14 @@ def _closure(
 
     A node that reads an argument which is updated in between is not computed again.
     """
-    found: set[Any] = set()
+    closure: set[Any] = set()
     left = [*wanted]
     while left:
         node = left.pop()
-        if node not in found and node in call.forward and not _is_stale(node, first, order):
-            found.add(node)
+        if node not in closure and node in call.forward and not _is_stale(node, first, order):
+            closure.add(node)
             left += node.all_input_nodes
-    return sorted(found, key=order.__getitem__)
+    return sorted(closure, key=order.__getitem__)
 
 
 def _is_stale(node: Any, first: Any, order: Mapping[Any, int]) -> bool:
@@ -172,29 +174,32 @@ def _is_stale(node: Any, first: Any, order: Mapping[Any, int]) -> bool:
 
 def _gradient(call: ModuleCall, first: Any, order: Mapping[Any, int]) -> Any:
     """A gradient that comes into a call's backward pass, or None."""
-    found = [
+    gradients = [
         given
         for node in call.backward
         for given in node.all_input_nodes
         if given.op == "call_function" and not _is_forward(given) and given not in call.backward
         if order.get(given, len(order)) < order[first]
     ]
-    return max(found, key=order.__getitem__, default=None)
+    return max(gradients, key=order.__getitem__, default=None)
 
 
 def _behind_barrier(graph: Any, inputs: Sequence[Any], gradient: Any, first: Any) -> dict[Any, Any]:
     """The inputs as values that are there once the gradient is."""
     if not inputs:
         return {}
-    given = [*inputs, *([] if gradient is None else [gradient])]
+    operands = [*inputs, *([] if gradient is None else [gradient])]
     meta = {key: first.meta[key] for key in ("stack_trace", "nn_module_stack") if key in first.meta}
-    barrier = graph.call_function(BARRIER, tuple(given))
-    barrier.meta = {**marked(meta, "backward"), "val": tuple([each.meta["val"] for each in given])}
-    made = {}
+    barrier = graph.call_function(BARRIER, tuple(operands))
+    barrier.meta = {
+        **marked(meta, "backward"),
+        "val": tuple([each.meta["val"] for each in operands]),
+    }
+    replacements = {}
     for n, each in enumerate(inputs):
-        part = made[each] = graph.call_function(operator.getitem, (barrier, n))
+        part = replacements[each] = graph.call_function(operator.getitem, (barrier, n))
         part.meta = {**barrier.meta, "val": each.meta["val"]}
-    return made
+    return replacements
 
 
 class GraphBarrier:

@@ -120,9 +120,9 @@ class TorchProgram:
 
         sized = _sized(args)
         if sized is not None:
-            key, given = self.flatten(sized.args, sized.kwargs)
+            key, call = self.flatten(sized.args, sized.kwargs)
             return (key, SizedCall), replace(
-                given, values=(*given.values, *sized.values), sized=sized
+                call, values=(*call.values, *sized.values), sized=sized
             )
         values: list[Any] = []
         marks: list[object] = []
@@ -155,10 +155,10 @@ class TorchProgram:
         # another program.
         overlapping = self.memory.overlaps(values)
         key = (tree, tuple(marks), tracing_modes(), overlapping)
-        given = Tensors(
+        call = Tensors(
             tuple(values), places, args, kwargs, tuple(leaves), tuple(inputs), overlapping
         )
-        return key, given
+        return key, call
 
     def quick_key(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -167,45 +167,45 @@ class TorchProgram:
         if sized is not None:
             seen, values = self.quick_key(sized.args, sized.kwargs)
             return (seen, SizedCall), (*values, *sized.values)
-        found = self.last.values(args, kwargs)
+        tensors = self.last.values(args, kwargs)
         # The last call's structure: flattening a module of many parameters costs more than a small
         # program runs.
-        if found is None:
-            key, given = self.flatten(args, kwargs)
-            self.last.note(self.module, args, kwargs, given.values, key)
-            return key, given.values
+        if tensors is None:
+            key, call = self.flatten(args, kwargs)
+            self.last.note(self.module, args, kwargs, call.values, key)
+            return key, call.values
         # Tensors of the same types, but perhaps in other memory.
-        overlapping = self.memory.overlaps(found)
-        return self.last.key_with(overlapping), found
+        overlapping = self.memory.overlaps(tensors)
+        return self.last.key_with(overlapping), tensors
 
     def context(self) -> Hashable:
         return None  # parameters and buffers of the module are arguments, too
 
     # Programs
 
-    def capture(self, given: Tensors) -> Captured:
+    def capture(self, call: Tensors) -> Captured:
         """Export for arguments of these types, and lower the graph."""
-        if given.sized is not None:
-            return self._captured_sized(given, given.sized.program)
-        return self.lowered(*self.traced(given), given)
+        if call.sized is not None:
+            return self._captured_sized(call, call.sized.program)
+        return self.lowered(*self.traced(call), call)
 
-    def traced(self, given: Tensors) -> tuple[Imported, Any]:
+    def traced(self, call: Tensors) -> tuple[Imported, Any]:
         """The program for arguments of these types, without shardings, and its result tree."""
-        check_caches(given.args, given.kwargs)
-        with self.constrained(given):
-            program = export(as_module(self.function, self.module), given.args, given.kwargs)
+        check_caches(call.args, call.kwargs)
+        with self.constrained(call):
+            program = export(as_module(self.function, self.module), call.args, call.kwargs)
         prefix = "" if self.module is self.function else "inner."
-        places = {f"{prefix}{name}": place for name, place in given.places.items()}
-        return self.imported(program, given, places, given.inputs), program.outputs
+        places = {f"{prefix}{name}": place for name, place in call.places.items()}
+        return self.imported(program, call, places, call.inputs), program.outputs
 
-    def _captured_sized(self, given: Tensors, program: SizedProgram) -> Captured:
+    def _captured_sized(self, call: Tensors, program: SizedProgram) -> Captured:
         """A program at the sizes of a bucket, with the sizes of a call as arguments."""
         count = len(program.symbols)
-        padded = replace(given, values=given.values[:-count], sized=None)
+        padded = replace(call, values=call.values[:-count], sized=None)
         arguments = self.arguments(padded)
         plan = self.shardings(arguments, padded)
         sizes = [Leaf(size_name(name), (), I64.numpy) for name in program.symbols]
-        inside = [*plan.given, *[None] * count]
+        inside = [*plan.arguments, *[None] * count]
         return self.captured(program.imported, program.tree, (*arguments, *sizes), padded, inside)
 
     def call_shapes(self, leaves: Sequence[Any]) -> CallShapes | None:
@@ -214,15 +214,15 @@ class TorchProgram:
 
     def fixed_sizes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
         """Sizes of parameters, buffers and arguments."""
-        _, given = self.flatten(args, kwargs)
-        return {size for value in given.values for size in value.shape}
+        _, call = self.flatten(args, kwargs)
+        return {size for value in call.values for size in value.shape}
 
     @contextmanager
-    def constrained(self, given: Tensors) -> Iterator[None]:
+    def constrained(self, call: Tensors) -> Iterator[None]:
         """The module with a plan's constraints inside of it, while it is traced."""
-        options, count = self.options, len(set(given.places.values()))
-        leaves = self.arguments(given)
-        inputs = [leaves[n] for n in given.inputs if n is not None]
+        options, count = self.options, len(set(call.places.values()))
+        leaves = self.arguments(call)
+        inputs = [leaves[n] for n in call.inputs if n is not None]
         plan = None if options.in_shardings is not None else options.plan
         with (
             split_sequences(options.plan, self.module, leaves[:count], options.our_mesh),
@@ -233,96 +233,102 @@ class TorchProgram:
     def imported(
         self,
         program: Exported,
-        given: Tensors,
+        call: Tensors,
         places: Mapping[str, int],
         inputs: Sequence[int | None],
     ) -> Imported:
         """The program of a graph."""
-        arguments = self.arguments(given)
+        arguments = self.arguments(call)
         typed = [(leaf.name, TensorType(leaf.shape, dtype_of(leaf.dtype))) for leaf in arguments]
-        gathers = gathers_of(self.shardings(arguments, given), arguments, self.options.mesh)
+        gathers = gathers_of(self.shardings(arguments, call), arguments, self.options.mesh)
         return import_graph(program, self.name, typed, places, inputs, gathers)
 
-    def lowered(self, made: Imported, tree: Any, given: Tensors) -> Captured:
+    def lowered(self, program: Imported, tree: Any, call: Tensors) -> Captured:
         """The program with the shardings of its arguments."""
-        arguments = self.arguments(given)
-        return self.captured(made, tree, arguments, given, self.shardings(arguments, given).given)
+        arguments = self.arguments(call)
+        return self.captured(
+            program, tree, arguments, call, self.shardings(arguments, call).arguments
+        )
 
     def captured(
         self,
-        made: Imported,
+        program: Imported,
         tree: Any,
         arguments: tuple[Leaf, ...],
-        given: Tensors,
+        call: Tensors,
         inside: list[Spelled],
     ) -> Captured:
         """The program with its shardings."""
-        options, count = self.options, len(made.updated)
+        options, count = self.options, len(program.updated)
         if splits_heads(options.plan, options.our_mesh):
-            made = replace(made, module=unmerge_batches(made.module))
-        outputs = made.module.function("main").result_types[count:]
-        names = [f"new {arguments[n].name}" for n in made.updated]
+            program = replace(program, module=unmerge_batches(program.module))
+        outputs = program.module.function("main").result_types[count:]
+        names = [f"new {arguments[n].name}" for n in program.updated]
         names += [f"result {n}" for n in range(len(outputs))]
-        results = tuple(map(_result, names, made.module.function("main").result_types))
-        arguments = _donated(arguments, made.updated, given.overlapping)
-        if made.is_seeded:
+        results = tuple(map(_result, names, program.module.function("main").result_types))
+        arguments = _donated(arguments, program.updated, call.overlapping)
+        if program.is_seeded:
             arguments, inside = (*arguments, Leaf(SEED, (), I64.numpy)), [*inside, None]
-        outside = [inside[n] for n in made.updated]
+        outside = [inside[n] for n in program.updated]
         outside += output_shardings(options.out_shardings, results[count:])
-        mesh = mesh_of(options.mesh, [*inside, *outside, *held_shardings(made.module)])
-        taken = shardings_of("the sharding of", inside, arguments, mesh)
-        returned = shardings_of("the sharding of", outside, results, mesh)
-        counted = counted_updates(made)
-        fused = split_fused(made.module, arguments, inside, taken, mesh)
+        mesh = mesh_of(options.mesh, [*inside, *outside, *held_shardings(program.module)])
+        in_shardings = shardings_of("the sharding of", inside, arguments, mesh)
+        out_shardings = shardings_of("the sharding of", outside, results, mesh)
+        counted = counted_updates(program)
+        fused = split_fused(program.module, arguments, inside, in_shardings, mesh)
         places: tuple[int, ...] = ()
         if fused is not None:
-            made, arguments = replace(made, module=fused.module), fused.arguments
-            places = fused.places[:-1] if made.is_seeded else fused.places
-            taken = shardings_of("the sharding of", fused.shardings, arguments, mesh)
-        takes = [*zip(arguments, taken, strict=True)]
-        module = annotate(made.module, mesh, takes, [*zip(results, returned, strict=True)])
+            program, arguments = replace(program, module=fused.module), fused.arguments
+            places = fused.places[:-1] if program.is_seeded else fused.places
+            in_shardings = shardings_of("the sharding of", fused.shardings, arguments, mesh)
+        takes = [*zip(arguments, in_shardings, strict=True)]
+        module = annotate(program.module, mesh, takes, [*zip(results, out_shardings, strict=True)])
         module = place_constraints(module, mesh)
-        packing = Packing(tree, made.outputs, made.updated)
+        packing = Packing(tree, program.outputs, program.updated)
         return Captured(
             module, mesh, None, packing, arguments, results,
-            updated=made.updated, counted=counted, is_seeded=made.is_seeded,
+            updated=program.updated, counted=counted, is_seeded=program.is_seeded,
             places=places,
         )  # fmt: skip
 
-    def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> PlannedShardings:
+    def shardings(self, arguments: Sequence[Leaf], call: Tensors) -> PlannedShardings:
         """The shardings of the arguments that are named: by `in_shardings`, else by the plan."""
-        state = len(set(given.places.values()))
+        state = len(set(call.places.values()))
         options, plan = self.options, self.options.plan
         if plan is None and options.mesh is not None and options.in_shardings is None:
             plan = "auto" if self.module is not None else None
         if isinstance(plan, str):
             mesh, known = options.our_mesh, arguments[:state]
-            made = ready_plan(plan, self.module, known, arguments[state:], mesh)
+            plan_shardings = ready_plan(plan, self.module, known, arguments[state:], mesh)
         elif hasattr(plan, "named_parameters"):  # a module
-            made = placed_plan(plan, arguments[:state], arguments[state:], options.our_mesh)
+            plan_shardings = placed_plan(
+                plan, arguments[:state], arguments[state:], options.our_mesh
+            )
         else:
-            made = PlannedShardings(planned(plan, arguments))
-        spelled = input_shardings(self.options.in_shardings, given, arguments[state:])
-        pairs = zip(spelled, made.given[state:], strict=True)
-        chosen = [by_name if s is None else s for s, by_name in pairs]
-        return PlannedShardings([*made.given[:state], *chosen], made.gathered)
+            plan_shardings = PlannedShardings(planned(plan, arguments))
+        spelled = input_shardings(self.options.in_shardings, call, arguments[state:])
+        pairs = zip(spelled, plan_shardings.arguments[state:], strict=True)
+        inputs = [by_name if s is None else s for s, by_name in pairs]
+        return PlannedShardings(
+            [*plan_shardings.arguments[:state], *inputs], plan_shardings.gathered
+        )
 
-    def arguments(self, given: Tensors) -> tuple[Leaf, ...]:
+    def arguments(self, call: Tensors) -> tuple[Leaf, ...]:
         """Every tensor by its name: that of a parameter or buffer, or its path in the arguments."""
         names: dict[int, str] = {}
-        for name, place in given.places.items():
+        for name, place in call.places.items():
             names.setdefault(place, name)
-        for n, name in zip(given.inputs, self.input_names(given), strict=True):
+        for n, name in zip(call.inputs, self.input_names(call), strict=True):
             if n is not None:
                 names[n] = name
-        return tuple([leaf_of(names[n], value) for n, value in enumerate(given.values)])
+        return tuple([leaf_of(names[n], value) for n, value in enumerate(call.values)])
 
-    def input_names(self, given: Tensors) -> list[str]:
+    def input_names(self, call: Tensors) -> list[str]:
         """`batch['x']` for each leaf, by the names of the function's parameters."""
         from torch.utils._pytree import keystr, tree_flatten_with_path
 
-        known = self.parameter_names(len(given.args))
-        paths, _ = tree_flatten_with_path((given.args, given.kwargs))
+        known = self.parameter_names(len(call.args))
+        paths, _ = tree_flatten_with_path((call.args, call.kwargs))
         names = []
         for path, _leaf in paths:
             which = path[1]
@@ -392,14 +398,14 @@ class TorchProgram:
         changed = [values[place] for place in updated]
         pairs = [*zip(changed, results, strict=False)]
         for n, number in counted:
-            tensor, made = pairs[n]
-            if tensor.device.type == "cpu" and not made.enqueued().is_on_host:
+            tensor, result = pairs[n]
+            if tensor.device.type == "cpu" and not result.enqueued().is_on_host:
                 tensor.detach().add_(number)
                 pairs[n] = (None, None)
         pairs = [pair for pair in pairs if pair[0] is not None]
-        on_host = [(t, made) for t, made in pairs if t.device.type == "cpu"]
-        update([to_numpy(t) for t, _ in on_host], [made for _, made in on_host])
-        _update_on_device([(t, made) for t, made in pairs if t.device.type != "cpu"])
+        on_host = [(t, result) for t, result in pairs if t.device.type == "cpu"]
+        update([to_numpy(t) for t, _ in on_host], [result for _, result in on_host])
+        _update_on_device([(t, result) for t, result in pairs if t.device.type != "cpu"])
         torch.autograd.graph.increment_version(changed)  # as in-place ops do
 
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -414,11 +420,11 @@ def _sized(args: tuple[Any, ...]) -> SizedCall | None:
     return args[0] if len(args) == 1 and type(args[0]) is SizedCall else None
 
 
-def counted_updates(made: Imported) -> tuple[tuple[int, float], ...]:
+def counted_updates(program: Imported) -> tuple[tuple[int, float], ...]:
     """The updates of numbers that add a constant, such as a step count: result and constant."""
-    body = made.module.function("main").body
-    found: list[tuple[int, float]] = []
-    for n, place in enumerate(made.updated):
+    body = program.module.function("main").body
+    counts: list[tuple[int, float]] = []
+    for n, place in enumerate(program.updated):
         node, argument = body.results[n].node, body.args[place]
         if node is None or not isinstance(node.op, Add) or argument not in node.operands:
             continue
@@ -426,8 +432,8 @@ def counted_updates(made: Imported) -> tuple[tuple[int, float], ...]:
         known, type = None if other.node is None else other.node.op, argument.type
         is_number = isinstance(type, TensorType) and not type.sizes and type.dtype.is_float
         if is_number and isinstance(known, Constant):
-            found.append((n, float(known.value.array.item())))
-    return tuple(found)
+            counts.append((n, float(known.value.array.item())))
+    return tuple(counts)
 
 
 def _update_on_device(pairs: Sequence[tuple[Any, Any]]) -> None:
@@ -467,11 +473,11 @@ def _donated(
     arguments: Sequence[Leaf], updated: Sequence[int], overlapping: Collection[int]
 ) -> tuple[Leaf, ...]:
     """The arguments, with those that the program may update in place marked."""
-    made = [*arguments]
+    leaves = [*arguments]
     for result, place in enumerate(updated):
         if place not in overlapping:
-            made[place] = replace(made[place], donated=True, updated_by=result)
-    return tuple(made)
+            leaves[place] = replace(leaves[place], donated=True, updated_by=result)
+    return tuple(leaves)
 
 
 def _static(leaf: Any) -> Hashable:

@@ -18,7 +18,7 @@ def state_tensors_by_name(module: Any, optimizer: Any = None) -> dict[str, Any]:
     """Parameters, persistent buffers and the optimizer's tensors; tied ones under one name."""
     import torch
 
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     seen: set[tuple[int, ...]] = set()
     for name, value in module.state_dict(keep_vars=True).items():
         if not isinstance(value, torch.Tensor):
@@ -30,12 +30,12 @@ def state_tensors_by_name(module: Any, optimizer: Any = None) -> dict[str, Any]:
         if value.numel() and memory in seen:
             continue
         seen.add(memory)
-        found[name] = value
+        tensors[name] = value
     if optimizer is not None:
         names = _parameter_names(module)
         for parameter, word, tensor in state_tensors(optimizer):
-            found[f"{OPTIMIZER}{names[parameter]}.{word}"] = tensor
-    return found
+            tensors[f"{OPTIMIZER}{names[parameter]}.{word}"] = tensor
+    return tensors
 
 
 def _parameter_names(module: Any) -> dict[Any, str]:

@@ -100,7 +100,7 @@ class TrainingStep(TorchProgram):
         rates = learning_rates(self.optimizer)
         values = (*batch.values, *[tensor for _, _, tensor in held], *rates)
         overlapping = self.state_memory.overlaps(values)
-        given = StepTensors(
+        call = StepTensors(
             values=values,
             places=batch.places,
             args=args,
@@ -111,23 +111,23 @@ class TrainingStep(TorchProgram):
             state=tuple([(parameter, name) for parameter, name, _ in held]),
             batch_end=len(batch.values),
         )
-        return (key, marks, trained, settings(self.optimizer), overlapping), given
+        return (key, marks, trained, settings(self.optimizer), overlapping), call
 
     def quick_key(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
-        key, given = self.flatten(args, kwargs)
-        return key, given.values
+        key, call = self.flatten(args, kwargs)
+        return key, call.values
 
     # Names and shardings
 
-    def arguments(self, given: Tensors) -> tuple[Leaf, ...]:
+    def arguments(self, call: Tensors) -> tuple[Leaf, ...]:
         """Tensors of the optimizer's state are named after their parameters."""
-        assert isinstance(given, StepTensors)
-        names = {id(given.values[n]): name for name, n in reversed(given.places.items())}
-        leaves = [*super().arguments(replace(given, values=given.values[: given.batch_end]))]
-        rest = iter(given.values[given.batch_end :])
-        for parameter, word in given.state:
+        assert isinstance(call, StepTensors)
+        names = {id(call.values[n]): name for name, n in reversed(call.places.items())}
+        leaves = [*super().arguments(replace(call, values=call.values[: call.batch_end]))]
+        rest = iter(call.values[call.batch_end :])
+        for parameter, word in call.state:
             leaves.append(leaf_of(f"{names[id(parameter)]}.{word}", next(rest)))
         return (*leaves, *[leaf_of(f"lr[{n}]", rate) for n, rate in enumerate(rest)])
 
@@ -139,21 +139,23 @@ class TrainingStep(TorchProgram):
         named = parameter_names_of(getattr(self.loss, "forward", self.loss))[1:]
         return named if takes_module(self.loss, count) else [*own[:1], *named]
 
-    def shardings(self, arguments: Sequence[Leaf], given: Tensors) -> PlannedShardings:
+    def shardings(self, arguments: Sequence[Leaf], call: Tensors) -> PlannedShardings:
         """State of a parameter's shape is split as the parameter is, unless a plan names it."""
-        assert isinstance(given, StepTensors)
-        end = given.batch_end
-        plan = super().shardings(arguments[:end], given)
-        made = plan.given
-        places = {id(value): n for n, value in enumerate(given.values[:end])}
+        assert isinstance(call, StepTensors)
+        end = call.batch_end
+        plan = super().shardings(arguments[:end], call)
+        shardings = plan.arguments
+        places = {id(value): n for n, value in enumerate(call.values[:end])}
         ours = self.options.plan if isinstance(self.options.plan, ShardingPlan) else None
-        for (parameter, _), leaf in zip(given.state, arguments[end:], strict=False):
+        for (parameter, _), leaf in zip(call.state, arguments[end:], strict=False):
             same = leaf.shape == tuple(parameter.shape)
             named = None if ours is None else ours(leaf.name)
             # Moments are updated elementwise with the parameter: any other split would reshard them
             # in every step.
-            made.append(named or (made[places[id(parameter)]] if same else None))
-        return PlannedShardings([*made, *[None] * (len(arguments) - len(made))], plan.gathered)
+            shardings.append(named or (shardings[places[id(parameter)]] if same else None))
+        return PlannedShardings(
+            [*shardings, *[None] * (len(arguments) - len(shardings))], plan.gathered
+        )
 
     def update(
         self,
@@ -167,74 +169,74 @@ class TrainingStep(TorchProgram):
 
     # Programs
 
-    def capture(self, given: Tensors) -> Captured:
+    def capture(self, call: Tensors) -> Captured:
         """Trace loss, gradients and the optimizer's step for arguments of these types."""
-        assert isinstance(given, StepTensors)
-        args, kwargs = self._part_of(given.args, given.kwargs)
+        assert isinstance(call, StepTensors)
+        args, kwargs = self._part_of(call.args, call.kwargs)
         called = objective(self.module, self.loss, len(args), self.training.precision)
-        with self.constrained(given), exported(called, args, kwargs, grad=True) as forward:
-            constants = _constants(forward, given.places)
-            trace = _Trace(self, given, forward, constants)
+        with self.constrained(call), exported(called, args, kwargs, grad=True) as forward:
+            constants = _constants(forward, call.places)
+            trace = _Trace(self, call, forward, constants)
             if self.training.accumulate > _UNROLLED:
-                looped = self._looped(given, trace, forward, constants)
+                looped = self._looped(call, trace, forward, constants)
                 if looped is not None:
                     return looped
                 # The attempt has changed the trace; a new one unrolls the parts.
-                trace = _Trace(self, given, forward, constants)
-            program = traced_step(forward, constants, given.values, trace.step)
-        self._checkpoint(program, given)
-        made = self.imported(program, given, {}, range(len(given.values)))
-        return self.lowered(made, program.outputs, given)
+                trace = _Trace(self, call, forward, constants)
+            program = traced_step(forward, constants, call.values, trace.step)
+        self._checkpoint(program, call)
+        imported = self.imported(program, call, {}, range(len(call.values)))
+        return self.lowered(imported, program.outputs, call)
 
-    def _checkpoint(self, program: Exported, given: StepTensors) -> None:
+    def _checkpoint(self, program: Exported, call: StepTensors) -> None:
         """Let the backward pass of chosen modules compute their values again."""
         if self.training.checkpoint:
             inputs = [node for node in program.graph.nodes if node.op == "placeholder"]
-            state = {inputs[place] for place in given.places.values()}
+            state = {inputs[place] for place in call.places.values()}
             recompute(program.graph, self.training.checkpoint, state)
 
     def _looped(
-        self, given: StepTensors, trace: _Trace, forward: Any, constants: dict[str, Any]
+        self, call: StepTensors, trace: _Trace, forward: Any, constants: dict[str, Any]
     ) -> Captured | None:
         """The step with a loop over the parts of the batch: one program, however many there are.
 
         None if the module updates a tensor of the batch in place.
         """
         parts = self.training.accumulate
-        batch = [place for place in given.inputs if place is not None]
-        values = [*given.values]
+        batch = [place for place in call.inputs if place is not None]
+        values = [*call.values]
         for place in batch:
             # A clone, not a view: see `_part_of`.
             values[place] = _parts(values[place], parts)[0].clone()
         trace.parts = 1  # of the values that it sees
         program = traced_step(forward, constants, values, trace.sums)
-        self._checkpoint(program, given)
+        self._checkpoint(program, call)
         totals = trace.totals_like(program)
         after = traced_step(forward, {}, [*values, *totals], trace.update)
 
-        arguments = self.arguments(given)
-        plan = self.shardings(arguments, given)
+        arguments = self.arguments(call)
+        plan = self.shardings(arguments, call)
         gathers = gathers_of(plan, arguments, self.options.mesh)
-        mesh = mesh_of(self.options.mesh, plan.given)
-        taken = shardings_of("the sharding of", plan.given, arguments, mesh)
+        mesh = mesh_of(self.options.mesh, plan.arguments)
+        in_shardings = shardings_of("the sharding of", plan.arguments, arguments, mesh)
         typed = [(leaf.name, TensorType(leaf.shape, dtype_of(leaf.dtype))) for leaf in arguments]
         one = [*typed]
         for place in batch:
             one[place] = (typed[place][0], typed[place][1].with_shape(tuple(values[place].shape)))
         more = [("sum", TensorType(tuple(t.shape), dtype_of_torch(t.dtype))) for t in totals]
-        made = import_graph(program, self.name, one, {}, range(len(one)), gathers)
-        if {*batch} & {*made.updated}:
+        gradients = import_graph(program, self.name, one, {}, range(len(one)), gathers)
+        if {*batch} & {*gradients.updated}:
             return None
         whole = [*one, *more]
         update = import_graph(after, self.name, whole, {}, range(len(whole)))
-        split = {n: _on_mesh(taken[n]) for n in batch}
+        split = {n: _on_mesh(in_shardings[n]) for n in batch}
         places = {id(value): n for n, value in trace.trained.items()}
         sums: list[Sharding | None] = [None]  # the loss is a number
         for each in trace.used:
-            held = _on_mesh(taken[places[id(each)]])
+            held = _on_mesh(in_shardings[places[id(each)]])
             sums.append(sum_sharding(held, each.dim(), split.values()))
-        step = AccumulatedStep(made, update, parts, split, sums).module(self.name, typed)
-        return self.captured(step, after.outputs, arguments, given, plan.given)
+        step = AccumulatedStep(gradients, update, parts, split, sums).module(self.name, typed)
+        return self.captured(step, after.outputs, arguments, call, plan.arguments)
 
     def _part_of(self, args: Any, kwargs: Any) -> Any:
         """The first part of a batch, as it is exported for."""
@@ -254,15 +256,15 @@ class _Trace:
     """One trace of a step on tensors that stand for its arguments."""
 
     def __init__(
-        self, source: TrainingStep, given: StepTensors, forward: Any, constants: Mapping[str, Any]
+        self, source: TrainingStep, call: StepTensors, forward: Any, constants: Mapping[str, Any]
     ) -> None:
-        self.source, self.given, self.parts = source, given, source.training.accumulate
+        self.source, self.call, self.parts = source, call, source.training.accumulate
         self.used: list[Any] = []  # the parameters of the gradients that are summed
-        self.sources = _inputs_of(forward, given, constants)
+        self.sources = _inputs_of(forward, call, constants)
         optimized = {id(p) for group in source.optimizer.param_groups for p in group["params"]}
         self.trained = {
             n: value
-            for n, value in enumerate(given.values[: given.batch_end])
+            for n, value in enumerate(call.values[: call.batch_end])
             if id(value) in optimized and value.requires_grad
         }
 
@@ -292,21 +294,21 @@ class _Trace:
         made = [torch.empty_like(each.detach()) for each in self.used]
         return [torch.zeros((), dtype=loss.meta["val"].dtype), *made]
 
-    def update(self, given: Sequence[Any], run: ForwardPass) -> list[Any]:
+    def update(self, values: Sequence[Any], run: ForwardPass) -> list[Any]:
         """Let the optimizer change the parameters, by the means of the sums."""
-        count, parts = len(self.given.values), self.source.training.accumulate
-        loss, *grads = [total / parts for total in given[count:]]
-        self.change(given[:count], dict(zip(self.used, grads, strict=True)))
+        count, parts = len(self.call.values), self.source.training.accumulate
+        loss, *grads = [total / parts for total in values[count:]]
+        self.change(values[:count], dict(zip(self.used, grads, strict=True)))
         return [loss]
 
     def change(self, values: Sequence[Any], grads: Mapping[Any, Any]) -> None:
         """Clip the gradients, and let the optimizer change the parameters."""
-        training, given = self.source.training, self.given
+        training, call = self.source.training, self.call
         place_ops({}, "update")
         if training.clip is not None:
             grads = _clipped(grads, training.clip)
-        tensors = [*values[given.batch_end :]]
-        state = dict(zip(given.state, tensors, strict=False))
+        tensors = [*values[call.batch_end :]]
+        state = dict(zip(call.state, tensors, strict=False))
         apply(
             self.source.optimizer,
             {parameter: values[n].detach() for n, parameter in self.trained.items()},
@@ -357,18 +359,18 @@ class _Trace:
 
 
 def _inputs_of(
-    forward: Any, given: StepTensors, constants: Mapping[str, Any]
+    forward: Any, call: StepTensors, constants: Mapping[str, Any]
 ) -> list[tuple[str, Any]]:
     """Each placeholder of an objective that is no constant: state, batch, or what is no tensor."""
-    leaves = iter(zip(given.leaves, given.inputs, strict=True))
-    made: list[tuple[str, Any]] = []
+    leaves = iter(zip(call.leaves, call.inputs, strict=True))
+    sources: list[tuple[str, Any]] = []
     for spec in forward.graph_signature.input_specs:
         if spec.kind.name == "USER_INPUT":
             leaf, place = next(leaves)
-            made.append(("static", leaf) if place is None else ("batch", place))
+            sources.append(("static", leaf) if place is None else ("batch", place))
         elif spec.target not in constants:
-            made.append(("state", given.places[_own(spec.target)]))
-    return made
+            sources.append(("state", call.places[_own(spec.target)]))
+    return sources
 
 
 def _on_mesh(sharding: Sharding | None) -> Sharding | None:
@@ -378,14 +380,14 @@ def _on_mesh(sharding: Sharding | None) -> Sharding | None:
 
 def _constants(forward: Any, places: Mapping[str, int]) -> dict[str, Any]:
     """Tensors that are neither the module's nor the batch's: PyTorch's own, and a criterion's."""
-    made = {}
+    constants = {}
     for spec in forward.graph_signature.input_specs:
         if spec.kind.name == "CONSTANT_TENSOR":
-            made[spec.target] = forward.constants[spec.target]
+            constants[spec.target] = forward.constants[spec.target]
         elif spec.kind.name != "USER_INPUT" and _own(spec.target) not in places:
             known = forward.state_dict.get(spec.target)
-            made[spec.target] = forward.constants[spec.target] if known is None else known
-    return made
+            constants[spec.target] = forward.constants[spec.target] if known is None else known
+    return constants
 
 
 def _own(target: str) -> str:

@@ -56,17 +56,17 @@ def add_products(
     return _added(b, bias, made, beta, alpha)
 
 
-def _added(b: Build, bias: Value, made: Value, beta: float, alpha: float) -> Value:
+def _added(b: Build, bias: Value, product: Value, beta: float, alpha: float) -> Value:
     dtype = b.out.dtype
     wide = computed_in(dtype)
     if alpha != 1:
-        made = b.op(Multiply(), made, b.like(made, alpha))
+        product = b.op(Multiply(), product, b.like(product, alpha))
     if beta != 0:
-        added = b.broadcast(b.convert(bias, wide), shape_of(made))
+        added = b.broadcast(b.convert(bias, wide), shape_of(product))
         if beta != 1:
             added = b.op(Multiply(), added, b.like(added, beta))
-        made = b.op(Add(), made, added)
-    return b.convert(made, dtype)
+        product = b.op(Add(), product, added)
+    return b.convert(product, dtype)
 
 
 LOWERINGS: dict[str, AtenLowering] = {

@@ -32,24 +32,27 @@ def convert_element_type(b: Build, x: Value, dtype: object) -> Value:
 
 def view_dtype(b: Build, x: Value, dtype: object) -> Value:
     """A bitcast; the last dim shrinks or grows with the width."""
-    given, wanted = type_of(x), b.out
-    if given.dtype.bits == wanted.dtype.bits and given.dtype.is_complex is wanted.dtype.is_complex:
-        return b.op(BitcastConvert(wanted), x) if given.dtype is not wanted.dtype else x
+    source, wanted = type_of(x), b.out
     if (
-        given.dtype.is_complex
+        source.dtype.bits == wanted.dtype.bits
+        and source.dtype.is_complex is wanted.dtype.is_complex
+    ):
+        return b.op(BitcastConvert(wanted), x) if source.dtype is not wanted.dtype else x
+    if (
+        source.dtype.is_complex
         or wanted.dtype.is_complex
         or "bool"
         in (
-            given.dtype.kind,
+            source.dtype.kind,
             wanted.dtype.kind,
         )
     ):
-        raise b.refuse(f"{given.dtype} as {wanted.dtype}", "use torch.view_as_real, or convert")
-    ratio = max(given.dtype.bits, wanted.dtype.bits) // min(given.dtype.bits, wanted.dtype.bits)
-    if given.dtype.bits < wanted.dtype.bits:
-        x = b.reshape(x, (*given.sizes[:-1], given.sizes[-1] // ratio, ratio))
+        raise b.refuse(f"{source.dtype} as {wanted.dtype}", "use torch.view_as_real, or convert")
+    ratio = max(source.dtype.bits, wanted.dtype.bits) // min(source.dtype.bits, wanted.dtype.bits)
+    if source.dtype.bits < wanted.dtype.bits:
+        x = b.reshape(x, (*source.sizes[:-1], source.sizes[-1] // ratio, ratio))
         return b.op(BitcastConvert(wanted), x)
-    wide = TensorType((*given.sizes, ratio), wanted.dtype)
+    wide = TensorType((*source.sizes, ratio), wanted.dtype)
     return b.reshape(b.op(BitcastConvert(wide), x), wanted.sizes)
 
 

@@ -38,14 +38,14 @@ def convolution(
         _each(n, count) for n in (stride, padding, dilation, output_padding)
     )
     if transposed:
-        made = _transposed(b, x, weight, b.out, stride, padding, dilation, extra, groups)
+        result = _transposed(b, x, weight, b.out, stride, padding, dilation, extra, groups)
     else:
         pads = tuple([(p, p) for p in padding])
-        made = _convolved(b, x, weight, b.out, stride, pads, dilation, groups)
+        result = _convolved(b, x, weight, b.out, stride, pads, dilation, groups)
     if bias is None:
-        return made
+        return result
     added = b.spread(b.convert(bias, b.out.dtype), b.out.sizes, (1,))
-    return b.op(Add(), made, added)
+    return b.op(Add(), result, added)
 
 
 def _each(given: Sequence[int], count: int) -> Sequence[int]:
@@ -135,18 +135,18 @@ def convolution_backward(
     stride, padding, dilation, extra = (
         _each(n, count) for n in (stride, padding, dilation, output_padding)
     )
-    made: list[Value | None] = [None, None, None]
+    gradients: list[Value | None] = [None, None, None]
     if output_mask[0] and transposed:  # the adjoint of an adjoint is the convolution
         pads = tuple([(p, p - e) for p, e in zip(padding, extra, strict=True)])
-        made[0] = _convolved(b, gradient, weight, type_of(x), stride, pads, dilation, groups)
+        gradients[0] = _convolved(b, gradient, weight, type_of(x), stride, pads, dilation, groups)
     elif output_mask[0]:
-        made[0] = _input_gradient(b, gradient, x, weight, stride, padding, dilation, groups)
+        gradients[0] = _input_gradient(b, gradient, x, weight, stride, padding, dilation, groups)
     if output_mask[1]:
         read, sent = (gradient, x) if transposed else (x, gradient)
-        made[1] = _kernel_gradient(b, sent, read, weight, stride, padding, dilation, groups)
+        gradients[1] = _kernel_gradient(b, sent, read, weight, stride, padding, dilation, groups)
     if output_mask[2]:
-        made[2] = b.reduce(gradient, (0, *range(2, 2 + count)), "add", 0)
-    return tuple(made)
+        gradients[2] = b.reduce(gradient, (0, *range(2, 2 + count)), "add", 0)
+    return tuple(gradients)
 
 
 def _input_gradient(
@@ -179,12 +179,12 @@ def _kernel_gradient(
     groups: int,
 ) -> Value:
     """Input and gradient convolved, the batch being what is summed over."""
-    sizes, kernel, given = shape_of(x)[2:], shape_of(weight)[2:], shape_of(gradient)[2:]
+    sizes, kernel, gradient_sizes = shape_of(x)[2:], shape_of(weight)[2:], shape_of(gradient)[2:]
     pads = tuple(
         [
             (p, d * (k - 1) + s * (g - 1) + 1 - size - p)
             for size, g, s, p, d, k in zip(
-                sizes, given, stride, padding, dilation, kernel, strict=True
+                sizes, gradient_sizes, stride, padding, dilation, kernel, strict=True
             )
         ]
     )

@@ -40,16 +40,16 @@ def arange(b: Build, start: float, end: float, step: float = 1, **layout: object
     dtype = b.out.dtype
     numbers = (start, step)
     if all(isinstance(n, int) for n in numbers):
-        made = b.iota(0, b.out.sizes, dtype if dtype.is_integer else I64)
+        values = b.iota(0, b.out.sizes, dtype if dtype.is_integer else I64)
         if step != 1:
-            made = b.op(Multiply(), made, b.like(made, step))
+            values = b.op(Multiply(), values, b.like(values, step))
         if start != 0:
-            made = b.op(Add(), made, b.like(made, start))
-        return b.convert(made, dtype)
+            values = b.op(Add(), values, b.like(values, start))
+        return b.convert(values, dtype)
     held = computed_in(dtype) if dtype.is_float else dtype
     index = np.arange(b.out.size, dtype=np.float64)
-    made = b.constant((start + step * index).astype(held.numpy))
-    return b.convert(made, dtype)
+    values = b.constant((start + step * index).astype(held.numpy))
+    return b.convert(values, dtype)
 
 
 def iota(b: Build, length: int, *, start: int, step: int, **layout: object) -> Value:

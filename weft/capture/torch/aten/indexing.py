@@ -253,29 +253,29 @@ def scatter_reduce(
     include_self: bool = True,
 ) -> Value:
     """Elements reduced into those of the tensor, or replacing them if not `include_self`."""
-    given = type_of(x)
+    x_type = type_of(x)
     combine, neutral = _COMBINE[reduce]
-    limit = given.dtype.limits[0 if reduce == "amax" else 1]
+    limit = x_type.dtype.limits[0 if reduce == "amax" else 1]
     start = limit if neutral is None else neutral
-    region = combiner(combine, given)
+    region = combiner(combine, x_type)
     counts = None
     if reduce == "mean" or not include_self:
         ones = b.splat(1, TensorType(shape_of(index), I64))
-        zeros = b.splat(0, given.with_dtype(I64))
+        zeros = b.splat(0, x_type.with_dtype(I64))
         counts = _along(b, zeros, dim, index, ones, combiner("add", type_of(zeros)))
     base = x
     if not include_self:
         assert counts is not None, "they were counted"
         touched = b.compare("NE", counts, b.like(counts, 0))
         base = b.select(touched, b.like(x, start), x)
-    made = _along(b, base, dim, index, source, region)
+    result = _along(b, base, dim, index, source, region)
     if reduce != "mean":
-        return made
+        return result
     assert counts is not None, "they were counted"
     if include_self:
         counts = b.op(Add(), counts, b.like(counts, 1))
     least = b.select(b.compare("EQ", counts, b.like(counts, 0)), b.like(counts, 1), counts)
-    return _mean(b, made, b.convert(least, given.dtype))
+    return _mean(b, result, b.convert(least, x_type.dtype))
 
 
 def _mean(b: Build, x: Value, count: Value) -> Value:
@@ -299,11 +299,11 @@ def _along(
     others = tuple([d for d in range(rank) if d != dim])
     updates = b.convert(b.crop(source, shape_of(index)), dtype_of(x))
     dims = ScatterDims((), (dim,), others, others, (dim,), rank)
-    made = _scatter(b, dims, b.crop(x, cut), wrapped(b, index, cut[dim]), updates, region)
+    result = _scatter(b, dims, b.crop(x, cut), wrapped(b, index, cut[dim]), updates, region)
     if tuple(cut) == sizes:
-        return made
+        return result
     starts = [b.constant(np.asarray(0))] * rank
-    return b.op(DynamicUpdateSlice(), x, made, *starts)
+    return b.op(DynamicUpdateSlice(), x, result, *starts)
 
 
 def _with_dims(b: Build, x: Value) -> Value:

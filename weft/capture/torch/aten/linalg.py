@@ -26,16 +26,16 @@ def cholesky(
     b: Build, a: Value, *, upper: bool = False, check_errors: bool = False
 ) -> LoweredResults:
     """The Cholesky factors; NaN and an info of 1 where a matrix is not positive definite."""
-    made = b.op(Cholesky(lower=not upper), a)
+    factor = b.op(Cholesky(lower=not upper), a)
     if 1 not in b.used:
-        return made, None
-    first = made
+        return factor, None
+    first = factor
     rank = len(shape_of(a))
     for dim in (rank - 2, rank - 1):
         first = b.slice(first, dim, 0, min(1, shape_of(a)[dim]))
     if type_of(first).size == 0:
-        return made, b.splat(0, TensorType(shape_of(a)[:-2], I32))
-    return made, b.convert(b.reshape(b.is_nan(first), shape_of(a)[:-2]), I32)
+        return factor, b.splat(0, TensorType(shape_of(a)[:-2], I32))
+    return factor, b.convert(b.reshape(b.is_nan(first), shape_of(a)[:-2]), I32)
 
 
 def solve_triangular(
@@ -70,14 +70,14 @@ def lu_factor(
     return made, pivots, _first_zero(b, made) if 2 in b.used else None
 
 
-def _first_zero(b: Build, made: Value) -> Value:
+def _first_zero(b: Build, packed: Value) -> Value:
     """The number of the first 0 on the diagonal, from 1; 0 if there is none."""
-    sizes = shape_of(made)
+    sizes = shape_of(packed)
     rows, columns = (b.iota(len(sizes) - n, sizes) for n in (2, 1))
-    is_zero = b.compare("EQ", made, b.like(made, 0))
-    found = b.select(b.compare("EQ", rows, columns), is_zero, b.like(is_zero, False))
+    is_zero = b.compare("EQ", packed, b.like(packed, 0))
+    zeros = b.select(b.compare("EQ", rows, columns), is_zero, b.like(is_zero, False))
     none = 1 << 30
-    number = b.select(found, b.op(Add(), rows, b.like(rows, 1)), b.like(rows, none))
+    number = b.select(zeros, b.op(Add(), rows, b.like(rows, 1)), b.like(rows, none))
     first = b.reduce(number, (len(sizes) - 2, len(sizes) - 1), "min", none)
     first = b.select(b.compare("EQ", first, b.like(first, none)), b.like(first, 0), first)
     return b.convert(first, I32)
@@ -86,15 +86,15 @@ def _first_zero(b: Build, made: Value) -> Value:
 def lu(b: Build, a: Value, *, pivot: bool = True) -> LoweredResults:
     """P, L and U."""
     _with_pivots(b, pivot)
-    made, _, order = _factored(b, a)
+    packed, _, order = _factored(b, a)
     *batch, rows, columns = shape_of(a)
     inner, rank = min(rows, columns), len(batch) + 2
     square = (*batch, rows, rows)
     spread = b.spread(b.convert(order, I64), square, [*range(len(batch)), rank - 1])
     moves = b.convert(b.compare("EQ", spread, b.iota(rank - 2, square)), dtype_of(a))
-    lower = _triangle(b, b.crop(made, (*batch, rows, inner)), "GT")
+    lower = _triangle(b, b.crop(packed, (*batch, rows, inner)), "GT")
     eye = _triangle(b, b.like(lower, 1), "EQ")
-    upper = _triangle(b, b.crop(made, (*batch, inner, columns)), "LE")
+    upper = _triangle(b, b.crop(packed, (*batch, inner, columns)), "LE")
     return moves, b.op(Add(), lower, eye), upper
 
 
@@ -175,15 +175,15 @@ def qr(b: Build, a: Value, mode: str = "reduced") -> LoweredResults:
     *batch, rows, columns = shape_of(a)
     inner = min(rows, columns)
     taus = type_of(a).with_shape((*batch, inner))
-    made, factors = b.all(CustomCall("weft.qr", (type_of(a), taus)), a)
+    packed, factors = b.all(CustomCall("weft.qr", (type_of(a), taus)), a)
     height = rows if mode == "complete" else inner
-    upper = _triangle(b, b.crop(made, (*batch, height, columns)), "LE")
+    upper = _triangle(b, b.crop(packed, (*batch, height, columns)), "LE")
     if mode == "r":
         return b.splat(0, b.out), upper
     wide = (*batch, rows, height)
     if height > columns:
-        made = b.pad(made, [0] * len(wide), [*[0] * (len(wide) - 1), height - columns])
-    reflectors = b.crop(made, wide)
+        packed = b.pad(packed, [0] * len(wide), [*[0] * (len(wide) - 1), height - columns])
+    reflectors = b.crop(packed, wide)
     call = CustomCall("weft.householder_product", (type_of(reflectors),))
     return b.op(call, reflectors, factors), upper
 

@@ -177,13 +177,13 @@ def floor_integers(b: Build, x: Value, y: Value) -> Value:
 def floor_divided(b: Build, x: Value, y: Value) -> Value:
     """Python's floor division of floats, computed from the remainder, which is exact."""
     rest = b.op(ours.Remainder(), x, y)
-    made = b.op(ours.Divide(), b.op(ours.Subtract(), x, rest), y)
-    made = b.select(_crosses(b, rest, y), _less_one(b, made), made)
-    low = b.op(ours.Floor(), made)
-    far = b.compare("GT", b.op(ours.Subtract(), made, low), b.like(made, 0.5))
+    quotient = b.op(ours.Divide(), b.op(ours.Subtract(), x, rest), y)
+    quotient = b.select(_crosses(b, rest, y), _less_one(b, quotient), quotient)
+    low = b.op(ours.Floor(), quotient)
+    far = b.compare("GT", b.op(ours.Subtract(), quotient, low), b.like(quotient, 0.5))
     low = b.select(far, b.op(ours.Add(), low, b.like(low, 1)), low)
     whole = b.op(ours.Divide(), x, y)
-    low = b.select(b.compare("EQ", made, b.like(made, 0)), signed_zero(b, whole), low)
+    low = b.select(b.compare("EQ", quotient, b.like(quotient, 0)), signed_zero(b, whole), low)
     return b.select(b.compare("EQ", y, b.like(y, 0)), whole, low)
 
 
@@ -247,15 +247,15 @@ def _known_power(b: Build, x: Value, exponent: float) -> Value | None:
 
 def _integer_power(b: Build, x: Value, y: Value) -> Value:
     """An integer power; a negative exponent gives 0 unless the base is 1 or -1."""
-    made = b.op(ours.Power(), x, y)
+    whole_power = b.op(ours.Power(), x, y)
     if dtype_of(x).kind == "uint":
-        return made
+        return whole_power
     one, zero = b.like(x, 1), b.like(x, 0)
     odd = b.compare("NE", b.op(ours.And(), y, one), zero)
     minus = b.select(odd, b.like(x, -1), one)
     unit = b.select(b.compare("EQ", x, one), one, zero)
     inverse = b.select(b.compare("EQ", x, b.like(x, -1)), minus, unit)
-    return b.select(b.compare("LT", y, zero), inverse, made)
+    return b.select(b.compare("LT", y, zero), inverse, whole_power)
 
 
 # Selection
@@ -267,11 +267,11 @@ def clamp(
     """Clamp by numbers or tensors, which take part in promotion."""
     bounds = [bound for bound in (min, max) if bound is not None]
     (x, *limits), _ = arithmetic(b, x, *bounds)
-    found = iter(limits)
+    limit_values = iter(limits)
     if min is not None:
-        x = b.op(ours.Maximum(), x, next(found))
+        x = b.op(ours.Maximum(), x, next(limit_values))
     if max is not None:
-        x = b.op(ours.Minimum(), x, next(found))
+        x = b.op(ours.Minimum(), x, next(limit_values))
     return b.convert(x, b.out.dtype)
 
 

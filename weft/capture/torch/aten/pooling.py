@@ -40,7 +40,8 @@ class PoolWindows:
         stride: Sequence[int],
         padding: Sequence[int],
         dilation: Sequence[int] = (1,),
-        made: Sequence[int] | None = None,  # the sizes of the pooled tensor, if it is no result
+        output_sizes: Sequence[int]
+        | None = None,  # the sizes of the pooled tensor, if it is no result
     ) -> None:
         sizes = shape_of(x)
         count = len(kernel) if len(kernel) > 1 else b.out.rank - 2
@@ -50,18 +51,18 @@ class PoolWindows:
         self.padding = _each(padding, count)
         self.dilation = _each(dilation, count)
         self.outer = len(sizes) - count
-        self.given = sizes[self.outer :]
-        self.made = tuple(made or b.out.sizes)[self.outer :]
+        self.input_sizes = sizes[self.outer :]
+        self.output_sizes = tuple(output_sizes or b.out.sizes)[self.outer :]
         # In ceil mode the last window may extend beyond the padding; else the tail is unused.
         self.high = tuple(
             [
                 (n - 1) * s + d * (k - 1) + 1 - size - p
                 for n, s, d, k, size, p in zip(
-                    self.made,
+                    self.output_sizes,
                     self.stride,
                     self.dilation,
                     self.kernel,
-                    self.given,
+                    self.input_sizes,
                     self.padding,
                     strict=True,
                 )
@@ -72,8 +73,8 @@ class PoolWindows:
         """A reduction over each window."""
         ones = (1,) * self.outer
         pads = ((0, 0),) * self.outer + tuple(zip(self.padding, self.high, strict=True))
-        given = type_of(x)
-        out = given.with_shape((*given.sizes[: self.outer], *self.made))
+        input_type = type_of(x)
+        out = input_type.with_shape((*input_type.sizes[: self.outer], *self.output_sizes))
         op = ReduceWindow(
             (*ones, *self.kernel),
             (out,),
@@ -81,50 +82,50 @@ class PoolWindows:
             window_dilations=(*ones, *self.dilation),
             padding=pads,
         )
-        number = b.splat(start, given.with_shape(()))
-        return b.op(op, x, number, regions=(combiner(combine, given),))
+        number = b.splat(start, input_type.with_shape(()))
+        return b.op(op, x, number, regions=(combiner(combine, input_type),))
 
     def views(self, b: Build, x: Value, fill: object) -> list[Value]:
         """The elements of all windows, one tensor for each offset in a window."""
         none = [0] * self.outer
         padded = b.pad(x, [*none, *self.padding], [*none, *self.high], fill)
-        found = []
+        slices = []
         for place in itertools.product(*map(range, self.kernel)):
             view = padded
             for n, at in enumerate(place):
                 start = at * self.dilation[n]
-                stop = start + (self.made[n] - 1) * self.stride[n] + 1
+                stop = start + (self.output_sizes[n] - 1) * self.stride[n] + 1
                 view = b.slice(view, self.outer + n, start, stop, self.stride[n])
-            found.append(view)
-        return found
+            slices.append(view)
+        return slices
 
     def unfold(self, b: Build, grad: Value) -> Value:
         """The transpose of a sum over windows: each element's sum over the windows that hold it."""
         none = [0] * self.outer
         low = [k - 1 - p for k, p in zip(self.kernel, self.padding, strict=True)]
         inner = [s - 1 for s in self.stride]
-        held = [(n - 1) * s + 1 for n, s in zip(self.made, self.stride, strict=True)]
+        held = [(n - 1) * s + 1 for n, s in zip(self.output_sizes, self.stride, strict=True)]
         high = [
             size + k - 1 - at - n
-            for size, k, at, n in zip(self.given, self.kernel, low, held, strict=True)
+            for size, k, at, n in zip(self.input_sizes, self.kernel, low, held, strict=True)
         ]
         spread = b.pad(grad, [*none, *low], [*none, *high], 0, [*none, *inner])
-        given = type_of(grad)
-        out = given.with_shape((*given.sizes[: self.outer], *self.given))
+        grad_type = type_of(grad)
+        out = grad_type.with_shape((*grad_type.sizes[: self.outer], *self.input_sizes))
         op = ReduceWindow((*(1,) * self.outer, *self.kernel), (out,))
-        number = b.splat(0, given.with_shape(()))
-        return b.op(op, spread, number, regions=(combiner("add", given),))
+        number = b.splat(0, grad_type.with_shape(()))
+        return b.op(op, spread, number, regions=(combiner("add", grad_type),))
 
     def counts(self, include_padding: bool) -> Array:
         """The element count of each window, in the shape of the last dims."""
-        made = np.ones((), np.int64)
-        for n, size in enumerate(self.given):
-            begin = np.arange(self.made[n]) * self.stride[n] - self.padding[n]
+        element_counts = np.ones((), np.int64)
+        for n, size in enumerate(self.input_sizes):
+            begin = np.arange(self.output_sizes[n]) * self.stride[n] - self.padding[n]
             end = np.minimum(begin + self.kernel[n], size + self.padding[n])
             if not include_padding:
                 begin, end = np.maximum(begin, 0), np.minimum(end, size)
-            made = made[..., None] * np.maximum(end - begin, 0)
-        return made
+            element_counts = element_counts[..., None] * np.maximum(end - begin, 0)
+        return element_counts
 
 
 def _each(given: Sequence[int], count: int) -> tuple[int, ...]:
@@ -145,7 +146,7 @@ def max_pool(
     least = dtype_of(x).limits[0]
     if 1 not in b.used:
         return windows.fold(b, x, "max", least), None
-    shape = windows.given
+    shape = windows.input_sizes
     place = b.reshape(b.iota(0, (int(np.prod(shape)),)), shape)
     places = b.spread(place, shape_of(x), range(windows.outer, len(shape_of(x))))
     pairs = zip(windows.views(b, x, least), windows.views(b, places, -1), strict=True)
@@ -195,15 +196,15 @@ def adaptive_mean_pool(b: Build, x: Value, output_size: Sequence[int]) -> Value:
         if size == wanted:
             continue
         if wanted == 1:
-            made = b.reduce(x, (dim,), "add", 0)
-            made = b.op(Divide(), made, b.like(made, size))
+            pooled = b.reduce(x, (dim,), "add", 0)
+            pooled = b.op(Divide(), pooled, b.like(pooled, size))
             shape = shape_of(x)
-            x = b.reshape(made, (*shape[:dim], 1, *shape[dim + 1 :]))
+            x = b.reshape(pooled, (*shape[:dim], 1, *shape[dim + 1 :]))
             continue
         weights = b.constant(_averages(size, wanted).astype(dtype_of(x).numpy))
         rank = len(shape_of(x))
-        made = b.dot(x, weights, DotDims((), (), (dim,), (1,)), dtype_of(x))
-        x = b.move(made, rank - 1, dim)
+        pooled = b.dot(x, weights, DotDims((), (), (dim,), (1,)), dtype_of(x))
+        x = b.move(pooled, rank - 1, dim)
     return b.convert(x, dtype)
 
 
@@ -242,11 +243,11 @@ def _members(size: int, wanted: int) -> Array:
 
 def _averages(size: int, wanted: int) -> Array:
     """The averaging matrix: one row of weights for each window."""
-    made = np.zeros((wanted, size))
+    weights = np.zeros((wanted, size))
     for n in range(wanted):
         begin, end = n * size // wanted, -(-(n + 1) * size // wanted)
-        made[n, begin:end] = 1 / (end - begin)
-    return made
+        weights[n, begin:end] = 1 / (end - begin)
+    return weights
 
 
 # Gradients
@@ -266,7 +267,7 @@ def mean_pool_gradient(
     """Each element's sum of the gradients of its windows, divided by their counts."""
     dtype = b.out.dtype
     wide = computed_in(dtype)
-    windows = PoolWindows(b, x, kernel_size, stride, padding, made=shape_of(grad))
+    windows = PoolWindows(b, x, kernel_size, stride, padding, output_sizes=shape_of(grad))
     counts = windows.counts(count_include_pad)
     if divisor_override:
         counts = np.full_like(counts, divisor_override)
@@ -281,8 +282,8 @@ def adaptive_mean_pool_gradient(b: Build, grad: Value, x: Value) -> Value:
     """Gradients of windows spread over their elements, one dim after the other."""
     dtype = b.out.dtype
     grad = b.convert(grad, computed_in(dtype))
-    given = shape_of(x)
-    for dim, size in enumerate(given):
+    input_shape = shape_of(x)
+    for dim, size in enumerate(input_shape):
         wanted = shape_of(grad)[dim]
         if size == wanted:
             continue
@@ -291,21 +292,21 @@ def adaptive_mean_pool_gradient(b: Build, grad: Value, x: Value) -> Value:
             grad = b.broadcast(b.op(Divide(), grad, b.like(grad, size)), shape)
             continue
         weights = b.constant(_averages(size, wanted).astype(dtype_of(grad).numpy))
-        made = b.dot(grad, weights, DotDims((), (), (dim,), (0,)), dtype_of(grad))
-        grad = b.move(made, len(given) - 1, dim)
+        product = b.dot(grad, weights, DotDims((), (), (dim,), (0,)), dtype_of(grad))
+        grad = b.move(product, len(input_shape) - 1, dim)
     return b.convert(grad, dtype)
 
 
 def max_pool_gradient(count: int, b: Build, grad: Value, x: Value, *rest: Value) -> Value:
     """Gradients added where the maxima were: the last operand has their indices in the plane."""
-    given, places = shape_of(x), rest[-1]
-    outer = given[: len(given) - count]
-    plane, made = (math.prod(s[len(outer) :]) for s in (given, shape_of(grad)))
+    input_shape, places = shape_of(x), rest[-1]
+    outer = input_shape[: len(input_shape) - count]
+    plane, windows = (math.prod(s[len(outer) :]) for s in (input_shape, shape_of(grad)))
     zeros = b.splat(0, TensorType((*outer, plane), computed_in(b.out.dtype)))
-    flat, index = (b.reshape(each, (*outer, made)) for each in (grad, places))
-    if plane and made:
+    flat, index = (b.reshape(each, (*outer, windows)) for each in (grad, places))
+    if plane and windows:
         zeros = scatter_add(b, zeros, len(outer), index, b.convert(flat, dtype_of(zeros)))
-    return b.convert(b.reshape(zeros, given), b.out.dtype)
+    return b.convert(b.reshape(zeros, input_shape), b.out.dtype)
 
 
 LOWERINGS: dict[str, AtenLowering] = {

@@ -47,23 +47,23 @@ def _key(b: Build) -> Value:
     """An odd number that depends on the seed and on how many ops have drawn before."""
     seed = b.convert(b.seed(), UI64)
     b.draws += 1
-    made = b.op(Add(), seed, b.like(seed, b.draws * DRAW))
+    key = b.op(Add(), seed, b.like(seed, b.draws * DRAW))
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        made = b.op(Xor(), made, _shifted_right(b, made, shift))
-        made = b.op(Multiply(), made, b.like(made, factor))
-    made = b.op(Xor(), made, _shifted_right(b, made, 31))
-    return b.op(Or(), made, b.like(made, 1))
+        key = b.op(Xor(), key, _shifted_right(b, key, shift))
+        key = b.op(Multiply(), key, b.like(key, factor))
+    key = b.op(Xor(), key, _shifted_right(b, key, 31))
+    return b.op(Or(), key, b.like(key, 1))
 
 
 def _index(b: Build, type: TensorType) -> Value:
     """The linear index of each element."""
-    made = b.splat(0, type)
+    index = b.splat(0, type)
     stride = 1
     for dim in reversed(range(type.rank)):
         along = b.iota(dim, type.sizes, UI64)
-        made = b.op(Add(), made, b.op(Multiply(), along, b.like(along, stride)))
+        index = b.op(Add(), index, b.op(Multiply(), along, b.like(along, stride)))
         stride *= type.sizes[dim]
-    return made
+    return index
 
 
 def _shifted_right(b: Build, value: Value, by: int) -> Value:

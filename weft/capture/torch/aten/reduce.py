@@ -68,7 +68,7 @@ def _folded(
 ) -> Value:
     sizes = shape_of(x)
     dims = dims_of(dim, len(sizes))
-    return b.kept(b.reduce(x, dims, combine, start), sizes, dims, keepdim)
+    return b.keep_dims(b.reduce(x, dims, combine, start), sizes, dims, keepdim)
 
 
 def mean(b: Build, x: Value, dim: ReducedDims = None, keepdim: bool = False, **_: object) -> Value:
@@ -133,7 +133,7 @@ def _moments(
     x = b.convert(x, wide)
     sizes, dims = shape_of(x), dims_of(dim, len(shape_of(x)))
     count = _count(sizes, dim)
-    centre = _over(b, b.kept(b.reduce(x, dims, "add", 0), sizes, dims, True), count)
+    centre = _over(b, b.keep_dims(b.reduce(x, dims, "add", 0), sizes, dims, True), count)
     apart = b.op(Subtract(), x, b.broadcast(centre, sizes))
     if wide.is_complex:
         parts = [b.op(part, apart) for part in (Real(), Imag())]
@@ -142,7 +142,7 @@ def _moments(
         square = b.op(Multiply(), apart, apart)
     # Not below 0: PyTorch divides by 0 there, which gives inf or NaN.
     spread = _over(b, b.reduce(square, dims, "add", 0), max(0.0, count - correction))
-    spread = b.kept(spread, sizes, dims, keepdim)
+    spread = b.keep_dims(spread, sizes, dims, keepdim)
     centre = b.reshape(centre, shape_of(spread))
     return b.convert(spread, b.out.dtype), b.convert(centre, b.outs[-1].dtype)  # type: ignore[union-attr]
 
@@ -159,7 +159,7 @@ def extreme_with_place(
         return x, b.splat(0, TensorType((), I64))
     dims = (dim_of(dim, len(sizes)),)
     values, places = with_place(b, direction, x, dims[0])
-    return b.kept(values, sizes, dims, keepdim), b.kept(places, sizes, dims, keepdim)
+    return b.keep_dims(values, sizes, dims, keepdim), b.keep_dims(places, sizes, dims, keepdim)
 
 
 def place_of_extreme(
@@ -173,21 +173,21 @@ def place_of_extreme(
         _, places = with_place(b, direction, b.reshape(x, (type_of(x).size,)), 0)
         return b.reshape(places, b.out.sizes)
     dims = (dim_of(dim, len(sizes)),)
-    return b.kept(with_place(b, direction, x, dims[0])[1], sizes, dims, keepdim)
+    return b.keep_dims(with_place(b, direction, x, dims[0])[1], sizes, dims, keepdim)
 
 
 def with_place(
     b: Build, direction: str, x: Value, dim: int, index: Value | None = None
 ) -> tuple[Value, Value]:
     """The extreme along a dim, and its first place: the place in the dim, or one of an index."""
-    given = type_of(x)
-    least, most = given.dtype.limits
-    scalar, place = given.with_shape(()), TensorType((), I64)
+    x_type = type_of(x)
+    least, most = x_type.dtype.limits
+    scalar, place = x_type.with_shape(()), TensorType((), I64)
     start = b.splat(least if direction == "GT" else most, scalar)
     zero = b.splat(0, place)
-    sizes = tuple([s for d, s in enumerate(given.sizes) if d != dim])
-    outs = (TensorType(sizes, given.dtype), TensorType(sizes, I64))
-    index = b.iota(dim, given.sizes) if index is None else index
+    sizes = tuple([s for d, s in enumerate(x_type.sizes) if d != dim])
+    outs = (TensorType(sizes, x_type.dtype), TensorType(sizes, I64))
+    index = b.iota(dim, x_type.sizes) if index is None else index
     region = better(direction, scalar, place)
     made = b.all(Reduce((dim,), outs), x, index, start, zero, regions=(region,))
     return made[0], made[1]
@@ -283,11 +283,11 @@ def _exponentials(b: Build, x: Value, dim: int) -> tuple[Value, Value, Value]:
     x = b.convert(x, computed_in(b.out.dtype))
     sizes = shape_of(x)
     dims = (dim_of(dim, len(sizes)),)
-    kept = [d for d in range(len(sizes)) if d not in dims]
-    top = b.spread(b.reduce(x, dims, "max", -math.inf), sizes, kept)
+    other_dims = [d for d in range(len(sizes)) if d not in dims]
+    top = b.spread(b.reduce(x, dims, "max", -math.inf), sizes, other_dims)
     apart = b.op(Subtract(), x, top)
     powers = b.op(Exponential(), apart)
-    sums = b.spread(b.reduce(powers, dims, "add", 0), sizes, kept)
+    sums = b.spread(b.reduce(powers, dims, "add", 0), sizes, other_dims)
     return powers, sums, apart
 
 

@@ -22,11 +22,11 @@ from weft.ops.contract import DotDims
 Resampling: TypeAlias = Callable[[int, int, bool, float | None, DType], Array]  # -> (made, given)
 
 
-def _scale(given: int, made: int, align: bool, factor: float | None, real: type) -> Any:
+def _scale(in_size: int, out_size: int, align: bool, factor: float | None, real: type) -> Any:
     """Input pixels for each output pixel."""
     if align:
-        return real(given - 1) / real(made - 1) if made > 1 else real(0)
-    return real(1 / factor) if factor else real(given) / real(made)
+        return real(in_size - 1) / real(out_size - 1) if out_size > 1 else real(0)
+    return real(1 / factor) if factor else real(in_size) / real(out_size)
 
 
 def _real(dtype: DType) -> type:
@@ -34,48 +34,54 @@ def _real(dtype: DType) -> type:
 
 
 def nearest(
-    given: int, made: int, align: bool, factor: float | None, dtype: DType, *, exact: bool = False
+    in_size: int,
+    out_size: int,
+    align: bool,
+    factor: float | None,
+    dtype: DType,
+    *,
+    exact: bool = False,
 ) -> Array:
     """The weights of the nearest pixel: the one before, or the one whose centre is nearest."""
     real = _real(dtype)
-    step = _scale(given, made, False, factor, real)
-    places = (np.arange(made, dtype=real) + real(0.5 if exact else 0.0)) * step
-    weights = np.zeros((made, given))
-    weights[np.arange(made), np.minimum(np.floor(places).astype(np.int64), given - 1)] = 1
+    step = _scale(in_size, out_size, False, factor, real)
+    places = (np.arange(out_size, dtype=real) + real(0.5 if exact else 0.0)) * step
+    weights = np.zeros((out_size, in_size))
+    weights[np.arange(out_size), np.minimum(np.floor(places).astype(np.int64), in_size - 1)] = 1
     return weights
 
 
-def linear(given: int, made: int, align: bool, factor: float | None, dtype: DType) -> Array:
+def linear(in_size: int, out_size: int, align: bool, factor: float | None, dtype: DType) -> Array:
     """The weights of the two pixels around a point."""
-    places = _places(given, made, align, factor, dtype)
+    places = _places(in_size, out_size, align, factor, dtype)
     places = places if align else np.maximum(places, 0)
-    low = np.minimum(np.floor(places).astype(np.int64), given - 1)
+    low = np.minimum(np.floor(places).astype(np.int64), in_size - 1)
     part = np.clip(places - low, 0, 1)
-    weights = np.zeros((made, given))
-    rows = np.arange(made)
+    weights = np.zeros((out_size, in_size))
+    rows = np.arange(out_size)
     np.add.at(weights, (rows, low), 1 - part)
-    np.add.at(weights, (rows, np.minimum(low + 1, given - 1)), part)
+    np.add.at(weights, (rows, np.minimum(low + 1, in_size - 1)), part)
     return weights
 
 
-def cubic(given: int, made: int, align: bool, factor: float | None, dtype: DType) -> Array:
+def cubic(in_size: int, out_size: int, align: bool, factor: float | None, dtype: DType) -> Array:
     """The weights of four pixels by Keys' cubic convolution, with edges repeated."""
-    places = _places(given, made, align, factor, dtype)
+    places = _places(in_size, out_size, align, factor, dtype)
     low = np.floor(places).astype(np.int64)
     part = places - low
-    weights = np.zeros((made, given))
-    rows = np.arange(made)
+    weights = np.zeros((out_size, in_size))
+    rows = np.arange(out_size)
     for n in range(-1, 3):
-        at = np.clip(low + n, 0, given - 1)
+        at = np.clip(low + n, 0, in_size - 1)
         np.add.at(weights, (rows, at), _keys(np.abs(part - n), -0.75))
     return weights
 
 
-def _places(given: int, made: int, align: bool, factor: float | None, dtype: DType) -> Array:
+def _places(in_size: int, out_size: int, align: bool, factor: float | None, dtype: DType) -> Array:
     """The coordinates of output pixels in the input."""
     real = _real(dtype)
-    step = _scale(given, made, align, factor, real)
-    out: Array = np.arange(made, dtype=real)
+    step = _scale(in_size, out_size, align, factor, real)
+    out: Array = np.arange(out_size, dtype=real)
     found: Array = out * step if align else (out + real(0.5)) * step - real(0.5)
     return found
 
@@ -90,22 +96,22 @@ def _keys(x: Array, a: float) -> Array:
 def smoothed(
     support: float,
     kernel: Callable[[Array], Array],
-    given: int,
-    made: int,
+    in_size: int,
+    out_size: int,
     align: bool,
     factor: float | None,
     dtype: DType,
 ) -> Array:
     """The weights of an antialiasing filter, which widens where an image shrinks."""
-    step = float(_scale(given, made, align, factor, _real(dtype)))
+    step = float(_scale(in_size, out_size, align, factor, _real(dtype)))
     wide = max(step, 1.0)
-    weights = np.zeros((made, given))
-    for n in range(made):
+    weights = np.zeros((out_size, in_size))
+    for n in range(out_size):
         centre = step * (n + 0.5)
         begin = max(math.trunc(centre - support * wide + 0.5), 0)
-        end = min(math.trunc(centre + support * wide + 0.5), given)
-        found = kernel(np.abs((np.arange(begin, end) - centre + 0.5) / wide))
-        weights[n, begin:end] = found / (found.sum() or 1.0)
+        end = min(math.trunc(centre + support * wide + 0.5), in_size)
+        row = kernel(np.abs((np.arange(begin, end) - centre + 0.5) / wide))
+        weights[n, begin:end] = row / (row.sum() or 1.0)
     return weights
 
 
@@ -164,15 +170,15 @@ def _options(
 def _matrices(
     b: Build,
     how: Resampling,
-    given: Sequence[int],
-    made: Sequence[int],
+    in_sizes: Sequence[int],
+    out_sizes: Sequence[int],
     align: bool,
     factors: Sequence[float | None],
     dtype: DType,
 ) -> list[Array]:
     return [
         how(size, wanted, align, factor, dtype)
-        for size, wanted, factor in zip(given, made, factors, strict=True)
+        for size, wanted, factor in zip(in_sizes, out_sizes, factors, strict=True)
     ]
 
 

@@ -42,13 +42,13 @@ def decompositions() -> dict[Any, Any]:
     import torch
     from torch._decomp import decomposition_table
 
-    kept = _WRONG | LOWERINGS.keys()
+    excluded = _WRONG | LOWERINGS.keys()
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     theirs = {
         op: rule
         for op, rule in decomposition_table.items()
         if isinstance(op, torch._ops.OpOverload)
-        and str(op) not in kept
+        and str(op) not in excluded
         and not op._schema.is_mutable  # the graph is functional already
         and (has(op.name(), "CPU") or not has(op.name(), "CompositeImplicitAutograd"))
     }

@@ -38,14 +38,14 @@ def embedding_bag(
         rows = rows * per_sample_weights[:, None]
     wide = torch.float32 if rows.dtype in (torch.bfloat16, torch.float16) else rows.dtype
     if mode == 2:
-        made, best = _bag_maxima(rows, indices, bag, used, sizes)
-        return made, bag, sizes, best
+        result, best = _bag_maxima(rows, indices, bag, used, sizes)
+        return result, bag, sizes, best
     rows = torch.where(used[:, None], rows, 0).to(wide)
-    made = torch.zeros(count, weight.shape[1], dtype=wide).index_add(0, bag, rows)
+    result = torch.zeros(count, weight.shape[1], dtype=wide).index_add(0, bag, rows)
     if mode == 1:
-        made = made / sizes.clamp(min=1)[:, None].to(wide)
-    kept = bag if mode == 1 or padding_idx >= 0 else bag[:0]
-    return made.to(weight.dtype), kept, sizes, sizes
+        result = result / sizes.clamp(min=1)[:, None].to(wide)
+    offset2bag = bag if mode == 1 or padding_idx >= 0 else bag[:0]
+    return result.to(weight.dtype), offset2bag, sizes, sizes
 
 
 def _bag_maxima(rows: Any, indices: Any, bag: Any, used: Any, sizes: Any) -> tuple[Any, Any]:
@@ -55,16 +55,16 @@ def _bag_maxima(rows: Any, indices: Any, bag: Any, used: Any, sizes: Any) -> tup
     shape = (sizes.shape[0], rows.shape[1])
     at = bag[:, None].expand(rows.shape)
     low = torch.where(used[:, None], rows, -math.inf)
-    made = torch.full(shape, -math.inf, dtype=rows.dtype).scatter_reduce(0, at, low, "amax")
+    maxima = torch.full(shape, -math.inf, dtype=rows.dtype).scatter_reduce(0, at, low, "amax")
     places = torch.arange(rows.shape[0])[:, None].expand(rows.shape)
-    is_best = (low == made.index_select(0, bag)) & used[:, None]
+    is_best = (low == maxima.index_select(0, bag)) & used[:, None]
     last = rows.shape[0]
     first = torch.full(shape, last).scatter_reduce(
         0, at, torch.where(is_best, places, last), "amin"
     )
     best = indices[first.clamp(max=max(last - 1, 0))] if last else first * 0
     is_empty = (sizes == 0)[:, None]
-    return torch.where(is_empty, 0, made), torch.where(is_empty, 0, best)
+    return torch.where(is_empty, 0, maxima), torch.where(is_empty, 0, best)
 
 
 def embedding_bag_backward(

@@ -34,11 +34,11 @@ def _norm_gradient(grad: Any, apart: Any, norm: Any, p: float) -> Any:
         return grad * apart.sign() * (apart.abs() == norm).to(apart.dtype)
     safe = torch.where(norm == 0, 1, norm)
     if p == 2:
-        made = grad * apart / safe
+        gradient = grad * apart / safe
     else:
         inner = torch.where(apart == 0, 1, apart.abs()) ** (p - 1)
-        made = torch.where(apart == 0, 0, grad * apart.sign() * inner / safe ** (p - 1))
-    return torch.where(norm == 0, 0, made)
+        gradient = torch.where(apart == 0, 0, grad * apart.sign() * inner / safe ** (p - 1))
+    return torch.where(norm == 0, 0, gradient)
 
 
 def cdist(x1: Any, x2: Any, p: float, compute_mode: int | None) -> Any:

@@ -20,14 +20,14 @@ def multilabel_margin(x: Any, target: Any, reduction: int) -> tuple[Any, Any]:
     is_target = ((place[:, :, None] == classes) & is_label[:, :, None]).any(1)
     apart = (1 - rows.gather(1, place)[:, :, None] + rows[:, None, :]).clamp(min=0)
     counts = is_label[:, :, None] & ~is_target[:, None, :]
-    made = torch.where(counts, apart, 0).sum((1, 2)) / rows.shape[1]
+    loss = torch.where(counts, apart, 0).sum((1, 2)) / rows.shape[1]
     if reduction == _MEAN:
-        made = made.mean()
+        loss = loss.mean()
     elif reduction == _SUM:
-        made = made.sum()
+        loss = loss.sum()
     else:
-        made = made.reshape(x.shape[:-1])
-    return made, is_target.to(x.dtype).reshape(target.shape)
+        loss = loss.reshape(x.shape[:-1])
+    return loss, is_target.to(x.dtype).reshape(target.shape)
 
 
 def multilabel_margin_loss(x: Any, target: Any, reduction: int = _MEAN) -> Any:

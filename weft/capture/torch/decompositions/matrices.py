@@ -35,12 +35,12 @@ def trilinear(
 
     absent = [d for d in range(rank) if d in expand1 and d in expand2 and d in expand3]
     summed = [*sumdim, *absent]
-    made = torch.einsum(
+    product = torch.einsum(
         f"{named(expand1)},{named(expand2)},{named(expand3)}->{named(summed)}", x, y, z
     )
     for dim in (d for d in absent if d not in sumdim):
-        made = made.unsqueeze(dim)
-    return made
+        product = product.unsqueeze(dim)
+    return product
 
 
 def solve(

@@ -67,11 +67,11 @@ def nonzero_static(x: Any, *, size: int, fill_value: int = -1) -> Any:
     import torch
 
     count = math.prod(x.shape)
-    found = (x != 0).reshape(-1)
-    place = torch.where(found, found.to(torch.int64).cumsum(0) - 1, size).clamp(max=size)
+    is_nonzero = (x != 0).reshape(-1)
+    place = torch.where(is_nonzero, is_nonzero.to(torch.int64).cumsum(0) - 1, size).clamp(max=size)
     flat = torch.zeros(size + 1, dtype=torch.int64)
     flat = flat.index_put((place,), torch.arange(count))[:size]
-    is_there = torch.arange(size) < found.sum()
+    is_there = torch.arange(size) < is_nonzero.sum()
     columns, step = [], count
     for length in x.shape:
         step //= max(length, 1)

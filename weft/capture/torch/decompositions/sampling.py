@@ -24,14 +24,14 @@ def grid_sampler_3d(
     if interpolation_mode == _NEAREST:
         return _taken(x, [point.round() for point in points])
     low = [point.floor() for point in points]
-    made = torch.zeros((), dtype=x.dtype)
+    total = torch.zeros((), dtype=x.dtype)
     for corner in product((0, 1), repeat=len(sizes)):
         weight = torch.ones((), dtype=x.dtype)
         for point, first, side in zip(points, low, corner, strict=True):
             weight = weight * ((point - first) if side else (first + 1 - point))
         at = [first + side for first, side in zip(low, corner, strict=True)]
-        made = made + _taken(x, at) * weight[:, None]
-    return made
+        total = total + _taken(x, at) * weight[:, None]
+    return total
 
 
 def _place(point: Any, size: int, align_corners: bool) -> Any:

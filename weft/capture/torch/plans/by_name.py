@@ -19,7 +19,7 @@ from weft.records import dataclass
 class PlannedShardings:
     """The sharding of each argument, and of those that layers use gathered, the latter's."""
 
-    given: list[Spelled]
+    arguments: list[Spelled]
     gathered: Mapping[int, Spelled] = field(default_factory=dict)
 
 
@@ -50,15 +50,15 @@ def _first(plan: Mapping[str, Spelled], name: str) -> Spelled:
     return next((s for pattern, s in plan.items() if fnmatchcase(name, pattern)), None)
 
 
-def input_shardings(spelled: Spelled, given: Any, leaves: Sequence[Leaf]) -> list[Spelled]:
+def input_shardings(spelled: Spelled, call: Any, leaves: Sequence[Leaf]) -> list[Spelled]:
     """`in_shardings` for the tensors of the arguments: one for all, or one each."""
     if isinstance(spelled, tuple | list):
         from torch.utils._pytree import tree_leaves
 
-        positions = [n for n, arg in enumerate((*given.args, *given.kwargs.values()))
+        positions = [n for n, arg in enumerate((*call.args, *call.kwargs.values()))
                      for _ in tree_leaves(arg)]  # fmt: skip
-        tensors = [n for n, place in zip(positions, given.inputs, strict=True) if place is not None]
-        count = len(given.args) + len(given.kwargs)
+        tensors = [n for n, place in zip(positions, call.inputs, strict=True) if place is not None]
+        count = len(call.args) + len(call.kwargs)
         if len(spelled) != count:
             raise WeftError(
                 f"in_shardings does not fit: {len(spelled)} entries for {count} arguments",
@@ -88,6 +88,6 @@ def gathers_of(
     """The shardings to which arguments are gathered, by number."""
     numbers = [*plan.gathered]
     leaves = [arguments[n] for n in numbers]
-    ours = mesh_of(mesh, plan.given)
+    ours = mesh_of(mesh, plan.arguments)
     found = shardings_of("the sharding of", [*plan.gathered.values()], leaves, ours)
     return {n: replace(s, mesh="mesh") for n, s in zip(numbers, found, strict=True) if s}

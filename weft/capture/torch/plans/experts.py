@@ -112,10 +112,10 @@ def _is_stack(module: Any) -> bool:
 
 
 def _forward(
-    layout: Layout, experts: Any, plain: Callable[..., Any], x: Any, chosen: Any, weights: Any
+    layout: Layout, experts: Any, plain: Callable[..., Any], x: Any, top_k_index: Any, weights: Any
 ) -> Any:
     """The experts' forward pass, with dispatched tokens where that sends less."""
-    tokens, count = chosen.shape
+    tokens, count = top_k_index.shape
     fits = tokens % (layout.devices * layout.groups) == 0
     fits &= experts.num_experts % layout.devices == 0
     if not fits or not layout.sends_less(count):
@@ -124,14 +124,16 @@ def _forward(
                 f"capacity: {type(experts).__name__} keeps all {tokens} tokens: they do not divide "
                 f"over its devices, or each of them goes to {count} of {layout.devices} devices"
             )
-        return plain(x, chosen, weights)
-    return _Dispatch(layout, experts, x, chosen, weights).run()
+        return plain(x, top_k_index, weights)
+    return _Dispatch(layout, experts, x, top_k_index, weights).run()
 
 
 class _Dispatch:
     """The tokens of one call. Dims: d devices, b groups, t tokens of a device, n of a group."""
 
-    def __init__(self, layout: Layout, experts: Any, x: Any, chosen: Any, weights: Any) -> None:
+    def __init__(
+        self, layout: Layout, experts: Any, x: Any, top_k_index: Any, weights: Any
+    ) -> None:
         import torch
 
         define_constraint(), define_exchange()
@@ -139,14 +141,14 @@ class _Dispatch:
         self.layout, self.experts = layout, experts
         self.x, self.weights = x, weights
         self.d, self.b = layout.devices, layout.groups
-        tokens, self.k = chosen.shape
+        tokens, self.k = top_k_index.shape
         self.n = tokens // self.b
         self.t = self.n // self.d
         self.e = experts.num_experts // self.d
-        device = chosen.device
+        device = top_k_index.device
         self.own = torch.arange(self.d, dtype=torch.int32, device=device)
-        self.own_chosen = self.grouped(chosen.to(torch.int32))
-        self.chosen = self.gathered(self.own_chosen)
+        self.own_expert_index = self.grouped(top_k_index.to(torch.int32))
+        self.expert_index = self.gathered(self.own_expert_index)
         self.tokens = self.n  # that a device has room for, and choices of them
         self.choices = self.n * min(self.k, self.e)
         room = layout.room(self.n * self.k)
@@ -164,25 +166,25 @@ class _Dispatch:
         sent = self.ops.rows_at(x, source)
         got = self.ops.exchange_rows(sent, there, back, n, sharding)
         rows = self.placed(self.ops.rows_at(got, places))
-        made = self.product(self.product(rows, "up", kinds, sizes), "down", kinds, sizes)
-        made = self.weighted(made, order)
-        sums = self.placed(self.ops.sums_at(made, places, n))
+        outputs = self.product(self.product(rows, "up", kinds, sizes), "down", kinds, sizes)
+        outputs = self.weighted(outputs, order)
+        sums = self.placed(self.ops.sums_at(outputs, places, n))
         home = self.ops.exchange_rows(sums, back, there, source.shape[-1], sharding)
-        made = self.placed(self.ops.sums_at(home, source, t))
-        return made.transpose(0, 1).reshape(self.x.shape).to(self.x.dtype)
+        outputs = self.placed(self.ops.sums_at(home, source, t))
+        return outputs.transpose(0, 1).reshape(self.x.shape).to(self.x.dtype)
 
     def drop(self, room: int) -> None:
         """Leave out the choices of a device's experts beyond its room, in the order of tokens."""
         import torch
 
         self.choices, self.tokens = room, min(room, self.n)
-        owner = self.chosen // self.e
+        owner = self.expert_index // self.e
         by_device = (owner[..., None] == self.own).to(torch.int32)  # b, n * k, d
         place = (by_device.cumsum(1) * by_device).sum(-1)  # from 1 on, among those of its device
-        nowhere = torch.full_like(self.chosen, self.d * self.e)
-        self.chosen = self.whole(torch.where(place <= room, self.chosen, nowhere), 0)
-        own = self.chosen.reshape(self.b, self.d, self.t * self.k)
-        self.own_chosen = self.placed(own.transpose(0, 1))
+        nowhere = torch.full_like(self.expert_index, self.d * self.e)
+        self.expert_index = self.whole(torch.where(place <= room, self.expert_index, nowhere), 0)
+        own = self.expert_index.reshape(self.b, self.d, self.t * self.k)
+        self.own_expert_index = self.placed(own.transpose(0, 1))
 
     def grouped(self, routing: Any) -> Any:
         """The choices of a device's own tokens."""
@@ -206,7 +208,7 @@ class _Dispatch:
         import torch
 
         d, b, t, k = self.d, self.b, self.t, self.k
-        owner = (self.chosen // self.e).view(b, d, t, k)
+        owner = (self.expert_index // self.e).view(b, d, t, k)
         meets = (owner[:, :, None] == self.own[:, None, None]).any(-1)  # b, from, to, t
         sends = self.whole(meets.sum(-1, dtype=torch.int32), 0)
         starts = (sends.cumsum(2) - sends).to(torch.int32)  # in the rows of a sender
@@ -215,7 +217,7 @@ class _Dispatch:
         by_receiver = [v.permute(2, 0, 1) for v in (starts, sends, places)]
         there = self.whole(torch.stack((*by_sender, by_receiver[1])), 2)
         back = self.whole(torch.stack((*by_receiver[::-1], by_sender[1])), 2)
-        owner = (self.own_chosen // self.e).view(d, b, 1, t, k)
+        owner = (self.own_expert_index // self.e).view(d, b, 1, t, k)
         mine = (owner == self.own[:, None, None]).any(-1).view(d, b, d * t)
         order = torch.sort((~mine).to(torch.int32), dim=-1, stable=True).indices.to(torch.int32)
         order = order[..., : t * min(k, d)]
@@ -229,7 +231,7 @@ class _Dispatch:
 
         d, b, n, k, e = self.d, self.b, self.n, self.k, self.e
         first = (self.own * e)[:, None, None]
-        kind = self.chosen - first  # d, b, n * k
+        kind = self.expert_index - first  # d, b, n * k
         kind = self.placed(torch.where((kind >= 0) & (kind < e), kind, e))
         here = (kind < e).view(d, b, n, k).any(-1)
         row = here.cumsum(-1, dtype=torch.int32) - 1
@@ -246,14 +248,14 @@ class _Dispatch:
         matrices = getattr(experts, name)
         matrices = matrices.view(self.d, self.e, *matrices.shape[1:])
         matrices = matrices if experts.is_transposed else matrices.transpose(-1, -2)
-        made = self.ops.device_products(rows.to(matrices.dtype), matrices, sizes)
+        products = self.ops.device_products(rows.to(matrices.dtype), matrices, sizes)
         if experts.has_bias:
             bias = getattr(experts, f"{name}_bias").view(self.d, self.e, -1)
             added = self.ops.rows_at(bias, kinds.reshape(self.d, -1))
-            made = made + added.view(made.shape)
+            products = products + added.view(products.shape)
         if opens:
-            return experts._apply_gate(made) if experts.has_gate else experts.act_fn(made)
-        return experts.post_expert_norm(made) if self.has_norm else made
+            return experts._apply_gate(products) if experts.has_gate else experts.act_fn(products)
+        return experts.post_expert_norm(products) if self.has_norm else products
 
     @property
     def has_norm(self) -> bool:

@@ -63,7 +63,7 @@ def split_fused(
     if not parts:
         return None
     rebuilt = _Rebuilt(body, parts)
-    made = rebuilt.region()
+    region = rebuilt.region()
     names: list[Leaf] = []
     inside: list[Spelled] = []
     places: list[int] = []
@@ -74,7 +74,7 @@ def split_fused(
             names.append(leaf if each is None else _leaf_part(leaf, dim, each))
             inside.append(spelled[n])
             places.append(n)
-    function = Function("main", made, "public")
+    function = Function("main", region, "public")
     return SplitArguments(
         replace(module, functions={"main": function}), tuple(names), inside, tuple(places)
     )
@@ -90,7 +90,7 @@ def _leaf_part(leaf: Leaf, dim: int, part: DimRange) -> Leaf:
 
 def _parts(body: Region, split: Mapping[FusedDim, int]) -> dict[FusedDim, tuple[DimRange, ...]]:
     """The parts of the arguments that are only read through slices of what is computed of them."""
-    found: dict[FusedDim, dict[DimRange, None]] = {}
+    cuts: dict[FusedDim, dict[DimRange, None]] = {}
     sunk: set[Node] = set()
     fused = _Fused(split)
     for node in body.nodes:
@@ -101,17 +101,17 @@ def _parts(body: Region, split: Mapping[FusedDim, int]) -> dict[FusedDim, tuple[
         if reached:
             sunk.add(node)
         for key in reached:
-            found.setdefault(key, {})[cut[1:]] = None
-    made = {}
-    for key, ranges in found.items():
+            cuts.setdefault(key, {})[cut[1:]] = None
+    parts = {}
+    for key, ranges in cuts.items():
         ordered = tuple(sorted(ranges))
         bounds = [0, *[end for _, end in ordered]]
         covers = [start for start, _ in ordered] == bounds[:-1]
         whole = covers and bounds[-1] == tensor_of(key[0]).sizes[key[1]]
         even = all((end - start) % split[key] == 0 for start, end in ordered)
         if whole and even and len(ordered) > 1:
-            made[key] = ordered
-    return made if _is_read_through(body, made, sunk) else {}
+            parts[key] = ordered
+    return parts if _is_read_through(body, parts, sunk) else {}
 
 
 def _is_read_through(body: Region, parts: Mapping[FusedDim, object], sunk: set[Node]) -> bool:
@@ -177,15 +177,15 @@ def _sources(value: Value, dim: int) -> list[tuple[Value, int | None]]:
     if isinstance(op, Convert | ShardingConstraint):
         return [(operands[0], dim)]
     if isinstance(op, BroadcastInDim):
-        places, given = op.broadcast_dimensions, tensor_of(operands[0]).sizes
+        places, in_sizes = op.broadcast_dimensions, tensor_of(operands[0]).sizes
         inner = places.index(dim) if dim in places else None
-        is_kept = inner is not None and given[inner] == tensor_of(value).sizes[dim]
+        is_kept = inner is not None and in_sizes[inner] == tensor_of(value).sizes[dim]
         return [(operands[0], inner if is_kept else None)]
     if isinstance(op, Reshape):
-        given, made = tensor_of(operands[0]).sizes, tensor_of(value).sizes
-        after = math.prod(made[dim + 1 :])
-        for inner, size in enumerate(given):
-            if size == made[dim] != 1 and math.prod(given[inner + 1 :]) == after:
+        in_sizes, out_sizes = tensor_of(operands[0]).sizes, tensor_of(value).sizes
+        after = math.prod(out_sizes[dim + 1 :])
+        for inner, size in enumerate(in_sizes):
+            if size == out_sizes[dim] != 1 and math.prod(in_sizes[inner + 1 :]) == after:
                 return [(operands[0], inner)]
         return []
     if isinstance(op, DotGeneral):
@@ -208,13 +208,13 @@ def _dot_sources(
     if dim < batch:
         return [(v, held[dim]) for v, (held, _) in zip(operands, sides, strict=True)]
     dim -= batch
-    found: list[tuple[Value, int | None]] = [(operand, None) for operand in operands]
+    sources: list[tuple[Value, int | None]] = [(operand, None) for operand in operands]
     for n, (operand, (held, summed)) in enumerate(zip(operands, sides, strict=True)):
         free = [d for d in range(tensor_of(operand).rank) if d not in (*held, *summed)]
         if 0 <= dim < len(free):
-            found[n] = (operand, free[dim])
+            sources[n] = (operand, free[dim])
         dim -= len(free)
-    return found
+    return sources
 
 
 class _Rebuilt:
@@ -223,13 +223,13 @@ class _Rebuilt:
     def __init__(self, body: Region, parts: Mapping[FusedDim, Sequence[DimRange]]) -> None:
         self.body, self.fused = body, _Fused(parts)
         self.nodes: list[Node] = []
-        self.made: dict[Value, Value] = {}
+        self.values: dict[Value, Value] = {}
         self.sliced: dict[tuple[Value, int, int, int], Value] = {}
         self.args: list[Value] = []
         for value in body.args:
             cut = next(((d, ranges) for (v, d), ranges in parts.items() if v is value), None)
             if cut is None:
-                self.args.append(self.made.setdefault(value, Value(value.type)))
+                self.args.append(self.values.setdefault(value, Value(value.type)))
                 continue
             for start, end in cut[1]:
                 type = _with_size(value, cut[0], end - start)
@@ -240,21 +240,21 @@ class _Rebuilt:
     def region(self) -> Region:
         """The body; nodes without a use are left out."""
         live: set[Value] = set(self.body.results)
-        kept: list[Node] = []
+        live_nodes: list[Node] = []
         for node in reversed(self.body.nodes):
             cut = _cut_of(node)
             is_cut = cut is not None and self.fused.reached(node.operands[0], cut[0])
             if any(value in live for value in node.results):
-                kept.append(node)
+                live_nodes.append(node)
                 if not is_cut:
                     live.update(node.operands)
                     live.update(v for r in node.regions for n in r.nodes for v in n.operands)
                 else:
                     assert cut is not None
                     self._need(node.operands[0], cut[0], live)
-        for node in reversed(kept):
+        for node in reversed(live_nodes):
             self._node(node)
-        results = tuple([self.made[value] for value in self.body.results])
+        results = tuple([self.values[value] for value in self.body.results])
         return Region(tuple(self.args), self.nodes, results, self.body.loc)
 
     def _need(self, value: Value, dim: int, live: set[Value]) -> None:
@@ -273,23 +273,23 @@ class _Rebuilt:
     def _node(self, node: Node) -> None:
         cut = _cut_of(node)
         if cut is not None and self.fused.reached(node.operands[0], cut[0]):
-            self.made[node.results[0]] = self._part(node.operands[0], *cut)
+            self.values[node.results[0]] = self._part(node.operands[0], *cut)
             return
-        made = node.rebuilt(
-            tuple([self.made[value] for value in node.operands]),
+        copy = node.rebuilt(
+            tuple([self.values[value] for value in node.operands]),
             tuple([self._region(region) for region in node.regions]),
         )
-        self.nodes.append(made)
-        self.made.update(zip(node.results, made.results, strict=True))
+        self.nodes.append(copy)
+        self.values.update(zip(node.results, copy.results, strict=True))
 
     def _region(self, region: Region) -> Region:
         nodes = []
         for node in region.nodes:
-            operands = tuple([self.made.get(value, value) for value in node.operands])
+            operands = tuple([self.values.get(value, value) for value in node.operands])
             made = node.rebuilt(operands, tuple([self._region(each) for each in node.regions]))
-            self.made.update(zip(node.results, made.results, strict=True))
+            self.values.update(zip(node.results, made.results, strict=True))
             nodes.append(made)
-        results = tuple([self.made.get(value, value) for value in region.results])
+        results = tuple([self.values.get(value, value) for value in region.results])
         return Region(region.args, nodes, results, region.loc, region.arg_locs)
 
     def _part(self, value: Value, dim: int, start: int, end: int) -> Value:
@@ -299,7 +299,9 @@ class _Rebuilt:
             sources = self.fused.sources(value, dim)
             if sources:
                 operands = [
-                    self.made[operand] if inner is None else self._part(operand, inner, start, end)
+                    self.values[operand]
+                    if inner is None
+                    else self._part(operand, inner, start, end)
                     for operand, inner in sources
                 ]
                 assert value.node is not None
@@ -310,7 +312,7 @@ class _Rebuilt:
                 begins, ends = [0] * type.rank, [*type.sizes]
                 begins[dim], ends[dim] = start, end
                 cut = Slice(tuple(begins), tuple(ends), (1,) * type.rank)
-                self.sliced[key] = self._add(cut, [self.made[value]], value.node)
+                self.sliced[key] = self._add(cut, [self.values[value]], value.node)
         return self.sliced[key]
 
     def _add(self, op: Op, operands: Sequence[Value], node: Node | None) -> Value:

@@ -22,28 +22,30 @@ def placed_plan(
     """
     if mesh is None:
         raise WeftError("plan=module needs a mesh", help="give mesh=weft.Mesh(data=2, tp=4)")
-    axes, found = mesh_roles(mesh), _placements(parallelized)
-    if not found:
+    axes, placements = mesh_roles(mesh), _placements(parallelized)
+    if not placements:
         raise WeftError(
             f"plan: no parameter of the {type(parallelized).__name__} is a DTensor",
             help="give the module that parallelize_module or fully_shard has changed, or a dict",
         )
-    made: list[Spelled] = []
+    shardings: list[Spelled] = []
     gathered: dict[int, Spelled] = {}
     for n, leaf in enumerate(state):
-        split = found.get(leaf.name, {})
+        split = placements.get(leaf.name, {})
         whole = {dim: tuple([axis for axis in along if axis not in axes.data])
                  for dim, along in split.items()}  # fmt: skip
         by_data = [dim for dim in split if whole[dim] != split[dim]]
-        made.append(spelled(leaf, split, priority=by_data) if split else None)
+        shardings.append(spelled(leaf, split, priority=by_data) if split else None)
         if by_data:
             gathered[n] = spelled(leaf, whole)
-    return PlannedShardings([*made, *[input_sharding(leaf, axes) for leaf in inputs]], gathered)
+    return PlannedShardings(
+        [*shardings, *[input_sharding(leaf, axes) for leaf in inputs]], gathered
+    )
 
 
 def _placements(module: Any) -> dict[str, AxesByDim]:
     """The axes that split each dim of the DTensors in a module, by name."""
-    made: dict[str, AxesByDim] = {}
+    splits: dict[str, AxesByDim] = {}
     for held in (module.named_parameters, module.named_buffers):
         for name, tensor in held(remove_duplicate=False):
             if not hasattr(tensor, "placements"):
@@ -65,5 +67,5 @@ def _placements(module: Any) -> dict[str, AxesByDim]:
                     )
                 if not placement.is_replicate():
                     split[placement.dim] = (*split.get(placement.dim, ()), axis)
-            made[name] = split
-    return made
+            splits[name] = split
+    return splits

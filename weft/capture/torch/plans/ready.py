@@ -78,19 +78,19 @@ def ready_plan(
     parts = plan_parts(name, axes)
     trained = None if module is None else {n for n, _ in module.named_parameters()}
     styles = styles_of(module)
-    made: list[Spelled] = []
+    shardings: list[Spelled] = []
     gathered: dict[int, Spelled] = {}
     for n, leaf in enumerate(state):
         if trained is not None and leaf.name not in trained:
-            made.append(None)
+            shardings.append(None)
             continue
         split = tensor_split(leaf, parts, axes, styles, module)
         along = _fsdp_split(leaf, split, axes) if "fsdp" in parts else {}
-        made.append(spelled(leaf, {**split, **along}, priority=along))
+        shardings.append(spelled(leaf, {**split, **along}, priority=along))
         if along:
             gathered[n] = spelled(leaf, split)
     placed = [input_sharding(leaf, axes, "cp" in parts) for leaf in inputs]
-    return PlannedShardings([*made, *placed], gathered)
+    return PlannedShardings([*shardings, *placed], gathered)
 
 
 def mesh_roles(mesh: Mesh) -> MeshRoles:
@@ -133,12 +133,12 @@ def tensor_split(
     leaf: Leaf, parts: set[str], axes: MeshRoles, styles: Mapping[re.Pattern[str], str], module: Any
 ) -> AxesByDim:
     """The dims of a parameter that expert or tensor parallelism splits."""
-    found: list[tuple[int, tuple[str, ...]]] = []
+    dims: list[tuple[int, tuple[str, ...]]] = []
     if "ep" in parts and _EXPERTS.search(leaf.name):
-        found = [(0, axes.expert)]
+        dims = [(0, axes.expert)]
     elif "tp" in parts:
-        found = _tensor_dims(leaf, styles, axes, module)
-    return {dim: along for dim, along in found if axes.divide(leaf.shape[dim], along)}
+        dims = _tensor_dims(leaf, styles, axes, module)
+    return {dim: along for dim, along in dims if axes.divide(leaf.shape[dim], along)}
 
 
 def _fsdp_split(leaf: Leaf, split: AxesByDim, axes: MeshRoles) -> AxesByDim:
@@ -215,13 +215,13 @@ def is_transposed(module: Any, path: str) -> bool:
 
 def styles_of(module: Any) -> dict[re.Pattern[str], str]:
     """A model's tp_plan and ep_plan by patterns of names; `*` stands for a layer's number."""
-    made: dict[re.Pattern[str], str] = {}
+    styles: dict[re.Pattern[str], str] = {}
     for word in ("ep_plan", "tp_plan"):
         held = getattr(module, word, None) or getattr(module, f"_{word}", None)
         for pattern, style in held.items() if isinstance(held, Mapping) else ():
             words = [re.escape(each) for each in str(pattern).split("*")]
-            made.setdefault(re.compile(r"\d+".join(words)), str(style))
-    return made
+            styles.setdefault(re.compile(r"\d+".join(words)), str(style))
+    return styles
 
 
 def input_sharding(leaf: Leaf, axes: MeshRoles, splits_context: bool = False) -> Spelled:

@@ -106,11 +106,11 @@ class SizeBuckets:
         symbols = tuple([symbol.name for symbol in shapes.symbols])
         places = (symbols, tuple([tuple(extents.items()) for extents in shapes.leaves]))
         cheap = (source.quick_key(args, kwargs)[0], places)
-        found = self._seen.used(cheap)
-        if found is None:
-            found = self._by_types(source, args, kwargs, places, shapes, bucket, sized)
-            self._seen.put(cheap, found)
-        return found
+        outcome = self._seen.used(cheap)
+        if outcome is None:
+            outcome = self._by_types(source, args, kwargs, places, shapes, bucket, sized)
+            self._seen.put(cheap, outcome)
+        return outcome
 
     def _by_types(
         self,
@@ -124,15 +124,15 @@ class SizeBuckets:
     ) -> SizedProgram | SizesDepend:
         """The program of a bucket by the types of all its arguments."""
         held = (source.flatten(args, kwargs)[0], places)
-        found = self._known.used(held)
-        if found is None:
+        outcome = self._known.used(held)
+        if outcome is None:
             try:
-                found = self._built(source, shapes, bucket, sized)
+                outcome = self._built(source, shapes, bucket, sized)
             except SizesDepend as error:
-                found = error
+                outcome = error
                 self._warn(error, shapes)
-            self._known.put(held, found)
-        return found
+            self._known.put(held, outcome)
+        return outcome
 
     def _warn(self, error: SizesDepend, shapes: CallShapes) -> None:
         place = f" at {error.loc.describe()}" if error.loc is not None else ""
@@ -177,29 +177,33 @@ class SizeBuckets:
         pairs = zip(probes, traced, strict=True)
         captures = [Capture(at, each.imported.module) for at, each in pairs]
         walk = Instantiation(captures, names, bucket, smallest, SPECIAL)
-        made = walk.run(first.is_seeded)
+        instance = walk.run(first.is_seeded)
         count = len(first.updated)
         if any(len(extents) > 1 or extents[0].symbol is not None
-               for dims in made.results[:count] for extents in dims):  # fmt: skip
+               for dims in instance.results[:count] for extents in dims):  # fmt: skip
             raise depends("a tensor that is updated in place has a size that varies")
-        imported = Imported(made.module, first.updated, first.outputs, first.is_seeded, first.draws)
+        imported = Imported(
+            instance.module, first.updated, first.outputs, first.is_seeded, first.draws
+        )
         outputs = tuple([each if isinstance(each, int) else None for each in first.outputs])
-        return SizedProgram(imported, traced[0].tree, names, bucket, made.results, outputs, numbers)
+        return SizedProgram(
+            imported, traced[0].tree, names, bucket, instance.results, outputs, numbers
+        )
 
     def _capture(
         self, source: TorchProgram, sizes: SymbolSizes, sized: Callable[[SymbolSizes], Any]
     ) -> _Traced:
         args, kwargs = sized(sizes)
-        key, given = source.flatten(args, kwargs)
-        found = self._captures.used(key)
-        if found is None:
+        key, call = source.flatten(args, kwargs)
+        trace = self._captures.used(key)
+        if trace is None:
             try:
-                found = _Traced(*source.traced(given))
+                trace = _Traced(*source.traced(call))
             except _FAILURES as error:
                 text = str(error).strip().partition("\n")[0]
                 raise depends(f"it cannot be traced for the sizes {sizes}: {text}") from error
-            self._captures.put(key, found)
-        return found
+            self._captures.put(key, trace)
+        return trace
 
 
 @lru_cache(1024)
@@ -213,7 +217,7 @@ def _tensor(size: int) -> Any:
 def _numbers(programs: Sequence[Imported], probes: Sequence[SymbolSizes]) -> dict[int, Extents]:
     """The leaves of the results that are integers which depend on the sizes."""
     first = programs[0]
-    found: dict[int, Extents] = {}
+    numbers: dict[int, Extents] = {}
     for other in programs[1:]:
         if (other.updated, other.is_seeded) != (first.updated, first.is_seeded):
             raise depends("the program has other results for other sizes")
@@ -225,23 +229,23 @@ def _numbers(programs: Sequence[Imported], probes: Sequence[SymbolSizes]) -> dic
         extents = fit(integers, probes) if len(integers) == len(values) else None
         if extents is None:
             raise depends("a result that is no tensor depends on the sizes")
-        found[n] = extents
-    return found
+        numbers[n] = extents
+    return numbers
 
 
 def resized(
     leaves: Sequence[Any], shapes: CallShapes, sizes: SymbolSizes, wanted: SymbolSizes
 ) -> list[Any]:
     """The leaves of a call at other sizes: their first elements, and the last one repeated."""
-    made = []
+    new_leaves = []
     for leaf, extents in zip(leaves, shapes.leaves, strict=True):
         for dim, extent in extents.items():
             if dim == NUMBER:
                 leaf = extent.at(wanted)
             else:
                 leaf = _resized(leaf, dim, extent.at(wanted))
-        made.append(leaf)
-    return made
+        new_leaves.append(leaf)
+    return new_leaves
 
 
 def _resized(leaf: Any, dim: int, count: int) -> Any:

@@ -22,11 +22,11 @@ class SizedProgram:
     outputs: tuple[int | None, ...]  # for each leaf, the number of its result
     numbers: Mapping[int, Extents]  # leaves that are functions of the sizes
 
-    def cut(self, made: Any, sizes: SymbolSizes) -> Any:
+    def cut(self, results: Any, sizes: SymbolSizes) -> Any:
         """The results of a call, without what was computed for the padding."""
         from torch.utils._pytree import tree_flatten, tree_unflatten
 
-        leaves, tree = tree_flatten(made)
+        leaves, tree = tree_flatten(results)
         for n, place in enumerate(self.outputs):
             if place is not None:
                 leaves[n] = self._cut(leaves[n], self.results[place], sizes)

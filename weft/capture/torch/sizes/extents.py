@@ -90,13 +90,13 @@ def varies(extents: Extents) -> bool:
 
 def merged(parts: Sequence[Extent]) -> Extents:
     """The extents of a dim, with neighbours of fixed sizes multiplied."""
-    made: list[Extent] = []
+    factors: list[Extent] = []
     for part in parts:
-        if part.symbol is None and made and made[-1].symbol is None:
-            made[-1] = fixed(made[-1].offset * part.offset)
+        if part.symbol is None and factors and factors[-1].symbol is None:
+            factors[-1] = fixed(factors[-1].offset * part.offset)
         else:
-            made.append(part)
-    kept = [part for part in made if part != fixed(1)]
+            factors.append(part)
+    kept = [part for part in factors if part != fixed(1)]
     return tuple(kept) or (fixed(1),)
 
 
@@ -133,7 +133,7 @@ def over_factors(extents: Extents, factors: Sequence[int], at: SymbolSizes) -> l
     A size that varies must not be divided, a fixed one may be.
     """
     queue = [part for part in extents if part != fixed(1)]
-    found: list[Extents] = []
+    by_factor: list[Extents] = []
     for factor in factors:
         parts: list[Extent] = []
         while factor > 1 and queue:
@@ -149,5 +149,5 @@ def over_factors(extents: Extents, factors: Sequence[int], at: SymbolSizes) -> l
                 return None
         if factor != 1:
             return None
-        found.append(merged(parts))
-    return None if queue else found
+        by_factor.append(merged(parts))
+    return None if queue else by_factor

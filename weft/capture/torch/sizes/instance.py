@@ -83,7 +83,7 @@ class Instantiation:
         self.probes = [each.sizes for each in captures]
         self.bucket, self.smallest, self.special = bucket, smallest, special
         self.build = Build()
-        self.made: dict[Value, Value] = {}  # by value of the first capture
+        self.values: dict[Value, Value] = {}  # by value of the first capture
         self.held: dict[Value, ValueExtents] = {}  # the dims of values of which one varies
         self.twins: list[dict[Value, Value]] = [{} for _ in captures[1:]]  # to the first's values
         self.sizes: list[Value] = []  # the sizes of a call
@@ -106,14 +106,14 @@ class Instantiation:
         return self._module(first, is_seeded)
 
     def _module(self, first: Region, is_seeded: bool) -> SizedInstance:
-        args = [self.made[value] for value in first.args]
+        args = [self.values[value] for value in first.args]
         locs = [*first.arg_locs]
         place = len(args) - is_seeded
         args[place:place] = self.sizes
         locs[place:place] = [Location(f'"{escape(size_name(name))}"') for name in self.names]
         for n, value in enumerate(args):
             value.index = n
-        results = tuple([self.made[value] for value in first.results])
+        results = tuple([self.values[value] for value in first.results])
         region = Region(tuple(args), self.build.nodes, results, first.loc, tuple(locs))
         whole = self.captures[0].module
         module = Module({"main": Function("main", region, "public")}, name=whole.name)
@@ -159,7 +159,7 @@ class Instantiation:
 
     def place(self, value: Value, made: Value, dims: ValueExtents) -> None:
         """Note what a value of the first capture is at the bucket's sizes."""
-        self.made[value] = made
+        self.values[value] = made
         if any(map(varies, dims)):
             self.held[value] = dims
 
@@ -168,34 +168,34 @@ class Instantiation:
         if extent not in self._numbers:
             b, scalar = self.build, TensorType((), I64)
             if extent.symbol is None:
-                made = b.splat(extent.offset, scalar)
+                size = b.splat(extent.offset, scalar)
             else:
-                made = self.sizes[extent.symbol]
+                size = self.sizes[extent.symbol]
                 if extent.scale != 1:
-                    made = b.op(Multiply(), made, b.splat(extent.scale, scalar))
+                    size = b.op(Multiply(), size, b.splat(extent.scale, scalar))
                 if extent.offset:
-                    made = b.op(Add(), made, b.splat(extent.offset, scalar))
-            self._numbers[extent] = made
+                    size = b.op(Add(), size, b.splat(extent.offset, scalar))
+            self._numbers[extent] = size
         return self._numbers[extent]
 
     def scalar(self, extents: Extents, dtype: DType, way: NumberOf) -> Value:
         """A function of the product of numbers of a call, in an element type."""
         b = self.build
-        made = self.number(extents[0])
+        size = self.number(extents[0])
         for extent in extents[1:]:
-            made = b.op(Multiply(), made, self.number(extent))
+            size = b.op(Multiply(), size, self.number(extent))
         if way == "plain":
-            return b.convert(made, dtype)
-        made = b.convert(made, dtype if dtype.bits >= 32 else F32)
-        one = b.like(made, 1)
-        below = b.op(Subtract(), made, one) if way == "unbiased" else made
-        above = made if way == "unbiased" else one
+            return b.convert(size, dtype)
+        size = b.convert(size, dtype if dtype.bits >= 32 else F32)
+        one = b.like(size, 1)
+        below = b.op(Subtract(), size, one) if way == "unbiased" else size
+        above = size if way == "unbiased" else one
         return b.convert(b.op(Divide(), above, below), dtype)
 
     def inside(self, dims: Mapping[int, Extents], shape: Sequence[int]) -> Value | None:
         """Whether an element lies before the end of these dims; None if none of them varies."""
         b = self.build
-        found: Value | None = None
+        mask: Value | None = None
         for dim, extents in dims.items():
             sizes = [extent.at(self.bucket) for extent in extents]
             for n, extent in enumerate(extents):
@@ -205,21 +205,21 @@ class Instantiation:
                 at = b.iota(n, sizes, I32)
                 before = b.compare("LT", at, b.spread(end, sizes, ()))
                 one = b.spread(b.reshape(before, (math.prod(sizes),)), shape, (dim,))
-                found = one if found is None else b.op(And(), found, one)
-        return found
+                mask = one if mask is None else b.op(And(), mask, one)
+        return mask
 
     def masked(
-        self, made: Value, dims: ValueExtents, along: Sequence[int], fill: Value | None
+        self, value: Value, dims: ValueExtents, along: Sequence[int], fill: Value | None
     ) -> Value:
         """A value with its elements behind the ends of dims replaced, by default by 0."""
-        b, type = self.build, tensor_of(made)
+        b, type = self.build, tensor_of(value)
         seen = self.inside({dim: dims[dim] for dim in along}, type.sizes)
         if seen is None:
-            return made
-        other = b.like(made, 0)
+            return value
+        other = b.like(value, 0)
         if fill is not None:
             other = b.spread(b.convert(fill, type.dtype), type.sizes, ())
-        return b.select(seen, made, other)
+        return b.select(seen, value, other)
 
     # Nodes
 
@@ -243,7 +243,7 @@ class Instantiation:
 
     def _check(self, node: Node, types: Sequence[TensorType], value: Value) -> None:
         """Compare the dims of a result with its types in all captures, and at the bucket."""
-        dims, made = self.dims(value), tensor_of(self.made[value])
+        dims, made = self.dims(value), tensor_of(self.values[value])
         for sizes, type in zip([*self.probes, self.bucket], [*types, made], strict=True):
             if type.dtype is not types[0].dtype or type.sizes != tuple(
                 [size_of(dim, sizes) for dim in dims]
@@ -282,24 +282,24 @@ class Instantiation:
                 raise of_node("depends on the size", node)
         made = self._copied(node)
         self.build.nodes.append(made)
-        self.made.update(zip(node.results, made.results, strict=True))
+        self.values.update(zip(node.results, made.results, strict=True))
 
     def _copied(self, node: Node) -> Node:
-        operands = tuple([self.made.get(value, value) for value in node.operands])
+        operands = tuple([self.values.get(value, value) for value in node.operands])
         return node.rebuilt(operands, tuple([self._region(each) for each in node.regions]))
 
     def _region(self, region: Region) -> Region:
         nodes = []
         for node in region.nodes:
             made = self._copied(node)
-            self.made.update(zip(node.results, made.results, strict=True))
+            self.values.update(zip(node.results, made.results, strict=True))
             nodes.append(made)
-        results = tuple([self.made.get(value, value) for value in region.results])
+        results = tuple([self.values.get(value, value) for value in region.results])
         return Region(region.args, nodes, results, region.loc, region.arg_locs)
 
     def _factors(self, node: Node, rule: Rule) -> list[Extents]:
         """The extents of every factor of an op's rule."""
-        found: list[Extents | None] = [None] * len(rule.factors)
+        by_factor: list[Extents | None] = [None] * len(rule.factors)
         for value, dims in zip(node.operands, rule.operands, strict=True):
             for extents, factors in zip(self.dims(value), dims, strict=True):
                 sizes = [rule.factors[f].size for f in factors]
@@ -310,10 +310,10 @@ class Instantiation:
                 if parts is None:
                     raise of_node("takes a dim apart whose size varies", node)
                 for factor, part in zip(factors, parts, strict=True):
-                    if found[factor] not in (None, part):
+                    if by_factor[factor] not in (None, part):
                         raise of_node("has operands of other sizes along a dim that varies", node)
-                    found[factor] = part
-        pairs = zip(found, rule.factors, strict=True)
+                    by_factor[factor] = part
+        pairs = zip(by_factor, rule.factors, strict=True)
         return [(fixed(factor.size),) if part is None else part for part, factor in pairs]
 
     def _check_roles(self, node: Node, rule: Rule, factors: Sequence[Extents]) -> None:
@@ -338,16 +338,18 @@ class Instantiation:
             f for f, factor in enumerate(rule.factors)
             if varies(factors[f]) and self._fills(node, factor.role)
         }  # fmt: skip
-        made = []
+        operands = []
         count, name = len(node.operands), node.op.name
         for n, (value, dims) in enumerate(zip(node.operands, rule.operands, strict=True)):
-            found = self.made[value]
+            operand = self.values[value]
             along = [d for d, fs in enumerate(dims) if summed.intersection(fs)]
             if along and (name != "stablehlo.scatter" or n == count - 1):
-                fill = self.made[node.operands[n + count // 2]] if name.endswith("reduce") else None
-                found = self.masked(found, self.dims(value), along, fill)
-            made.append(found)
-        return made
+                fill = (
+                    self.values[node.operands[n + count // 2]] if name.endswith("reduce") else None
+                )
+                operand = self.masked(operand, self.dims(value), along, fill)
+            operands.append(operand)
+        return operands
 
     def op_at(self, node: Node, twins: Sequence[Node], results: Sequence[ValueExtents]) -> Op:
         """The op with its types and sizes at the bucket's; its results have these dims."""
@@ -367,25 +369,25 @@ class Instantiation:
     def _field(
         self,
         node: Node,
-        found: Sequence[object],
+        by_capture: Sequence[object],
         types: Mapping[TensorType, TensorType],
         *,
         is_extent: bool,
     ) -> object:
         """An attribute at the bucket's sizes."""
-        one = found[0]
-        if all(each == one for each in found):
+        one = by_capture[0]
+        if all(each == one for each in by_capture):
             return one
         if isinstance(one, TensorType):
             if one in types:
                 return types[one]
         elif isinstance(one, tuple) and all(
-            isinstance(each, tuple) and len(each) == len(one) for each in found
+            isinstance(each, tuple) and len(each) == len(one) for each in by_capture
         ):
-            columns = zip(*[each for each in found if isinstance(each, tuple)], strict=True)
+            columns = zip(*[each for each in by_capture if isinstance(each, tuple)], strict=True)
             return tuple([self._field(node, each, types, is_extent=is_extent) for each in columns])
         elif is_extent and isinstance(one, int):
-            extents = fit([each for each in found if isinstance(each, int)], self.probes)
+            extents = fit([each for each in by_capture if isinstance(each, int)], self.probes)
             if extents is not None:
                 return size_of(extents, self.bucket)
         raise of_node("depends on the size", node)

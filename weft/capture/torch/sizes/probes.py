@@ -32,7 +32,7 @@ def _chosen(
     symbol: SizeSymbol,
     bucket: int,
     far: Sequence[int],
-    taken: Sequence[Collection[int]],
+    used: Sequence[Collection[int]],
     shift: int,
 ) -> list[int]:
     """Three sizes of a symbol: near the bucket's end, near its beginning, and another."""
@@ -40,10 +40,10 @@ def _chosen(
     middle = len(inside) // 2
     allowed = [size for size in far if symbol.has(size)]
     orders = (inside[::-1], inside, allowed or inside[middle:] + inside[:middle])
-    found: list[int] = []
+    sizes: list[int] = []
     for k in range(_COUNT):
         # In another order for every symbol, so that no two of them grow together.
         order = orders[(k + shift) % _COUNT]
-        new = [size for size in order if size not in found] or order
-        found.append(next((size for size in new if size not in taken[k]), new[0]))
-    return found
+        new = [size for size in order if size not in sizes] or order
+        sizes.append(next((size for size in new if size not in used[k]), new[0]))
+    return sizes

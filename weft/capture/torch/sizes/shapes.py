@@ -24,13 +24,13 @@ class CallShapes:
 
     def sizes(self, leaves: Sequence[Any]) -> SymbolSizes:
         """The sizes of a call, or an error if they differ or are out of range."""
-        found: dict[int, tuple[int, str]] = {}
+        sizes_by_symbol: dict[int, tuple[int, str]] = {}
         for leaf, extents, name in zip(leaves, self.leaves, self.names, strict=True):
             for dim, extent in extents.items():
-                given = leaf if dim == NUMBER else leaf.shape[dim]
+                actual = leaf if dim == NUMBER else leaf.shape[dim]
                 place = name if dim == NUMBER else f"dim {dim} of {name}"
-                self._meet(found, extent, given, place)
-        return tuple([found[n][0] for n in range(len(self.symbols))])
+                self._meet(sizes_by_symbol, extent, actual, place)
+        return tuple([sizes_by_symbol[n][0] for n in range(len(self.symbols))])
 
     def varying(self, sizes: SymbolSizes) -> CallShapes:
         """The shapes without the symbols whose sizes have programs of their own, such as 1."""
@@ -42,28 +42,28 @@ class CallShapes:
         left = [n for n, is_alone in enumerate(alone) if not is_alone]
         leaves = []
         for extents in self.leaves:
-            kept = [(d, e) for d, e in extents.items() if e.symbol in left]
+            pairs = [(d, e) for d, e in extents.items() if e.symbol in left]
             leaves.append(
                 {
                     d: Extent(left.index(e.symbol), e.scale, e.offset)
-                    for d, e in kept
+                    for d, e in pairs
                     if e.symbol is not None
                 }
             )
         return CallShapes(tuple([self.symbols[n] for n in left]), tuple(leaves), self.names)
 
     def _meet(
-        self, found: dict[int, tuple[int, str]], extent: Extent, given: int, place: str
+        self, sizes_by_symbol: dict[int, tuple[int, str]], extent: Extent, actual: int, place: str
     ) -> None:
         assert extent.symbol is not None, "what is fixed is not listed"
         symbol = self.symbols[extent.symbol]
-        size, rest = divmod(given - extent.offset, extent.scale)
+        size, rest = divmod(actual - extent.offset, extent.scale)
         if rest or size < 0:
             raise WeftError(
-                f"{place} is {given}, which is no value of {_text(extent, symbol)}",
+                f"{place} is {actual}, which is no value of {_text(extent, symbol)}",
                 help=f"give {_text(extent, symbol)} for some whole number {symbol.name}",
             )
-        known, at = found.setdefault(extent.symbol, (size, place))
+        known, at = sizes_by_symbol.setdefault(extent.symbol, (size, place))
         if known != size:
             raise WeftError(
                 f"{symbol.name} is {known} by {at}, but {size} by {place}",
@@ -71,7 +71,8 @@ class CallShapes:
             )
         if not symbol.has(size):
             raise WeftError(
-                f"{place} is {given}: {symbol.name} is {size}, out of its range {range_of(symbol)}",
+                f"{place} is {actual}: "
+                f"{symbol.name} is {size}, out of its range {range_of(symbol)}",
                 help=f"pad or split the argument, or compile with {dim_text(symbol, size)}",
             )
 
@@ -116,30 +117,30 @@ class _Reader:
     def __init__(self) -> None:
         self.symbols: dict[str, SizeSymbol] = {}
 
-    def extent(self, given: Any, size: int, place: str) -> Extent | None:
+    def extent(self, spec: Any, size: int, place: str) -> Extent | None:
         """The extent of one dim; None if it does not vary."""
         import torch
         from torch.export.dynamic_shapes import _DimHint, _DimHintType
 
-        if given is None or (isinstance(given, _DimHint) and given.type is _DimHintType.STATIC):
+        if spec is None or (isinstance(spec, _DimHint) and spec.type is _DimHintType.STATIC):
             return None
-        if isinstance(given, int) and not isinstance(given, bool):
-            if given != size:
+        if isinstance(spec, int) and not isinstance(spec, bool):
+            if spec != size:
                 raise WeftError(
-                    f"dynamic_shapes: {place} is {size}, not {given}",
+                    f"dynamic_shapes: {place} is {size}, not {spec}",
                     help="give None for a size that each program is compiled for",
                 )
             return None
-        if isinstance(given, _DimHint):  # dims without a name: those of one size vary together
-            return self._symbol(f"size_{size}", given.min or 0, given.max)
-        if isinstance(given, str):
-            return self._symbol(given, 0, None)
-        if not isinstance(given, torch.export.Dim):
+        if isinstance(spec, _DimHint):  # dims without a name: those of one size vary together
+            return self._symbol(f"size_{size}", spec.min or 0, spec.max)
+        if isinstance(spec, str):
+            return self._symbol(spec, 0, None)
+        if not isinstance(spec, torch.export.Dim):
             raise WeftError(
-                f"dynamic_shapes: {place} is {type(given).__name__} {given!r}",
+                f"dynamic_shapes: {place} is {type(spec).__name__} {spec!r}",
                 help='give a torch.export.Dim("batch"), or None for a size that does not vary',
             )
-        root, function = getattr(given, "root", given), getattr(given, "fn", int)
+        root, function = getattr(spec, "root", spec), getattr(spec, "fn", int)
         offset = int(function(0))
         most = root.max if isinstance(root.max, int) else None
         found = self._symbol(root.__name__, int(root.min), most)
@@ -155,26 +156,26 @@ class _Reader:
             )
         return Extent([*self.symbols].index(name), 1, 0)
 
-    def leaf(self, leaf: Any, given: Any, name: str) -> LeafExtents:
+    def leaf(self, leaf: Any, specs: Any, name: str) -> LeafExtents:
         """The dims of one tensor that vary."""
         import torch
 
-        if given is None:
+        if specs is None:
             return {}
         if not isinstance(leaf, torch.Tensor):
             raise WeftError(
                 f"dynamic_shapes: {name} is a {type(leaf).__name__}, not a tensor",
                 help="give None for it: every value is compiled for",
             )
-        if not isinstance(given, Mapping):
-            given = dict(enumerate(given))
-            if len(given) != leaf.dim():
+        if not isinstance(specs, Mapping):
+            specs = dict(enumerate(specs))
+            if len(specs) != leaf.dim():
                 raise WeftError(
-                    f"dynamic_shapes: {len(given)} dims for {name}, which has {leaf.dim()}",
+                    f"dynamic_shapes: {len(specs)} dims for {name}, which has {leaf.dim()}",
                     help="give one for each dim, or a dict from dims to Dims",
                 )
-        found: LeafExtents = {}
-        for dim, one in given.items():
+        extents: LeafExtents = {}
+        for dim, one in specs.items():
             if not -leaf.dim() <= dim < leaf.dim():
                 raise WeftError(
                     f"dynamic_shapes: {name} has no dim {dim}",
@@ -182,25 +183,25 @@ class _Reader:
                 )
             extent = self.extent(one, leaf.shape[dim], f"dim {dim} of {name}")
             if extent is not None:
-                found[dim % leaf.dim()] = extent
-        return found
+                extents[dim % leaf.dim()] = extent
+        return extents
 
-    def walk(self, value: Any, given: Any, name: str) -> list[tuple[LeafExtents, str]]:
+    def walk(self, value: Any, specs: Any, name: str) -> list[tuple[LeafExtents, str]]:
         """The extents of all leaves of an argument, in the order of PyTorch's pytrees."""
         from torch.utils._pytree import SUPPORTED_NODES, _get_node_type, keystr
 
         kind = _get_node_type(value)
         if kind not in SUPPORTED_NODES:
-            return [(self.leaf(value, given, name), name)]
+            return [(self.leaf(value, specs, name), name)]
         children, _ = SUPPORTED_NODES[kind].flatten_fn(value)
         keyed = SUPPORTED_NODES[kind].flatten_with_keys_fn
         paths = [key for key, _ in keyed(value)[0]] if keyed is not None else range(len(children))
-        if given is None:
+        if specs is None:
             inner: list[Any] = [None] * len(children)
-        elif isinstance(given, Mapping):
-            inner = [given.get(getattr(key, "key", getattr(key, "idx", key))) for key in paths]
+        elif isinstance(specs, Mapping):
+            inner = [specs.get(getattr(key, "key", getattr(key, "idx", key))) for key in paths]
         else:
-            inner = [*given]
+            inner = [*specs]
         if len(inner) != len(children):
             raise WeftError(
                 f"dynamic_shapes: {len(inner)} entries for {name}, which has {len(children)}",
@@ -215,34 +216,34 @@ class _Reader:
 
 
 def named_shapes(
-    given: Any, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Sequence[str]
+    dynamic_shapes: Any, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Sequence[str]
 ) -> CallShapes:
     """The symbols of `dynamic_shapes`: a dict by names of arguments, or a tuple by position."""
     names = [*parameters[: len(args)], *[f"args[{n}]" for n in range(len(parameters), len(args))]]
     words = [*names, *kwargs]
-    if isinstance(given, Mapping):
-        unknown = [name for name in given if name not in words]
+    if isinstance(dynamic_shapes, Mapping):
+        unknown = [name for name in dynamic_shapes if name not in words]
         if unknown:
             raise WeftError(
                 f"dynamic_shapes: no argument {unknown[0]!r}",
                 help=f"arguments are {', '.join(words)}",
             )
-        chosen = [given.get(word) for word in words]
-    elif isinstance(given, tuple | list):
-        if len(given) != len(words):
+        specs = [dynamic_shapes.get(word) for word in words]
+    elif isinstance(dynamic_shapes, tuple | list):
+        if len(dynamic_shapes) != len(words):
             raise WeftError(
-                f"dynamic_shapes: {len(given)} entries for {len(words)} arguments",
+                f"dynamic_shapes: {len(dynamic_shapes)} entries for {len(words)} arguments",
                 help="give one for each, None for those whose sizes do not vary",
             )
-        chosen = [*given]
+        specs = [*dynamic_shapes]
     else:
         raise WeftError(
-            f"dynamic_shapes is a {type(given).__name__}",
+            f"dynamic_shapes is a {type(dynamic_shapes).__name__}",
             help='give {"x": {0: torch.export.Dim("batch")}}, or a tuple by position',
         )
     reader = _Reader()
     leaves: list[tuple[LeafExtents, str]] = []
-    for value, one, word in zip((*args, *kwargs.values()), chosen, words, strict=True):
+    for value, one, word in zip((*args, *kwargs.values()), specs, words, strict=True):
         leaves += reader.walk(value, one, word)
     symbols = tuple(reader.symbols.values())
     return CallShapes(symbols, tuple([e for e, _ in leaves]), tuple([n for _, n in leaves]))

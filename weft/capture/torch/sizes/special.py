@@ -104,12 +104,12 @@ def broadcast(walk: Instantiation, node: Node, twins: Sequence[Node]) -> None:
     if any(op.broadcast_dimensions != places for op in ops):
         raise of_node("depends on the size", node)
     (operand,) = node.operands
-    made = [*walk.created(node, twins)]
+    out_dims = [*walk.created(node, twins)]
     for source, extents in enumerate(walk.dims(operand)):
         if varies(extents):
-            made[places[source]] = extents
-    dims = [tuple(made)]
-    walk.emit(node, walk.op_at(node, twins, dims), (walk.made[operand],), dims)
+            out_dims[places[source]] = extents
+    dims = [tuple(out_dims)]
+    walk.emit(node, walk.op_at(node, twins, dims), (walk.values[operand],), dims)
 
 
 # Parts of values
@@ -172,7 +172,7 @@ def _emit_slice(
     dims: Sequence[Extents],
     strides: tuple[int, ...],
 ) -> None:
-    source = walk.made[node.operands[0]]
+    source = walk.values[node.operands[0]]
     sizes = [size_of(dim, walk.bucket) for dim in dims]
     begins = [start[0].offset for start in starts]
     if not any(map(varies, starts)):
@@ -191,7 +191,7 @@ def pad(walk: Instantiation, node: Node, twins: Sequence[Node]) -> None:
     """Padding, at the end of what is there: elements behind it are the padding value."""
     op = _same_op(Pad, node, twins)
     operand, fill = node.operands
-    given, made = walk.made[operand], walk.made[fill]
+    value, fill_value = walk.values[operand], walk.values[fill]
     dims: list[Extents] = []
     amounts = zip(op.edge_padding_low, op.edge_padding_high, op.interior_padding, strict=True)
     for dim, (extents, (low, high, inner)) in enumerate(
@@ -207,9 +207,9 @@ def pad(walk: Instantiation, node: Node, twins: Sequence[Node]) -> None:
         if inner or of.at(walk.smallest) + low + high < 0:
             raise of_node("has elements between those of a dim whose size varies", node)
         if high > 0:
-            given = walk.masked(given, walk.dims(operand), (dim,), made)
+            value = walk.masked(value, walk.dims(operand), (dim,), fill_value)
         dims.append((of.plus(low + high),))
-    walk.emit(node, op, (given, made), [tuple(dims)])
+    walk.emit(node, op, (value, fill_value), [tuple(dims)])
 
 
 def concatenate(walk: Instantiation, node: Node, twins: Sequence[Node]) -> None:
@@ -230,7 +230,7 @@ def concatenate(walk: Instantiation, node: Node, twins: Sequence[Node]) -> None:
     else:
         dims[along] = (fixed(sum([size_of(piece[along], walk.bucket) for piece in pieces])),)
     dims[along] = last if len(pieces) == 1 else dims[along]
-    walk.emit(node, node.op, [walk.made[value] for value in node.operands], [tuple(dims)])
+    walk.emit(node, node.op, [walk.values[value] for value in node.operands], [tuple(dims)])
 
 
 def _same_op(kind: type[OpT], node: Node, twins: Sequence[Node]) -> OpT:
@@ -271,8 +271,8 @@ def convolution(walk: Instantiation, node: Node, twins: Sequence[Node]) -> None:
                 raise of_node("strides along a dim whose size varies", node)
             made = _only(of[dim], node).plus(low + high - reach)
             dims[numbers.output_spatial_dimensions[n]] = (made,)
-    given = walk.masked(walk.made[image], of, sorted(ours), None)
-    other = walk.masked(walk.made[kernel], ker, sorted(theirs), None)
+    given = walk.masked(walk.values[image], of, sorted(ours), None)
+    other = walk.masked(walk.values[kernel], ker, sorted(theirs), None)
     walk.emit(node, walk.op_at(node, twins, [tuple(dims)]), (given, other), [tuple(dims)])
 
 
@@ -289,7 +289,7 @@ def attention(walk: Instantiation, node: Node, twins: Sequence[Node]) -> None:
         return
     q, k, v = (walk.dims(value) for value in node.operands[:3])
     _check_rows(walk, op, node)
-    operands = [walk.made[value] for value in node.operands]
+    operands = [walk.values[value] for value in node.operands]
     rank, end = len(q), k[-2]
     if varies(end):
         operands[2] = walk.masked(operands[2], v, (rank - 2,), None)
