@@ -172,11 +172,11 @@ def the_plugin() -> Plugin:
             check_count(count)
             processes = find_processes(count)
             check_count(processes.count)
-            made = Plugin(processes)
-            IMMORTAL.append(made)
-            for thing in (IMMORTAL, made.handles.kept, made):
+            plugin = Plugin(processes)
+            IMMORTAL.append(plugin)
+            for thing in (IMMORTAL, plugin.handles.objects, plugin):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # also at interpreter exit
-            _MADE.append(made)
+            _MADE.append(plugin)
     return _MADE[0]
 
 
@@ -186,14 +186,14 @@ def backend() -> Any:
     from jax.errors import JaxRuntimeError
 
     check_versions()
-    made = the_plugin()
-    made.client.processes.check_same()
+    plugin = the_plugin()
+    plugin.client.processes.check_same()
     register_lowerings()
-    exchange_by_dlpack(made.handles)
-    heed_guards(made.native)
+    exchange_by_dlpack(plugin.handles)
+    heed_guards(plugin.native)
     try:
         if not xla_client.pjrt_plugin_loaded(PLATFORM):
-            xla_client.load_pjrt_plugin_with_c_api(PLATFORM, made.capsule)
+            xla_client.load_pjrt_plugin_with_c_api(PLATFORM, plugin.capsule)
         if not xla_client.pjrt_plugin_initialized(PLATFORM):
             xla_client.initialize_pjrt_plugin(PLATFORM)
         # Without the client of jax.distributed: JAX would exchange devices that Weft knows, and

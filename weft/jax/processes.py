@@ -76,14 +76,14 @@ def keep(key: str, value: str) -> None:
 def kept(key: str) -> str:
     """The value of a key, which some process sets."""
     try:
-        found: str = _state().client.blocking_key_value_get(key, int(TIMEOUT.value() * 1000))
+        value: str = _state().client.blocking_key_value_get(key, int(TIMEOUT.value() * 1000))
     except Exception as error:
         raise WeftError(
             f"{key} was not set by its process within {TIMEOUT.value():g} s: {error}",
             help="every process of jax.distributed uses Weft's devices: set JAX_PLATFORMS=weft in "
             f"all of them, and see their output; {TIMEOUT.name} is the time to wait",
         ) from error
-    return found
+    return value
 
 
 class JaxStore:
@@ -129,12 +129,12 @@ class JaxStore:
 
     def _found(self, key: str) -> str | None:
         try:
-            found: str = _state().client.key_value_try_get(self.prefix + key)
+            value: str = _state().client.key_value_try_get(self.prefix + key)
         except Exception as error:
             if "NOT_FOUND" in str(error):
                 return None
             raise
-        return found
+        return value
 
 
 def coordinator() -> str:

@@ -16,15 +16,15 @@ _TOO_OLD = "is older than the minimum supported version"
 
 def check_versions() -> None:
     """Raise for a jaxlib older than the tested ones, and warn about a newer one."""
-    found = jaxlib_version()
-    numbers = release(found)
+    installed = jaxlib_version()
+    numbers = release(installed)
     known = ", ".join([f"{major}.{minor}" for major, minor in TRIED])
     if numbers is not None and numbers < TRIED[0]:
         raise WeftError(
-            f"jaxlib {found} is installed, but Weft speaks to jaxlib {known}", help=_install()
+            f"jaxlib {installed} is installed, but Weft speaks to jaxlib {known}", help=_install()
         )
     if numbers not in TRIED:
-        _warn_of(found, known)
+        _warn_of(installed, known)
 
 
 @cache

@@ -71,7 +71,7 @@ def held():
     handles.drain()
     trim(0)  # what is free goes back to the system
     pages = int(open("/proc/self/statm").read().split()[1])
-    return pages * 4096 / 1e6, len(handles.kept), len(IMMORTAL)
+    return pages * 4096 / 1e6, len(handles.objects), len(IMMORTAL)
 
 for name, (act, times) in ACTS.items():
     times = max(40, int(times * {share}))

@@ -99,13 +99,13 @@ else:
 assert not slow and total == 30
 
 # Nothing stays behind.
-count = len(handles.kept)
+count = len(handles.objects)
 for _ in range(2000):
     f(x, y)
     np.asarray(jax.device_put(np.ones(3, np.float32)))
 gc.collect()
 handles.drain()
-assert len(handles.kept) <= count + 8, (count, len(handles.kept))
+assert len(handles.objects) <= count + 8, (count, len(handles.objects))
 print("fine")
 """
 

@@ -57,7 +57,7 @@ from weft.jax.programs import serialized
 from weft.jax.programs.executables import Described
 from weft.jax.plugin import the_plugin
 
-kept = the_plugin().handles.kept.values()
+kept = the_plugin().handles.objects.values()
 described = next(t for t in kept if isinstance(getattr(t, "described", None), Described)).described
 data = serialized.serialized(described.executable)
 again = serialized.restored(data, None)

@@ -254,7 +254,7 @@ def _pointer(handles: Handles, buffer: int) -> int:
     if minor != tuple(reversed(range(len(minor)))):
         return address_of(value.in_order(place, minor[::-1]))
     step = step_of(stacked.located()) if value.order is None else None
-    if step is not None and handles.kept.get(address) is value:  # publish to native code
+    if step is not None and handles.objects.get(address) is value:  # publish to native code
         array_record[ArrayRecord.step.word] = step
         array_record[ArrayRecord.data.word] = address_of(stacked.data)
     return address_of(stacked.piece(place if value.order is None else value.order[place]))

@@ -79,16 +79,16 @@ class Devices(Sequence[Device]):
 
     def space_at(self, handle: int) -> Space:
         """The memory of a handle; for a device's handle, its default memory."""
-        found = self._spaces.get(handle)
-        if found is None:
+        space = self._spaces.get(handle)
+        if space is None:
             number, rest = divmod(handle - int(self.handles[0]), SIZE)
             if not rest and 0 <= number < len(self):
-                found = self.space(self[number])
+                space = self.space(self[number])
             else:
                 device = (handle - int(self.memory_handles[0])) // SIZE // len(KINDS)
-                found = Space(handle, int(self.handles[device]))
-            self._spaces[handle] = found
-        return found
+                space = Space(handle, int(self.handles[device]))
+            self._spaces[handle] = space
+        return space
 
     def _fill_devices(self, count: int) -> None:
         kind, kind_size = text_at(PLATFORM)

@@ -37,7 +37,7 @@ def _settle(handles: Handles, awaited: StackFuture, event: int) -> None:
 
 
 def _await(handles: Handles, args: Any) -> None:
-    handles.kept[args.event].settle()
+    handles.objects[args.event].settle()
 
 
 SLOTS: tuple[tuple[str, SlotFunction], ...] = (("Event_Await", _await),)

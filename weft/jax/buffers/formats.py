@@ -55,11 +55,11 @@ def _formats(shown: Sequence[Attrs], types: Sequence[Type], places: DimOrder) ->
 
 
 def _format(attrs: Attrs, type: Type, places: DimOrder) -> BufferFormat:
-    found = dict(attrs)
+    by_name = dict(attrs)
     order: DimOrder | None = noted_order(attrs) or places
     if order == tuple(range(len(places))):
         order = None
-    memory = found.get(MEMORY_KIND, f'"{KINDS[0]}"').strip('"')
+    memory = by_name.get(MEMORY_KIND, f'"{KINDS[0]}"').strip('"')
     assert isinstance(type, TensorType), "JAX keeps tokens to itself"
     return BufferFormat(order, memory, layout_in(attrs, type.rank), caller_sharding(attrs))
 
@@ -68,11 +68,11 @@ def taken_over(program: LocalProgram) -> tuple[int, ...]:
     """The donated arguments whose memory a result can take; JAX keeps the others alive."""
     attrs = program.function.arg_attrs
     free = [*map(piece_bytes, program.result_types)]
-    found: list[int] = []
+    numbers: list[int] = []
     for n in program.donated:
         size = piece_bytes(program.arg_types[n])
         if ALIASED in dict(attrs[n]) or size in free:
-            found.append(n)
+            numbers.append(n)
         if size in free:
             free.remove(size)
-    return tuple(found)
+    return tuple(numbers)

@@ -55,7 +55,7 @@ def _create(handles: Handles, args: Any) -> None:
 
 
 def _buffer(handles: Handles, args: Any) -> PendingBuffer:
-    transfer: HostTransfer = handles.kept[args.transfer_manager]
+    transfer: HostTransfer = handles.objects[args.transfer_manager]
     index: int = args.buffer_index
     if not 0 <= index < len(transfer.buffers):
         raise PjrtError(INVALID, f"buffer {index} of {len(transfer.buffers)}")
@@ -64,7 +64,7 @@ def _buffer(handles: Handles, args: Any) -> PendingBuffer:
 
 def _retrieve(handles: Handles, args: Any) -> None:
     found = _buffer(handles, args)
-    space = handles.kept[args.transfer_manager].space
+    space = handles.objects[args.transfer_manager].space
     args.buffer_out = single(handles, found.value, found.shape, found.dtype, space)
 
 
@@ -86,11 +86,11 @@ def _fail(handles: Handles, args: Any) -> None:
 
 
 def _device(handles: Handles, args: Any) -> None:
-    args.device_out = handles.kept[args.transfer_manager].space.device
+    args.device_out = handles.objects[args.transfer_manager].space.device
 
 
 def _count(handles: Handles, args: Any) -> None:
-    args.buffer_count = len(handles.kept[args.transfer_manager].buffers)
+    args.buffer_count = len(handles.objects[args.transfer_manager].buffers)
 
 
 def _size(handles: Handles, args: Any) -> None:

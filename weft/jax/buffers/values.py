@@ -155,11 +155,11 @@ class PjrtArray(StackFuture):
         """The cached array gathered from these pieces."""
         if self._gathered is None:
             return None
-        known, made = self._gathered
-        same = len(known) == len(parts) and made.order == order and not made.is_deleted
+        known, array = self._gathered
+        same = len(known) == len(parts) and array.order == order and not array.is_deleted
         pairs = zip(known, parts, strict=False)
         if same and all(a() is value and b == place for (a, b), (value, place) in pairs):
-            return made
+            return array
         return None
 
     def released(self) -> None:
@@ -279,7 +279,7 @@ def _template_at(
 
 def bind_value(handles: Handles, value: PjrtArray, array_record: int) -> None:
     """Associate a value with an array record, and publish when it is ready."""
-    handles.kept[array_record] = value
+    handles.objects[array_record] = value
     if value.is_ready and value.error is None:
         words(array_record)[_STATE] = READY
     else:
@@ -317,13 +317,13 @@ def value_of(handles: Handles, buffer: int) -> tuple[PjrtArray, int]:
 
 def value_at(handles: Handles, array_record: int) -> PjrtArray:
     """The value of an array record."""
-    found: PjrtArray | None = handles.kept.get(array_record)
-    if found is None:
+    value: PjrtArray | None = handles.objects.get(array_record)
+    if value is None:
         with _ONE_AT_A_TIME:  # the second thread finds the first one's object
-            found = handles.kept.get(array_record) or _adopted(handles, array_record)
-            handles.kept[array_record] = found
-    share_lent(found, array_record)
-    return found
+            value = handles.objects.get(array_record) or _adopted(handles, array_record)
+            handles.objects[array_record] = value
+    share_lent(value, array_record)
+    return value
 
 
 def share_lent(value: PjrtArray, array_record: int) -> None:

@@ -35,11 +35,11 @@ def block(nbytes: int) -> Pointer:
 def release(memory: Pointer, nbytes: int) -> None:
     """Cache a block, evicting round robin, or free it; `nbytes` is 0 where it is not known."""
     if memory and nbytes >= _LEAST and nbytes <= _MOST:
-        kept = state.kept.nth(state.turn)
-        if kept.nbytes != 0:
-            free(kept.memory)
-        kept.memory = memory
-        kept.nbytes = nbytes
+        slot = state.kept.nth(state.turn)
+        if slot.nbytes != 0:
+            free(slot.memory)
+        slot.memory = memory
+        slot.nbytes = nbytes
         state.turn = (state.turn + 1) % KEPT
     else:
         free(memory)

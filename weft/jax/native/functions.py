@@ -93,12 +93,12 @@ class UnsafePointerArgs(Struct, offsets=offsets_of("Buffer_UnsafePointer_Args"))
 
 def _layout_offsets() -> Offsets:
     """Where `Buffer_GetMemoryLayout` wants the parts of a layout, which is a structure inside."""
-    given = offsets_of("Buffer_GetMemoryLayout_Args")
+    args = offsets_of("Buffer_GetMemoryLayout_Args")
     outer, inner = offsets_of("Buffer_MemoryLayout"), offsets_of("Buffer_MemoryLayout_Tiled")
-    base = given["layout"][0]
+    base = args["layout"][0]
     tiled = {name: (base + outer["tiled"][0] + at, size) for name, (at, size) in inner.items()}
     kind, size = outer["type"]
-    return {**tiled, "type": (base + kind, size), "buffer": given["buffer"]}
+    return {**tiled, "type": (base + kind, size), "buffer": args["buffer"]}
 
 
 class LayoutArgs(Struct, offsets=_layout_offsets()):

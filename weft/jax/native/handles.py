@@ -104,7 +104,7 @@ class Handles:
 
     def __init__(self, native: Native) -> None:
         self.native = native
-        self.kept: dict[int, Any] = {}  # what is behind a handle
+        self.objects: dict[int, Any] = {}  # by handle
         self.blocks: list[int] = []  # of records: the address and the count of each
         self.ready = self.new(STATIC)
         line = words(self.ready)
@@ -162,7 +162,7 @@ class Handles:
     def keep(self, what: int, thing: Any) -> int:
         """A handle of a Python object."""
         address = self.new(what)
-        self.kept[address] = thing
+        self.objects[address] = thing
         return address
 
     def drain(self) -> None:
@@ -182,12 +182,12 @@ class Handles:
                 raise
 
     def _let_go(self, address: int) -> None:
-        thing = self.kept.pop(address, None)
+        thing = self.objects.pop(address, None)
         released = getattr(thing, "released", None)
         if released is not None:
             released()
         error = self.native.finish(address)
-        if error and self.kept.pop(error, None) is not None:
+        if error and self.objects.pop(error, None) is not None:
             self.native.give(error)
 
     def error(self, error: BaseException) -> int:
@@ -205,12 +205,12 @@ class Handles:
     def _immortal_error(self, code: int, message: str) -> int:
         address = self.new(STATIC)
         IMMORTAL.append(self._describe(address, code, message.encode()))
-        del self.kept[address]
+        del self.objects[address]
         return address
 
     def _describe(self, address: int, code: int, message: bytes) -> Any:
         text = ctypes.create_string_buffer(message)
-        self.kept[address] = text
+        self.objects[address] = text
         record = words(address)
         record[ErrorRecord.code.word] = code
         record[ErrorRecord.message.word] = ctypes.addressof(text)

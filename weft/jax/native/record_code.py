@@ -167,15 +167,15 @@ def columns(
     """
     for n in range(arguments):
         first = buffer_at(lists, 0, n).array
-        found = first
+        array = first
         for d in range(devices):
             buffer = buffer_at(lists, d, n)
             if buffer.deleted != 0:
-                found = ArrayRecord(DELETED)
+                array = ArrayRecord(DELETED)
                 break
             if buffer.array != first or buffer.place != d:
-                found = ArrayRecord(0)
-        out[n] = found
+                array = ArrayRecord(0)
+        out[n] = array
 
 
 @native

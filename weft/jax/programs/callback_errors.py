@@ -20,8 +20,8 @@ def callback_error_message(error: BaseException) -> str:
 @cache
 def _inner_folders() -> tuple[str, ...]:
     """The folders of Weft and JAX, whose frames are omitted."""
-    found = [str(Path(__file__).parents[2])]
+    folders = [str(Path(__file__).parents[2])]
     for name in ("jax", "jaxlib"):
         spec = importlib.util.find_spec(name)
-        found += list(spec.submodule_search_locations or ()) if spec is not None else []
-    return tuple([f"{folder}/" for folder in found])
+        folders += list(spec.submodule_search_locations or ()) if spec is not None else []
+    return tuple([f"{folder}/" for folder in folders])

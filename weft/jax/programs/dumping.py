@@ -88,16 +88,16 @@ def _forms(stage: str, text: str, formats: tuple[str, ...]) -> Iterator[tuple[st
     from jaxlib import _jax
 
     try:
-        made: Any = _jax.mlir.mlir_module_to_xla_computation(text)
+        computation: Any = _jax.mlir.mlir_module_to_xla_computation(text)
     except (_jax.JaxRuntimeError, ValueError, RuntimeError):  # no HLO form
         yield f"{stage}.mlir", text.encode()
         return
     if "text" in formats:
-        yield f"{stage}.txt", made.as_hlo_text().encode()
+        yield f"{stage}.txt", computation.as_hlo_text().encode()
     if "proto" in formats:
-        yield f"{stage}.hlo.pb", _as_message(made.as_serialized_hlo_module_proto())
+        yield f"{stage}.hlo.pb", _as_message(computation.as_serialized_hlo_module_proto())
     if "dot" in formats:
-        yield f"{stage}.dot", made.as_hlo_dot_graph().encode()
+        yield f"{stage}.dot", computation.as_hlo_dot_graph().encode()
 
 
 def _as_message(content: bytes) -> bytes:

@@ -130,11 +130,11 @@ class LoadedExecutable:
     def _templates(self, state: int, kinds: Mapping[int, Kind]) -> int:
         """The initial array records of the results, contiguous."""
         pairs = zip(self.results, self.described.outside, strict=True)
-        made = [
+        records = [
             template(*result, state, buffer_format.minor_to_major, kinds.get(n))
             for n, (result, buffer_format) in enumerate(pairs)
         ]
-        return self.described.bytes(b"".join(made))[0]
+        return self.described.bytes(b"".join(records))[0]
 
     def places(self, devices: Sequence[Device]) -> tuple[int, int]:
         """Result devices and memories, one row for each result."""
@@ -281,7 +281,7 @@ def _compile(handles: Handles, args: Any) -> None:
 
 
 def _parameter_memories(handles: Handles, args: Any) -> None:
-    facts: Described = handles.kept[args.executable]
+    facts: Described = handles.objects[args.executable]
     args.num_parameters = len(facts.inside)
     args.memory_kinds, args.memory_kind_sizes = facts.kinds_inside
 

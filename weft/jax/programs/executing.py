@@ -73,7 +73,7 @@ class Execution(Run):
 
 def _execute(handles: Handles, args: Any) -> None:
     handles.drain()
-    loaded: LoadedExecutable = handles.kept[args.executable]
+    loaded: LoadedExecutable = handles.objects[args.executable]
     count, lists = args.num_devices, args.argument_lists
     if count != loaded.count:
         raise PjrtError(INVALID, f"the program runs on {loaded.count} devices, {count} are given")
@@ -102,14 +102,14 @@ def _arguments(
     """The argument values, from the buffers of all devices."""
     if not count:
         return []
-    found = loaded.records_in()
-    handles.native.columns(lists, loaded.count, count, ctypes.addressof(found))
-    kept, orders = handles.kept, loaded.orders
+    records = loaded.records_in()
+    handles.native.columns(lists, loaded.count, count, ctypes.addressof(records))
+    known, orders = handles.objects, loaded.orders
     values: list[PjrtArray] = []
-    for n, array_record in enumerate(found):
+    for n, array_record in enumerate(records):
         if array_record == DELETED:
             raise deleted()
-        value = kept.get(array_record) or value_at(handles, array_record) if array_record else None
+        value = known.get(array_record) or value_at(handles, array_record) if array_record else None
         if value is None or value.order != orders[n]:
             value = gathered(handles, loaded, lists, n)
         values.append(value)
@@ -136,7 +136,7 @@ def _delete(handles: Handles, values: list[PjrtArray], donated: Sequence[int], a
         # `weft.jax.native.calls`.
         handles.native.drop(args.argument_lists, args.num_devices, n)
         array_record = words(first[n])[_ARRAY]
-        if handles.kept.get(array_record) is values[n]:
+        if handles.objects.get(array_record) is values[n]:
             share_lent(values[n], array_record)
 
 
@@ -172,11 +172,11 @@ def _run(
             values[n] = _lent(values[n])
     if loaded.at_once and DEFAULT.is_idle:
         try:
-            made = _run_at_once(loaded, values, donated)
+            direct_results = _run_at_once(loaded, values, donated)
         except LoopInterrupted as error:
             return _failed(loaded, error)
-        if made is not None:
-            return made, None
+        if direct_results is not None:
+            return direct_results, None
     results = [PjrtArray(order=order) for order in loaded.result_orders]
     for result in results:
         result.helped_by(DEFAULT.help)
@@ -288,7 +288,7 @@ def _hand_out(
             bind_value(handles, value, array_record)
         return
     for value, array_record in zip(results, array_records, strict=True):
-        handles.kept[array_record] = value
+        handles.objects[array_record] = value
     for n in loaded.shown:
         publish_address(results[n], array_records[n])
 

@@ -22,11 +22,11 @@ def _libm() -> Any:
     """The C math library; None if not found, or without these functions."""
     for name in (None, ctypes.util.find_library("m")):
         try:
-            found = ctypes.CDLL(name)
-            found.fegetenv, found.fesetenv  # noqa: B018  # attribute access resolves the symbol
+            library = ctypes.CDLL(name)
+            library.fegetenv, library.fesetenv  # noqa: B018  # attribute access resolves the symbol
         except (OSError, AttributeError, TypeError):
             continue
-        return found
+        return library
     return None
 
 

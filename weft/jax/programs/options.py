@@ -42,11 +42,11 @@ class PjrtOptions:
     numbers: Mapping[str, int] = field(default_factory=dict)  # fields of weft.optimize.Options
 
 
-def options_in(given: Iterable[tuple[str, OptionValue]]) -> PjrtOptions:
+def options_in(pairs: Iterable[tuple[str, OptionValue]]) -> PjrtOptions:
     """Parse options by name and those in XLA_FLAGS; unknown ones are errors."""
     flags = flags_in_environment()
     options = PjrtOptions(explain=EXPLAIN.value())
-    listed = [*((name, value) for name, value in flags.items() if name in _READ), *sorted(given)]
+    listed = [*((name, value) for name, value in flags.items() if name in _READ), *sorted(pairs)]
     others: list[tuple[str, OptionValue]] = []
     for name, value in listed:
         if name in _READ:

@@ -106,13 +106,15 @@ def partitions_here(numbers: Sequence[int], processes: JaxProcesses) -> list[int
     """The partitions on devices of this process."""
     if processes.size == 1:
         return [*range(len(numbers))]
-    found = [n for n, number in enumerate(numbers) if processes.owner(number) == processes.index]
-    if not found:
+    partitions = [
+        n for n, number in enumerate(numbers) if processes.owner(number) == processes.index
+    ]
+    if not partitions:
         raise PjrtError(
             INVALID,
             f"a program on devices {list(numbers)[:8]}: none is of process {processes.index}",
         )
-    return found
+    return partitions
 
 
 def order_here(
@@ -122,14 +124,14 @@ def order_here(
     if program.here is None:
         return format.order
     whole = range(program.world.count) if format.order is None else format.order
-    found = tuple([whole[partition] for partition in here])
-    if {*found} != {*program.here.places}:
+    order = tuple([whole[partition] for partition in here])
+    if {*order} != {*program.here.places}:
         raise Unsupported(
             "an array whose devices are in another order than those of the program, over several "
             "processes",
             help="use meshes with the same order of devices",
         )
-    return found
+    return order
 
 
 def joined(processes: JaxProcesses) -> Cluster:

@@ -42,8 +42,8 @@ OPTIONS, MODULE, MADE_BY, FINGERPRINT = "options", "optimized", "made-by", "fing
 
 def serialized(executable: PjrtExecutable) -> bytes:
     """Serialize a compiled program; one with Python callbacks is tiled again when loaded."""
-    made = executable.program.executable
-    assert made is not None, "the program was compiled to run"
+    compiled = executable.program.executable
+    assert compiled is not None, "the program was compiled to run"
     optimized = executable.module.text(locations=True).encode()
     notes = {
         OPTIONS: executable.options,
@@ -52,7 +52,7 @@ def serialized(executable: PjrtExecutable) -> bytes:
         FINGERPRINT: executable.fingerprint,
     }
     note_sections = [Section("note", data, name) for name, data in notes.items()]
-    tiled = [] if executable.local.callbacks else program_sections(made)
+    tiled = [] if executable.local.callbacks else program_sections(compiled)
     return container_bytes([*note_sections, *tiled])
 
 

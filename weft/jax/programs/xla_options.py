@@ -35,11 +35,11 @@ def _parsed(text: str) -> dict[str, str]:
             text = Path(text).read_text()
         except OSError:  # XLA treats an unreadable file as empty
             return {}
-    found: dict[str, str] = {}
+    flags: dict[str, str] = {}
     for word in shlex.split(text):
         name, is_set, value = word.lstrip("-").partition("=")
-        found[name] = value if is_set else "true"
-    return found
+        flags[name] = value if is_set else "true"
+    return flags
 
 
 def notify_of_flags(honoured: Iterable[str], devices: int) -> None:
@@ -55,13 +55,13 @@ def notify_of_flags(honoured: Iterable[str], devices: int) -> None:
         notify(f"{FLAGS}: --{name} has no effect on Weft's devices")
 
 
-def check_xla_options(given: Sequence[tuple[str, OptionValue]], own: Iterable[str]) -> None:
+def check_xla_options(options: Sequence[tuple[str, OptionValue]], own: Iterable[str]) -> None:
     """Raise for options that XLA rejects, with its message."""
-    message = _refusal(tuple([(name, value, type(value)) for name, value in given]))
+    message = _refusal(tuple([(name, value, type(value)) for name, value in options]))
     if message is None:
         return
     hint = "give a value of the type that XLA's option has"
-    unknown = [name for name, _ in given if f"No such compile option: '{name}'" in message]
+    unknown = [name for name, _ in options if f"No such compile option: '{name}'" in message]
     if unknown:
         near = difflib.get_close_matches(unknown[0], [*own, *_xla_names()], n=2, cutoff=0.75)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
@@ -70,7 +70,7 @@ def check_xla_options(given: Sequence[tuple[str, OptionValue]], own: Iterable[st
 
 
 @cache
-def _refusal(given: tuple[tuple[str, OptionValue, type], ...]) -> str | None:
+def _refusal(overrides: tuple[tuple[str, OptionValue, type], ...]) -> str | None:
     """XLA's error for these options from its CPU compiler, if any; nothing is compiled.
 
     Types are part of the cache key: XLA accepts True and rejects 1.
@@ -81,7 +81,7 @@ def _refusal(given: tuple[tuple[str, OptionValue, type], ...]) -> str | None:
     options = _jax.CompileOptions()
     # the error about the empty program, past option parsing
     options.executable_build_options.debug_options.xla_dump_to = ""
-    options.env_option_overrides = [*((name, value) for name, value, _ in given), _LAST]
+    options.env_option_overrides = [*((name, value) for name, value, _ in overrides), _LAST]
     try:
         client.compile_and_load(_PROBE, _jax.DeviceList((client.local_devices()[0],)), options)
     except _jax.JaxRuntimeError as error:

@@ -114,11 +114,11 @@ def _inlined(module: Module, region: Region, node: Node) -> tuple[Value, ...]:
     """Inline a region on a node's operands."""
     inside = Rebuild(module, ())
     inside.became.update(zip(region.args, node.operands, strict=True))
-    made = inside.region(region)
-    for inner in made.nodes:
+    body = inside.region(region)
+    for inner in body.nodes:
         if not inner.loc.known:
             inner.loc = node.loc
-    return made.results
+    return body.results
 
 
 def _bare(function: Function) -> Function:
@@ -136,14 +136,14 @@ def _attributes(executable: DescribedProgram) -> list[tuple[str, str]]:
     local = executable.local
     whole = result_tiles(local)
     output = whole[0] if len(whole) == 1 else "{" + ", ".join(whole) + "}"
-    found = [
+    attributes = [
         (PARTITIONS, f"{executable.request.partitions} : i32"),
         (REPLICAS, f"{executable.request.replicas} : i32"),
     ]
     if whole:  # HLO has no form for an unsharded token
-        found.append(("mhlo.spmd_output_sharding", STRING.write(output)))
+        attributes.append(("mhlo.spmd_output_sharding", STRING.write(output)))
     quoted = ", ".join(map(STRING.write, argument_tiles(local)))
-    return [*found, ("mhlo.spmd_parameters_shardings", f"[{quoted}]")]
+    return [*attributes, ("mhlo.spmd_parameters_shardings", f"[{quoted}]")]
 
 
 def _converts(text: str) -> bool:
@@ -166,7 +166,7 @@ def outline(executable: DescribedProgram) -> str:
     names = ", ".join([f"%arg{n}" for n in range(len(takes))])
     call = f"stablehlo.custom_call @weft.program({names}) {{has_side_effect = true}} : "
     call += f"({', '.join(map(str, takes))}) -> ({results})"
-    made = f"%made:{len(gives)} = " if gives else ""
+    assignment = f"%made:{len(gives)} = " if gives else ""
     returned = ", ".join([f"%made#{n}" for n in range(len(gives))])
     back = f"return {returned} : {results}" if gives else "return"
     attrs = ", ".join([f"{name} = {value}" for name, value in _attributes(executable)])
@@ -174,7 +174,7 @@ def outline(executable: DescribedProgram) -> str:
         [
             f"module @{executable.name} attributes {{{attrs}}} {{",
             f"  func.func public @main({parameters}) -> ({results}) {{",
-            f"    {made}{call}",
+            f"    {assignment}{call}",
             f"    {back}",
             "  }",
             "}",

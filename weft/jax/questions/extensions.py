@@ -29,13 +29,13 @@ def _topology_layout(handles: Handles, args: Any) -> None:
 
 
 def _parameter_layouts(handles: Handles, args: Any) -> None:
-    described: Described = handles.kept[args.executable]
+    described: Described = handles.objects[args.executable]
     args.layouts = described.remembered("inside", lambda _: _layouts(described, described.inside))
     args.num_parameters = len(described.inside)
 
 
 def _output_layouts(handles: Handles, args: Any) -> None:
-    described: Described = handles.kept[args.executable]
+    described: Described = handles.objects[args.executable]
     args.layouts = described.remembered("outside", lambda _: _layouts(described, described.outside))
     args.num_outputs = len(described.outside)
 
@@ -58,7 +58,7 @@ def _output_shardings(handles: Handles, args: Any) -> None:
 
 
 def _shardings(handles: Handles, args: Any, side: int) -> tuple[int, int, int]:
-    described: Described = handles.kept[args.executable]
+    described: Described = handles.objects[args.executable]
 
     def write(tiles: Sequence[Tiles]) -> tuple[int, int, int]:
         written = [described.bytes(proto(each)) for each in tiles]

@@ -23,7 +23,7 @@ _FLOAT = 3  # PJRT_NamedValue type: float
 
 def _optimized(handles: Handles, args: Any) -> None:
     """The program's text; requested twice, first for its size."""
-    described: Described = handles.kept[args.executable]
+    described: Described = handles.objects[args.executable]
     program: Any = api().structs["Program"].from_address(args.program)
     code = described.remembered("text", lambda e: device_program(e).encode())
     if not _FORMAT:
@@ -36,7 +36,7 @@ def _optimized(handles: Handles, args: Any) -> None:
 
 
 def _costs(handles: Handles, args: Any) -> None:
-    described: Described = handles.kept[args.executable]
+    described: Described = handles.objects[args.executable]
     named = described.remembered("costs", lambda e: _named(described, counts_by_name(e.module)))
     args.properties, args.num_properties = ctypes.addressof(named), len(named)
 
@@ -44,17 +44,17 @@ def _costs(handles: Handles, args: Any) -> None:
 def _named(described: Described, numbers: dict[str, float]) -> Any:
     """Numbers by name, as PJRT_NamedValues."""
     kind: Any = api().structs["NamedValue"]
-    made = (kind * len(numbers))()
-    for entry, (name, number) in zip(made, numbers.items(), strict=True):
+    values = (kind * len(numbers))()
+    for entry, (name, number) in zip(values, numbers.items(), strict=True):
         entry.struct_size = ctypes.sizeof(kind)
         entry.name, entry.name_size = described.bytes(name.encode())
         entry.type, entry.value_size = _FLOAT, 1
         (entry.u,) = struct.unpack("<Q", struct.pack("<fI", number, 0))
-    return made
+    return values
 
 
 def _memory(handles: Handles, args: Any) -> None:
-    described: Described = handles.kept[args.executable]
+    described: Described = handles.objects[args.executable]
     memory = described.executable.local.memory_of_one()
     args.generated_code_size_in_bytes = len(described.executable.code)
     args.argument_size_in_bytes = memory.arguments
@@ -75,11 +75,11 @@ def _memory(handles: Handles, args: Any) -> None:
 
 
 def _fingerprint(handles: Handles, args: Any) -> None:
-    _tell_fingerprint(handles.kept[args.executable], args)
+    _tell_fingerprint(handles.objects[args.executable], args)
 
 
 def _loaded_fingerprint(handles: Handles, args: Any) -> None:
-    loaded: LoadedExecutable = handles.kept[args.executable]
+    loaded: LoadedExecutable = handles.objects[args.executable]
     _tell_fingerprint(loaded.described, args)
 
 
@@ -89,7 +89,7 @@ def _tell_fingerprint(described: Described, args: Any) -> None:
 
 
 def _serialize(handles: Handles, args: Any) -> None:
-    described: Described = handles.kept[args.executable]
+    described: Described = handles.objects[args.executable]
     check_storable(described.executable, functions_looked_up())
     content = described.remembered("serialized", lambda e: described.bytes(serialized(e)))
     args.serialized_bytes, args.serialized_bytes_size = content

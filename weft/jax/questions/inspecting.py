@@ -62,11 +62,11 @@ def _tell(callback: Callable[..., Any], mesh: Any, devices: Any, proto: bytes) -
 
     read = xla_client.OpSharding()
     read.ParseFromString(proto)
-    found = xla_client.HloSharding.from_proto(read)
+    sharding = xla_client.HloSharding.from_proto(read)
     if mesh.empty:
-        callback(sharding_impls.GSPMDSharding(devices, found))
+        callback(sharding_impls.GSPMDSharding(devices, sharding))
     else:
-        split = sharding_impls.parse_flatten_op_sharding(found, mesh)[0]
+        split = sharding_impls.parse_flatten_op_sharding(sharding, mesh)[0]
         callback(sharding_impls.NamedSharding(mesh, split))
 
 

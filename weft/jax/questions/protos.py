@@ -9,14 +9,14 @@ _FIXED = {1: 8, 5: 4}  # byte sizes of fixed-width wire types
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
     """A varint, and its end."""
-    found = shift = 0
+    number = shift = 0
     while True:
         byte = data[at]
         at += 1
-        found |= (byte & 127) << shift
+        number |= (byte & 127) << shift
         shift += 7
         if byte < 128:
-            return found, at
+            return number, at
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -37,11 +37,11 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(number: int) -> bytes:
-    made = bytearray()
+    encoding = bytearray()
     while number > 127:
-        made.append(number & 127 | 128)
+        encoding.append(number & 127 | 128)
         number >>= 7
-    return bytes([*made, number])
+    return bytes([*encoding, number])
 
 
 def field(number: int, value: int | bytes) -> bytes:

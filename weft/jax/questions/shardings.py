@@ -34,25 +34,25 @@ def _tiles(
     program: LocalProgram, shardings: Sequence[Sharding | None], at: Sequence[BufferFormat]
 ) -> list[Tiles]:
     known: dict[tuple[Sharding | None, tuple[int, ...] | None], Tiles] = {}
-    found: list[Tiles] = []
+    assignments: list[Tiles] = []
     for sharding, buffer_format in zip(shardings, at, strict=True):
         shown = buffer_format.shown_sharding or sharding
         key = shown, buffer_format.order
         if key not in known:
             known[key] = tiles(shown, program.mesh, buffer_format.order)
-        found.append(known[key])
-    return found
+        assignments.append(known[key])
+    return assignments
 
 
 def proto(tiles: Tiles) -> bytes:
     """A tile assignment as an OpSharding."""
     if tiles.kind != OTHER:
         return field(1, tiles.kind) if tiles.kind else b""
-    made = field(1, OTHER) + field(3, packed(tiles.shape))
+    message = field(1, OTHER) + field(3, packed(tiles.shape))
     if tiles.in_order:
-        made += field(9, packed([len(tiles.devices)])) + field(10, packed([0]))
+        message += field(9, packed([len(tiles.devices)])) + field(10, packed([0]))
     else:
-        made += field(4, packed(tiles.devices))
+        message += field(4, packed(tiles.devices))
     if tiles.last == (REPLICATED,):
-        return made + field(6, 1)
-    return made + field(8, packed(tiles.last)) if tiles.last else made
+        return message + field(6, 1)
+    return message + field(8, packed(tiles.last)) if tiles.last else message
