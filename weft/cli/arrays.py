@@ -111,13 +111,13 @@ def _random(type: Type, generator: np.random.Generator) -> Array | None:
     match type.dtype.kind:
         case "bool" | "int" | "uint":
             top = min(8, 1 << (type.dtype.bits - 1)) if type.dtype.kind != "bool" else 2
-            made: Array = generator.integers(0, top, type.sizes)
+            array: Array = generator.integers(0, top, type.sizes)
         case "complex":
             parts = generator.standard_normal((2, *type.sizes))
-            made = parts[0] + 1j * parts[1]
+            array = parts[0] + 1j * parts[1]
         case _:
-            made = generator.standard_normal(type.sizes)
-    return np.asarray(made).astype(type.dtype.numpy)
+            array = generator.standard_normal(type.sizes)
+    return np.asarray(array).astype(type.dtype.numpy)
 
 
 def plain(array: Array | None) -> Any:

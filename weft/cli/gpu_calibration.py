@@ -98,13 +98,13 @@ def _pass_seconds(size: int, seconds: float) -> float:
     count = min(max(2, _COLD // size), _MOST)
     shape = f"tensor<{size // 8}xf32>"
     names = [f"%a{n}" for n in range(count)]
-    taken = ", ".join([f"{name}: {shape}" for name in names])
-    made = "\n  ".join([f"%r{n} = stablehlo.negate %a{n} : {shape}" for n in range(count)])
+    parameters = ", ".join([f"{name}: {shape}" for name in names])
+    body = "\n  ".join([f"%r{n} = stablehlo.negate %a{n} : {shape}" for n in range(count)])
     results = ", ".join([f"%r{n}" for n in range(count)])
     types = ", ".join([shape] * count)
     program = f"""
-func.func @main({taken}) -> ({types}) {{
-  {made}
+func.func @main({parameters}) -> ({types}) {{
+  {body}
   return {results} : {types}
 }}"""
     arguments = [sample("f32", (size // 8,)) for _ in range(count)]

@@ -74,16 +74,16 @@ def positive_least_squares(
     matrix: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """The least squares solution with no negative entries, by dropping the most negative one."""
-    found = np.zeros(matrix.shape[1])
+    solution = np.zeros(matrix.shape[1])
     scale = np.abs(matrix).max(0, initial=0.0)
     used = [n for n in range(matrix.shape[1]) if scale[n]]
     while used:
         part = np.linalg.lstsq(matrix[:, used] / scale[used], wanted, rcond=None)[0]
         if part.min() >= 0:
-            found[used] = part / scale[used]
+            solution[used] = part / scale[used]
             break
         used.pop(int(part.argmin()))
-    return found
+    return solution
 
 
 def _wake(machine: Machine, timed: Sequence[tuple[Launch, float]]) -> float:
@@ -153,12 +153,12 @@ def call_seconds(compiled: Compiled, seconds: float) -> float:
 def least(call: Callable[[], object], seconds: float) -> float:
     """The least seconds of a call; a busy computer makes all but the least longer."""
     call()
-    found, end, rounds = float("inf"), time.perf_counter() + seconds, 0
+    fastest, end, rounds = float("inf"), time.perf_counter() + seconds, 0
     while rounds < _LEAST_ROUNDS or time.perf_counter() < end:
         began = time.perf_counter()
         call()
-        found, rounds = min(found, time.perf_counter() - began), rounds + 1
-    return found
+        fastest, rounds = min(fastest, time.perf_counter() - began), rounds + 1
+    return fastest
 
 
 def kernel_times(text: str, seconds: float) -> Iterator[tuple[Launch, float]]:
@@ -245,14 +245,14 @@ func.func @main(%a: {whole}, %b: {turned}) -> ({side}, {turned}) {{
 
 def attention_program(heads: int, length: int, depth: int) -> str:
     """Softmax attention of equally many queries and keys."""
-    given = f"tensor<{heads}x{length}x{depth}xf32>"
+    tensor = f"tensor<{heads}x{length}x{depth}xf32>"
     scores, side = f"tensor<{heads}x{length}x{length}xf32>", f"tensor<{heads}x{length}xf32>"
     return f"""
-func.func @main(%q: {given}, %k: {given}, %v: {given}) -> {given} {{
+func.func @main(%q: {tensor}, %k: {tensor}, %v: {tensor}) -> {tensor} {{
   %z = stablehlo.constant dense<0.0> : tensor<f32>
   %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
   %0 = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2]
-    : ({given}, {given}) -> {scores}
+    : ({tensor}, {tensor}) -> {scores}
   %1 = stablehlo.reduce(%0 init: %least) applies stablehlo.maximum across dimensions = [2]
     : ({scores}, tensor<f32>) -> {side}
   %2 = stablehlo.broadcast_in_dim %1, dims = [0, 1] : ({side}) -> {scores}
@@ -263,8 +263,8 @@ func.func @main(%q: {given}, %k: {given}, %v: {given}) -> {given} {{
   %6 = stablehlo.broadcast_in_dim %5, dims = [0, 1] : ({side}) -> {scores}
   %7 = stablehlo.divide %4, %6 : {scores}
   %8 = stablehlo.dot_general %7, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1]
-    : ({scores}, {given}) -> {given}
-  return %8 : {given}
+    : ({scores}, {tensor}) -> {tensor}
+  return %8 : {tensor}
 }}"""
 
 

@@ -23,9 +23,9 @@ def read_rules(path: str | None) -> Rules:
     """The rules of a script; none without a script."""
     if path is None:
         return Rules()
-    found = run_script(path).get("rules")
-    if found is None:
+    rules = run_script(path).get("rules")
+    if rules is None:
         raise WeftError(
             f"{path} has no `rules`", help='define there: rules = {"gemm": "i k, k j -> i j"}'
         )
-    return as_rules(found)
+    return as_rules(rules)

@@ -51,8 +51,8 @@ class Script:
     @property
     def function(self) -> Callable[..., Any]:
         """The function itself."""
-        found = self.names.get(self.name)
-        if not callable(found):
+        value = self.names.get(self.name)
+        if not callable(value):
             known = functions_in(self.path)
             near = difflib.get_close_matches(self.name, known, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
@@ -60,21 +60,21 @@ class Script:
                 f"{self.path} has no function {self.name!r}",
                 help=f"{hint}it has {', '.join(known) or 'none'}",
             )
-        function: Callable[..., Any] = found
+        function: Callable[..., Any] = value
         return function
 
     def inputs(self) -> tuple[Any, ...]:
         """The function's arguments, as defined in the script."""
-        function, found = self.function, self.beside("inputs")
-        if found is None:
+        function, value = self.function, self.beside("inputs")
+        if value is None:
             raise WeftError(
                 f"{self.path} defines no arguments for {self.name}",
                 help=f"define {self.name}_inputs there: a tuple of arguments, or a function that "
                 "returns one",
             )
         with users_code(f"{self.name}_inputs was called"):
-            made = found() if callable(found) else found
-        inputs = made if isinstance(made, tuple) else (made,)
+            result = value() if callable(value) else value
+        inputs = result if isinstance(result, tuple) else (result,)
         self._check_count(function, inputs)
         return inputs
 
@@ -244,11 +244,11 @@ def _users_frames(error: BaseException) -> list[SourceRange] | None:
     frames = traceback.extract_tb(error.__traceback__)
     ours = [n for n, frame in enumerate(frames) if frame.filename.startswith(_WEFT)]
     below = frames[ours[-1] + 1 :] if ours else frames
-    found = [
+    user_frames = [
         (frame.filename, frame.lineno, (frame.colno or 0) + 1)
         for frame in reversed(below)
         if frame.lineno is not None and not frame.filename.startswith(("<", *_LIBRARIES))
     ]
     # JAX filters its own frames from tracebacks: then Weft's call of JAX is the last frame.
     called = below[0].filename if below else frames[-1].filename
-    return found if found or called in _CALLERS or _JAX in called else None
+    return user_frames if user_frames or called in _CALLERS or _JAX in called else None

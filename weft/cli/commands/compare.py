@@ -89,15 +89,15 @@ def read_model(text: str) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
             f"{text!r} names no model", help="write script.py:model, or zoo:llama for the zoo's"
         )
     script = load_script(text)
-    model, given = script.names.get(script.name), script.beside("inputs")
-    if model is None or given is None:
+    model, arguments = script.names.get(script.name), script.beside("inputs")
+    if model is None or arguments is None:
         what = script.name if model is None else f"{script.name}_inputs"
         raise WeftError(f"{script.path} defines no {what}", help=f"define {what} there")
     with users_code(f"{script.name}_inputs was called"):
-        given = given() if callable(given) else given
-    if isinstance(given, Mapping):
-        return model, (), given
-    return model, given if isinstance(given, tuple) else (given,), {}
+        arguments = arguments() if callable(arguments) else arguments
+    if isinstance(arguments, Mapping):
+        return model, (), arguments
+    return model, arguments if isinstance(arguments, tuple) else (arguments,), {}
 
 
 def required_of(arguments: argparse.Namespace, model: str) -> RequiredCorrelation:

@@ -167,10 +167,12 @@ def saved(arguments: argparse.Namespace) -> Compiled:
         mesh = None if arguments.mesh is None else as_mesh(arguments.mesh)
         inputs, shardings = script.inputs(), script.shardings(mesh)
         with users_code(f"{script.name} was traced"):
-            made = weft.compile(
+            program = weft.compile(
                 script.function, *inputs, mesh=mesh, in_shardings=shardings, **options
             )
     else:
-        made = weft.compile(weft.parse(source(arguments.program)), mesh=arguments.mesh, **options)
-    made.save(arguments.out)
-    return made
+        program = weft.compile(
+            weft.parse(source(arguments.program)), mesh=arguments.mesh, **options
+        )
+    program.save(arguments.out)
+    return program

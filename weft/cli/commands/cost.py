@@ -66,11 +66,15 @@ def show_rows(rows: Sequence[EstimatedRow]) -> None:
     columns.append(Column("source", fit="wrap", least=14))
     cells = []
     for row in rows:
-        asked, made = row.asked.collective, row.estimate
-        op = asked.op.removeprefix("collective-") + (asked.pattern and f" {asked.pattern}")
-        times = [seconds_text(t) for t in (made.seconds, made.low, made.high)]
-        groups = f"{asked.groups}x{asked.group_size}"
-        cells.append((asked.machine, op, groups, bytes_text(asked.bytes), *times, made.source))
+        collective, estimate = row.asked.collective, row.estimate
+        op = collective.op.removeprefix("collective-") + (
+            collective.pattern and f" {collective.pattern}"
+        )
+        times = [seconds_text(t) for t in (estimate.seconds, estimate.low, estimate.high)]
+        groups = f"{collective.groups}x{collective.group_size}"
+        cells.append(
+            (collective.machine, op, groups, bytes_text(collective.bytes), *times, estimate.source)
+        )
     print_table(columns, cells)
     print()
 
@@ -88,13 +92,13 @@ def show_errors(rows: Sequence[EstimatedRow]) -> None:
 
 def error_row(machine: str, op: str, rows: Sequence[EstimatedRow]) -> tuple[str, ...]:
     """Median, 95th percentile, and how many measurements the interval holds."""
-    chosen = [
+    matches = [
         row
         for row in rows
         if not op or (row.asked.collective.machine, row.asked.collective.op) == (machine, op)
     ]
-    errors = np.array([row.error for row in chosen], float)
-    actual = [row.asked.collective.bytes / (row.asked.rate or 1.0) for row in chosen]
-    held = [r.estimate.low <= t <= r.estimate.high for r, t in zip(chosen, actual, strict=True)]
+    errors = np.array([row.error for row in matches], float)
+    actual = [row.asked.collective.bytes / (row.asked.rate or 1.0) for row in matches]
+    held = [r.estimate.low <= t <= r.estimate.high for r, t in zip(matches, actual, strict=True)]
     middle, most = np.quantile(errors, [0.5, 0.95])
-    return machine, op, str(len(chosen)), f"{middle:.1%}", f"{most:.1%}", f"{np.mean(held):.0%}"
+    return machine, op, str(len(matches)), f"{middle:.1%}", f"{most:.1%}", f"{np.mean(held):.0%}"

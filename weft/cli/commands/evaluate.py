@@ -89,16 +89,16 @@ def _devices(text: str) -> int | tuple[int, int]:
 
 def count_checks(module: Module, function: Function) -> int:
     """The number of check.* ops in a function and its callees."""
-    found = 0
+    count = 0
     reached = [function.name]
     for name in reached:
         for node in walk(module.function(name).body):
             target = getattr(node.op, "call_target_name", node.op.name)
-            found += target.startswith("check.")
+            count += target.startswith("check.")
             callee = getattr(node.op, "callee", None) or getattr(node.op, "decomposition", None)
             if isinstance(callee, str) and callee in module.functions and callee not in reached:
                 reached.append(callee)
-    return found
+    return count
 
 
 def _report(function: Function, results: Sequence[Array], devices: object, checks: int) -> object:

@@ -41,9 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = machine(arguments.machine)
     with working(f"explaining {arguments.program}"):
         module = captured_program(arguments.program, arguments.mesh)
-        found = explain(module, chosen, tries=arguments.tries)
+        explained = explain(module, chosen, tries=arguments.tries)
     if arguments.json:
-        print_json(found.as_json())
+        print_json(explained.as_json())
     else:
-        print(explained_text(found, width()))
+        print(explained_text(explained, width()))
     return 0

@@ -186,13 +186,13 @@ def named(listing: Listing, name: str) -> KernelRow:
     if name.isdigit() and int(name) < len(listing.rows):
         return listing.rows[int(name)]
     names = [row.kernel.name for row in listing.rows]
-    found = [row for row in listing.rows if row.kernel.name.startswith(name)]
-    exact = [row for row in found if row.kernel.name == name]
-    if len(found) == 1 or exact:
-        return (exact or found)[0]
-    near = difflib.get_close_matches(name, names, n=3) or [row.kernel.name for row in found]
+    matches = [row for row in listing.rows if row.kernel.name.startswith(name)]
+    exact = [row for row in matches if row.kernel.name == name]
+    if len(matches) == 1 or exact:
+        return (exact or matches)[0]
+    near = difflib.get_close_matches(name, names, n=3) or [row.kernel.name for row in matches]
     hint = f"did you mean {' or '.join(near)}?" if near else "`weft kernels FILE` lists them"
-    problem = "several kernels begin with" if found else "unknown kernel"
+    problem = "several kernels begin with" if matches else "unknown kernel"
     raise WeftError(f"{problem} {name!r}", help=hint)
 
 

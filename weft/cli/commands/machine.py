@@ -36,21 +36,21 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.here:
         show(machine(arguments.name), as_json=arguments.json)
         return 0
-    found = machine_here()
+    here = machine_here()
     if arguments.json:
-        gpus = [asdict(device) for device in found.devices]
-        print_json(machine_json(found.machine) | {"gpus": gpus, "notes": list(found.notes)})
+        gpus = [asdict(device) for device in here.devices]
+        print_json(machine_json(here.machine) | {"gpus": gpus, "notes": list(here.notes)})
         return 0
-    show_here(found)
+    show_here(here)
     return 0
 
 
-def show_here(found: DetectedMachine) -> None:
+def show_here(here: DetectedMachine) -> None:
     """The properties detected here, and a machine with them."""
-    for note in found.notes:
+    for note in here.notes:
         print_text(note)
-    if found.devices:
-        first, count = found.devices[0], plural(len(found.devices), "GPU")
+    if here.devices:
+        first, count = here.devices[0], plural(len(here.devices), "GPU")
         print_text(f"{count}: {first.name}, {bytes_text(first.memory)}, sm {first.capability}")
     print()
-    show(found.machine, as_json=False)
+    show(here.machine, as_json=False)

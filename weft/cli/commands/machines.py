@@ -40,12 +40,12 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the table."""
-    found = [machine(name) for name in dict.fromkeys((*MACHINES, *user_files()))]
+    machines = [machine(name) for name in dict.fromkeys((*MACHINES, *user_files()))]
     if arguments.json:
-        print_json([machine_json(one) for one in found])
+        print_json([machine_json(one) for one in machines])
         return 0
     columns = [Column(head, right=n > 1) for n, head in enumerate(_SHOWN)]
-    print_table(columns, [row(one) for one in found])
+    print_table(columns, [row(one) for one in machines])
     print_text(f"\ndomain: devices of one fast interconnect. Your own files: {user_folder()}")
     return 0
 
@@ -115,11 +115,11 @@ def shown(one: Machine, key: str) -> str:
 
 def machine_json(one: Machine) -> dict[str, Any]:
     """A machine as data, with how many of its numbers were measured, published and guessed."""
-    made = {f.name: getattr(one, f.name) for f in fields(one)}
-    made["links"] = [{f.name: getattr(link, f.name) for f in fields(link)} for link in one.links]
-    made["caches"] = [{f.name: getattr(c, f.name) for f in fields(c)} for c in one.caches]
+    data = {f.name: getattr(one, f.name) for f in fields(one)}
+    data["links"] = [{f.name: getattr(link, f.name) for f in fields(link)} for link in one.links]
+    data["caches"] = [{f.name: getattr(c, f.name) for f in fields(c)} for c in one.caches]
     for name in ("rates", "overheads", "precision", "sources"):
-        made[name] = dict(made[name])
-    made["figures"] = {f.key: {"is": f.provenance, "note": f.note} for f in one.figures}
-    made["counts"] = dict(Counter(f.provenance for f in one.figures))
-    return made
+        data[name] = dict(data[name])
+    data["figures"] = {f.key: {"is": f.provenance, "note": f.note} for f in one.figures}
+    data["counts"] = dict(Counter(f.provenance for f in one.figures))
+    return data

@@ -86,16 +86,16 @@ def run(arguments: argparse.Namespace) -> int:
     the_machine.holding(max((mesh.size for mesh in module.meshes.values()), default=1))
     ran: list[PassRecord] = []
     with working(f"optimizing {arguments.program}"):
-        made = run_passes(module, passes, options, ran.append)
+        result = run_passes(module, passes, options, ran.append)
     if arguments.memory or arguments.machine:
-        for name in called(made):
-            memory_of(made, name).fits(the_machine)
+        for name in called(result):
+            memory_of(result, name).fits(the_machine)
     out = sys.stderr if arguments.out is None else sys.stdout
     if arguments.times:
         print(times_text(ran), file=out)
     if arguments.explain:
         print(effects_text(module, ran, the_machine), file=out)
-    put_out(arguments, made.text(), summary(module, made, the_machine))
+    put_out(arguments, result.text(), summary(module, result, the_machine))
     return 0
 
 

@@ -59,11 +59,11 @@ def partitioned(module: Module, rules: Rules) -> Module:
     }
     sharded = shard(replace(module, functions=seen), rules=rules, pads="named")
     local = partition(sharded, rules)
-    made = dict(local.functions)
+    functions = dict(local.functions)
     for name, function in module.functions.items():
-        if name in made:
-            made[name] = replace(made[name], visibility=function.visibility)
-    return replace(local, functions={n: made[n] for n in seen if n in made} | made)
+        if name in functions:
+            functions[name] = replace(functions[name], visibility=function.visibility)
+    return replace(local, functions={n: functions[n] for n in seen if n in functions} | functions)
 
 
 def summary(local: Module) -> list[tuple[str, str]]:

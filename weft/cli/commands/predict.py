@@ -74,16 +74,16 @@ def run(arguments: argparse.Namespace) -> int:
     predictor = predictor_of(module, arguments)
     if arguments.sweep:
         return sweep(predictor, machines, arguments)
-    found = []
+    predictions = []
     for chosen in machines:
         with working(f"predicting {arguments.program} on {chosen.name}"):
-            found.append(predictor.on(chosen))
+            predictions.append(predictor.on(chosen))
     if arguments.timeline:
-        found[0].timeline.save(arguments.timeline)
+        predictions[0].timeline.save(arguments.timeline)
     if arguments.json:
-        print_json([one.as_json() for one in found])
+        print_json([one.as_json() for one in predictions])
         return 0
-    for one in found:
+    for one in predictions:
         headline, *rest = str(one).split("\n")
         print_text(headline, "bold")
         print_spans([[(line, "")] for line in rest])
@@ -127,12 +127,12 @@ def sweep(predictor: Predictor, machines: Sequence[Machine], arguments: argparse
     return 0
 
 
-def tried(predictor: Predictor, mesh: Mesh, chosen: Machine) -> dict[str, Any]:
+def tried(predictor: Predictor, mesh: Mesh, the_machine: Machine) -> dict[str, Any]:
     """The prediction on one mesh as data, or the error."""
     try:
-        return predictor.on(chosen, mesh).as_json()
+        return predictor.on(the_machine, mesh).as_json()
     except WeftError as error:
-        return {"mesh": dict(mesh.axes), "machine": chosen.name, "error": error.message}
+        return {"mesh": dict(mesh.axes), "machine": the_machine.name, "error": error.message}
 
 
 def meshes_like(mesh: Mesh) -> Iterator[Mesh]:
@@ -171,9 +171,9 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 def share(text: str) -> float:
     """A share from 0 on, as the type of an argument."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = -1.0
-    if found < 0:
+        number = -1.0
+    if number < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a share")
-    return found
+    return number

@@ -62,37 +62,37 @@ def run(arguments: argparse.Namespace) -> int:
         raise WeftError(
             "nothing to profile", help="weft profile -- python train.py, or a saved executable"
         )
-    status, folders, made = 0, [Path(word) for word in words], None
+    status, folders, own_folder = 0, [Path(word) for word in words], None
     _check_paths(words)
     is_script = words[0] == "--" or words[0].endswith(".py")
     is_script = is_script or not all(path.exists() for path in folders)
     if is_script or not all(path.is_dir() for path in folders):
-        made = _folder(arguments.keep)
-        folders = [made]
+        own_folder = _folder(arguments.keep)
+        folders = [own_folder]
     try:
         if is_script:
             status = _run_command(words[words[0] == "--" :], folders[0])
-        elif made is not None:
-            _run_executable(words, made, arguments)
-        found = profile(*folders, name=_name(words))
+        elif own_folder is not None:
+            _run_executable(words, own_folder, arguments)
+        result = profile(*folders, name=_name(words))
     except WeftError:
-        if made is not None and arguments.keep is not None:
-            _discard(made)
+        if own_folder is not None and arguments.keep is not None:
+            _discard(own_folder)
         if status:  # the command has failed, and said why
             why = f"the command ended with status {status}: nothing is measured"
             print(why, file=sys.stderr)  # not among JSON
             return status
         raise
     finally:
-        if made is not None and arguments.keep is None:
-            shutil.rmtree(made, ignore_errors=True)
-    found.timeline.save(arguments.timeline)
+        if own_folder is not None and arguments.keep is None:
+            shutil.rmtree(own_folder, ignore_errors=True)
+    result.timeline.save(arguments.timeline)
     if arguments.report:
-        write_measured_report(arguments.report, found)
+        write_measured_report(arguments.report, result)
     if arguments.json:
-        print_json(found.as_json() | {"status": status, "written": arguments.timeline})
+        print_json(result.as_json() | {"status": status, "written": arguments.timeline})
     else:
-        _show(found, arguments)
+        _show(result, arguments)
     return status
 
 
@@ -115,21 +115,21 @@ def _check_paths(words: list[str]) -> None:
             )
 
 
-def _folder(kept: str | None) -> Path:
-    if kept is None:
+def _folder(keep: str | None) -> Path:
+    if keep is None:
         return Path(tempfile.mkdtemp(prefix="weft-profile-"))
-    path = Path(kept).absolute()
+    path = Path(keep).absolute()
     if path.exists() and any(path.glob("*.jsonl")):
-        raise WeftError(f"{kept} has recordings already", help="give --keep a new folder")
+        raise WeftError(f"{keep} has recordings already", help="give --keep a new folder")
     return path
 
 
-def _discard(kept: Path) -> None:
+def _discard(folder: Path) -> None:
     """Remove the recordings of a failed run, in which nothing is measured; other files stay."""
-    for path in kept.glob("*.jsonl"):
+    for path in folder.glob("*.jsonl"):
         path.unlink()
     with suppress(OSError):  # there is none, or it has other files
-        kept.rmdir()
+        folder.rmdir()
 
 
 def _run_command(words: list[str], folder: Path) -> int:
@@ -165,20 +165,20 @@ def _name(words: list[str]) -> str:
     return Path(rest[0]).name
 
 
-def _show(found: Profile, arguments: argparse.Namespace) -> None:
-    for program in found.programs[:_SHOWN]:
+def _show(result: Profile, arguments: argparse.Namespace) -> None:
+    for program in result.programs[:_SHOWN]:
         head, *lines = str(program).split("\n")
         print_text(head, "bold")
         print("\n".join(lines))
-    if left := found.programs[_SHOWN:]:
+    if left := result.programs[_SHOWN:]:
         print_text(f"{plural(len(left), 'program')} more; --json has all", "dim")
-    workers = len(found.timeline.hosts)
+    workers = len(result.timeline.hosts)
     if workers > 1:
-        waited = [f"{worker} ({seconds_text(s)})" for worker, s in found.waited.items()][:4]
+        waited = [f"{worker} ({seconds_text(s)})" for worker, s in result.waited.items()][:4]
         them = "worker" if len(waited) == 1 else "workers"
         last = f"; the others waited longest for {them} {', '.join(waited)}" if waited else ""
-        print_text(f"{found.matched:,} collectives matched on {workers} workers{last}")
-    if found.dropped:
-        print_text(f"{plural(found.dropped, 'run')} past the limit of events are left out")
+        print_text(f"{result.matched:,} collectives matched on {workers} workers{last}")
+    if result.dropped:
+        print_text(f"{plural(result.dropped, 'run')} past the limit of events are left out")
     written = [arguments.timeline, *([arguments.report] if arguments.report else [])]
     print_text(f"written: {', '.join(written)}; ui.perfetto.dev opens the timeline", "dim")

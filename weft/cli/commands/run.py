@@ -260,14 +260,14 @@ def compiled_script(script: Script, arguments: argparse.Namespace) -> tuple[Comp
     mesh = None if arguments.mesh is None else as_mesh(arguments.mesh)
     function, inputs = script.function, script.inputs()
     with users_code(f"{script.name} was traced"):
-        made = weft.compile(
+        compiled = weft.compile(
             function,
             *inputs,
             mesh=mesh,
             in_shardings=script.shardings(mesh),
             **options(arguments),
         )
-        return made, made.leaves(*inputs)
+        return compiled, compiled.leaves(*inputs)
 
 
 def result_types(compiled: Compiled) -> tuple[Any, ...]:
@@ -288,13 +288,13 @@ def checked(
         for difference in errors(arrays, expected, arguments.rtol, arguments.atol):
             yield Verdict(difference.is_close, str(difference))
     if arguments.check_every_op:
-        given = [*map(np.asarray, values)]
+        inputs = [*map(np.asarray, values)]
         with working("comparing every kernel with its nodes"):
-            found = check_kernels(compiled, given)
-        yield found
+            verdict = check_kernels(compiled, inputs)
+        yield verdict
         with working("comparing every value with the one of one device"):
-            found = check_values(compiled, given)
-        yield found
+            verdict = check_values(compiled, inputs)
+        yield verdict
 
 
 def check_kernels(compiled: Compiled, arrays: list[Array]) -> Verdict:
@@ -302,16 +302,16 @@ def check_kernels(compiled: Compiled, arrays: list[Array]) -> Verdict:
     local = compiled.program.local
     if local.target is None:
         return Verdict(True, "no kernels to compare: every node runs in numpy")
-    found = compare_kernels(local, arrays)
-    if isinstance(found, KernelDifference):
-        return Verdict(False, found.located())
-    ran, results = plural(found.launches, "kernel run"), plural(found.values, "result")
+    outcome = compare_kernels(local, arrays)
+    if isinstance(outcome, KernelDifference):
+        return Verdict(False, outcome.located())
+    ran, results = plural(outcome.launches, "kernel run"), plural(outcome.values, "result")
     remarks = []
-    if found.excess:
-        excess = f"{plural(found.excess, 'result')} of them only without excess precision"
+    if outcome.excess:
+        excess = f"{plural(outcome.excess, 'result')} of them only without excess precision"
         remarks.append(f"{excess}, which bf16 and fused products and sums have")
-    if found.skipped:
-        named = ", ".join(found.skipped)
+    if outcome.skipped:
+        named = ", ".join(outcome.skipped)
         remarks.append(f"not compared, or not in full, as they share nodes: {named}")
     message = f"{ran}: {results} compared with those of their nodes in numpy, none differs"
     return Verdict(True, message, tuple(remarks))

@@ -49,13 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.drop and (arguments.mesh or arguments.rules):
         arguments.parser.error("--drop takes meshes out, so it goes without --mesh and --rules")
     if arguments.drop:
-        made = drop_shardings(read_program(arguments.program))
+        result = drop_shardings(read_program(arguments.program))
     else:
         module = captured_program(arguments.program, arguments.mesh)
         rules = read_rules(arguments.rules)
         with working(f"sharding {arguments.program}"):
-            made = shard(module, level=arguments.level, rules=rules, pads="named")
-    put_out(arguments, made.text(), summary(made))
+            result = shard(module, level=arguments.level, rules=rules, pads="named")
+    put_out(arguments, result.text(), summary(result))
     return 0
 
 

@@ -60,11 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _show_origin(module, arguments)
     rules = read_rules(arguments.rules)
     with working(f"sharding {arguments.program}"):
-        found = reasons(propagate(module, arguments.level, rules, pads="named"))
+        the_reasons = reasons(propagate(module, arguments.level, rules, pads="named"))
     if arguments.value is None:
-        _show_notes(found.notes(), arguments.json)
+        _show_notes(the_reasons.notes(), arguments.json)
         return 0
-    explained = explanations(found, module, arguments.value, arguments.func)
+    explained = explanations(the_reasons, module, arguments.value, arguments.func)
     if arguments.json:
         print_json([explanation_json(one) for one in explained])
     else:

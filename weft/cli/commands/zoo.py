@@ -51,14 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     results: list[ZooResult] = []
     for model in models:
         with working(f"comparing {model.name} with eager"):
-            made = [
+            model_results = [
                 result
                 for dtype in arguments.dtype
                 for result in check(model, dtype, arguments.mesh, arguments.passes)
             ]
-        results += made
+        results += model_results
         if not arguments.json:
-            show_model(model, made)
+            show_model(model, model_results)
     if arguments.json:
         print_json([asdict(result) for result in results])
     else:

@@ -81,11 +81,11 @@ def table(stored: Iterable[Stored], page: UsageCounts) -> dict[str, dict[str, An
 
 def chosen() -> list[dict[str, Any]]:
     """The tuning records: shape class, machine, the best candidate and all times."""
-    found = []
+    records = []
     for stored, choice in choices():
-        told = choice if isinstance(choice, dict) else {"best": choice}
-        found.append(dict(stored.record.key.parts) | told | {"made": stored.record.made})
-    return found
+        fields = choice if isinstance(choice, dict) else {"best": choice}
+        records.append(dict(stored.record.key.parts) | fields | {"made": stored.record.made})
+    return records
 
 
 def _show(store: DiskStore, *, as_json: bool) -> None:

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the files and show each; status 1 if one of them fails."""
     files = find_cases(arguments.folder, arguments.only)
     is_shown = arguments.json != "-"  # with JSON on stdout nothing else is printed there
-    found = run_files(
+    results = run_files(
         files,
         arguments.folder,
         jobs=arguments.jobs,
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         target=arguments.target,
     )
     outcomes = []
-    for outcome in _with_progress(found, len(files)):
+    for outcome in _with_progress(results, len(files)):
         outcomes.append(outcome)
         if is_shown and not (arguments.quiet and outcome.status == "pass"):
             _show(outcome)

@@ -56,12 +56,12 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the findings; status 1 if an installed part does not work."""
-    found = findings()
+    report = findings()
     if arguments.json:
-        print_json(found)
+        print_json(report)
     else:
-        print_labelled(lines(found))
-    return 0 if all(check["works"] is not False for check in found["checks"].values()) else 1
+        print_labelled(lines(report))
+    return 0 if all(check["works"] is not False for check in report["checks"].values()) else 1
 
 
 def findings() -> dict[str, Any]:
@@ -221,13 +221,13 @@ def _processor_text(facts: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _cache_text(found: dict[str, Any]) -> str:
-    if found["folder"] is None:
-        return f"{_mark(None)} {found['problem']}"
-    count = "1 entry" if found["entries"] == 1 else f"{found['entries']:,} entries"
-    size = f"{count}, {quantity(found['bytes'], 'B')} of {quantity(LIMIT, 'B')}"
-    state = found["problem"] or "can be written"
-    return f"{_mark(found['problem'] is None)} {found['folder']}: {size}; {state}"
+def _cache_text(entry: dict[str, Any]) -> str:
+    if entry["folder"] is None:
+        return f"{_mark(None)} {entry['problem']}"
+    count = "1 entry" if entry["entries"] == 1 else f"{entry['entries']:,} entries"
+    size = f"{count}, {quantity(entry['bytes'], 'B')} of {quantity(LIMIT, 'B')}"
+    state = entry["problem"] or "can be written"
+    return f"{_mark(entry['problem'] is None)} {entry['folder']}: {size}; {state}"
 
 
 def _mark(works: bool | None) -> str:

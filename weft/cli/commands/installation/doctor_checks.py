@@ -112,11 +112,11 @@ def _jax() -> str:
 def _plugin() -> str:
     import jax
 
-    found = jax.devices()
-    assert found[0].platform == "weft", found
+    devices = jax.devices()
+    assert devices[0].platform == "weft", devices
     got = np.asarray(jax.jit(lambda x: x + 1)(np.arange(3, dtype=np.float32)))
     assert got.tolist() == [1.0, 2.0, 3.0], got
-    return f"JAX found it: {len(found)} devices with JAX_PLATFORMS=weft, and a program ran"
+    return f"JAX found it: {len(devices)} devices with JAX_PLATFORMS=weft, and a program ran"
 
 
 CHECKS: Mapping[str, Callable[[], str]] = {

@@ -33,12 +33,12 @@ def texts() -> dict[str, str]:
         .read_text(encoding="utf-8")
     )
     code = "\n".join(line for line in source.splitlines() if not line.startswith("//"))
-    found: dict[str, str] = {}
+    examples: dict[str, str] = {}
     for example in filter(None, (part.strip("\n") for part in re.split(r"\n\s*\n", code))):
         match = _NAME.match(example)
         assert match, f"no op in the example {example!r}"
-        found[match[1]] = example
-    return found
+        examples[match[1]] = example
+    return examples
 
 
 @cache

@@ -44,14 +44,14 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one op."""
-    chosen = list(_ops()) if arguments.name is None else _named(arguments.name)
+    selection = list(_ops()) if arguments.name is None else _named(arguments.name)
     if arguments.json:
-        print_json([describe(family, op) for family, op in chosen])
+        print_json([describe(family, op) for family, op in selection])
     elif arguments.name is None:
         (_summary if arguments.summary else _table)()
         print_text(total())
     else:
-        for family, op in chosen:
+        for family, op in selection:
             _explain(family, op)
     return 0
 
@@ -143,11 +143,11 @@ def _sentence(thing: object) -> str:
 
 def _attributes(op: type[Op]) -> list[tuple[str, str, str]]:
     """Name, type and default of every field that is an MLIR attribute."""
-    found = []
+    attributes = []
     for name in op.codecs:
         default = f"default {op.defaults[name]!r}" if name in op.defaults else ""
-        found.append((name, str(op.__annotations__[name]), default))
-    return found
+        attributes.append((name, str(op.__annotations__[name]), default))
+    return attributes
 
 
 def _rule(node: Node) -> object:
