@@ -156,11 +156,11 @@ def _constants_as_arguments(module: Module, name: str) -> tuple[Module, list[Arr
         arrays.append(node.op.reference())
         return (args[-1],)
 
-    made = rewrite(module, hoist, kinds=(Constant,))
-    function = made.function(name)
+    result = rewrite(module, hoist, kinds=(Constant,))
+    function = result.function(name)
     old = function.body
     body = Region((*old.args, *args), old.nodes, old.results, old.loc)
-    return made.with_functions({**made.functions, name: replace(function, body=body)}), arrays
+    return result.with_functions({**result.functions, name: replace(function, body=body)}), arrays
 
 
 def _entries(module: Module) -> list[Function]:

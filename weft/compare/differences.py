@@ -96,9 +96,9 @@ def errors(
 
 def cancellation_bound(operands: Iterable[Array]) -> float:
     """The magnitude of operands that may cancel, which bounds the rounding error."""
-    found = 0.0
+    magnitude = 0.0
     for operand in operands:
         if operand.dtype.kind not in "biu" and operand.size:
             sizes = np.abs(operand.astype(np.complex128))
-            found = max(found, float(sizes[np.isfinite(sizes)].max(initial=0.0)))
-    return _CANCELLED * found
+            magnitude = max(magnitude, float(sizes[np.isfinite(sizes)].max(initial=0.0)))
+    return _CANCELLED * magnitude

@@ -111,12 +111,12 @@ class _Checker:
         outputs = dict(zip(group.outputs, launched.outputs, strict=True))
         excess = 0
         for value in part.wanted:
-            found = self.difference(value, outputs[value], expected)
-            if found.is_close:
+            result = self.difference(value, outputs[value], expected)
+            if result.is_close:
                 continue
             if not self.is_excess(part, value, launched, expected):
                 step, text = self.first_step(part, launched, expected)
-                raise _Found(KernelDifference(group.kernel.name, number, found, step, text))
+                raise _Found(KernelDifference(group.kernel.name, number, result, step, text))
             excess += 1
         before = self.checked
         values, excess = before.values + len(part.wanted), before.excess + excess

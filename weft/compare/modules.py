@@ -113,14 +113,14 @@ def compare_modules(
             f"a {type(model).__name__} is not a model whose modules can be compared",
             help="give a torch.nn.Module",
         )
-    given = dict(kwargs or {})
+    keywords = dict(kwargs or {})
     watch = _Watch(model)
-    expected = _reference(watch, args, given, cache)
+    expected = _reference(watch, args, keywords, cache)
     compiled = compile(watch.method(), **options)
-    made = {name: to_numpy(value) for name, value in compiled(*args, **given).items()}
+    outputs = {name: to_numpy(value) for name, value in compiled(*args, **keywords).items()}
     wanted, rows = required or RequiredCorrelation(), []
     for name, (array, kind, line) in expected.items():
-        rows.append(_compared(name, kind, line, made[name], array, wanted))
+        rows.append(_compared(name, kind, line, outputs[name], array, wanted))
     return ModuleComparison(type(model).__name__, tuple(rows), compiled)
 
 
@@ -210,11 +210,11 @@ def _reference(
         }
         if file is not None:
             keep_arrays(file, stored)
-    made = {}
+    outputs = {}
     for words, array in stored.items():
         name, kind, line = words.split("|", 2)
-        made[name] = (array, kind, line)
-    return made
+        outputs[name] = (array, kind, line)
+    return outputs
 
 
 def _key(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -224,15 +224,15 @@ def _key(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
     leaves, tree = tree_flatten((tuple(args), dict(kwargs)))
     held = [*model.state_dict().items(), *enumerate(leaves)]
-    made = hashlib.sha256(f"{torch.__version__} {model!r} {tree}".encode())
+    digest = hashlib.sha256(f"{torch.__version__} {model!r} {tree}".encode())
     for name, value in held:
-        made.update(str(name).encode())
+        digest.update(str(name).encode())
         if isinstance(value, torch.Tensor):
-            made.update(f"{value.dtype} {[*value.shape]}".encode())
-            made.update(np.ascontiguousarray(to_numpy(value)).tobytes())
+            digest.update(f"{value.dtype} {[*value.shape]}".encode())
+            digest.update(np.ascontiguousarray(to_numpy(value)).tobytes())
         else:
-            made.update(repr(value).encode())
-    return made.hexdigest()[:24]
+            digest.update(repr(value).encode())
+    return digest.hexdigest()[:24]
 
 
 def _compared(

@@ -54,15 +54,15 @@ def compare_every_op(
 
 def stacks_of(program: LocalProgram, arrays: Sequence[Array]) -> list[Stacked | None]:
     """The arguments of a local program, split over its devices; None for tokens."""
-    given = iter(arrays)
+    remaining = iter(arrays)
     stacks: list[Stacked | None] = []
     for type, sharding in zip(program.arg_types, program.shardings, strict=True):
         if not isinstance(type, TensorType):
             stacks.append(None)
         elif sharding is None:
-            stacks.append(one_for_all(next(given), program.sub_axes))
+            stacks.append(one_for_all(next(remaining), program.sub_axes))
         else:
-            stacks.append(split(next(given), sharding, program.mesh, program.sub_axes))
+            stacks.append(split(next(remaining), sharding, program.mesh, program.sub_axes))
     return stacks
 
 
@@ -166,13 +166,13 @@ class _Watcher:
             _paid(stack, piece, mesh), value.type.sizes, sharding_of(piece.split, "mesh"), mesh
         )
         loc = value.node.loc if value.node else UNKNOWN
-        found = difference(self.names.get(value, "a value"), whole, times[turn], loc)
+        result = difference(self.names.get(value, "a value"), whole, times[turn], loc)
         self.compared += 1
-        if found.is_close:
+        if result.is_close:
             self.noise.discard(value)
             return
-        scaled = difference(found.name, whole, times[turn], loc, self.scale(value))
+        scaled = difference(result.name, whole, times[turn], loc, self.scale(value))
         operands = value.node.operands if value.node else ()
         if not scaled.is_close and self.noise.isdisjoint(operands):
-            raise _Found(found)
+            raise _Found(result)
         self.noise.add(value)

@@ -52,13 +52,15 @@ class Causes:
         shown = " and ".join(f"`{axis}`" for axis in over.split()) or "all devices"
         code = _code(loc)
         if name in _REDUCES:
-            found = next(self._summed(nodes, axes), None)
-            if found is None or not found[1]:  # the op that reads a partial sum makes it whole
+            reduction = next(self._summed(nodes, axes), None)
+            if (
+                reduction is None or not reduction[1]
+            ):  # the op that reads a partial sum makes it whole
                 makers = [v.node for node in nodes for v in node.operands if v.node is not None]
                 before = next(self._summed(makers, axes), None)
                 if before is not None and before[1]:
-                    found, code = before, _code(before[0].loc)
-            return _reduction(name, found, code, shown, loc)
+                    reduction, code = before, _code(before[0].loc)
+            return _reduction(name, reduction, code, shown, loc)
         if name == "all_gather":
             return self._gathered(nodes, axes, code, shown)
         if name == "all_to_all":

@@ -78,7 +78,7 @@ def argument_groups(module: Module) -> list[ArgumentGroup]:
     main = module.function("main")
     attrs = main.arg_attrs or ((),) * len(main.body.args)
     readers = _reading_lines(module)
-    found: dict[tuple[str, TensorType, DimAxes], list[int]] = {}
+    members: dict[tuple[str, TensorType, DimAxes], list[int]] = {}
     for n, value in enumerate(main.body.args):
         if isinstance(value.type, TensorType) and value.type.rank:
             loc, split = (
@@ -86,28 +86,28 @@ def argument_groups(module: Module) -> list[ArgumentGroup]:
                 split_dims(sharding_attribute(attrs[n]), value.type.rank),
             )
             label = _NUMBER.sub("*", loc.name or f"%arg{n}") if loc.name else f"%arg{n}"
-            found.setdefault((label, value.type, split), []).append(n)
-    made = []
-    for (label, type, split), numbers in found.items():
+            members.setdefault((label, value.type, split), []).append(n)
+    groups = []
+    for (label, type, split), numbers in members.items():
         shown = label if len(numbers) > 1 else main.body.arg_locs[numbers[0]].name or label
         lines = frozenset().union(*[readers[main.body.args[n]] for n in numbers])
         loc = main.body.arg_locs[numbers[0]]
-        made.append(ArgumentGroup(shown, tuple(numbers), type, split, loc, lines))
-    return made
+        groups.append(ArgumentGroup(shown, tuple(numbers), type, split, loc, lines))
+    return groups
 
 
 def _reading_lines(module: Module) -> dict[Value, frozenset[object]]:
     """The lines whose ops read each argument, through ops that only rearrange it."""
     main = module.function("main").body
     roots: dict[Value, Value] = {value: value for value in main.args}
-    found: dict[Value, set[object]] = {value: set() for value in main.args}
+    readers: dict[Value, set[object]] = {value: set() for value in main.args}
     for node in main.nodes:
         for value in node.operands:
             if value in roots:
-                found[roots[value]].add(node.loc.line)
+                readers[roots[value]].add(node.loc.line)
                 if node.op.name in CARRIES:
                     roots[node.results[0]] = roots[value]
-    return {value: frozenset(lines - {None}) for value, lines in found.items()}
+    return {value: frozenset(lines - {None}) for value, lines in readers.items()}
 
 
 def split_dims(sharding: Sharding | None, rank: int) -> DimAxes:
@@ -120,13 +120,14 @@ def split_dims(sharding: Sharding | None, rank: int) -> DimAxes:
 def _other_splits(type: TensorType, split: DimAxes, mesh: Mesh) -> Iterator[DimAxes]:
     """Splits that differ in one axis, or in the order of two dims; pieces are even."""
     tried = {split}
-    for made in _changed(split, mesh):
+    for candidate in _changed(split, mesh):
         even = all(
-            size % total_size(axes, mesh) == 0 for size, axes in zip(type.sizes, made, strict=True)
+            size % total_size(axes, mesh) == 0
+            for size, axes in zip(type.sizes, candidate, strict=True)
         )
-        if made not in tried and even:
-            tried.add(made)
-            yield made
+        if candidate not in tried and even:
+            tried.add(candidate)
+            yield candidate
 
 
 def _changed(split: DimAxes, mesh: Mesh) -> Iterator[DimAxes]:
@@ -198,24 +199,24 @@ def _families(
 
 def _constraint_edits(module: Module, name: str, mesh: Mesh) -> Iterator[AnnotationEdit]:
     """Constraints of the program, each line's without it or with other axes."""
-    found: dict[tuple[object, Sharding], Node] = {}
+    constraints: dict[tuple[object, Sharding], Node] = {}
     for node in module.nodes():
         if isinstance(node.op, ShardingConstraint):
-            found.setdefault((node.loc.text, node.op.sharding), node)
-    for (text, sharding), node in found.items():
+            constraints.setdefault((node.loc.text, node.op.sharding), node)
+    for (text, sharding), node in constraints.items():
         type = node.results[0].type
         if not isinstance(type, TensorType) or len(sharding.dims) != type.rank:
             continue
         place = _place(node.loc)
         remove = _Constraints(str(text), sharding, None)
-        said = f"remove the constraint {spec_text(split_dims(sharding, type.rank))}{place}"
+        message = f"remove the constraint {spec_text(split_dims(sharding, type.rank))}{place}"
         lines = frozenset([node.loc.line])
-        yield AnnotationEdit("removal", node.loc, said, remove, lines, type.nbytes)
+        yield AnnotationEdit("removal", node.loc, message, remove, lines, type.nbytes)
         for split in _other_splits(type, split_dims(sharding, type.rank), mesh):
             other = Sharding(name, tuple([DimSharding(axes) for axes in split]))
-            said = f"write {spec_text(split)} in the constraint{place}"
+            message = f"write {spec_text(split)} in the constraint{place}"
             change = _Constraints(str(text), sharding, other)
-            yield AnnotationEdit("constraint", node.loc, said, change, lines, type.nbytes)
+            yield AnnotationEdit("constraint", node.loc, message, change, lines, type.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,11 +246,11 @@ class _Constraining(Rebuild):
             self.becomes(node, (self.became.get(operand, operand),))
         else:
             (operand,) = node.operands
-            made = apply(
+            constraint = apply(
                 ShardingConstraint(edit.new), self.became.get(operand, operand), loc=node.loc
             )
-            out.append(made)
-            self.becomes(node, made.results)
+            out.append(constraint)
+            self.becomes(node, constraint.results)
 
 
 def _additions(
@@ -269,13 +270,13 @@ def _additions(
             for split in _other_splits(type, ((),) * type.rank, mesh):
                 sharding = Sharding(name, tuple([DimSharding(axes) for axes in split]))
                 what = node.op.name.partition(".")[2]
-                said = (
+                message = (
                     f"weft.constrain(..., {spec_text(split)}) on the {what} "
                     f"{'x'.join(map(str, type.shape))}{_place(node.loc)}"
                 )
                 change = _Adding(node.loc.text, node.op.name, type, sharding)
                 yield AnnotationEdit(
-                    "addition", node.loc, said, change, frozenset([line]), type.nbytes
+                    "addition", node.loc, message, change, frozenset([line]), type.nbytes
                 )
 
 
@@ -303,11 +304,11 @@ class _Added(Rebuild):
         if node.loc.text != edit.text or node.op.name != edit.op or node.types != (edit.type,):
             return
         (result,) = node.results
-        made = apply(
+        constraint = apply(
             ShardingConstraint(edit.sharding), self.became.get(result, result), loc=node.loc
         )
-        out.append(made)
-        self.becomes(node, made.results)
+        out.append(constraint)
+        self.becomes(node, constraint.results)
 
 
 # Axes

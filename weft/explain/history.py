@@ -111,11 +111,11 @@ class History:
         begin = self.begin(time)
         group = (change.cell, *self.groups.get(change.cell, ()))
         targets = [n for n, cell in enumerate(visit.cells) if cell in group]
-        made = self.known[change.new]
-        assert made is not None
+        sharding = self.known[change.new]
+        assert sharding is not None
         for moment in (begin, time):
             for target in targets:
-                for factor in self.factors_with(visit, target, dim, axis, made):
+                for factor in self.factors_with(visit, target, dim, axis, sharding):
                     if found := self.holder(visit, target, factor, axis, moment, change):
                         cell, where, held = found
                         return AxisStep(cell, where, visit.cells[target], dim, visit), held, moment

@@ -131,15 +131,15 @@ def layer_name(owner: Owner) -> str:
 def scope(loc: Location) -> list[str]:
     """`jit(step)/transpose(jvp(layer0))/mlp/dot_general` as layer0, mlp, backward."""
     parts = (loc.name or "").split("/")[:-1]
-    found: list[str] = []
+    names: list[str] = []
     backward = False
     for n, part in enumerate(parts):
         name, transposed = _unwrapped(part)
         backward |= transposed
         is_formula = "->" in name  # the scope names of einsum
         if name and not is_formula and not (n == 0 and part.startswith(("jit(", "pjit("))):
-            found.append(name)
-    return [*found, "backward"] if found and backward else found
+            names.append(name)
+    return [*names, "backward"] if names and backward else names
 
 
 def _unwrapped(part: str) -> tuple[str, bool]:

@@ -16,14 +16,14 @@ from weft.ops.custom_calls.custom import CustomCall
 class Names:
     """The value names of the user's module, for values of the prepared module."""
 
-    def __init__(self, given: Module, prepared: Module) -> None:
-        self.given = given
-        self.counterparts: Counterparts = counterparts(given, prepared)
+    def __init__(self, original: Module, prepared: Module) -> None:
+        self.original = original
+        self.counterparts: Counterparts = counterparts(original, prepared)
         self.names: dict[Value, str] = {}
-        for function in given.functions.values():
+        for function in original.functions.values():
             self.names |= value_names(function)
-        self.main = next(iter(given.functions), None)
-        if "main" in given.functions:
+        self.main = next(iter(original.functions), None)
+        if "main" in original.functions:
             self.main = "main"
 
     def value(self, value: Value) -> str | None:

@@ -117,23 +117,23 @@ def _values(instance: Instance, calls: tuple[Node, ...]) -> Iterator[Owner]:
             place = loc if loc.known or node is None else node.loc
             reader = readers.get(value)
             yield Owner(value, function, place, n, None, node, calls, reader)
-        for made in inner.nodes:
-            for value in made.results:
+        for inner_node in inner.nodes:
+            for value in inner_node.results:
                 reader = readers.get(value)
-                yield Owner(value, function, made.loc, calls=calls, reader=reader)
-            for deeper in made.regions:
-                yield from region(deeper, made)
+                yield Owner(value, function, inner_node.loc, calls=calls, reader=reader)
+            for deeper in inner_node.regions:
+                yield from region(deeper, inner_node)
 
     yield from region(function.body, None)
 
 
 def _readers(body: Region) -> dict[Value, Node]:
     """For each value the constraint, computation or group that annotates it by reading it."""
-    found: dict[Value, Node] = {}
+    readers: dict[Value, Node] = {}
     for node in walk(body):
         if isinstance(node.op, ShardingConstraint | ManualComputation | ShardingGroup):
             for value in node.operands:
-                first = found.get(value)
+                first = readers.get(value)
                 if first is None or isinstance(first.op, ShardingGroup):
-                    found[value] = node
-    return found
+                    readers[value] = node
+    return readers

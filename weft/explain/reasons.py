@@ -149,13 +149,13 @@ class Reasons:
 
     def notes(self) -> tuple[Remark, ...]:
         """Conflicts, uneven shards and forced replication, merged by line and kind."""
-        found: dict[tuple[object, ConflictKind], Remark] = {}
+        remarks: dict[tuple[object, ConflictKind], Remark] = {}
         for note in self._all_notes():
             key = (note.loc.line or note.loc, note.kind)
-            first = found.get(key)
+            first = remarks.get(key)
             again = note if first is None else _once_more(first)
-            found[key] = again
-        return tuple(found.values())
+            remarks[key] = again
+        return tuple(remarks.values())
 
     def explanation(self, cell: int, alike: int = 0) -> Explanation:
         """The explanation of a cell's sharding; `alike` counts further cells with the same one."""

@@ -25,14 +25,14 @@ def with_arguments(module: Module, shardings: Mapping[int, Sharding]) -> Module:
     """The module with other shardings of arguments, and of the results that are their new state."""
     main = module.function("main")
     attrs = list(main.arg_attrs or ((),) * len(main.body.args))
-    made = list(main.res_attrs or ((),) * len(main.body.results))
+    result_attrs = list(main.res_attrs or ((),) * len(main.body.results))
     state = state_results(module)
     for number, sharding in shardings.items():
         attrs[number] = _with_sharding(attrs[number], sharding)
         result = state.get(number)
-        if result is not None and sharding_attribute(made[result]) is not None:
-            made[result] = _with_sharding(made[result], sharding)
-    function = replace(main, arg_attrs=tuple(attrs), res_attrs=tuple(made))
+        if result is not None and sharding_attribute(result_attrs[result]) is not None:
+            result_attrs[result] = _with_sharding(result_attrs[result], sharding)
+    function = replace(main, arg_attrs=tuple(attrs), res_attrs=tuple(result_attrs))
     return module.with_functions({**module.functions, main.name: function})
 
 
@@ -60,36 +60,38 @@ def state_results(module: Module) -> dict[int, int]:
     result goes with the first such argument.
     """
     main = module.function("main").body
-    given = [frozenset((n,)) for n in range(len(main.args))]
-    found: dict[int, int] = {}
+    sources = [frozenset((n,)) for n in range(len(main.args))]
+    state: dict[int, int] = {}
     for number, (value, above) in enumerate(
-        zip(main.results, _carried(module, main, given), strict=True)
+        zip(main.results, _carried(module, main, sources), strict=True)
     ):
-        alike = [n for n in sorted(above) if n not in found and main.args[n].type == value.type]
+        alike = [n for n in sorted(above) if n not in state and main.args[n].type == value.type]
         if alike:
-            found[alike[0]] = number
-    return found
+            state[alike[0]] = number
+    return state
 
 
 def _carried(
-    module: Module, block: Region, given: Sequence[frozenset[int]]
+    module: Module, block: Region, sources: Sequence[frozenset[int]]
 ) -> list[frozenset[int]]:
     """For each result of a block the arguments of the program that it is a next value of."""
     nothing = frozenset[int]()
-    above: dict[Value, frozenset[int]] = dict(zip(block.args, given, strict=True))
+    above: dict[Value, frozenset[int]] = dict(zip(block.args, sources, strict=True))
     for node in block.nodes:
         held = [above.get(value, nothing) for value in node.operands]
         if not any(held):
             continue
         if isinstance(node.op, Call):
-            made = _carried(module, module.function(node.op.callee).body, held)
+            origins = _carried(module, module.function(node.op.callee).body, held)
         elif isinstance(node.op, While | DynamicUpdateSlice | Scatter):
-            made = held  # a loop returns what it carries; an update, what its first operands were
+            origins = (
+                held  # a loop returns what it carries; an update, what its first operands were
+            )
         elif node.op.elementwise or node.op.name in CARRIES:
-            made = [nothing.union(*held)] * len(node.results)
+            origins = [nothing.union(*held)] * len(node.results)
         else:
             continue
-        above.update(zip(node.results, made, strict=False))
+        above.update(zip(node.results, origins, strict=False))
     return [above.get(value, nothing) for value in block.results]
 
 

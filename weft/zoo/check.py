@@ -157,12 +157,12 @@ def _gradients(module: Any, inputs: dict[str, Any], mesh: Any) -> tuple[Any, dic
     optimizer = torch.optim.SGD(module.parameters(), lr=0.0, momentum=0.9)
     step = weft.train_step(module, _objective, optimizer, mesh=mesh)
     loss = step(**inputs)
-    made = {"the loss": loss}
+    gradients = {"the loss": loss}
     for name, parameter in module.named_parameters():
         held = optimizer.state.get(parameter, {}).get("momentum_buffer")
         if held is not None:
-            made[name] = held
-    return step, made
+            gradients[name] = held
+    return step, gradients
 
 
 def _eager_forward(module: Any, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -175,12 +175,12 @@ def _eager_forward(module: Any, inputs: dict[str, Any]) -> dict[str, Any]:
 def _eager_gradients(module: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     loss = _objective(module, **inputs)
     loss.backward()
-    made = {"the loss": loss.detach()}
+    gradients = {"the loss": loss.detach()}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:  # tables of positions may be frozen
             unused = parameter.grad is None
-            made[name] = parameter.detach() * 0 if unused else parameter.grad
-    return made
+            gradients[name] = parameter.detach() * 0 if unused else parameter.grad
+    return gradients
 
 
 def _objective(module: Any, **inputs: Any) -> Any:
@@ -191,12 +191,12 @@ def _objective(module: Any, **inputs: Any) -> Any:
     return sum(torch.sin(t.float() + 0.5).mean() for t in found)
 
 
-def _tensors(made: Any) -> dict[str, Any]:
+def _tensors(output: Any) -> dict[str, Any]:
     """The tensors in a model's output, by path."""
     import torch
     from torch.utils._pytree import keystr, tree_flatten_with_path
 
-    paths, _ = tree_flatten_with_path(made)
+    paths, _ = tree_flatten_with_path(output)
     return {keystr(p): leaf for p, leaf in paths if isinstance(leaf, torch.Tensor)}
 
 

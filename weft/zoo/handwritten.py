@@ -23,14 +23,14 @@ def _given(**shapes: tuple[int, ...] | tuple[tuple[int, ...], int]) -> Callable[
     def inputs() -> dict[str, Any]:
         import torch
 
-        made: dict[str, Any] = {}
+        tensors: dict[str, Any] = {}
         for name, held in shapes.items():
             match held:
                 case (tuple() as shape, int() as bound):
-                    made[name] = torch.randint(0, bound, shape)
+                    tensors[name] = torch.randint(0, bound, shape)
                 case _:
-                    made[name] = torch.randn(*held)
-        return made
+                    tensors[name] = torch.randn(*held)
+        return tensors
 
     return inputs
 

@@ -66,8 +66,8 @@ def need_transformers() -> Any:
 
 def chosen(models: dict[str, ZooModel], words: list[str]) -> list[ZooModel]:
     """The models by name or family; all of them without a word."""
-    found = [m for m in models.values() if not words or m.name in words or m.family in words]
-    known = {m.name for m in found} | {m.family for m in found}
+    selection = [m for m in models.values() if not words or m.name in words or m.family in words]
+    known = {m.name for m in selection} | {m.family for m in selection}
     for word in words:
         if word not in known:
             families = ", ".join(dict.fromkeys(m.family for m in models.values()))
@@ -75,4 +75,4 @@ def chosen(models: dict[str, ZooModel], words: list[str]) -> list[ZooModel]:
                 f"the zoo has no model or family {word!r}",
                 help=f"`weft zoo --list` names the models; families are {families}",
             )
-    return found
+    return selection

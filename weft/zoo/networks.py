@@ -23,15 +23,15 @@ class Mlp(nn.Module):
 class Residual(nn.Module):
     """Two convolutions with batch norms, and a shortcut."""
 
-    def __init__(self, given: int, made: int, stride: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
-        self.first = nn.Conv2d(given, made, 3, stride, 1, bias=False)
-        self.second = nn.Conv2d(made, made, 3, 1, 1, bias=False)
-        self.norm1, self.norm2 = nn.BatchNorm2d(made), nn.BatchNorm2d(made)
+        self.first = nn.Conv2d(in_channels, out_channels, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(out_channels, out_channels, 3, 1, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(out_channels), nn.BatchNorm2d(out_channels)
         self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or given != made:
-            convolution = nn.Conv2d(given, made, 1, stride, bias=False)
-            self.shortcut = nn.Sequential(convolution, nn.BatchNorm2d(made))
+        if stride != 1 or in_channels != out_channels:
+            convolution = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(convolution, nn.BatchNorm2d(out_channels))
 
     def forward(self, x: Tensor) -> Tensor:
         h = F.relu(self.norm1(self.first(x)))
@@ -48,13 +48,16 @@ class ResNet(nn.Module):
             stem, nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
         )
         body: list[nn.Module] = []
-        given = width
+        channels = width
         for stage in range(stages):
-            made = width * 2**stage
-            body += [Residual(given, made, 1 if stage == 0 else 2), Residual(made, made, 1)]
-            given = made
+            out_channels = width * 2**stage
+            body += [
+                Residual(channels, out_channels, 1 if stage == 0 else 2),
+                Residual(out_channels, out_channels, 1),
+            ]
+            channels = out_channels
         self.body = nn.Sequential(*body)
-        self.pool, self.head = nn.AdaptiveAvgPool2d(1), nn.Linear(given, 10)
+        self.pool, self.head = nn.AdaptiveAvgPool2d(1), nn.Linear(channels, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(torch.flatten(self.pool(self.body(self.stem(x))), 1))

@@ -36,12 +36,15 @@ def _built(kind: str, config: str, sizes: dict[str, Any], attention: str | None)
             for word, held in ((w, dict(h) if isinstance(h, dict) else h) for w, h in sizes.items())
             if isinstance(held, dict)
         }
-        made = getattr(library, config)(**(sizes | parts))
-        for held in (made, *[part for part in vars(made).values() if hasattr(part, "to_dict")]):
+        configuration = getattr(library, config)(**(sizes | parts))
+        for held in (
+            configuration,
+            *[part for part in vars(configuration).values() if hasattr(part, "to_dict")],
+        ):
             _without_dropout(held)
         if attention is not None:
-            made._attn_implementation = attention
-        return getattr(library, kind)(made)
+            configuration._attn_implementation = attention
+        return getattr(library, kind)(configuration)
 
     return build
 
