@@ -84,11 +84,11 @@ def __getattr__(name: str) -> Any:
     """An exported name, or a module of the package, at its first use."""
     if name in _HOMES:
         with importing():
-            found = getattr(importlib.import_module(_HOMES[name]), name)
+            value = getattr(importlib.import_module(_HOMES[name]), name)
         if arrays := sys.modules.get("weft.array"):
             arrays.Array.computed_by(_compute)
-        globals()[name] = found
-        return found
+        globals()[name] = value
+        return value
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

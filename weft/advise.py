@@ -232,11 +232,11 @@ class _Trying:
             self.timelines.append(after.timeline)
             returned = self.returned(module)
             moved = tuple([f"{n} as {s}" for n, s in returned.items() if s != returns.get(n)])
-            made = Advice(
+            piece = Advice(
                 edit.text, edit.loc, edit.kind, before.seconds, after.seconds,
                 before.memory.peak, after.memory.peak, module, moved,
             )  # fmt: skip
-            pieces_of_advice.append(made)
+            pieces_of_advice.append(piece)
             before, returns = after, returned
             edits = [other for other, _ in tried if not _overlaps(other, edit)]
         return tuple(pieces_of_advice)
@@ -244,17 +244,17 @@ class _Trying:
     def returned(self, module: Module) -> dict[str, str]:
         """The inferred shardings of the results that have no annotation of their own."""
         main = module.function("main")
-        given = main.res_attrs or ((),) * len(main.body.results)
-        if all(sharding_attribute(attrs) is not None for attrs in given):
+        result_attrs = main.res_attrs or ((),) * len(main.body.results)
+        if all(sharding_attribute(attrs) is not None for attrs in result_attrs):
             return {}
-        made = shard(module, pads=self.options["pads"], rules=self.options["rules"])
-        inferred = made.function("main").res_attrs or given
+        sharded = shard(module, pads=self.options["pads"], rules=self.options["rules"])
+        inferred = sharded.function("main").res_attrs or result_attrs
         return {
-            result_name(given[n], n): spec_text(
+            result_name(result_attrs[n], n): spec_text(
                 split_dims(sharding_attribute(inferred[n]), type.rank)
             )
             for n, type in enumerate(main.result_types)
-            if sharding_attribute(given[n]) is None and isinstance(type, TensorType)
+            if sharding_attribute(result_attrs[n]) is None and isinstance(type, TensorType)
         }
 
     def lines(self, rows: Sequence[ExplainedCollective]) -> list[object]:
@@ -277,12 +277,12 @@ class _Trying:
         gains_by_edit: list[tuple[AnnotationEdit, float]] = []
         for edit in edits:
             try:
-                made = self.short(edit.apply(module))
+                prediction = self.short(edit.apply(module))
             except WeftError:
                 continue  # the program cannot be split like this
-            small = made.memory.peak <= max(self.machine.memory, base.memory.peak)
-            if small and _is_gain(base.seconds, made.seconds):
-                gains_by_edit.append((edit, made.seconds))
+            small = prediction.memory.peak <= max(self.machine.memory, base.memory.peak)
+            if small and _is_gain(base.seconds, prediction.seconds):
+                gains_by_edit.append((edit, prediction.seconds))
         least = min((seconds for _, seconds in gains_by_edit), default=0.0)
 
         def order(tried: tuple[AnnotationEdit, float]) -> tuple[bool, int, float]:

@@ -70,12 +70,12 @@ class ColocatedFunction:
         `out_specs_fn` takes the specs of the arguments (`array.spec`) and returns those of the
         results; without it the first call waits, to find them.
         """
-        given = {"in_specs": in_specs, "out_specs_fn": out_specs_fn, "mesh": mesh}
-        before = {name: getattr(self.fixed, name) for name in given}
-        for name, value in given.items():
+        new = {"in_specs": in_specs, "out_specs_fn": out_specs_fn, "mesh": mesh}
+        before = {name: getattr(self.fixed, name) for name in new}
+        for name, value in new.items():
             if value is not None and before[name] is not None:
                 raise WeftError(f"{name} is fixed already", help="specialize the function once")
-        fixed = {name: before[name] if given[name] is None else given[name] for name in given}
+        fixed = {name: before[name] if new[name] is None else new[name] for name in new}
         return ColocatedFunction(self.fn, Specialization(**fixed))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -127,11 +127,11 @@ class ColocatedFunction:
     def _check_arguments(self, args: Any, kwargs: Any) -> None:
         if self.fixed.in_specs is None:
             return
-        wanted, (given, named) = self.fixed.in_specs, _specs((args, kwargs), self._name)
-        if given != wanted or named:
+        wanted, (specs, named) = self.fixed.in_specs, _specs((args, kwargs), self._name)
+        if specs != wanted or named:
             raise WeftError(
                 f"{self._name} is specialized for other arguments: "
-                f"{_mismatch('argument', wanted, (*given, named) if named else given)}",
+                f"{_mismatch('argument', wanted, (*specs, named) if named else specs)}",
                 help="call it with arrays of these specs, or specialize the function anew",
             )
 
@@ -175,16 +175,18 @@ class ColocatedFunction:
     def _resolve(self, work: Callable[[], Tree], tree: Tree, arrays: Sequence[Array]) -> None:
         """Run, and complete the arrays that were promised."""
         try:
-            made = work()
-            found = [*_leaves(made, self._name)]
-            if _shape(made) != _shape(tree) or [a.spec for a in found] != [a.spec for a in arrays]:
+            output = work()
+            results = [*_leaves(output, self._name)]
+            if _shape(output) != _shape(tree) or [a.spec for a in results] != [
+                a.spec for a in arrays
+            ]:
                 wanted = _filled(tree, iter([a.spec for a in arrays]))
                 raise WeftError(
                     f"{self._name} returned other results than its specs for these arguments: "
-                    f"{_mismatch('result', wanted, _specs(made, self._name))}",
+                    f"{_mismatch('result', wanted, _specs(output, self._name))}",
                     help="results must have the same structure, shapes, types and shardings",
                 )
-            for promised, array in zip(arrays, found, strict=True):
+            for promised, array in zip(arrays, results, strict=True):
                 promised.resolve(array.wait().stacked)
         except BaseException as error:  # noqa: BLE001  # raised where a result is read
             for promised in arrays:
@@ -206,12 +208,12 @@ class ColocatedObject:
         if name.startswith("_") or not callable(getattr(self._class, name, None)):
             raise AttributeError(f"{self._class.__name__} has no method {name}")
         with self._lock:
-            found = self._methods.get(name)
-            if found is None:
+            function = self._methods.get(name)
+            if function is None:
                 method = getattr(self._class, name)
                 call = update_wrapper(partial(self._call, method), method)
-                found = self._methods[name] = ColocatedFunction(call)
-        return found
+                function = self._methods[name] = ColocatedFunction(call)
+        return function
 
     def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return method(self._instance(), *args, **kwargs)
@@ -307,16 +309,18 @@ def _shape(tree: Tree) -> str:
     return repr(_mapped(tree, lambda _: "*"))
 
 
-def _mismatch(name: str, wanted: Tree, given: Tree) -> str:
+def _mismatch(name: str, wanted: Tree, actual: Tree) -> str:
     """The leaves in which two trees of specs differ, or both trees if their structure does."""
-    specs = [spec for spec in (*_flat(wanted), *_flat(given)) if type(spec) is ArraySpec]
+    specs = [spec for spec in (*_flat(wanted), *_flat(actual)) if type(spec) is ArraySpec]
     text = partial(_text, on_devices=len({(spec.mesh, spec.here) for spec in specs}) > 1)
-    if _shape(wanted) != _shape(given):
-        return f"expected {text(wanted)}, got {text(given)}"
-    pairs = zip(_paths(wanted, name), _flat(wanted), _flat(given), strict=True)
-    found = [f"{path}: expected {text(a)}, got {text(b)}" for path, a, b in pairs if a is not b]
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return "; ".join(found[:_SHOWN]) + more
+    if _shape(wanted) != _shape(actual):
+        return f"expected {text(wanted)}, got {text(actual)}"
+    pairs = zip(_paths(wanted, name), _flat(wanted), _flat(actual), strict=True)
+    differences = [
+        f"{path}: expected {text(a)}, got {text(b)}" for path, a, b in pairs if a is not b
+    ]
+    more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+    return "; ".join(differences[:_SHOWN]) + more
 
 
 def _paths(tree: Tree, path: str) -> Iterator[str]:

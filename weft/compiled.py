@@ -87,11 +87,11 @@ class Compiled:
     """
 
     def __init__(
-        self, source: Source, options: CompileOptions, given: CallOptions | None = None
+        self, source: Source, options: CompileOptions, call_options: CallOptions | None = None
     ) -> None:
         self._source = source
         self._options = options
-        self._given = given or CallOptions()
+        self._call_options = call_options or CallOptions()
         self._programs: RecentlyUsed[Hashable, ReadyProgram] = RecentlyUsed(options.programs)
         self._known: dict[Hashable, FastPath] = {}  # by cheap cache key
         self._last: ReadyProgram | None = None
@@ -130,15 +130,15 @@ class Compiled:
     def _first(self, seen: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The slow path: a call whose cheap key is new."""
         if not self._programs:
-            self._source = source_for(self._source, self._given, args, kwargs)
+            self._source = source_for(self._source, self._call_options, args, kwargs)
             seen, _ = self._source.quick_key(args, kwargs)
         if self._source.is_traced(args, kwargs):
             return self._inlined(*args, **kwargs)
-        key, given = self._source.flatten(args, kwargs)
-        known = FastPath(self._ready(key, given), key, given.values)
+        key, call = self._source.flatten(args, kwargs)
+        known = FastPath(self._ready(key, call), key, call.values)
         if seen is not None:
             self._known[seen] = known
-        return known(given.values)
+        return known(call.values)
 
     @cached_property
     def _inlined(self) -> Callable[..., Any]:
@@ -147,7 +147,7 @@ class Compiled:
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Compile for arguments of these types without running."""
         if not self._programs:
-            self._source = source_for(self._source, self._given, args, kwargs)
+            self._source = source_for(self._source, self._call_options, args, kwargs)
         key, given = self._source.flatten(args, kwargs)
         ready = self._ready(key, given)
         if args or kwargs:
@@ -155,7 +155,7 @@ class Compiled:
 
     def captured_for(self, *args: Any, **kwargs: Any) -> Captured:
         """The program captured for arguments of these types, not compiled."""
-        source = source_for(self._source, self._given, args, kwargs)
+        source = source_for(self._source, self._call_options, args, kwargs)
         _, given = source.flatten(args, kwargs)
         return source.capture(given)
 
@@ -228,16 +228,16 @@ class Compiled:
 
         The default is the machine that it was compiled for, or else this computer.
         """
-        ready, chosen = self._latest, self._options
+        ready, options = self._latest, self._options
         return predict(
             ready.program.stages[STAGES[0]],
             self._machine(machine),
             level=level,
             noise=noise,
             name=self._source.name,
-            pads=chosen.pads,
-            rules=chosen.rules,
-            numbers=chosen.numbers,
+            pads=options.pads,
+            rules=options.rules,
+            numbers=options.numbers,
         )
 
     def explain(self, machine: Machine | str | None = None, *, tries: int = TRIES) -> Explained:
@@ -246,15 +246,15 @@ class Compiled:
         The advice was tried: at most `tries` changes of the annotations are predicted. The machine
         is the one of `predict`.
         """
-        ready, chosen = self._latest, self._options
+        ready, options = self._latest, self._options
         return explain(
             ready.program.stages[STAGES[0]],
             self._machine(machine),
             tries=tries,
             name=self._source.name,
-            pads=chosen.pads,
-            rules=chosen.rules,
-            numbers=chosen.numbers,
+            pads=options.pads,
+            rules=options.rules,
+            numbers=options.numbers,
         )
 
     def _machine(self, given: Machine | str | None) -> Machine:
@@ -274,14 +274,14 @@ class Compiled:
         """
         from weft.reporting import write_report
 
-        ready, chosen = self._latest, self._options
+        ready, options = self._latest, self._options
         return write_report(
             path,
             ready.program.stages[STAGES[0]],
             self._machine(machine),
             name=self._source.name,
             others=None if others is None else [*map(self._machine, others)],
-            rules=chosen.rules,
+            rules=options.rules,
         )
 
     @property
@@ -388,7 +388,7 @@ class DynamicCompiled(Compiled):
     def _sized(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The padded call, or None if it is compiled for its own sizes."""
         if not self._source.takes_tensors:  # a function that has not been called
-            self._source = source_for(self._source, self._given, args, kwargs)
+            self._source = source_for(self._source, self._call_options, args, kwargs)
         return self._buckets.call(self._source, args, kwargs)
 
 
@@ -471,14 +471,14 @@ def compile(
         approximable(approximate),
     )  # fmt: skip
     if check_dynamic(dynamic, dynamic_shapes):
-        made: Compiled = DynamicCompiled(source, options, call, dynamic_shapes)
+        compiled: Compiled = DynamicCompiled(source, options, call, dynamic_shapes)
     else:
-        made = Compiled(source, options, call)
+        compiled = Compiled(source, options, call)
     if source.function is not None:
-        update_wrapper(made, source.function, updated=())
+        update_wrapper(compiled, source.function, updated=())
     if args or kwargs or not source.needs_arguments:
-        made.prepare(*args, **kwargs)
-    return made
+        compiled.prepare(*args, **kwargs)
+    return compiled
 
 
 OPTIONS = tuple(

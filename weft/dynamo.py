@@ -172,13 +172,13 @@ def _refuse_fallbacks(compiled: Any) -> None:
     local = compiled.program.local
     if local.target is None:
         return
-    found = [host.node for host in hosts_of(local)]
-    if found:
-        names = sorted({node.op.name.rpartition(".")[2] for node in found})
+    fallbacks = [host.node for host in hosts_of(local)]
+    if fallbacks:
+        names = sorted({node.op.name.rpartition(".")[2] for node in fallbacks})
         raise Unsupported(
             f"strict: no kernel computes {', '.join(names)}, which numpy would run",
             help="write it with other ops, or leave strict out",
-            loc=found[0].loc,
+            loc=fallbacks[0].loc,
         )
 
 

@@ -82,12 +82,16 @@ def _resharding(moves: tuple[_Move, ...], mesh: Mesh) -> Compiled:
     """The program that returns its arguments with other shardings."""
     types = [str(type_) for type_, _, _ in moves]
     names = [f"%a{n}" for n in range(len(moves))]
-    told = [[f"{{sdy.sharding = {replace(s, mesh='mesh')}}}" for s in both] for _, *both in moves]
-    taken = [f"{n}: {t} {given}" for n, t, (given, _) in zip(names, types, told, strict=True)]
-    made = [f"{t} {wanted}" for t, (_, wanted) in zip(types, told, strict=True)]
+    attributes = [
+        [f"{{sdy.sharding = {replace(s, mesh='mesh')}}}" for s in both] for _, *both in moves
+    ]
+    parameters = [
+        f"{n}: {t} {given}" for n, t, (given, _) in zip(names, types, attributes, strict=True)
+    ]
+    results = [f"{t} {wanted}" for t, (_, wanted) in zip(types, attributes, strict=True)]
     text = f"""module @reshard {{
   sdy.mesh @mesh = {mesh}
-  func.func @main({", ".join(taken)}) -> ({", ".join(made)}) {{
+  func.func @main({", ".join(parameters)}) -> ({", ".join(results)}) {{
     return {", ".join(names)} : {", ".join(types)}
   }}
 }}"""

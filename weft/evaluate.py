@@ -75,12 +75,12 @@ def evaluate(
     return tuple(np.stack([r[n] for r in results]) for n in range(len(function.body.results)))
 
 
-def _argument(given: Any, index: int, type: Type, devices: int | None) -> Sequence[Any]:
+def _argument(value: Any, index: int, type: Type, devices: int | None) -> Sequence[Any]:
     """An argument for each device, checked against its type."""
     if not isinstance(type, TensorType):
         return [None] * (devices or 1)
-    array = np.asarray(given)
-    weak = isinstance(given, int | float | bool | complex | list | tuple)
+    array = np.asarray(value)
+    weak = isinstance(value, int | float | bool | complex | list | tuple)
     if array.dtype.newbyteorder("=") != type.dtype.numpy and not weak:
         raise WeftError(
             f"argument {index} holds {array.dtype}, but the program takes {type}",
@@ -359,12 +359,12 @@ def run_plain(node: Node, operands: list[Any], calls: tuple[Any, ...]) -> Operan
     """The results of a node that is neither control flow nor a collective."""
     op: Op = node.op
     try:
-        made = op.reference(*operands, regions=calls) if calls else op.reference(*operands)
+        results = op.reference(*operands, regions=calls) if calls else op.reference(*operands)
     except MemoryError:
         raise Unsupported(
             f"{op.name}: the result does not fit into memory", help="use smaller sizes"
         ) from None
-    return made if isinstance(made, tuple) else (made,)
+    return results if isinstance(results, tuple) else (results,)
 
 
 def is_elementwise(region: Region) -> bool:

@@ -139,15 +139,15 @@ def _verified(container: Container) -> Executable:
 
 def _emitted(container: Container, key: Key | None, process: Process | None) -> LocalProgram:
     """The program from kernels that this installation emits, and caches."""
-    made = _verified(container)
-    target, kernels = _target(made), made.kernels()
-    process = process or _worker(made.tiled)
-    adopted = container.trusts and target is not None and _adopted(container, made, target)
-    program = LocalProgram(made.tiled, made.plan, host_of(process), target)
+    executable = _verified(container)
+    target, kernels = _target(executable), executable.kernels()
+    process = process or _worker(executable.tiled)
+    adopted = container.trusts and target is not None and _adopted(container, executable, target)
+    program = LocalProgram(executable.tiled, executable.plan, host_of(process), target)
     if program.recorded is not None:
         from weft.traced import record_prediction  # most processes are not profiled
 
-        record_prediction(program, made, name=container.signature().name)
+        record_prediction(program, executable, name=container.signature().name)
     if key is not None and target is not None and not adopted:
         the_store().put(key, target.packed(kernels)["code"])
     return program

@@ -79,11 +79,11 @@ class Program:
 
     def text(self, stage: str, *, locations: bool = False) -> str:
         """The text of the program after a stage; of the last two, that of an executable."""
-        made = self.executable
-        if made is not None and stage == "tiled":
-            return made.text(locations=locations).text
-        if made is not None and made.texts is not None and stage == "emitted":
-            return made.emitted_text(locations=locations)
+        executable = self.executable
+        if executable is not None and stage == "tiled":
+            return executable.text(locations=locations).text
+        if executable is not None and executable.texts is not None and stage == "emitted":
+            return executable.emitted_text(locations=locations)
         return self.stage(stage).text(locations=locations)
 
 

@@ -45,9 +45,9 @@ def write_measured_report(path: str | os.PathLike[str], found: Profile) -> None:
         ) from None
 
 
-def measured_data(found: Profile) -> dict[str, Any]:
+def measured_data(profile: Profile) -> dict[str, Any]:
     """The data of the page, as JSON's types."""
-    line = found.timeline
+    line = profile.timeline
     workers = len(line.hosts)
     if workers > 1:
         events = [replace(e, track=f"{e.worker} {e.track}") for e in line.events]
@@ -59,7 +59,7 @@ def measured_data(found: Profile) -> dict[str, Any]:
         "machine": {"name": about},
         "mesh": [],
         "devices": workers,
-        "lines": [program.as_json() for program in found.programs],
+        "lines": [program.as_json() for program in profile.programs],
         "timeline": timeline_json(line),
         "memory": [],
         "collectives": [],

@@ -83,17 +83,17 @@ class ReadyProgram:
         known = self.parameters.get(index)
         if known is not None and known.is_of(value):
             return known.array
-        made = self.source.to_program(value, leaf)
-        if isinstance(made, np.ndarray) and type(value).__name__ == "Parameter":
-            array = array_signature_of(self.program.local).argument(index, made)
+        argument = self.source.to_program(value, leaf)
+        if isinstance(argument, np.ndarray) and type(value).__name__ == "Parameter":
+            array = array_signature_of(self.program.local).argument(index, argument)
             held = array.stacked
             # Neither a copy nor a strided view, which a run replaces by a copy: these would not
             # follow changes of the parameter.
             is_view = held.is_on_host and is_dense(held.data)
-            if is_view and np.may_share_memory(held.data, made):
+            if is_view and np.may_share_memory(held.data, argument):
                 self.parameters[index] = KnownParameter.of(value, array)
                 return array
-        return made
+        return argument
 
 
 class QuickCall:
@@ -200,13 +200,13 @@ class FastPath:
         assert enqueued is not None
         if stream.tasks or stream.busy or stream.outside:  # it may write what this program reads
             return None
-        made = enqueued(values, local.frame)
-        if made is None:
+        results = enqueued(values, local.frame)
+        if results is None:
             return None
         updated = self.ready.captured.updated
         if updated:
             self.ready.source.update(values, updated, ())  # they are
-        return [*[None] * len(updated), *made]
+        return [*[None] * len(updated), *results]
 
     def _reads_only(self, values: Sequence[Any]) -> bool:
         """Whether a brief run only reads its arguments, and these are numpy arrays or Weft's."""
@@ -220,15 +220,15 @@ class FastPath:
 
     def _learn(self, values: Sequence[Any]) -> None:
         """Note how the arguments of a first run become stacks."""
-        signature, found = self.array_signature, list[BorrowedStack | None]()
+        signature, stacks = self.array_signature, list[BorrowedStack | None]()
         for index, value in zip(signature.taken, values, strict=True):
             is_array = type(value) is Array
             borrowed = None if is_array else signature.borrowed(index)
             if borrowed is None and not (is_array and signature.fits(index, value)):
                 self.may_borrow = False
                 return
-            found.append(borrowed)
-        self.borrowed = found
+            stacks.append(borrowed)
+        self.borrowed = stacks
 
     def _borrow(self, values: Sequence[Any]) -> list[Array] | None:
         """The arguments as arrays without a copy; None if they have to be converted."""

@@ -190,33 +190,33 @@ def read_recordings(folder: Path) -> list[Recording]:
 
 def read_recording(path: Path) -> Recording | None:
     """The recording of one process; None if it was killed before the first line."""
-    found: Recording | None = None
+    recording: Recording | None = None
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             kind, value = json.loads(line)
         except ValueError:  # cut off when the process was killed
             break
         if kind == "process":
-            found = Recording(value)
-        elif found is not None:
-            _take(found, kind, value)
-    return found
+            recording = Recording(value)
+        elif recording is not None:
+            _take(recording, kind, value)
+    return recording
 
 
-def _take(found: Recording, kind: str, value: Any) -> None:
+def _take(recording: Recording, kind: str, value: Any) -> None:
     match kind:
         case "program":
-            found.programs[value["number"]] = value
+            recording.programs[value["number"]] = value
         case "predicted":
             number = value["program"]
-            found.predicted[number] = value
-            if value["name"] and number in found.programs:
-                found.programs[number] = {**found.programs[number], "name": value["name"]}
+            recording.predicted[number] = value
+            if value["name"] and number in recording.programs:
+                recording.programs[number] = {**recording.programs[number], "name": value["name"]}
         case "run":
-            found.runs.append(RecordedRun(*value))
+            recording.runs.append(RecordedRun(*value))
         case "zone":
-            found.zones.append((value[0], value[1], value[2], value[3]))
+            recording.zones.append((value[0], value[1], value[2], value[3]))
         case "clock":
-            found.clock = value
+            recording.clock = value
         case "end":
-            found.end = value
+            recording.end = value

@@ -272,11 +272,13 @@ def _elsewhere(
     rules: Rules | None,
 ) -> list[Prediction]:
     """The same program on other machines with as many devices, and on this one."""
-    made = [here]
+    predictions = [here]
     for other in default_machines(machine, here.devices) if others is None else others:
         if other.name != machine.name:
-            made.append(predicted(program_for(module, other, rules=rules), other, name=here.name))
-    return made
+            predictions.append(
+                predicted(program_for(module, other, rules=rules), other, name=here.name)
+            )
+    return predictions
 
 
 def default_machines(machine: Machine, devices: int) -> list[Machine]:

@@ -131,16 +131,16 @@ def installed_targets() -> tuple[dict[str, Target], list[WeftError]]:
     """All targets with kernels, and the errors of broken ones."""
     from weft.target import Options
 
-    found: dict[str, Target] = {"llvm": _llvm(Options(), runs=False)}
+    targets: dict[str, Target] = {"llvm": _llvm(Options(), runs=False)}
     if find_spec("triton") is not None:
-        found["triton"] = _triton(Options(), runs=False)
+        targets["triton"] = _triton(Options(), runs=False)
     broken: list[WeftError] = []
     for name, plugin in _plugins().items():
         try:
-            found[name] = _plugged(plugin, Options())
+            targets[name] = _plugged(plugin, Options())
         except WeftError as error:
             broken.append(error)
-    return found, broken
+    return targets, broken
 
 
 @cache

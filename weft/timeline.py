@@ -164,15 +164,15 @@ def _flows(events: Sequence[TimelineEvent], tracks: Mapping[str, int]) -> Iterat
 
 
 def _details(event: TimelineEvent) -> dict[str, Any]:
-    found: dict[str, Any] = {"line": event.loc.describe()} if event.loc.known else {}
+    details: dict[str, Any] = {"line": event.loc.describe()} if event.loc.known else {}
     if event.times != 1:
-        found["times"] = event.times
+        details["times"] = event.times
     if event.kind == "collective":
-        found |= {"bytes": round(event.bytes), "over": event.over}
-        found |= {"exposed us": 1e6 * event.exposed, "source": event.source}
+        details |= {"bytes": round(event.bytes), "over": event.over}
+        details |= {"exposed us": 1e6 * event.exposed, "source": event.source}
     if event.program or event.devices:
-        found |= {"worker": event.worker, "devices": event.devices}
-        found |= {"program": event.program, "run": event.run}
+        details |= {"worker": event.worker, "devices": event.devices}
+        details |= {"program": event.program, "run": event.run}
     if event.match:
-        found["match"] = event.match
-    return found
+        details["match"] = event.match
+    return details

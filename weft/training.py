@@ -56,14 +56,14 @@ def _module(module: Any) -> Any:
 
 def _count(accumulate: Any) -> int:
     try:
-        made = operator.index(accumulate)
+        count = operator.index(accumulate)
     except TypeError:
-        made = 0
-    if made < 1:
+        count = 0
+    if count < 1:
         raise WeftError(
             f"accumulate={accumulate!r} is not a positive integer", help="give 1 or more"
         )
-    return made
+    return count
 
 
 def _norm(clip: Any) -> float | None:
