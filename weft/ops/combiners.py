@@ -23,12 +23,8 @@ assert {*COMBINERS} == {*get_args(Combine)}
 # Their StableHLO names, with and without the dialect.
 BY_OP: dict[str | None, Combine] = {op.name: combine for combine, op in COMBINERS.items()}
 SHORT_NAMES = {combine: op.name.removeprefix("stablehlo.") for combine, op in COMBINERS.items()}
-IDEMPOTENT: tuple[Combine | None, ...] = (
-    "max",
-    "min",
-    "and",
-    "or",
-)  # idempotent: x combined with x is x
+# x combined with x is x: a value that several devices hold may be reduced once for each of them.
+IDEMPOTENT: tuple[Combine | None, ...] = ("max", "min", "and", "or")
 _ON_BOOLEANS: dict[Combine, Combine] = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 _WITHOUT_ZERO = "f8E8M0FNU"  # f8E8M0: powers of two and NaN, without a zero
 
@@ -52,10 +48,9 @@ def combine_of(body: Body) -> Combine | None:
     for name, type in zip(body.combiners, body.results, strict=False):
         plain = BY_OP.get(name)
         if plain is not None and isinstance(type, TensorType):
-            zero = (
-                plain != "add" or type.dtype.name != _WITHOUT_ZERO
-            )  # the initial values of partial results
-            plain = in_dtype(plain, type.dtype) if zero else None
+            # Partial sums begin with a zero on all devices but one.
+            has_zero = plain != "add" or type.dtype.name != _WITHOUT_ZERO
+            plain = in_dtype(plain, type.dtype) if has_zero else None
         combines.add(plain)
     return combines.pop() if len(combines) == 1 else None
 
@@ -66,6 +61,7 @@ def identity(combine: Combine, dtype: DType) -> bool | int | float:
         case "mul":
             return 1
         case "and":
+            # All bits set.
             return -1 if dtype.kind == "int" else dtype.limits[1]
         case "max":
             return dtype.limits[0]

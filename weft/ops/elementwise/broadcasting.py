@@ -84,6 +84,8 @@ class Broadcasting(Op):
                 place.index(dim) if dim in place and type.bounds[place.index(dim)] == size else None
                 for type, place in zip(operands, places, strict=True)
             ]
+            # An operand of size 1 along the dim has no such factor: every device needs its one
+            # element.
             builder.factor(own, [dim], size)
         return builder.build()
 

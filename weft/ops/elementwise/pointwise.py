@@ -134,7 +134,7 @@ Divide = pointwise(
     in_own_type(np.divide, complex=complex_math.divide, integer=arithmetic.divide_integers),
     2,
     NUMBER,
-    accuracy=True,  # StableHLO has none for it: of quotients that `approximate` has marked
+    accuracy=True,  # not in StableHLO: set by the pass `approximate` only
 )
 Remainder = pointwise(
     "stablehlo.remainder",
@@ -344,6 +344,7 @@ class Clamp(Op):
         return RuleBuilder(operands, (operand,)).pointwise(operand.bounds).build()
 
     def reference(self, low: Array, operand: Array, high: Array) -> Array:
+        # In this order: where the bounds cross, the upper one wins.
         return np.asarray(Minimum.function(Maximum.function(operand, low), high))
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
@@ -395,6 +396,7 @@ class Map(Op):
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         body = sum(bodies, Work())
+        # Without the region's bytes: its scalars stay in registers.
         per_element = Work(body.flops, body.transcendentals)
         return per_element.times(elements(results[0])) + Work(bytes=moved(*operands, *results))
 

@@ -34,6 +34,7 @@ def approximated(name: str, meaning: str, real: Ufunc, arity: int = 1) -> type[P
 
     def computed(*arrays: Array) -> Array:
         kept = arrays[0].dtype
+        # Narrow floats in f32, rounded at the end, as XLA upcasts them.
         wide = np.float64 if kept == np.float64 else np.float32
         with np.errstate(all="ignore"):
             return np.asarray(real(*[a.astype(wide) for a in arrays])).astype(kept)
@@ -54,7 +55,7 @@ Sinh = function("chlo.sinh", "(exp(operand) - exp(-operand)) / 2", np.sinh, np.s
 ChloTan = function("chlo.tan", "tan(operand)", np.tan, complex_math.tan)
 AsinAcosKernel = row(
     "chlo._asin_acos_kernel",
-    "w, from which the arc sine and its kin follow",
+    "w, from which asin, acos, asinh and acosh follow",
     in_double(complex_math.asin_acos_kernel),
     1,
     "complex",

@@ -18,6 +18,8 @@ def widen(x: Array) -> Array:
     match source.kind:
         case "float" if source.bits < 32:
             with np.errstate(invalid="ignore"):  # a NaN is not an error
+                # 53 bits are more than twice f16's 11, plus 2: a sum, product, quotient or root
+                # rounded to f64 and then to the narrow type is as if rounded once (Figueroa, 1995).
                 return x.astype(np.float64)
         case "int" if source.bits < 8:
             return x.astype(np.int8)
@@ -136,14 +138,17 @@ def shift_left(lhs: Array, rhs: Array, width: int) -> Array:
 def shift_right_logical(lhs: Array, rhs: Array, width: int) -> Array:
     """A logical right shift; 0 if the amount is the width or more."""
     amount = _bits(rhs)
-    kept = _bits(lhs) & _mask(width, lhs)
-    shifted = kept >> np.minimum(amount, width - 1)
+    # An i4 lies in an i8 with copies of its sign bit above it: these are not shifted in.
+    own = _bits(lhs) & _mask(width, lhs)
+    shifted = own >> np.minimum(amount, width - 1)
     return np.where(amount < width, shifted, 0).astype(shifted.dtype).view(lhs.dtype)
 
 
 def shift_right_arithmetic(lhs: Array, rhs: Array, width: int) -> Array:
     """An arithmetic right shift, of unsigned integers too."""
     padding = 8 * lhs.dtype.itemsize - width
+    # The element's own top bit is the sign, of an unsigned type, too: it is moved to the top of the
+    # byte and back, as a signed integer. Shifts by the width or more leave copies of it.
     signed = (lhs << padding).view(f"i{lhs.dtype.itemsize}") >> padding
     return (signed >> np.minimum(_bits(rhs), width - 1).astype(signed.dtype)).view(lhs.dtype)
 
@@ -157,6 +162,7 @@ def with_width(function: Ufunc) -> Ufunc:
 
     def run(*arrays: Array) -> Array:
         dtype = dtype_of(arrays[0].dtype)
+        # Views as bits need contiguous elements; ascontiguousarray gives scalars a dim.
         wide = [np.ascontiguousarray(widen(a)).reshape(a.shape) for a in arrays]
         return fit(function(*wide, dtype.bits), dtype)
 
@@ -177,6 +183,7 @@ def count_leading_zeros(x: Array, width: int) -> Array:
 
 def high_product(lhs: Array, rhs: Array, width: int) -> Array:
     """The upper half of the product's bits."""
+    # Python's integers: the product of two i64 has 128 bits.
     product = (lhs.astype(object) * rhs.astype(object)) >> width
     return np.asarray(product, object).astype(lhs.dtype)
 
@@ -186,6 +193,7 @@ def high_product(lhs: Array, rhs: Array, width: int) -> Array:
 
 def maximum(lhs: Array, rhs: Array) -> Array:
     """The larger one; NaN if either is NaN, and 0 is larger than -0."""
+    # numpy returns either of two zeros. Their sum is the larger one: -0 only if both are.
     zeros = (lhs == 0) & (rhs == 0)
     return np.where(zeros, lhs + rhs, np.maximum(lhs, rhs))
 
@@ -219,6 +227,8 @@ def complex_multiply(lhs: Array, rhs: Array) -> Array:
 
 def pair(real: Array, imag: Array) -> Array:
     """The complex numbers of these parts, without any arithmetic on them."""
+    # `real + 1j * imag` would multiply by a complex number: an infinite part makes the other one
+    # NaN, and -0 becomes 0.
     held = np.result_type(real.dtype, imag.dtype)
     out = np.empty(np.broadcast_shapes(real.shape, imag.shape), np.result_type(held, np.complex64))
     out.real, out.imag = real, imag
@@ -242,6 +252,7 @@ def imaginary(x: Array) -> Array:
 
 def round_half_away(x: Array) -> Array:
     """The nearest integer; of two, the one farther from zero."""
+    # Not trunc(x + 0.5), which rounds: the number before 0.5 would become 1. x - trunc(x) is exact.
     whole = np.trunc(x)
     return np.asarray(np.copysign(np.abs(whole) + (np.abs(x - whole) >= 0.5), x))
 
@@ -260,6 +271,7 @@ def logistic(x: Array) -> Array:
 def reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
     """x rounded to a float format: overflow gives infinity, underflow zero."""
     dtype = dtype_of(x.dtype)
+    # The mantissa first: rounding up may carry into the exponent, and so overflow.
     rounded = _round_mantissa(x, dtype.mantissa - mantissa_bits)
     wide = to_double(rounded)
     if exponent_bits < dtype.bits - 1 - dtype.mantissa:
@@ -269,6 +281,7 @@ def reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
         wide = np.where(np.abs(wide) >= limit, np.copysign(np.inf, wide), wide)
         wide = np.where(np.abs(wide) < 4 / limit, np.copysign(0.0, wide), wide)
     with np.errstate(all="ignore"):
+        # Rounded bits of a NaN may be those of an infinity.
         return fit(np.where(np.isfinite(to_double(x)), wide, to_double(x)), dtype)
 
 
@@ -308,6 +321,7 @@ def convert(x: Array, dtype: DType) -> Array:
         if dtype.kind == "bool":
             return np.asarray(widen(x) != 0)
         if dtype.is_float:
+            # numpy rounds integers once to f32 and f64, but twice to narrower types, by way of f32.
             return fit(_exact_double(x) if dtype.bits < 32 else widen(x), dtype)
         return _saturate(x, dtype) if source.is_float else fit(widen(x), dtype)
 
@@ -325,6 +339,7 @@ def _exact_double(x: Array) -> Array:
 
 def _saturate(x: Array, dtype: DType) -> Array:
     """Truncated toward zero; beyond the type's range its nearest number, and 0 for NaN."""
+    # StableHLO leaves what is out of range to implementations; XLA saturates.
     signed = dtype.kind == "int"
     low = -(1 << (dtype.bits - 1)) if signed else 0
     high = (1 << (dtype.bits - signed)) - 1
@@ -380,5 +395,6 @@ def _total_key(x: Array) -> Array:
     if dtype.name == "f8E8M0FNU":  # it has no sign
         return _bits(bits)
     width = 8 * x.dtype.itemsize
+    # Types of 4 and 6 bits lie low in a byte: their sign bit is moved to its top.
     bits = bits << (width - dtype.bits)
     return np.where(bits < 0, bits ^ np.array((1 << (width - 1)) - 1, bits.dtype), bits)

@@ -13,6 +13,7 @@ _UNKNOWN = complex(np.nan, np.nan)  # the limit of an infinite angle, of which n
 def divide(lhs: Array, rhs: Array) -> Array:
     """The quotient, without needless overflow; infinities are kept (C, annex G)."""
     lhs, rhs = to_double(lhs), to_double(rhs)
+    # A divisor scaled by a power of two is exact, and its square neither overflows nor vanishes.
     shift = -_exponent(rhs)
     scaled = lhs / pair(np.ldexp(rhs.real, shift), np.ldexp(rhs.imag, shift))
     quotient = pair(np.ldexp(scaled.real, shift), np.ldexp(scaled.imag, shift))
@@ -67,6 +68,8 @@ def exp(z: Array) -> Array:
 def expm1(z: Array) -> Array:
     """exp(z) - 1, exact near 0."""
     power = exp(z)
+    # exp(x) cos(y) - 1 = expm1(x) cos(y) + (cos(y) - 1), and cos(y) - 1 = -2 sin(y/2)^2: no term
+    # cancels.
     half = np.sin(z.imag / 2)
     near = np.expm1(z.real) * np.cos(z.imag) - 2 * half * half
     return pair(np.where(np.abs(z.real) < 1, near, power.real - 1), power.imag)
@@ -86,6 +89,7 @@ def log1p(z: Array) -> Array:
     """log(1 + z), exact near 0 and wherever |1 + z| is near 1."""
     shifted = pair(1 + z.real, z.imag)
     size = np.abs(shifted)
+    # log|1 + z| vanishes on the circle |1 + z| = 1: rounding 1 + z would lose its digits near it.
     middle = (size > 0.5) & (size < 2)
     far = np.log(shifted)
     return pair(np.where(middle, _log_size(z), far.real), far.imag)
@@ -143,6 +147,7 @@ def atan2(y: Array, x: Array) -> Array:
 
 def square(z: Array) -> Array:
     """z z, where z may be of either complex type."""
+    # Not x^2 - y^2: the squares overflow earlier, and cancel if x is near y.
     return pair((z.real - z.imag) * (z.real + z.imag) + 0.0, 2 * (z.real * z.imag))  # no -0
 
 
@@ -192,5 +197,7 @@ def asin_acos_kernel(z: Array) -> Array:
     minus = np.sqrt(pair(1 - z.real, -z.imag))
     plus = np.sqrt(pair(1 + z.real, z.imag))
     real = minus.real * plus.real - minus.imag * plus.imag
+    # Beyond 1e10, 1 is lost in 1 - z and 1 + z, and the products cancel; sqrt(1 - z^2) is -iz or iz
+    # then, with |y| as its real part.
     far = np.maximum(np.abs(z.real), np.abs(z.imag)) > 1e10
     return pair(np.where(far, np.abs(z.imag), real), np.abs(np.arcsin(z).imag))

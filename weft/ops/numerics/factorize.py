@@ -30,6 +30,7 @@ def lu(matrices: Array) -> tuple[Array, Array, Array]:
             swapped[every, best] = swapped[:, k]
             swapped[:, k] = held
         pivot = a[:, k, k]
+        # A zero pivot is the largest of its column: the elements below it are 0 already.
         a[:, k + 1 :, k] /= np.where(pivot == 0, 1, pivot)[:, None]
         a[:, k + 1 :, k + 1 :] -= a[:, k + 1 :, k, None] * a[:, k, None, k + 1 :]
     return (
@@ -67,15 +68,15 @@ def householder_product(reflectors: Array, taus: Array) -> Array:
     return product
 
 
-def pivoted_qr(matrices: Array, array: Array) -> tuple[Array, Array, Array]:
+def pivoted_qr(matrices: Array, leading: Array) -> tuple[Array, Array, Array]:
     """QR with column pivoting, so that R's diagonal decreases; and the pivots, counted from 1.
 
-    Columns that are not 0 in `given` come first, in their order.
+    Columns that are not 0 in `leading` (LAPACK's JPVT) come first, in their order.
     """
     rows, columns = matrices.shape[-2:]
     a = _stacked(matrices, 2).copy()
-    first = _stacked(array, 1)
-    order = np.zeros(first.shape, array.dtype)
+    first = _stacked(leading, 1)
+    order = np.zeros(first.shape, leading.dtype)
     taus = np.zeros((len(a), min(rows, columns)), a.dtype)
     for n, matrix in enumerate(a):
         fixed = np.flatnonzero(first[n])
@@ -86,7 +87,7 @@ def pivoted_qr(matrices: Array, array: Array) -> tuple[Array, Array, Array]:
     batch = matrices.shape[:-2]
     return (
         a.reshape(matrices.shape),
-        order.reshape(array.shape),
+        order.reshape(leading.shape),
         taus.reshape(*batch, taus.shape[-1]),
     )
 
@@ -94,11 +95,14 @@ def pivoted_qr(matrices: Array, array: Array) -> tuple[Array, Array, Array]:
 def _pivoted(a: Array, order: Array, taus: Array, fixed: int) -> None:
     for k in range(len(taus)):
         if k >= fixed:
+            # The norms of the remaining rows, computed anew: LAPACK updates those of the last step,
+            # which cancels and needs a correction.
             chosen = k + int(np.argmax(np.linalg.norm(a[k:, k:], axis=0)))
             a[:, [k, chosen]] = a[:, [chosen, k]]
             order[[k, chosen]] = order[[chosen, k]]
         taus[k] = _make_reflector(a[k:, k])
         v = _stored(a[k:, k])
+        # R = H^H A: LAPACK's taus are those of H, and Q is the product of the H.
         _reflect_left(a[k:, k + 1 :], v, np.conj(taus[k]))
 
 
@@ -110,6 +114,7 @@ def hessenberg(matrices: Array) -> tuple[Array, Array]:
     for k in range(size - 1):
         taus[:, k] = _make_reflector(a[:, k + 1 :, k])
         v = _stored(a[:, k + 1 :, k])
+        # A similarity, H^H A H, of the rows and columns after k: earlier zeros are left alone.
         _reflect_right(a[:, :, k + 1 :], v, taus[:, k])
         _reflect_left(a[:, k + 1 :, k + 1 :], v, np.conj(taus[:, k]))
     return a.reshape(matrices.shape), taus.reshape(*matrices.shape[:-2], max(size - 1, 0))
@@ -152,6 +157,8 @@ def tridiagonal(matrices: Array, lower: bool) -> tuple[Array, Array, Array, Arra
 def _make_reflector(columns: Array) -> Array:
     """Turn columns into (beta, v...) in place, for H^H column = (beta, 0...); the factors."""
     alpha, rest = columns[..., 0], columns[..., 1:]
+    # beta has the sign opposite to alpha's, so that alpha - beta does not cancel. Where there is
+    # nothing to make zero, H is the identity: tau is 0.
     norm = np.linalg.norm(rest, axis=-1)
     idle = (norm == 0) & (alpha.imag == 0)
     length = np.hypot(np.abs(alpha), norm)

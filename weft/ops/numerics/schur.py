@@ -55,6 +55,7 @@ def _split(form: Array, low: int, high: int) -> int:
     tiny = np.finfo(form.dtype).tiny
     unit = np.finfo(form.dtype).eps
     for k in range(high, low, -1):
+        # Negligible beside the diagonal elements around it; beside the whole matrix if these are 0.
         size = abs(form[k - 1, k - 1]) + abs(form[k, k]) or np.abs(form).max()
         if abs(form[k, k - 1]) <= max(unit * size, tiny):
             form[k, k - 1] = 0
@@ -83,12 +84,16 @@ def _double_step(form: Array, basis: Array, low: int, high: int, tries: int) -> 
     """Two QR steps with conjugate shifts at once, in real arithmetic."""
     corner = form[high - 1 : high + 1, high - 1 : high + 1]
     if tries % _STUCK == 0:
+        # Against cycles, the exceptional shift of EISPACK's hqr: x = y = 3/4 s and w = -7/16 s^2,
+        # with the trace 3/2 s and the determinant s^2.
         near = abs(form[high, high - 1]) + abs(form[high - 1, high - 2])
         trace, det = 1.5 * near, near * near
     else:
         trace = corner[0, 0] + corner[1, 1]
         det = corner[0, 0] * corner[1, 1] - corner[0, 1] * corner[1, 0]
     h = form[low : low + 3, low : low + 3]
+    # The first column of H^2 - trace H + det: three elements that are not 0, since H is Hessenberg.
+    # A reflector for it starts the bulge, which the others chase down the subdiagonal.
     bulge = np.array(
         [
             h[0, 0] * h[0, 0] + h[0, 1] * h[1, 0] - trace * h[0, 0] + det,
@@ -101,6 +106,8 @@ def _double_step(form: Array, basis: Array, low: int, high: int, tries: int) -> 
         if k > low:
             bulge = form[rows, k - 1].copy()
         bulge = bulge[: rows.stop - k]
+        # Scaled, so that its norm neither overflows nor vanishes; its sign is that of no
+        # cancellation.
         v = bulge / (np.abs(bulge).max() or 1)
         v[0] += math.copysign(float(np.linalg.norm(v)), v[0])
         scale = 2 / (v @ v or 1)

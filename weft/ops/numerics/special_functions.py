@@ -158,6 +158,8 @@ ERF_INV_TAIL_64 = (
 def erf(x: Array) -> Array:
     """The error function."""
     if x.dtype == np.float32:
+        # The approximation holds up to 4, where erf rounds to 1; the ratio may be one unit beyond
+        # 1.
         near = np.clip(x, _like(x, -4), _like(x, 4))
         square = near * near
         ratio = near * _polynomial(square, _ERF_TOP_32) / _polynomial(square, _ERF_BOTTOM_32)
@@ -183,6 +185,7 @@ def _erfc_far_32(x: Array) -> Array:
     inverse = 1 / (x * x)
     middle, far = _polynomial(inverse, _ERFC_MIDDLE_32), _polynomial(inverse, _ERFC_FAR_32)
     found = _rounded(np.exp, square) * (1 / size) * np.where(size < 2, middle, far)
+    # -log of the largest f32: beyond it XLA returns 0, though exp has subnormals left.
     found = np.where(square < _like(x, -88.7228394), _like(x, 0), found)
     return np.where(x < 0, 2 - found, found)
 
@@ -194,12 +197,15 @@ def _erfc_far_64(x: Array) -> Array:
     middle = middle / _polynomial(size, _ERFC_MIDDLE_BOTTOM_64)
     far = decay * _polynomial(size, _ERFC_FAR_TOP_64) / _polynomial(size, _ERFC_FAR_BOTTOM_64)
     found = np.where(size < 8, middle, far)
+    # The same for f64.
     found = np.where(square < -709.78271289338397, 0.0, found)
     return np.where(x < 0, 2 - found, found)
 
 
 def erf_inv(x: Array) -> Array:
     """The number whose error function is x."""
+    # Giles' w = -log(1 - x^2). Polynomials in w, and in its root for the tails, give erf_inv(x) /
+    # x.
     depth = -_rounded(np.log1p, x * -x)
     if x.dtype == np.float32:
         centre = _polynomial(depth - _like(x, 2.5), ERF_INV_CENTRE_32)
@@ -258,10 +264,13 @@ def lgamma(x: Array) -> Array:
     for k, coefficient in enumerate(LANCZOS, 1):
         series = series + _like(x, coefficient) / (z + k)
     shifted = _log_shifted(z)
+    # (z + 1/2) log(t) - t, written as XLA does so that the first product does not overflow.
     body = (z + _like(x, 0.5) - (_like(x, LANCZOS_SHIFT + 0.5) + z) / shifted) * shifted
     log_gamma = _like(x, math.log(math.sqrt(2 * math.pi))) + body + _rounded(np.log, series)
+    # |sin(pi x)| has the period 1: the distance from the nearest integer is exact, and small.
     fraction = np.abs(x - np.rint(x))
     sine = _rounded(np.log, _rounded(np.sin, _like(x, math.pi) * fraction))
+    # At 0, -1, ... the log of the sine is -inf: it alone decides, whatever the other terms are.
     reflected = np.where(np.isfinite(sine), _like(x, math.log(math.pi)) - sine - log_gamma, -sine)
     log_gamma = np.where(x < _like(x, 0.5), reflected, log_gamma)
     return np.where(np.isinf(x), _like(x, np.inf), log_gamma)
@@ -289,6 +298,7 @@ def digamma(x: Array) -> Array:
 def polygamma(n: Array, x: Array) -> Array:
     """The n-th derivative of digamma."""
     n, x = np.broadcast_arrays(n, x)
+    # (-1)^(n + 1) n! zeta(n + 1, x)
     sign = n % 2 * 2 - 1
     scale = _rounded(np.exp, lgamma(n + 1))
     found = np.where(n == 0, digamma(x), sign * scale * zeta(n + 1, x))
@@ -337,6 +347,8 @@ def _zeta(x: Array, q: Array) -> Array:
     for k, coefficient in enumerate(_euler_maclaurin()):
         terms.append(coefficient * factor)
         factor = factor * ((x + 2 * k + 1) / start) * ((x + 2 * k + 2) / start)
+    # The smallest terms first, to keep their digits. Where the power underflowed, what is
+    # multiplied with it may be infinite: such terms are 0.
     total = np.zeros(x.shape)
     for term in reversed(terms):
         total = total + np.where(np.isnan(term) & (power == 0), 0, term)

@@ -16,6 +16,7 @@ def tridiagonal_solve(
     nearby: pivots smaller than eps times the largest element of U are moved to that size.
     """
     size = diagonal.shape[-1]
+    # The three diagonals of U: swapping rows moves an element of the superdiagonal one further.
     pivots, next_, second = (np.array(part) for part in (diagonal, above, np.zeros_like(above)))
     x = np.array(right)
     if size == 0:
