@@ -123,7 +123,9 @@ class Attention:
     def __post_init__(self) -> None:
         assert self.gradients is None or self.lse is not None, "backward reads the logsumexp"
         assert self.gradients is None or not self.softcap, "capped scores have no gradients"
-        assert all(len(a.outer) == len(self.outer) for a in self.accesses()), "a stride a dim"
+        assert all(len(a.outer) == len(self.outer) for a in self.accesses()), (
+            "a stride for each outer dim"
+        )
 
     @property
     def held(self) -> DType:
@@ -149,13 +151,15 @@ class Attention:
         """The flops of the matrix products: two forward, five backward."""
         if self.gradients is None:
             return 2 * self.points * (self.depth + self.value_depth)
+        # The scores again, dq and dk are products over the depth; dp = d_out v^T and dv over the
+        # value's.
         return 2 * self.points * (3 * self.depth + 2 * self.value_depth)
 
     @property
     def pairs(self) -> dict[str, Access]:
         """The bias and mask operands, which have one element for each (query, key) pair."""
-        found = {} if self.bias is None else {"bias": self.bias}
-        return found if self.mask is None else found | {"mask": self.mask.access}
+        pairs = {} if self.bias is None else {"bias": self.bias}
+        return pairs if self.mask is None else pairs | {"mask": self.mask.access}
 
     def accesses(self) -> Iterator[Access]:
         """Every access of the kernel."""
@@ -167,4 +171,5 @@ class Attention:
     def _seen(self) -> int:
         if self.window.is_open:
             return self.queries * self.keys
+        # Row by row: rows at both ends of the band see fewer keys than the window is wide.
         return sum(len(self.window.seen(i, self.keys)) for i in range(self.queries))

@@ -1,4 +1,4 @@
-"""The words of an attention kernel's text, and the kernel that they make."""
+"""Parsing of attention kernels: their keyword attributes, and the kernel that these describe."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from weft.kernels.attention import Access, Attention, Gradients, Mask, Window
 from weft.kernels.kernel import Operand
 from weft.kernels.tokens import Line, raise_unknown_name
 
-LabelledAccess: TypeAlias = tuple[Access, dict[str, Any]]  # and the words behind it
+LabelledAccess: TypeAlias = tuple[Access, dict[str, Any]]  # and the attributes after it
 
 
 def attention_words(line: Line) -> dict[str, Any]:
-    """Keyword words `scale=0.25 empty=nan` up to the end of the line."""
+    """Keyword attributes `scale=0.25 empty=nan` up to the end of the line."""
     words: dict[str, Any] = {}
     while line.token:
         name = line.name()
@@ -36,21 +36,22 @@ def attention_of(
     words: dict[str, Any],
     accesses: dict[str, LabelledAccess],
 ) -> Attention:
-    """The kernel of these words, with what its text says of each operand."""
+    """The kernel with these attributes and labelled accesses."""
     for label in ("q", "k", "v", "out", "lse", "bias"):
         if label in accesses:
             words[label] = accesses.pop(label)[0]
     if "mask" in accesses:
-        access, said = accesses.pop("mask")
-        words["mask"] = Mask(access, **said)
-    if accesses:
+        access, attributes = accesses.pop("mask")
+        words["mask"] = Mask(access, **attributes)
+    if accesses:  # the remaining labels are those of gradients: d_out, d_q, ...
         words["gradients"] = _gradients(accesses)
     window = Window(words.pop("left", None), words.pop("right", None), words.pop("shift", 0))
     fixed: dict[str, Any] = {"window": window, "operands": operands, "options": options}
     return Attention(name, outer, **fixed, **words)
 
 
-def _gradients(found: dict[str, LabelledAccess]) -> Gradients:
-    fields: dict[str, Any] = {name[2:]: at for name, (at, _) in found.items()}
-    scales = {f"{name[2:]}_scale": said["scale"] for name, (_, said) in found.items() if said}
+def _gradients(accesses: dict[str, LabelledAccess]) -> Gradients:
+    # Without their prefix `d_`, labels are the names of the fields.
+    fields: dict[str, Any] = {name[2:]: at for name, (at, _) in accesses.items()}
+    scales = {f"{name[2:]}_scale": a["scale"] for name, (_, a) in accesses.items() if a}
     return Gradients(**fields, **scales)

@@ -1,7 +1,7 @@
 """Control flow that is one launch: loops and branches, and the kernels inside of them.
 
-Values are buffers, numbered: the operands first, then what statements make. Every value is made by
-one statement, and none is written again: where values share memory is for the target to decide.
+Values are buffers in SSA form, numbered: the operands first, then the results of statements. Which
+of them share memory is the target's decision (`weft.kernels.flow_buffers`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class KernelRun:
 
     @property
     def made(self) -> tuple[int, ...]:
-        """The values that it makes."""
+        """The values that the kernel writes."""
         listed = zip(self.values, self.kernel.operands, strict=True)
         return tuple([value for value, operand in listed if operand.output])
 
 
 @dataclass(frozen=True, slots=True)
 class FlowBlock:
-    """Statements that run one after another, and the values that they end with."""
+    """Statements that run one after another, and the values that they yield."""
 
     statements: tuple[Statement, ...]
     results: tuple[int, ...]
@@ -50,10 +50,10 @@ class FlowBlock:
 
 @dataclass(frozen=True, slots=True)
 class FlowLoop:
-    """A loop: as long as the first element of the test's result is not 0, the body runs.
+    """A while loop: the body runs as long as the first element of the test's result is not 0.
 
-    `carried` are the values when a round begins, at first those that are `given`, then the results
-    of the body; `made` are the values when the test says no.
+    `carried` are the values at the start of an iteration: at first the initial ones (`given`), then
+    the results of the body. `made` are the carried values when the test fails: the loop's results.
     """
 
     given: tuple[int, ...]
@@ -70,9 +70,9 @@ class FlowLoop:
 
 @dataclass(frozen=True, slots=True)
 class FlowBranch:
-    """A branch: the first of two parts if a value is not 0, or the part of a number.
+    """A branch: `if` runs the first of two parts where the chooser is not 0, else the second one.
 
-    The last part is for numbers that none has.
+    `case` runs the part of that index; as in StableHLO, the last one if it is out of range.
     """
 
     way: BranchKind
@@ -86,16 +86,16 @@ Statement: TypeAlias = KernelRun | FlowLoop | FlowBranch
 
 @dataclass(frozen=True, eq=False)
 class ControlFlow:
-    """One launch of control flow; the results of its body are what its output operands get."""
+    """One launch of control flow; its output operands get the results of its body."""
 
     name: str
     operands: tuple[Operand, ...]
-    inner: tuple[Operand, ...]  # the values that statements make
+    inner: tuple[Operand, ...]  # the results of statements
     body: FlowBlock
     excess_precision: bool = True  # of the kernels inside
     # The sizes of leading dims: every device along them goes through the body on its own pieces.
     devices: tuple[int, ...] = ()
-    arithmetic: int = 0  # about how many steps it takes, with a guess of how often loops run
+    arithmetic: int = 0  # estimated operations, with assumed trip counts where unknown
 
     @cached_property
     def _identity(self) -> tuple[object, ...]:
@@ -116,7 +116,7 @@ class ControlFlow:
 
     @cached_property
     def values(self) -> tuple[Operand, ...]:
-        """All values: the operands, or a device's pieces of them, and what statements make."""
+        """All values: the operands (one device's pieces of them), and the results of statements."""
         lead = (1,) * len(self.devices)
         pieces = [replace(o, shape=lead + o.shape[len(lead) :]) for o in self.operands]
         return (*(pieces if lead else self.operands), *self.inner)
@@ -134,7 +134,7 @@ class ControlFlow:
 
 
 def statements_in(part: FlowBlock) -> Iterator[Statement]:
-    """Every statement, inner ones after what encloses them."""
+    """Every statement, in pre-order."""
     for statement in part.statements:
         yield statement
         if not isinstance(statement, KernelRun):

@@ -1,8 +1,8 @@
 """Buffer sharing in flows, so that few loop-carried values are copied.
 
-Values that one becomes another without a change (what a loop is given, carries and gives; what a
-part of a branch ends with) share a buffer where their lives allow it, and so do what a kernel reads
-and what it may write over it. Positions count statements; a life is from a position to another.
+Values that are passed on unchanged (the initial, carried and final values of a loop; the results of
+a branch's part) share a buffer where their live ranges allow it, and so do a kernel's operand and
+the output that may overwrite it. A live range is a closed interval of positions of statements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.records import dataclass
 
 @dataclass(slots=True)
 class FlowLiveRange:
-    """When a value is needed: from where it is made to where it is read last."""
+    """The live range of a value: from its definition to its last read."""
 
     begin: int
     end: int
@@ -25,7 +25,7 @@ class FlowLiveRange:
 
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """Memory of some values; an input's is only read."""
+    """Memory that values share; that of an input is read only."""
 
     values: list[int]
     nbytes: int
@@ -42,6 +42,8 @@ class Buffers:
         self.lives = FlowLiveRanges(flow)
         self.of: list[Buffer] = [self._alone(n) for n in range(len(flow.values))]
         self._join_handed(flow.body)
+        # Greedy: every join makes the buffer live longer, and excludes later joins. Those that save
+        # copies come first; in-place results save memory only.
         for output, result in zip(flow.outputs, flow.body.results, strict=True):
             self._try(result, output)
         self._join_moves(flow.body)
@@ -55,7 +57,7 @@ class Buffers:
 
     @property
     def own_bytes(self) -> int:
-        """The bytes of the buffers that are no operands."""
+        """The bytes of all buffers but the operands."""
         return sum([buffer.nbytes for buffer in self.all if buffer.operand is None])
 
     def _alone(self, value: int) -> Buffer:
@@ -64,10 +66,11 @@ class Buffers:
         is_input = own is not None and not operand.output
         return Buffer([value], operand.nbytes, own, is_input, [self.lives.of[value]])
 
-    # Values that are one without a copy
+    # Values that are passed through unchanged
 
     def _join_handed(self, part: FlowBlock) -> None:
         """Let a value that a loop carries unchanged stay in its buffer."""
+        # Live ranges need no check: these are one value, which no iteration writes.
         for statement in part.statements:
             if isinstance(statement, KernelRun):
                 continue
@@ -79,7 +82,7 @@ class Buffers:
             for inner in statement.parts:
                 self._join_handed(inner)
 
-    # Values that are copied where they are not one
+    # Values that are copied unless they share a buffer
 
     def _join_moves(self, part: FlowBlock) -> None:
         for statement in part.statements:
@@ -91,7 +94,7 @@ class Buffers:
                 self._try(source, target)
 
     def _try(self, source: int, target: int) -> None:
-        """Let two values share a buffer if they are never needed at once."""
+        """Let two values share a buffer if their live ranges are disjoint."""
         one, other = self.of[source], self.of[target]
         if one is other or self._refuses(one, other):
             return
@@ -99,11 +102,13 @@ class Buffers:
             self._unite(one, other)
 
     def _join_in_place(self, run: KernelRun, when: int) -> None:
-        """Let what a kernel makes lie where an operand lay that is read no more."""
+        """Let a kernel's output overwrite an operand that dies there."""
         for operand, output in overwritten(run.kernel):
             one, other = self.of[run.values[operand]], self.of[run.values[output]]
             if one is other or self._refuses(one, other):
                 continue
+            # The output's store is ordered after the loads of these operands only: the kernel may
+            # have no other operand, and no other output, in either buffer.
             over = {run.values[g] for g, m in overwritten(run.kernel) if m == output}
             read = {value for value in run.read if self.of[value] in (one, other)}
             others = [v for v in run.made if v != run.values[output]]
@@ -114,7 +119,7 @@ class Buffers:
                 self._unite(one, other)
 
     def _refuses(self, one: Buffer, other: Buffer) -> bool:
-        """Whether buffers cannot be one, whatever their lives are."""
+        """Whether buffers cannot be joined, whatever their live ranges."""
         if one.nbytes != other.nbytes:
             return True
         if one.operand is not None and other.operand is not None:
@@ -138,33 +143,37 @@ def moves_of(statement: FlowLoop | FlowBranch) -> Iterator[tuple[int, int]]:
         for part in statement.parts:
             yield from zip(part.results, statement.made, strict=True)
         return
+    # The back edge first, so that it is joined first: it is the copy of every iteration.
     yield from zip(statement.body.results, statement.carried, strict=True)
     yield from zip(statement.carried, statement.made, strict=True)
     yield from zip(statement.given, statement.carried, strict=True)
 
 
 def _overlap(one: FlowLiveRange, other: FlowLiveRange) -> bool:
+    # Closed intervals: what a kernel reads and what it writes overlap at the kernel.
     return one.begin <= other.end and other.begin <= one.end
 
 
 def _touch(one: FlowLiveRange, other: FlowLiveRange, when: int) -> bool:
-    """Whether one life ends when the other begins, at a kernel."""
+    """Whether one live range ends where the other begins, at a kernel."""
     return (one.end == other.begin == when) or (other.end == one.begin == when)
 
 
-# Lives
+# Live ranges
 
 
 class FlowLiveRanges:
-    """When each value is needed. A statement at a position reads at twice it, and what loops and
-    branches hand on is there right after that.
+    """The live range of each value.
+
+    Statements are at even positions. The values that loops and branches pass on begin at the odd
+    position after what they are copied from, so that source and target of a copy do not overlap.
     """
 
     def __init__(self, flow: ControlFlow) -> None:
-        self.runs: dict[int, KernelRun] = {}  # by when they run
-        self.spans: dict[int, tuple[int, int]] = {}  # when loops begin and end, by their identity
+        self.runs: dict[int, KernelRun] = {}  # by position
+        self.spans: dict[int, tuple[int, int]] = {}  # first and last position of a loop, by its id
         self._begin: dict[int, int] = {}
-        self._inside: dict[int, tuple[int, ...]] = {}  # the loops that a value is made in
+        self._inside: dict[int, tuple[int, ...]] = {}  # the loops around the definition of a value
         self._loops: list[tuple[int, int]] = []
         self._reads: list[tuple[int, int, tuple[int, ...]]] = []
         self._make([n for n, operand in enumerate(flow.operands) if not operand.output], -1, ())
@@ -173,9 +182,9 @@ class FlowLiveRanges:
         self._make(flow.outputs, last + 1, ())
         end: dict[int, int] = dict(self._begin)
         for value, when, loops in self._reads:
-            # A loop reads what comes from outside of it again in every round.
+            # A loop reads values from outside of it again in every iteration: they live up to the
+            # end of the outermost loop that they enter.
             around = [loop for loop in loops if loop not in self._inside[value]]
-            # Up to the end of the outermost loop that the value comes into from outside.
             end[value] = max(end[value], self._loops[around[0]][1] if around else when)
         self.of = {value: FlowLiveRange(begin, end[value]) for value, begin in self._begin.items()}
 
@@ -208,7 +217,7 @@ class FlowLiveRanges:
         self._make(loop.carried, begin + 1, inner)
         tested = self._part(loop.test, begin + 2, inner)
         self._read(loop.test.results, tested, inner)
-        self._read(loop.carried, tested, inner)  # what the loop gives, if this is the end of it
+        self._read(loop.carried, tested, inner)  # they are its results if the test fails
         end = self._part(loop.body, tested + 2, inner)
         self._read(loop.body.results, end, inner)
         self._make(loop.made, end + 1, loops)
@@ -217,6 +226,7 @@ class FlowLiveRanges:
 
     def _choice(self, choice: FlowBranch, now: int, loops: tuple[int, ...]) -> int:
         self._read((choice.chooser,), now, loops)
+        # Only one part runs, but each has positions of its own: values of two parts may share.
         for part in choice.parts:
             now = self._part(part, now + 2, loops)
             self._read(part.results, now, loops)

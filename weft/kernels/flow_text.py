@@ -1,4 +1,4 @@
-"""A flow as text, and read back: what its statements make, the statements, and the kernels.
+"""The text form of flows, and its parser: the types of results, the statements, the kernels.
 
     kernel while_590fd115(in0: f32[1], out1: f32[1]) steps 4000
       flow v2: f32[1], v3: i1[1], v4: f32[1], v5: f32[1]
@@ -13,9 +13,9 @@
       kernel compare_8867ce5a(in0: f32[1], out1: i1[1])
         ...
 
-A kernel is named and numbered where it runs, on values for all its operands in their order. Behind
-An `each` has the sizes of leading dims, along which every device goes through it by itself. Behind
-`steps` is about how much arithmetic there is, with a guess where the number of rounds is not known.
+A `run` names a kernel and its number, and the values of all its operands, in order. `each 2, 4` has
+the sizes of leading device dims: every device runs the flow by itself. `steps` is the estimated
+number of operations, with assumed trip counts where they are not known.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from weft.kernels.tokens import Line, syntax_error
 if TYPE_CHECKING:
     from weft.kernels.group import Launch
 
-_DEEPEST = 200  # loops and branches inside of each other
+_DEEPEST = 200  # nesting depth: text of a file must not exhaust the stack of the recursive parser
 
 
 def flow_lines(flow: ControlFlow, kernel_text: Callable[[PlainKernel], str]) -> Iterator[str]:
@@ -88,7 +88,7 @@ def read_flow(
     lines: Sequence[str],
     parse: Callable[[str], Launch],
 ) -> ControlFlow:
-    """The flow whose lines these are, beginning with that of what its statements make."""
+    """Parse a flow; its first line has the types of the results of statements."""
     body = [n for n, line in enumerate(lines) if line.startswith("  kernel ")]
     ends = [*body[1:], len(lines)]
     kernels: list[PlainKernel] = []
@@ -150,7 +150,7 @@ class _FlowReader:
         return self.values[name]
 
     def all(self, line: Line) -> tuple[int, ...]:
-        """Values up to a word that is none, or to the end of the line."""
+        """Values, up to a token that is not one."""
         values: list[int] = []
         while line.token in self.values:
             values.append(self.value(line))
@@ -181,23 +181,23 @@ class _FlowReader:
                 line.expect("from")
                 initial = self.all(line)
                 line.expect("to")
-                statements = self.all(line)
+                results = self.all(line)
                 line.finish()
                 test, body = self.titled("test"), self.titled("body")
-                return FlowLoop(initial, carried, test, body, statements)
+                return FlowLoop(initial, carried, test, body, results)
             case "branch":
                 way = line.name()
                 if way not in ("if", "case"):
                     raise syntax_error(f"there is no branch {way!r}")
                 chooser = self.value(line)
                 line.expect("to")
-                statements = self.all(line)
+                results = self.all(line)
                 line.finish()
                 parts: list[FlowBlock] = []
                 while self.begins("part"):
                     parts.append(self.titled("part"))
                 return FlowBranch(
-                    cast("Literal['if', 'case']", way), chooser, tuple(parts), statements
+                    cast("Literal['if', 'case']", way), chooser, tuple(parts), results
                 )
         raise syntax_error(f"there is no statement {word!r}")
 

@@ -1,4 +1,4 @@
-"""The verifier of flows: kernels find the buffers that they expect."""
+"""The verifier of flows: values are defined once, before their uses, with the sizes expected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_VALUES = 1 << 14
 
 
 def verify_flow(flow: ControlFlow, require: Require) -> None:
-    """Refuse a flow that is not one; the kernels inside are verified by themselves."""
+    """Refuse an invalid flow; the kernels inside are verified separately."""
     _Flow(flow, require).run()
 
 
@@ -21,7 +21,7 @@ class _Flow:
     def __init__(self, flow: ControlFlow, require: Require) -> None:
         self.flow, self.require = flow, require
         self.sizes = [operand.nbytes for operand in flow.values]
-        self.made: set[int] = set()  # anywhere: a value is made once
+        self.made: set[int] = set()  # of all blocks: a value is defined once
 
     def run(self) -> None:
         flow = self.flow
@@ -42,7 +42,7 @@ class _Flow:
         self.alike(flow.body.results, flow.outputs, "what it gives")
 
     def part(self, part: FlowBlock, known: set[int]) -> None:
-        """A part that begins with values that are there; they stay as they are."""
+        """A block in which these values are defined; its own are not visible after it."""
         known = {*known}
         for statement in part.statements:
             self.statement(statement, known)
@@ -69,6 +69,7 @@ class _Flow:
 
     def loop(self, loop: FlowLoop, known: set[int]) -> None:
         self.read(loop.given, known)
+        # Sizes, not types: buffers are bytes, and each kernel has the types of its own operands.
         self.alike(loop.given, loop.carried, "what a loop is given")
         self.alike(loop.carried, loop.made, "what a loop gives")
         inside = {*known}
@@ -106,9 +107,9 @@ class _Flow:
         self.made.update(values)
         known.update(values)
 
-    def alike(self, given: Sequence[int], made: Sequence[int], what: str) -> None:
-        self.in_range((*given, *made))
-        same = [self.sizes[n] for n in given] == [self.sizes[n] for n in made]
+    def alike(self, sources: Sequence[int], targets: Sequence[int], what: str) -> None:
+        self.in_range((*sources, *targets))
+        same = [self.sizes[n] for n in sources] == [self.sizes[n] for n in targets]
         self.require(same, f"{what} is not of the size that is expected")
 
 

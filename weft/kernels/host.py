@@ -56,7 +56,7 @@ def in_two(
     )
 
 
-Maker: TypeAlias = Callable[[Site], HostKernel]
+Maker: TypeAlias = Callable[[Site], HostKernel]  # builds the host kernel of one node
 
 
 class Collectives(Protocol):
@@ -80,7 +80,7 @@ def single_result_convention(run: Callable[..., tuple[Any, ...]], count: int) ->
         return run
 
     def one(*arrays: Any) -> Any:
-        (made,) = run(*arrays)
-        return made
+        (result,) = run(*arrays)
+        return result
 
     return one

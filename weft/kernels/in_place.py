@@ -37,11 +37,14 @@ def _same_places(kernel: Kernel) -> Pairs:
             stores.setdefault(step.operand, []).append(number)
     pairs = []
     for output in outputs:
+        # Of several stores, the first would overwrite elements that loads for the second read.
         if len(stores.get(output, ())) == 1:
             (store,) = stores[output]
             before = _reached(kernel, store)
             if not _is_written_once(kernel, store, before):
                 continue
+            # Every load of the operand must feed this store: one that feeds another output may run
+            # after it.
             pairs += [
                 (source, output)
                 for source, loads in inputs.items()

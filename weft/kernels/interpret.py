@@ -48,9 +48,9 @@ class _Interpreter:
     def __init__(self, kernel: Kernel, arrays: Sequence[Array]) -> None:
         self.kernel = kernel
         self.sizes = tuple(f.size for f in kernel.factors)
-        given = iter(arrays)
+        inputs = iter(arrays)
         self.buffers = [
-            np.zeros(o.size, o.dtype.numpy) if o.output else np.ravel(next(given))
+            np.zeros(o.size, o.dtype.numpy) if o.output else np.ravel(next(inputs))
             for o in kernel.operands
         ]
         self.dtypes = [BOOL if isinstance(s, Store) else s.dtype for s in kernel.steps]
@@ -85,6 +85,7 @@ class _Interpreter:
             case Pick(how=how, key=key, value=value, over=over):
                 return self.pick(how, self.values[key], self.values[value], over)
             case Contract(lhs=lhs, rhs=rhs, over=over, held=wide, dtype=dtype):
+                # Products of the operands' exact values: converted to the accumulator's type first.
                 kind = compute_dtype(wide).numpy
                 product = self.values[lhs].astype(kind) * self.values[rhs].astype(kind)
                 return self.hold(self.fold("add", product, over, wide), dtype)
@@ -94,6 +95,7 @@ class _Interpreter:
 
     def apply(self, step: Apply) -> Array:
         """Apply an op by its reference; bitwise ops get operands rounded to their types."""
+        # [factor 0, factor 1, ...] of all arguments' points
         args = self.aligned([self.values[a] for a in step.args])
         if isinstance(step.op, BitcastConvert | NextAfter):
             kinds = [self.dtypes[a] for a in step.args]
@@ -123,20 +125,21 @@ class _Interpreter:
         place, good = self.affine(step.at), self.inside(step.guards)
         for shift in step.shifts:
             index = self.values[shift.index]
-            if self.dtypes[shift.index].kind == "uint":  # beyond any limit, in int64
+            # A large u64 would turn negative in int64: clamp it to just beyond the limit first.
+            if self.dtypes[shift.index].kind == "uint":
                 index = np.minimum(index, index.dtype.type(min(shift.limit + 1, _most(index))))
             index = index.astype(np.int64)
-            kept = np.clip(index, 0, shift.limit)
-            place = place + kept * shift.stride
+            clamped = np.clip(index, 0, shift.limit)
+            place = place + clamped * shift.stride
             if not shift.clamped:
-                good = good & (kept == index)
+                good = good & (clamped == index)
         buffer = self.buffers[step.operand]
-        if not good.any():
+        if not good.any():  # an empty operand has no element 0 to read in place of masked ones
             return np.zeros(
                 np.broadcast_shapes(place.shape, good.shape), compute_dtype(step.dtype).numpy
             )
-        found = np.where(good, buffer[np.where(good, place, 0)], np.zeros((), buffer.dtype))
-        return self.hold(found, step.dtype)
+        elements = np.where(good, buffer[np.where(good, place, 0)], np.zeros((), buffer.dtype))
+        return self.hold(elements, step.dtype)
 
     def store(self, step: Store) -> None:
         place, good = self.affine(step.at), self.inside(step.guards)

@@ -106,6 +106,8 @@ class Fill:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Fill):
             return NotImplemented
+        # By repr: 0.0 == -0.0 == 0 == False in Python, and NaN is not equal to itself. Kernels are
+        # keys of caches, where each of these matters.
         return self.dtype == other.dtype and repr(self.value) == repr(other.value)
 
     def __hash__(self) -> int:
@@ -248,10 +250,10 @@ class Kernel:
     @cached_property
     def spans(self) -> tuple[frozenset[int], ...]:
         """The factors that each step varies along."""
-        found: list[frozenset[int]] = []
+        spans: list[frozenset[int]] = []
         for step in self.steps:
-            found.append(_span(step, found))
-        return tuple(found)
+            spans.append(_span(step, spans))
+        return tuple(spans)
 
     @property
     def points(self) -> int:
@@ -264,12 +266,16 @@ def is_rounded(dtype: DType, *, excess_precision: bool = True) -> bool:
 
     Narrow floats are computed in f32; of them, only bf16 may keep the excess precision.
     """
+    # As in XLA. bf16 has the exponents of f32, so that only low bits depend on fusion; an f16
+    # value that overflows must be infinite to the steps that read it.
     narrow = dtype.is_float and dtype.bits < 32
     return narrow and not (excess_precision and dtype.name == "bf16")
 
 
 def held_in(dtype: DType) -> DType:
     """The accumulator type of sums of products."""
+    # Narrow integers, also unsigned ones, accumulate in i32: truncated at the end, the sum is the
+    # same modulo 2^bits.
     if dtype.kind == "float" and dtype.bits < 32:
         return F32
     return I32 if dtype.is_integer and dtype.bits < 32 else dtype
@@ -303,6 +309,7 @@ def _span(step: Step, before: list[frozenset[int]]) -> frozenset[int]:
     if isinstance(step, Load | Position | Store):
         factors |= {n for n, stride in enumerate(step.at.strides) if stride}
     if isinstance(step, Load | Choose | Store):
+        # Where a guard fails the value is another one, so that it varies along the guard's factors.
         for guard in step.guards:
             factors |= {n for n, stride in enumerate(guard.index.strides) if stride}
     if isinstance(step, Reduce | Pick | Contract):

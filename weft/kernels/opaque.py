@@ -27,7 +27,7 @@ class Opaque:
 
     name: str
     operands: tuple[OpaqueOperand, ...]
-    arithmetic: int = 0  # about how many steps a flow takes
+    arithmetic: int = 0  # estimated operations of a flow
 
 
 def opaque_kernel(line: str) -> Opaque:

@@ -16,16 +16,18 @@ def name_of(options: Mapping[str, int]) -> str:
 
 
 def options_named(name: str, known: OptionRanges) -> dict[str, int] | None:
-    """The options of a name; None if it names none, or not of these values."""
+    """The options of a name; None if it is malformed, or has options that are not known."""
     pairs = [_PAIR.fullmatch(pair) for pair in name.split(", ")]
-    found = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
-    if len(found) < len(pairs) or refuses_options(found.items(), known) is not None:
+    options = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
+    if len(options) < len(pairs) or refuses_options(options.items(), known) is not None:
         return None
-    return found
+    return options
 
 
 def round_up(number: int) -> int:
     """The least of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is not below a number."""
+    # Two classes an octave: sizes of one class differ by less than half, so that a measured choice
+    # for one of them is a good one for all.
     if number <= 4:
         return number
     power = 1 << (number - 1).bit_length()

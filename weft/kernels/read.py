@@ -61,8 +61,9 @@ from weft.ops.shape import Constant
 
 _HOW = {word: how for how, word in REDUCED.items()}
 _ENDS = (",", "]", "|")  # in a subscript
-_DEEPEST = 50  # nesting depth of expressions
-# Raised by the parsers of types, attributes and numbers on malformed text.
+_DEEPEST = 50  # nesting depth of expressions; the writer inlines 6 levels
+# Raised on malformed text by the parsers of types, attributes and numbers, and by the assertions of
+# the contracts' constructors.
 _MISREAD = (
     ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, AssertionError
 )  # fmt: skip
@@ -123,8 +124,8 @@ class _Reader:
         if line.taken("steps"):
             steps = line.integer()
             line.finish()
-            made = read_flow(name, operands, excess, self.lines[1:], parse_kernel)
-            return replace(made, arithmetic=steps)
+            flow = read_flow(name, operands, excess, self.lines[1:], parse_kernel)
+            return replace(flow, arithmetic=steps)
         line.finish()
         self.operands = tuple(operands)
         line = self.next()
@@ -203,6 +204,8 @@ class _Reader:
                 raise syntax_error(f"this is step {len(self.steps) - 1}, not {number}")
             step = self.steps[index]
             assert not isinstance(step, Store), "no expression is a store"
+            # The line's dtype is the step's where no rule infers it, as of a product in f32 of
+            # bf16.
             if step.dtype is not dtype:
                 step = replace(step, dtype=dtype)
                 bare = isinstance(step, Contract) and index in self.bare
@@ -247,6 +250,7 @@ class _Reader:
         if value is not None:
             if line.taken(":"):
                 return self.add(Fill(value, line.dtype()))
+            # Its dtype is that of an operand which may follow: `typed` replaces this step.
             self.untyped[len(self.steps)] = value
             return self.add(Fill(value, DTYPES["f32"]))
         if line.token.removesuffix(".flat") in self.called:
@@ -307,11 +311,11 @@ class _Reader:
             return self.add(Reduce(_HOW[name], first, init, along, dtype))
         if name in ("pick_max", "pick_min"):
             how = _HOW[name.removeprefix("pick_")]
-            made = Pick(how, first, rest[0], along, self.dtype(rest[0]))  # type: ignore[arg-type]
-            return self.add(made)
+            pick = Pick(how, first, rest[0], along, self.dtype(rest[0]))  # type: ignore[arg-type]
+            return self.add(pick)
         if name not in ("dot", "dot_tf32"):
             raise_unknown_name("reduction", name)
-        if held is None:
+        if held is None:  # the accumulator has the dtype of the line, which `line` knows
             self.bare.add(len(self.steps))
         tf32 = name == "dot_tf32"
         return self.add(Contract(first, rest[0], along, dtype, held or dtype, tf32))
@@ -438,14 +442,14 @@ class _Reader:
             guards.append(Guard(index, low, line.integer()))
         return tuple(guards)
 
-    # Nodes alone, attention
+    # Single nodes, attention
 
     def alone(self, name: str, line: Line, excess: bool) -> SingleNode:
         line.expect("lead", "=")
         lead, known = line.integer(), [None for o in self.operands if not o.output]
         if line.taken("known"):
             line.expect("=")
-            known = line.listed("[", "]", lambda: None if line.taken("none") else _given(line))
+            known = line.listed("[", "]", lambda: None if line.taken("none") else _scalar(line))
         line.finish()
         types = [TensorType(o.shape[lead:], o.dtype) for o in self.operands if not o.output]
         *constants, node = read_node("\n".join(self.lines[self.number :]), tuple(types), BY_NAME)
@@ -464,6 +468,7 @@ class _Reader:
             line = self.next()
             line.take()
             options = line.options()
+        # Accesses are read like those of loops: outer dims, row and column stand for factors.
         self.names = {f"o{n}": n for n in range(len(outer))}
         self.names |= {"row": len(outer), "column": len(outer) + 1}
         accesses: dict[str, LabelledAccess] = {}
@@ -481,6 +486,6 @@ class _Reader:
         return attention_of(name, outer, self.operands, options, words, accesses)
 
 
-def _given(line: Line) -> Any:
+def _scalar(line: Line) -> Any:
     value = line.number()
     return raise_unknown_name("number", line.token) if value is None else value

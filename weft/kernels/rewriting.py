@@ -47,8 +47,8 @@ def renumbered(step: Step, numbers: Sequence[int] | Mapping[int, int]) -> Step:
 def map_affines(step: Step, affine: Callable[[Affine], Affine]) -> Step:
     """A step with every affine index mapped."""
 
-    def guards(given: tuple[Guard, ...]) -> tuple[Guard, ...]:
-        return tuple([replace(g, index=affine(g.index)) for g in given])
+    def guards(conditions: tuple[Guard, ...]) -> tuple[Guard, ...]:
+        return tuple([replace(g, index=affine(g.index)) for g in conditions])
 
     match step:
         case Load() | Store():
@@ -65,6 +65,7 @@ def pad_by_loads(kernel: Kernel) -> Kernel:
     equal = [_padded_load(kernel.steps, step) for step in kernel.steps]
     if all(load is None for load in equal):
         return kernel
+    # The choices stay, without readers, so that all steps keep their numbers.
     numbers = [n if load is None else load for n, load in enumerate(equal)]
     return replace(kernel, steps=tuple([renumbered(step, numbers) for step in kernel.steps]))
 
@@ -82,7 +83,7 @@ def _padded_load(steps: Sequence[Step], step: Step) -> int | None:
 
 def split_factor(kernel: Kernel, factor: int, inner: int) -> Kernel:
     """The kernel with a factor split in two; the inner one has `inner` points."""
-    last = len(kernel.factors)
+    last = len(kernel.factors)  # the inner factor is appended: all other numbers stay
 
     def affine(at: Affine) -> Affine:
         stride = at.strides[factor]

@@ -94,10 +94,12 @@ class SingleNode:
         Elements that the op leaves unwritten then need no copy. No other input may be in that
         buffer.
         """
-        given, made = self.inputs, self.outputs
-        count = len(made) if type(self.op) in _IN_PLACE else 0
-        first = len(given)
-        return tuple([(n, first + n) for n in range(count) if given[n].shape == made[n].shape])
+        inputs, outputs = self.inputs, self.outputs
+        count = len(outputs) if type(self.op) in _IN_PLACE else 0
+        first = len(inputs)
+        # Shapes differ where devices share an operand whose update they do not share.
+        same = [n for n in range(count) if inputs[n].shape == outputs[n].shape]
+        return tuple([(n, first + n) for n in same])
 
 
 def single_node_kernel(stacked: StackedNode, sizes: Sequence[int]) -> SingleNode | None:
@@ -108,7 +110,7 @@ def single_node_kernel(stacked: StackedNode, sizes: Sequence[int]) -> SingleNode
     """
     node = stacked.node
     varying = stacked.made[0] if stacked.made else 0
-    is_call = node.op.pure and not node.regions  # of something known
+    is_call = node.op.pure and not node.regions  # a custom call of a known function
     if node.op.collective or (node.op.control and not is_call):
         return None
     if any(mask != varying for mask in stacked.made):
@@ -126,6 +128,7 @@ def single_node_kernel(stacked: StackedNode, sizes: Sequence[int]) -> SingleNode
     if len(operands) < len(inputs) + len(outputs):
         return None
     name = node.op.name.rpartition(".")[2]
+    # Emitters decide by known scalars: a reduction from 0, say, may be a library call.
     known = tuple([_known(value) for value in node.operands])
     return SingleNode(name, node.op, tuple(operands), len(sizes), node.regions, known)
 

@@ -62,9 +62,10 @@ BY_SHORT_NAME: dict[str, type[Op]] = {op.name.removeprefix("chlo."): op for op i
 REDUCED: dict[Combine, str] = {how: how for how in COMBINERS} | {"add": "sum", "mul": "prod"}
 _SYMBOLS = {op: symbol for symbol, op in INFIX.items()}
 _DIRECTIONS = {word: symbol for symbol, word in COMPARED.items()}
+# Every op has its full and its short name in the table; sorted so that the shortest one stays.
 _SHORT = {BY_SHORT_NAME[name]: name for name in sorted(BY_SHORT_NAME, key=len, reverse=True)}
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}  # binding strength: comparisons 0, everything else 3
-_DEEPEST, _WIDEST = 6, 72  # nesting depth of inlined expressions
+_DEEPEST, _WIDEST = 6, 72  # nesting depth and columns of inlined expressions
 
 
 def kernel_text(kernel: Launch) -> str:
@@ -106,11 +107,11 @@ def natural_dtype(
     return None
 
 
-def scalar_result(op: Op, given: tuple[DType | None, ...]) -> DType | None:
+def scalar_result(op: Op, dtypes: tuple[DType | None, ...]) -> DType | None:
     """The result dtype of an elementwise op on scalars."""
-    types = tuple([TensorType((), dtype) for dtype in given if dtype is not None])
-    made = infer(op, types)[0]
-    return made.dtype if isinstance(made, TensorType) else None
+    types = tuple([TensorType((), dtype) for dtype in dtypes if dtype is not None])
+    result = infer(op, types)[0]
+    return result.dtype if isinstance(result, TensorType) else None
 
 
 def number_text(value: complex) -> str:
@@ -184,6 +185,7 @@ class _Steps:
         if isinstance(step, Apply) and (symbol := self.symbol(step)):
             binds = _BINDS.get(symbol, 0)
             weak = [self.binds[a] if a in inside else 3 for a in args]
+            # Operators of one strength associate to the left, and comparisons do not chain.
             left = f"({texts[0]})" if weak[0] < max(binds, 1) else texts[0]
             right = f"({texts[1]})" if weak[1] <= binds else texts[1]
             text = f"{left} {symbol} {right}"
@@ -198,6 +200,8 @@ class _Steps:
     def taken(self, n: int, args: tuple[int, ...]) -> tuple[set[int], int]:
         """The arguments that can be inlined: each ends where the next one begins."""
         inlined, first = set[int](), n
+        # The reader numbers steps as it meets them: an inlined argument must have the number that
+        # it gets there, right before what follows it.
         for arg in reversed(args):
             if arg == first - 1 and self.fits(arg):
                 inlined.add(arg)
@@ -280,10 +284,10 @@ def op_text(op: Op) -> str:
     """An op with its attributes: `reduce_precision<exponent_bits = 5 : i32>`."""
     if isinstance(op, Convert) and not op.out.shape:
         return str(op.out.dtype)
-    guard_text = [f"{name} = {value}" for name, value in op.attributes()]
+    attributes = [f"{name} = {value}" for name, value in op.attributes()]
     if "out" in op.fields():
-        guard_text.append(f"out = {op.out}")  # type: ignore[attr-defined]
-    return f"{_SHORT[type(op)]}<{', '.join(guard_text)}>" if guard_text else _SHORT[type(op)]
+        attributes.append(f"out = {op.out}")  # type: ignore[attr-defined]
+    return f"{_SHORT[type(op)]}<{', '.join(attributes)}>" if attributes else _SHORT[type(op)]
 
 
 # Places
@@ -323,12 +327,13 @@ def place_text(
     every += zip([s.stride for s in shifts], moved, strict=True)
     strides = row_major(operand.shape)
     dims = [n for n, size in enumerate(operand.shape) if size > 1] or [len(strides) - 1]
+    # A stride of the index as digits of the operand's strides: 8*i in [4, 8] is `[i, 0]`.
     parts = [_digits(stride, strides, dims) for stride, _ in every]
     offset = _digits(at.offset, strides, dims)
     behind = parts[len(names) :]  # each shift belongs to one dim, in the order of the dims
     homes = [[n for n, count in enumerate(p) if count] for p in behind]
     if not strides and (at.offset or any(count for count, _ in every)):
-        homes = [[]]
+        homes = [[]]  # an operand without dims has no subscript for the index: flat
     if any(len(home) != 1 for home in homes) or homes != sorted(homes):
         terms = [(count, term) for count, term in every[: len(names)] if count]
         terms += every[len(names) :]
@@ -351,7 +356,7 @@ def _digits(number: int, strides: Sequence[int], dims: Sequence[int]) -> list[in
     return digits
 
 
-# Nodes alone, attention
+# Single nodes, attention
 
 
 def _alone(kernel: SingleNode) -> Iterator[str]:

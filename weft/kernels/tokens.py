@@ -12,6 +12,7 @@ from weft.ir.scan import balanced
 from weft.ir.types import DTYPES, DType
 
 T = TypeVar("T")
+# The empty match at the end is a token: there is always a current one, and one to look ahead at.
 _TOKEN = re.compile(
     r" *(complex<f\d+>|[A-Za-z_][\w.]*|\d+(?:\.\d+)?(?:e[+-]?\d+)?|[<>=!]=|%\d+|[^ ]|$)",
     re.ASCII,
@@ -108,10 +109,10 @@ class Line:
 
     def separated(self, read: Callable[[], T]) -> list[T]:
         """A comma-separated list of at least one item."""
-        found = [read()]
+        items = [read()]
         while self.taken(","):
-            found.append(read())
-        return found
+            items.append(read())
+        return items
 
     def options(self) -> tuple[tuple[str, int], ...]:
         """`task=4 width=16` up to the end of the line."""

@@ -148,8 +148,8 @@ class _Loops:
             case Apply(op=op, args=args, dtype=dtype):
                 plain = op.elementwise or isinstance(op, BitcastConvert)
                 _require(plain and args, f"{op.name} is not elementwise")
-                made = scalar_result(op, tuple([self.dtypes[a] for a in args]))
-                _require(made is dtype, f"{op.name} gives {made}, not {dtype}")
+                result = scalar_result(op, tuple([self.dtypes[a] for a in args]))
+                _require(result is dtype, f"{op.name} gives {result}, not {dtype}")
             case Choose(guards=guards, inside=inside, outside=outside, dtype=dtype):
                 self.guards(guards)
                 self.alike(dtype, inside, outside)
@@ -164,6 +164,7 @@ class _Loops:
         if isinstance(step, Reduce):
             _require(step.how in COMBINERS, f"unknown reduction {step.how!r}")
             scalar_result(COMBINERS[step.how], (dtype, dtype))
+            # Complex numbers have no maximum: only sums and products are defined on them.
             ordered = step.how in ("add", "mul") or not dtype.is_complex
             _require(ordered, "numbers without order")
             self.alike(dtype, step.arg)
@@ -194,15 +195,15 @@ class _Loops:
         name = operand_name(step.operand, operand)
         is_store = isinstance(step, Store)
         _require(operand.output is is_store, f"{name} is not {'written' if is_store else 'read'}")
-        given = self.dtypes[step.arg] if isinstance(step, Store) else step.dtype
-        _require(given is operand.dtype, f"{name} is {operand.dtype}, not {given}")
+        dtype = self.dtypes[step.arg] if isinstance(step, Store) else step.dtype
+        _require(dtype is operand.dtype, f"{name} is {operand.dtype}, not {dtype}")
         self.affine(step.at)
         self.guards(step.guards)
         for shift in shifts:
             self.shift(shift)
-        found = reach(step.at, step.guards, shifts, self.sizes, operand.size)
-        if found is not None:
-            low, high = found
+        bounds = reach(step.at, step.guards, shifts, self.sizes, operand.size)
+        if bounds is not None:
+            low, high = bounds
             inside = low >= 0 and high < operand.size
             _require(inside, f"it reaches {low}..{high} of {name}, which has {operand.size}")
 
@@ -214,6 +215,7 @@ class _Loops:
 
     def affine(self, at: Affine) -> None:
         _require(len(at.strides) == len(self.sizes), "a place has not a stride for each factor")
+        # Emitted code computes indices in i64: no term may come near its limits.
         far = [abs(s) * max(1, size) for s, size in zip(at.strides, self.sizes, strict=True)]
         _require(sum(far) + abs(at.offset) < MOST_POINTS, "a place is too far away")
 
@@ -255,6 +257,7 @@ def reach(
         return None
     moved = [s.limit * s.stride for s in shifts]
     below, above = sum(min(0, m) for m in moved), sum(max(0, m) for m in moved)
+    # Guards of one factor are in `ranges` already.
     several = [g for g in guards if len(_along(g.index)) > 1]
     low, high = _bounds(at, several, ranges)
     if low > high:  # contradictory guards
@@ -284,6 +287,7 @@ def _ranges(guards: Sequence[Guard], sizes: Sequence[int]) -> list[tuple[int, in
         if len(along) == 1:
             (f,) = along
             stride = guard.index.strides[f]
+            # low <= stride * i + offset < high, solved for i; a negative stride swaps the ends.
             ends = (guard.low - offset, guard.high - 1 - offset)
             first, last = ends if stride > 0 else ends[::-1]
             low, high = ranges[f]
@@ -315,7 +319,7 @@ def _bounds(
     for guard in guards:
         least, most = _interval(guard.index, ranges)
         within.append((max(least, guard.low), min(most, guard.high - 1)))
-        counts = {0}
+        counts = {0}  # a guard need not be used
         for f in _along(guard.index):
             count, rest = divmod(at.strides[f], guard.index.strides[f])
             counts |= set() if rest else {count}
@@ -356,8 +360,8 @@ def _counted(
         index = values(guard.index)
         good = good & (guard.low <= index) & (index < guard.high)
     places, good = np.broadcast_arrays(places, good)
-    kept = places[good]
-    return (int(kept.min()), int(kept.max())) if kept.size else ()
+    reached = places[good]
+    return (int(reached.min()), int(reached.max())) if reached.size else ()
 
 
 # Single nodes
@@ -455,7 +459,7 @@ def _verify_access(kernel: Attention, name: str, access: Access, sizes: Sequence
     at = Affine((*access.outer, access.row, access.column), access.offset)
     far = [abs(s) * max(1, size) for s, size in zip(at.strides, sizes, strict=True)]
     _require(sum(far) + abs(at.offset) < MOST_POINTS, f"{name} is too far away")
-    if all(sizes):
+    if all(sizes):  # else there is no point, and no access
         low, high = _interval(at, [(0, size - 1) for size in sizes])
         inside = low >= 0 and high < operand.size
         _require(inside, f"{name} reaches {low}..{high} of {operand.size} elements")

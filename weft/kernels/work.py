@@ -29,8 +29,10 @@ from weft.kernels.kernel import (
 from weft.kernels.single_node import SingleNode
 from weft.ops.elementwise.pointwise import Compare
 
-_CALL = 16  # steps that a sine, a root or the like takes
-_ROUNDS, _MOST_ROUNDS = 100, 1 << 20  # of a loop of which it is not known; a number that counts
+_CALL = 16  # operations of a transcendental function, about
+# Iterations assumed for a loop of unknown trip count, and the largest integer that is taken for a
+# trip count: sentinels like 2^31 - 1 are none.
+_ROUNDS, _MOST_ROUNDS = 100, 1 << 20
 
 
 def work_of(kernel: Launch) -> Work:
@@ -53,6 +55,7 @@ def work_of(kernel: Launch) -> Work:
 
 def bytes_moved(kernel: Kernel) -> int:
     """The bytes of operands that are read or written, each counted once."""
+    # By operand and index: equal loads read the same elements, others may read different ones.
     touched: dict[tuple[int, object], int] = {}
     for step in kernel.steps:
         if isinstance(step, Load | Store):
@@ -86,7 +89,7 @@ def _attention_work(kernel: Attention) -> Work:
 
 
 def _flow_work(part: FlowBlock, known: Mapping[int, int]) -> Work:
-    """The work of all statements, of loops in all rounds, of branches in all parts."""
+    """The work of all statements: of all iterations of loops, and of all parts of branches."""
     total = Work()
     for statement in part.statements:
         if isinstance(statement, KernelRun):
@@ -99,18 +102,22 @@ def _flow_work(part: FlowBlock, known: Mapping[int, int]) -> Work:
 
 
 def flow_steps(flow: ControlFlow, known: Mapping[int, int]) -> int:
-    """About how many operations a flow takes, given the integers that some values hold."""
+    """The estimated operations of a flow, given the integers that some values hold."""
     work = _flow_work(flow.body, known).times(math.prod(flow.devices))
+    # Small kernels run from registers and the nearest cache: 8 bytes are about one operation.
     return work.flops + work.bytes // 8 + _CALL * work.transcendentals
 
 
 def rounds_of(loop: FlowLoop, known: Mapping[int, int]) -> int:
-    """How often a loop runs at most, if it counts up to a number; else a guess."""
+    """The trip count of a loop that counts up to a known number; else an assumed one."""
     return loop_limit(loop, known) or _ROUNDS
 
 
 def loop_limit(loop: FlowLoop, known: Mapping[int, int] = MappingProxyType({})) -> int | None:
-    """The number that a loop counts up to, if its test tells; `known` are values' integers."""
+    """The number that a loop counts up to, if its test compares with one.
+
+    `known` are the integers that some values hold.
+    """
     for statement in loop.test.statements:
         if isinstance(statement, KernelRun) and isinstance(kernel := statement.kernel, Kernel):
             fills = [step for step in kernel.steps if isinstance(step, Fill)]
@@ -153,8 +160,8 @@ def _step_work(kernel: Kernel, number: int) -> Work:
     step = kernel.steps[number]
     match step:
         case Apply(op=op, args=args, dtype=dtype):
-            given = tuple([_dtype(kernel.steps[arg]) for arg in args])
-            return _one_element(op, given, dtype).times(_points(kernel, kernel.spans[number]))
+            dtypes = tuple([_dtype(kernel.steps[arg]) for arg in args])
+            return _one_element(op, dtypes, dtype).times(_points(kernel, kernel.spans[number]))
         case Reduce(arg=arg, over=over):
             return Work(flops=_points(kernel, kernel.spans[arg] | {*over}))
         case Pick(key=key, value=value, over=over):
@@ -166,9 +173,9 @@ def _step_work(kernel: Kernel, number: int) -> Work:
 
 
 @cache
-def _one_element(op: Op, given: tuple[DType, ...], made: DType) -> Work:
+def _one_element(op: Op, operands: tuple[DType, ...], result: DType) -> Work:
     """The work of an elementwise op for one element, without memory traffic."""
-    counted = op.work(tuple([TensorType((), d) for d in given]), (TensorType((), made),))
+    counted = op.work(tuple([TensorType((), d) for d in operands]), (TensorType((), result),))
     return Work(counted.flops, counted.transcendentals)
 
 
