@@ -163,7 +163,7 @@ def _multiply(call: _Call, blas: Blas, symbol: str, name: str) -> Writer:
         whole = [_integer(code, blas, n) for n in (down, across, shape.k)]
         lines = [f"i{blas.bits} {n}" for n in (lhs.line, rhs.line, call.line)]
         ways = [f"i32 {n}" for n in (ROW_MAJOR, lhs.way, rhs.way)]
-        one, none = (f"{shape.kind} {n}" for n in ("1.0", "0.0"))
+        one, none = (f"{shape.kind} {n}" for n in ("1.0", "0.0"))  # alpha, beta
         arguments = [*ways, *whole, one, f"ptr {a}", lines[0], f"ptr {b}", lines[1], none]
         arguments += [f"ptr {c}", lines[2]]
         types = ", ".join(word.partition(" ")[0] for word in arguments)
@@ -208,6 +208,7 @@ def _threads_again(symbols: dict[str, str], name: str) -> Writer:
 def _locked(code: Writer, symbols: dict[str, str]) -> Iterator[tuple[str, str]]:
     """A spin lock around the library's state: the addresses of its users and of its count."""
     use = f"@{symbols['use']}"
+    # The lock, the number of runs inside, and the saved thread count.
     code.declare(f"{use} = external global [3 x i64]")
     again, held = code.fresh("again"), code.fresh("held")
     code.do(f"br label %{again}")

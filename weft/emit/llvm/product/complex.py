@@ -133,6 +133,7 @@ class _ComplexProduct:
             self._pack(offsets, smaller(code, left, self.panel))
             self._blocks(offsets, high, left)
         tasks = math.prod(d.size for d in self.outer) * blocks * panels
+        # Packing a panel counts as eight rows.
         cost = self.k.size * self.panel * (min(count, _BLOCK) + 8)
         phase = Phase(code.name, tasks, max(1, TASK // cost))
         nbytes = self.k.size * self.vectors * _REGISTER // 8
@@ -221,6 +222,7 @@ class _ComplexProduct:
                 for part in range(2)
             ]
             k.carry(*products)
+        # Real parts (even lanes) subtract im * im, imaginary ones add im * re.
         signs = ", ".join(f"{self.kind} {-1.0 if n % 2 == 0 else 1.0}" for n in range(self.lanes))
         sign = Vector(f"<{signs}>", self.kind, self.lanes)
         sums = [Vector(text, self.kind, self.lanes) for text in k.carried]

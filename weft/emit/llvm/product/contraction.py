@@ -74,11 +74,15 @@ def memory_of(job: BlockedContraction) -> TaskMemory:
     b, shape = job.blocking, job.shape
     lhs = rhs = sums = 0
     if b.lhs != "direct":
+        # Squares begin up to a vector before the first row (`first_line`) and end up to one past
+        # the last; the last line may overhang by a vector, too.
         rows = b.row_group * b.rows.most + 2 * b.width
         lhs = rows * pack.line_length(b, shape.element) + b.width
     if b.rhs == "task":
         rhs = b.group * b.line * (b.block_k + int(shape.offset))
     if job.store is None and b.parts == 1:
+        # Over all of K at once a block is finished before the next one begins; otherwise the sums
+        # of all blocks of a task wait for the last block of K.
         sums = b.rows.most * b.line * (1 if job.once else b.task_rows * b.task_vectors)
     ends = [0]
     for elements in (lhs, rhs, sums):
@@ -124,6 +128,7 @@ class BlockPlaces:
             load = product.kernel.steps[product.contract.lhs]
             assert isinstance(load, Load)
             strided = product.k if shape.lhs_lines == "rows" else product.rows
+            # `near` counts K steps, and operands have `group` elements of K in each.
             where = (product.rows, start), (product.k, times(code, near, shape.group))
             return self._operand(load.operand, load.at, task.batch, strided, *where)
         base = self.scratch(self.memory.lhs)

@@ -93,6 +93,7 @@ def _multiplying(job: BlockedContraction) -> Phase:
     count = count if shape.rows and shape.columns else 0
     blocks = blocking.task_rows * blocking.task_vectors
     each = blocks * blocking.rows.most * blocking.line * max(1, shape.k)
+    # A claim of more than 1/16 of the tasks would leave threads idle at the end.
     chunk = min(WORTH * blocking.pace // max(1, each), count // 16)
     return Phase(job.product.kernel.name, count, max(1, chunk))
 

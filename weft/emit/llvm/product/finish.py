@@ -84,6 +84,7 @@ def finish(
     def end(row: tuple[FactorPoint, str], at: str, mask: Vector | None) -> None:
         here, line = row
         total = _read(v, v.at(line, at, shape.kind), shape.kind, mask)
+        # In the order of the parts, whichever thread computed them: results are deterministic.
         for n in range(1, sums.parts):
             far = plus(code, at, n * shape.rows * sums.line)
             total = v.add(total, _read(v, v.at(line, far, shape.kind), shape.kind, mask))

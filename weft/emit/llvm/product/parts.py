@@ -98,6 +98,7 @@ def _combining(
     by_number = {p.number: n for n, p in enumerate(parts) if p in together}
     first = len(kernel.factors)
     batch = tuple([f for f in product.batch if f in combined_along(kernel, together[0].number)])
+    # The two new factors count blocks along both dims of a partial result; unused ones have size 1.
     over = (first, first + 1, *batch)
     steps: list[Step] = []
     numbers: list[int] = []
@@ -108,6 +109,7 @@ def _combining(
             operand = len(kernel.operands) + by_number[n]
             steps.append(Load(operand, _place(product, one), one.operand.dtype))
             step = replace(step, arg=len(steps) - 1, over=over)
+        # The other stores were written by the blocks.
         if not isinstance(step, Store) or n in late:
             steps.append(step)
         numbers.append(len(steps) - 1)

@@ -82,6 +82,7 @@ def flat_lanes(
     if v.width == 1 or not role:
         return flat_point(v.code, factors, role, number)
     inner = role[-1]
+    # Lanes stay inside of one row of the innermost factor: outer indices are equal in all of them.
     if len(role) == 1 or (aligned and factors[inner].size % v.width == 0):
         point = flat_point(v.code, factors, role, number)
         return FactorPoint(point.numbers, inner)
@@ -122,6 +123,8 @@ def place(v: Vectors, affine: Affine, point: FactorPoint) -> AffineLanes:
     code = v.code
     base, step = "0", 0
     lanes: Vector | None = None
+    # Where an access treats the lanes' factors as one, it is a ramp (or, with stride 0, a
+    # broadcast) instead of a gather.
     even = None if point.together is None else point.together.stride(affine)
     if point.together is not None and even:
         base, step = times(code, point.together.number, even), even
@@ -178,6 +181,7 @@ def _inside(v: Vectors, at: AffineLanes, guard: Guard) -> Vector:
     varies = at.step != 0 or at.lanes is not None
     w = v if varies else Vectors(v.code, 1)
     index = indices(w, at)
+    # An index below `low` wraps to a huge unsigned number.
     above = w.sub(index, w.constant(guard.low, "i64"))
     inside = w.compare("ult", above, w.constant(max(0, guard.high - guard.low), "i64"))
     return inside if varies else v.splat(inside)

@@ -191,6 +191,7 @@ def _turned(kernel: Kernel) -> Kernel:
     aside = bool(stores) and all(any(store.strides[f] == 1 for f in lanes) for store in stores)
     if not ((many or single) and aside and contract.held.is_float):
         return kernel
+    # Factors commute exactly: nothing but the blocking changes.
     turned = replace(contract, lhs=contract.rhs, rhs=contract.lhs)
     return replace(kernel, steps=(*kernel.steps[:at], turned, *kernel.steps[at + 1 :]))
 
@@ -214,6 +215,8 @@ def _narrow(kernel: Kernel, side: int, held: DType) -> int:
     given = kernel.steps[arg]
     assert not isinstance(given, Store)
     exact = held.is_float if given.dtype.is_float else held.is_integer and given.dtype.is_integer
+    # Widening is exact wherever it happens: in loads, while packing, or inside an instruction that
+    # takes the narrow type, which is chosen by the types seen here.
     return arg if exact and given.dtype.bits < held.bits else side
 
 
@@ -234,6 +237,8 @@ def _ordered(kernel: Kernel, role: list[int]) -> list[int]:
     else:
         places = [step.at for step in kernel.steps if isinstance(step, Store)]
         if set(role) <= set(roles_of(kernel).batch):
+            # Factors that the RHS does not vary along are innermost: consecutive batch points then
+            # share one packed RHS (`Product.repeats`).
             first = [f for f in role if f in kernel.spans[contract.rhs]]
 
     def key(f: int) -> list[int]:
@@ -248,6 +253,7 @@ def _merged(kernel: Kernel, role: list[int]) -> Kernel:
     while n + 1 < len(role):
         outer, inner = role[n], role[n + 1]
         size = kernel.factors[inner].size
+        # A reduction of the result along only one of the two needs them apart.
         apart = any((outer in over) != (inner in over) for over in _overs(kernel))
         even = all(p.strides[outer] == p.strides[inner] * size for p in places(kernel))
         if even and not apart:
@@ -269,6 +275,7 @@ def _joined(kernel: Kernel, outer: int, inner: int) -> Kernel:
     factors = list(kernel.factors)
     size = factors[outer].size * factors[inner].size
     factors[inner] = replace(factors[inner], size=size)
+    # Not removed: strides and `over` refer to factors by number.
     factors[outer] = replace(factors[outer], size=1)
     still = tuple(_without(step, outer) for step in kernel.steps)
     return replace(kernel, factors=tuple(factors), steps=still)

@@ -24,6 +24,7 @@ def shape_of(product: Product, chip: Chip) -> ProductShape:
     multiply = tile_instruction(product, chip) or _multiply(product, chip)
     group = TILE_GROUPS.get(multiply) or VECTOR_GROUPS.get(multiply, 1)
     batch, rows, columns, k = product.sizes
+    # Tiles take 16 K steps at a time: K is padded with zeros to whole ones.
     steps = -(-k // group)
     tiled = multiply in TILE_GROUPS
     return ProductShape(
@@ -59,8 +60,10 @@ def _multiply(product: Product, chip: Chip) -> MultiplyKind:
         return "dot2_bf16" if pairs and worth else "fma"
     if not chip.has_vnni or contract.held.bits != 32:
         return "mul"
+    # vpdpbusd multiplies unsigned bytes by signed ones; a signed LHS is offset by 128 (`offset`).
     if max(lhs.bits, rhs.bits) <= 8 and rhs.kind == "int" and lhs.is_integer:
         return "dot4"
+    # vpdpwssd multiplies signed 16-bit numbers, which hold all unsigned bytes.
     fits = all(d.is_integer and d.bits <= (16 if d.kind == "int" else 8) for d in (lhs, rhs))
     return "dot2" if fits else "mul"
 

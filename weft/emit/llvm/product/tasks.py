@@ -66,6 +66,8 @@ def multiply_phase(job: BlockedContraction, name: str) -> Writer:
     if shape.tiled:
         begin_tiles(code, Registers(b.rows.most, b.vectors.most))
     with code.loop("%begin", "%end") as number:
+        # Rows vary fastest: tasks that run at the same time share a panel of the RHS in the last
+        # cache.
         rest, r = divided(code, number.index, along_rows)
         rest, c = divided(code, rest, along_columns)
         batch, part = divided(code, rest, b.parts)
@@ -166,6 +168,7 @@ def _blocks(
         start, vectors = pack.panel_bounds(code, b.vectors, column.index)
         start, columns = (times(code, n, b.width) for n in (start, vectors))
         rhs = places.rhs(task, panels[0], start, columns, part[0])
+        # Rows are the inner loop: a panel of the RHS stays in cache while all of them pass.
         with code.loop(task.first_row, task.last_row, at_least_once=True) as row:
             _block(places, task, (row.index, column.index), (start, columns), rhs, part)
 

@@ -125,7 +125,7 @@ class ProductValues:
         inside = _both(v, holds(v, sometimes, point), mask)
         if always:
             base = self._or_zeros(base, at.base, step.dtype, always)
-            at = AffineLanes("0", at.step)
+            at = AffineLanes("0", at.step)  # the base has the index in it
         for shift in step.shifts:
             at, inside = self._shifted(shift, values, at, inside)
         if at.lanes is None and at.step == 0 and inside is None:
@@ -157,6 +157,7 @@ class ProductValues:
         limit, zero = v.constant(shift.limit, "i64"), v.constant(0, "i64")
         clamped = v.intrinsic("smin", v.intrinsic("smax", index, zero), limit)
         if not shift.clamped:
+            # The index is out of bounds exactly where clamping changes it.
             inside = _both(v, v.compare("eq", clamped, index), inside)
         moved = v.mul(clamped, v.constant(shift.stride, "i64"))
         lanes = moved if at.lanes is None else v.add(at.lanes, moved)

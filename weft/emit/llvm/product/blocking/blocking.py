@@ -49,7 +49,7 @@ def chip_of(processor: Processor) -> Chip:
     if processor.has("avx"):
         return replace(chip, vector=32)
     if processor.triple.startswith(("aarch64", "arm64")):
-        return replace(chip, registers=32)
+        return replace(chip, registers=32)  # NEON
     return chip
 
 
@@ -136,7 +136,7 @@ class Blocking:
     unroll: int  # unrolled K steps
     ahead: Prefetch  # what to prefetch
     l2_bytes: int  # of the chip that this is for: what exceeds them is far
-    pace: int  # how much more than of plain vectors' multiplications a task has
+    pace: int  # the multiplications of a task, relative to one on plain vectors
 
     @property
     def line(self) -> int:
@@ -163,6 +163,9 @@ class Blocking:
         """The register block of a panel of rows and one of columns."""
         vectors, masked = width
         return RegisterBlock(
+            # One tile configuration serves both panel sizes: the smaller one reads and writes a row
+            # too many in scratch. Partial sums are dense, and a row too many would be the next
+            # panel's.
             self.rows.most if shape.tiled and self.parts == 1 else rows,
             vectors,
             self.inner or self.width,

@@ -53,6 +53,8 @@ def choose_blocking(shape: ProductShape, chip: Chip, options: dict[str, int]) ->
         shape.batch // shape.repeats * shape.columns * shape.k * shape.element > _MOST_PACKED_BYTES
     )
     if is_much and not _used_little(shape, rows, vectors):
+        # Too much to pack for all tasks: with all rows in one task, each panel is still packed
+        # once, or read once where it is.
         task_rows = rows.count if lhs == "direct" else task_rows
         task_vectors = min(task_vectors, group)
     task_rows = min(options.get("task_rows") or task_rows, rows.count)
@@ -114,8 +116,7 @@ def _block_k(
         part = _in_vectors(-(-shape.k // parts))
     if whole:
         return _in_vectors(part), part
-    # A panel of the RHS takes a part of L2.
-    # An eighth of L2 for one panel of four vectors: there is room for more of them and the LHS.
+    # An eighth of L2 for one RHS panel of four vectors: there is room for more and the LHS.
     most = max(64, chip.l2_bytes // 8 // (4 * chip.vector))
     if shape.tiled and rows.count <= 2:  # many panels are packed at a time, from long lines
         most = min(most, _PANEL_K)
@@ -148,6 +149,7 @@ def _is_streamed(shape: ProductShape, chip: Chip, rows: Panels) -> bool:
     stored = shape.rhs_stored
     each = stored.bits // 8 * shape.group if stored else shape.element
     weights = shape.columns * shape.k * each
+    # Every part has sums of its own (`_block_k`), which must be small beside the weights.
     sums = 2 * chip.threads * shape.rows * shape.columns * shape.element
     worth = shape.rows >= _STREAMED_ROWS or stored is not None
     once = rows.count == 1 and shape.batch == 1 and shape.rhs_lines == "columns"
@@ -226,7 +228,7 @@ def _is_packed_by_each(shape: ProductShape, chip: Chip, rows: Panels, task_rows:
 
 
 def _pace(shape: ProductShape, chip: Chip, rows: Panels) -> int:
-    """How much more than of plain vectors' multiplications a task has."""
+    """The multiplications of a task, relative to one on plain vectors."""
     return min(shape.pace, _PACE_OF_MANY) if _are_many(chip, rows) else shape.pace
 
 
@@ -302,5 +304,6 @@ def _too_few(count: int, threads: int, *, many: bool) -> bool:
     if not many:
         return count < _EACH * threads
     rounds = -(-count // threads)
+    # The last round of tasks has work for a part of the threads only.
     uneven = count < (1 - _IDLE_OF_MANY) * rounds * threads
     return count < _EACH_OF_MANY * threads or (uneven and count < 2 * _EACH_OF_MANY * threads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.emit.llvm.product.blocking.blocking import Chip, Panels, ProductShape, panels
 
 FEW_LINES = 4  # rows or columns for vectorization along K
-_MOST_VECTORS, _MOST_ROWS = 6, 12  # vectors of a block
+_MOST_VECTORS, _MOST_ROWS = 6, 12  # largest block tried: vectors of a row, and rows
 _ISSUE_WIDTH = 3.2  # instructions issued a cycle, with hyper-threads sharing a core
 _MIDDLE_BYTES = 24.0  # bytes from L2 a cycle
 

@@ -31,6 +31,7 @@ def inner_microkernel(block: RegisterBlock) -> Writer:
         loop.carry(*_step(v, block, lhs, rhs, loop.index, loop.carried, None))
     sums = loop.carried
     if v.width > 1:
+        # Without a branch: if there is no rest, the mask is empty and nothing is read.
         sums = tuple(_step(v, block, lhs, rhs, whole, sums, v.first(rest)))
     _finish(v, block, sums)
     return code
@@ -86,4 +87,5 @@ def _finish(v: Vectors, block: RegisterBlock, sums: tuple[str, ...]) -> None:
         row = code.let(f"getelementptr i8, ptr %out, i64 {times(code, '%out_stride', i)}")
         for j in range(block.vectors):
             total = v.total_sum(Vector(sums[i * block.vectors + j], block.kind, v.width))
+            # Stored and never added: a block of this kind has all of its part of K (`_block_k`).
             one.store(total, one.at(row, j, block.kind))

@@ -47,7 +47,7 @@ VECTOR_GROUPS = {"dot2": 2, "dot4": 4, "dot2_bf16": 2}  # K steps in a 32-bit la
 # Prefetches: a share of the next panel, or the next LHS, both at %ahead; or rows.
 Prefetch = Literal["nothing", "panel", "lhs", "rows"]
 
-_PREFETCH_DISTANCE = 16
+_PREFETCH_DISTANCE = 16  # K steps from the prefetch of a row of the RHS to its use
 
 # Of x86-64's 16 general registers; the others hold strides, the RHS, K and the
 # stack.
@@ -148,6 +148,7 @@ def _begin(v: Vectors, block: RegisterBlock) -> tuple[str, list[tuple[str, str]]
 def _fetch_ahead(code: Writer, block: RegisterBlock, index: str, far: str, rhs: str) -> None:
     """Prefetch for later steps or later blocks."""
     if block.ahead in ("panel", "lhs"):
+        # One line of 64 bytes a step; `next_side` gives each block its own share to begin at.
         fetch(code, "%ahead", code.let(f"shl i64 {index}, 6"), write=False)
     if block.ahead == "rows":
         element = block.stored.numpy.itemsize if block.stored else block.element

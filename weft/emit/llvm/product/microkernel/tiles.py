@@ -17,8 +17,8 @@ MOST = 4  # tiles of a block
 # K steps in a cell, by the multiply instruction: signed or unsigned.
 TILE_GROUPS = {"tdpbf16ps": 2, "tdpbssd": 4, "tdpbsud": 4, "tdpbusd": 4, "tdpbuud": 4}
 _BYTES = 64
-# The side with four tiles: three registers for four tiles; the last one, if shorter than the
-# others, has its own.
+# The side with four tiles, when four of the eight registers are sums and one is the other side:
+# three registers for four tiles; the last one, if shorter than the others, has its own.
 _IN_TURN = (0, 1, 0, 2)
 
 
@@ -129,6 +129,8 @@ class _Tiles:
         rows = [lhs]
         for _ in range(1, self.down):
             rows.append(_moved(code, rows[-1], down))
+        # Where a side has four tiles in three registers, the other has one: each of the four is
+        # multiplied before its register is loaded again.
         few_rows = self.down <= self.across
         read: set[tuple[str, int]] = set()
         pairs = [(i, j) for i in range(self.down) for j in range(self.across)]

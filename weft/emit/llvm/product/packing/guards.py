@@ -33,6 +33,7 @@ def always(one: Vectors, product: Product, side: int, row: FactorPoint) -> str:
     """Whether all guards of a side hold over all of K of a row: an i1."""
     code, held = one.code, "true"
     for guard in guards_of(product, side):
+        # An affine index has its extremes over K at the ends of each factor's range.
         low = high = 0
         for f in product.k:
             far = guard.index.strides[f] * (product.kernel.factors[f].size - 1)

@@ -91,6 +91,8 @@ class RhsPanels:
             points = []
             for lane in range(v.width):
                 at = plus(code, plus(code, start, chunk.index), lane)
+                # Past the end the last column is read again: padding may hold anything, but loads
+                # stay in bounds.
                 at = smaller(code, at, shape.columns - 1)
                 point = flat_point(code, self.factors, product.columns, at)
                 points.append(self.batch | point)
@@ -107,6 +109,7 @@ class RhsPanels:
         code, kind = self.code, self.shape.kind
         v = Vectors(code, self.blocking.width)
         _, columns, first = self.line(panel, "%near")
+        # The dot product itself sums the columns: 128 as an unsigned byte, times each signed one.
         many = v.constant(int.from_bytes(b"\x80" * 4, signed=True), kind)
         with code.loop(0, columns, v.width, at_least_once=True) as chunk:
             zero = (v.constant(0, kind).type, "zeroinitializer")
@@ -117,6 +120,7 @@ class RhsPanels:
                 old = Vector(step.carried[0], kind, v.width)
                 step.carry(MULTIPLY[self.shape.multiply](v, many, cells, old).text)
             total = Vector(step.carried[0], kind, v.width)
+            # The row before the first K step, for which `line` leaves room.
             back = code.let(f"sub nsw i64 {chunk.index}, {columns}")
             v.store(v.sub(v.constant(0, kind), total), v.at(first, back, kind))
 

@@ -34,7 +34,10 @@ def pack_rhs_tiles(product: Product, shape: ProductShape, blocking: Blocking) ->
     """`pack_rhs` for lines of columns: whole cells, then the rest."""
     code = pack_function(PACK_RHS, product.kernel)
     lines = _Lines(product, shape, blocking, code)
+    # The last cell of K may be incomplete, and those past it are padding: `row` fills both with
+    # zeros.
     steps = smaller(code, "%far", product.size(product.k) // shape.group)
+    # A last panel with invalid lanes needs masks: it is packed row by row.
     edge = smaller(code, "%last", lines.whole)
     with code.loop("%near", steps) as step:
         lines.cells(step.index, edge)
@@ -102,6 +105,7 @@ def _interleaved(v: Vectors, lines: list[Vector]) -> Vector:
     """Interleave the elements of lines."""
     while len(lines) > 1:
         half = len(lines) // 2
+        # Of four lines 0 with 2 and 1 with 3 first: the second round then yields 0, 1, 2, 3.
         lines = [_zipped(v, a, b) for a, b in zip(lines[:half], lines[half:], strict=True)]
     return lines[0]
 
