@@ -155,18 +155,20 @@ class Attention(Op):
         for dim in range(rank - 3):
             builder.factor([dim] * 3 + where(dim), made(dim), q.bounds[dim])
         heads, groups = rank - 3, q.bounds[-3] // max(1, k.bounds[-3])
-        if (
-            k.bounds[heads] == 1 < groups
-        ):  # multi-query: one kv head is shared by all, so it is not split with the heads
+        # Head h reads the kv head h // groups: the heads are kv heads (major) by groups (minor).
+        # Multi-query: one kv head is shared by all, so it is not split with the heads.
+        if k.bounds[heads] == 1 < groups:
             builder.factor([None, heads, heads, *[None] * len(pairs)], [None] * len(results), 1)
         else:
             builder.factor([heads] * 3 + where(heads), made(heads), k.bounds[heads])
         if groups > 1:
             builder.factor([heads, None, None, *where(heads)], made(heads), groups)
         rows, last = rank - 2, rank - 1
+        # A window counts rows of the global tensor: a shard would have to know its offset.
         positional = self.left >= 0 or self.right >= 0
         role: Role = "whole" if positional else "pass"
         builder.factor([rows, None, None, *where(rows)], made(rows), q.bounds[rows], role)
+        # Keys stay whole: partial softmaxes are not combined by a plain op.
         along = [last if p.bounds[last] > 1 or k.bounds[rows] == 1 else None for p in pairs]
         builder.factor([None, rows, rows, *along], [None] * len(results), k.bounds[rows], "whole")
         builder.factor(
@@ -190,6 +192,7 @@ class Attention(Op):
         scores = np.where(seen, scores, -np.inf)
         with np.errstate(all="ignore"):
             top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+            # A row with all keys masked: -inf - -inf would be NaN, and 0 / 0 below.
             top = np.where(top == -np.inf, 0.0, top)
             powers = np.exp(scores - top)
             total = powers.sum(axis=-1, keepdims=True)
@@ -343,6 +346,7 @@ class _Decomposition:
     def _softmax(self, scores: Value) -> tuple[Value, Value, Value]:
         """The row maximum (0 if all keys are masked out), the sum, and the softmax."""
         spread = BroadcastInDim(tuple(range(self.pairs.rank - 1)), self.pairs)
+        # As in the reference: rows with all keys masked give 0, not NaN.
         top = self._instead(self._reduced(Maximum(), scores, -math.inf), -math.inf, 0.0)
         powers = self.add(Exponential(), self.add(Subtract(), scores, self.add(spread, top)))
         total = self._reduced(Add(), powers, 0.0)

@@ -130,6 +130,7 @@ class BatchNormTraining(Op):
         with np.errstate(all="ignore"):
             count = np.float64(columns.values.shape[0])
             mean = columns.values.sum(0) / count
+            # In two passes: the mean of squares less the square of the mean cancels.
             variance = ((columns.values - mean) ** 2).sum(0) / count
             normal = (columns.values - mean) / np.sqrt(variance + self.epsilon)
             made = normal * scale.astype(np.float64) + offset.astype(np.float64)

@@ -141,6 +141,7 @@ def wide(*dtypes: DType) -> np.dtype[Any]:
     kinds = {d.kind for d in dtypes}
     if "complex" in kinds:
         return np.dtype(np.complex128)
+    # i64 wraps modulo 2^64: narrower integers are right modulo their own width.
     return np.dtype(np.float64 if "float" in kinds else np.int64)
 
 
@@ -163,10 +164,10 @@ def dot(lhs: Array, rhs: Array, dims: DotDims, out: DType) -> Array:
     summed = math.prod(lhs.shape[d] for d in dims.lhs_contracting_dimensions)
     a = lhs.transpose(
         *dims.lhs_batching_dimensions, *left, *dims.lhs_contracting_dimensions
-    ).reshape(math.prod(batch), math.prod(rows), summed)
+    ).reshape(math.prod(batch), math.prod(rows), summed)  # [batch, rows, k]
     b = rhs.transpose(
         *dims.rhs_batching_dimensions, *dims.rhs_contracting_dimensions, *right
-    ).reshape(math.prod(batch), summed, math.prod(columns))
+    ).reshape(math.prod(batch), summed, math.prod(columns))  # [batch, k, columns]
     if not dims.lhs_contracting_dimensions:  # no sum: zeros keep their signs
         held = wide(out, dtype_of(a.dtype), dtype_of(b.dtype))
         one_type = is_short(lhs, rhs, summed, out)
@@ -279,6 +280,7 @@ class DotGeneral(Op):
 
     def rule(self, lhs: TensorType, rhs: TensorType) -> Rule:
         dims = self.dot_dimension_numbers
+        # In Shardy's order: dims of the result first, contracting dims last.
         pairs: list[tuple[int | None, int | None]] = [*dims.batch]
         pairs += [(a, None) for a in dims.lhs_free(lhs.rank)]
         pairs += [(None, b) for b in dims.rhs_free(rhs.rank)]

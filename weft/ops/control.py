@@ -272,6 +272,7 @@ class AsyncStart(Control):
         return FutureType(types)
 
     def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
+        # The reference does the work at the start: a future is the tuple of its results.
         return ((yield from regions[0].run(*values)),)
 
 
@@ -324,6 +325,7 @@ class RunParallel(Control):
         return self.outs
 
     def reference(self, *values: Any, regions: tuple[RegionCall, ...], run: Evaluation) -> Steps:
+        # A generator, as evaluation expects of every control op, though it never waits.
         yield from ()
         return run.parallel(self.programs, self.infeed or (), *values)
 

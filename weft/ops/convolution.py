@@ -207,7 +207,7 @@ def convolve(
     groups = feature_groups * batch_groups
     sizes = seen.shape
     if batch_groups > 1:
-        seen = seen.reshape(groups, sizes[0] // groups, *sizes[1:])
+        seen = seen.reshape(groups, sizes[0] // groups, *sizes[1:])  # [groups, batch, feature, ..]
     else:
         seen = np.moveaxis(seen.reshape(sizes[0], groups, sizes[1] // groups, *sizes[2:]), 1, 0)
     kernel = rhs.transpose(dims.kernel)  # input feature, output feature, window..
@@ -307,6 +307,8 @@ class Convolution(Op):
         depth = rhs.bounds[dims.kernel_input_feature_dimension]
         batch = out.bounds[dims.output_batch_dimension]
         features, batches = self.feature_group_count, self.batch_group_count
+        # The kernel's input features are those of one group, so they count the groups that are
+        # left.
         if features > 1 and depth:
             features = lhs.bounds[dims.input_feature_dimension] // depth
         if batches > 1 and batch:
@@ -328,8 +330,8 @@ class Convolution(Op):
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         rhs, out = operands[1], results[0]
         assert isinstance(rhs, TensorType) and isinstance(out, TensorType)
-        made = rhs.bounds[self.dimension_numbers.kernel_output_feature_dimension]
-        return dot_work(out.size * (rhs.size // made if made else 0), operands, results)
+        features = rhs.bounds[self.dimension_numbers.kernel_output_feature_dimension]
+        return dot_work(out.size * (rhs.size // features if features else 0), operands, results)
 
 
 def conv_rule(
@@ -368,14 +370,14 @@ def conv_rule(
         builder.factor((None, out_dims[0]), (out_dims[1],), own)
     elif batch_groups * feature_groups == 1:
         alone += [(None, out_dims[0], None), (None, None, out_dims[1])]
+    # Dims of the input first, then of the kernel, then of the result, as Shardy adds them.
     for a, b, c in sorted(alone, key=lambda at: [n if n is not None else math.inf for n in at]):
         builder.factor((a, b), (c,), 1, needs_offset=True)
     return builder.build()
 
 
-SpatialDims = tuple[
-    int | None, int | None, int | None
-]  # a dim of the input, the kernel, the output
+# A dim of the input, the kernel, the output.
+SpatialDims = tuple[int | None, int | None, int | None]
 
 
 def spatial_factors(
@@ -388,6 +390,7 @@ def spatial_factors(
     if sizes[0][1] < sizes[1][1]:
         sizes.reverse()
     for role, wanted in sizes:
+        # The input's dim is shared by both factors: the second one gets what the first one leaves.
         size = min(left, wanted)
         if size > 1:
             left //= size

@@ -258,6 +258,7 @@ class DynamicConv(Dynamic):
             f"it holds low and high padding for each spatial dim, so its shape is ({spatial}, 2)",
         )
         groups = self.feature_group_count, self.batch_group_count
+        # Any padding will do: the spatial dims, which depend on it, are not compared.
         window = self.fixed(((0, 0),) * spatial).window(right)
         shape = conv_shape(self.name, left, right, dims, window, *groups)
         for dim in (dims.output_batch_dimension, dims.output_feature_dimension):

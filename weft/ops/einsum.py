@@ -68,6 +68,7 @@ def parse_config(name: str, config: str, types: tuple[TensorType, ...]) -> Label
 
 def _spread(term: str, hidden: int) -> tuple[str, ...]:
     before, dots, after = term.partition("...")
+    # Numbered from the last one: an operand with fewer hidden dims shares the minor ones.
     middle = [f".{n}" for n in reversed(range(hidden))] if dots else []
     return (*before, *middle, *after)
 
@@ -93,6 +94,7 @@ def einsum_rule(labels: Labels, operands: tuple[TensorType, ...], out: TensorTyp
     """A factor for each name; a name that one operand has twice (a diagonal) stays whole."""
     builder = RuleBuilder(operands, (out,))
     sizes = labels.sizes(operands)
+    # A shard of a diagonal lies on a few devices only.
     twice = {n for names in labels.operands for n, count in Counter(names).items() if count > 1}
     free = [n for n in labels.result if n not in twice]
     summed = [n for n in sizes if n not in twice and n not in free]

@@ -112,6 +112,7 @@ class Gather(Op):
         return gather(gather_windows(self.dimension_numbers), self.slice_sizes, operand, indices)
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        # Only the windows are read, not the whole operand.
         return Work(bytes=moved(operands[1]) + 2 * moved(*results))
 
     def local(self, operands: Types, results: Types) -> Op:
@@ -243,9 +244,12 @@ def window_factors(
         source = next(window_dims)
         room = operand.bounds[source]
         if size == room:
+            # A gather clamps the start of a window over the whole dim to 0; a scatter does not, and
+            # drops what a start beyond 0 moves outside.
             pointed = rows is not None and source in windows.start_map
             yield WindowFactor(source, None, dim, size, needs_offset=pointed)
         elif rows is None and size != 1:
+            # Windows of a part of the dim cross the borders of shards.
             yield WindowFactor(source, None, dim, room, "whole", blocked=True)
         else:
             role: Role = "reduction" if rows is None else "whole"
@@ -269,6 +273,7 @@ def window_starts(windows: Windows, operand_rank: int, indices: Array) -> Array:
     starts[..., list(windows.start_map)] = vectors
     pairs = zip(windows.operand_batching, windows.indices_batching, strict=True)
     for source, row in pairs:
+        # The vector dim was moved to the end: the dims behind it are one lower.
         row -= row > windows.vector
         count = np.arange(vectors.shape[row])
         starts[..., source] = np.expand_dims(

@@ -167,6 +167,7 @@ def cholesky_lower(matrix: Array) -> Array:
         for n in range(size):
             row = factor[n, :n]
             pivot = matrix[n, n].real - np.sum((row * np.conj(row)).real)
+            # Not `<= 0`: a NaN is not positive definite, either.
             if not pivot > 0:
                 return np.tril(np.full_like(matrix, np.nan))
             factor[n, n] = np.sqrt(pivot)

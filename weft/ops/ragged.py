@@ -192,6 +192,7 @@ class RaggedDot(Op):
         there = dict((*dims.dot.batch, *dims.dot.contract))
         left = members(lhs.shape, dims.ragged, prefix, span)
         right = members(rhs.shape, there[dims.ragged], tuple(there[d] for d in prefix), span)
+        # Both sides: an infinity outside of the group, times 0, would be NaN.
         return dot(
             np.where(left, lhs, np.zeros((), lhs.dtype)),
             np.where(right, rhs, np.zeros((), rhs.dtype)),
@@ -223,6 +224,7 @@ class RaggedDot(Op):
         assert isinstance(lhs, TensorType) and isinstance(out, TensorType)
         dims = self.ragged_dot_dimension_numbers
         summed = math.prod(lhs.bounds[d] for d in dims.lhs_contracting_dimensions)
+        # Each k is in one group at most: the sums of all groups cost as much as one dot.
         groups = out.bounds[0] if dims.mode == "contracting" else 1
         return dot_work(out.size // max(groups, 1) * summed, operands, results)
 
@@ -234,6 +236,7 @@ def members(
     rank = len(shape)
     position = np.arange(shape[ragged]).reshape([-1 if d == ragged else 1 for d in range(rank)])
     start, end = (
+        # Spans have the prefix dims in their own order; the operand's order may be another.
         bound.transpose(np.argsort(prefix)).reshape(
             [shape[d] if d in prefix else 1 for d in range(rank)]
         )

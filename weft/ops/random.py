@@ -78,6 +78,7 @@ class Rng(Op):
                 return numbers.astype(held)
         if not self.out.dtype.is_float:
             low, high = int(a), int(b)
+            # Modulo 2^64: the bounds may be negative, and their difference exceed i64.
             offsets = draw.integers(0, max(high - low, 1), self.out.sizes, np.uint64)
             return (offsets + np.uint64(low % 2**64)).astype(held)
         with np.errstate(all="ignore"):
@@ -190,6 +191,7 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 def three_fry(key: Longs, counter: Longs) -> tuple[RandomWords, RandomWords]:
     """Threefry-2x32 with 20 rounds (Salmon et al., SC 2011)."""
     first, second = halves(key)
+    # The third word of the key schedule is the parity of the key with a constant of Skein.
     keys = (first, second, first ^ second ^ np.uint32(0x1BD11BDA))
     x, y = halves(counter)
     x, y = x + keys[0], y + keys[1]
@@ -198,6 +200,7 @@ def three_fry(key: Longs, counter: Longs) -> tuple[RandomWords, RandomWords]:
             x = x + y
             y = (y << np.uint32(bits)) | (y >> np.uint32(32 - bits))
             y = x ^ y
+        # Every four rounds a rotation of the key is injected, with the number of the injection.
         x = x + keys[(turn + 1) % 3]
         y = y + keys[(turn + 2) % 3] + np.uint32(turn + 1)
     return x, y
@@ -223,11 +226,13 @@ def three_fry_bits(
     blocks = np.arange(math.prod(half), dtype=np.uint64).reshape(half)
     pairs = np.stack(three_fry(key, counter + blocks), dim + 1)
     words = pairs.reshape(*sizes[:dim], 2 * half[dim], *sizes[dim + 1 :])
+    # Of an odd size the last word is dropped.
     words = np.take(words, np.arange(sizes[dim]), dim)
     return words.reshape(shape), counter + np.uint64(blocks.size)
 
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+# The key is a Weyl sequence: the fractions of the golden ratio and of the root of 3.
 _KEY_STEPS = (np.uint32(0x9E3779B9), np.uint32(0xBB67AE85))
 
 

@@ -149,6 +149,7 @@ def fold_tree(body: RegionCall, arrays: Arrays) -> Arrays:
         even = count // 2 * 2
         left = [a[..., 0:even:2] for a in arrays]
         right = [a[..., 1:even:2] for a in arrays]
+        # The odd one stays last: only neighbours are combined, so the region need not commute.
         rest = [a[..., even:] for a in arrays]
         folded = body.each(*left, *right)
         arrays = tuple(np.concatenate(p, -1) for p in zip(folded, rest, strict=True))
@@ -184,6 +185,7 @@ class Reduce(Op):
         count = len(operands) // 2
         combine = combine_of(regions[0]) if regions else None
         builder = RuleBuilder(operands, self.outs)
+        # Operands are the inputs, then the initial values, which have no dims.
         out_dim = 0
         for dim, size in enumerate(operands[0].bounds):
             places = [dim] * count + [None] * count

@@ -143,6 +143,8 @@ class Scatter(Op):
         count = len(operands) // 2
         updates = operands[count + 1 :]
         body = bodies[0] if bodies else Work()
+        # An update is read, and the element that it hits is read and written; the inputs are
+        # updated in place.
         touched = moved(operands[count]) + 3 * moved(*updates)
         return replace(body.times(elements(updates[0])), bytes=touched)
 

@@ -30,6 +30,7 @@ class Constant(Op):
     def rule(self) -> Rule:
         builder = RuleBuilder((), (self.value.type,))
         for dim, size in enumerate(self.value.type.bounds):
+            # A shard of a splat is the same anywhere.
             builder.factor([], [dim], size, needs_offset=not self.value.is_splat)
         return builder.build()
 
@@ -276,6 +277,7 @@ def broadcast(operand: Array, dims: tuple[int, ...], sizes: tuple[int, ...]) -> 
     aligned = [1] * len(sizes)
     for source, target in enumerate(dims):
         aligned[target] = operand.shape[source]
+    # Dims may be placed in any order: they are sorted by their places first.
     order = sorted(range(len(dims)), key=dims.__getitem__)
     return np.broadcast_to(operand.transpose(order).reshape(aligned), sizes)
 

@@ -51,6 +51,7 @@ class Slice(Op):
     def local(self, operands: Types, results: Types) -> Op:
         source, out = operands[0], results[0]
         assert isinstance(source, TensorType) and isinstance(out, TensorType)
+        # Dims that are not cut are as long as the shard; cut ones are never split.
         limits = [
             size if start == 0 and stride == 1 and size == kept else limit
             for (start, limit, stride), size, kept in zip(
@@ -87,6 +88,7 @@ def check_slice(name: str, operand: TensorType, dims: list[tuple[int, int, int]]
 
 
 def _length(start: int, limit: int, stride: int) -> int:
+    # (limit - start) / stride, rounded up
     return -((start - limit) // stride)
 
 
@@ -351,6 +353,7 @@ class DynamicUpdateSlice(Op):
         return out
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        # In place: only the slice is read and written.
         return Work(bytes=2 * moved(operands[1]) + moved(*operands[2:]))
 
 

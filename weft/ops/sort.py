@@ -48,6 +48,7 @@ class Sort(Op):
     def rule(self, *inputs: TensorType, regions: tuple[Body, ...] = ()) -> Rule:
         sizes = inputs[0].bounds
         sorted_dim = self.dimension % len(sizes)
+        # As in Shardy: the sorted dim is blocked if no other dim could take its axes.
         alone = all(n == 1 for d, n in enumerate(sizes) if d != sorted_dim)
         builder = RuleBuilder(inputs, inputs)
         for dim, size in enumerate(sizes):
@@ -91,6 +92,8 @@ def merge_sort(rows: list[Array], less: RegionCall) -> Array:
         left = place[is_left]
         begin = np.minimum(left - left % width + width, length)  # of the right run
         found = _search(rows, less, order, left, begin, np.minimum(begin + width, length))
+        # Found positions rise with a consistent comparator; with another they are made to, so that
+        # no position is taken twice.
         target = np.maximum.accumulate(found, 1) - begin + left
         merged = np.full_like(order, -1)
         np.put_along_axis(merged, target, order[:, is_left], 1)
@@ -146,6 +149,8 @@ class TopK(Op):
         return builder.build()
 
     def reference(self, operand: Array) -> tuple[Array, Array]:
+        # ~x reverses the order, and unlike -x does not overflow at the least integer. Of equal
+        # elements the first one comes first.
         order = np.argsort(~ordered(operand), axis=-1, kind="stable")[..., : self.k]
         return np.take_along_axis(operand, order, -1), order.astype(np.int32)
 
@@ -157,6 +162,7 @@ def ordered(array: Array) -> Array:
     """Integers in the order of the elements; for floats IEEE's total order, with -0 below 0."""
     if dtype_of(array.dtype).is_float:
         bits = array.astype(np.float64).view(np.int64)
+        # Negative floats have larger bits the smaller they are: all but the sign are flipped.
         return bits ^ ((bits >> 63) & np.iinfo(np.int64).max)
     return array if array.dtype.kind in "iub" else array.astype(np.int64)
 

@@ -155,6 +155,8 @@ def fold_runs(body: RegionCall, arrays: Arrays, dim: int, window: WindowDims, co
     def part(taken: Arrays, places: slice | Array) -> Arrays:
         return tuple(np.moveaxis(np.moveaxis(a, dim, 0)[places], 0, dim) for a in taken)
 
+    # The binary digits of the window's size, lowest first: each that is set adds a run of its
+    # length.
     step, left, done, length = window.window_dilations[dim], window.sizes[dim], 0, 1
     starts = np.arange(count) * window.strides[dim]
     runs, folded = arrays, None
@@ -229,6 +231,7 @@ class ReduceWindow(Op):
         if out.size == 0:
             return in_types((np.empty(out.sizes),) * count, self.outs)
         given = zip(in_types(arrays[:count], self.outs), inits, strict=True)
+        # Padding is the initial value, combined as often as a window meets it, as in StableHLO.
         padded = tuple(pad(array, init, window) for array, init in given)
         return fold_windows(regions[0], inits, padded, window, out.sizes)
 
@@ -363,6 +366,8 @@ class SelectAndScatter(Op):
             left, right = flat[..., 0 : count // 2 * 2 : 2], flat[..., 1::2]
             values = operand.reshape(-1)
             (keep,) = body.each(values[left], values[right])
+            # -1, outside of the operand, loses against any element; what it reads, the last one, is
+            # ignored.
             winner = np.where((right < 0) | ((left >= 0) & keep.astype(bool)), left, right)
             flat = np.concatenate([winner, flat[..., count // 2 * 2 :]], -1)
         return np.asarray(flat[..., 0])
@@ -383,6 +388,8 @@ def add_at(result: Array, index: Array, values: Array, body: RegionCall) -> None
     order = np.argsort(index, kind="stable")
     order = order[index[order] >= 0]
     while order.size:
+        # In each round the first value that is left for each index: numpy's assignment through
+        # equal indices keeps only one of them.
         first = np.ones(order.size, bool)
         first[1:] = index[order[1:]] != index[order[:-1]]
         now = order[first]

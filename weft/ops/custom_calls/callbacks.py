@@ -132,6 +132,8 @@ def _reference(site: CallUse, *values: Any) -> CallResults:
     first = (None,) if ordered else ()
     if site.run is None or not site.config.get("once"):
         return (*first, *_called(number, arguments, outs))
+    # The n-th call of every device takes the n-th answer: the first device to come calls the
+    # function.
     answers = site.run.channel(("host call", number))
     asked = site.run.channel(("host call", number, site.run.device))
     asked.append(())

@@ -25,7 +25,9 @@ def ulps(actual: Array, expected: Array) -> Array:
     bits = np.dtype(f"i{width}")
 
     def order(a: Array) -> Array:
+        # Distances of f64 reach 2^64: Python's integers.
         raw = np.ascontiguousarray(a).view(bits).astype(object if width == 8 else np.int64)
+        # Sign and magnitude as one order, in which both zeros are 0.
         floor = -(1 << (8 * width - 1))
         return np.asarray(np.where(raw < 0, floor - raw, raw))
 

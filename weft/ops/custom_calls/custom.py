@@ -207,6 +207,7 @@ class Recv(Message):
             return (*zeros, None)
         target = None if source is None else run.device[1]
         queue = run.channel((self.channel_handle.handle, target))
+        # The other devices run on until one of them has sent.
         while not queue:
             yield None
         return (*queue.pop(0), None)

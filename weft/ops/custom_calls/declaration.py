@@ -40,7 +40,7 @@ class KnownCall:
     """
 
     check: Callable[[str, Config, Types, Types], None]
-    reference: Callable[..., CallResults]  # of a Site and the operands
+    reference: Callable[..., CallResults]  # of a CallUse and the operands
     rule: Callable[[Types, Types], Rule] | None = None  # None: every dim must be whole
     work: Callable[[Config, Types, Types], Work] = _bytes
     batched: bool = False

@@ -188,6 +188,7 @@ def _eig(site: CallUse, a: Array) -> CallResults:
 
 def _finite(a: Array) -> tuple[Array, Array]:
     """The matrices with those that hold NaN or infinity replaced by zeros, and a mask of these."""
+    # LAPACK may not return for NaN or infinity, or numpy raises for the whole stack.
     bad = np.asarray(~np.isfinite(a).all(axis=(-2, -1)))
     return np.where(bad[..., None, None], a.dtype.type(0), a), bad
 
@@ -205,6 +206,8 @@ def _left(a: Array, values: Array) -> Array:
     theirs, vectors = _eigenvectors(np.conj(np.swapaxes(a, -1, -2)))
     left = np.empty_like(vectors)
     for index in np.ndindex(*a.shape[:-2]):
+        # The adjoint's eigenvalues are the conjugates, in an order of their own: each is paired
+        # with the nearest one that is left.
         apart = np.abs(np.conj(theirs[index])[None, :] - values[index][:, None])
         apart = np.where(np.isnan(apart), np.inf, apart)
         for n in range(a.shape[-1]):
@@ -309,7 +312,7 @@ CALLS: dict[str, KnownCall] = {
         pure=True,
     ),
 }
-# XLA's names for two of them; their rules are in custom_rules.
+# XLA's names for two of them; their rules are Shardy's, in `rules`.
 CALLS |= {
     "Qr": replace(CALLS["weft.qr"], rule=None),
     "ProductOfElementaryHouseholderReflectors": replace(

@@ -76,6 +76,7 @@ class CollectiveOp(Op):
         return self.channel_handle.handle if self.channel_handle else 0
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
+        # Of g devices, each sends (g - 1) / g of it: the count is for large groups.
         sent = max(moved(*operands), moved(*results))
         return Work(bytes=moved(*operands, *results), sent=sent)
 
@@ -294,8 +295,7 @@ class AllReduce(GlobalGroups):
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
         size = moved(*operands)
         count = sum(elements(t) for t in operands)
-        # A reduce-scatter and an all-gather, each of which sends nearly the whole size: the count
-        # is for large groups.
+        # A reduce-scatter and an all-gather, each of which sends nearly the whole size.
         return bodies[0].times(count) + Work(bytes=size + moved(*results), sent=2 * size)
 
 

@@ -78,6 +78,8 @@ class _Lines:
         """The device's index along axes, from its partition id by division and remainder."""
         at = self.add(Convert(INDEX), self.add(PartitionId()))
         if mesh.device_ids is not None:
+            # The inverse of the permutation: from a device's id to its place in the order of the
+            # axes.
             places = np.argsort(np.asarray(mesh.device_ids)).astype(np.int32)
             table = self.add(Constant(Dense(places)))
             at = self.add(Reshape(INDEX), self.add(DynamicSlice((1,)), table, at))
@@ -226,6 +228,7 @@ class PermuteAlongAxes(LocalOp):
         return cross_partition(mesh.groups(self.over.axes), replicas, partitions)
 
     def reference(self, *members: DeviceValues) -> list[DeviceValues]:
+        # Zeros where nothing is sent, as in StableHLO's collective_permute.
         nothing = tuple(np.zeros_like(a) for a in members[0])
         return [members[s] if s >= 0 else nothing for s in self.sources]
 

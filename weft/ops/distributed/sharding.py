@@ -311,6 +311,8 @@ def _slices(
         for axis in dim.axes:
             if axis.name not in manual:
                 continue
+            # A sub-axis is a digit of the index along its axis: `before` counts the digits above
+            # it, and `after` those below.
             part = axis.size or sizes[axis.name]
             after = sizes[axis.name] // (axis.before * part)
             count, index = count * part, index * part + place[axis.name] // after % part
