@@ -115,15 +115,15 @@ class FunctionBuilder:
         doc: str = "",
     ) -> None:
         self.module, self.result = module, result
-        given = ", ".join([f"{llvm_type(kind)} %{label}" for label, kind in params])
+        parameters = ", ".join([f"{llvm_type(kind)} %{label}" for label, kind in params])
         linkage, end = "internal " if internal else "", f" {attribute}" if attribute else ""
         self._head = [f"; {line}" for line in doc.strip().splitlines()[:1]]
-        self._head.append(f"define {linkage}{llvm_type(result)} @{name}({given}){end} {{")
+        self._head.append(f"define {linkage}{llvm_type(result)} @{name}({parameters}){end} {{")
         self._head.append("entry:")
         self._lines: list[str] = []
         self._count = 0
-        self._targets: set[str] = set()  # blocks that something leads to
-        self.is_open = True  # whether the block has not ended yet
+        self._targets: set[str] = set()  # blocks with a predecessor
+        self.is_open = True  # whether the current block has no terminator yet
 
     def finish(self) -> None:
         """Add the function to the module."""
@@ -149,7 +149,7 @@ class FunctionBuilder:
             self._lines.append(f"  {text}")
 
     def arithmetic(self, op: str, left: Typed, right: Typed) -> Typed:
-        """A number of two; both are as wide."""
+        """An arithmetic instruction; a literal takes the width of the other operand."""
         left, right = alike(left, right)
         return self.let(left.type, f"{_ARITHMETIC[op]} {left}, {right.text}")
 
@@ -170,7 +170,7 @@ class FunctionBuilder:
         return self.let(yes.type, f"select {condition}, {yes}, {no}")
 
     def cast(self, kind: Any, value: Typed) -> Typed:
-        """A number of another width, a pointer of another type, or one as the other."""
+        """Convert between widths of numbers, types of pointers, or a number and a pointer."""
         have, want = bits(value.type), bits(kind)
         if have == want or (value.literal and want > 1):
             return Typed(kind, value.text, literal=False) if want else Typed(kind, value.text)
@@ -180,46 +180,46 @@ class FunctionBuilder:
             op = "inttoptr" if have else "ptrtoint"
         elif have > want:
             op = "trunc"
-        else:
+        else:  # all numbers are signed but truth values, where i1 1 would become -1
             op = "zext" if have == 1 else "sext"
         return self.let(kind, f"{op} {value} to {llvm_type(kind)}")
 
     # Memory
 
     def offset(self, base: Typed, nbytes: int | Typed, kind: Any = Pointer) -> Typed:
-        """A pointer so many bytes further on."""
+        """A pointer at an offset in bytes."""
         if isinstance(nbytes, int) and nbytes == 0:
             return Typed(kind, base.text)
         text = nbytes.text if isinstance(nbytes, Typed) else str(nbytes)
         return self.let(kind, f"getelementptr i8, {base}, i64 {text}")
 
     def at(self, base: Typed, index: Typed, item: Any) -> Typed:
-        """Where an element of an array is."""
+        """The address of an element of an array."""
         return self.let(Pointer, f"getelementptr {memory_type(item)}, {base}, {index}")
 
     def load(self, kind: Any, at: Typed, order: MemoryOrder | None = None) -> Typed:
         """The value at an address."""
         atomic = "atomic " if order else ""
-        found = self.let(kind, f"load {atomic}{memory_type(kind)}, {at}{_ordered(order, kind)}")
-        return self.let(bool, f"icmp ne i8 {found.text}, 0") if kind is bool else found
+        value = self.let(kind, f"load {atomic}{memory_type(kind)}, {at}{_ordered(order, kind)}")
+        return self.let(bool, f"icmp ne i8 {value.text}, 0") if kind is bool else value
 
     def store(self, kind: Any, value: Typed, at: Typed, order: MemoryOrder | None = None) -> None:
         """Store a value at an address."""
         value = fitted(value, kind)
         if kind is bool:
-            value = self.let(Pointer, f"zext {value} to i8")
+            value = self.let(Pointer, f"zext {value} to i8")  # only its text is used below
         atomic = "atomic " if order else ""
         self.do(f"store {atomic}{memory_type(kind)} {value.text}, {at}{_ordered(order, kind)}")
 
     def field(self, record: Typed, field: Member[Any]) -> Typed:
-        """Where a field of a record is."""
+        """The address of a field of a record."""
         assert isinstance(record.type, type) and issubclass(record.type, field.owner), (
             f"{field.name} is a field of {field.owner.__name__}, not of {record.type}"
         )
         return self.offset(record, field.offset, field.type if field.inline else Pointer)
 
     def get(self, record: Typed, field: Member[Any], order: MemoryOrder | None = None) -> Typed:
-        """The value of a field; of one that is memory inside of the record, a pointer to it."""
+        """The value of a field; of an inline one, a pointer to it."""
         at = self.field(record, field)
         return at if field.inline else self.load(field.type, at, order)
 
@@ -250,11 +250,12 @@ class FunctionBuilder:
     ) -> Typed:
         """Compare and exchange; whether it succeeded."""
         old, new, at = fitted(old, field.type), fitted(new, field.type), self.field(record, field)
+        # The result is a pair: the value that was there, and whether it was replaced.
         pair = self.let(Pointer, f"cmpxchg {at}, {old}, {new} {' '.join(orders)}")
         return self.let(bool, f"extractvalue {{ {llvm_type(field.type)}, i1 }} {pair.text}, 1")
 
     def local(self, text: str, align: int, kind: Any) -> Typed:
-        """Memory on the stack, taken once a call."""
+        """Stack memory, allocated once for each call."""
         self._count += 1
         name = f"%v{self._count}"
         # In the entry block: SROA promotes only those, and an alloca in a loop would grow the
@@ -263,7 +264,7 @@ class FunctionBuilder:
         return Typed(kind, name)
 
     def variable(self, kind: Any) -> Typed:
-        """Where a variable is."""
+        """The stack slot of a variable."""
         return self.local(llvm_type(kind), max(1, bits(kind) // 8 or 8), Pointer)
 
     def put(self, kind: Any, value: Typed, variable: Typed) -> None:
@@ -284,18 +285,19 @@ class FunctionBuilder:
             dots = [] if function.fixed < 0 else ["..."]
             types = ", ".join([*map(llvm_type, fixed), *dots])
             self.module.declare(f"declare {llvm_type(result)} @{function.name}({types})")
+            # A call of a variadic function needs the whole function type, not only the result's.
             kind = f" ({types})" if dots else ""
             return self._call(result, f"{kind} @{function.name}", parameters, args)
         return self._call(result, f" @{function.name}", parameters, args)
 
     def call_at(
-        self, function: Typed, given: Sequence[Any], result: Any, args: Sequence[Typed]
+        self, function: Typed, types: Sequence[Any], result: Any, args: Sequence[Typed]
     ) -> Typed:
         """Call the function at an address."""
-        return self._call(result, f" {function.text}", given, args)
+        return self._call(result, f" {function.text}", types, args)
 
-    def _call(self, result: Any, callee: str, given: Sequence[Any], args: Sequence[Typed]) -> Typed:
-        pairs = zip(args, given, strict=True)
+    def _call(self, result: Any, callee: str, types: Sequence[Any], args: Sequence[Typed]) -> Typed:
+        pairs = zip(args, types, strict=True)
         passed = ", ".join([str(fitted(arg, kind)) for arg, kind in pairs])
         text = f"call {llvm_type(result)}{callee}({passed})"
         if llvm_type(result) == "void":
@@ -311,10 +313,10 @@ class FunctionBuilder:
 
     def pause(self) -> None:
         """The spin-loop hint of the architecture, if it has one."""
-        name, given = PAUSES.get(self.module.architecture, ("", ""))
+        name, argument = PAUSES.get(self.module.architecture, ("", ""))
         if name:
-            self.module.declare(f"declare void @{name}({given.partition(' ')[0]})")
-            self.do(f"call void @{name}({given})")
+            self.module.declare(f"declare void @{name}({argument.partition(' ')[0]})")
+            self.do(f"call void @{name}({argument})")
 
     # Blocks
 
@@ -334,23 +336,23 @@ class FunctionBuilder:
             self.is_open = True
 
     def jump(self, label: str) -> None:
-        """End the block: go on elsewhere."""
+        """End the block with an unconditional branch."""
         if self.is_open:
             self._targets.add(label)
             self._end(f"br label %{label}")
 
     def branch(self, condition: Typed, yes: str, no: str) -> None:
-        """End the block: go on at one of two."""
+        """End the block with a conditional branch."""
         if self.is_open:
             self._targets |= {yes, no}
             self._end(f"br {condition}, label %{yes}, label %{no}")
 
     def ret(self, value: Typed | None) -> None:
-        """End the function."""
+        """End the block with a return."""
         self._end("ret void" if value is None else f"ret {fitted(value, self.result)}")
 
     def unreachable(self) -> None:
-        """End the block where no thread comes."""
+        """End a block that no thread reaches the end of."""
         self._end("unreachable")
 
     def _end(self, text: str) -> None:
@@ -359,6 +361,7 @@ class FunctionBuilder:
 
 
 def _ordered(order: MemoryOrder | None, kind: Any) -> str:
+    # Atomic accesses must name their alignment; others have that of their type.
     return f" {order}, align {size_of(kind)}" if order else ""
 
 
@@ -384,11 +387,12 @@ def suits(have: Any, want: Any) -> bool:
 
 
 def alike(left: Typed, right: Typed) -> tuple[Typed, Typed]:
-    """Two values of one type."""
+    """Two operands of one type: a literal takes that of the other one."""
     if left.literal and bits(right.type) > 1:
         left = Typed(right.type, left.text, right.literal)
     if right.literal and bits(left.type) > 1:
         right = Typed(left.type, right.text, left.literal)
+    # LLVM's pointers are opaque: all have one type, whatever they point to.
     if right.text == "null" or (not bits(left.type) and not bits(right.type)):
         return left, right
     assert llvm_type(left.type) == llvm_type(right.type), f"{left} and {right}"

@@ -25,7 +25,7 @@ _WORD = 8
 
 
 class PyObject(Struct):
-    """The header of every object."""
+    """The header of every object: CPython's `PyObject`."""
 
     references: Member[int]
     type: Member[Pointer]
@@ -39,7 +39,7 @@ class PyTuple(PyObject):
 
 
 class NumpyArray(PyObject):
-    """An array of numpy."""
+    """An array of numpy: `PyArrayObject_fields` of its C API."""
 
     data: Member[Pointer]  # the first element
     rank: Member[i32]
@@ -81,18 +81,20 @@ def reads_objects() -> bool:
 
 
 def pointer_to(held: object) -> int:
-    """The address that Python's C API knows an object by, as long as something holds it."""
+    """The `PyObject *` of an object; valid as long as the object is referenced."""
     return ctypes.c_size_t.from_buffer(ctypes.py_object(held)).value
 
 
 def slot_offsets(kind: type) -> Offsets:
-    """Where the objects of a class with `__slots__` hold their attributes: looked for in one.
+    """The offsets of the `__slots__` of a class, found by probing an instance.
 
-    Where objects are not read the numbers mean nothing.
+    They are placeholders on a Python whose objects are not read.
     """
     names = [name for name in kind.__dict__["__slots__"] if not name.startswith("__")]
     if untried() is not None:
         return {name: (PyObject.SIZE + _WORD * n, _WORD) for n, name in enumerate(names)}
+    # CPython lays slots out in an order of its own (sorted by mangled name): put a distinct object
+    # into each, and find its pointer among the words of the instance.
     probe: object = object.__new__(kind)
     marks = {name: object() for name in names}
     for name, mark in marks.items():
@@ -115,7 +117,7 @@ def _ask(array: npt.NDArray[Any]) -> int:
 
 
 def _is_described(array: npt.NDArray[Any]) -> bool:
-    """Whether the record of an array says what numpy says."""
+    """Whether an array's record agrees with numpy."""
     read = NumpyArray(id(array))
     same = read.rank == array.ndim and read.dtype == Pointer(id(array.dtype))
     sizes = tuple([read.sizes[n] for n in range(array.ndim)])
@@ -123,11 +125,12 @@ def _is_described(array: npt.NDArray[Any]) -> bool:
 
 
 def _layouts_fit() -> bool:
-    """Whether objects are laid out as the records above say."""
+    """Whether live objects have the layouts declared above."""
     if untried() is not None:
         return False
     if object.__basicsize__ != PyObject.SIZE or tuple.__basicsize__ != PyTuple.SIZE:
         return False
+    # Arrays of different ranks and flags: owned and dense, a view with an offset, empty.
     arrays: list[npt.NDArray[Any]] = [np.ones(3), np.ones((4, 4), np.int8)[1:, 2:], np.zeros(0)]
     pair = PyTuple(id(held := (arrays[0], arrays)))
     return (

@@ -29,10 +29,10 @@ def fork_tracked(
     """A set of weakly held objects, with hooks that run at exit and in a forked child."""
     alive: weakref.WeakSet[T] = weakref.WeakSet()
 
-    def tell(hook: Callable[[T], object]) -> None:
-        for one in list(alive):
+    def call_all(hook: Callable[[T], object]) -> None:
+        for one in list(alive):  # a copy: garbage collection may shrink the set meanwhile
             hook(one)
 
-    atexit.register(tell, at_exit)
-    after_fork(lambda: tell(in_child))
+    atexit.register(call_all, at_exit)
+    after_fork(lambda: call_all(in_child))
     return alive

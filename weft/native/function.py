@@ -1,4 +1,4 @@
-"""NativeFunction functions, written in Python: `@native` marks one, `@extern` declares one of C.
+"""Native functions, written in Python: `@native` marks one, `@extern` declares one of C.
 
     @native
     def length(node: Node) -> int:
@@ -8,9 +8,9 @@
             node = node.next
         return count
 
-Called from Python a function runs as Python, over the same memory: that is the model that tests
-compare the machine code with, and that a debugger steps through. `weft.native.lower` makes LLVM
-text of it. The subset: names, numbers, pointers, records (`weft.native.memory`), `if`, `while`,
+Called from Python a function runs as Python, on the same memory: tests compare the machine code
+with that model, and a debugger steps through it. `weft.native.lower` lowers it to LLVM text. The
+subset: names, numbers, pointers, records (`weft.native.memory`), `if`, `while`,
 `for` over a range, and calls. Numbers are `int` (64 bits, wrapping around), `i32`, `i8` and `bool`;
 `//` and `%` are of numbers that are not negative.
 """
@@ -55,20 +55,21 @@ class NativeFunction(Generic[P, R]):
     @functools.cached_property
     def signature(self) -> tuple[tuple[Any, ...], Any]:
         """The types of the parameters and of the result."""
-        said = dict(self.source.__annotations__)
+        annotations = dict(self.source.__annotations__)  # in the order of the parameters
         names: dict[str, Any] = getattr(self.source, "__globals__", {})
-        result = resolve(said.pop("return"), names)
-        return tuple([resolve(text, names) for text in said.values()]), result
+        result = resolve(annotations.pop("return"), names)
+        return tuple([resolve(text, names) for text in annotations.values()]), result
 
     @functools.cached_property
     def pointer(self) -> Any:
         """A C callback that runs this function as Python."""
-        given, result = self.signature
-        return function_type(Callable[[*given], result])(self._called)
+        parameters, result = self.signature
+        return function_type(Callable[[*parameters], result])(self._called)
 
     def _called(self, *args: Any) -> Any:
         parameters, _ = self.signature
         python: Any = self.python
+        # ctypes passes pointers as numbers (size_t): wrap them in the types of the parameters.
         result = python(
             *[
                 a if c_type(k) is not ctypes.c_size_t else k(a)
@@ -118,10 +119,10 @@ def _extern(function: Callable[P, R], name: str = "", fixed: int = -1) -> Native
     declared = NativeFunction(function, name=name, external=True, fixed=fixed)
 
     def call(*args: Any) -> Any:
-        given, result = declared.signature
+        parameters, result = declared.signature
         # PyDLL, which keeps the GIL: some of these are functions of Python's C API.
         theirs = getattr(ctypes.PyDLL(None), declared.name)
-        theirs.argtypes = [ctypes.c_void_p if k is bytes else c_type(k) for k in given]
+        theirs.argtypes = [ctypes.c_void_p if k is bytes else c_type(k) for k in parameters]
         theirs.restype = c_type(result)
         answer = theirs(*[_argument(one) for one in args])
         return result(answer) if theirs.restype is ctypes.c_size_t else answer
@@ -131,10 +132,10 @@ def _extern(function: Callable[P, R], name: str = "", fixed: int = -1) -> Native
     return declared
 
 
-def _argument(given: Any) -> Any:
-    if isinstance(given, NativeFunction):
-        return number(given.pointer)
-    return number(given) if isinstance(given, Pointer) else given
+def _argument(value: Any) -> Any:
+    if isinstance(value, NativeFunction):
+        return number(value.pointer)
+    return number(value) if isinstance(value, Pointer) else value
 
 
 # Operations that lower to instructions, with their Python semantics.
@@ -142,6 +143,7 @@ def _argument(given: Any) -> Any:
 
 def fence(order: MemoryOrder) -> None:
     """Memory fence."""
+    # Nothing to do in Python, whose threads run one at a time, under the GIL.
 
 
 def relax() -> None:

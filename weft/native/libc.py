@@ -18,27 +18,27 @@ class TimeSpec(Struct):
 
 @extern
 def malloc(nbytes: int) -> Pointer:
-    """Memory; null if there is none."""
+    """Allocate memory; null on failure."""
 
 
 @extern
 def aligned_alloc(alignment: int, nbytes: int) -> Pointer:
-    """Memory at a multiple of the alignment, which the bytes are one of, too; null if none."""
+    """Allocate aligned memory; null on failure. `nbytes` is a multiple of the alignment."""
 
 
 @extern
 def posix_memalign(into: Pointer, alignment: int, nbytes: int) -> i32:
-    """Memory at a multiple of the alignment, whose address goes into a word; 0 if there is some."""
+    """Store the address of aligned memory at `into`; 0 on success."""
 
 
 @extern
 def free(memory: Pointer) -> None:
-    """Give memory back, which may be null."""
+    """Free memory; null is allowed."""
 
 
 @extern
 def clock_gettime(clock: i32, into: Pointer) -> i32:
-    """The time by a clock."""
+    """Store the time of a clock at `into`, a `TimeSpec`."""
 
 
 @extern
@@ -50,7 +50,7 @@ def pause() -> i32:
 def syscall(
     number: int, at: Pointer, op: i32, value: i32, timeout: Pointer, other: Pointer, last: i32
 ) -> int:
-    """Linux's call of a futex."""
+    """The futex system call of Linux, through the variadic `syscall`."""
 
 
 @extern
@@ -60,9 +60,9 @@ def pthread_self() -> Pointer:
 
 @extern
 def pthread_create(
-    handle: Pointer, attributes: Pointer, main: Callable[..., Pointer], given: Pointer
+    handle: Pointer, attributes: Pointer, main: Callable[..., Pointer], argument: Pointer
 ) -> i32:
-    """Start a thread; 0 if there is one."""
+    """Start a thread; 0 on success."""
 
 
 @extern
@@ -72,7 +72,7 @@ def pthread_join(handle: Pointer, result: Pointer) -> i32:
 
 @extern
 def pthread_mutex_init(mutex: Pointer, attributes: Pointer) -> i32:
-    """Make a mutex."""
+    """Initialize a mutex."""
 
 
 @extern
@@ -87,7 +87,7 @@ def pthread_mutex_unlock(mutex: Pointer) -> i32:
 
 @extern
 def pthread_cond_init(condition: Pointer, attributes: Pointer) -> i32:
-    """Make a condition variable."""
+    """Initialize a condition variable."""
 
 
 @extern

@@ -10,7 +10,6 @@ from typing import Any, Never
 from weft.native.builder import FunctionBuilder, NativeModule, Typed, constant, llvm_type
 from weft.native.function import OPERATIONS, NativeFunction
 from weft.native.memory import Items, Member, Pointer, Struct, bits, resolve, symbol
-from weft.native.source import closure_of, tree_of
 from weft.native.syntax import (
     ATOMIC,
     BUILTIN,
@@ -18,10 +17,12 @@ from weft.native.syntax import (
     FOLD,
     OPERATORS,
     apply_operation,
+    closure_of,
     is_pure,
     item_type,
     loaded,
     stores,
+    tree_of,
 )
 
 
@@ -34,6 +35,7 @@ def lower(
 
     `constants` override module constants by name, for a target.
     """
+    # Breadth first in the order of calls, so that the text is the same in every process.
     waiting, reachable = [*exported], {*exported}
     while waiting:
         function = waiting.pop(0)
@@ -58,9 +60,9 @@ class _Lowered:
         self.names = closure_of(function.source)
         self.globals: dict[str, Any] = function.source.__globals__
         self.constants, self.module = constants, module
-        given, result = function.signature
+        parameters, result = function.signature
         labels = [one.arg for one in self.tree.args.args]
-        self.params = [*zip(labels, given, strict=True)]
+        self.params = [*zip(labels, parameters, strict=True)]
         self.b = FunctionBuilder(
             module,
             function.name,
@@ -97,6 +99,7 @@ class _Lowered:
 
     def refuse(self, problem: str) -> Never:
         """Raise an error with the source line."""
+        # An assertion, not a WeftError: the source is Weft's own. `run` must not place it again.
         where = f"{self.file}:{getattr(self.node, 'lineno', 0)}"
         error = AssertionError(f"{where}: {self.tree.name}: {problem}")
         error.placed = True  # type: ignore[attr-defined]
@@ -122,9 +125,9 @@ class _Lowered:
             case ast.Assign(targets=[target], value=value):
                 self.store(target, value)
             case ast.AnnAssign(
-                target=ast.Name(id=name), annotation=said, value=ast.expr() as value
+                target=ast.Name(id=name), annotation=annotation, value=ast.expr() as value
             ):
-                kind = resolve(ast.unparse(said), {**self.globals, **self.names})
+                kind = resolve(ast.unparse(annotation), {**self.globals, **self.names})
                 self.assign(name, self.value(value, kind), kind)
             case ast.AugAssign(target=target, op=op, value=value):
                 place = ast.copy_location(loaded(target), node)
@@ -158,8 +161,8 @@ class _Lowered:
             case ast.Subscript(value=owner, slice=index):
                 array = self.value(owner)
                 item = item_type(array.type)
-                made = self.value(value, item)
-                self.b.store(item, made, self.b.at(array, self.value(index), item))
+                element = self.value(value, item)
+                self.b.store(item, element, self.b.at(array, self.value(index), item))
             case _:
                 self.refuse("it can be assigned to names, fields and elements")
 
@@ -212,7 +215,7 @@ class _Lowered:
             case _:
                 self.refuse("a loop is over range(stop) or range(start, stop)")
         assert isinstance(node.target, ast.Name) and not node.orelse, "a loop has one name"
-        b, last = self.b, self.value(stop)
+        b, last = self.b, self.value(stop)  # evaluated once, as in Python
         head, body, on, end = (b.label(hint) for hint in ("head", "body", "next", "end"))
         # A counter of its own: the body may assign to the loop's name, as in Python.
         index = b.variable(int)
@@ -256,7 +259,7 @@ class _Lowered:
             case ast.Constant(value=int() | bytes() as value):
                 return value
             case ast.Name(id=name) if name not in self.variables and name not in self.values:
-                if name in self.constants:
+                if name in self.constants:  # the target's own number, such as that of a clock
                     return self.constants[name]
                 return self.names.get(name, self.globals.get(name, BUILTIN.get(name)))
             case ast.Attribute(value=owner, attr=name):
@@ -272,6 +275,7 @@ class _Lowered:
                 held = self.constant(operand)
                 return not held if isinstance(held, int) else None
             case ast.BinOp(left=left, op=op, right=right):
+                # In Python's unbounded integers; `builder.constant` wraps the result.
                 pair = self.constant(left), self.constant(right)
                 if isinstance(pair[0], int) and isinstance(pair[1], int):
                     return FOLD[type(op)](*pair)
@@ -321,7 +325,7 @@ class _Lowered:
     def known(self, held: Any, kind: Any) -> Typed:
         """The operand of a compile-time constant."""
         match held:
-            case bool():
+            case bool():  # before int, of which it is a subclass
                 return constant(held, bool)
             case int():
                 return constant(held, kind if bits(kind) > 1 else int)
@@ -329,8 +333,8 @@ class _Lowered:
                 return self.module.string(held)
             case NativeFunction():
                 self.called[held] = None
-                given, result = held.signature
-                return Typed(Callable[[*given], result], f"@{held.name}")
+                parameters, result = held.signature
+                return Typed(Callable[[*parameters], result], f"@{held.name}")
             case Struct():
                 return Typed(type(held), f"@{symbol(held)}")
             case _:
@@ -365,8 +369,8 @@ class _Lowered:
             case NativeFunction():
                 if not known.external:
                     self.called[known] = None
-                given, _ = known.signature
-                return self.b.call(known, self.arguments(args, given))
+                parameters, _ = known.signature
+                return self.b.call(known, self.arguments(args, parameters))
             case type() if issubclass(known, Pointer):
                 return self.b.cast(known, self.value(args[0]))
             case _ if typing.get_origin(known) is Items:
@@ -380,12 +384,13 @@ class _Lowered:
         if isinstance(held, Member):
             return self.atomic(held, func.attr, args)
         if isinstance(held, type) and issubclass(held, Struct) and func.attr == "new":
+            # Not zeroed, unlike in Python: the function fills it in.
             return self.b.local(f"[{held.SIZE} x i8]", 8, held)
         return self.method(func.value, func.attr, args)
 
-    def arguments(self, args: list[ast.expr], given: tuple[Any, ...]) -> list[Typed]:
-        assert len(args) == len(given), f"{len(args)} arguments for {len(given)} parameters"
-        return [self.value(arg, kind) for arg, kind in zip(args, given, strict=True)]
+    def arguments(self, args: list[ast.expr], types: tuple[Any, ...]) -> list[Typed]:
+        assert len(args) == len(types), f"{len(args)} arguments for {len(types)} parameters"
+        return [self.value(arg, kind) for arg, kind in zip(args, types, strict=True)]
 
     def method(self, owner: ast.expr, name: str, args: list[ast.expr]) -> Typed:
         """A method of a pointer, or an indirect call through a field."""
@@ -405,8 +410,8 @@ class _Lowered:
     def through(self, function: Typed, args: list[ast.expr]) -> Typed:
         """Call a function by its address."""
         assert typing.get_origin(function.type) is Callable, f"{function} is no function"
-        given, result = typing.get_args(function.type)
-        return self.b.call_at(function, given, result, self.arguments(args, tuple(given)))
+        types, result = typing.get_args(function.type)
+        return self.b.call_at(function, types, result, self.arguments(args, tuple(types)))
 
     def atomic(self, field: Member[Any], name: str, args: list[ast.expr]) -> Typed:
         """An atomic operation on a field, or its address."""
@@ -416,9 +421,9 @@ class _Lowered:
         count = ATOMIC[name]
         values = [self.value(arg, field.type) for arg in args[1:count]]
         orders = [arg.value for arg in args[count:] if isinstance(arg, ast.Constant)]
-        made: Any = getattr(self.b, {"load": "get", "store": "set"}.get(name, name))
-        found = made(record, field, *values, *orders)
-        return found if isinstance(found, Typed) else Typed(None, "")
+        build: Any = getattr(self.b, {"load": "get", "store": "set"}.get(name, name))
+        result = build(record, field, *values, *orders)
+        return result if isinstance(result, Typed) else Typed(None, "")
 
     def operation(self, name: str, args: list[ast.expr]) -> Typed:
         """An operation that is an instruction or an LLVM intrinsic."""

@@ -41,7 +41,7 @@ class Pointer:
     __slots__ = ("__orig_class__", "_address", "_symbol")
     _address: int
     __orig_class__: Any
-    _symbol: str  # of memory that a module has: its name there
+    _symbol: str  # of a global of a module: its name
 
     def __init__(self, at: int | Pointer) -> None:
         self._address = at if isinstance(at, int) else at._address
@@ -59,7 +59,7 @@ class Pointer:
         return f"{type(self).__name__}({self._address:#x})"
 
     def plus(self, nbytes: int) -> Pointer:
-        """The address so many bytes further on."""
+        """The address at an offset in bytes."""
         return Pointer(self._address + nbytes)
 
 
@@ -69,7 +69,7 @@ def address(pointer: Pointer) -> int:
 
 
 def symbol(pointer: Pointer) -> str:
-    """The name of memory that a module has."""
+    """The name of a global of a module."""
     return pointer._symbol
 
 
@@ -79,14 +79,14 @@ class Items(Pointer, Generic[T]):
     __slots__ = ()
 
     def __getitem__(self, index: int) -> T:
-        found: T = read(self._address + index * self._step, self._item)
-        return found
+        element: T = read(self._address + index * self._step, self._item)
+        return element
 
     def __setitem__(self, index: int, value: T) -> None:
         write(self._address + index * self._step, self._item, value)
 
     def after(self, count: int) -> Self:
-        """The elements behind the first so many."""
+        """The elements from an index on."""
         return typing.cast(Self, Items[self._item](self._address + count * self._step))  # type: ignore[name-defined]
 
     @property
@@ -99,7 +99,7 @@ class Items(Pointer, Generic[T]):
 
 
 class Member(Generic[T]):
-    """A field of a record: where it lies, and its atomic operations."""
+    """A field of a record: its offset, and its atomic operations."""
 
     __slots__ = ("_type", "inline", "name", "offset", "owner", "size")
 
@@ -112,13 +112,13 @@ class Member(Generic[T]):
     @property
     def type(self) -> Any:
         """The type of its values; of an inline field, the type of a pointer to it."""
-        if isinstance(self._type, str):
+        if isinstance(self._type, str):  # resolved late: records may refer to later ones
             self._type = resolve(self._type, sys.modules[self.owner.__module__].__dict__)
         return self._type
 
     @property
     def word(self) -> int:
-        """Where it lies, in words of 8 bytes."""
+        """The offset in words of 8 bytes."""
         assert self.offset % _WORD == 0, f"{self.name} is not a word"
         return self.offset // _WORD
 
@@ -130,8 +130,8 @@ class Member(Generic[T]):
         if record is None:
             return self
         at = address(record) + self.offset
-        found: T = self.type(at) if self.inline else read(at, self.type)
-        return found
+        value: T = self.type(at) if self.inline else read(at, self.type)
+        return value
 
     def __set__(self, record: Struct, value: T) -> None:
         assert not self.inline, f"{self.name} is memory inside of the record"
@@ -143,6 +143,7 @@ class Member(Generic[T]):
 
     def load(self, record: Struct, order: MemoryOrder) -> T:
         """Atomic load."""
+        # The GIL makes single accesses atomic among Python threads, and orders them.
         return self.__get__(record, None)
 
     def store(self, record: Struct, value: T, order: MemoryOrder) -> None:
@@ -198,18 +199,19 @@ class Struct(Pointer):
     """
 
     __slots__ = ("_memory",)
-    _memory: object  # of a record that holds its own
+    _memory: object  # keeps the memory of `new` alive
     SIZE: ClassVar[int] = 0
-    FIXED: ClassVar[int] = 0  # the size that was said, of this or what it extends
+    FIXED: ClassVar[int] = 0  # the size that the class or its base declares, if any
     FIELDS: ClassVar[dict[str, Member[Any]]] = {}
 
     def __init_subclass__(
         cls, *, size: int = 0, offsets: Offsets | None = None, before: int = 0
     ) -> None:
+        # As a C struct that begins with another one: the fields of the base come first.
         base = typing.cast(type[Struct], cls.__mro__[1])
         end = max([f.offset + f.size for f in base.FIELDS.values()], default=0)
         cls.FIELDS = dict(base.FIELDS)
-        end -= before * _WORD
+        end -= before * _WORD  # offsets of fields before the address are negative
         for name, text in inspect.get_annotations(cls).items():
             assert isinstance(text, str), "annotations are text: from __future__ import annotations"
             member = re.fullmatch(r"Member\[(.*)\]", text)
@@ -228,24 +230,25 @@ class Struct(Pointer):
     def new(cls, count: int = 1) -> Self:
         """Zeroed records, owned by the result; on the stack in a native function."""
         memory = (ctypes.c_char * (cls.SIZE * count + LINE))()
-        made = cls(-(-ctypes.addressof(memory) // LINE) * LINE)
-        made._memory = memory
-        return made
+        # Aligned by hand: ctypes knows no lines, and fields may begin at one.
+        record = cls(-(-ctypes.addressof(memory) // LINE) * LINE)
+        record._memory = memory
+        return record
 
     @classmethod
     def static(cls, symbol: str) -> Self:
         """A global of a module; in Python, memory that is never freed."""
-        made = cls.new()
-        made._symbol = symbol
-        return made
+        record = cls.new()
+        record._symbol = symbol
+        return record
 
     @classmethod
     def words(cls, **values: int) -> list[int]:
         """The words of a record with these fields, for tables that Python writes."""
-        made = [0] * (cls.SIZE // _WORD)
+        words = [0] * (cls.SIZE // _WORD)
         for name, value in values.items():
-            made[cls.FIELDS[name].word] = value
-        return made
+            words[cls.FIELDS[name].word] = value
+        return words
 
     def nth(self, count: int) -> Self:
         """The n-th record of an array that begins here."""
@@ -272,7 +275,7 @@ def _field(
 
 
 def size_of(kind: Any, *, inside: bool = False) -> int:
-    """The bytes of a value; of a record itself where that lies inside of another."""
+    """The bytes of a value: of a record a pointer's, or with `inside` the record's own."""
     if inside and isinstance(kind, type) and issubclass(kind, Struct):
         return kind.SIZE
     if kind is bool:
@@ -281,7 +284,7 @@ def size_of(kind: Any, *, inside: bool = False) -> int:
 
 
 def bits(kind: Any) -> int:
-    """The bits of a number's type; 0 of what is none."""
+    """The width of a type of numbers; 0 for pointers and everything else."""
     if kind is int:
         return 64
     if kind is bool:
@@ -294,8 +297,8 @@ def bits(kind: Any) -> int:
 def resolve(text: str, names: dict[str, Any]) -> Any:
     """The type that an annotation means."""
     holder = type("Holder", (), {"__annotations__": {"it": text}})
-    found = typing.get_type_hints(holder, names, include_extras=True)["it"]
-    return None if found is type(None) else found
+    kind = typing.get_type_hints(holder, names, include_extras=True)["it"]
+    return None if kind is type(None) else kind
 
 
 _NUMBERS: dict[int, Any] = {
@@ -352,8 +355,8 @@ def number(value: Any) -> int:
 
 def function_type(kind: Any) -> Any:
     """The type of ctypes for a type of functions."""
-    given, result = typing.get_args(kind)
-    return ctypes.CFUNCTYPE(c_type(result), *[c_type(one) for one in given])
+    parameters, result = typing.get_args(kind)
+    return ctypes.CFUNCTYPE(c_type(result), *[c_type(one) for one in parameters])
 
 
 def c_type(kind: Any) -> Any:

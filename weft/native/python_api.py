@@ -9,67 +9,68 @@ from collections.abc import Callable
 from weft.native.function import extern
 from weft.native.memory import Pointer, i32
 
+# Private before Python 3.13.
 ENDS = "Py_IsFinalizing" if sys.version_info >= (3, 13) else "_Py_IsFinalizing"
 
 
 @extern
 def PyGILState_Ensure() -> i32:
-    """Take Python's lock."""
+    """Acquire the GIL."""
 
 
 @extern
 def PyGILState_Release(lock: i32) -> None:
-    """Give Python's lock back, as it was."""
+    """Release the GIL: back to the state that `PyGILState_Ensure` returned."""
 
 
 @extern
 def PyGILState_Check() -> i32:
-    """Whether this thread has Python's lock."""
+    """Whether this thread holds the GIL."""
 
 
 @extern
 def PyEval_SaveThread() -> Pointer:
-    """Give Python's lock away."""
+    """Release the GIL and detach the thread state, which is returned."""
 
 
 @extern
 def Py_IsInitialized() -> i32:
-    """Whether there is a Python."""
+    """Whether the interpreter is initialized."""
 
 
 @extern(name=ENDS)
 def Py_IsFinalizing() -> i32:
-    """Whether Python is about to end."""
+    """Whether the interpreter is shutting down."""
 
 
 @extern
-def Py_AddPendingCall(function: Callable[[Pointer], i32], given: Pointer) -> i32:
-    """Have the main thread call a function between two steps of Python; 0 if it will."""
+def Py_AddPendingCall(function: Callable[[Pointer], i32], argument: Pointer) -> i32:
+    """Have the main thread call a function between two bytecodes; 0 if it is queued."""
 
 
 @extern
 def Py_DecRef(held: Pointer) -> None:
-    """Let go of an object."""
+    """Drop a reference."""
 
 
 @extern
 def PyErr_CheckSignals() -> i32:
-    """Run the handlers of signals that came, in the main thread; not 0 if one raises."""
+    """Run the handlers of pending signals, in the main thread; not 0 if one raises."""
 
 
 @extern
 def PyErr_Fetch(type: Pointer, value: Pointer, trace: Pointer) -> None:
-    """Take the pending exception, which may be none."""
+    """Fetch and clear the pending exception; nulls if there is none."""
 
 
 @extern
 def PyErr_Restore(type: Pointer, value: Pointer, trace: Pointer) -> None:
-    """Have an exception pending again."""
+    """Make a fetched exception pending again."""
 
 
 @extern
 def PyErr_Clear() -> None:
-    """Forget the pending exception."""
+    """Clear the pending exception."""
 
 
 @extern
@@ -84,12 +85,12 @@ def PyErr_ExceptionMatches(types: Pointer) -> i32:
 
 @extern
 def PyLong_FromVoidPtr(address: Pointer) -> Pointer:
-    """A number; null if there is no memory."""
+    """A Python int of an address; null on failure."""
 
 
 @extern
 def PyLong_AsVoidPtr(number: Pointer) -> Pointer:
-    """The address that a number is."""
+    """The address that a Python int holds."""
 
 
 @extern
@@ -99,7 +100,7 @@ def PyObject_Vectorcall(function: Pointer, args: Pointer, count: int, names: Poi
 
 @extern
 def PyCapsule_IsValid(capsule: Pointer, name: bytes) -> i32:
-    """Whether a capsule holds something under a name."""
+    """Whether a capsule has this name and holds a pointer."""
 
 
 @extern

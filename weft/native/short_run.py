@@ -1,4 +1,4 @@
-"""Short runs: kernels that run under Python's lock, and whose loops may not take long there."""
+"""Short runs: kernels that run under the GIL, and whose loops give up if they take too long."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from weft.native.memory import Member, Pointer, Struct
 class ShortRun(Struct):
     """The state of the one short run of a process; the thread that starts it holds the GIL."""
 
-    thread: Member[Pointer]  # where it runs, null if there is none
+    thread: Member[Pointer]  # the thread that runs it; null without a run
     unfinished: Member[int]  # whether a loop ended because it took too long

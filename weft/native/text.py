@@ -17,9 +17,9 @@ _HERE = Path(__file__).parent
 def remembered_text(
     name: str, folders: Sequence[Path], parts: Mapping[str, str], make: Callable[[], str]
 ) -> str:
-    """A text from the cache, or made. Its key is the source files of folders and `parts`."""
-    said = [("files", files_digest([_HERE, *folders])), *parts.items()]
-    key = Key("native", name, tuple(said))
+    """A text from the cache, or a new one. Its key: the source files of folders, and `parts`."""
+    key_parts = [("files", files_digest([_HERE, *folders])), *parts.items()]
+    key = Key("native", name, tuple(key_parts))
     known = the_store().get(key, counted=False)
     if known is None:
         known = make().encode()
@@ -33,7 +33,7 @@ def lowered_text(
     constants: Mapping[str, int] | None = None,
 ) -> str:
     """The text of functions and their callees, for a target."""
-    from weft.native.builder import NativeModule  # what is remembered needs no compiler
+    from weft.native.builder import NativeModule  # a warm start, by cached texts, imports neither
     from weft.native.lower import lower
 
     module = NativeModule(triple)
