@@ -58,6 +58,7 @@ class BackwardKernel(TaskFunction):
         self.summed = tuple(n for n, (a, b, _) in enumerate(strides) if not a and not b)
         self.own = tuple(n for n in range(len(k.outer)) if n not in self.summed)
         self.tiles = -(-k.queries // t.queries)
+        # Of one query: q, q transposed and dq; dout and dout transposed.
         row = 3 * t.padded(k.depth) + 2 * t.padded(k.value_depth)
         fits = int(ROOM * t.room) // (row * t.queries * BITS[t.kind] // 8)
         # Queries outside, keys inside: each working set of queries stays in cache while all keys
@@ -377,6 +378,7 @@ class BackwardKernel(TaskFunction):
                 for n in range(self.parts_of_keys)
             ]
             target = self.row(code, access, self.base(code, access, outer), first)
+            # Not a function of its own: the helpers of a routine, in this one.
             part = Routine("", [], t, self.pieces)
             part.code, part.v, part.one = code, Vectors(code, t.lanes), Vectors(code, 1)
             with code.loop(0, self._rows(code, first)) as row:

@@ -42,6 +42,7 @@ def are_few(kernel: Attention) -> bool:
 
 def folded(kernel: Attention) -> Attention:
     """The kernel with grouped heads as queries, if it has a single query."""
+    # A window counts positions by the row number, which would then be that of a head.
     if kernel.gradients is not None or kernel.queries != 1 or not kernel.window.is_open:
         return kernel
     for n, size in enumerate(kernel.outer):
@@ -244,6 +245,7 @@ class FewQueriesKernel(TaskFunction):
         base = v.at("%values", begin, memory_kind(k.dtype(k.v)))
         rhs = VectorRows(base, k.v.row, last if last < t.lanes else None, k.dtype(k.v))
         first, end = self._range()
+        # All tiles but the last have KEYS keys, a multiple of UNROLL.
         whole = (end - first) % UNROLL == 0
         made = product(v, start, lhs, rhs, "%count", whole=whole)
         for listed, row in zip(places, made, strict=True):

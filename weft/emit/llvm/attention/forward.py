@@ -49,6 +49,7 @@ def write_scores(part: Routine, kernel: Attention, blocks: ScoreBlocks) -> Write
 
 def _larger(part: Routine, a: Vector, b: Vector) -> Vector:
     """The larger number; b where a is NaN."""
+    # A NaN need not be the maximum: 2^(NaN - top) is NaN and reaches the sum by itself.
     return part.v.select(part.v.compare("ogt", a, b), a, b)
 
 
@@ -82,6 +83,7 @@ def begin_softmax(part: Routine, *, online: bool) -> tuple[list[Vector], list[Ve
     tops = [v.select(v.compare("oeq", x, lowest), zero, x) for x in now]
     sums = [zero] * t.vectors
     if online:
+        # Before the first tile `was` is -inf and the decay 0.
         was = zip(part.each("was"), tops, strict=True)
         decay = [part.exp2(v.sub(x, top)) for x, top in was]
         sums = [v.mul(x, y) for x, y in zip(part.each("sum"), decay, strict=True)]
@@ -193,7 +195,7 @@ def write_lse(name: str, t: Tiling, pieces: ScratchPieces, kernel: Attention) ->
     part = Routine(name, ["ptr %to", "i64 %rows"], t, pieces)
     assert kernel.lse is not None
     v, dtype = part.v, kernel.dtype(kernel.lse)
-    unit = part.constant(math.log(2))
+    unit = part.constant(math.log(2))  # maxima are in units of log(2)
     tops = zip(part.each("top"), part.each("sum"), strict=True)
     part.keep("was", [v.fma(top, unit, log(v, total)) for top, total in tops])
     with part.code.loop(0, "%rows") as loop:

@@ -76,6 +76,8 @@ class Weights:
         # Stored and loaded again rather than kept: scores and the second product fill the
         # registers.
         again = self._loaded("weights", index, rows)
+        # Softmax backward: P * (dP - sum over keys of P * dP), and that sum is the dot of out and
+        # dout.
         d_scores = [
             [v.mul(v.sub(x, dot), w) for x, dot, w in zip(row, dots, ws, strict=True)]
             for row, ws in zip(d_weights, again, strict=True)
@@ -87,6 +89,8 @@ class Weights:
         if not self.kernel.may_be_alike:
             return weights
         v, part = self.part.v, self.part
+        # fill + log(count) rounds to the fill: 2^(fill - lse) would be 1 for each key, not 1 /
+        # count. A logsumexp beyond half of the fill means that nothing but fills was summed.
         limit, nothing = part.constant(finite_fill(self.kernel) / 2), part.constant(-math.inf)
         block: VectorBlock = []
         for row, xs in zip(weights, scores, strict=True):

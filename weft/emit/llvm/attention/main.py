@@ -178,6 +178,7 @@ class TaskFunction:
         begin, end = "0", str(k.keys)
         if k.window.left is not None:
             begin = code.let(f"sub nsw i64 {aligned}, {k.window.left}")
+            # Rounded outwards to whole blocks, whose height is a power of two.
             begin = code.let(f"and i64 {most(code, begin, '0')}, {-height}")
         if k.window.right is not None:
             last = code.let(f"add nsw i64 {aligned}, {rows}")

@@ -135,7 +135,7 @@ def transposed(v: Vectors, rows: list[Vector]) -> list[Vector]:
 
 
 def transposing(v: Vectors, a: Vector, b: Vector, size: int) -> tuple[Vector, Vector]:
-    """Two vectors with every second block of the first changed for the one before of the other."""
+    """The vectors with the odd blocks of a and the even ones of b swapped, of `size` lanes each."""
     width = v.width
     low = [n if not n & size else width + n - size for n in range(width)]
     high = [n + size if not n & size else width + n for n in range(width)]

@@ -52,6 +52,7 @@ class TileScores(ScoreBlocks):
 
     def block(self, index: str, rows: int, queries: str, keys: str = "%keys") -> VectorBlock:
         """The scores of some keys of a tile from an index on, and all queries of a tile."""
+        # Not multiplied into the queries: these are bf16, and would be rounded once more.
         unit = self.part.constant(self.kernel.scale * LOG2_E)
         read = [self.tile_row("scores", index, i) for i in range(rows)]
         return self.shown([[self.v.mul(x, unit) for x in row] for row in read], index)

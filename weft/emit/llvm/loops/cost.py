@@ -43,6 +43,7 @@ def step_cost(step: Step) -> float:
 
 @cache
 def _apply_cost(op: Op, dtype: DType) -> float:
+    # A register holds half as many 64-bit elements.
     scale = dtype.real.bits / 32 if dtype.real.bits > 32 else 1.0
     if type(op) in _SLOW:
         return _SLOW[type(op)] * scale

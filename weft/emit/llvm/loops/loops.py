@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
-from weft.emit.llvm.loops.passes import SinkGroup, arrange, busiest, reachable_steps
+from weft.emit.llvm.loops.passes import SinkGroup, arrange, busiest
 from weft.emit.llvm.loops.plan import LoopPlan
 from weft.emit.llvm.loops.reduce import HeldSums, begin, combined, finish, update
+from weft.emit.llvm.loops.simplify import reachable_steps
 from weft.emit.llvm.loops.values import ScratchValue, StepValues
 from weft.emit.llvm.writer.access import boundaries
 from weft.emit.llvm.writer.code import Writer
@@ -19,7 +20,9 @@ from weft.kernels.kernel import Choose, Load, Pick, Reduce, Store
 
 End = int | str
 SHARED = 1 << 13  # elements of a row that are kept for all rows
-COPIES = 9  # copies of a loop for guards that change along it or outside
+# Copies of a loop for guards that change along it or outside: the inside and both borders, along
+# two dims.
+COPIES = 9
 
 
 class Loops:
@@ -50,6 +53,7 @@ class Loops:
                 at.is_busy = one is busy
             self.run_pass(one)
             at.is_busy = outer
+        # Scratch of this level is free again.
         at.slots = {n: slot for n, slot in at.slots.items() if n in before}
         at.scratch = room
 
@@ -78,6 +82,8 @@ class Loops:
     def run_sinks(self, sinks: Sequence[int]) -> None:
         """Emit sinks, merging those with the same loops."""
         at = self.at
+        # Inside of its kept factors a spilled sum is a register: loaded here, and stored at the
+        # end.
         loaded = [
             n for n in sinks if n in self.plan.spilled and n not in self.sums and self.is_open(n)
         ]
@@ -87,6 +93,8 @@ class Loops:
         for n in sinks:
             left = self.all_factors(n) - at.index.keys()
             if left:
+                # Factors are numbered in loop order: the least is the outermost one that is not
+                # open.
                 waiting.setdefault(min(left), []).append(n)
             else:
                 self.sink(n)
@@ -188,6 +196,8 @@ class Loops:
         else:
             length = self.code.let(f"sub nsw i64 {high}, {low}")
             whole = self.code.let(f"and i64 {length}, {-width}")
+            # Bounds that are known when it runs only: there may be a rest (-1), unless every range
+            # begins and ends at whole vectors.
             middle, rest = plus(self.code, whole, low), -1
             if all(n % width == 0 for n in (self.plan.starts(factor), *self.at.ranges[factor])):
                 rest = 0
@@ -238,6 +248,7 @@ class Loops:
         """A loop with loop-carried sums; yields its index."""
         fixed = isinstance(low, int) and isinstance(high, int)
         if isinstance(low, int) and isinstance(high, int) and 0 < high - low <= step:
+            # One iteration: no loop, and a constant index.
             yield str(low)
             return
         parts = [part for n in carried for held in self.sums[n] for part in held]

@@ -155,6 +155,7 @@ class _OneHotSum:
         if isinstance(step, Load):
             stride = step.at.strides[self.factor]
             strides = [0 if f == self.factor else s for f, s in enumerate(step.at.strides)]
+            # Clamped into range: what an index out of range reads is not selected.
             shift = Shift(self.index, self.size - 1, stride)
             at = replace(step.at, strides=tuple(strides))
             return self.add(replace(step, at=at, shifts=(shift,)))

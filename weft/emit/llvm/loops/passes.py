@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from weft.emit.llvm.loops.cost import step_cost
+from weft.emit.llvm.loops.simplify import reachable_steps
 from weft.emit.llvm.writer.storage import is_narrow, register_kind
-from weft.kernels.kernel import Fill, Kernel, Load, Pick, Position, Reduce, Step, Store, args_of
+from weft.kernels.kernel import Fill, Kernel, Load, Pick, Position, Reduce, Store, args_of
 from weft.records import dataclass
 
 KEEP = 6.0  # cost of a step from which its value is kept instead of recomputed
@@ -84,20 +85,6 @@ def begins(kernel: Kernel, n: int, opened: Collection[int]) -> bool:
         return False
     outside = {f for f in kernel.spans[n] if f < min(step.over)}
     return outside <= set(opened) and not any(f in opened for f in step.over)
-
-
-def reachable_steps(
-    steps: Sequence[Step], roots: Iterable[int], ready: Collection[int]
-) -> set[int]:
-    """The transitive inputs of roots, with the roots, up to available values."""
-    reached: set[int] = set()
-    todo = list(roots)
-    while todo:
-        number = todo.pop()
-        if number not in reached and number not in ready:
-            reached.add(number)
-            todo += args_of(steps[number])
-    return reached
 
 
 @dataclass(frozen=True, slots=True)

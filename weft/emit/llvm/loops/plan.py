@@ -8,7 +8,7 @@ from functools import cached_property
 
 from weft.emit.llvm.jit.caches import Caches
 from weft.emit.llvm.loops.cost import REGISTER_LANES, per_point, steps_cost
-from weft.emit.llvm.loops.simplify import transitive_inputs
+from weft.emit.llvm.loops.simplify import reachable_steps
 from weft.emit.llvm.loops.transposed import TILE, TransposedAccesses, find_transposed
 from weft.emit.llvm.writer.access import boundaries
 from weft.emit.llvm.writer.storage import register_kind
@@ -155,7 +155,7 @@ def _cuts(kernel: Kernel, store: int, vector: int) -> list[int]:
     """The cuts of the vectorized loop by guards."""
     return [
         cut
-        for n in transitive_inputs(kernel.steps, [store])
+        for n in reachable_steps(kernel.steps, [store])
         if isinstance(step := kernel.steps[n], Load | Choose)
         for guard in step.guards
         for cut in boundaries(guard, vector)

@@ -38,6 +38,7 @@ def begin(v: Vectors, kernel: Kernel, n: int, across: bool = False) -> HeldSums:
     return (
         storage.fill(v, identity(step.how, key), key),
         storage.fill(v, 0, step.dtype),
+        # The largest position: any element comes before it, even one whose key is the identity.
         (v.constant((1 << BITS[where] - 1) - 1, where),),
     )
 

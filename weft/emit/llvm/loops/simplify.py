@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from weft.emit.llvm.loops.one_hot import one_hot_sum
@@ -119,7 +119,7 @@ def value_dtype(step: Step) -> DType:
 
 def without_dead(kernel: Kernel) -> Kernel:
     """Only the steps that stores depend on."""
-    live = transitive_inputs(
+    live = reachable_steps(
         kernel.steps, [n for n, s in enumerate(kernel.steps) if isinstance(s, Store)]
     )
     numbers: list[int] = []
@@ -131,13 +131,15 @@ def without_dead(kernel: Kernel) -> Kernel:
     return replace(kernel, steps=tuple(steps))
 
 
-def transitive_inputs(steps: Sequence[Step], roots: Sequence[int]) -> set[int]:
-    """The transitive inputs of some steps, with themselves."""
+def reachable_steps(
+    steps: Sequence[Step], roots: Iterable[int], ready: Collection[int] = () = ()
+) -> set[int]:
+    """The transitive inputs of roots, with the roots, up to available values."""
     reached: set[int] = set()
     todo = list(roots)
     while todo:
         number = todo.pop()
-        if number not in reached:
+        if number not in reached and number not in ready:
             reached.add(number)
             todo += args_of(steps[number])
     return reached
@@ -187,6 +189,7 @@ def _joins(kernel: Kernel, place: int) -> bool:
             if (place in step.over) != (place + 1 in step.over):
                 return False
             if isinstance(step, Pick) and place in step.over:
+                # Ties go to the first position in the order of `over`: both must be adjacent there.
                 first = step.over.index(place)
                 if step.over[first + 1 : first + 2] != (place + 1,):
                     return False

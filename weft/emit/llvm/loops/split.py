@@ -148,7 +148,7 @@ class _Splitter:
             match self.kernel.steps[n]:
                 case Reduce(over=over):
                     sets.append(set(over))
-                case Pick(over=over):  # the init belongs to the first part
+                case Pick(over=over):  # ties go to the first position: parts are in its order
                     sets.append(set(over[:1]))
                 case _:
                     sets.append(set(self.kernel.spans[n]))

@@ -27,6 +27,7 @@ def tasks_text(
     """
     extra = [] if plan.transposed is None else transpose_functions(plan.kernel, plan.transposed)
     steps = plan.kernel.steps
+    # Never past the caches into the workspace: the next stage reads it.
     ours = {n for n, s in enumerate(steps) if isinstance(s, Store) and s.operand < operands}
     plan = replace(plan, streams=plan.streams & ours)
     if not plan.streams:

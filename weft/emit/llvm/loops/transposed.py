@@ -23,6 +23,7 @@ class TransposedAccesses:
     def nbytes(self, kernel: Kernel, size: int) -> int:
         """The bytes of a tile for an element size; the last vector may exceed it."""
         lines = kernel.factors[self.lines].size if self.whole else TILE
+        # Whole squares of 8 lines, and one line that the last vector may overhang into.
         return (-(-lines // 8) * 8 + 1) * TILE * size
 
 

@@ -134,6 +134,7 @@ class StepValues:
                 given = [self.spread(a, v) for a in args]
                 dtypes = [value_dtype(self.kernel.steps[a]) for a in args]
                 made = apply(v, op, given, dtypes, dtype)
+                # x - max(x) of a softmax: its exponential needs no clamp against overflow.
                 if isinstance(op, Subtract) and self.is_largest(args[1], of=args[0]):
                     note_at_most_zero(v, made[0])
                 return made
