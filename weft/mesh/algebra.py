@@ -82,8 +82,10 @@ def prefix_without(axis: Axis, others: Iterable[Axis]) -> Axis | None:
             return None
         if not overlaps(axis, other):
             continue
+        # The overlap begins where the axis does: it has no major part without it.
         if axis.before >= other.before:
             return None
+        # Only what lies before the other one is left.
         axis = Axis(axis.name, axis.before, other.before // axis.before)
     return axis
 
@@ -93,6 +95,7 @@ def append_merged(axes: list[Axis], axis: Axis, mesh: Mesh) -> None:
     if axes and axes[-1].name == axis.name and axes[-1].size is not None and axis.size is not None:
         last = axes[-1]
         assert last.size is not None
+        # It begins where the last one ends: (1)2 and (2)4 are (1)8.
         if last.before * last.size == axis.before:
             axes[-1] = part(axis.name, last.before, last.size * axis.size, mesh)
             return
@@ -102,6 +105,7 @@ def append_merged(axes: list[Axis], axis: Axis, mesh: Mesh) -> None:
 def extend_merged(axes: list[Axis], more: Sequence[Axis], mesh: Mesh) -> None:
     """Append axes; merge the first into the last one there if it continues it."""
     if more:
+        # The others are merged already: only the first can continue what is there.
         append_merged(axes, more[0], mesh)
         axes += more[1:]
 
@@ -124,6 +128,7 @@ def take_common(axes: list[Axis], room: int, mesh: Mesh) -> tuple[list[Axis], in
     while axes:
         size = size_of(axes[0], mesh)
         common = math.gcd(room, size)
+        # Axes behind this one are more minor: none of them can be taken before it.
         if common == 1 < size:
             break
         common_axes.append(take_front(axes, common, mesh))
@@ -133,10 +138,10 @@ def take_common(axes: list[Axis], room: int, mesh: Mesh) -> tuple[list[Axis], in
 
 def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
     """The list with neighbouring parts of one axis merged."""
-    made: list[Axis] = []
+    result: list[Axis] = []
     for axis in axes:
-        append_merged(made, axis, mesh)
-    return tuple(made)
+        append_merged(result, axis, mesh)
+    return tuple(result)
 
 
 def cut(axis: Axis, places: Iterable[int], mesh: Mesh) -> Axes:
@@ -144,6 +149,7 @@ def cut(axis: Axis, places: Iterable[int], mesh: Mesh) -> Axes:
     end = axis.before * size_of(axis, mesh)
     inside = {place for place in places if axis.before < place < end}
     pairs = list(pairwise(sorted({axis.before, *inside, end})))
+    # Sub-axes are factors of the axis: each cut must divide the next.
     if not inside or any(high % low for low, high in pairs):
         pairs = [(axis.before, end)]
     return tuple([part(axis.name, low, high // low, mesh) for low, high in pairs])

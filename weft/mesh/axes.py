@@ -61,6 +61,7 @@ class Mesh:
                 f"a mesh of {count:,} devices is too large: devices are numbered in 32 bits",
                 help=f"write a mesh of at most {_MOST:,} devices",
             )
+        # Without axes it is Shardy's maximal mesh, which names a device and has none.
         if ids is not None and pairs and len(ids) != count:
             raise WeftError(
                 f"the axes make {count} devices, but {len(ids)} device ids are given",
@@ -113,6 +114,8 @@ class Mesh:
         shape: list[int] = []
         where: dict[Axis, int] = {}
         for name, size in self.axes:
+            # The devices as an array with a dim for each of the sub-axes, and one for what lies
+            # before, between and behind them.
             parts = sorted((a for a in axes if a.name == name and a.size), key=lambda a: a.before)
             if Axis(name) in axes:
                 where[Axis(name)] = len(shape)
@@ -133,6 +136,7 @@ class Mesh:
         chosen = [where[a] for a in axes]
         rest = [d for d in range(split.ndim) if d not in chosen]
         count = math.prod(split.shape[d] for d in chosen)
+        # [groups, devices of a group]: a group for each position along all other dims.
         rows = split.transpose([*rest, *chosen]).reshape(-1, count)
         return tuple([tuple(row) for row in rows.tolist()])
 
@@ -216,6 +220,7 @@ def inner_axes(mesh: Mesh, count: int) -> tuple[Axis, ...]:
             axes.append(Axis(name))
             count //= size
         elif size % count == 0:
+            # The minor part of the axis: consecutive devices lie along it.
             axes.append(Axis(name, size // count, count))
             count = 1
         else:

@@ -53,6 +53,8 @@ def _cut_at(products: set[int], axes: Axes, mesh: Mesh, cuts: dict[str, set[int]
         size = size_of(axis, mesh)
         begin = after // size
         for product in products:
+            # `begin` shards lie before the axis: a product is a cut of it only in whole multiples
+            # of these.
             if begin < product < after and product % begin == 0 and after % product == 0:
                 cuts[axis.name].add(axis.before * (product // begin))
 
@@ -60,6 +62,7 @@ def _cut_at(products: set[int], axes: Axes, mesh: Mesh, cuts: dict[str, set[int]
 def _chain(places: set[int], whole: int) -> tuple[int, ...]:
     """The cuts of one axis that form a divisor chain; the others are dropped."""
     chain = [1]
+    # Ascending: of two cuts that do not divide each other the more major one is kept.
     for place in sorted(places | {whole}):
         if place > chain[-1] and place % chain[-1] == 0 and whole % place == 0:
             chain.append(place)
@@ -108,6 +111,7 @@ def without(axes: Iterable[Axis], others: Sequence[Axis], mesh: Mesh) -> Axes | 
     for axis in cut_by(axes, others, mesh):
         if inside(axis, others):
             continue
+        # It overlaps in part although it was cut: sizes do not divide each other.
         if not disjoint((axis,), others):
             return None
         left.append(axis)

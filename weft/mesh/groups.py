@@ -17,6 +17,7 @@ Lists: TypeAlias = tuple[tuple[int, ...], ...]
 _MESH_NAME = re.compile(r"mesh = @(?:\"([^\"]+)\"|([\w.$-]+))")
 _MESH_AXIS = re.compile(r'<name = "([^"]+)", size = (\d+)>')
 _MESH_DEVICES = re.compile(r"device_ids ?= ?(dense<.*?> : tensor<\d+xi64>)")
+# StableHLO's own axis reference, or sdy's.
 _AXIS = re.compile(
     r'#stablehlo\.axis_ref<name = "([^"]+)"(?:, sub_axis_info = \((\d+)\)(\d+))?>'
     r'|#sdy<axis_ref\s*"([^"]+)"(?::\((\d+)\)(\d+))?>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from weft.mesh.algebra import Axes, append_merged, part
+from weft.mesh.algebra import Axes, merged, part
 from weft.mesh.axes import Axis, Mesh
 from weft.mesh.groups import Lists
 
@@ -23,6 +23,7 @@ def matching_axes(lists: Lists, mesh: Mesh, *, ordered: bool = True) -> Axes | N
     if not ordered:
         places = {device: n for n, device in enumerate(ids)}
         lists = tuple(tuple(sorted(group, key=places.__getitem__)) for group in lists)
+    # The first group suggests the axes; all groups must agree with them.
     axes = _axes_of(lists[0], mesh)
     if axes is None or set(mesh.groups(axes)) != set(lists):
         return None
@@ -36,6 +37,8 @@ def _axes_of(group: tuple[int, ...], mesh: Mesh) -> Axes | None:
     axes: list[Axis] = []
     step = 1
     while step < len(group):
+        # Along the axes found so far lie `step` devices: the next one differs from the first in a
+        # single digit, that of the next axis up.
         moved = [
             n
             for n, (a, b) in enumerate(zip(coordinates[0], coordinates[step], strict=True))
@@ -48,10 +51,7 @@ def _axes_of(group: tuple[int, ...], mesh: Mesh) -> Axes | None:
         step *= size
     if step != len(group) or len(set(axes)) != len(axes):
         return None
-    merged: list[Axis] = []
-    for axis in reversed(axes):
-        append_merged(merged, axis, mesh)
-    return tuple(merged)
+    return merged(reversed(axes), mesh)
 
 
 def _prime_sub_axes(mesh: Mesh) -> list[tuple[str, int, int]]:

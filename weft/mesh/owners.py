@@ -43,6 +43,7 @@ def _same_along(
     shape, size = processes.shape, processes.shape[dim]
     for run in [n for n in range(size, 1, -1) if size % n == 0]:
         for before in [n for n in range(1, size // run + 1) if size // run % n == 0]:
+            # The axis as (before, run, after): the process must not change along `run`.
             parts = (*shape[:dim], before, run, size // (before * run), *shape[dim + 1 :])
             split = processes.reshape(parts)
             if np.array_equal(split, np.broadcast_to(split.take([0], dim + 1), parts)):

@@ -45,6 +45,8 @@ def piece_at(
     """The shard of the device at these mesh coordinates."""
     index = piece_index(sharding, mesh, position)
     local = local_shape(shape, sharding, mesh)
+    # Shards are rounded up: the last ones may be short, or lie beyond the end and hold padding
+    # only.
     begins = [min(n * part, size) for n, part, size in zip(index, local, shape, strict=True)]
     ends = [min(b + part, size) for b, part, size in zip(begins, local, shape, strict=True)]
     padding = tuple(part - (e - b) for b, e, part in zip(begins, ends, local, strict=True))
@@ -72,6 +74,7 @@ def index_along(axes: Sequence[Axis], mesh: Mesh, position: Sequence[int]) -> in
     index = 0
     for axis in axes:
         size, whole = size_of(axis, mesh), mesh.axis_sizes[axis.name]
+        # A sub-axis is a digit of the coordinate: `minor` is the size of what lies below it.
         minor = whole // (axis.before * size)
         index = index * size + position[names.index(axis.name)] // minor % size
     return index

@@ -230,6 +230,7 @@ def _styles(plan: ShardingPlan) -> dict[str, str]:
             continue
         for dim, style in enumerate(("colwise", "rowwise")):
             if dim < len(spec.dims) and any(a.name == "model" for a in spec.dims[dim].axes):
+                # A table is (vocabulary, width): PyTorch calls it rowwise if its rows are split.
                 is_table = "embed" in module or module.endswith("wte")
                 styles[module] = "rowwise" if is_table and dim == 0 else style
     if not plan.arguments or any("[" in name for name in plan.arguments if "." not in name):

@@ -9,7 +9,7 @@ from types import EllipsisType
 from typing import Any, ClassVar, TypeAlias
 
 from weft.errors import Unsupported, WeftError
-from weft.mesh.algebra import append_merged, in_mesh_order, overlaps
+from weft.mesh.algebra import in_mesh_order, merged, overlaps
 from weft.mesh.axes import Axis, Mesh
 from weft.mesh.sharding import DimSharding, Sharding, parse_sharding
 
@@ -56,7 +56,7 @@ class P:
         """The sharding of a tensor of that rank on a mesh, which the module may hold by name."""
         _check_rank(self, rank)
         _check_axes(self, mesh)
-        dims = [DimSharding(_merged(d.axes, mesh), d.is_open, d.priority) for d in self.dims]
+        dims = [DimSharding(merged(d.axes, mesh), d.is_open, d.priority) for d in self.dims]
         dims += [DimSharding()] * (rank - len(dims))
         replicated = in_mesh_order(self.replicated, mesh)
         unreduced = in_mesh_order(self.unreduced, mesh)
@@ -139,14 +139,6 @@ def _tuple_text(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
-def _merged(axes: tuple[Axis, ...], mesh: Mesh) -> tuple[Axis, ...]:
-    """The axes with neighbouring parts of one axis merged."""
-    made: list[Axis] = []
-    for axis in axes:
-        append_merged(made, axis, mesh)
-    return tuple(made)
-
-
 def _check_rank(spec: P, rank: int) -> None:
     if len(spec.dims) > rank:
         scalar = "; a scalar is P()" if rank == 0 else ""
@@ -210,6 +202,8 @@ def as_mesh(spelled: object) -> Mesh:
         return Mesh(zip(map(str, names), map(int, mesh.axis_sizes), strict=True))
     devices = mesh.devices
     ids = tuple(int(device.id) for device in devices.flat)
+    # JAX always lists the devices; in plain order they are left out, so that such a mesh equals one
+    # of ours.
     iota = ids == tuple(range(len(ids)))
     return Mesh(zip(map(str, names), devices.shape, strict=True), None if iota else ids)
 
@@ -265,6 +259,7 @@ def as_spec(sharding: object, rank: int) -> P:
 def _as_spec(sharding: object) -> P:
     if isinstance(sharding, P):
         return sharding
+    # JAX's PartitionSpec, recognized without importing JAX; its unreduced axes are a set.
     partitions: Any = getattr(sharding, "_partitions", sharding)
     if isinstance(partitions, tuple | list):
         return P(*partitions, unreduced=sorted(getattr(sharding, "unreduced", ())))

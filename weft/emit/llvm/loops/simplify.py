@@ -132,7 +132,7 @@ def without_dead(kernel: Kernel) -> Kernel:
 
 
 def reachable_steps(
-    steps: Sequence[Step], roots: Iterable[int], ready: Collection[int] = () = ()
+    steps: Sequence[Step], roots: Iterable[int], ready: Collection[int] = ()
 ) -> set[int]:
     """The transitive inputs of roots, with the roots, up to available values."""
     reached: set[int] = set()
