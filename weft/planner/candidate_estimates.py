@@ -18,8 +18,9 @@ from weft.planner.candidates import FSDP, PlanCandidate, fsdp_dim, sharding_of
 from weft.planner.facts import DimClass, NodeFact, ProgramFacts, TensorFact
 from weft.records import dataclass
 
+# Both only rank candidates before the simulation, which computes fusion and overlap itself.
 _FUSED = 0.35  # the share of pointwise results that reach memory after fusion
-_HIDDEN = 0.7  # the share of computing behind which weights can be gathered
+_HIDDEN = 0.7  # the share of compute time that can hide gathers of weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class CandidateEstimate:
 
     def cost(self, limit: float) -> float:
         """The cost that candidates are compared by: seconds, and far more where memory runs out."""
+        # Not infinite: memory is a rough estimate too, and where nothing fits the least excess
+        # wins.
         over = self.memory / limit
         return self.seconds * (1 if over <= 1 else 10 * over)
 
@@ -44,13 +47,15 @@ class CandidateEstimator:
         self.travels: dict[object, float] = {}
         self.known: dict[object, float] = {}
         used = {c for argument in facts.arguments for c in argument.classes}
-        # Seconds on one device by the classes that may split them, launches apart.
+        # Unsharded seconds by the classes that may split them, without launches: those are not
+        # split.
         self.work: dict[tuple[tuple[DimClass, ...], bool], float] = {}
         self.launches = 0.0
         batch = {*facts.batch_dims, *facts.sequence_dims}
         for node, count in facts.nodes.items():
             classes = tuple(sorted({c for c in node.factors if c in used}))
-            # The optimizer's work on weights is split as far as its state is.
+            # Elementwise work without a dim of the batch is the optimizer's on weights: it is split
+            # along fsdp as well, like its state.
             key = (classes, bool(classes) and not node.is_product and not batch & {*node.factors})
             seconds = self.node_seconds(node) - machine.launch
             self.work[key] = self.work.get(key, 0.0) + count * max(0.0, seconds)
@@ -80,6 +85,7 @@ class CandidateEstimator:
 
     def travel(self, kind: TrafficKind, size: float, mesh: Mesh, axes: tuple[str, ...]) -> float:
         """Seconds of a collective along axes."""
+        # Cached by powers of two, and scaled: thousands of candidates ask for similar sizes.
         rounded = 1 << max(8, math.ceil(math.log2(size))) if size > 0 else 0
         key = (kind, rounded, mesh, axes)
         seconds = self.travels.get(key)
@@ -102,13 +108,13 @@ class _Estimate:
         self.mesh = Mesh(candidate.axes)
 
     def shards(self, classes: tuple[DimClass, ...]) -> int:
-        """Into how many pieces dims of these classes are split; an axis counts once."""
+        """The number of pieces of dims of these classes; an axis counts once."""
         axes = {a for c in classes for a in self.split.get(c, ())}
         return math.prod([self.sizes[a] for a in axes])
 
     @cached_property
     def seconds(self) -> float:
-        """Computing, sums and gathers in its way, and what of the state's traffic is not hidden."""
+        """Compute time, exposed sums and gathers, and the traffic of state that is not hidden."""
         screen, split, axes_of = self.screen, self.split, self.split.get
         computing = screen.launches
         further_split = self.sizes.get(FSDP, 1)
@@ -117,14 +123,16 @@ class _Estimate:
         exposed = 0.0
         for node, count, classes in screen.products:
             axes = [a for c in classes for a in axes_of(c, ())]
+            # Two factors of one product cannot be split along one axis: one of them is gathered.
             if len(set(axes)) < len(axes):
                 key = (node, tuple(map(axes_of, classes)), self.candidate.axes)
-                found = screen.known.get(key)
-                if found is None:
-                    found = screen.known[key] = self.gathered(node)
-                exposed += count * found
+                gather = screen.known.get(key)
+                if gather is None:
+                    gather = screen.known[key] = self.gathered(node)
+                exposed += count * gather
         exposed += sum(self.sums(c, along) for c, along in split.items())
         hidden = self.state_traffic
+        # A tenth is exposed at least: nothing hides the first gather and the last sum.
         return computing + exposed + max(0.1 * hidden, hidden - _HIDDEN * computing)
 
     def sums(self, c: DimClass, along: tuple[str, ...]) -> float:
@@ -133,10 +141,10 @@ class _Estimate:
         for tensor, count in self.facts.partial.get(c, {}).items():
             if not self.is_gradient(tensor):
                 key = (tensor, along, tuple(map(self.split.get, tensor.classes)), self.mesh.axes)
-                found = known.get(key)
-                if found is None:
-                    found = known[key] = self.summed(tensor, along)
-                total += count * found
+                seconds = known.get(key)
+                if seconds is None:
+                    seconds = known[key] = self.summed(tensor, along)
+                total += count * seconds
         return total
 
     def gathered(self, node: NodeFact) -> float:
@@ -151,7 +159,7 @@ class _Estimate:
         return total
 
     def gather(self, node: NodeFact, c: DimClass, axis: str) -> float:
-        """Seconds to gather what is split along one class, of the operands or of the result."""
+        """Seconds to gather the operands and the result that are split along one class."""
         held = [t for t in (*node.operands, node.result) if c in t.classes]
         sizes = [t.bytes / self.shards(tuple(d for d in t.classes if d != c)) for t in held]
         return sum(self.screen.travel("gather", s, self.mesh, (axis,)) for s in sizes)
@@ -169,13 +177,14 @@ class _Estimate:
 
     @cached_property
     def state_traffic(self) -> float:
-        """Seconds to gather weights and to sum gradients, behind which other work may run."""
+        """Seconds to gather weights and to sum gradients, which other work may hide."""
         total = 0.0
         rows = next((axes for c, axes in self.split.items() if c in self.facts.batch_dims), ())
         for weight in self.facts.weights:
             dims = [*sharding_of(weight, self.candidate)]
             used = {a for axes in dims for a in axes}
             local = weight.type.nbytes / math.prod([self.sizes[a] for a in used])
+            # The axes of the batch along which every device has a partial sum of the gradient.
             summed = tuple([a for a in rows if a not in used])
             if not summed:
                 continue
@@ -196,7 +205,7 @@ class _Estimate:
 
     @cached_property
     def memory(self) -> float:
-        """State, gradients, and what is saved for the backward pass."""
+        """State, gradients, and activations that are saved for the backward pass."""
         total = 0.0
         for argument in self.facts.arguments:
             dims = [*sharding_of(argument, self.candidate)]

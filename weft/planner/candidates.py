@@ -11,7 +11,7 @@ from weft.planner.facts import ArgumentFact, DimClass, ProgramFacts
 from weft.records import dataclass
 
 DATA, FSDP, MODEL = "data", "fsdp", "model"
-_MOST_CLASSES = 6  # the most classes of weights that are tried along the model axis
+_MOST_CLASSES = 6  # of weights, along the model axis; every subset is tried, 2^6 at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ def candidates(facts: ProgramFacts, devices: int) -> Iterator[PlanCandidate]:
         batch = _batch(facts, data * fsdp, rows)
         if batch is None:
             continue
-        for chosen in _subsets(facts, dims, model):
-            for more in _elsewhere(facts, chosen, data, fsdp):
-                split = tuple(sorted((*batch, *chosen, *more)))
-                if fsdp == 1 or facts.trains:  # else there is no optimizer's state to split
+        for tensor in _subsets(facts, dims, model):
+            for experts in _elsewhere(facts, tensor, data, fsdp):
+                split = tuple(sorted((*batch, *tensor, *experts)))
+                if fsdp == 1 or facts.trains:  # else there is no optimizer state to split
                     yield PlanCandidate(axes, split, False)
                 if fsdp > 1:
                     yield PlanCandidate(axes, split, True)
@@ -64,7 +64,7 @@ def _shapes(devices: int) -> Iterator[tuple[int, int, int]]:
 def _batch(
     facts: ProgramFacts, rows: int, axes: tuple[str, ...]
 ) -> tuple[tuple[DimClass, tuple[str, ...]], ...] | None:
-    """The batch along all axes of data; None where it does not divide."""
+    """The batch along the data and fsdp axes; None where it does not divide."""
     if rows == 1:
         return ()
     if any(facts.sizes[c] % rows for c in facts.batch_dims) or not facts.batch_dims:
@@ -75,15 +75,15 @@ def _batch(
 def _subsets(
     facts: ProgramFacts, dims: list[DimClass], model: int
 ) -> Iterator[tuple[tuple[DimClass, tuple[str, ...]], ...]]:
-    """The sets of classes along the model axis, which they must divide by; none without it."""
+    """The sets of classes split along the model axis, whose size divides them."""
     if model == 1:
         yield ()
         return
     fits = [c for c in (*dims, *facts.sequence_dims) if facts.sizes[c] % model == 0]
     for count in range(1, len(fits) + 1):
-        for chosen in itertools.combinations(fits, count):
-            if any(c in dims for c in chosen) or facts.sequence_dims:
-                yield tuple([(c, (MODEL,)) for c in chosen])
+        for subset in itertools.combinations(fits, count):
+            if any(c in dims for c in subset) or facts.sequence_dims:
+                yield tuple([(c, (MODEL,)) for c in subset])
 
 
 def _elsewhere(
@@ -93,7 +93,7 @@ def _elsewhere(
     fsdp: int,
 ) -> Iterator[tuple[tuple[DimClass, tuple[str, ...]], ...]]:
     """Expert parallelism along an axis of the batch: classes that only lead weights of rank 3."""
-    yield ()
+    yield ()  # no expert parallelism
     used = {c for c, _ in split}
     for c in expert_dims(facts):
         if c in used:
@@ -116,6 +116,7 @@ def sharding_of(argument: ArgumentFact, candidate: PlanCandidate) -> tuple[tuple
     used: set[str] = set()
     dims: list[tuple[str, ...]] = []
     for size, c in zip(argument.type.bounds, argument.classes, strict=True):
+        # A sharding has an axis once: of two dims of one class only the first is split.
         axes = tuple([a for a in split.get(c, ()) if a not in used])
         if math.prod([sizes[a] for a in axes]) > 1 and size % math.prod([sizes[a] for a in axes]):
             axes = ()
@@ -131,6 +132,8 @@ def spec_of(argument: ArgumentFact, candidate: PlanCandidate) -> P:
     along = fsdp_dim(argument, candidate, dims)
     if along is not None:
         dims[along] = (*dims[along], FSDP)
+        # Propagated after the batch's axes, which have priority 0: weights are gathered where they
+        # are used, and the batch stays split.
         priorities[along] = 1
     while dims and not dims[-1]:
         dims.pop()

@@ -10,8 +10,7 @@ from weft.machine import bytes_text, seconds_text
 from weft.mesh import P
 from weft.planner.candidates import DATA, FSDP, MODEL, PlanCandidate, expert_dims
 from weft.planner.facts import DimClass, ProgramFacts
-
-_INDEX = re.compile(r"(?<![A-Za-z_0-9])\d+(?![A-Za-z_0-9])")
+from weft.planner.repeats import LAYER_NUMBER
 
 
 class TriedPlan(Protocol):
@@ -32,19 +31,19 @@ class TriedPlan(Protocol):
 def patterns(specs: Mapping[str, P], facts: ProgramFacts | None) -> dict[str, P]:
     """Shardings by patterns: numbers become `*` where all names of a pattern agree."""
     by_pattern: dict[str, P] = {}
-    unequal: set[str] = set()
+    unequal: set[str] = set()  # layers with different shardings keep their own names
     for name, spec in specs.items():
-        pattern = _INDEX.sub("*", name)
+        pattern = LAYER_NUMBER.sub("*", name)
         if by_pattern.setdefault(pattern, spec) != spec:
             unequal.add(pattern)
-    exact = {name: spec for name, spec in specs.items() if _INDEX.sub("*", name) in unequal}
+    exact = {name: spec for name, spec in specs.items() if LAYER_NUMBER.sub("*", name) in unequal}
     return exact | {pattern: s for pattern, s in by_pattern.items() if pattern not in unequal}
 
 
 def explained(
     facts: ProgramFacts, best: Sequence[TriedPlan], *, screened: int, tried: int
 ) -> list[tuple[str, ...]]:
-    """For each plan some sentences: its splits, its traffic, and its trade-offs."""
+    """Sentences on each plan: its splits, its traffic, and its trade-offs."""
     first = best[0]
     texts = []
     for one in best:

@@ -16,19 +16,19 @@ from weft.ir.types import TensorType
 from weft.partition.strategy.dim_classes import DimClasses, dim_classes
 from weft.records import dataclass
 
-DimClass = int  # a number of a class of corresponding dims
+DimClass = int  # the number of a class of corresponding dims: split in all tensors or in none
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentFact:
-    """An argument: its name, type, the classes of its dims, and what it is for."""
+    """An argument: its name, type, the classes of its dims, and its role."""
 
     name: str
     type: TensorType
     classes: tuple[DimClass, ...]
     role: str  # weight, optimizer or batch
-    result: int | None  # where its new value is returned, of what is trained
-    times: int  # how many of its kind there are, one in each layer
+    result: int | None  # the result that is its new value, if it is updated
+    times: int  # the number of layers that have such an argument
 
     @property
     def is_updated(self) -> bool:
@@ -63,10 +63,10 @@ class ProgramFacts:
 
     module: Module
     arguments: tuple[ArgumentFact, ...]
-    sizes: tuple[int, ...]  # of each class: what divides all its dims
+    sizes: tuple[int, ...]  # of each class: the greatest common divisor of its dims
     nodes: Mapping[NodeFact, int]
-    partial: Mapping[DimClass, Mapping[TensorFact, int]]  # sums over a class, where it is split
-    saved: tuple[tuple[TensorFact, int], ...]  # what the backward pass reads of the forward pass
+    partial: Mapping[DimClass, Mapping[TensorFact, int]]  # partial sums if a class is split
+    saved: tuple[tuple[TensorFact, int], ...]  # activations that the backward pass reads
     layers: int
     labels: Mapping[DimClass, str] = field(default_factory=dict)
 
@@ -83,18 +83,18 @@ class ProgramFacts:
     @cached_property
     def batch_dims(self) -> tuple[DimClass, ...]:
         """The class of the batch: the first dim of what is neither weight nor state."""
-        found = Counter([a.classes[0] for a in self.arguments if a.role == "batch" and a.classes])
-        return tuple([c for c, _ in found.most_common(1)])
+        leading = Counter([a.classes[0] for a in self.arguments if a.role == "batch" and a.classes])
+        return tuple([c for c, _ in leading.most_common(1)])
 
     @cached_property
     def sequence_dims(self) -> tuple[DimClass, ...]:
         """The classes of the other dims of the batch."""
-        found = [c for a in self.arguments if a.role == "batch" for c in a.classes[1:]]
-        return tuple(dict.fromkeys(c for c in found if c not in self.batch_dims))
+        others = [c for a in self.arguments if a.role == "batch" for c in a.classes[1:]]
+        return tuple(dict.fromkeys(c for c in others if c not in self.batch_dims))
 
     @cached_property
     def tensor_dims(self) -> tuple[DimClass, ...]:
-        """The classes of the dims of weights that products have, the widest use first."""
+        """The classes of the dims of matrices among the weights, those with most bytes first."""
         amounts: Counter[DimClass] = Counter()
         for argument in self.weights:
             if len(argument.classes) > 1:
@@ -169,9 +169,9 @@ def program_facts(
     numbers = _Numbers(dim_classes(module))
     nodes: Counter[NodeFact] = Counter()
     for node in body.nodes:
-        made = _node_fact(node, numbers)
-        if made is not None:
-            nodes[made] += layers if node.results[0] in in_layers else 1
+        fact = _node_fact(node, numbers)
+        if fact is not None:
+            nodes[fact] += layers if node.results[0] in in_layers else 1
     uses = _last_uses(body.nodes)
     roles = _roles(module, state, numbers)
     arguments = tuple(
@@ -208,7 +208,7 @@ class _Numbers:
         number = self.numbers.get(root)
         if number is None:
             number = self.numbers[root] = len(self.sizes)
-            self.sizes.append(0)
+            self.sizes.append(0)  # gcd(0, n) is n
         size = tensor_of(value).bounds[dim]
         if size > 1:
             self.sizes[number] = math.gcd(self.sizes[number], size)
@@ -234,6 +234,7 @@ def _find_factors(node: Node, numbers: _Numbers) -> tuple[tuple[DimClass, str], 
     sides += zip(node.results, rule.results, strict=True)
     for value, dims in sides:
         for dim, factors in enumerate(dims):
+            # Of a reshaped dim the first factor is the outer one, along which a sharding splits it.
             major = next((f for f in factors if rule.factors[f].size > 1), factors[0])
             classes.setdefault(major, numbers.number(value, dim))
     return tuple((c, rule.factors[f].role) for f, c in classes.items())
@@ -247,7 +248,7 @@ def _node_fact(node: Node, numbers: _Numbers) -> NodeFact | None:
     if node.regions and not node.operands:
         return None
     is_product = isinstance(node.op, PRODUCTS)
-    if node.regions:
+    if node.regions:  # a reduction, a sort: about one operation an element
         work_flops = sum(tensor_of(v).size for v in node.operands)
     else:
         work_flops = node.op.work(node.operand_types, node.types).flops
@@ -255,6 +256,7 @@ def _node_fact(node: Node, numbers: _Numbers) -> NodeFact | None:
     result = numbers.fact(node.results[0])
     factors = tuple([c for c, _ in _factor_classes(node, numbers)])
     dtype = tensor_of(node.operands[0]).dtype if node.operands else None
+    # Operands of elementwise nodes are results of others, and counted there.
     size = sum(o.bytes for o in operands) + result.bytes if is_product else result.bytes
     return NodeFact(work_flops, size, is_product, dtype if is_product else None, factors,
                     operands if is_product else (), result)  # fmt: skip
@@ -267,7 +269,10 @@ def _sums(
     in_layers: frozenset[Value],
     layers: int,
 ) -> dict[TensorFact, int]:
-    """The tensors that are summed over devices if a class is split, additions before the sum."""
+    """The tensors that are summed over devices if a class is split.
+
+    An addition of partial sums is done before the sum over devices, which is then one.
+    """
     pending: set[Value] = set()
     sums: Counter[TensorFact] = Counter()
 
@@ -305,6 +310,7 @@ def _roles(module: Module, state: Mapping[int, int], numbers: _Numbers) -> list[
     is neither state nor has a dim of the batch is an untrained weight: frozen, or of inference.
     """
     body = module.function("main").body
+    # Backward from the results that are no new state: the loss, or the predictions.
     needed = {v for n, v in enumerate(body.results) if n not in set(state.values())}
     for node in reversed(body.nodes):
         if any(v in needed for v in node.results):
@@ -358,6 +364,8 @@ def _saved(
     """The values that are live where the loss is computed, and the largest one of a layer."""
     body = module.function("main").body
     others = {v for n, v in enumerate(body.results) if n not in set(state.values())}
+    # Where the loss is computed the forward pass ends: what is defined before and read after is
+    # saved.
     middle = max((n for n, node in enumerate(nodes) if others & set(node.results)), default=0)
     saved = [
         (numbers.fact(v), layers if v in in_layers else 1)
@@ -370,4 +378,5 @@ def _saved(
         key=lambda v: tensor_of(v).nbytes,
         default=None,
     )
+    # Twice the largest: a node's operand and its result are live together.
     return (*saved, *([(numbers.fact(largest), 2)] if largest is not None else []))

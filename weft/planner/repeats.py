@@ -21,12 +21,13 @@ from weft.ir.module import Function, Module, Node, Region, Value
 from weft.records import dataclass
 
 Chain: TypeAlias = tuple[Value | None, ...]  # None for the first or last layer without a value
-_INDEX = re.compile(r"(?<![A-Za-z_0-9])\d+(?![A-Za-z_0-9])")
+# A number that is a name's part of its own, as in `layers.0.w` and `x[3]`, not in `w1`.
+LAYER_NUMBER = re.compile(r"(?<![A-Za-z_0-9])\d+(?![A-Za-z_0-9])")
 
 
 @dataclass(frozen=True, slots=True)
 class LayerChains:
-    """How often layers repeat, and the layer of each argument, node and value that is in one."""
+    """The number of layers, and the layer of each argument and value that is in one."""
 
     count: int
     layer_of: Mapping[Value, int]
@@ -50,7 +51,7 @@ def layer_parameters(names: Sequence[str]) -> list[list[int]]:
     """
     series: dict[tuple[int, str], dict[int, int]] = defaultdict(dict)
     for n, name in enumerate(names):
-        for match in _INDEX.finditer(name):
+        for match in LAYER_NUMBER.finditer(name):
             key = name[: match.start()] + "#" + name[match.end() :]
             series[match.start(), key][int(match[0])] = n
     whole = [
@@ -68,6 +69,7 @@ def layer_parameters(names: Sequence[str]) -> list[list[int]]:
 def repeated_layers(function: Function, names: Sequence[str]) -> LayerChains | None:
     """The repeated layers of a function whose arguments have these names; None without any."""
     series = layer_parameters(names)
+    # Of two layers, the program with one and with two of them is no shorter.
     if not series or len(series[0]) < 3:
         return None
     args = function.body.args
@@ -89,7 +91,7 @@ class _Growth:
 
     def __init__(self, body: Region, following: dict[Value, Value]) -> None:
         self.following = following
-        self.taken = {after: before for before, after in following.items()}
+        self.taken = {after: before for before, after in following.items()}  # the inverse map
         self.users: dict[Value, list[tuple[Node, int]]] = defaultdict(list)
         for node in body.nodes:
             for slot, value in enumerate(node.operands):
@@ -98,7 +100,7 @@ class _Growth:
         self.ahead = deque(following.items())
 
     def run(self) -> None:
-        """Until nothing more corresponds."""
+        """Propagate until no more nodes correspond."""
         while self.ahead:
             before, after = self.ahead.popleft()
             if before.node is not None and after.node is not None:
@@ -138,7 +140,7 @@ class _Growth:
         ]
 
     def match(self, one: Node, other: Node) -> None:
-        """Let two nodes correspond, if they can, and with them operands and results."""
+        """Match two nodes, if they can correspond, and with them operands and results."""
         if one in self.matched or one is other or not _alike(one, other):
             return
         pairs = [*zip(one.operands, other.operands, strict=True)]
@@ -163,11 +165,11 @@ class _Growth:
 
 
 def _has_support(
-    one: Node, other: Node, made: Mapping[Value, Value], arguments: Mapping[Value, Value]
+    one: Node, other: Node, following: Mapping[Value, Value], arguments: Mapping[Value, Value]
 ) -> bool:
     pairs = [(a, b) for a, b in zip(one.operands, other.operands, strict=True) if a is not b]
-    found = any(made.get(a) is b or arguments.get(a) is b for a, b in pairs)
-    return found or not pairs
+    supported = any(following.get(a) is b or arguments.get(a) is b for a, b in pairs)
+    return supported or not pairs
 
 
 def _alike(one: Node, other: Node) -> bool:
@@ -211,6 +213,7 @@ def _chained(following: Mapping[Value, Value], count: int, heads: set[Value]) ->
             _place(chain, 0, count, layer_of, chains)
         elif len(chain) == count - 1:
             partly.append(chain)
+    # Each placed chain may tell the layer of others that read it.
     while placed := [(c, at) for c in partly if (at := _first_layer(c, layer_of)) is not None]:
         for chain, at in placed:
             _place(chain, at, count, layer_of, chains)
@@ -244,8 +247,8 @@ def _first_layer(chain: list[Value], layer_of: Mapping[Value, int]) -> int | Non
     return None
 
 
-class _Unordered(Exception):  # it is no error: the whole program is used then
-    """A shortened program would read a value before it is computed."""
+class _Unordered(Exception):
+    """A shortened program would read a value before it is computed: the whole one is used."""
 
 
 def shorten(module: Module, chains: LayerChains, keep: int) -> Shortened | None:
@@ -263,25 +266,27 @@ def shorten(module: Module, chains: LayerChains, keep: int) -> Shortened | None:
 class _Shortening:
     """One shortening: the nodes that are kept, on the new values of their operands."""
 
-    def __init__(self, module: Module, found: LayerChains, keep: int) -> None:
-        self.module, self.found, self.keep = module, found, keep
+    def __init__(self, module: Module, chains: LayerChains, keep: int) -> None:
+        self.module, self.chains, self.keep = module, chains, keep
         self.function = module.function("main")
-        self.dropped = {v for v, n in found.layer_of.items() if n >= keep}
+        self.dropped = {v for v, n in chains.layer_of.items() if n >= keep}
         self.became: dict[Value, Value] = {}
 
     def outer(self, value: Value) -> Value:
         """The replacement of a value read outside of layers: that of the last kept layer."""
-        kept = self.found.chains[value][self.keep - 1] if value in self.dropped else value
-        if kept is None:
+        last = self.chains.chains[value][self.keep - 1] if value in self.dropped else value
+        if last is None:
             raise _Unordered
-        return self.became.get(kept, kept)
+        return self.became.get(last, last)
 
     def inner(self, node: Node, slot: int) -> Value:
         """The replacement of an operand of a kept layer."""
         value = node.operands[slot]
         if value not in self.dropped:
             return self.became.get(value, value)
-        last = self.found.chains[node.results[0]][-1]
+        # The backward pass of layer n reads layer n + 1. In the last kept layer it reads what the
+        # last layer of the whole program reads there, from outside of all layers.
+        last = self.chains.chains[node.results[0]][-1]
         if last is None or last.node is None:
             raise _Unordered
         return self.outer(last.node.operands[slot])
@@ -294,7 +299,7 @@ class _Shortening:
         for node in body.nodes:
             if node.results and node.results[0] in self.dropped:
                 continue
-            layered = bool(node.results) and node.results[0] in self.found.layer_of
+            layered = bool(node.results) and node.results[0] in self.chains.layer_of
             operands = tuple(
                 [
                     self.inner(node, slot) if layered else self.outer(v)
@@ -303,15 +308,15 @@ class _Shortening:
             )
             if any(value not in defined for value in operands):
                 raise _Unordered
-            made = node if operands == node.operands else node.rebuilt(operands, node.regions)
-            self.became.update(zip(node.results, made.results, strict=True))
-            defined.update(made.results)
-            nodes.append(made)
+            new = node if operands == node.operands else node.rebuilt(operands, node.regions)
+            self.became.update(zip(node.results, new.results, strict=True))
+            defined.update(new.results)
+            nodes.append(new)
         return _assembled(self, nodes)
 
 
 def _assembled(shortening: _Shortening, nodes: list[Node]) -> Shortened:
-    module, function, chains = shortening.module, shortening.function, shortening.found
+    module, function, chains = shortening.module, shortening.function, shortening.chains
     dropped, outer, became = shortening.dropped, shortening.outer, shortening.became
     body = function.body
     arguments = tuple([n for n, a in enumerate(body.args) if a not in dropped])

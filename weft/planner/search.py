@@ -28,7 +28,7 @@ from weft.shard import shard
 TRIES = 8  # candidates that are compiled and simulated
 KEPT = 3  # plans that are returned
 _SPARE = 0.92  # the share of a device's memory that a plan may use
-_OF_A_KIND = 1  # the most candidates of one mesh and way to shard state that are compiled
+_OF_A_KIND = 1  # candidates of one mesh and one way to shard state that are compiled
 
 SearchProgress = Callable[[str, int, int], None]  # what is done, of how many
 
@@ -138,11 +138,16 @@ def plan_captured(
         )
     best = sorted(fitting, key=lambda t: t.seconds)[:keep]
     texts = explained(subject.facts, best, screened=len(screened), tried=len(tried))
-    return [_made(subject, one, machine, about) for one, about in zip(best, texts, strict=True)]
+    return [
+        _sharding_plan(subject, one, machine, about) for one, about in zip(best, texts, strict=True)
+    ]
 
 
 def _varied(ordered: Sequence[CandidateEstimate], count: int) -> Iterator[CandidateEstimate]:
-    """The best estimates, at most a few of each mesh; estimates alone do not tell those apart."""
+    """The best estimates, at most one of each mesh and way to shard state.
+
+    Those of one kind differ by less than the estimate's error, and would fill the shortlist.
+    """
     counts: dict[object, int] = {}
     total = 0
     for one in ordered:
@@ -156,7 +161,7 @@ def _varied(ordered: Sequence[CandidateEstimate], count: int) -> Iterator[Candid
 
 
 def subject_of(captured: Captured) -> PlanningProblem:
-    """A captured program, with its repeated layers found."""
+    """The planning problem of a captured program, with one and with two of its repeated layers."""
     names = tuple([leaf.name for leaf in captured.arguments])
     module = inline_calls(normalize(captured.module, shard))
     if len(module.function("main").body.args) != len(names):
@@ -165,12 +170,12 @@ def subject_of(captured: Captured) -> PlanningProblem:
             help="plan a function without tokens or hoisted constants",
         )
     state = state_results(captured)
-    found = repeated_layers(module.function("main"), names)
-    short, layers = _shortened(module, found)
+    short, layers = _shortened(module, repeated_layers(module.function("main"), names))
     one = short[0]
-    kept = {n: i for i, n in enumerate(one.results)}
+    # The same pairs of argument and result by their places in the shortened program.
+    place = {n: i for i, n in enumerate(one.results)}
     local = {
-        i: kept[state[n]] for i, n in enumerate(one.arguments) if n in state and state[n] in kept
+        i: place[state[n]] for i, n in enumerate(one.arguments) if n in state and state[n] in place
     }
     facts = program_facts(
         one.module, [names[n] for n in one.arguments], local, one.in_layers, layers
@@ -216,6 +221,7 @@ def predicted_plan(
     parts = _extrapolated([p.parts for p in predictions], more)
     sent = _extrapolated([_sent(p) for p in predictions], more)
     peaks = [p.memory.peak for p in predictions]
+    # Never less than with one layer, though the peak may fall where another buffer is reused.
     memory = peaks[0] + more * max(0, peaks[-1] - peaks[0])
     seconds = predictions[0].seconds + more * (predictions[-1].seconds - predictions[0].seconds)
     none = PlanCandidate(tuple(mesh.axes), (), False)
@@ -225,8 +231,9 @@ def predicted_plan(
 def _extrapolated(some: Sequence[Mapping[str, float]], more: int) -> dict[str, float]:
     one, two = some[0], some[-1]
     keys = dict.fromkeys([*one, *two])
-    made = {k: one.get(k, 0.0) + more * (two.get(k, 0.0) - one.get(k, 0.0)) for k in keys}
-    return {k: max(0.0, v) for k, v in made.items()}
+    totals = {k: one.get(k, 0.0) + more * (two.get(k, 0.0) - one.get(k, 0.0)) for k in keys}
+    # A part may shrink from one layer to two, as where the second hides more of a collective.
+    return {k: max(0.0, v) for k, v in totals.items()}
 
 
 def _sent(prediction: Prediction) -> dict[str, float]:
@@ -254,6 +261,7 @@ def _annotated(
         text = str(as_sharding(spec, rank, mesh, name="mesh"))
         args[i][SHARDING] = text
         if (result := places.get(subject.state.get(n, -1))) is not None:
+            # New state has the sharding of the old one, so that the step can be repeated, in place.
             results[result][SHARDING] = text
             args[i][DONOR] = "true"
     renewed = replace(
@@ -264,7 +272,7 @@ def _annotated(
     return module.with_functions({**module.functions, "main": renewed})
 
 
-def _made(
+def _sharding_plan(
     subject: PlanningProblem, one: PredictedCandidate, machine: Machine, about: tuple[str, ...]
 ) -> ShardingPlan:
     by_name = {a.name: spec_of(a, one.candidate) for a in subject.facts.arguments}
