@@ -49,6 +49,7 @@ class Dense:
             return found
         self = object.__new__(cls)
         self.type = type
+        # A view of one element would keep the whole array alive.
         self.elements = flat if owned and flat.size > 1 else flat.copy()
         self.elements.flags.writeable = False
         self._text = None
@@ -94,12 +95,13 @@ class Dense:
 def _all_equal(flat: Array) -> bool:
     """Whether all elements have the same bits."""
     raw = flat.view(np.uint8).reshape(flat.size, -1)
+    # The first elements decide for nearly every array that is not a splat.
     some = raw[: min(flat.size, 64)]
     return bool((some == raw[0]).all()) and bool((raw == raw[0]).all())
 
 
 def _content_key(flat: Array) -> bytes:
-    """The bytes of a small array, else a digest of them: a table of constants holds none twice."""
+    """The equality key: the bytes of a small array, or the digest of a large one."""
     if flat.nbytes <= _DIGESTED:
         return flat.tobytes()
     return b"sha256" + hashlib.sha256(flat.view(np.uint8).data).digest()
@@ -122,7 +124,9 @@ def scalar_text(value: Any, dtype: DType) -> str:
         return f"({scalar_text(parts[0], dtype.real)}, {scalar_text(parts[1], dtype.real)})"
     number = float(value)
     if not np.isfinite(number):
+        # The bits as one number, the most significant byte first.
         return "0x" + np.asarray(value).tobytes()[::-1].hex().upper()
+    # MLIR's own six digits where they read back as the same number; else as many as any needs.
     if float(dtype.numpy.type(f"{number:.6e}")) == number:
         return f"{number:.6e}"
     digits = 17 if dtype.bits == 64 else 9
@@ -200,6 +204,7 @@ def _scalar(text: str, dtype: DType) -> object:
 
 def _from_hex(raw: bytes, type: TensorType) -> Array:
     if type.dtype.kind == "bool":
+        # A byte for each boolean, or a bit, by the version of MLIR.
         if len(raw) == type.size:
             return np.frombuffer(raw, bool)
         if len(raw) == (type.size + 7) // 8:

@@ -13,9 +13,8 @@ from weft.native.forks import after_fork
 K = TypeVar("K")
 V = TypeVar("V")
 
-_LOCK = (
-    threading.RLock()
-)  # reentrant: a finalizer may intern an object while this thread holds the lock
+# Reentrant: a finalizer may intern an object while this thread holds the lock.
+_LOCK = threading.RLock()
 
 
 class InternTable(Generic[K, V]):

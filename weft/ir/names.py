@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 SHARDING = "sdy.sharding"  # of a global value, before partition
-LOCAL_SHARDING = (
-    "weft.sharding"  # of the global value of a local argument or result, after partition
-)
+# Of the global value of a local argument or result, after partition.
+LOCAL_SHARDING = "weft.sharding"
 GLOBAL = "weft.global"  # the type of that global value
 STREAM = "weft.stream"  # of an asynchronous start
 PARTITIONS = "mhlo.num_partitions"

@@ -92,6 +92,7 @@ class Interned(type):
     slots: tuple[Any, ...] = ()  # the slot descriptor of each field
 
     def __call__(cls, *args: object, **kwargs: object) -> Any:
+        # The common case: every field by position.
         values = args if len(args) == len(cls.slots) and not kwargs else _bound(cls, args, kwargs)
         key = (cls, *values)
         found = Interned._known.get(key)
@@ -220,9 +221,12 @@ def op(name: str) -> Callable[[OpClass], OpClass]:
             assert hasattr(cls, part), f"{name} declares no {part}"
         members = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
         annotated = members.get("__annotations__", {})
+        # Annotations are texts here: `from __future__ import annotations`.
         names = tuple([n for n, t in annotated.items() if not str(t).startswith("ClassVar[")])
+        # A slot and a class attribute cannot have one name.
         defaults = {n: members.pop(n) for n in names if n in members}
         members |= {"name": name, "__slots__": names, "__match_args__": names, "defaults": defaults}
+        # A new class: slots are fixed when a class is created.
         made = Interned(cls.__name__, cls.__bases__, members)
         made.slots = tuple([vars(made)[n] for n in names])
         return cast(OpClass, made)
@@ -272,6 +276,7 @@ def _infer(op: Op, operands: Types, regions: tuple[Body, ...]) -> Types:
     try:
         types = op.infer(*operands, regions=regions) if regions else op.infer(*operands)
     except TypeError as error:
+        # `infer` has a parameter for each operand: Python's own check of their number is used.
         if "positional argument" not in str(error):
             raise
         raise WeftError(

@@ -42,6 +42,7 @@ def pure_functions(module: Module, *, collectives: bool = False) -> set[str]:
     calls = {name: _calls(f.body, collectives, {}) for name, f in module.functions.items()}
     pure = {name for name, found in calls.items() if found is not None}
     while True:
+        # From above: functions that only call each other stay pure.
         kept = {name for name in pure if pure.issuperset(calls[name] or ())}
         if kept == pure:
             return pure

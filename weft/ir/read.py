@@ -112,6 +112,7 @@ class _Reader:
         if loc is None:
             full = self.expand(text)
             if self.file is not None:
+                # MLIR's name for a text without a file.
                 full = full.replace('"-":', f'"{self.file}":')
             loc = self.locations[text] = Location(full) if full != "unknown" else UNKNOWN
         return loc
@@ -198,6 +199,8 @@ class _Reader:
         nodes: list[Node] = []
         lines, tails, places, add = self.lines, self.tails, self.places, nodes.append
         while True:
+            # Operands are names only, so that the first ) ends them. What follows is looked up as a
+            # whole.
             body, _, place = lines[self.at].rpartition(" loc(")
             left, _, tail = body.partition(")")
             head, _, operands = left.partition('"(')
@@ -333,6 +336,7 @@ def _without_attribute_aliases(text: str) -> str:
     """The text with aliases such as `#map = ...` expanded; locations keep theirs."""
     defined = dict(_DEFINED.findall(text[: max(0, text.find('"builtin.module"'))]))
     for name in sorted(defined, key=len, reverse=True):
+        # re.sub reads backslashes in what it puts in.
         written = defined[name].replace("\\", r"\\")
         text = re.sub(rf"{name}\b(?! = )", written, text)
     return text

@@ -74,5 +74,6 @@ def _deaths(region: Region) -> Deaths:
     for position, node in enumerate(region.nodes):
         for value in node.results:
             if value not in results:
+                # A result that nothing reads dies where it is computed.
                 dead[last.get(value, position)].append(value)
     return tuple([tuple(values) for values in dead])

@@ -152,6 +152,7 @@ class Rebuild:
         """Append the new nodes that produce these values."""
         for value in values:
             node = value.node
+            # Nodes of the old module stand before this one already.
             if node is not None and node not in self.emitted and node not in self.old_nodes:
                 self.emit_new(node, out)
 
@@ -169,5 +170,6 @@ def carry_tables(module: Module, became: dict[Value, Value]) -> Module:
     for name, table in module.tables.items():
         carried = tables[name] = {}
         for value, fact in table.items():
+            # Two values may have become one: the fact of the first is kept.
             carried.setdefault(became.get(value, value), fact)
     return replace(module, tables=tables)

@@ -14,9 +14,8 @@ from weft.records import dataclass
 # Shardy's pass-through, reduction, need_replication and permutation factors.
 Role = Literal["pass", "reduction", "whole", "permutation"]
 Combine = Literal["add", "mul", "max", "min", "and", "or", "xor"]
-Dims: TypeAlias = tuple[
-    tuple[int, ...], ...
-]  # for each dim of one tensor, its factors, major first
+# For each dim of one tensor, its factors, major first.
+Dims: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,8 @@ class Rule:
     def parts(self) -> tuple[int, ...]:
         """The connected component of each factor: factors of one tensor are connected.
 
-        One for all unless operands and results have the same factors: it may read the others.
+        All are one component if operands and results differ in their factors: a result may depend
+        on any of them then.
         """
         parts = list(range(len(self.factors)))
         read, written = (
@@ -141,6 +141,7 @@ class RuleBuilder:
         for dim, size in enumerate(shape):
             if skip(dim):
                 continue
+            # Scalars, such as the bounds of a clamp, have no dims to share.
             dim_role = role if isinstance(role, str) else role(dim)
             self.factor(
                 [dim if _rank(t) == len(shape) else None for t in self._operands],

@@ -20,6 +20,7 @@ from weft.ir.types import (
 )
 
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'  # the bytes of a constant may be megabytes long
+# An arrow is matched as a whole: its > closes nothing.
 _INTERESTING = re.compile(_STRING + r"|->|[(\[{<>}\])]")
 _SPLIT = re.compile(_STRING + r"|->|[(\[{<>}\]),]")
 _BOUNDS = re.compile(r"#stablehlo\.(?:bounds|type_extensions)<(?:bounds = \[)?([^\]>]*)\]?>")

@@ -75,6 +75,7 @@ class DType:
             spare = self.bits - (self.kind == "int")
             return (-(1 << spare) if self.kind == "int" else 0), (1 << spare) - 1
         held = self.real.numpy
+        # Types without infinities (f8E4M3FN, f4E2M1FN) convert it to NaN or to a finite number.
         if np.isinf(np.asarray(math.inf).astype(held).astype(np.float64)):
             return -math.inf, math.inf
         known = finfo(self.real)
@@ -142,6 +143,7 @@ BOOL, I32, I64, UI32, UI64 = (DTYPES[n] for n in ("i1", "i32", "i64", "ui32", "u
 BF16, F32, F64 = DTYPES["bf16"], DTYPES["f32"], DTYPES["f64"]
 
 
+# `index` is held as int64, too, which is read back as i64.
 _HELD = [row for row in reversed(DTYPES.values()) if row.name != "index"]
 _BY_NUMPY = {row.numpy: row for row in _HELD if not is_narrow(row)}
 
@@ -257,6 +259,7 @@ class TensorType:
         return TensorType(self.shape, dtype)
 
     def __reduce__(self) -> tuple[object, ...]:
+        # Through the intern table: a copy would not be the same type.
         return _rebuild_tensor, (self.shape, self.dtype.name)
 
     def __repr__(self) -> str:

@@ -104,6 +104,8 @@ class _Shardings:
             return node.attrs
         if holds_shardings(type(node.op)):
             return node.attrs
+        # By identity: the table keeps its shardings alive, and hashing them would cost more than
+        # the text.
         key = (node.attrs, *map(id, shardings))
         attrs = self.made.get(key)
         if attrs is None:
@@ -254,6 +256,7 @@ class _Writer:
             if node.op.composite and not self.generic:
                 line = self.composites.line(node, attrs)
             else:
+                # Equal ops on equal types have one line: it is formatted once.
                 types, count = (node.operand_types, node.types), len(node.regions)
                 line = _line(node.op, *types, attrs, count, self.generic)
             prefix = indent
