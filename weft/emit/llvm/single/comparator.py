@@ -133,6 +133,7 @@ def in_order(v: Vectors, held: Vector, dtype: DType, *, total: bool) -> Vector:
     if dtype.kind == "bool":
         return v.cast("zext", held, "i8")
     if not dtype.is_float:
+        # Two's complement with the sign bit flipped is in unsigned order.
         sign = v.constant(1 << (held.bits - 1), held.kind)
         return v.binary("xor", held, sign) if dtype.kind == "int" else held
     is_nan = v.compare("uno", held, held)
@@ -156,6 +157,8 @@ def is_element(key: SortKey) -> bool:
     dtype = dtype_of(key.arg)
     if key.dtype is not dtype or dtype.is_complex or (dtype.is_float and dtype.bits < 16):
         return False
+    # A guess by samples is safe: each element is compared with its key before keys alone are
+    # sorted.
     few = [0, 1] if dtype.kind == "bool" else [0, 1, 2, 7, 31]
     samples = np.array(few + ([-1.5, -np.inf, np.inf] if dtype.is_float else [])).astype(
         dtype.numpy

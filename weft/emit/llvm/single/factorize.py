@@ -166,6 +166,7 @@ def _lu(m: _Matrices) -> None:
 
         m.row_loops("0")(swap)
         found = m.get(1, k, k)
+        # Singular: the rest of the column is 0 as well, and stays 0 when divided by 1.
         none = one.compare("oeq", found, one.constant(0.0, m.kind))
         by = one.select(none, one.constant(1.0, m.kind), found)
         with code.loop(after, m.rows) as row:
@@ -197,8 +198,10 @@ def _qr(m: _Matrices) -> None:
         k, after = step.index, plus(code, step.index, 1)
         alpha = m.get(1, k, k)
         norm = _norm(m, k, after)
+        # As in LAPACK, a column that is 0 below the diagonal has no reflection: tau is 0.
         idle = one.compare("oeq", norm, one.constant(0.0, m.kind))
         length = _length(m, alpha, norm)
+        # Of the opposite sign: alpha - beta does not cancel.
         beta = one.neg(one.intrinsic("copysign", length, alpha))
         zero, full = one.constant(0.0, m.kind), one.constant(1.0, m.kind)
         tau = one.select(idle, zero, one.div(one.sub(beta, alpha), beta))

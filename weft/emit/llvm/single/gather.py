@@ -55,6 +55,7 @@ def read_index(code: Writer, base: str, offset: str | int, operand: Operand) -> 
         return code.let(f"{'sext' if signed else 'zext'} {value.typed} to i64")
     if signed:
         return value.text
+    # As a signed number it would be negative, and clamp to 0 instead of the limit.
     return code.call("i64", "llvm.umin.i64", ("i64", value.text), ("i64", str(2**63 - 1)))
 
 
@@ -245,6 +246,7 @@ def _boxed(
     def shift(code: Writer, buffers: list[str], offsets: list[str]) -> str:
         total = "0"
         for dim, (size, room) in enumerate(zip(sizes, whole, strict=True)):
+            # A box without room to move starts at 0, whatever the index.
             if room - size <= 0:
                 continue
             at = first + dim

@@ -23,6 +23,8 @@ from weft.kernels.single_node import SingleNode, strides
 from weft.ops.random import RngBitGenerator
 from weft.records import dataclass
 
+# Salmon et al., SC 2011: Threefry's rotation distances and key parity, Philox's multipliers and its
+# key increments.
 _LANES = 16
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -145,6 +147,7 @@ class ThreeFry:
     def __init__(self, drawn: RandomDraw) -> None:
         self.drawn = drawn
         sizes = drawn.shape or (1,)
+        # XLA fills two halves of the shape: along the first even dim, or else along the largest.
         even = [dim for dim, size in enumerate(sizes) if size % 2 == 0]
         self.dim = even[0] if even else sizes.index(max(sizes))
         self.rows = math.prod(sizes[self.dim + 1 :])
@@ -268,6 +271,7 @@ class Philox:
         a, b = _halves(v, key)
         begin = v.splat(Vector(state[1], "i64"))
         low = _counters(v, Vector(state[1], "i64"), first)
+        # With a state of two words XLA takes the key for the upper half of the counter, too.
         high = v.splat(Vector(state[2] if self.drawn.state > 2 else state[0], "i64"))
         carried = v.cast("zext", v.compare("ult", low, begin), "i64")
         x, y, z, w = *_halves(v, low), *_halves(v, v.add(high, carried))

@@ -167,6 +167,8 @@ class _Fold:
                 offsets = located(code, row, outer, ["0"] * len(self.steps))
                 begin = times(code, piece, _PIECE)
                 end = smaller(code, plus(code, begin, _PIECE), self.length)
+                # Initial values are neutral (`reduce_window` asks): counting them once for each
+                # piece, or each lane, changes nothing.
                 carries = fold._inits(one, offsets)
                 if is_first:
                     carries = fold._total(offsets, (begin, end), carries)

@@ -113,6 +113,7 @@ class _Best:
     def _hits(self, v: Vectors, row: str, index: str) -> Vector:
         key, _ = self._keys(v, row, index)
         worst = _loaded(self.code, self.worst)
+        # Strictly better: of equal elements the first wins, and earlier ones are in already.
         return v.compare("ult", key, v.splat(Vector(worst, "i64")))
 
     def _append(self, v: Vectors, row: str, index: str) -> None:
@@ -122,6 +123,7 @@ class _Best:
         with code.when(full):
             self.sorter.sort(self._count())
             self._renew()
+        # Tested again: the k-th best may be another one now.
         hit = self._hits(v, row, index)
         made = record(v, self.records, *self._keys(v, row, index))
         count = self._count()

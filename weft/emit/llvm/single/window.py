@@ -101,6 +101,7 @@ class _Windows:
         ] or [_Seen(1, 1, 1, 1, 0, 1, 1)]
         self.steps = [strides(o.shape) for o in kernel.operands]
         self.dtypes = [o.dtype for o in kernel.outputs]
+        # Padding counts as the initial value: if that is neutral, windows are clipped instead.
         self.clip = is_neutral(kernel)
         widest = max(d.numpy.itemsize for d in self.dtypes)
         shape = (*kernel.devices, *[d.places for d in self.dims])
