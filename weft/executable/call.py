@@ -21,6 +21,8 @@ from weft.executable.signature import Parameter, Signature, ValueSpec
 from weft.executable.structure import Path, path_text
 from weft.ir.types import DType
 
+# Kinds in the order of promotion: a Python scalar may be passed for a type of its kind or a later
+# one.
 _SCALARS: dict[type, int] = {bool: 0, int: 1, float: 2, complex: 3}
 _RANKS = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 _NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
@@ -37,9 +39,9 @@ def leaves(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def arguments(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The executable's input arrays: Weft's own, or numpy arrays that no caller mutates."""
-    found = leaves(signature, args, kwargs)
+    values = leaves(signature, args, kwargs)
     narrows = signature.narrows
-    return [argument(*pair, narrows) for pair in zip(found, signature.arguments, strict=True)]
+    return [argument(*pair, narrows) for pair in zip(values, signature.arguments, strict=True)]
 
 
 def results(signature: Signature, arrays: Sequence[Any]) -> Any:
@@ -58,8 +60,9 @@ def _path_name(signature: Signature, path: Path) -> str:
     if len(path) < 2:
         return "the arguments"
     head, step, *rest = path
-    given = [p for p in signature.parameters if p.how == "position"]
-    name = step if head == 1 else given[step].name or f"argument {step}"
+    # The structure is (positional, keywords): the first step tells which.
+    positional = [p for p in signature.parameters if p.how == "position"]
+    name = step if head == 1 else positional[step].name or f"argument {step}"
     return f"{name}{path_text(tuple(rest))}"
 
 
@@ -78,6 +81,7 @@ def _bound(
             f"{len(args) + len(by_name)} given",
             help=f"give {_listed(parameters)}",
         )
+    # As many values as dynamic parameters: static ones are left out. Else they count, in order.
     filled = dynamic if len(args) == len(dynamic) else free[: len(args)]
     if filled and by_name and max(filled) > min(by_name):
         name = parameters[min(by_name)].name
@@ -117,6 +121,7 @@ def _check_static(parameter: Parameter, index: int, value: object) -> None:
             f"{name} is static and compiled into the program, which does not store its value",
             help="leave it out of the call",
         )
+    # Types too: 1 == 1.0 == True in Python, and each would compile to another program.
     if type(value) is not type(parameter.value) or value != parameter.value:
         raise WeftError(
             f"{name} is static: the program was compiled for {parameter.value!r}, not {value!r}"[
@@ -192,8 +197,8 @@ def _scalar(value: Any, spec: ValueSpec) -> Any:
         ) from None
 
 
-def _refuse_type(spec: ValueSpec, found: object, wanted: DType) -> WeftError:
+def _refuse_type(spec: ValueSpec, actual: object, wanted: DType) -> WeftError:
     return WeftError(
-        f"{spec.name} holds {found}, but the program takes {wanted.numpy}",
+        f"{spec.name} holds {actual}, but the program takes {wanted.numpy}",
         help=f"convert it with .astype({wanted.numpy.name!r}), or save the program for this type",
     )

@@ -39,7 +39,6 @@ OLDEST_READER = 2  # oldest version that can read it; format 1 said `take`, `giv
 MAGIC = b"\xf7weft\r\n\n"  # invalid as UTF-8, and damaged by newline translation
 ALIGNED = 64  # bytes: a cache line, and the widest vector
 LARGEST_TABLE = 1 << 26
-SMALL = 1 << 10  # bytes; smaller constants are inline in texts
 MAIN = "main"
 TARGET = "target"  # the note with the program's target
 # Kinds of sections; a `note` is metadata of a front end.
@@ -90,7 +89,7 @@ class Container:
 
     def names(self, kind: str) -> list[str]:
         """The names of all sections of a kind, in the order of the file."""
-        return [name for found, name in self.entries if found == kind]
+        return [name for other, name in self.entries if other == kind]
 
     def read(self, kind: str, name: str = MAIN) -> bytes:
         """The bytes of a section, checked."""
@@ -130,11 +129,13 @@ class Container:
         type = entry.type
         assert type is not None, "the table gives every constant a type"
         held = np.frombuffer(self.data, np.uint8, entry.length, entry.offset)
+        # Sub-byte elements have a byte each; bits above their width would be no value of the type.
         if type.dtype.bits < 8 and held.size and int(held.max()) >> type.dtype.bits:
             raise WeftError(
                 f"{self.where}: the constant {name} has bytes that are not valid {type.dtype}",
                 help=_ANEW,
             )
+        # A mapped file is aligned; the bytes of a container in memory may lie anywhere.
         if entry.length and held.ctypes.data % ALIGNED:
             held, packed = aligned_bytes(entry.length), held
             held[:] = packed
@@ -264,6 +265,7 @@ def _opened(where: str, data: bytes | mmap.mmap, trust: bool) -> Container:
             if (entry.kind, entry.name) in entries:
                 raise _damaged(where, f"it has two sections {entry.kind} {entry.name}")
             entries[entry.kind, entry.name] = entry
+        # Unknown lines of a newer format may be skipped: else it would have a higher `reader`.
         elif word not in ("feature", "made-by") and format <= FORMAT:
             raise _damaged(where, f"its table has a line {line[:60]!r}")
     _check_places(where, [*entries.values()], start, len(data))
@@ -281,7 +283,7 @@ def _table(where: str, data: bytes | mmap.mmap) -> tuple[int, int, list[str], in
     format, reader = int(first[1]), int(first[2])
     begin += first.end()
     rest = _REST.fullmatch(first[3] or "")
-    if rest is None:
+    if rest is None:  # a later format may have another rest of the line: say that first
         _check_readable(where, format, reader, [], "a newer Weft")
         raise _damaged(where, "its first line cannot be read")
     length = int(rest[1])
@@ -291,6 +293,7 @@ def _table(where: str, data: bytes | mmap.mmap) -> tuple[int, int, list[str], in
             raise _cut(where, begin + length, len(data))
         raise _damaged(where, f"its table has {length:,} bytes, more than any has")
     table = data[begin : begin + length]
+    # The checksum covers the numbers of the first line as well.
     first_line = f"format {first[1]} reader {first[2]} header {rest[1]}\n".encode()
     if hashlib.sha256(first_line + table).hexdigest() != rest[2]:
         raise _damaged(where, "its table does not match its checksum")

@@ -135,5 +135,6 @@ def _stored(array: Array, dtype: DType) -> Array:
         array = array.byteswap()
     if dtype.bits >= 8:
         return array
+    # Readers check that the upper bits are 0; in memory they may hold the sign.
     held = array.view(np.uint8)
     return (held != 0).view(np.uint8) if dtype.kind == "bool" else held & ((1 << dtype.bits) - 1)

@@ -24,9 +24,10 @@ class Divergence:
         """The inner mask of a value."""
         if isinstance(mask, tuple):
             return tuple(self.inside(m) for m in mask)
+        # Bit 0 is the row dim; the outer dims that are not merged follow, in their order.
         rest = [d for d in range(self.outer.lead) if d not in self.dims]
-        found = sum(1 << n + 1 for n, d in enumerate(rest) if mask >> d & 1)
-        return found | (1 if mask & self.mask else 0)
+        unmerged = sum(1 << n + 1 for n, d in enumerate(rest) if mask >> d & 1)
+        return unmerged | (1 if mask & self.mask else 0)
 
     def is_rows(self, dim: int) -> bool:
         """Whether an outer leading dim is a row dim already."""

@@ -48,9 +48,9 @@ def features(executable: Executable) -> tuple[str, ...]:
     return tuple([name for name, used in uses.items() if used])
 
 
-def sections(made: Executable, signature: Signature) -> list[Section]:
+def sections(executable: Executable, signature: Signature) -> list[Section]:
     """The sections of a file."""
-    return [Section("signature", str(signature).encode()), *program_sections(made)]
+    return [Section("signature", str(signature).encode()), *program_sections(executable)]
 
 
 def program_sections(executable: Executable) -> list[Section]:
@@ -66,6 +66,7 @@ def program_sections(executable: Executable) -> list[Section]:
 
 def untuned(executable: Executable) -> Executable:
     """The executable without options tuned on this machine."""
+    # The file may be loaded on another machine, and its bytes must not depend on measurements.
 
     def plain(kernel: Kernel) -> Kernel:
         if not isinstance(kernel, Loops) or not kernel.schedule.options:
@@ -85,16 +86,16 @@ def read(container: Container) -> Executable:
         executable = Executable(tiled, plan, target)
         _refuse_callbacks(executable)
     except WeftError as error:
-        if error.message.startswith(container.where):
+        if error.message.startswith(container.where):  # the file is named already
             raise
         raise WeftError(f"{container.where}: {error.message}", help=error.help) from None
     return executable
 
 
-def _refuse_callbacks(made: Executable) -> None:
+def _refuse_callbacks(executable: Executable) -> None:
     """Raise for Python callbacks, which cannot be saved; a file that names one is forged."""
-    hosts = [item for item in all_items(made.tiled.block) if isinstance(item, Host)]
-    functions = [n for f in made.tiled.module.functions.values() for n in walk(f.body)]
+    hosts = [item for item in all_items(executable.tiled.block) if isinstance(item, Host)]
+    functions = [n for f in executable.tiled.module.functions.values() for n in walk(f.body)]
     inside = [n for i in hosts for region in i.site.node.regions for n in walk(region)]
     for node in (*[item.site.node for item in hosts], *inside, *functions):
         if calls_python(node.op):

@@ -339,13 +339,13 @@ def with_kernels(block: Block, change: Callable[[AnyKernel], AnyKernel]) -> Bloc
 def _with_kernels(item: Item, change: Callable[[AnyKernel], AnyKernel]) -> Item:
     match item:
         case Launch(kernel=kernel):
-            return item if (made := change(kernel)) is kernel else replace(item, kernel=made)
+            return item if (new := change(kernel)) is kernel else replace(item, kernel=new)
         case Loop():
             test, body = (with_kernels(block, change) for block in item.blocks)
             return replace(item, test=test, body=body)
         case Branch():
             return replace(item, blocks=tuple([with_kernels(b, change) for b in item.blocks]))
-        case _:  # divergent code has no kernels
+        case _:  # divergent code has no kernels: their sizes are static, its number of rows is not
             return item
 
 

@@ -52,7 +52,7 @@ class SlotLiveRanges:
             self.begin[slot], self.depth[slot] = -1, ()
         self._number(block, ())
         self._read()
-        self.by_root = self._found()
+        self.by_root = self._ranges()
         for slot in (*self.escaping, *inputs):
             if (root := self.root(slot)) in self.by_root:
                 self.by_root[root].escapes = True
@@ -72,9 +72,9 @@ class SlotLiveRanges:
     def sharing(self, slot: int) -> list[int]:
         """The slot and the slots that alias it."""
         root = self.root(slot)
-        return [slot, *(other for other in (*self.parent, root) if self._is_made(other, root))]
+        return [slot, *(other for other in (*self.parent, root) if self._is_defined(other, root))]
 
-    def _is_made(self, slot: int, root: int) -> bool:
+    def _is_defined(self, slot: int, root: int) -> bool:
         return slot in self.begin and self.root(slot) == root
 
     def covers(self, item: Item) -> tuple[int, int]:
@@ -108,6 +108,8 @@ class SlotLiveRanges:
         """Operands of control flow escape: they may be returned or carried on."""
         if isinstance(item, Launch | Host | Done | Move):
             return
+        # Only uniform loops are tracked. Other control flow returns one of several buffers, which
+        # the engine chooses at run time.
         if not isinstance(item, Loop) or item.stack_dims.has_rows:
             self.escaping.update(item.outs)
             for inner in item.blocks:
@@ -144,8 +146,8 @@ class SlotLiveRanges:
         last = stop
         if around:
             outside = [a for a in around if a not in self.depth.get(slot, ())]
-            # Read in a loop, and made outside of it: it is read again in the next round, so it
-            # lives until the outermost of these loops ends.
+            # Read in a loop, and defined outside of it: the next iteration reads it again, so that
+            # it lives until the outermost of these loops ends.
             last = self.ends[outside[0]] if outside else stop
         self.end[slot] = max(self.end.get(slot, last), last)
 
@@ -154,12 +156,12 @@ class SlotLiveRanges:
         if a != b:
             self.parent[a] = b
 
-    def _found(self) -> dict[int, SlotLiveRange]:
+    def _ranges(self) -> dict[int, SlotLiveRange]:
         """Live ranges by representative slot."""
         ranges: dict[int, SlotLiveRange] = {}
         for slot, begin in self.begin.items():
             root = self.root(slot)
-            end = self.end.get(slot, begin + 1)
+            end = self.end.get(slot, begin + 1)  # without readers it lives while it is written
             life = ranges.get(root)
             if life is None:
                 life = ranges[root] = SlotLiveRange(begin, end)

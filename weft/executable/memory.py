@@ -70,6 +70,7 @@ class MemoryUse:
 
     def _in_use(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Live bytes at every position, from -1 on."""
+        # Position -1 is element 0; a buffer is free again after its last position.
         change = np.zeros(max([b.end for b in self.buffers], default=-1) + 3, np.int64)
         np.add.at(change, [b.begin + 1 for b in self.buffers], [b.size for b in self.buffers])
         np.add.at(change, [b.end + 2 for b in self.buffers], [-b.size for b in self.buffers])
@@ -78,8 +79,8 @@ class MemoryUse:
     def at_peak(self) -> tuple[HeldBuffer, ...]:
         """The buffers that are live at the peak, largest first."""
         point = int(self._in_use().argmax()) - 1
-        found = [b for b in self.buffers if b.begin <= point <= b.end and b.size]
-        return tuple(sorted(found, key=lambda b: -b.size))
+        live = [b for b in self.buffers if b.begin <= point <= b.end and b.size]
+        return tuple(sorted(live, key=lambda b: -b.size))
 
     def __str__(self) -> str:
         """A table: the bytes by what they hold, and the largest values at the peak."""
@@ -188,8 +189,8 @@ def results_over_arguments(tiled: Tiled, plan: Plan, lives: SlotLiveRanges) -> l
     """Numbers of donated arguments that results alias."""
     results = {lives.root(slot) for slot in tiled.block.results}
     pairs = overwritten(tiled, plan, lives)
-    found = {donor for donor, slot, _ in pairs if lives.root(slot) in results}
-    return [n for n, slot in enumerate(tiled.inputs) if slot in found]
+    donors = {donor for donor, slot, _ in pairs if lives.root(slot) in results}
+    return [n for n, slot in enumerate(tiled.inputs) if slot in donors]
 
 
 class _Use:
@@ -215,26 +216,28 @@ class _Use:
         aliased += sum(
             piece_bytes(argument_types[n]) for n in results_over_arguments(tiled, plan, lives)
         )
-        borders = (*self.arguments(), *constants, *results)
-        buffers = (*borders, *planned, *others, *self.over_arguments())
+        fixed = (*self.arguments(), *constants, *results)
+        buffers = (*fixed, *planned, *others, *self.over_arguments())
         return MemoryUse(
             tiled.function,
             tuple([buffer for buffer in buffers if buffer.size]),
             sum(map(piece_bytes, argument_types)),
             size,
             sum(buffer.size for buffer in constants),
+            # Placed anew: the plan's offsets are of the stacks of all devices, not of one's pieces.
             place(spans(planned))[1],
             most_alive(spans(others)),
             aliased,
         )
 
     def stack(self, slot: Slot) -> Stack:
-        found = self.tiled.stacks[slot]
-        assert found is not None, "only values take memory"
-        return found
+        stack = self.tiled.stacks[slot]
+        assert stack is not None, "only values take memory"
+        return stack
 
     def buffer(self, kind: Kind, slot: Slot, begin: int, end: int, count: int = 1) -> HeldBuffer:
         stack = self.stack(slot)
+        # Temporaries of dynamic shape, in divergent code, are not counted.
         size = count * stack.piece if kind != "temporary" or stack.nbytes else 0
         loc = self.makers[slot][0].loc if slot in self.makers else UNKNOWN
         return HeldBuffer(kind, size, begin, end, f"b{slot}", stack.type, loc)
@@ -267,9 +270,10 @@ class _Use:
     def constants(self) -> Iterator[HeldBuffer]:
         """Constant buffers; a splat takes no memory."""
         for slot, value in self.tiled.constants.items():
+            # A splat is one element, broadcast with strides of 0.
             if isinstance(value, np.ndarray) and (value.size <= 1 or any(value.strides)):
-                made = self.buffer("constant", slot, -1, self.lives.clock)
-                yield replace(made, size=min(made.size, value.nbytes))
+                buffer = self.buffer("constant", slot, -1, self.lives.clock)
+                yield replace(buffer, size=min(buffer.size, value.nbytes))
 
     def arena(self) -> Iterator[HeldBuffer]:
         """Arena buffers; values that reuse one offset while it is live are one buffer."""

@@ -47,7 +47,7 @@ class Plan:
     places: Mapping[Slot, int] = field(default_factory=dict)  # arena offsets
     # By result of a host node: the operand that it may overwrite, and whether unconditionally.
     over: Mapping[Slot, tuple[int, bool]] = field(default_factory=dict)
-    # arguments whose buffers results take
+    # By result: the donated argument whose buffer it takes.
     donors: Mapping[Slot, Slot] = field(default_factory=dict)
     # By the first slot that a loop carries: its rotating buffers, and the numbers of values that it
     # owns and overwrites in every iteration.

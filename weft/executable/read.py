@@ -87,6 +87,7 @@ def read_tiled(
 
 class _Reader(IndentedLines):
     def __init__(self, text: str, resources: Mapping[str, Array], opaque: bool) -> None:
+        # The first line of an emitted text is not of the tiled program.
         super().__init__(text, 1 if text.startswith("emitted for ") else 0)
         self.resources, self.opaque = resources, opaque
         self.stacks: dict[Slot, Stack | None] = {0: None, 1: None}
@@ -130,7 +131,7 @@ class _Reader(IndentedLines):
         if absent != sorted({*absent} & {*range(len(sizes))}):
             raise syntax_error(f"the absent dims {absent} are none of {sizes}")
         stack_dims = StackDims(world.sub_axes, absent=tuple(absent))
-        inputs, masks, donated, main = self.borders(name, loc)
+        inputs, masks, donated, main = self.signature(name, loc)
         functions = {name: main}
         while self.begins("function"):
             self.at += 1
@@ -146,7 +147,7 @@ class _Reader(IndentedLines):
             line.finish()
         block = self.block(stack_dims)
         rest = self.memory()
-        # emitted kernel texts may follow, which only the target reads
+        # Emitted kernel texts may follow, which only the target reads.
         if self.next and not self.begins("text"):
             raise syntax_error(f"the program should end before {self.next.strip()[:40]!r}")
         stacks = tuple([self.stacks.get(n) for n in range(max(self.stacks) + 1)])
@@ -166,7 +167,7 @@ class _Reader(IndentedLines):
         self.at += 1
         return text.removeprefix(f"{word} ")
 
-    def borders(self, name: str, loc: Location) -> tuple[Slots, Masks, tuple[int, ...], Function]:
+    def signature(self, name: str, loc: Location) -> tuple[Slots, Masks, tuple[int, ...], Function]:
         inputs: list[Slot] = []
         masks: list[Mask] = []
         donated: list[int] = []
@@ -229,10 +230,10 @@ class _Reader(IndentedLines):
     # Values
 
     def stack(self, slot: Slot) -> Stack:
-        found = self.stacks.get(slot)
-        if found is None:
+        stack = self.stacks.get(slot)
+        if stack is None:
             raise syntax_error(f"b{slot} holds nothing")
-        return found
+        return stack
 
     def read(self, line: Line) -> Slots:
         """Operands: slots that must be defined before."""
@@ -326,7 +327,7 @@ class _Reader(IndentedLines):
                 return Done(*self.flow(line))
             case "move":
                 return self.move(line)
-            case "loop" if line.taken("apart"):
+            case "loop" if line.taken("apart"):  # the format's word for divergent
                 return self.divergent_loop(line, stack_dims)
             case "loop":
                 return self.loop(line, stack_dims)
@@ -347,7 +348,7 @@ class _Reader(IndentedLines):
         if line.taken("'"):
             name += f"'{line.integer()}"
         ins, outs, loc = self.flow(line)
-        if name not in self.kernels:
+        if name not in self.kernels:  # only the first launch of a kernel has its text below
             self.kernels[name] = self.kernel(dedented(self.below()))
         return Launch(self.kernels[name], ins, outs, loc)
 
@@ -373,7 +374,7 @@ class _Reader(IndentedLines):
         sees, rows = bool(line.taken("sees")), bool(line.taken("rows"))
         line.finish()
         lines = self.deeper(depth)
-        operands = ins[:-1] if rows else ins
+        operands = ins[:-1] if rows else ins  # the active rows are no operand of the node
         types = tuple([self.stack(slot).type for slot in operands])
         *constants, node = read_node("\n".join(lines), types, ON_DEMAND)
         if not all(n.op.name == CONSTANT for n in constants):
@@ -416,7 +417,7 @@ class _Reader(IndentedLines):
         if line.taken("own"):
             self.own[carried[0]] = frozenset(line.separated(line.integer))
         rotations: list[RotatingBuffer] = []
-        while line.taken("turn"):
+        while line.taken("turn"):  # the format's word for a rotating buffer
             indices = tuple(line.separated(line.integer))
             line.expect("from")
             result = slot_of(line)
@@ -436,10 +437,11 @@ class _Reader(IndentedLines):
         way = branch_way(line)
         ins, outs, loc = self.flow(line)
         line = self.after("along")
-        held, made = masks(line), list[Masks]()
+        held, block_masks = masks(line), list[Masks]()
         while line.token:
-            made.append(masks(line))
-        return Branch(way, self.blocks(stack_dims), ins, outs, stack_dims, tuple(made), held, loc)
+            block_masks.append(masks(line))
+        blocks = self.blocks(stack_dims)
+        return Branch(way, blocks, ins, outs, stack_dims, tuple(block_masks), held, loc)
 
     def divergence(self, outer: StackDims) -> tuple[Divergence, tuple[OuterValue, ...]]:
         line = self.after("rows")
@@ -488,10 +490,10 @@ class _Reader(IndentedLines):
         way = branch_way(line)
         ins, outs, loc = self.flow(line)
         line = self.after("along")
-        (given,), results = masks(line), masks(line)
+        (chooser,), results = masks(line), masks(line)
         divergence, seen = self.divergence(stack_dims)
         blocks = self.blocks(divergence.inner)
-        return DivergentBranch(way, blocks, ins, outs, divergence, seen, given, results, loc)
+        return DivergentBranch(way, blocks, ins, outs, divergence, seen, chooser, results, loc)
 
 
 def _functions(lines: Sequence[str]) -> dict[str, Function]:

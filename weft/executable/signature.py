@@ -1,4 +1,4 @@
-"""Signatures: what an executable is called with and what it gives, readable without the rest.
+"""Signatures: the calling convention of an executable, readable without the rest of the file.
 
 signature "step"
 devices <["data"=2, "model"=4]>
@@ -159,9 +159,9 @@ class Signature:
         names = [p.name for p in self.parameters if p.name]
         if not all(isinstance(key, str) for key in keywords.keys) or len({*names}) < len(names):
             raise _wrong("parameter names are not distinct identifiers")
-        given = [p for p in self.parameters if p.how == "position"]
+        by_position = [p for p in self.parameters if p.how == "position"]
         named = {p.name for p in self.parameters if p.how == "keyword"}
-        if len(given) != len(positional.parts) or not named <= {*keywords.keys}:
+        if len(by_position) != len(positional.parts) or not named <= {*keywords.keys}:
             raise _wrong(f"{len(self.parameters)} parameters do not fit {takes}"[:200])
         counts = (takes.leaves, self.gives.leaves)
         if counts != (len(self.arguments), len(self.results)):
@@ -262,9 +262,9 @@ def json_string(text: str) -> str:
     """Parse a JSON string."""
     if _STRING.fullmatch(text) is None:  # a nested list could exceed the recursion limit
         raise ValueError(text)
-    found = json.loads(text)
-    assert isinstance(found, str), "what is in quotes is a string"
-    return found
+    string = json.loads(text)
+    assert isinstance(string, str), "what is in quotes is a string"
+    return string
 
 
 def _mesh(text: str) -> Mesh:
@@ -307,9 +307,9 @@ def tensor_type(text: str) -> TensorType:
 
 
 def _sharding(text: str) -> Sharding:
-    found = parse_sharding(text)
-    _check_exact(text, found.body())
-    return found
+    sharding = parse_sharding(text)
+    _check_exact(text, sharding.body())
+    return sharding
 
 
 def _layout(text: str) -> tuple[int, ...]:

@@ -50,6 +50,7 @@ class StackDims:
     @cached_property
     def everything(self) -> int:
         """The mask of a value that varies over all devices; 0 for a single device."""
+        # The number of rows is known at run time only: 2 stands for more than one.
         sizes = (2, *self._sizes) if self.has_rows else self._sizes
         return self.mask(dim for dim, size in enumerate(sizes) if size > 1)
 
@@ -57,10 +58,10 @@ class StackDims:
         """The leading dims of these sub-axes; None if one is merged into rows, or absent."""
         if sub_axes is None:
             return None
-        found = tuple(sub_axes)
-        if any(a in self.rows or a in self.absent for a in found):
+        wanted = tuple(sub_axes)
+        if any(a in self.rows or a in self.absent for a in wanted):
             return None
-        return tuple(self.kept.index(a) + self.has_rows for a in found)
+        return tuple(self.kept.index(a) + self.has_rows for a in wanted)
 
     def size(self, dim: int) -> int:
         """The size of a leading dim other than rows."""
@@ -68,10 +69,10 @@ class StackDims:
 
     def mask(self, dims: Iterable[int]) -> int:
         """A set of leading dims as a mask."""
-        found = 0
+        mask = 0
         for dim in dims:
-            found |= 1 << dim
-        return found
+            mask |= 1 << dim
+        return mask
 
     def mask_of(self, sub_axes: Iterable[int]) -> int:
         """The leading dims that hold these sub-axes."""
@@ -86,6 +87,7 @@ class StackDims:
         """Mask over leading dims from a mask over sub-axes."""
         if isinstance(mask, tuple):
             return tuple([self.shown(part) for part in mask])
+        # Only variation counts here: the bits above the sub-axes, the skew, are dropped.
         if self.rows:
             count = len(self.sub_axes.sizes)
             return self.mask_of(bits(mask & (1 << count) - 1))

@@ -33,14 +33,7 @@ FACTORIES: dict[str, Callable[[], Any] | None] = {
 _DICTS = ("dict", "OrderedDict", "defaultdict")
 _NESTED = (dict, list, tuple, type(None))  # containers are not leaves
 # Types that are always leaves: a fast path.
-_LEAVES = {
-    Array,
-    np.ndarray,
-    bool,
-    int,
-    float,
-    complex,
-}
+_LEAVES = {Array, np.ndarray, bool, int, float, complex}
 
 
 @dataclass(frozen=True)
@@ -144,6 +137,7 @@ def _steps(node: Structure) -> Sequence[Any]:
 
 def _flatten(node: Structure, value: Any, leaves: list[Any]) -> bool:
     """Append the leaves; False if the structure differs, without a description."""
+    # On the path of every call: a mismatch is described by `_differences`, in a second walk.
     kind, actual = node.kind, type(value)
     if kind == "leaf":
         leaves.append(value)
@@ -167,6 +161,7 @@ def _flatten(node: Structure, value: Any, leaves: list[Any]) -> bool:
         values = value
     else:
         values = value
+        # Exactly: a namedtuple is a tuple, but of another structure.
         if actual is not (tuple if kind == "tuple" else list):
             return False
     if len(values) != len(parts):
@@ -214,10 +209,10 @@ def _key_differences(
 
 def _is_of(node: Structure, value: Any) -> bool:
     """Whether a value is a sequence of the node's kind."""
-    found = type(value)
+    kind = type(value)
     if node.kind == "namedtuple":
-        return getattr(found, "_fields", None) == node.keys and found.__name__ == node.name
-    return (node.kind == "tuple" and found is tuple) or (node.kind == "list" and found is list)
+        return getattr(kind, "_fields", None) == node.keys and kind.__name__ == node.name
+    return (node.kind == "tuple" and kind is tuple) or (node.kind == "list" and kind is list)
 
 
 def _noun(node: Structure) -> str:
@@ -277,9 +272,9 @@ def _class(name: str, fields: tuple[Any, ...]) -> Any:
 def parse_structure(text: str) -> Structure:
     """Parse a structure."""
     tokens = Tokens(text)
-    found = _read(tokens, 0)
+    structure = _read(tokens, 0)
     tokens.finish()
-    return found
+    return structure
 
 
 def is_name(text: str) -> bool:
@@ -305,15 +300,16 @@ def _read(tokens: Tokens, depth: int) -> Structure:
     if name == "None":
         return NONE
     tokens.expect("(")
+    # A namedtuple may be called OrderedDict or defaultdict, too: what follows tells.
     factory = ""
     if name == "defaultdict" and tokens.token in FACTORIES:
         factory = tokens.take()
         tokens.expect(",")
     if not factory and (name != "OrderedDict" or tokens.token != "{"):
         return _read_fields(tokens, name, depth)
-    made = _read_dict(tokens, "defaultdict" if factory else "OrderedDict", depth, factory)
+    structure = _read_dict(tokens, "defaultdict" if factory else "OrderedDict", depth, factory)
     tokens.expect(")")
-    return made
+    return structure
 
 
 def _read_list(tokens: Tokens, end: str, depth: int) -> list[Structure]:

@@ -97,7 +97,7 @@ class _Writer:
         for name, mesh in tiled.module.meshes.items():
             yield f"  mesh {SYMBOL.write(name)} = {mesh}"
         yield f"  order {world.mesh}"
-        yield from self.borders(main)
+        yield from self.signature(main)
         for function in self.functions():
             yield "  function"
             yield from [f"    {line}" for line in generic_function(function)]
@@ -106,7 +106,7 @@ class _Writer:
         yield from self.block(tiled.block, "  ")
         yield from self.memory()
 
-    def borders(self, main: Function) -> Iterator[str]:
+    def signature(self, main: Function) -> Iterator[str]:
         body, tiled = main.body, self.tiled
         attrs = main.arg_attrs or ((),) * len(body.args)
         for n, (slot, listed, loc) in enumerate(
@@ -128,6 +128,7 @@ class _Writer:
             yield f"  lent {', '.join(f'{n}={m}' for n, m in plan.lent.items())}"
         if plan.reused:
             yield f"  reused {', '.join(map(str, plan.reused))}"
+        # The second line is for readers; `read_tiled` skips it.
         one, all_ = memory_use(self.tiled, plan), plan.memory
         yield f"  memory of all: {memory_text(all_, all_.reused)}"
         yield f"  memory of one: {memory_text(one, one.aliased)}"
@@ -216,9 +217,9 @@ class _Writer:
                 yield f"  along {masks}{self.rotations(item)}"
                 yield from self.blocks(item.blocks)
             case Branch():
-                made = " ".join(map(masks_text, (item.masks, *item.made)))
+                masks = " ".join(map(masks_text, (item.masks, *item.made)))
                 yield f"branch {item.way} {flow}{place}"
-                yield f"  along {made}"
+                yield f"  along {masks}"
                 yield from self.blocks(item.blocks)
             case DivergentLoop():
                 inside = (item.entered, item.made, item.masks)
@@ -286,6 +287,7 @@ def kernel_names(tiled: Tiled) -> dict[AnyKernel, str]:
     for item in all_items(tiled.block):
         if isinstance(item, Launch) and item.kernel not in names:
             kernel = item.kernel
+            # Kernels of one name that differ, as in their shapes, are told apart by a number.
             names[kernel] = (
                 f"{kernel.name}'{seen[kernel.name]}" if seen[kernel.name] else kernel.name
             )
@@ -303,15 +305,15 @@ def emitted_text(tiled: str, target: str, texts: Mapping[str, str]) -> str:
 
 def _constants(node: Node) -> list[Node]:
     """Splat constants among the operands, which are printed inline."""
-    made = [value.node for value in dict.fromkeys(node.operands) if value.node is not None]
-    return [n for n in made if isinstance(n.op, Constant) and n.op.value.is_splat]
+    producers = [value.node for value in dict.fromkeys(node.operands) if value.node is not None]
+    return [n for n in producers if isinstance(n.op, Constant) and n.op.value.is_splat]
 
 
 def _inside(item: Host) -> list[Any]:
-    found = [n for region in item.site.node.regions for n in region.nodes]
-    for node in found:
-        found += [n for region in node.regions for n in region.nodes]
-    return found
+    nodes = [n for region in item.site.node.regions for n in region.nodes]
+    for node in nodes:  # which grows meanwhile, by the nodes of nested regions
+        nodes += [n for region in node.regions for n in region.nodes]
+    return nodes
 
 
 def _attrs(attrs: Attrs) -> str:

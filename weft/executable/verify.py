@@ -57,13 +57,13 @@ class _Verifier:
         known: set[Slot] = set()
         for slots in (tiled.inputs, tiled.constants):
             self.make(slots, known)
-        self.borders()
+        self.signature()
         for slot, value in tiled.constants.items():
             self.constant(slot, value)
         self.block(tiled.block, known, tiled.stack_dims)
         self.memory()
 
-    def borders(self) -> None:
+    def signature(self) -> None:
         tiled = self.tiled
         main = tiled.module.function(tiled.function)
         _require(len(tiled.block.results) == len(main.body.results), "the number of results")
@@ -84,10 +84,10 @@ class _Verifier:
             _require(good, f"the constant b{slot} is not {stack.type}")
 
     def stack(self, slot: Slot) -> Stack:
-        found = self.stacks[slot] if 0 <= slot < len(self.stacks) else None
-        if found is None:
+        stack = self.stacks[slot] if 0 <= slot < len(self.stacks) else None
+        if stack is None:
             raise _wrong(f"b{slot} holds nothing")
-        return found
+        return stack
 
     # Items
 
@@ -170,8 +170,8 @@ class _Verifier:
         _require(len(loop.test.results) == 1, "the verdict of a loop")
         inside = set(known)
         self.make(loop.carried, inside)
-        # Each block sees what the loop carries, and nothing of the other block: the test of a later
-        # round has not seen this round's body.
+        # Each block sees the carried values, and none of the other block: the test of the first
+        # iteration runs before any body.
         for block in loop.blocks:
             self.block(block, inside, loop.stack_dims)
         for slots, masks in (
@@ -191,11 +191,13 @@ class _Verifier:
             good and rotation.slots == tuple([loop.carried[n] for n in rotation.indices]),
             "a rotating buffer",
         )
-        made = {slot for i in loop.body.items if isinstance(i, Launch) for slot in i.outs}
-        _require(rotation.result in made, "a rotating buffer that no kernel writes")
+        written = {slot for i in loop.body.items if isinstance(i, Launch) for slot in i.outs}
+        _require(rotation.result in written, "a rotating buffer that no kernel writes")
         result = self.stack(rotation.result)
         slots = (*rotation.slots, *[loop.outs[n] for n in rotation.indices])
         _require(all(self.stack(s) == result for s in slots), "slots of a rotating buffer")
+        # At most one more than there are values: the one that the kernel writes while it reads
+        # others.
         _require(
             len(rotation.slots) <= rotation.buffers <= len(rotation.slots) + 1,
             "the number of rotating buffers",

@@ -13,7 +13,7 @@ from weft.ir.types import Type
 from weft.kernels.tokens import Line, syntax_error
 from weft.varying.masks import Mask
 
-MOST_SLOTS = 1 << 24
+MOST_SLOTS = 1 << 24  # a damaged number must not allocate gigabytes: frames have one entry a slot
 
 
 def is_slot(token: str) -> bool:
@@ -33,9 +33,9 @@ def slot_of(line: Line) -> Slot:
 
 def slots(line: Line) -> Slots:
     """`b1, b2` up to the end of the line."""
-    found = tuple(line.separated(lambda: slot_of(line)))
+    listed = tuple(line.separated(lambda: slot_of(line)))
     line.finish()
-    return found
+    return listed
 
 
 def mask(line: Line) -> Mask:
