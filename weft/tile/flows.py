@@ -78,7 +78,7 @@ def _with_flows(block: Block, stacks: StackList, known: KnownScalars, target: Ta
 def flow_of(
     item: Loop | Branch, stacks: StackList, known: KnownScalars, target: Target
 ) -> tuple[ControlFlow, Slots] | None:
-    """An item as a flow, and the slots that it reads; None if it is none that the target takes."""
+    """An item as a flow, and the slots that it reads; None if the target cannot run it as one."""
     try:
         flow, ins = _Flowing(stacks, known, target).flow(item)
     except _Refused:
@@ -126,7 +126,7 @@ class KnownScalars:
 
 
 class _Refused(Exception):
-    """Something is no part of a flow."""
+    """An item that cannot be part of a flow."""
 
 
 class _Flowing:
@@ -147,6 +147,7 @@ class _Flowing:
         self.operands += [replace(self.operand(slot), output=True) for slot in item.outs]
         statements = [*self.item(item)]
         body = FlowBlock(tuple(statements), tuple([self.values[slot] for slot in item.outs]))
+        # The name is a digest of the content: equal flows of a program are compiled once.
         exact = not self.target.options.excess_precision
         word = "while" if isinstance(item, Loop) else item.way
         facts = (self.operands, self.inner, body)

@@ -111,6 +111,8 @@ class Lowering:
     def region(self, region: Region, scope: Scope) -> Block:
         """Lower a region whose arguments have slots."""
         items: list[Item] = []
+        # Some devices are in other processes: starts of collectives with these stay apart from
+        # their dones.
         if scope.stack_dims.absent:
             self.pending.update(waited_once(region))
         if self.target is not None and not scope.stack_dims.has_rows:

@@ -255,6 +255,7 @@ class _Pairs:
     def _names(self, scores: Place) -> dict[int, int] | None:
         """Factors matched to the forward's by equal strides in the scores."""
         draft = self.reader.draft
+        # The scores are one value, read by both: a factor is known by its stride and size in it.
         known = {(s, self.search.sizes[f]): f for f, s in self.search.strides.items()}
         while True:
             _, strides = self.reader.strides(scores)
@@ -277,6 +278,7 @@ class _Pairs:
             return None
         p = softmax(self.search.forward.scores.scale * s)
         wanted = p if dp is None else p * (g - (p * g).sum(axis=-1, keepdims=True))
+        # The least-squares factor between both: the program may scale ds, but not p.
         ratio = float(np.float32(np.sum(values * wanted) / np.sum(wanted * wanted)))
         if not same_numbers(values, ratio * wanted) or (dp is None and abs(ratio - 1) > 1e-5):
             return None

@@ -36,7 +36,7 @@ class Forward:
     q: Place
     k: Place
     v: Place
-    scores: Scores  # dtype of the softmax's input
+    scores: Scores  # the contraction of queries and keys, scaled, biased and masked
     given: Place  # the softmax's input
     scale: float
     window: Window
@@ -104,6 +104,7 @@ class _Search:
         if scores is None:
             return None
         q, k, over = reader.product(scores.product)
+        # The side that varies along the keys is k; a program may have written it first.
         if not factors_of(self._along(summed)) <= factors_of(reader.fresh(k).at):
             q, k = k, q
         inner = dict(reader.seen)
@@ -248,6 +249,7 @@ class _Search:
             else:
                 band &= one_band
         query = bands.query
+        # Without a window any free factor may count the queries: the longest one blocks best.
         if query is None and free:
             query = max(sorted(free), key=lambda f: sizes[f])
         if len(left) > 1:

@@ -38,6 +38,7 @@ class Probe:
         self.row = row  # indices along a row: the reduced ones
         self.known: dict[Place, Array | None] = dict(arrays)
         self.fixed = fixed or {}  # values fixed to one number
+        # Places are compared by their indices, which splitting rewrites.
         self.splits = len(reader.draft.parts)
 
     def __call__(self, place: Place) -> Array | None:

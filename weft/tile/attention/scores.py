@@ -47,6 +47,7 @@ def scores_of(reader: Reader, place: Place) -> Scores | None:
     readings = _TAKEN.get(type(node.op))
     if readings is None:
         return None
+    # A reading that fails has visited nodes that are no part of the match.
     seen = dict(reader.seen)
     for scores in readings(reader, place):
         if scores is not None:
@@ -125,6 +126,7 @@ def _scaled(scores: Scores | None, by: float) -> Scores | None:
     if scores is None or by == 0.0 or not math.isfinite(by):
         return None
     hidden = tuple([replace(h, fill=h.fill * by) for h in scores.hidden])
+    # A fill times a negative number would no longer hide.
     if any(h.fill > 0 for h in hidden):
         return None
     scales = (scores.scale * by, scores.bias_scale * by)
@@ -159,6 +161,7 @@ def unscaled(reader: Reader, place: Place) -> tuple[Place, float]:
     node, op = place.node, place.node and place.node.op
     if node is None or node not in reader.program.placed or type(op) not in (Multiply, Divide):
         return place, 1.0
+    # Rounded in the program: scaling the scores instead would skip that rounding.
     if reader.program.is_rounded(place.value):
         return place, 1.0
     for one, other in _both_ways(reader, place):

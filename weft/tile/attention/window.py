@@ -84,6 +84,7 @@ class Bands:
             return None
         if not self._about(next(iter(coefficients))):
             return None
+        # step * (key - query) + offset: with a negative step both sides change their signs.
         at = -offset * step
         way = place.node.op.comparison_direction
         if step < 0:
@@ -127,6 +128,7 @@ class Bands:
         return _combined(node.op, [p for p in parts if p is not None])
 
     def _both(self, place: Place, when: bool) -> Band | None:
+        # Where a conjunction fails is the union of two outsides, which is no band.
         if not when:
             return None
         one, other = (self.find(p, True) for p in self.reader.operands(place))
@@ -205,9 +207,11 @@ def band_of(seen: Array) -> Band | None:
     low, high = int(inside.min()), int(inside.max())
     if not np.array_equal(seen, (apart >= low) & (apart <= high)):
         return None
+    # A bound that no pair of the matrix reaches is no bound.
     return Band(low if low > 1 - queries else None, high if high < keys - 1 else None)
 
 
 def is_masking_fill(fill: float, bits: int) -> bool:
     """Whether a fill is so low that it vanishes in softmax beside any visible score."""
+    # f16 reaches -65504, so that programs in it mask with less.
     return fill == -math.inf or fill <= (-1e4 if bits == 16 else -1e9)

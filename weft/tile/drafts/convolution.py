@@ -169,6 +169,7 @@ class _Maker:
             index = {x: window.strides[n], w: window.window_dilations[n], -1: -low}
             return _Spatial(index, self._turned(n, {w: 1}, length), {x: 1}, sizes)
         # Position base * y + low - phase covers, with element base * v + phase, the input's y + v.
+        # The range of y that meets every position; positions beyond the output fail a guard.
         first = -(low // base)
         last = (sizes[2] - 1 + base - 1 - low) // base
         y = self.loops.add(f"y{n}", last - first + 1)
@@ -229,6 +230,7 @@ class _Maker:
         rhs, dims = self.types[1], self.op.dimension_numbers
         groups = self.op.feature_group_count * self.op.batch_group_count
         depth = rhs.sizes[dims.kernel_input_feature_dimension]
+        # Depthwise: an element is loaded for each multiply-add, and packing would only add a copy.
         made = rhs.sizes[dims.kernel_output_feature_dimension] // groups
         return groups > 1 and (depth == 1 or made == 1) and rhs.dtype is self.types[2].dtype
 

@@ -52,7 +52,7 @@ class Draft:
         self.devices: set[int] = set()  # device factors
         self.parts: dict[int, tuple[int, int, int]] = {}  # split factors: major, minor, minor size
         self.made: dict[StepKey, int] = {}  # numbered instances
-        self.keys: list[StepKey | None] = []  # dtype of each instance; None without a value
+        self.keys: list[StepKey | None] = []  # of each instance; None for one without a value
         self.definitions: list[Definition | None] = []
         self.pending: dict[Value, list[int]] = {}  # undefined instances
         # Dynamic indices: pseudo-factors, each with the instance of its value, and its limit.
@@ -106,6 +106,7 @@ class Draft:
         major = self.new(self.sizes[number] // inner, device=device)
         minor = self.new(inner, device=device)
         self.parts[number] = (major, minor, inner)
+        # Instances keep their numbers: only their indices are spelled in the new factors.
         self.keys = [None if key is None else self._renewed(key) for key in self.keys]
         self.made = {key: n for n, key in enumerate(self.keys) if key is not None}
         self.root = self.spelled(self.root)
@@ -127,6 +128,7 @@ class Draft:
         todo = list(expr[1])
         while todo:
             number, coefficient = todo.pop()
+            # Splits nest: a part may have been split again.
             if number in self.parts:
                 major, minor, inner = self.parts[number]
                 todo += [(major, coefficient * inner), (minor, coefficient)]
@@ -167,6 +169,7 @@ class Draft:
     def define(self, number: int, definition: Definition) -> None:
         """Define an instance."""
         self.definitions[number] = definition
+        # What a contraction's operand is computed from is computed while it packs, too.
         if number in self.upstream:
             self.upstream.update(definition.args)
         key = self.keys[number]

@@ -52,6 +52,7 @@ def finished(draft: Draft, shape: ShapeOf, target: Target) -> Group:
         ]
     )
     kernel = named(Kernel("", factors, operands, steps), target)
+    # Drafts are built from their outputs backwards.
     return Group(tuple(reversed(draft.nodes)), kernel, inputs, outputs)
 
 

@@ -93,6 +93,8 @@ def taken_apart(place: Expr, shape: Sequence[int], size: Size) -> At | Split | N
         if dim == 0:
             part, rest = rest, ZERO
         else:
+            # Terms that are multiples of the length carry to the next dim; the rest must stay
+            # inside of this one.
             inner = tuple([(n, c) for n, c in rest[1] if c % length])
             outer = tuple([(n, c // length) for n, c in rest[1] if c % length == 0])
             carry, offset = divmod(rest[0], length)
@@ -108,6 +110,7 @@ def _helpful_split(part: Expr, length: int, size: Size) -> Split | None:
     for number, coefficient in part[1]:
         if coefficient <= 0 or length % coefficient:
             continue
+        # Its minor part stays inside of the dim, and its major part is a multiple of the length.
         inner = length // coefficient
         if 1 < inner < size(number) and size(number) % inner == 0:
             return Split(number, inner)
@@ -162,6 +165,7 @@ def covers(at: Sequence[Expr], shape: Sequence[int], size: Size) -> bool:
     """Whether the factors meet every element of a shape exactly once."""
     place = linear(at, shape)
     expected = 1
+    # By stride: each factor begins where the one before it ends, without a gap or an overlap.
     for number, coefficient in sorted(place[1], key=lambda term: term[1]):
         if coefficient != expected:
             return False

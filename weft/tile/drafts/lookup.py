@@ -31,6 +31,8 @@ def same_as(number: int) -> Definition:
 
 def looked_up(draft: Draft, where: Expr, table: Sequence[int]) -> int:
     """The instance of a constant table at an index."""
+    # Permutations of devices are mostly shifts: a select for each run of a few is cheaper than a
+    # table in memory, and stays affine.
     *before, last = runs_of(table)
     entry = _run(draft, where, last)
     for run in reversed(before):

@@ -91,6 +91,7 @@ def convolution(pull: Pull) -> Definition:
     if bounds:
         dtype = tensor_of(lhs).dtype
         nothing = draft.anonymous(Definition((), lambda numbers, terms: k.Fill(0, dtype)))
+        # The load, too, not only the select of zeros around it, is part of the packing.
         draft.upstream.add(a)
         a = draft.anonymous(chosen(bounds, a, nothing, dtype))
     return product(pull, a, b, {*draft.spelled(tuple(over))}, met)
@@ -122,6 +123,7 @@ def product(pull: Pull, a: int, b: int, over: set[int], met: set[int]) -> Defini
     times_over = math.prod(draft.sizes[f] for f in over - met)
     held = k.held_in(dtype)
 
+    # A repeated sum is multiplied in the accumulator's type, and rounded once.
     total = dtype if times_over == 1 else held
     tf32 = dtype is F32 and allows_tf32(pull.node.op)
 

@@ -40,7 +40,7 @@ class Pull:
     bounds: tuple[Bound, ...]
     want: Want
     sizes: tuple[int, ...]  # sizes of the leading dims
-    result: int = 0  # number of the instance
+    result: int = 0  # which of the node's results is requested
 
     @property
     def node(self) -> Node:
@@ -184,6 +184,7 @@ def reduce(pull: Pull) -> Definition:
     own, kept, reduced = [], iter(pull.at[pull.lead :]), iter(over)
     for dim in range(len(shape)):
         own.append(next(reduced) if dim in op.dimensions else next(kept))
+    # Two inputs, values and indices, are an argmax or argmin: kinds has checked it.
     how = combine_of(node) if len(node.operands) == 2 else pick_of(node)
     assert how is not None, "a reduction that can be fused"
     along = factors_of(over)

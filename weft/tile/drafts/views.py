@@ -150,6 +150,7 @@ def _all_to_all(
     source_at = _whose(stacked, at, concat, length, draft, sizes)
     if not isinstance(source_at, tuple):
         return source_at
+    # The sender's piece for this device; of one dim both ways it is as long as what is joined.
     piece = length if split == concat else out_sizes[op.split_dimension]
     mine = index_along(at, stacked.along, sizes)
     own = [
@@ -170,6 +171,8 @@ def _all_slice(
     whole, piece = tensor_of(node.operands[0]).sizes, tensor_of(node.results[0]).sizes
     for expr, size, part in zip(at[lead:], whole, piece, strict=True):
         mine, count = ZERO, 1
+        # `along` lists the axes of all split dims one after another: a dim takes as many of them as
+        # multiply to the number of its pieces.
         while count * part < size:
             dim = next(axes)
             mine, count = plus(times(mine, sizes[dim]), at[dim]), count * sizes[dim]
@@ -189,6 +192,7 @@ def stays(stacked: StackedNode) -> bool:
     """Whether a permute is the identity."""
     if stacked.along is None or min(stacked.sources, default=0) < 0:
         return False
+    # Or the operand is equal along the axes: whatever device it comes from.
     moved = sum(1 << d for d in stacked.along)
     still = stacked.sources == tuple(range(len(stacked.sources)))
     return still or not any(mask & moved for mask in stacked.given)

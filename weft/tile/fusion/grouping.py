@@ -180,8 +180,8 @@ class Grouping:
         """Whether recomputing a node in each reader costs no more than reading its result.
 
         It does not if a single value of at most that size is read instead; even a costly function
-        is cheaper computed twice than stored and loaded. A value that is `kept` in memory anyway is
-        read, unless that one is, too.
+        is cheaper computed twice than stored and loaded. A value that is `stored` in memory anyway
+        is read, unless that one is, too.
         """
         if stored and self.limits.narrow and not widens(stacked.node):
             sources = self._sources(stacked.node)
@@ -265,6 +265,7 @@ class Grouping:
         for number in draft.pending.get(value, ()):
             at = draft.at(number)
             if (
+                # Computed only while a contraction packs, or at some points, or at a dynamic index.
                 number in draft.upstream
                 or draft.bounds(number)
                 or factors_of(at) & draft.later.keys()
@@ -337,6 +338,7 @@ class Grouping:
             pull = Pull(draft, stacked, at, bounds, want, self.sizes, value.index)
             draft.define(number, pull_of(pull))
             if is_product and draft.summed is not None:
+                # It sums over the devices itself: the sum that read it is an alias of it now.
                 draft.definitions[draft.summed[0]] = same_as(number)
         self.readers.get(value, {}).pop(draft, None)
 
@@ -416,6 +418,7 @@ class Grouping:
             # The per-device products are never stored then, so nothing else may read them.
             if not (is_summed and is_read_once and self.target.options.fold_sums):
                 return False
+        # Each element of the product meets its epilogue once: the group has no other loops.
         wanted = {*draft.root, *draft.rows}
         return factors_of(at) == wanted and covers(at, self.shape(value), draft.size)
 
@@ -467,6 +470,8 @@ class Grouping:
 def _points(draft: Draft, order: Sequence[int], number: int) -> float:
     """How often an instance is computed: at each point of its loops, within its bounds."""
     used = factors_of(draft.at(number))
+    # A step runs in the body of its innermost loop: the loops outside of that one repeat it,
+    # whether it depends on them or not.
     deepest = max((n for n, f in enumerate(order) if f in used), default=-1)
     points = float(math.prod(draft.sizes[f] for f in order[: deepest + 1]))
     for expr, low, high in draft.bounds(number):

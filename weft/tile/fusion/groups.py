@@ -40,7 +40,7 @@ def group(
     for group in _groups(nodes, sizes, results, target):
         kernel = group.kernel
         if kernel is None and type(group.nodes[-1].op) in REDUCTIONS:
-            _say_of_numpy(group.nodes[-1], target)
+            _warn_of_numpy(group.nodes[-1], target)
         if kernel is not None and target.options.tune != "off":
             if kernel not in replacements:
                 replacements[kernel] = tuned(kernel, target)
@@ -86,14 +86,14 @@ def _kernels(groups: Sequence[Group]) -> list[Launch]:
     return [*dict.fromkeys([group.kernel for group in groups if group.kernel is not None])]
 
 
-def _say_of_numpy(node: Node, target: Target) -> None:
+def _warn_of_numpy(node: Node, target: Target) -> None:
     """Warn about a reduction that falls back to numpy because of its element type."""
     if unsupported_reason(node, target) is not None:
         dtypes = dict.fromkeys([t.dtype.name for t in node.types if isinstance(t, TensorType)])
         what = f"{node.op.name} of {', '.join(dtypes)}"
-        _say_once(f"{what} has no kernel of the {target.name} target: numpy runs it")
+        _warn_once(f"{what} has no kernel of the {target.name} target: numpy runs it")
 
 
 @cache
-def _say_once(message: str) -> None:
+def _warn_once(message: str) -> None:
     warnings.warn(message, stacklevel=2)

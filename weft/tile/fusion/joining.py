@@ -203,6 +203,7 @@ class _Steps:
         outputs = (*(v for v in first.outputs if v not in unread), *second.outputs)
         operands = self._operands(inputs, outputs)
         steps = self._steps(stores, unread, {v: n for n, v in enumerate((*inputs, *outputs))})
+        # A factor along which nothing is stored is reduced in the merged kernel.
         stored = {f for s in steps if isinstance(s, Store) for f, n in enumerate(s.at.strides) if n}
         factors = tuple(
             [
@@ -217,6 +218,7 @@ class _Steps:
     def _operands(
         self, inputs: tuple[Value, ...], outputs: tuple[Value, ...]
     ) -> tuple[Operand, ...]:
+        # The first kernel's operands last: what it stores and the second reads stays an output.
         known = {
             value: operand
             for group, kernel in ((self.second, self.two), (self.first, self.one))
@@ -228,6 +230,7 @@ class _Steps:
         self, stores: Mapping[Value, int | None], unread: set[Value], places: Mapping[Value, int]
     ) -> tuple[Step, ...]:
         """All steps, deduplicated; passed values are not loaded again."""
+        # Equal steps of the two become one: these are the reads that merging saves.
         numbers_of: dict[Step, int] = {}
         dropped = {stores[v] for v in unread}
         values = (*self.first.inputs, *self.first.outputs)

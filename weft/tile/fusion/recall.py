@@ -210,7 +210,7 @@ class _Restoring:
 
     @cached_property
     def given(self) -> dict[Value, int]:
-        """The numbers of all values that nodes read."""
+        """The masks of all values that nodes read."""
         found: dict[Value, int] = {}
         for p in self.placed:
             found.update(zip(p.node.operands, p.given))  # noqa: B905  # it is quicker

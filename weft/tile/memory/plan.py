@@ -127,7 +127,7 @@ class Planner:
         self.places: dict[Slot, int] = {}
         self.over: dict[Slot, tuple[int, bool]] = {}
         self.donors: dict[Slot, Slot] = {}
-        self._pairs: dict[int, Pairs] = {}  # by launch
+        self._pairs: dict[int, Pairs] = {}  # by the id of a kernel, which its launch keeps alive
 
     def stack(self, slot: Slot) -> Stack:
         """The type of a slot."""
@@ -195,8 +195,7 @@ class Planner:
             if root not in self.held or self.lives.by_root[root].end != stop:
                 continue
             # The old value must not be read by another operand of the same item, at another
-            # element.
-            # A larger buffer will do: its end is extended, and its size stays.
+            # element. A larger buffer will do: its end is extended, and its size stays.
             if self.held[root].size >= wanted and self.alone(item, index, candidates):
                 return self.held.pop(root)
         return None
