@@ -64,13 +64,19 @@ def emit_attention(kernel: Attention) -> EmittedParts:
     blocks = attention_blocks(kernel)
     if blocks.parts == 1:
         return EmittedParts((_Forward(kernel, blocks).launch(),))
+    launches = (_Forward(kernel, blocks).launch(), _combining(kernel, blocks))
+    return EmittedParts(launches, _scratch(kernel, blocks, output=True))
+
+
+def _scratch(
+    kernel: Attention, blocks: AttentionBlocks, *, output: bool
+) -> tuple[Operand, Operand]:
+    """The partial results of parts: weighted sums of values; maxima, and then totals."""
     rows = math.prod(kernel.outer) * kernel.queries
-    scratch = (
-        Operand(F32, (blocks.parts, rows, kernel.value_depth), True),
-        Operand(F32, (2, blocks.parts, rows), True),
+    return (
+        Operand(F32, (blocks.parts, rows, kernel.value_depth), output),
+        Operand(F32, (2, blocks.parts, rows), output),
     )
-    forward = _Forward(kernel, blocks)
-    return EmittedParts((forward.launch(), _combining(kernel, blocks)), scratch)
 
 
 class _Lines:
@@ -120,16 +126,12 @@ class _Forward:
 
     def __init__(self, kernel: Attention, blocks: AttentionBlocks) -> None:
         self.kernel, self.blocks = kernel, blocks
-        rows = math.prod(kernel.outer) * kernel.queries
         self.is_split = blocks.parts > 1
-        scratch = (
-            Operand(F32, (blocks.parts, rows, kernel.value_depth), True),
-            Operand(F32, (2, blocks.parts, rows), True),
-        )
+        scratch = _scratch(kernel, blocks, output=True) if self.is_split else ()
         read = [kernel.q, kernel.k, kernel.v, *kernel.pairs.values()]
         written = [] if self.is_split else [kernel.out, *([kernel.lse] if kernel.lse else [])]
         operands = [a.operand for a in (*read, *written)]
-        self.text = _Lines(kernel, operands, scratch if self.is_split else ())
+        self.text = _Lines(kernel, operands, scratch)
         self.d = max(16, power_of_two(kernel.depth))
         self.e = max(16, power_of_two(kernel.value_depth))
         self.stored = dtypes.stored(kernel.dtype(kernel.q))
@@ -262,10 +264,7 @@ def _store(text: _Lines, row: str, column: str, inside: str) -> None:
 def _combining(kernel: Attention, blocks: AttentionBlocks) -> GridLaunch:
     """The second launch: parts combined, a program for each query."""
     rows = math.prod(kernel.outer) * kernel.queries
-    scratch = (
-        Operand(F32, (blocks.parts, rows, kernel.value_depth), False),
-        Operand(F32, (2, blocks.parts, rows), False),
-    )
+    scratch = _scratch(kernel, blocks, output=False)
     written = [kernel.out, *([kernel.lse] if kernel.lse else [])]
     text = _Lines(kernel, [a.operand for a in written], scratch)
     line, count = text.line, power_of_two(blocks.parts)

@@ -47,6 +47,7 @@ def _count(kernel: Kernel, factor: int) -> int:
         strides = guard.index.strides
         if not strides[factor]:
             continue
+        # A guard of several factors changes at another place for each point of the others.
         if strides[factor] != 1 or sum(map(abs, strides)) != 1:
             return 1
         ends = (guard.low - guard.index.offset, guard.high - guard.index.offset)

@@ -174,6 +174,7 @@ class TileProduct:
         tiles, step = self.tiles, self.kernel.steps[number]
         assert not isinstance(step, Store)
         if isinstance(step, Load):
+            # `tl.dot` takes the narrow type: it is not widened here, as for other steps.
             tiles.raw = True
             value = tiles.value(number, view)
             tiles.raw = False

@@ -94,6 +94,7 @@ class _Updates:
                 terms.append(f"({name}) * {stride}")
             stride *= size
         if len(terms) == 1:
+            # A mask needs pointers of its own shape, also to a single element.
             terms.append("x * 0")
         return " + ".join(terms)
 

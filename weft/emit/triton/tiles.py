@@ -36,7 +36,8 @@ from weft.ops.elementwise.pointwise import Divide
 from weft.records import dataclass
 
 TileView: TypeAlias = tuple[str, ...]  # names of axes, by dim
-WIDE = (1 << 31) - (1 << 20)  # indices from which 64 bits are needed
+# Indices from which 64 bits are needed: the last block runs past the size, by less than 2^20.
+WIDE = (1 << 31) - (1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +254,14 @@ class TileWriter:
             case Apply(op=op, args=args, dtype=dtype):
                 values = [self.value(arg, view) for arg in args]
                 arg_dtypes = [_dtype(self.kernel.steps[arg]) for arg in args]
-                exact = self.kernel.excess_precision
+                excess = self.kernel.excess_precision
                 names = [v.name for v in values]
                 coarse = number in self.coarse or (
                     is_approximate(op) and arg_dtypes[0].name == "f32"
                 )
                 if text := self._by_rows(op, values, dtype, coarse):
                     return TileValue(self.let(text), _union(values))
-                rest = {"excess_precision": exact, "coarse": coarse}
+                rest = {"excess_precision": excess, "coarse": coarse}
                 return TileValue(
                     self.let(applied(op, names, arg_dtypes, dtype, **rest)), _union(values)
                 )

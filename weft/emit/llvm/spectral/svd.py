@@ -162,6 +162,7 @@ class _Svd:
         code.start(head)
         count = f"%{code.fresh('count')}"
         place = len(code.lines)
+        # The phi needs the block and the count at the end of a sweep: it is filled in below.
         code.lines.append("")
         self._flag(self.rotated, "false")
         with code.loop(0, self.players) as loop:
@@ -172,6 +173,7 @@ class _Svd:
         following = plus(code, count, 1)
         code.lines[place] = f"  {count} = phi i64 [0, %{before}], [{following}, %{code.block}]"
         rotated = code.let(f"load i1, ptr {self.rotated}, align 1")
+        # Pairs that still rotate in the last sweep have not converged.
         self._flag(self.bad, rotated)
         some = code.let(f"icmp slt i64 {following}, {_SWEEPS}")
         again = code.let(f"and i1 {rotated}, {some}")

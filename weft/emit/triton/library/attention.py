@@ -132,7 +132,9 @@ def _backward(kernel: Attention, views: Sequence[Any], lse: Any) -> None:
     q, k, v, out, d_out = (_stacked(t) for t in views[:5])
     causal, scale = not kernel.window.is_open, kernel.scale
     logs = lse.reshape(q.shape[:-1])
+    # The seed and the offset of a dropout that is 0.
     seed = torch.zeros((), dtype=torch.int64, device=q.device)
+    # No sequences of unequal length; the longest of queries and keys.
     none = (None, None, q.shape[-2], k.shape[-2])
     gradients = torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default(
         d_out, q, k, v, out, logs.unsqueeze(-1).contiguous(), seed, seed, None, *none,

@@ -99,6 +99,7 @@ def _window(kernel: Kernel, guard: Guard, contract: Contract) -> _Window | None:
     if stride < 1 or dilation < 1 or kernel.factors[tap].size > TAPS:
         return None
     window = _Window(out, tap, guard.high, stride, dilation, pad)
+    # PyTorch pads both ends alike: that must give enough outputs, and those too many are cut off.
     reach = window.size + 2 * pad - dilation * (kernel.factors[tap].size - 1) - 1
     enough = reach // stride + 1 >= kernel.factors[out].size
     return window if enough and pad <= dilation * (kernel.factors[tap].size - 1) else None

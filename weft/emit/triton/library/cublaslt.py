@@ -131,6 +131,7 @@ class LtProduct:
         """Enqueue it at addresses of lhs, rhs, out, what is absorbed, and the workspace."""
         product, epilogue = self.product, self.product.absorbed
         proposal = self.proposals[algorithm]
+        # alpha A B + beta C: beta is 1 where C is added, which is else the output and not read.
         one, scale = self.scalar(1), self.scalar(epilogue.added is not None)
         size = product.dtype.bits // 8
         sides = (product.lhs, product.rhs, product.out)

@@ -197,6 +197,7 @@ class _RowsAndColumns(RowLoops):
             at = f"part{number} + ({program} * {r.size} + {position})"
             tiles.line(f"tl.store({at}, {sums}{mask})")
         launch = finished(tiles, kernel.name, (self.programs, 1, 1), self.warps, 3)
+        # The first `):` of the text ends its parameters, to which the partial sums are appended.
         names = "".join([f", part{n}" for n in range(len(totals))])
         pointers = [dtypes.pointer(dtype) for dtype in self.held]
         operands = tuple(range(len(kernel.operands) + len(totals)))

@@ -101,6 +101,7 @@ class GraphCommands(KernelList):
         graph = torch.cuda.CUDAGraph(keep_graph=True)
         # Outside of the capture, where a synchronization is an error.
         torch.cuda.synchronize()
+        # Other threads may allocate or wait meanwhile, which a global capture would make an error.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self.launch()
         graph.instantiate()
