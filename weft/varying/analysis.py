@@ -80,8 +80,8 @@ class Analysis:
         self.functions, self.axis_bits = functions, axis_bits
         self.bodies: dict[tuple[str, Masks, int], FunctionFacts] = {}
         self.changes: dict[Op, TransferFunction] = {}
-        self.plain: dict[Op, bool] = {}
-        self.active: set[str] = set()
+        self.plain: dict[Op, bool] = {}  # whether nodes of an op are plain: most are
+        self.active: set[str] = set()  # functions whose walk is under way
 
     def body(self, function: Function, args: Masks, around: int = 0) -> FunctionFacts | None:
         """The facts of a function; None in a recursive call."""
@@ -99,10 +99,10 @@ class Analysis:
 
     def change(self, op: Op) -> TransferFunction:
         """The transfer function of an op without regions."""
-        found = self.changes.get(op)
-        if found is None:
-            found = self.changes[op] = self._change(op)
-        return found
+        transfer = self.changes.get(op)
+        if transfer is None:
+            transfer = self.changes[op] = self._change(op)
+        return transfer
 
     def _change(self, op: Op) -> TransferFunction:
         axis_bits = self.axis_bits
@@ -126,6 +126,7 @@ class Analysis:
         """The sub-axes that replica_id or partition_id depends on."""
         axis_bits, world = self.axis_bits, self.axis_bits.world
         replicas, partitions = world.shape
+        # Replicas are major: a device's number is replica * partitions + partition.
         span = (partitions, replicas) if isinstance(op, ReplicaId) else (1, partitions)
         sub_axes = world.sub_axes.dims(span) if world.mesh.device_ids is None else None
         if sub_axes is None:
@@ -151,7 +152,7 @@ class Analysis:
                 meets |= along > 0
             covered |= inside
             touched.append(along)
-        if not meets:
+        if not meets:  # groups of one device
             return NONE
         # A difference along part of a group reaches the whole group, and its skew likewise.
         spread = (*touched, *[along << axis_bits.width for along in touched])
@@ -162,6 +163,7 @@ class Analysis:
         # A permutation of equal values is equal, but zeros on devices without a source differ.
         if isinstance(op, PermuteAlongAxes | CollectivePermute) and not self._holes(op):
             return TransferFunction(spread=spread)
+        # Everything else gives each device of a group a part of its own, as reduce_scatter does.
         return TransferFunction(varied=sum(touched))
 
     def _holes(self, op: PermuteAlongAxes | CollectivePermute) -> bool:
@@ -199,8 +201,8 @@ class _Walk:
             if op not in plain:
                 plain[op] = _is_plain(node)
             if not plain[op]:
-                made = self.flow(node, self.of(node.operands), around)
-                known.update(zip(node.results, made, strict=True))
+                masks = self.flow(node, self.of(node.operands), around)
+                known.update(zip(node.results, masks, strict=True))
                 continue
             mask = 0
             for value in node.operands:
@@ -261,9 +263,10 @@ class _Walk:
         inside, carried = around, masks
         while True:
             again = union(*self.region(condition, carried, inside))
-            made = self.region(body, carried, inside | again)
+            results = self.region(body, carried, inside | again)
             skew = self.analysis.axis_bits.skewed(again)
-            after = tuple([with_bits(join(a, b), skew) for a, b in zip(carried, made, strict=True)])
+            pairs = zip(carried, results, strict=True)
+            after = tuple([with_bits(join(a, b), skew) for a, b in pairs])
             # A fixed point: masks only grow, and there are finitely many bits. The predicate's own
             # sub-axes count as control flow around the body, hence the second condition.
             if after == carried and not again & ~inside:
@@ -273,12 +276,13 @@ class _Walk:
             # carried values.
             carried, inside = after, inside | again
 
-    def branch(self, node: Node, given: Masks, around: int) -> Masks:
+    def branch(self, node: Node, masks: Masks, around: int) -> Masks:
         """The union of the branches' masks and the predicate's."""
-        chosen = union(given[0])
-        rows = [self.region(region, (), around | chosen) for region in node.regions]
+        # Devices that take different branches have different results, though each is uniform.
+        predicate = union(masks[0])
+        rows = [self.region(region, (), around | predicate) for region in node.regions]
         return tuple(
-            [with_bits(reduce(join, column), chosen) for column in zip(*rows, strict=True)]
+            [with_bits(reduce(join, column), predicate) for column in zip(*rows, strict=True)]
         )
 
     def others(self, node: Node, masks: Masks, around: int) -> Masks:
@@ -287,6 +291,7 @@ class _Walk:
         A token only orders effects, so it never varies.
         """
         if node.op.control:
+            # What an unknown op passes to its regions is unknown.
             everything = self.analysis.axis_bits.everything
             for region in node.regions:
                 self.region(
@@ -308,7 +313,8 @@ def _is_plain(node: Node) -> bool:
 _PARTS = (AsyncDone, Tuple, GetTupleElement, OptimizationBarrier)
 
 
-def _parts(given: Masks) -> Masks:
-    (parts,) = given
+def _parts(masks: Masks) -> Masks:
+    """The masks of the elements of one tuple."""
+    (parts,) = masks
     assert isinstance(parts, tuple)
     return parts

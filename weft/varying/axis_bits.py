@@ -58,6 +58,8 @@ class AxisBits:
         spans = mesh_spans(mesh)
         if self.world.aligned(mesh) and self.world.sub_axes.dims_of(spans) is not None:
             return self.frames[0]
+        # Another order of devices, or axes that cross the world's: sub-axes of its own, fine enough
+        # for the axes in use.
         spans += [span_of(axis, mesh) for axes in used for axis in axes.axes]
         frame = Frame(mesh, sub_axes_of(mesh.size, spans), self.width)
         self.frames.append(frame)
@@ -92,7 +94,7 @@ class AxisBits:
             covered = touched = 0
             for axis in axes.axes:
                 dims = frame.sub_axes.dims(span_of(axis, mesh))
-                if dims is None:
+                if dims is None:  # it crosses sub-axes: a difference may be along any of them
                     whole = frame.sub_axes.dims(span_of(Axis(axis.name), mesh))
                     assert whole is not None, "the axes of a mesh are sub-axes of its frame"
                     touched |= frame.bits(whole)

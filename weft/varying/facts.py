@@ -40,6 +40,7 @@ class Varying:
 
     def come_together(self, loop: Node, op: Op) -> bool:
         """Whether a collective's groups enter a loop as a whole or not at all, in all its calls."""
+        # With the skew: outside of lockstep a device may reach the loop an iteration earlier.
         parting = self.axis_bits.plain(self._around.get(loop, self.axis_bits.everything))
         axes = axes_of(op)
         return not parting & (parting if axes is None else self.axis_bits.along(axes)[1])
@@ -57,7 +58,7 @@ class Varying:
         masks: dict[Value, Mask] = {}
         seen: set[str] = set()
         for (name, _, _), body in self.analysis.bodies.items():
-            if name in seen:
+            if name in seen:  # another context of the same function
                 for value, mask in body.masks.items():
                     masks[value] = join(masks[value], mask)
             else:
@@ -79,6 +80,7 @@ class IncrementalVarying:
         if mask is None:
             node = value.node
             everything = self.axis_bits.everything
+            # New arguments and new control flow: not analysed again, so anything is possible.
             if node is None or (node.op.control and node.regions):
                 mask = everything
             else:
@@ -93,6 +95,7 @@ class IncrementalVarying:
     def same(self, value: Value, other: Value) -> None:
         """Record that a new value equals a known one."""
         if value is not other:
+            # Both masks are upper bounds of one variation, and so is their intersection.
             self.masks[value] = self.of(value) & self.of(other)
 
     def is_equal(self, value: Value, axes: MeshAxes) -> bool:
@@ -118,7 +121,7 @@ def varying(
 
     With a world, of another program on the same meshes, sub-axes are taken from there.
     """
-    nodes: dict[Op, Node] = {}
+    nodes: dict[Op, Node] = {}  # one for each op: only attributes matter to the world
     for node in module.nodes():
         nodes.setdefault(node.op, node)
     if functions is None:
@@ -155,6 +158,7 @@ def _arguments(function: Function, module: Module) -> list[MeshAxes | None]:
             named(sharding.mesh, module.meshes)
         except WeftError as error:
             raise error.at(function.loc) from None
+        # Partial sums differ as well along the axes over which they are unreduced.
         axes = tuple(a for dim in sharding.dims for a in dim.axes)
         split.append(MeshAxes(sharding.mesh, (*axes, *sharding.unreduced)))
     return split

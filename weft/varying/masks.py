@@ -17,10 +17,10 @@ def bits(mask: int) -> tuple[int, ...]:
 
 def union(*masks: Mask) -> int:
     """The union of masks, over all elements of tuples."""
-    found = 0
+    total = 0
     for mask in masks:
-        found |= union(*mask) if isinstance(mask, tuple) else mask
-    return found
+        total |= union(*mask) if isinstance(mask, tuple) else mask
+    return total
 
 
 def join(first: Mask, second: Mask) -> Mask:

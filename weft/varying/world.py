@@ -47,12 +47,13 @@ class World:
 
     def places(self) -> Array:
         """The position of each device in a stack."""
-        return np.argsort(self.devices(), kind="stable")
+        return np.argsort(self.devices(), kind="stable")  # the inverse permutation
 
     def aligned(self, mesh: Mesh) -> bool:
         """Whether a mesh orders the devices as the stacks do, so that its axes are spans."""
         aligned = self._aligned.get(mesh)
         if aligned is None:
+            # Devices of a mesh are partitions; with replicas, a stack has more devices than a mesh.
             aligned = self.shape[0] == 1 and mesh.size == self.count
             if mesh.device_ids is not None or self.mesh.device_ids is not None:
                 aligned = aligned and np.array_equal(mesh.devices().reshape(-1), self.devices())
@@ -116,8 +117,8 @@ class World:
 
     def groups(self, op: Op) -> Lists:
         """The groups as lists of devices."""
-        found: Lists = op.groups(*self.shape, self.meshes)  # type: ignore[attr-defined]
-        return found
+        groups: Lists = op.groups(*self.shape, self.meshes)  # type: ignore[attr-defined]
+        return groups
 
     def match(self, groups: Lists) -> tuple[AxisSpan, ...] | None:
         """The spans that equal these lists of devices, or None."""
@@ -187,9 +188,10 @@ class World:
             or not _alike(sources, n, sub_axes)
         )
         along, where = sub_axes.index(needed, places), sub_axes.index(needed, sources)
-        found = np.full(math.prod(sub_axes.sizes[n] for n in needed), -1)
-        found[along[sent]] = where[sent]
-        return needed, found
+        # The permutation of indices along the needed sub-axes alone, the same everywhere else.
+        source_of = np.full(math.prod(sub_axes.sizes[n] for n in needed), -1)
+        source_of[along[sent]] = where[sent]
+        return needed, source_of
 
 
 def _alike(sources: Array, sub_axis: int, sub_axes: SubAxes) -> bool:
@@ -262,8 +264,11 @@ def _shape(module: Module, devices: int | tuple[int, int] | None) -> tuple[int, 
         return 1, devices
     attrs = dict(module.attrs)
     replicas, partitions = (
-        int(attrs.get(f"mhlo.num_{what}", "1").split(":")[0]) for what in ("replicas", "partitions")
+        # `8 : i32`
+        int(attrs.get(f"mhlo.num_{what}", "1").split(":")[0])
+        for what in ("replicas", "partitions")
     )
+    # A module without the attributes, or with their default: as many as its largest mesh has.
     if partitions == 1 and replicas == 1:
         partitions = max((mesh.size for mesh in module.meshes.values()), default=1)
     return replicas, partitions
@@ -283,8 +288,8 @@ def _used(functions: Iterable[Function], nodes: Iterable[Node], world: World) ->
     yield from mesh_spans(world.mesh)
     if world.shape[0] > 1:
         yield world.shape[1], world.shape[0]
-    told = [sharding_in(a) for f in functions for a in (*f.arg_attrs, *f.res_attrs)]
-    for sharding in dict.fromkeys(told):
+    shardings = [sharding_in(a) for f in functions for a in (*f.arg_attrs, *f.res_attrs)]
+    for sharding in dict.fromkeys(shardings):
         if sharding is not None:
             yield from _sharding_spans(sharding, world)
     for node in nodes:
@@ -300,7 +305,7 @@ def _node_spans(node: Node, world: World) -> Iterator[AxisSpan]:
                 yield from world.axis_spans(mesh, op.over.axes) or ()
             case AllSlice():
                 yield from _sharding_spans(op.pieces, world)
-            case CollectivePermute():
+            case CollectivePermute():  # moves along the sub-axes of others, whatever they are
                 pass
             case _ if op.collective:
                 yield from world.spans(op) or ()
@@ -317,5 +322,5 @@ def _sharding_spans(sharding: Sharding, world: World) -> Iterator[AxisSpan]:
 
 def sharding_in(attrs: tuple[tuple[str, str], ...]) -> Sharding | None:
     """The sharding in the attributes of an argument or a result."""
-    found = dict(attrs).get(LOCAL_SHARDING)
-    return None if found is None else parse_sharding(found)
+    text = dict(attrs).get(LOCAL_SHARDING)
+    return None if text is None else parse_sharding(text)
