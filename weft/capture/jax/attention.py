@@ -39,6 +39,8 @@ def _function() -> Any:
         return _composite(how, logsumexp, q, k, v, extra)
 
     def forward(how: Any, logsumexp: bool, q: Any, k: Any, v: Any, extra: Any) -> Any:
+        # Differentiated, attention is plain ops in the forward pass, too: a composite has no
+        # gradient.
         return jax.vjp(lambda *given: _plain(how, logsumexp, *given), q, k, v, extra)
 
     def backward(how: Any, logsumexp: bool, pulled: Any, cotangent: Any) -> Any:

@@ -109,6 +109,7 @@ def _on_buffers(
         for n, arg in enumerate(args)
     ]
     result_arrays = [
+        # A result in the memory of its operand: the callback writes over what it reads.
         operands[shared[n]] if n in shared else np.zeros(shape, dtype)
         for n, (shape, dtype) in enumerate(results)
     ]

@@ -71,6 +71,7 @@ def _renumbered(node: Node, mesh: Mesh) -> tuple[Value, ...] | None:
 
 def _place(node: Node, ids: Sequence[int]) -> Value:
     """The mesh position of the device that runs a node."""
+    # ids[position] is a device: argsort inverts the permutation.
     places = Dense(np.argsort(ids).astype(np.uint32))
     table = apply(Constant(places), loc=node.loc).results[0]
     device = apply(PartitionId(), loc=node.loc).results[0]

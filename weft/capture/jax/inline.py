@@ -44,8 +44,8 @@ def inlined(
     """
     import jax
 
-    told = jax.tree_util.tree_leaves((inside, outside), is_leaf=lambda x: x is None)
-    ours = mesh_of(mesh, told)
+    all_spelled = jax.tree_util.tree_leaves((inside, outside), is_leaf=lambda x: x is None)
+    ours = mesh_of(mesh, all_spelled)
 
     def pinned(values: Any, sharding: Spelled) -> Any:
         theirs = jax.sharding.get_abstract_mesh()
@@ -56,10 +56,10 @@ def inlined(
 
     @functools.wraps(fn)
     def traced(*args: Any, **kwargs: Any) -> Any:
-        given = flatten(args, kwargs, (), static_argnums)
-        positional, keywords = jax.tree_util.tree_unflatten(given.tree, given.values)
+        call = flatten(args, kwargs, (), static_argnums)
+        positional, keywords = jax.tree_util.tree_unflatten(call.tree, call.values)
         values, _ = jax.tree_util.tree_flatten((pinned(positional, inside), keywords))
-        positional, keywords = given.rebuilt(values)
+        positional, keywords = call.rebuilt(values)
         return pinned(fn(*positional, **keywords), outside)
 
     made: Callable[..., Any] = jax.jit(traced, static_argnums=static_argnums, inline=True)

@@ -264,6 +264,7 @@ def _exact_top_k(operand: Any, *, dim: int, k: int, largest: bool) -> list[Any]:
     from jax import lax
 
     places = lax.broadcasted_iota("int32", operand.shape, dim)
+    # Ascending by the negated key: a sort that is stable, so that equal elements keep their order.
     ranked = -operand if largest else operand
     _, values, indices = lax.sort([ranked, operand, places], dimension=dim, num_keys=1)
     return [lax.slice_in_dim(each, 0, k, axis=dim) for each in (values, indices)]

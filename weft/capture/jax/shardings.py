@@ -44,6 +44,7 @@ def _misfit(spelled: Spelled, full: Any, path: str) -> str | None:
     if below is None:
         return None
     expected = _children(full) or []
+    # The outermost level alone, so that the path of the first difference is known.
     one = jax.tree_util.tree_structure(spelled, is_leaf=lambda x: x is not spelled)
     other = jax.tree_util.tree_structure(full, is_leaf=lambda x: x is not full)
     if one != other:

@@ -66,9 +66,8 @@ class CallArguments:
         try:
             types = tuple(map(type_of_value, self.values))
         except TypeError:
-            return (
-                object(),
-            )  # matches no program; capture then reports the argument that is not an array
+            # Matches no program; capture then reports the argument that is not an array.
+            return (object(),)
         shardings = tuple(map(own_sharding, self.values))
         return (self.tree, static, types, shardings, trace_context())
 
@@ -195,9 +194,14 @@ def capture_flat(
     if plan is not None:
         pairs = zip(spelled, leaves, strict=True)
         spelled = tuple([plan(leaf.name) if s is None else s for s, leaf in pairs])
-    told = [*spelled, *(leaf.sharding for leaf in leaves), *jax.tree_util.tree_leaves(outside)]
-    ours = mesh_of(mesh, told)
-    theirs = abstract_mesh(mesh, told, ours)
+    all_spelled = [
+        *spelled,
+        *(leaf.sharding for leaf in leaves),
+        *jax.tree_util.tree_leaves(outside),
+    ]
+    ours = mesh_of(mesh, all_spelled)
+    # Meshes named by arguments count as well as the option: an array of a JAX mesh brings its own.
+    theirs = abstract_mesh(mesh, all_spelled, ours)
     only = mesh is not None
     shardings = shardings_of("in_shardings:", spelled, leaves, ours, only=only)
     filled, named = call.rebuilt(abstract_values(leaves, shardings, theirs))
@@ -210,6 +214,7 @@ def capture_flat(
     results = _results(traced)
     module = read_lowered(lowered)
     _evict_lowered(traced)
+    # JAX numbers devices by their place in the mesh; modules, by their ids.
     if ours is not None:
         module = in_order_of(module, ours)
     spelled = per_leaf("out_shardings", outside, lowered.out_tree, results)
@@ -221,6 +226,7 @@ def capture_flat(
     module = annotate(module, ours, [*paired(leaves, shardings)], [*paired(results, made)])
     host = host_functions(module)
     tree = lowered.out_tree
+    # Host functions of callbacks live in JAX's lowering, which is dropped here.
     kept = getattr(lowered._lowering, "compile_args", {}).get("keepalive") or ()
     is_one = bool(tree.num_leaves == 1 == tree.num_nodes)
     return Captured(module, ours, call.tree, tree, leaves, results, is_one, host, tuple(kept))

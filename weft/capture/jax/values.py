@@ -28,6 +28,7 @@ def type_of_value(value: Any) -> Any:
         return jax.api_util.shaped_abstractify(value)
     if not value.dtype.isnative:
         value = jax.ShapeDtypeStruct(value.shape, in_native_order(value.dtype))
+    # x64 is in the key: without it JAX types an f64 array as f32.
     key = (value.shape, value.dtype, jax.config.jax_enable_x64)
     abstract = _TYPES.get(key)
     if abstract is None:
@@ -123,6 +124,7 @@ def to_physical(value: Any, leaf: Leaf) -> Any:
     if array.dtype == leaf.dtype:
         return copied(array) if array.flags.writeable else array
     made = array.astype(leaf.dtype)
+    # numpy wraps around without a word; JAX raises.
     if isinstance(value, int) and int(made) != value:
         raise OverflowError(f"argument {leaf.name}: {value} does not fit into {leaf.dtype}")
     return made

@@ -64,6 +64,7 @@ def scaled_dot_product(
     q = _expanded(q, (*batch, max(heads, shared)))
     k, v = (_expanded(x, (*batch, shared)) for x in (k, v))
     mask = _with_rank(attn_mask, rank)
+    # A mask of booleans says which keys are seen; one of floats is added to the scores.
     is_mask = mask is not None and mask.dtype == torch.bool
     scale = 1 / math.sqrt(max(1, query.shape[-1])) if scale is None else scale
     pairs = (mask, None) if is_mask else (None, mask)
@@ -116,6 +117,8 @@ def plain_attention(
         seen = mask if seen is None else mask & seen
     if seen is not None:
         scores = scores.masked_fill(~seen, -math.inf)
+    # The maximum cancels in the softmax, and has no gradient. A row without a visible key has -inf,
+    # and -inf - -inf would be NaN: with 0 its powers are 0.
     top = scores.detach().amax(-1, keepdim=True)
     top = top.masked_fill(top == -math.inf, 0.0)
     if sinks is not None:
@@ -182,6 +185,7 @@ def define_attention() -> Any:
             outs, given_grads = zip(*pairs, strict=True)
             inputs = [operands[n] for n in wanted]
             partials = torch.autograd.grad(outs, inputs, given_grads, allow_unused=True)
+        # One for each operand of the schema: six tensors and five options.
         grads: list[Any] = [None] * 11
         for n, grad in zip(wanted, partials, strict=True):
             grads[n] = grad
@@ -225,8 +229,10 @@ def with_sinks(b: Build, out: Value, lse: Value, sinks: Value) -> tuple[Value, V
     held = dtype_of(lse)
     sink = b.spread(b.convert(sinks, held), shape_of(lse), (len(shape_of(lse)) - 2,))
     apart = b.op(Subtract(), lse, sink)
+    # exp(lse) / (exp(lse) + exp(sink)), which does not overflow in this form.
     share = b.spread(b.op(Logistic(), apart), shape_of(out), range(len(shape_of(lse))))
     scaled = b.op(Multiply(), b.convert(out, held), share)
+    # logaddexp(lse, sink) = max + log1p(exp(-|lse - sink|))
     near = b.op(Exponential(), b.op(Negate(), b.op(Abs(), apart)))
     total = b.op(Add(), b.op(Maximum(), lse, sink), b.op(LogPlusOne(), near))
     return b.convert(scaled, dtype_of(out)), total

@@ -37,6 +37,7 @@ def traced_step(
     mode = _fake_mode(forward)
     given = [*values, *constants.values()]
     if not torch.is_autocast_enabled("cuda"):
+        # Autocast for CUDA acts on CUDA tensors alone; else all is traced as on the CPU.
         given = [*map(like_on_host, given)]
     fakes = [mode.from_tensor(value, static_shapes=True) for value in given]
     program = _recording()(forward.graph_module)
@@ -107,7 +108,9 @@ def _recording() -> Any:
 
         def __init__(self, module: Any) -> None:
             super().__init__(module)
-            self.marked: set[Any] = set()  # kept: a function's identity is that of its wrapper
+            # Holds the functions, too: autograd wraps one anew, with another identity, once its
+            # Python object is dropped.
+            self.marked: set[Any] = set()
 
         def run_node(self, node: Any) -> Any:
             result = super().run_node(node)

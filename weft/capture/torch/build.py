@@ -135,6 +135,7 @@ class Build:
         if source.dtype is dtype:
             return value
         if source.dtype.is_complex and dtype.kind != "bool" and not dtype.is_complex:
+            # PyTorch drops the imaginary part, with a warning.
             value = self.op(Real(), value)
             return self.convert(value, dtype)
         if dtype.kind == "bool":  # NaN is true
@@ -239,6 +240,8 @@ class Build:
 
     def reduce(self, value: Value, dims: Sizes, combine: Combine, start: object) -> Value:
         """A reduction along dims; narrow floats accumulate in f32 and are rounded once."""
+        # The gradient of a bias sums the rows of a merged matrix: over the dims as they were
+        # before, devices with a split batch sum what they have.
         if type_of(value).rank == 2 and set(dims) == {0}:
             value = self.unmerged(value)
             dims = range(type_of(value).rank - 1)

@@ -172,6 +172,7 @@ def place_constraints(module: Module, mesh: Mesh | None) -> Module:
     if mesh is None:
         warn("weft.constrain has no effect in a program that is compiled for no mesh")
         return rewrite(module, _dropped)
+    # `annotate` has put the mesh into the module, under a name that was free.
     name = next(name for name, known in module.meshes.items() if known.axes == mesh.axes)
 
     def placed(node: Node) -> Node | None:

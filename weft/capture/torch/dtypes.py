@@ -115,6 +115,7 @@ def _combined(higher: DType | None, lower: DType | None) -> DType | None:
         return higher or lower
     if higher.is_complex or (higher.is_float and not lower.is_complex):
         return higher
+    # The lower one is complex: it changes the kind, and the higher one's width stays.
     if higher.is_float:
         return DTYPES[f"complex<{F64 if higher is F64 else F32}>"]
     if higher.kind == "bool" or not (lower.is_integer or lower.kind == "bool"):

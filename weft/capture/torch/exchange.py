@@ -77,12 +77,14 @@ def define_exchange() -> Any:
         "exchange_rows(Tensor rows, Tensor there, Tensor back, int size, str sharding) -> Tensor",
         lambda rows, there, back, size, _: rows.new_empty((*rows.shape[:2], size, rows.shape[3])),
         lambda ctx, grad: (
+            # `back` before `there`: gradients return by the opposite routes.
             ops.exchange_rows(grad, *ctx.saved_tensors[:0:-1], ctx.size, ctx.inputs[4]),
             None, None, None, None,
         ),
     )  # fmt: skip
 
     define(
+        # The identity of the whole tensor, of which only the sharding changes: so is its gradient.
         "gather_routing(Tensor x, str sharding) -> Tensor",
         lambda x, sharding: torch.empty_like(x),
         lambda ctx, grad: (grad, None),
@@ -94,6 +96,7 @@ def define_exchange() -> Any:
         if ctx.needs_input_grad[0]:
             left = ops.device_products(grad, matrices.transpose(-1, -2), sizes)
         if ctx.needs_input_grad[1]:
+            # Devices along the batch have the same matrices: their gradients are summed.
             right = ops.device_sums(rows, grad, sizes).sum(1)
         return left, right, None
 
@@ -148,6 +151,7 @@ def exchange_rows(
     numbers = Sharding(spec.mesh, (spec.dims[2], *spec.dims[:3]))
     rows_type, routed = type_of(rows), type_of(there)
     local = rows_type.with_shape((1, 1, *rows_type.sizes[2:]))
+    # Input offsets, send sizes, output offsets and receive sizes, as the op takes them.
     vectors = routed.with_shape((4, 1, 1, routed.sizes[3]))
     args = (Value(local, None, 0), Value(vectors, None, 1))
     body = Build(loc=b.loc)

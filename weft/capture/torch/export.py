@@ -85,6 +85,8 @@ def exported(
             _without_onednn(),
         ):
             with on_host(module, args, kwargs) as (values, named):
+                # Not strict: the module's Python code runs as it is. TorchDynamo's analysis of its
+                # bytecode takes longer, and refuses more.
                 made = torch.export.export(module, values, named, strict=False)
             _restore_values(made, module)
             yield made

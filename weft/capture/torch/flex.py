@@ -53,7 +53,9 @@ def _window_of(mask: Any, queries: int, keys: int) -> tuple[int, int, bool] | No
     low, high = int(apart[seen[0]].min()), int(apart[seen[0]].max())
     if not torch.equal(seen[0], (apart >= low) & (apart <= high)):
         return None
+    # A bound that no pair of positions reaches past is open.
     is_open = (low == 1 - queries, high == keys - 1)
+    # The diagonal begins at the first query and key, or ends at the last ones.
     for shift in (0, keys - queries):
         left, right = (-1 if is_open[0] else shift - low), (-1 if is_open[1] else high - shift)
         if (is_open[0] or left >= 0) and (is_open[1] or right >= 0):
@@ -72,6 +74,7 @@ def _score_of(score: Any) -> tuple[float | None, bool]:
     if all(torch.allclose(x - scores, (x - scores)[:1].expand_as(x)) for x in outputs):
         far = _called(score, torch.tensor(0.0, dtype=torch.float64), *index)
         return 0.0, bool((far != 0) | (outputs[0] != outputs[1]).any()) or _reads_index(score)
+    # tanh is 1 there, so that only the cap is left.
     cap = float(_called(score, torch.tensor(1e9, dtype=torch.float64), *index))
     curve = cap * torch.tanh(scores / cap) if cap > 0 else None
     if curve is not None and all(torch.allclose(x, curve, rtol=1e-5) for x in outputs):
@@ -122,6 +125,7 @@ def flex_attention(
     out, lse = attend(
         query, key, value, mask, bias, None, scale, left, right, bottom_right, meaning.softcap
     )
+    # Nothing reads the largest scores here (`asks_max`): lse fills their place.
     return out, lse / math.log(2), lse
 
 

@@ -44,6 +44,7 @@ def _read_by(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
     code = function.__code__
     cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
     held = {name: _content(cell) for name, cell in cells}
+    # co_names also has names of attributes: at worst a global is listed that is not read.
     held |= {n: function.__globals__[n] for n in code.co_names if n in function.__globals__}
     for name, value in held.items():
         yield name, value

@@ -130,6 +130,8 @@ class _Importer:
                 case "call_function":
                     sharded = self.gather_for(node)
                     self.values[node] = self.call(node)
+                    # Back to the shards: other stretches gather anew, so that no whole parameter
+                    # stays alive.
                     self.values.update(sharded)
                 case "output":
                     return self.results(self.value(node.args[0]))
@@ -243,6 +245,7 @@ class _Importer:
         build.outs = types_of(node)
         if lowering is None:
             raise _refuse(node, *_why(target))
+        # Lowerings leave out results that nothing reads (attention's logsumexp).
         gets = [u for u in node.users if u.target is operator.getitem]
         build.used = frozenset([get.args[1] for get in gets if get.users])
         kwargs = {word: self.value(each) for word, each in node.kwargs.items()}

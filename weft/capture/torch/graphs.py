@@ -98,6 +98,7 @@ class _Symbols:
         free = [*expression.free_symbols]
         if len(free) != 1:
             return None
+        # The line through two points; the size is linear if nothing is left after subtracting it.
         offset, next_ = (int(expression.subs(free[0], n)) for n in (0, 1))
         if (expression - ((next_ - offset) * free[0] + offset)).expand() != 0:
             return None
@@ -138,6 +139,7 @@ def _traced(module: Any, leaves: Sequence[Any]) -> Any:
     fakes = [mode.from_tensor(leaves[n].detach()) for n in places]
 
     def run(*tensors: Any) -> Any:
+        # Numbers among the inputs stay as they are: they become constants of the trace.
         given = [*leaves]
         for n, tensor in zip(places, tensors, strict=True):
             given[n] = tensor

@@ -94,6 +94,7 @@ def product(b: Build, rows: Value, matrices: Value, offs: Value) -> Value:
     """A ragged dot, whose group sizes are the differences of the ends."""
     ends = b.convert(offs, I32)
     count = shape_of(ends)[0]
+    # [0, end of group 0, ..., end of the last but one]
     before = b.pad(b.slice(ends, 0, 0, count - 1), (1,), (0,))
     sizes = b.op(Subtract(), ends, before)
     dims = _ROWS if len(shape_of(matrices)) == 3 else _SUMS

@@ -58,6 +58,8 @@ class _Updates:
                 self.roots[node] = self.root(first)
             elif node.target.is_view and hasattr(first, "op"):
                 self.views.setdefault(self.root(first), []).append(node)
+        # A view of a changed tensor would show the old value, since replaced ops write to no
+        # memory: none may be read after the first change.
         first_change: dict[Any, Any] = {}
         for node in self.changes:
             first_change.setdefault(self.root(node.args[0]), node)
@@ -87,6 +89,7 @@ class _Updates:
             plain = len(held) == 2 and all(isinstance(each, torch.Tensor) for each in held)
             same = plain and held[0].shape == held[1].shape and held[0].dtype == held[1].dtype
             return node.args[1] if same and len(node.args) == 2 else None
+        # aten.add_.Tensor -> aten.add.Tensor
         word, _, overload = name.removeprefix("aten.").partition(".")
         if not word.endswith("_") or not name.startswith("aten."):
             return None
@@ -122,6 +125,7 @@ class _Updates:
             for root, value in current.items():
                 if root.op == "placeholder" and value is not root:
                     self.graph.call_function(_copy(), (root, value)).meta = dict(value.meta)
+        # Backwards, so that a node has no users any more when it is erased.
         for node in [*self.graph.nodes][::-1]:
             is_copied = str(node.target) == _COPY and node in self.changes
             if is_copied or str(node.target).startswith("profiler."):

@@ -63,10 +63,12 @@ class AccumulatedStep:
         taken = [*self.update.module.function("main").body.args]
         became = {old: new for old, new in zip(taken, given, strict=False) if old.type is new.type}
         if self.update.is_seeded:
+            # Draws of the update follow those of all parts.
             became[taken[-1]] = self.seed_of(b, seed, b.splat(self.parts, _SCALAR))
         results = inlined(b, self.update, became)
         count = len(self.update.updated)
         new = {**changed, **dict(zip(self.update.updated, results[:count], strict=True))}
+        # `new` also has what the loop alone updates: outputs move back by as many results.
         outputs = tuple(
             [len(new) + each - count if isinstance(each, int) else each
              for each in self.update.outputs]
@@ -91,6 +93,8 @@ class AccumulatedStep:
         used = {value for node in body.nodes for value in reads(node)} | {*body.results}
         known = args if seed is None else [*args, seed]
         zeros = [b.splat(0, type_of(total)) for total in totals]
+        # The carry: the number of the part, the sums, and the arguments that the forward pass
+        # updates.
         start = [b.splat(0, _SCALAR), *[*map(partial(_held, b), zeros, self.sums)]]
         start += [args[n] for n in program.updated]
         outside = {
@@ -109,6 +113,8 @@ class AccumulatedStep:
             elif n == len(args):
                 value = self.seed_of(inner, value, number)
             became[body.args[n]] = value
+        # Unmarked, the gradient of a part would be reduced where it is computed: an all_reduce in
+        # every iteration instead of one after the loop.
         marks: dict[Node, Sharding] = {}
         for total, sharding in zip(totals, self.sums, strict=True):
             if sharding is not None and sharding.unreduced:
@@ -144,6 +150,7 @@ class AccumulatedStep:
     def part(self, b: Build, value: Value, number: Value, type: TensorType) -> Value:
         """One part of a tensor of the batch."""
         zero = b.splat(0, _SCALAR)
+        # A stacked value has one dim more: [parts, rows of a part, ...].
         if shape_of(value)[1:] != type.sizes:  # not stacked
             first, *rest = type.sizes
             number = b.op(Multiply(), number, b.splat(first, _SCALAR))
@@ -154,6 +161,8 @@ class AccumulatedStep:
     def seed_of(self, b: Build, seed: Value | None, number: Value) -> Value:
         """The seed of a part: its draws follow those of the parts before."""
         assert seed is not None, "a program that draws has a seed"
+        # The n-th op that draws adds n * DRAW to the seed (`aten.random._key`): part k goes on
+        # where part k - 1 ended.
         step = b.splat(self.gradients.draws * DRAW, _SCALAR)
         return b.op(Add(), seed, b.op(Multiply(), number, step))
 

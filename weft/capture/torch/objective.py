@@ -88,6 +88,7 @@ def _cast(module: Any, precision: Any) -> AbstractContextManager[object]:
         for name, parameter in module.named_parameters()
         if parameter.is_floating_point()
     }
+    # named_parameters lists a tied parameter once: its other names follow it.
     made: AbstractContextManager[object] = _reparametrize_module(module, held, tie_weights=True)
     return made
 

@@ -96,6 +96,7 @@ def learning_rates(optimizer: Any) -> list[Any]:
     import torch
 
     return [
+        # f64, as the Python number that it is: in f32 it would be rounded before it is used.
         torch.as_tensor(group["lr"], dtype=torch.float64).reshape(())
         for group in optimizer.param_groups
     ]
@@ -116,9 +117,8 @@ def apply(
     # A shallow copy: the step writes only through parameters, state and groups, which are replaced
     # below, and the user's optimizer keeps its own.
     twin = copy.copy(optimizer)
-    twin._accelerator_graph_capture_health_check = (
-        _nothing  # of CUDA graphs, which trace no tensors
-    )
+    # A check for the capture of CUDA graphs, which does not apply to a trace.
+    twin._accelerator_graph_capture_health_check = _nothing
     twin.state = defaultdict(dict)
     twin.param_groups = []
     for group, rate in zip(optimizer.param_groups, rates, strict=True):

@@ -35,6 +35,7 @@ def _overlapping(tensors: Sequence[Any], addresses: Sequence[int]) -> frozenset[
     for n, (tensor, start) in enumerate(zip(tensors, addresses, strict=True)):
         # An empty tensor has an address, and no bytes to share.
         if tensor.numel():
+            # The offset of the last element: strides of PyTorch's tensors are never negative.
             last = sum([(size - 1) * step for size, step in zip(tensor.shape, tensor.stride(),
                                                                 strict=True)])  # fmt: skip
             spans.append((start, start + (last + 1) * tensor.element_size(), n))
@@ -76,6 +77,7 @@ class LastCall:
             return
         self.modules = [] if module is None else [*_distinct(module)]
         held = self._held()
+        # Reversed: the first place of a tied parameter stays.
         by_identity = {id(value): n for n, value in reversed([*enumerate(held)])}
         if any(id(value) not in by_identity for value in own):
             return
@@ -84,6 +86,8 @@ class LastCall:
         self.types = [(value.dtype, value.shape, value.device) for value in values]
         if len(self.keys) >= _KEYS:
             self.keys.clear()
+        # Without the overlaps, which `key_with` adds for every call. An object compares by
+        # identity, in no time, where the whole key compares the types of all parameters.
         self.key = self.keys.setdefault(key[:-1], object())
 
     def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any] | None:

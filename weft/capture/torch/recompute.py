@@ -73,6 +73,8 @@ def _calls(graph: Any, patterns: Sequence[str]) -> dict[Any, ModuleCall]:
         if node.op != "call_function" or str(node.target) == _COPY:
             continue
         if node.target is operator.getitem:
+            # An element goes with the op whose tuple it is in: copied without it, it would still
+            # read the tuple of the forward pass.
             call = calls.get(node.args[0])
         else:
             key = _key(node, patterns)
@@ -181,6 +183,7 @@ def _gradient(call: ModuleCall, first: Any, order: Mapping[Any, int]) -> Any:
         if given.op == "call_function" and not _is_forward(given) and given not in call.backward
         if order.get(given, len(order)) < order[first]
     ]
+    # The latest of them, so that nothing is computed again before the backward pass gets here.
     return max(gradients, key=order.__getitem__, default=None)
 
 

@@ -50,6 +50,8 @@ from weft.records import dataclass
 
 def torch_program(program: object, options: CallOptions) -> TorchProgram | None:
     """The source of a PyTorch module or one of its methods; None for other objects."""
+    # Not imported: a program of JAX's must not load PyTorch, and a module of PyTorch's has loaded
+    # it.
     torch = sys.modules.get("torch")
     if torch is None:
         return None
@@ -121,6 +123,7 @@ class TorchProgram:
         sized = _sized(args)
         if sized is not None:
             key, call = self.flatten(sized.args, sized.kwargs)
+            # Apart from the key of a plain call of these shapes, whose program does not take sizes.
             return (key, SizedCall), replace(
                 call, values=(*call.values, *sized.values), sized=sized
             )
@@ -194,6 +197,7 @@ class TorchProgram:
         check_caches(call.args, call.kwargs)
         with self.constrained(call):
             program = export(as_module(self.function, self.module), call.args, call.kwargs)
+        # `as_module` puts the modules that a function reads under this name.
         prefix = "" if self.module is self.function else "inner."
         places = {f"{prefix}{name}": place for name, place in call.places.items()}
         return self.imported(program, call, places, call.inputs), program.outputs
@@ -269,16 +273,19 @@ class TorchProgram:
         arguments = _donated(arguments, program.updated, call.overlapping)
         if program.is_seeded:
             arguments, inside = (*arguments, Leaf(SEED, (), I64.numpy)), [*inside, None]
+        # An argument that is updated in place keeps its sharding: the new value goes where it was.
         outside = [inside[n] for n in program.updated]
         outside += output_shardings(options.out_shardings, results[count:])
         mesh = mesh_of(options.mesh, [*inside, *outside, *held_shardings(program.module)])
         in_shardings = shardings_of("the sharding of", inside, arguments, mesh)
         out_shardings = shardings_of("the sharding of", outside, results, mesh)
+        # Before fused parameters are split, which renumbers the arguments.
         counted = counted_updates(program)
         fused = split_fused(program.module, arguments, inside, in_shardings, mesh)
         places: tuple[int, ...] = ()
         if fused is not None:
             program, arguments = replace(program, module=fused.module), fused.arguments
+            # The seed, the last argument, is drawn by the run: it is not a value of the call.
             places = fused.places[:-1] if program.is_seeded else fused.places
             in_shardings = shardings_of("the sharding of", fused.shardings, arguments, mesh)
         takes = [*zip(arguments, in_shardings, strict=True)]
@@ -296,6 +303,7 @@ class TorchProgram:
         state = len(set(call.places.values()))
         options, plan = self.options, self.options.plan
         if plan is None and options.mesh is not None and options.in_shardings is None:
+            # A mesh alone means the plan by the names of its axes.
             plan = "auto" if self.module is not None else None
         if isinstance(plan, str):
             mesh, known = options.our_mesh, arguments[:state]
@@ -396,6 +404,8 @@ class TorchProgram:
         import torch
 
         changed = [values[place] for place in updated]
+        # `results` goes on with the outputs; it is empty if the program wrote to these tensors
+        # itself.
         pairs = [*zip(changed, results, strict=False)]
         for n, number in counted:
             tensor, result = pairs[n]
@@ -428,6 +438,7 @@ def counted_updates(program: Imported) -> tuple[tuple[int, float], ...]:
         node, argument = body.results[n].node, body.args[place]
         if node is None or not isinstance(node.op, Add) or argument not in node.operands:
             continue
+        # `x + x` has no other operand, and is no count.
         (other,) = [v for v in node.operands if v is not argument] or [argument]
         known, type = None if other.node is None else other.node.op, argument.type
         is_number = isinstance(type, TensorType) and not type.sizes and type.dtype.is_float
@@ -441,6 +452,8 @@ def _update_on_device(pairs: Sequence[tuple[Any, Any]]) -> None:
 
     A result in memory that is not its own may be in another tensor's: it is copied first.
     """
+    # All results are read before a tensor is written: one may lie in the memory of another's
+    # target.
     left = []
     for tensor, result in pairs:
         whole = result.gathered()

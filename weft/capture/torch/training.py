@@ -124,6 +124,7 @@ class TrainingStep(TorchProgram):
     def arguments(self, call: Tensors) -> tuple[Leaf, ...]:
         """Tensors of the optimizer's state are named after their parameters."""
         assert isinstance(call, StepTensors)
+        # Reversed: of the names of a tied parameter the first one stays.
         names = {id(call.values[n]): name for name, n in reversed(call.places.items())}
         leaves = [*super().arguments(replace(call, values=call.values[: call.batch_end]))]
         rest = iter(call.values[call.batch_end :])
@@ -147,6 +148,7 @@ class TrainingStep(TorchProgram):
         shardings = plan.arguments
         places = {id(value): n for n, value in enumerate(call.values[:end])}
         ours = self.options.plan if isinstance(self.options.plan, ShardingPlan) else None
+        # Learning rates follow the optimizer's state; they are scalars, and stay replicated.
         for (parameter, _), leaf in zip(call.state, arguments[end:], strict=False):
             same = leaf.shape == tuple(parameter.shape)
             named = None if ours is None else ours(leaf.name)
@@ -212,6 +214,7 @@ class TrainingStep(TorchProgram):
         program = traced_step(forward, constants, values, trace.sums)
         self._checkpoint(program, call)
         totals = trace.totals_like(program)
+        # Without constants: the update does not run the forward pass.
         after = traced_step(forward, {}, [*values, *totals], trace.update)
 
         arguments = self.arguments(call)
@@ -228,6 +231,8 @@ class TrainingStep(TorchProgram):
         if {*batch} & {*gradients.updated}:
             return None
         whole = [*one, *more]
+        # Without `gathers`: an optimizer updates each device's shards, and needs no whole
+        # parameter.
         update = import_graph(after, self.name, whole, {}, range(len(whole)))
         split = {n: _on_mesh(in_shardings[n]) for n in batch}
         places = {id(value): n for n, value in trace.trained.items()}
@@ -272,6 +277,7 @@ class _Trace:
         """Compute the loss and its gradients, and let the optimizer change the parameters."""
         import torch
 
+        # `traced_step` traces under no_grad, as an optimizer's step runs.
         with torch.enable_grad():
             outputs, grads = self.gradients(values, run)
         self.change(values, grads)

@@ -38,15 +38,8 @@ def view_dtype(b: Build, x: Value, dtype: object) -> Value:
         and source.dtype.is_complex is wanted.dtype.is_complex
     ):
         return b.op(BitcastConvert(wanted), x) if source.dtype is not wanted.dtype else x
-    if (
-        source.dtype.is_complex
-        or wanted.dtype.is_complex
-        or "bool"
-        in (
-            source.dtype.kind,
-            wanted.dtype.kind,
-        )
-    ):
+    kinds = (source.dtype.kind, wanted.dtype.kind)
+    if "complex" in kinds or "bool" in kinds:
         raise b.refuse(f"{source.dtype} as {wanted.dtype}", "use torch.view_as_real, or convert")
     ratio = max(source.dtype.bits, wanted.dtype.bits) // min(source.dtype.bits, wanted.dtype.bits)
     if source.dtype.bits < wanted.dtype.bits:

@@ -95,6 +95,8 @@ def _transposed(
     """The gradient of a convolution: of the input spread out, with the kernel turned round."""
     sizes = shape_of(weight)
     count = len(sizes) - 2
+    # Padding of the forward pass becomes cropping; `extra` are the elements at the end that its
+    # stride did not reach.
     reach = [d * (k - 1) for d, k in zip(dilation, sizes[2:], strict=True)]
     pads = tuple([(r - p, r - p + e) for r, p, e in zip(reach, padding, extra, strict=True)])
     if groups > 1:  # the channels of a group side by side
@@ -189,6 +191,8 @@ def _kernel_gradient(
         ]
     )
     space = tuple(range(2, 2 + len(kernel)))
+    # Channels take the place of the batch, and the batch that of the channels, which are summed
+    # over; strides and dilations change places, as the gradient is the kernel.
     dims = ConvDims(1, 0, space, 0, 1, space, 1, 0, space)
     op = Convolution(
         dims,

@@ -213,6 +213,7 @@ def gather(b: Build, x: Value, dim: int, index: Value, *, sparse_grad: bool = Fa
         return b.splat(0, b.out)
     dim = dim_of(dim, len(shape_of(x)))
     cut = [s if d == dim else t for d, (s, t) in enumerate(_paired(x, index))]
+    # Dims other than `dim` may be longer than those of the index: the rest of them is not read.
     x = b.crop(x, cut)
     rank = len(cut)
     others = tuple([d for d in range(rank) if d != dim])
@@ -267,6 +268,7 @@ def scatter_reduce(
     if not include_self:
         assert counts is not None, "they were counted"
         touched = b.compare("NE", counts, b.like(counts, 0))
+        # Elements that nothing is scattered to keep their value.
         base = b.select(touched, b.like(x, start), x)
     result = _along(b, base, dim, index, source, region)
     if reduce != "mean":
@@ -279,6 +281,7 @@ def scatter_reduce(
 
 
 def _mean(b: Build, x: Value, count: Value) -> Value:
+    # PyTorch rounds means of integers down.
     return b.op(Divide(), x, count) if dtype_of(x).is_float else floor_integers(b, x, count)
 
 

@@ -29,6 +29,7 @@ def cholesky(
     factor = b.op(Cholesky(lower=not upper), a)
     if 1 not in b.used:
         return factor, None
+    # Of a matrix that is not positive definite the whole triangle is NaN: its first element tells.
     first = factor
     rank = len(shape_of(a))
     for dim in (rank - 2, rank - 1):
@@ -91,6 +92,7 @@ def lu(b: Build, a: Value, *, pivot: bool = True) -> LoweredResults:
     inner, rank = min(rows, columns), len(batch) + 2
     square = (*batch, rows, rows)
     spread = b.spread(b.convert(order, I64), square, [*range(len(batch)), rank - 1])
+    # P[i, j] is 1 where row j of L U is row i = order[j] of the matrix.
     moves = b.convert(b.compare("EQ", spread, b.iota(rank - 2, square)), dtype_of(a))
     lower = _triangle(b, b.crop(packed, (*batch, rows, inner)), "GT")
     eye = _triangle(b, b.like(lower, 1), "EQ")
@@ -142,6 +144,7 @@ def _permutation(b: Build, pivots: Value, undo: bool) -> Value:
     sizes = shape_of(pivots)
     count, dim = sizes[-1], len(sizes) - 1
     order, step = b.iota(dim, sizes), b.splat(0, TensorType((), I64))
+    # LAPACK's pivots: step n exchanges row n with row pivots[n], counted from 1.
     swaps = b.op(Subtract(), b.convert(pivots, I64), b.like(order, 1))
     types = (type_of(step), type_of(order), type_of(swaps))
     number, held, theirs = args = tuple([Value(t, None, n) for n, t in enumerate(types)])
@@ -153,6 +156,7 @@ def _permutation(b: Build, pivots: Value, undo: bool) -> Value:
     here = inner.compare("EQ", index, n)
 
     def at(value: Value, where: Value) -> Value:
+        # One element, read by a masked sum, which any split of the batch keeps on its device.
         one = inner.reduce(inner.select(where, value, inner.like(value, 0)), (dim,), "add", 0)
         return inner.spread(one, sizes, range(dim))
 
@@ -175,6 +179,7 @@ def qr(b: Build, a: Value, mode: str = "reduced") -> LoweredResults:
     *batch, rows, columns = shape_of(a)
     inner = min(rows, columns)
     taus = type_of(a).with_shape((*batch, inner))
+    # As LAPACK's geqrf: R in the upper triangle, Householder's vectors below it.
     packed, factors = b.all(CustomCall("weft.qr", (type_of(a), taus)), a)
     height = rows if mode == "complete" else inner
     upper = _triangle(b, b.crop(packed, (*batch, height, columns)), "LE")

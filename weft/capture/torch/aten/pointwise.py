@@ -51,6 +51,7 @@ def scaled(op: Op, b: Build, x: TorchOperand, y: TorchOperand, alpha: float = 1)
     (x, y), held = arithmetic(b, x, y)
     if alpha != 1:
         wide = computed_in(held)
+        # The product and the sum of narrow floats are rounded together, once.
         x, y = b.convert(x, wide), b.convert(y, wide)
         y = b.op(ours.Multiply(), y, b.like(y, alpha))
     return b.convert(b.op(op, x, y), b.out.dtype)
@@ -176,6 +177,8 @@ def floor_integers(b: Build, x: Value, y: Value) -> Value:
 
 def floor_divided(b: Build, x: Value, y: Value) -> Value:
     """Python's floor division of floats, computed from the remainder, which is exact."""
+    # The steps of c10::div_floor_floating, so that results are eager's bit by bit: x - rest is
+    # nearly a multiple of y, and the quotient is rounded to the nearest integer.
     rest = b.op(ours.Remainder(), x, y)
     quotient = b.op(ours.Divide(), b.op(ours.Subtract(), x, rest), y)
     quotient = b.select(_crosses(b, rest, y), _less_one(b, quotient), quotient)
@@ -251,6 +254,7 @@ def _integer_power(b: Build, x: Value, y: Value) -> Value:
     if dtype_of(x).kind == "uint":
         return whole_power
     one, zero = b.like(x, 1), b.like(x, 0)
+    # (-1) ** y for negative y, by the lowest bit of two's complement.
     odd = b.compare("NE", b.op(ours.And(), y, one), zero)
     minus = b.select(odd, b.like(x, -1), one)
     unit = b.select(b.compare("EQ", x, one), one, zero)
@@ -338,10 +342,12 @@ def hypotenuse(b: Build, x: Value, y: Value) -> Value:
     x, y = b.op(ours.Abs(), x), b.op(ours.Abs(), y)
     large, small = b.op(ours.Maximum(), x, y), b.op(ours.Minimum(), x, y)
     share = b.op(ours.Divide(), small, large)
+    # 0 / 0, if both are 0, would be NaN.
     share = b.select(b.compare("EQ", small, b.like(small, 0)), small, share)
     root = b.op(functions.Sqrt(), b.op(ours.Add(), b.op(ours.Multiply(), share, share),
                                        b.like(share, 1)))  # fmt: skip
     made = b.op(ours.Multiply(), large, root)
+    # inf / inf is NaN, but the hypotenuse is infinite.
     return b.select(b.op(special.IsInf(), large), large, made)
 
 

@@ -25,7 +25,7 @@ from weft.ops.elementwise.pointwise import (
 )
 from weft.ops.elementwise.transcendental import Cosine, Log, Sqrt
 
-DRAW = 0x9E3779B97F4A7C15  # what the key of one draw differs by from the next
+DRAW = 0x9E3779B97F4A7C15  # the step from one draw's key to the next: 2^64 over the golden ratio
 _DIGITS = {"f16": 11, "bf16": 8, "f64": 53}  # of a float's significand; 24 for f32
 
 
@@ -48,10 +48,13 @@ def _key(b: Build) -> Value:
     seed = b.convert(b.seed(), UI64)
     b.draws += 1
     key = b.op(Add(), seed, b.like(seed, b.draws * DRAW))
+    # SplitMix64's finalizer: keys of neighbouring draws and seeds differ in about half of their
+    # bits.
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         key = b.op(Xor(), key, _shifted_right(b, key, shift))
         key = b.op(Multiply(), key, b.like(key, factor))
     key = b.op(Xor(), key, _shifted_right(b, key, 31))
+    # Odd, so that index * key is different for every index, modulo 2^64.
     return b.op(Or(), key, b.like(key, 1))
 
 
@@ -86,6 +89,7 @@ def uniform_in(b: Build, shape: Sequence[int], dtype: DType, *, zero: bool = Tru
     """
     digits = _DIGITS.get(dtype.name, 24)
     held = computed_in(dtype)
+    # As many bits as the significand has: every number is exact, and none is rounded up to 1.
     drawn = _shifted_right(b, bits(b, shape), 64 - digits)
     if not zero:
         drawn = b.op(Add(), drawn, b.like(drawn, 1))
@@ -155,6 +159,7 @@ def bernoulli(b: Build, like: Value, p: TorchOperand | None = None, **rest: obje
 def randint(b: Build, low: int, high: int) -> Value:
     """Integers from `low` up to, without, `high`."""
     drawn = bits(b, b.out.sizes)
+    # Of 64 bits the remainder is uniform but for (high - low) / 2^64.
     made = b.op(Remainder(), drawn, b.like(drawn, high - low))
     made = b.convert(made, I64)
     return b.convert(b.op(Add(), made, b.like(made, low)), b.out.dtype)

@@ -134,6 +134,7 @@ def _moments(
     sizes, dims = shape_of(x), dims_of(dim, len(shape_of(x)))
     count = _count(sizes, dim)
     centre = _over(b, b.keep_dims(b.reduce(x, dims, "add", 0), sizes, dims, True), count)
+    # Two passes: the mean of squares less the square of the mean would cancel.
     apart = b.op(Subtract(), x, b.broadcast(centre, sizes))
     if wide.is_complex:
         parts = [b.op(part, apart) for part in (Real(), Imag())]
@@ -249,6 +250,7 @@ def cumulative_extreme(direction: str, b: Build, x: Value, dim: int) -> LoweredR
     while shift < sizes[dim]:
         low, high = [0] * len(sizes), [0] * len(sizes)
         low[dim], high[dim] = shift, -shift
+        # Place -1 is in front of the first element: nothing there wins.
         before, at = b.pad(x, low, high, start), b.pad(places, low, high, -1)
         later = b.compare(direction, x, before)
         nan = b.is_nan(x)

@@ -19,7 +19,7 @@ from weft.ir.module import Value
 from weft.ir.types import F64, Array, DType
 from weft.ops.contract import DotDims
 
-Resampling: TypeAlias = Callable[[int, int, bool, float | None, DType], Array]  # -> (made, given)
+Resampling: TypeAlias = Callable[[int, int, bool, float | None, DType], Array]  # [out, in]
 
 
 def _scale(in_size: int, out_size: int, align: bool, factor: float | None, real: type) -> Any:
@@ -73,6 +73,8 @@ def cubic(in_size: int, out_size: int, align: bool, factor: float | None, dtype:
     rows = np.arange(out_size)
     for n in range(-1, 3):
         at = np.clip(low + n, 0, in_size - 1)
+        # PyTorch's constant; other libraries have -0.5. At the edges several weights fall on one
+        # pixel.
         np.add.at(weights, (rows, at), _keys(np.abs(part - n), -0.75))
     return weights
 

@@ -25,6 +25,7 @@ def sort(b: Build, x: Value, dim: int = -1, descending: bool = False) -> Lowered
     dim = dim_of(dim, len(sizes))
     keys = _keys(b, x)
     index = b.iota(dim, sizes)
+    # The values travel with their keys, which have lost the sign of zeros and the bits of NaNs.
     operands = (keys, index) if keys is x else (keys, index, x)
     region = _before("GT" if descending else "LT", tuple(type_of(v) for v in operands))
     made = b.all(Sort(dim, is_stable=True), *operands, regions=(region,))
@@ -67,6 +68,7 @@ def median(b: Build, x: Value, dim: int | None = None, keepdim: bool = False) ->
     value, place = _two(_at(b, x, (size - 1) // 2, dim, keepdim))
     if not dtype_of(x).is_float:
         return value, place
+    # NaNs are sorted to the end: if there is one, it is the last element.
     last, where = _two(_at(b, x, size - 1, dim, keepdim))
     nan = b.is_nan(last)
     return b.select(nan, last, value), b.select(nan, where, place)
@@ -95,6 +97,7 @@ def _keys(b: Build, x: Value) -> Value:
     if not dtype_of(x).is_float:
         return x
     zero = b.like(x, 0)
+    # TOTALORDER puts -0 before 0, and NaNs with a sign before all numbers.
     x_or_zero = b.select(b.compare("EQ", x, zero), zero, x)
     return b.select(b.is_nan(x), b.like(x, float("nan")), x_or_zero)
 

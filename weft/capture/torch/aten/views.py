@@ -43,6 +43,7 @@ def copy(b: Build, x: Value, source: Value, non_blocking: bool = False) -> Value
 def repeat(b: Build, x: Value, repeats: Sequence[int]) -> Value:
     """The tensor tiled along its dims; new leading dims may be added."""
     given = (1,) * (len(repeats) - len(shape_of(x))) + shape_of(x)
+    # [repeats 0, size 0, repeats 1, size 1, ...], of which a reshape merges each pair.
     paired = [n for pair in zip(repeats, given, strict=True) for n in pair]
     spread = b.spread(b.reshape(x, given), paired, range(1, 2 * len(given), 2))
     return b.reshape(spread, b.out.sizes)
@@ -96,6 +97,7 @@ def slice_scatter(
     taken = shape_of(source)[dim]
     inner[dim], low[dim] = step - 1, first
     high[dim] = size - first - (max(0, taken - 1) * step + min(taken, 1))
+    # At its places by interior padding; what lies between comes from x.
     spread = b.pad(source, low, high, 0, inner)
     index = np.arange(size)
     chosen = (index >= first) & (index < last) & ((index - first) % step == 0)

@@ -44,6 +44,7 @@ def embedding_bag(
     result = torch.zeros(count, weight.shape[1], dtype=wide).index_add(0, bag, rows)
     if mode == 1:
         result = result / sizes.clamp(min=1)[:, None].to(wide)
+    # Empty for plain sums, as PyTorch's: their gradient finds the bags by the offsets.
     offset2bag = bag if mode == 1 or padding_idx >= 0 else bag[:0]
     return result.to(weight.dtype), offset2bag, sizes, sizes
 

@@ -32,6 +32,8 @@ def _norm_gradient(grad: Any, apart: Any, norm: Any, p: float) -> Any:
         return grad * apart.sign()
     if p == math.inf:
         return grad * apart.sign() * (apart.abs() == norm).to(apart.dtype)
+    # Divided by 1 where the norm is 0: a division by 0 would be selected away, but its own gradient
+    # would be NaN.
     safe = torch.where(norm == 0, 1, norm)
     if p == 2:
         gradient = grad * apart / safe

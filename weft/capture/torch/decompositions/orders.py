@@ -52,6 +52,7 @@ def _bisected(edges: Any, values: Any, right: bool) -> Any:
         middle = (low + high) >> 1
         at = middle.clamp(max=count - 1)
         edge = edges.gather(-1, at) if edges.dim() > 1 else edges[at]
+        # Negated, not <= and <: NaN compares as false, and belongs behind all edges.
         below = ~(edge > values) if right else ~(edge >= values)
         is_open = low < high
         high = torch.where(is_open & ~below, middle, high)
@@ -108,6 +109,7 @@ def mode(x: Any, dim: int = -1, keepdim: bool = False) -> tuple[Any, Any]:
     is_first, is_last = torch.cat([end, differs], -1), torch.cat([differs, end], -1)
     at = torch.arange(count)
     start = torch.where(is_first, at, 0).cummax(-1)[0]
+    # The length of each run, at its end. Of equal lengths argmax takes the first: the smallest.
     best = torch.where(is_last, at - start + 1, 0).argmax(-1, keepdim=True)
     made = [each.gather(-1, best).movedim(-1, dim) for each in (ordered, places)]
     return tuple(each if keepdim else each.squeeze(dim) for each in made)

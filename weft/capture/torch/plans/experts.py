@@ -27,7 +27,7 @@ _MARKS = ("num_experts", "has_gate", "has_bias", "is_transposed", "_apply_gate")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ExpertMesh:
     """The devices of experts, and of groups that exchange tokens among themselves."""
 
     axes: MeshRoles
@@ -73,18 +73,18 @@ def dispatch_experts(
     capacity: float | None = None,
 ) -> Iterator[None]:
     """Trace a module with the tokens of its experts dispatched, if the plan splits both."""
-    layout = _layout(plan, inputs, mesh, capacity)
+    expert_mesh = _expert_mesh(plan, inputs, mesh, capacity)
     experts = [] if module is None else [*filter(_is_stack, module.modules())]
-    if capacity is not None and (layout is None or not experts):
+    if capacity is not None and (expert_mesh is None or not experts):
         raise WeftError(
             "capacity= is given, but no experts take tokens of other devices",
             help='split experts and the batch with plan="ep" on an axis ep, or leave capacity out',
         )
-    if layout is None:
+    if expert_mesh is None:
         yield
         return
     for each in experts:
-        each.forward = partial(_forward, layout, each, each.forward)
+        each.forward = partial(_forward, expert_mesh, each, each.forward)
     try:
         yield
     finally:
@@ -92,10 +92,10 @@ def dispatch_experts(
             del each.forward
 
 
-def _layout(
+def _expert_mesh(
     plan: object, inputs: Sequence[Leaf], mesh: Mesh | None, capacity: float | None
-) -> Layout | None:
-    """The layout of a plan whose batch is split along the axes of experts."""
+) -> ExpertMesh | None:
+    """The mesh of a plan whose batch is split along the axes of experts."""
     if mesh is None or not (plan is None or isinstance(plan, str)):
         return None
     axes = mesh_roles(mesh)
@@ -103,7 +103,7 @@ def _layout(
     if not axes.expert or "ep" not in parts or axes.context:
         return None
     split = any(batch_axes(leaf, axes) == axes.data + axes.expert for leaf in inputs)
-    return Layout(axes, capacity) if split else None
+    return ExpertMesh(axes, capacity) if split else None
 
 
 def _is_stack(module: Any) -> bool:
@@ -112,35 +112,41 @@ def _is_stack(module: Any) -> bool:
 
 
 def _forward(
-    layout: Layout, experts: Any, plain: Callable[..., Any], x: Any, top_k_index: Any, weights: Any
+    expert_mesh: ExpertMesh,
+    experts: Any,
+    plain: Callable[..., Any],
+    x: Any,
+    top_k_index: Any,
+    weights: Any,
 ) -> Any:
     """The experts' forward pass, with dispatched tokens where that sends less."""
     tokens, count = top_k_index.shape
-    fits = tokens % (layout.devices * layout.groups) == 0
-    fits &= experts.num_experts % layout.devices == 0
-    if not fits or not layout.sends_less(count):
-        if layout.capacity is not None:
+    fits = tokens % (expert_mesh.devices * expert_mesh.groups) == 0
+    fits &= experts.num_experts % expert_mesh.devices == 0
+    if not fits or not expert_mesh.sends_less(count):
+        if expert_mesh.capacity is not None:
             warn(
                 f"capacity: {type(experts).__name__} keeps all {tokens} tokens: they do not divide "
-                f"over its devices, or each of them goes to {count} of {layout.devices} devices"
+                f"over its devices, or each of them goes to {count} of {expert_mesh.devices} "
+                "devices"
             )
         return plain(x, top_k_index, weights)
-    return _Dispatch(layout, experts, x, top_k_index, weights).run()
+    return _Dispatch(expert_mesh, experts, x, top_k_index, weights).run()
 
 
 class _Dispatch:
     """The tokens of one call. Dims: d devices, b groups, t tokens of a device, n of a group."""
 
     def __init__(
-        self, layout: Layout, experts: Any, x: Any, top_k_index: Any, weights: Any
+        self, expert_mesh: ExpertMesh, experts: Any, x: Any, top_k_index: Any, weights: Any
     ) -> None:
         import torch
 
         define_constraint(), define_exchange()
         self.ops: Any = torch.ops.weft
-        self.layout, self.experts = layout, experts
+        self.expert_mesh, self.experts = expert_mesh, experts
         self.x, self.weights = x, weights
-        self.d, self.b = layout.devices, layout.groups
+        self.d, self.b = expert_mesh.devices, expert_mesh.groups
         tokens, self.k = top_k_index.shape
         self.n = tokens // self.b
         self.t = self.n // self.d
@@ -150,8 +156,9 @@ class _Dispatch:
         self.own_expert_index = self.grouped(top_k_index.to(torch.int32))
         self.expert_index = self.gathered(self.own_expert_index)
         self.tokens = self.n  # that a device has room for, and choices of them
+        # A token's k choices are k different experts, of which a device has e.
         self.choices = self.n * min(self.k, self.e)
-        room = layout.room(self.n * self.k)
+        room = expert_mesh.room(self.n * self.k)
         if room is not None and room < self.choices:
             self.drop(room)
         self.local_experts = torch.arange(self.e, dtype=torch.int32, device=device)
@@ -162,7 +169,7 @@ class _Dispatch:
         x = self.placed(self.x.reshape(b, d, t, -1).transpose(0, 1))
         source, there, back = self.routes()
         places, order, kinds, sizes = self.arrivals()
-        sharding = self.layout.sharding(4)
+        sharding = self.expert_mesh.sharding(4)
         sent = self.ops.rows_at(x, source)
         got = self.ops.exchange_rows(sent, there, back, n, sharding)
         rows = self.placed(self.ops.rows_at(got, places))
@@ -181,6 +188,7 @@ class _Dispatch:
         owner = self.expert_index // self.e
         by_device = (owner[..., None] == self.own).to(torch.int32)  # b, n * k, d
         place = (by_device.cumsum(1) * by_device).sum(-1)  # from 1 on, among those of its device
+        # The number of an expert that no device has.
         nowhere = torch.full_like(self.expert_index, self.d * self.e)
         self.expert_index = self.whole(torch.where(place <= room, self.expert_index, nowhere), 0)
         own = self.expert_index.reshape(self.b, self.d, self.t * self.k)
@@ -192,16 +200,16 @@ class _Dispatch:
 
     def gathered(self, own: Any) -> Any:
         """The choices of all tokens of a group, a few numbers each, on all of its devices."""
-        whole = self.ops.gather_routing(own, self.layout.sharding(3))
+        whole = self.ops.gather_routing(own, self.expert_mesh.sharding(3))
         return self.whole(whole.transpose(0, 1).reshape(self.b, self.n * self.k), 0)
 
     def whole(self, value: Any, group_dim: int) -> Any:
         """A value of all devices of a group, which no reader's sharding shall split."""
-        return self.ops.constrain(value, self.layout.whole(value.dim(), group_dim))
+        return self.ops.constrain(value, self.expert_mesh.whole(value.dim(), group_dim))
 
     def placed(self, value: Any) -> Any:
         """A value with its leading dims on their devices."""
-        return self.ops.constrain(value, self.layout.sharding(value.dim()))
+        return self.ops.constrain(value, self.expert_mesh.sharding(value.dim()))
 
     def routes(self) -> tuple[Any, Any, Any]:
         """The token of each row that a device sends, and the slices of the exchange both ways."""
@@ -215,14 +223,20 @@ class _Dispatch:
         places = (sends.cumsum(1) - sends).to(torch.int32)  # in those of a receiver
         by_sender = [v.transpose(0, 1) for v in (starts, sends, places)]
         by_receiver = [v.permute(2, 0, 1) for v in (starts, sends, places)]
+        # Operands of ragged_all_to_all: offsets of the slices, their sizes, their offsets at the
+        # receiver, and the sizes that come in. Way back the same slices, from receiver to sender.
         there = self.whole(torch.stack((*by_sender, by_receiver[1])), 2)
         back = self.whole(torch.stack((*by_receiver[::-1], by_sender[1])), 2)
         owner = (self.own_expert_index // self.e).view(d, b, 1, t, k)
         mine = (owner == self.own[:, None, None]).any(-1).view(d, b, d * t)
+        # Rows in use first: by receiver, then by token, as `starts` counts them. The sort is
+        # stable.
         order = torch.sort((~mine).to(torch.int32), dim=-1, stable=True).indices.to(torch.int32)
+        # A token is sent once to a device, however many of its experts are there.
         order = order[..., : t * min(k, d)]
         rows = torch.arange(order.shape[-1], dtype=torch.int32, device=order.device)
         used = rows < mine.sum(-1, keepdim=True, dtype=torch.int32)
+        # Token t is out of range: `rows_at` reads zeros there, and `sums_at` adds nothing.
         return torch.where(used, order % t, t), there, back
 
     def arrivals(self) -> tuple[Any, Any, Any, Any]:
@@ -235,6 +249,7 @@ class _Dispatch:
         kind = self.placed(torch.where((kind >= 0) & (kind < e), kind, e))
         here = (kind < e).view(d, b, n, k).any(-1)
         row = here.cumsum(-1, dtype=torch.int32) - 1
+        # Experts of other devices are kind e, the last: their rows are behind all groups.
         kinds, order = torch.sort(kind, dim=-1, stable=True)
         kinds, order = kinds[..., : self.choices], order[..., : self.choices]
         places = torch.where(kinds < e, row.gather(-1, order // k), self.tokens)

@@ -55,6 +55,7 @@ def split_fused(
     sizes = mesh.axis_sizes
     split: dict[FusedDim, int] = {}  # with the number of its shards
     for value, leaf, sharding in zip(body.args, arguments, shardings, strict=True):
+        # A donated parameter stays whole: its new value is one result.
         for dim, held in enumerate(() if sharding is None or leaf.donated else sharding.dims):
             count = math.prod([sizes[a.name] if a.size is None else a.size for a in held.axes])
             if count > 1:
@@ -106,6 +107,7 @@ def _parts(body: Region, split: Mapping[FusedDim, int]) -> dict[FusedDim, tuple[
     for key, ranges in cuts.items():
         ordered = tuple(sorted(ranges))
         bounds = [0, *[end for _, end in ordered]]
+        # Every part ends where the next begins, from 0 to the end of the dim.
         covers = [start for start, _ in ordered] == bounds[:-1]
         whole = covers and bounds[-1] == tensor_of(key[0]).sizes[key[1]]
         even = all((end - start) % split[key] == 0 for start, end in ordered)
@@ -152,6 +154,8 @@ class _Fused:
         if key not in self.known:
             self.known[key] = frozenset()
             is_product = value.node is not None and isinstance(value.node.op, DotGeneral)
+            # At most one product: a part of an operand of the second one is a part of an
+            # activation.
             if not (behind and is_product):
                 inner = [(v, d) for v, d in _sources(value, dim) if d is not None]
                 found = [self.reached(v, d, behind or is_product) for v, d in inner]
@@ -185,6 +189,7 @@ def _sources(value: Value, dim: int) -> list[tuple[Value, int | None]]:
         in_sizes, out_sizes = tensor_of(operands[0]).sizes, tensor_of(value).sizes
         after = math.prod(out_sizes[dim + 1 :])
         for inner, size in enumerate(in_sizes):
+            # The same dim before and after: of equal size, with equally many elements behind it.
             if size == out_sizes[dim] != 1 and math.prod(in_sizes[inner + 1 :]) == after:
                 return [(operands[0], inner)]
         return []

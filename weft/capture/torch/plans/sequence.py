@@ -88,6 +88,8 @@ def _constrained(columns: Sequence[Any], rows: Sequence[Any], axes: MeshRoles) -
             return None
         x = args[0]
         if id(x) not in gathered:
+            # The gradient is split along the sequence: the partial sums of all columns are
+            # reduce-scattered.
             gathered[id(x)] = (x, op(x, text(x, None, None), text(x, axes.tensor, None)))
         return gathered[id(x)][1], *args[1:]
 

@@ -256,4 +256,5 @@ def _resized(leaf: Any, dim: int, count: int) -> Any:
         return leaf.narrow(dim, 0, count)
     shape = [*leaf.shape]
     shape[dim] = count - size
+    # An element of the call's is valid where zeros may not be: as an index, under a logarithm.
     return torch.cat([leaf, leaf.narrow(dim, size - 1, 1).expand(shape)], dim)

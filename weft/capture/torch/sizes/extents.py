@@ -68,9 +68,8 @@ class Extent:
         return Extent(self.symbol, self.scale, self.offset + number)
 
 
-Extents: TypeAlias = tuple[
-    Extent, ...
-]  # of one dim: the sizes of the dims merged in it, major first
+# Of one dim: the sizes of the dims merged in it, major first.
+Extents: TypeAlias = tuple[Extent, ...]
 
 
 def fixed(size: int) -> Extent:
@@ -115,6 +114,7 @@ def _candidates(numbers: Sequence[int], probes: Sequence[SymbolSizes]) -> Iterat
     count = len(probes[0])
     for symbol in range(count):
         pairs = {at[symbol]: n for at, n in zip(probes, numbers, strict=True)}
+        # Filled up, as there is one pair alone where a symbol has the same size in all probes.
         (one, first), (other, second) = [*pairs.items(), (0, 0), (0, 0)][:2]
         if len(pairs) > 1 and (second - first) % (other - one) == 0:
             scale = (second - first) // (other - one)

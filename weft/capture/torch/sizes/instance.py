@@ -108,6 +108,7 @@ class Instantiation:
     def _module(self, first: Region, is_seeded: bool) -> SizedInstance:
         args = [self.values[value] for value in first.args]
         locs = [*first.arg_locs]
+        # The seed stays last.
         place = len(args) - is_seeded
         args[place:place] = self.sizes
         locs[place:place] = [Location(f'"{escape(size_name(name))}"') for name in self.names]
@@ -197,6 +198,8 @@ class Instantiation:
         b = self.build
         mask: Value | None = None
         for dim, extents in dims.items():
+            # A dim that several are merged in, [batch * length], has an end in every row: each is
+            # compared apart, and the mask is merged as they are.
             sizes = [extent.at(self.bucket) for extent in extents]
             for n, extent in enumerate(extents):
                 if extent.symbol is None:
@@ -306,6 +309,7 @@ class Instantiation:
                 # A window's factor has the size of the result's dim, not of the operand's.
                 parts: list[Extents] | None = [(fixed(size),) for size in sizes]
                 if varies(extents):
+                    # The rule is that of the first capture, whose sizes the factors have.
                     parts = over_factors(extents, sizes, self.probes[0])
                 if parts is None:
                     raise of_node("takes a dim apart whose size varies", node)

@@ -78,6 +78,8 @@ def _number(walk: Instantiation, elements: Sequence[np.generic], node: Node) -> 
     numbers = [float(element) for element in elements]
     for way, (whole_of, number_of) in _WAYS.items():
         try:
+            # Rounded, as f32 has 1 / n only nearly; `again` shows that n gives the very same
+            # element.
             whole = [round(whole_of(number)) for number in numbers]
             again = [number_of(each) for each in whole]
         except (ZeroDivisionError, OverflowError, ValueError):  # 0, infinity and NaN
