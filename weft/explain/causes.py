@@ -53,9 +53,8 @@ class Causes:
         code = _code(loc)
         if name in _REDUCES:
             reduction = next(self._summed(nodes, axes), None)
-            if (
-                reduction is None or not reduction[1]
-            ):  # the op that reads a partial sum makes it whole
+            # The op that reads a partial sum makes it whole: the cause is the one before it.
+            if reduction is None or not reduction[1]:
                 makers = [v.node for node in nodes for v in node.operands if v.node is not None]
                 before = next(self._summed(makers, axes), None)
                 if before is not None and before[1]:

@@ -53,9 +53,7 @@ class MissedAxis:
     other: Axes = ()  # the tensor's own axes in their place
     taken_dim: int = 0  # the dim that the axis splits
     size: int = 0  # the size of the factor that it does not divide
-    rest: tuple[
-        tuple[int, int], ...
-    ] = ()  # further tensors and dims without the axis for the same reason
+    rest: tuple[tuple[int, int], ...] = ()  # more tensors and dims without it, for this reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +99,7 @@ def conflicts(
             continue
         held = [shardings[cell] for cell in visit.cells]
         if visit.frame is not None and (last := held[-1]) is not None:
+            # As the visit sees it: a manual computation hides its own axes.
             held[-1] = visit.frame.before(last)
         name = common_mesh(held, graph.module.meshes)
         if name is None:
@@ -108,6 +107,7 @@ def conflicts(
         directions = visit.directions[-1]
         barrier = visit.node is not None and isinstance(visit.node.op, PropagationBarrier)
         key = (visit.rule, tuple(held), directions, visit.elementwise, barrier)
+        # Layers repeat: equal ops with equal shardings have equal conflicts.
         cuts = memo.get(key)
         if cuts is None:
             mesh = name if isinstance(name, Mesh) else graph.module.meshes[name]
@@ -173,6 +173,7 @@ class _Tensors:
         self, factor: int, holders: list[int], direction: int, barrier: bool
     ) -> Iterator[MissedAxis]:
         """Tensors that lack an axis that all others allow."""
+        # What all tensors could have if the op passed shardings both ways, and what it does pass.
         wanted = compatible_major_axes(self.projection, factor, BOTH)
         allowed = compatible_major_axes(self.projection, factor, direction)
         sources = [n for n in holders if is_list_prefix(wanted, self.axes(n, factor))]
@@ -195,6 +196,7 @@ class _Tensors:
     ) -> MissedAxis | None:
         """The conflict that keeps the next axis from a tensor; None if another one implies it."""
         tensor, entry = self.tensors[n], self.tensors[n].factors[factor]
+        # The last axis may be a part of the wanted one ("x":(1)2 of "x"): then that one is missing.
         partly = bool(entry.axes) and entry.axes[-1] != wanted[len(entry.axes) - 1]
         index = len(entry.axes) - partly
         axis, done = wanted[index], total_size(wanted[:index], self.mesh)

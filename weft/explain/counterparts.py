@@ -62,6 +62,7 @@ def _uncopied(region: Region) -> list[Node]:
 
 def _pairs(originals: list[Node], copies: list[Node]) -> Iterator[tuple[Node, Node]]:
     """Pairs of nodes with equal op, types and location, in order; unmatched nodes are skipped."""
+    # By op, types and location, in order: preparation drops and adds nodes, but reorders none.
     waiting: dict[object, deque[Node]] = {}
     for node in copies:
         waiting.setdefault((node.op.name, node.types, node.loc), deque()).append(node)

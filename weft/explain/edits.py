@@ -85,6 +85,7 @@ def argument_groups(module: Module) -> list[ArgumentGroup]:
                 main.body.arg_locs[n],
                 split_dims(sharding_attribute(attrs[n]), value.type.rank),
             )
+            # params['layers.3.w'] and ['layers.4.w'] are one group, params['layers.*.w'].
             label = _NUMBER.sub("*", loc.name or f"%arg{n}") if loc.name else f"%arg{n}"
             members.setdefault((label, value.type, split), []).append(n)
     groups = []
@@ -134,6 +135,7 @@ def _changed(split: DimAxes, mesh: Mesh) -> Iterator[DimAxes]:
     rank = range(len(split))
     for name, size in mesh.axes:
         axis = Axis(name)
+        # Parts of axes are the user's intent: no other part or the whole is tried in their place.
         if size == 1 or any(a.name == name and a.size is not None for d in split for a in d):
             continue
         without = tuple([tuple([a for a in axes if a != axis]) for axes in split])
@@ -265,6 +267,7 @@ def _additions(
             if node.loc.line != line or key in seen or not isinstance(type, TensorType):
                 continue
             seen.add(key)
+            # A vector is small, and the value that an op only rearranges is the better place.
             if type.rank < 2 or node.op.name in CARRIES or node.regions:
                 continue
             for split in _other_splits(type, ((),) * type.rank, mesh):
@@ -316,6 +319,7 @@ class _Added(Rebuild):
 
 def _orders(module: Module, name: str, mesh: Mesh) -> Iterator[AnnotationEdit]:
     """Two axes of the mesh in each other's place, which puts another one on the fast links."""
+    # An explicit order of devices is the user's choice of links.
     if mesh.device_ids is not None:
         return
     for one in range(len(mesh.axes)):

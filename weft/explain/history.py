@@ -113,6 +113,8 @@ class History:
         targets = [n for n, cell in enumerate(visit.cells) if cell in group]
         sharding = self.known[change.new]
         assert sharding is not None
+        # Before the visit, as its tensors were; then after its changes so far, for an axis that
+        # one of its own tensors has just received.
         for moment in (begin, time):
             for target in targets:
                 for factor in self.factors_with(visit, target, dim, axis, sharding):

@@ -165,6 +165,7 @@ def _alike(found: Iterable[Layer]) -> list[Layer]:
             first = rows.get(key)
             rows[key] = row if first is None else replace(first, names=first.names + row.names)
         merged = replace(layer, rows=tuple(rows.values()))
+        # layers.0 and layers.1 are shown once, if their rows are equal.
         numberless = _NUMBER.sub("#", layer.name)
         signature = (numberless, *((k, len(r.names)) for k, r in rows.items()))
         other = layers_by_key.get(signature)

@@ -30,9 +30,8 @@ class Owner:
     result: int | None = None  # the number of a declared result
     region_of: Node | None = None  # the node whose region has the argument
     calls: tuple[Node, ...] = ()  # the call stack of this instance of the function
-    reader: Node | None = (
-        None  # the constraint, computation or group that annotates it by reading it
-    )
+    # The constraint, computation or group that annotates it by reading it.
+    reader: Node | None = None
 
     @property
     def line(self) -> Location:
@@ -91,6 +90,8 @@ def owners(graph: Graph) -> tuple[list[Owner | None], dict[Value, list[int]]]:
                     continue
                 cells.setdefault(owner.value, []).append(cell)
                 held = by_cell[cell]
+                # An argument of a region shares the cell of the operand outside, which is the one
+                # to name.
                 if held is None or held.region_of is not None:
                     by_cell[cell] = owner
         for n, cell in enumerate(root.result_cells):
@@ -134,6 +135,7 @@ def _readers(body: Region) -> dict[Value, Node]:
         if isinstance(node.op, ShardingConstraint | ManualComputation | ShardingGroup):
             for value in node.operands:
                 first = readers.get(value)
+                # A constraint says more than membership in a group, and comes first.
                 if first is None or isinstance(first.op, ShardingGroup):
                     readers[value] = node
     return readers

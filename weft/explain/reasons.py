@@ -283,6 +283,7 @@ class Reasons:
     def clause(self, conflict: Conflict, op: str) -> str:
         """The clause with the reason that a dim lacks an axis."""
         cut = conflict.cut
+        # These kinds miss the next axis alone; `disagree` and `whole` have several.
         (axis,) = cut.axes
         match cut.kind:
             case "closed":
@@ -330,6 +331,7 @@ class Reasons:
                 why = self.dropped(padding.axes, padding.size, padding.cell)
                 yield Remark("indivisible", owner.line, f"{where}: {why}")
                 continue
+            # Rounded up: all pieces have the size of the first.
             piece = -(-padding.size // padding.pieces)
             yield Remark(
                 "padded",

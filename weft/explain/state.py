@@ -84,9 +84,8 @@ def _carried(
         if isinstance(node.op, Call):
             origins = _carried(module, module.function(node.op.callee).body, held)
         elif isinstance(node.op, While | DynamicUpdateSlice | Scatter):
-            origins = (
-                held  # a loop returns what it carries; an update, what its first operands were
-            )
+            # A loop returns what it carries; an update, what its first operands were.
+            origins = held
         elif node.op.elementwise or node.op.name in CARRIES:
             origins = [nothing.union(*held)] * len(node.results)
         else:
