@@ -125,6 +125,7 @@ class _Inliner:
         if op.callee not in self.module.functions:
             return None
         function = self.function(op.callee)
+        # By the size after inlining: calls inside of calls multiply.
         if self.size + self.sizes[op.callee] > _LIMIT:
             return None
         self.size += self.sizes[op.callee]

@@ -90,6 +90,7 @@ def _run_passes(
         result = run(module, **_asked(run, options))
         ended = time.perf_counter()
         try:
+            # A pass that changes nothing returns the module itself, which is verified already.
             sound = result if result is sound else verify(result)
         except WeftError as error:
             error.message = f"after {run.__name__}: {error.message}"

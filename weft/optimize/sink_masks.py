@@ -44,6 +44,7 @@ class _Sinking(Rebuild):
         body = loop.regions[1]
         outside = {v: self.became.get(v, v) for v in free_variables(loop)}
         for arg, given, made in zip(body.args, operands, body.results, strict=True):
+            # A carried value that the body returns as it is, is the initial one in every iteration.
             if arg is made:
                 outside[arg] = given
         copies: dict[Value, Value] = {}
@@ -56,6 +57,7 @@ class _Sinking(Rebuild):
         sunk = self.region(
             Region(body.args, [*nodes, *body.nodes], body.results, body.loc, body.arg_locs)
         )
+        # Copies are known inside of this loop only.
         for value in inside:
             self.became.pop(value)
         self.became.update(before)

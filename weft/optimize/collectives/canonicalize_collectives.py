@@ -70,9 +70,8 @@ _COLLECTIVES: tuple[type[Op], ...] = (
     AllSlice,
     AxisIndex,
 )
-_ROUNDS = (
-    8  # rules depend on use counts, which change as rules apply; a fixed point comes much earlier
-)
+# Rules depend on use counts, which change as rules apply; a fixed point comes much earlier.
+_ROUNDS = 8
 
 
 def canonicalize_collectives(module: Module) -> Module:

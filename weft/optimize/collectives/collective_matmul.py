@@ -22,7 +22,9 @@ from weft.ops.elementwise.pointwise import Add
 from weft.optimize.collectives.ring import Ring, gathered_product, scattered_product
 from weft.records import dataclass
 
-_BESIDE = (Add, Convert)  # fixed overhead of a ring's step, in seconds; slices are read in place
+# The ops of a ring's step that take time beside its product and its transfer; slices are read in
+# place.
+_BESIDE = (Add, Convert)
 _MOST = 64  # the most steps, if the machine has no limit
 _GAIN = 0.95  # the ring's time must be below this share of the original's
 
@@ -164,6 +166,8 @@ class _Choosing:
             for n in nodes
             if isinstance(n.op, _BESIDE) and n.results[0].type is not INDEX
         ]
+        # A step's transfer is issued before its product, and runs beside it; the last step has
+        # none.
         hidden = sum(max(a, b) for a, b in zip(travel, products, strict=False))
         return hidden + sum(products[len(travel) :]) + sum(rest)
 
@@ -176,7 +180,7 @@ def regions_of(region: Region) -> Iterator[Region]:
 
 
 def _summable(dot: DotGeneral, dim: int, side: int) -> bool:
-    """Whether partial products can be concatenated, or summed without another rounding."""
+    """Whether the products of shards can be concatenated, or added, as booleans are not."""
     dims = dot.dot_dimension_numbers
     summed = (dims.lhs_contracting_dimensions, dims.rhs_contracting_dimensions)[side]
     return dim not in summed or dot.out.dtype.kind != "bool"

@@ -285,9 +285,8 @@ class _Placing:
         self.sets = sets
         self.awaited: dict[Value, frozenset[int]] = {}  # sets that must come before a value
         self.waiting: dict[int, list[int]] = {n: [] for n in range(len(sets))}
-        self.missing: dict[
-            int, int
-        ] = {}  # for each delayed item, the number of sets that it waits for
+        # For each delayed item, the number of sets that it waits for.
+        self.missing: dict[int, int] = {}
         self.items: dict[int, Node | int] = {}
         self.out: list[Node] = []
 

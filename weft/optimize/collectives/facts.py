@@ -63,6 +63,7 @@ class Facts:
 
     def once(self, value: Value) -> bool:
         """Whether the value has one use, by a node."""
+        # Values that rules made have no readers on record: each was made for one use.
         found = self.readers.get(value)
         return not found or (len(found) == 1 and found[0] is not None)
 

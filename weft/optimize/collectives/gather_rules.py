@@ -41,6 +41,7 @@ def gather_of_gather(node: Node, facts: Facts) -> Rewritten:
     dim = node.op.all_gather_dim
     if dim != inner.op.all_gather_dim or not disjoint(outer[0], first[0]):
         return None
+    # The outer gather joins blocks of the inner one: its axes are the major ones.
     return (outer[1].gather(inner.operands[0], dim, outer[0] + first[0]),)
 
 
@@ -223,6 +224,7 @@ def permute_of_permute(node: Node, facts: Facts) -> Rewritten:
     if node.op.axes != inner.op.axes:
         return None
     first = inner.op.sources
+    # The source of the source; a device that the first permute left out has sent zeros.
     sources = tuple(first[s] if s >= 0 else -1 for s in node.op.sources)
     made = PermuteAlongAxes(node.op.axes, sources)
     return apply(made, *inner.operands, loc=fuse(node.loc, inner.loc))

@@ -50,6 +50,7 @@ def lists_to_axes(node: Node, facts: Facts) -> Rewritten:
         lists = _partitions(op, mesh)
         if lists is None:
             continue
+        # The order of the devices in a group matters to all collectives but a sum.
         axes = matching_axes(lists, mesh, ordered=not isinstance(op, AllReduce))
         if axes is not None:
             return _regrouped(node, MeshAxes(name, axes))
@@ -66,6 +67,7 @@ def _partitions(op: CollectiveOp, mesh: Mesh) -> Lists | None:
         return cross_partition(lists or (tuple(sorted(ids)),), 1, mesh.size)
     if op.use_global_device_ids:
         return lists or (tuple(sorted(ids)),)
+    # Groups of replicas, of which a program of one replica has one.
     if lists not in ((), ((0,),)):
         return None
     return cross_replica_and_partition(((0,),), 1, mesh.size)
@@ -111,6 +113,7 @@ def _moves(
     sources = [-1] * count
     for source, target in pairs:
         sources[index_along(axes, mesh, at[target])] = index_along(axes, mesh, at[source])
+    # Expanded again and compared: groups along the axes may move in different ways.
     made = PermuteAlongAxes(MeshAxes(mesh, axes), tuple(sources))
     if made.pairs({}) != tuple(sorted(pairs)):
         return None

@@ -122,6 +122,7 @@ def is_worth(node: Node) -> bool:
     work = node.op.work(node.operand_types, node.types)
     # Little to keep for much that is read again in every iteration.
     small = 8 * moved(*node.types) <= moved(*node.operand_types)
+    # Or bound by arithmetic rather than by memory; a transcendental counts as ten flops.
     return small or work.flops + 10 * work.transcendentals > 2 * work.bytes
 
 

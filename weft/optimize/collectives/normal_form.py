@@ -103,6 +103,7 @@ class CollectiveMaker:
         is_bool = type.dtype.kind == "bool"
         if is_bool and reduction in ("add", "mul"):  # idempotent: or, and
             return value
+        # x to the power of n has no op that rounds as n products do.
         if reduction != "add":
             return None
         factor = _exact(count, type)

@@ -143,6 +143,7 @@ def scatter_of_scatter(node: Node, facts: Facts) -> Rewritten:
     dim = node.op.scatter_dimension
     if dim != inner.op.scatter_dimension:
         return None
+    # The inner scatter has split the dim first: its axes are the major ones.
     return (maker.scatter(inner.operands[0], dim, before + axes, reduction),)
 
 
@@ -198,6 +199,7 @@ def cut_of_sum(node: Node, facts: Facts) -> Rewritten:
     if found is None or tensor_of(node.results[0]).nbytes >= tensor_of(x).nbytes:
         return None
     axes, reduction, maker = found
+    # Devices that cut at different places would sum elements that do not belong together.
     if not all(facts.varying.is_equal(start, maker.groups(axes)) for start in starts):
         return None
     cut = facts.make(node.op, inner.operands[0], *starts, loc=node.loc)

@@ -21,13 +21,8 @@ from weft.records import dataclass
 
 # The number of a repeated gather, so that CSE does not merge it with another one.
 AGAIN = "weft.rematerialized"
-_CHEAP = (
-    Reshape,
-    Transpose,
-    Convert,
-    Slice,
-)  # ops repeated together with the gather that they read
-_LONGEST = 4
+_CHEAP = (Reshape, Transpose, Convert, Slice)  # repeated together with the gather that they read
+_LONGEST = 4  # the most of these after a gather
 
 
 def rematerialize_gather(
@@ -108,6 +103,7 @@ class LiveRanges:
 
     def __init__(self, region: Region, peaks: dict[str, int]) -> None:
         self.count = len(region.nodes)
+        # Arguments are the caller's: they stay live to the end.
         self.of: dict[Value, LiveRange] = {v: LiveRange(v, 0, [self.count]) for v in region.args}
         inner = np.zeros(self.count + 1, np.int64)
         for place, node in enumerate(region.nodes):
@@ -124,6 +120,7 @@ class LiveRanges:
         self.alive = inner + self._alive()
 
     def _alive(self) -> npt.NDArray[np.int64]:
+        # A difference array: the running sum is what is live at each node.
         change = np.zeros(self.count + 2, np.int64)
         for life in self.of.values():
             change[life.born] += life.size

@@ -133,6 +133,7 @@ def gathered_product(
     if place.result is None:
         part_type = part_type.with_dtype(_sum_type(op.out.dtype))
     own = ring.own_index()
+    # Only a buffer: every element is overwritten by the product of some step.
     result = None if place.result is None else ring.zeros(op.out)
     for step in range(ring.count):
         # The send comes before the product that hides it; the last step needs no send.

@@ -136,6 +136,7 @@ class _Layouts(Rebuild):
         op = node.op
         assert isinstance(op, Convolution)
         dims, count = op.dimension_numbers, len(op.dimension_numbers.input) - 2
+        # NHWC for input and output, and OHWI for the kernel: cuDNN's layout with channels last.
         inputs = (dims.input[0], *dims.input[2:], dims.input[1])
         weights = (dims.kernel[1], *dims.kernel[2:], dims.kernel[0])
         outputs = (dims.output[0], *dims.output[2:], dims.output[1])
@@ -258,6 +259,7 @@ class _Layouts(Rebuild):
         source = self.ordered[node.operands[0]]
         dims = tuple([d for d, before in enumerate(source.order) if before in op.dimensions])
         kept = [d for d in source.order if d not in op.dimensions]
+        # The result's own numbers of the dims that are left.
         ranks = {d: n for n, d in enumerate(sorted(kept))}
         order = tuple([ranks[d] for d in kept])
         init = self.became.get(node.operands[1], node.operands[1])
@@ -275,6 +277,8 @@ class _Layouts(Rebuild):
         order: list[int] = []
         dims = [*source.order]
         while dims:
+            # Dims that the reshape joins or cuts must lie together, in order, in this layout, too:
+            # otherwise it would mix their elements.
             group = next((g for g in groups if dims[0] in g[0]), None)
             if group is None or tuple(dims[: len(group[0])]) != group[0]:
                 return None

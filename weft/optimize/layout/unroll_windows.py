@@ -75,6 +75,8 @@ def _tap(
     for dim, (count, size) in enumerate(zip(out.sizes, operand.sizes, strict=True)):
         stride = window.strides[dim]
         begin = at[dim] * window.window_dilations[dim] - window.padding[dim][0]
+        # The first and the last position at which this element of the window is inside of the
+        # operand.
         first, last = max(0, -(begin // stride)), min(count - 1, (size - 1 - begin) // stride)
         if first > last:
             return None

@@ -82,9 +82,8 @@ class _Ordering:
         self.due = flights.due(self.clock, self.first_uses())
         # Ready starts, by stream and due time.
         self.waiting: dict[str, list[tuple[float, int]]] = {}
-        self.landing: list[
-            tuple[float, int]
-        ] = []  # dones that another start reads, by completion time
+        # Dones that another start reads, by completion time.
+        self.landing: list[tuple[float, int]] = []
         for index, count in enumerate(self.missing):
             if count == 0:
                 self.unlock(index)

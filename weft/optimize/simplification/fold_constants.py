@@ -112,6 +112,7 @@ def _known(node: Node | None, most_elements: int) -> Dense | None:
     match node:
         case Node(op=Constant(value=value)):
             return value
+        # A longer one costs nothing in the kernel that reads it, but its constant would be memory.
         case Node(op=Iota(out=out) as op) if out.is_static and out.size <= min(most_elements, 64):
             return Dense(op.reference())
     return None
