@@ -282,6 +282,7 @@ def _same(x: Array) -> Array:
 
 
 def _first(parts: PeerParts) -> Array:
+    # The part is a view of a message, or of the operand.
     return parts[0].copy()
 
 

@@ -65,7 +65,7 @@ def by_group(site: Site, process: Process | None, stream: str | None = None) -> 
         active = arrays[-1] if has_rows else None
         places = rows_of(site, active, process)
         devices = world.devices()[places.reshape(-1)].tolist()
-        flat = [_flat(a, places.shape, lead) for a in arrays[: len(node.operands)]]
+        flat = [flat_rows(a, places.shape, lead) for a in arrays[: len(node.operands)]]
         mine = {d: tuple([a[n] for a in flat]) for n, d in enumerate(devices)}
         sent, awaited = routes.messages(mine)
         return places.shape, mine, awaited, _started(site, peers, mine, sent, awaited)
@@ -104,7 +104,8 @@ def _started(
     return peers.transport.start(Exchange(peers.collective, messages, kinds_of))
 
 
-def _flat(array: Array, head: tuple[int, ...], lead: int) -> Array:
+def flat_rows(array: Array, head: tuple[int, ...], lead: int) -> Array:
+    """A stack with one row for each device: leading dims are broadcast and merged."""
     full = np.broadcast_to(array, head + array.shape[lead:])
     return full.reshape(math.prod(head), *array.shape[lead:])
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.emit.numpy.by_group import rows_of
+from weft.emit.numpy.by_group import flat_rows, rows_of
 from weft.emit.numpy.peers import Peers
 from weft.executable.items import Site
 from weft.executable.process import Exchange, Group, Peer, Values
@@ -29,7 +28,7 @@ def ragged_exchange(site: Site, peers: Peers) -> HostKernel:
     def begin(*arrays: Array) -> tuple[Any, ...]:
         places = rows_of(site, None, peers.process)
         devices = site.world.devices()[places.reshape(-1)].tolist()
-        flat = [_rows(a, places.shape, lead) for a in arrays]
+        flat = [flat_rows(a, places.shape, lead) for a in arrays]
         mine = {d: tuple([a[n] for a in flat]) for n, d in enumerate(devices)}
         exchange = Exchange(peers.collective, *routes.messages(mine))
         return places.shape, mine, transport.start(exchange)
@@ -41,11 +40,6 @@ def ragged_exchange(site: Site, peers: Peers) -> HostKernel:
         return stacked.reshape(*head, *stacked.shape[1:])
 
     return in_two(begin, finish)
-
-
-def _rows(array: Array, head: tuple[int, ...], lead: int) -> Array:
-    full = np.broadcast_to(array, head + array.shape[lead:])
-    return full.reshape(math.prod(head), *array.shape[lead:])
 
 
 class _Routes:

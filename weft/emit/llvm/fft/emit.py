@@ -153,6 +153,8 @@ class _PassCode(_Code):
             left = rest
         if (order := self.line_pass.twiddle) > 0:
             rows = self.line_pass.length
+            # w^(k j) is that of a block's first lane times that of the lane inside: two small
+            # tables in the place of one for all lanes.
             coarse = [
                 self.math.root(k * b * self.width, order)
                 for k in range(rows)
@@ -270,6 +272,7 @@ class _PassCode(_Code):
                 storage.store(v, held, self.buffers[1], at, self.dtype)
 
     def _slot(self, row: str, stage: int, part: int) -> str:
+        # Stages alternate between the halves; transposed input counts as stage -1.
         first = (stage % 2) * self.half + part * self.width
         index = plus(self.code, times(self.code, row, 2 * self.width), first)
         return self.v.at("%scratch", index, self.kind)

@@ -106,6 +106,7 @@ def plan_of(kernel: SingleNode) -> FftPlan:
     match op.fft_type:
         case "RFFT":
             half = op.fft_length[-1] // 2
+            # Pairs of real numbers are read as complex ones, so that strides count half as much.
             folded = tuple([s // 2 for s in lies[0][:-1]])
             inner = steps.area([*steps.sizes[:-1], half])
             lines = steps.lines(folded, _dense(steps.sizes[:-1], half))

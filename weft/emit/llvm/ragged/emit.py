@@ -176,8 +176,11 @@ class _RaggedProduct:
         most = self.blocks.task_rows
         carried = [("i64", v) for v in ("0", number, "-1", "0", "0")]
         with code.loop(0, self.roles.groups + 1, carried=carried) as loop:
+            # `left` is the number of the tile less the tiles of all groups before: negative after
+            # its group.
             begin, left, *hits = loop.carried
             is_group = code.let(f"icmp slt i64 {loop.index}, {self.roles.groups}")
+            # The last round is for rows in no group: it reads some size and ignores it.
             inside = smaller(code, loop.index, max(0, self.roles.groups - 1))
             size = self._size(inside, base) if self.roles.groups else "0"
             size = code.let(f"select i1 {is_group}, i64 {size}, i64 {rows}")

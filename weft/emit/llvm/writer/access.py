@@ -93,6 +93,7 @@ def boundaries(guard: Guard, factor: int) -> list[int]:
     if stride == 0 or any(s for n, s in enumerate(at.strides) if n != factor):
         return []
     if stride > 0:
+        # Where stride * index + offset reaches the bound: the quotient rounded up.
         return [-((at.offset - bound) // stride) for bound in (guard.low, guard.high)]
     return [(at.offset - bound) // -stride + 1 for bound in (guard.low, guard.high)]
 

@@ -95,6 +95,7 @@ class Writer:
         self.lines.append("")
         inside = self.let(f"icmp slt i64 {index}, {end}")
         if at_least_once:
+            # Tested at the end only: the comparison just written is not needed.
             self.lines.pop()
         else:
             self.do(f"br i1 {inside}, label %{body}, label %{done}")
