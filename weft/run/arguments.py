@@ -76,16 +76,16 @@ class Arguments:
         if len({*listed}) == len(listed):
             return owned
         # Donated once and read once: writing over it would change the other argument.
-        given = Counter(listed)  # an array may be passed twice
-        return [n for n in owned if (s := stacks[n]) is not None and given[id(s.data)] == 1]
+        uses = Counter(listed)  # an array may be passed twice
+        return [n for n in owned if (s := stacks[n]) is not None and uses[id(s.data)] == 1]
 
     def _put(
         self, index: int, stack: Stacked | None, kind: Kind | None, places: Sequence[Place]
     ) -> tuple[Any, int]:
         """Convert an argument off the fast path; returns its address if a kernel reads it."""
         if kind is not None and places and self.memory.is_host:
-            made = self.fitted(index, stack, kind)
-            return made.data, made.address or made.locate()
+            converted = self.fitted(index, stack, kind)
+            return converted.data, converted.address or converted.locate()
         array = self.array(index, stack)
         if array is None or self.memory.is_host:
             return array, 0

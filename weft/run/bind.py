@@ -68,6 +68,7 @@ class Binder:
         waiting: list[Launch] = []
         dead: list[Slot] = []
         for item, slots in zip(block.items, dying, strict=True):
+            # Lasting slots are bound to buffers that later outputs or iterations write.
             gone = tuple([slot for slot in slots if slot not in lasting])
             if isinstance(item, Launch):
                 waiting.append(item)
@@ -81,9 +82,9 @@ class Binder:
 
     def inner(self, block: Block, code: Code, owned: Iterable[Slot] = ()) -> Code:
         """The code of a nested block."""
-        made = self.code(block, owned)
-        code.inner.append(made)
-        return made
+        nested = self.code(block, owned)
+        code.inner.append(nested)
+        return nested
 
     def _call(self, launches: list[Launch], dead: list[Slot], code: Code) -> None:
         if launches:
@@ -130,7 +131,7 @@ class Binder:
         match item:
             case Start():
                 return self._start(item, dead)
-            case Done(ins=ins, outs=outs):
+            case Done(ins=ins, outs=outs):  # its other operands are only kept alive
                 return simple_step(self._finish[ins[0]], ins[:1], outs, dead)
             case Host() if not self.is_on_host and isinstance(item.site.op, Reshape):
                 return self._reshaping(item, dead)
@@ -169,7 +170,8 @@ class Binder:
                 s[n] = value
             step(s)
             for n, before, value in zip(ins, held, read, strict=True):
-                if s[n] is value:  # restored: neither dead nor written
+                # Neither dead nor written: kernels go on to read the device's copy.
+                if s[n] is value:
                     s[n] = before
 
         return fetching
@@ -218,8 +220,9 @@ def is_enqueued(code: Code) -> bool:
     )
 
 
-QUICK = 1 << 22  # arithmetic operations; fewer take one thread less time than that, too
-BRIEF = 1 << 25  # bytes; streaming fewer takes less time than waking a thread
+# A program below both limits runs in less time than waking a thread takes.
+BRIEF = 1 << 25  # bytes that are streamed
+QUICK = 1 << 22  # arithmetic operations of flows, in one thread
 
 
 def is_brief(code: Code, nbytes: int) -> bool:

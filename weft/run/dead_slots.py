@@ -10,10 +10,11 @@ from weft.executable.items import Block, Item, Slot, Slots, blocks_of
 def dead_slots(block: Block, owned: Iterable[Slot], constants: Collection[Slot]) -> list[Slots]:
     """For each item of a block, the slots that die after it.
 
-    Candidates are slots written in the block and the `owned` ones; its results and `kept` slots
-    never die.
+    Candidates are slots written in the block and the `owned` ones; its results and constants never
+    die.
     """
     last = dict.fromkeys(owned, -1)
+    # A result without readers dies where it is written.
     for position, item in enumerate(block.items):
         last.update(dict.fromkeys(item.outs, position))
     for position, item in enumerate(block.items):

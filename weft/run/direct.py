@@ -143,18 +143,18 @@ class Direct:
             # First: a donor must have its final layout before an output is put into it.
             stacks = self._fitted(stacks)
         ran = self._launched(stacks, new)
-        # An argument has another kind, and nothing has run: convert the layouts and retry.
         # The native call compares kinds before it runs anything: usually they match, and Python
-        # need not look at the arguments at all.
+        # need not look at the arguments at all. Else nothing has run: convert the layouts, and
+        # retry.
         if ran is None:
             return self(self._fitted(stacks), new)
         return ran if self.is_whole else self._results(stacks, ran)
 
     def on_arrays(
-        self, given: tuple[Stacked | Array | None, ...], new: Callable[[], Slots]
+        self, arguments: tuple[Stacked | Array | None, ...], new: Callable[[], Slots]
     ) -> tuple[Stacked, ...] | None:
         """Run on stacks and dense numpy arrays of one device; None, without a run, if unfit."""
-        return self._launched(given, new)
+        return self._launched(arguments, new)
 
     def _launched(
         self, arguments: tuple[Any, ...], new: Callable[[], Slots]
@@ -213,10 +213,10 @@ class Direct:
         return self.arguments.fitted(index, stack, kind)
 
     def _results(
-        self, stacks: Sequence[Stacked | None], made: Sequence[Stacked]
+        self, stacks: Sequence[Stacked | None], outputs: Sequence[Stacked]
     ) -> tuple[Stacked, ...]:
         """Assemble the results when they are not exactly the outputs."""
-        return tuple([self._result(stacks, made, *picked) for picked in self.picked])
+        return tuple([self._result(stacks, outputs, *picked) for picked in self.picked])
 
     def _result(
         self,
@@ -252,7 +252,7 @@ def _taking(
 ) -> tuple[Callable[..., Array], tuple[Any, ...]]:
     """The allocator of an output and its argument."""
     needed = (kind.shape, kind.dtype)
-    if memory is HOST_MEMORY and nbytes < SMALL:  # the bound method, to skip an attribute lookup
+    if memory is HOST_MEMORY and nbytes < SMALL:  # as `allocate` would, without its call
         return np.empty, needed
     return memory.allocate, (*needed, nbytes)
 

@@ -42,6 +42,7 @@ class Rows:
         added = math.prod(
             self.outer.size(d) for d in self.divergence.dims if not self.divergence.is_rows(d)
         )
+        # Row-major over the merged dims, of which the rows of an outer divergence are the slowest.
         base = np.zeros(1, np.int64) if active is None else active
         return (base[:, None] * added + np.arange(added)).reshape(-1)
 
@@ -59,8 +60,9 @@ class Rows:
             for dim, size in zip(dims, sizes, strict=True):
                 shape[dim] = size
             x, count = np.broadcast_to(x, shape), math.prod(sizes)
-        kept = [x.shape[d] for d in range(lead) if d not in dims]
-        return x.transpose([*dims, *rest]).reshape(count, *kept, *x.shape[lead:])
+        unmerged = [x.shape[d] for d in range(lead) if d not in dims]
+        # [rows, unmerged leading dims, the value's own dims]
+        return x.transpose([*dims, *rest]).reshape(count, *unmerged, *x.shape[lead:])
 
     def joined(self, x: Any, mask: Mask, active: Array | None) -> Any:
         """Rows as a stack of the outer dims; the first row where the value is uniform."""
@@ -69,8 +71,8 @@ class Rows:
         sizes, dims = self.sizes(active), list(self.divergence.dims)
         opened = x.reshape(*sizes, *x.shape[1:])
         order = [*dims, *(d for d in range(opened.ndim) if d not in dims)]
-        found = opened.transpose(np.argsort(order))
-        return found if union(mask) & 1 or not self.outer.has_rows else found[:1]
+        stack = opened.transpose(np.argsort(order))
+        return stack if union(mask) & 1 or not self.outer.has_rows else stack[:1]
 
 
 def pick(x: Any, mask: Mask, indices: Array) -> Any:
@@ -105,8 +107,8 @@ class Results:
         for out, value in zip(self.arrays, values, strict=True):
             if out is None:
                 continue
-            # Varying inside, uniform outside by the analysis: all rows are equal, so take the
-            # first.
+            # Along other leading dims a value may vary inside and be uniform outside, by the
+            # analysis: its pieces are equal, and the first one is taken.
             window = [slice(None)] + [slice(0, size) for size in out.shape[1:]]
             out[rows] = value[tuple(window)]
 
@@ -167,8 +169,8 @@ def divergent_loop_step(
 
     def step(s: Slots) -> None:
         active = None if outer is None else s[outer]
-        found = run(s, active)
-        for out, x, mask in zip(outs, found.arrays, loop.results, strict=True):
+        results = run(s, active)
+        for out, x, mask in zip(outs, results.arrays, loop.results, strict=True):
             s[out] = run.rows.joined(x, mask, active)
         for slot in leftovers:
             s[slot] = None
@@ -205,7 +207,7 @@ class _Loop:
         loop, numbers = self.loop, self.rows.numbers(active)
         results = Results(loop.divergence, self.types, loop.results, len(numbers))
         self.begin(s, active, numbers)
-        still = np.arange(len(numbers))
+        still = np.arange(len(numbers))  # the rows of active devices among all that entered
         while True:
             self.test.run(s)
             goes_on = np.broadcast_to(s[self.test.results[0]].reshape(-1), still.shape)

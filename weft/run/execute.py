@@ -47,8 +47,8 @@ def run(
         )
     listed = [signature.argument(n, a) for n, a in zip(signature.taken, arguments, strict=True)]
     # A queue and a second thread cost more than a short program: it runs in the caller's thread.
-    if not sync_every_op and (made := at_once(program, signature, listed, stream)) is not None:
-        return made
+    if not sync_every_op and (quick := at_once(program, signature, listed, stream)) is not None:
+        return quick
     arrays = dict(zip(signature.taken, listed, strict=True))
     help_ = stream.help
     results = {n: Array.of(None, place).helped_by(help_) for n, place in signature.given.items()}
@@ -128,9 +128,9 @@ class QuickRun:
         if direct is None or direct.over or not direct.is_whole or not reads_objects():
             return None
         # Borrowed memory is the caller's: no result may alias it, and nothing may be written to it.
-        kept = program.donated or program.plan.lent or program.here is not None
+        aliases = program.donated or program.plan.lent or program.here is not None
         is_one = program.mesh.size == 1 and signature.memory.is_host and signature.is_brief
-        return None if kept or not is_one or not signature.specs else cls(program, signature)
+        return None if aliases or not is_one or not signature.specs else cls(program, signature)
 
     def __call__(self, arguments: tuple[Any, ...]) -> tuple[Array, ...] | None:
         """Run synchronously; None, and nothing has run, if an argument has to be converted."""
@@ -169,9 +169,9 @@ def take_over(
         if stream.is_idle and len(stream.beside) == 1:
             return
     for n in donated:
-        given = stacks[n]
+        stack = stacks[n]
         # Not owned any more, so the program writes its results elsewhere instead of over them.
-        stacks[n] = given and given.read_only()
+        stacks[n] = stack and stack.read_only()
 
 
 def tensors(types: Sequence[Type]) -> list[int]:
@@ -222,9 +222,9 @@ class Run:
         """Run synchronously, op by op; errors are raised immediately."""
         self._resolve(self.program.checked(*self._stacks()))
 
-    def _resolve(self, made: Sequence[Stacked]) -> None:
+    def _resolve(self, stacks: Sequence[Stacked]) -> None:
         for n, result in self.places.items():
-            result.resolve(made[n])
+            result.resolve(stacks[n])
 
     def _stacks(self) -> list[Stacked | None]:
         """A stack for each argument; None for tokens."""
@@ -276,15 +276,16 @@ class KnownParameter:
     array: Array
 
     @classmethod
-    def of(cls, given: Any, array: Array) -> KnownParameter:
+    def of(cls, parameter: Any, array: Array) -> KnownParameter:
         """A parameter, with the array that has the same memory."""
-        return cls(ref(given), given.data_ptr(), given.stride(), array)
+        return cls(ref(parameter), parameter.data_ptr(), parameter.stride(), array)
 
-    def is_of(self, given: Any) -> bool:
+    def is_of(self, parameter: Any) -> bool:
         """Whether this is the same parameter, in the same memory."""
         held = self.parameter()
-        if held is None or held is not given or self.array.is_deleted:
+        if held is None or held is not parameter or self.array.is_deleted:
             return False
+        # `parameter.data = ...` replaces the memory of the same object.
         return bool(held.data_ptr() == self.address and held.stride() == self.strides)
 
 
@@ -323,7 +324,7 @@ class ArraySignature:
         """Whether these arrays have the program's shardings."""
         listed = zip(self.taken, arrays, strict=False)
         same = len(arrays) == len(self.taken)
-        return same and all(self.fits(index, given) for index, given in listed)
+        return same and all(self.fits(index, array) for index, array in listed)
 
     def fits(self, index: int, array: Array) -> bool:
         """Whether an array has the devices and the sharding of an argument."""
@@ -376,6 +377,7 @@ class ArraySignature:
         spec, kind, plan = self.split.get(index, (None, None, None))
         if spec is None or kind is None or plan is None or not self.memory.is_host:
             return None
+        # Only where splitting is a reshape: nothing is transposed, and nothing padded.
         in_order = plan.order == tuple(range(len(plan.order)))
         return BorrowedStack(spec, kind) if in_order and plan.room == spec.shape else None
 
@@ -410,10 +412,10 @@ class ArraySignature:
 
 def array_signature_of(program: LocalProgram) -> ArraySignature:
     """The signature of a program."""
-    found: ArraySignature | None = program.array_signature
-    if found is None:
-        found = program.array_signature = ArraySignature(program)
-    return found
+    signature: ArraySignature | None = program.array_signature
+    if signature is None:
+        signature = program.array_signature = ArraySignature(program)
+    return signature
 
 
 def _splits_alike(actual: Sharding, wanted: Sharding | None) -> bool:

@@ -94,8 +94,8 @@ def _several(
     run: Callable[..., Any], ins: tuple[int, ...], outs: tuple[int, ...], dead: tuple[int, ...]
 ) -> Step:
     def step(s: Slots) -> None:
-        made = run(*[s[n] for n in ins])
-        for slot, result in zip(outs, made or (), strict=True):
+        results = run(*[s[n] for n in ins])
+        for slot, result in zip(outs, results or (), strict=True):
             s[slot] = result
         for d in dead:
             s[d] = None
@@ -116,8 +116,8 @@ def _planned(binder: BlockBinder, item: Host, kernel: HostKernel, dead: tuple[in
     def step(s: Slots) -> None:
         held = s[buffer]
         if held is None:
-            s[out] = made = run(*[s[n] for n in ins])
-            s[buffer] = _in_order(made, s[0], offset) if dense else like(made, s[0], offset)
+            s[out] = first = run(*[s[n] for n in ins])
+            s[buffer] = _in_order(first, s[0], offset) if dense else like(first, s[0], offset)
         else:
             write(s, held)
             s[out] = held
@@ -153,7 +153,9 @@ def _written_over(
     def step(s: Slots) -> None:
         operands = [s[n] for n in ins]
         target = operands[over]
+        # s[1]: the slots of donated arguments that this run may overwrite.
         free = always or (ins[over] in s[1] and target.flags.writeable)
+        # A broadcast operand has fewer elements in memory than the result.
         if free and target.shape == shape and _compact(target):
             into(*operands, target)
             s[out] = target
@@ -165,15 +167,15 @@ def _written_over(
     return step
 
 
-def like(made: Any, arena: Any, offset: int) -> Any:
+def like(array: Any, arena: Any, offset: int) -> Any:
     """A view of the arena with the strides of another array."""
-    strides = made.strides if _compact(made) else None
-    return np.ndarray(made.shape, made.dtype, arena, offset, strides)
+    strides = array.strides if _compact(array) else None
+    return np.ndarray(array.shape, array.dtype, arena, offset, strides)
 
 
-def _in_order(made: Any, arena: Any, offset: int) -> Any:
+def _in_order(array: Any, arena: Any, offset: int) -> Any:
     """A row-major view of the arena."""
-    return np.ndarray(made.shape, made.dtype, arena, offset)
+    return np.ndarray(array.shape, array.dtype, arena, offset)
 
 
 def _compact(array: Any) -> bool:

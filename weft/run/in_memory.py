@@ -48,7 +48,7 @@ class Mailboxes:
             waiting = [pool.submit(watched, work) for work in works]
         if self.failed is not None:
             raise self.failed
-        return [made.result() for made in waiting]
+        return [future.result() for future in waiting]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ class InMemory:
     """The transport of one process: messages are copied into mailboxes."""
 
     boxes: Mailboxes
-    nbytes: int = 0  # sequence numbers by peer
+    nbytes: int = 0  # sent so far
+    # Messages by sender and receiver: both count alike, so that the number identifies a message.
     _met: Counter[tuple[Peer, Peer]] = field(default_factory=Counter)
 
     def begin_run(self, name: str, digest: str) -> None:
@@ -80,6 +81,7 @@ class InMemory:
         sent = {self._key(me, peer): values for peer, values in exchange.sent.items()}
         with boxes.changed:
             for key, values in sent.items():
+                # Copies: the sender may overwrite its arrays before they are received.
                 boxes.posted[key] = exchange.collective.node, tuple([v.copy() for v in values])
                 self.nbytes += sum(v.nbytes for v in values)
             boxes.changed.notify_all()

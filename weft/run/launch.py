@@ -36,8 +36,8 @@ class Calls:
         self.places: dict[Slot, list[Place]] = {}  # by slot: table entries of its address
         self.views: dict[Slot, int] = {}  # by slot: the slot of its arena view
         launches = [i for i in all_items(tiled.block) if isinstance(i, Launch)]
-        made = {slot for launch in launches for slot in launch.outs}
-        self.arena = {slot: place for slot, place in plan.places.items() if slot in made}
+        outputs = {slot for launch in launches for slot in launch.outs}
+        self.arena = {slot: place for slot, place in plan.places.items() if slot in outputs}
         self.rotated = {
             rotation.result for rotations in plan.rotations.values() for rotation in rotations
         }
@@ -62,7 +62,7 @@ class Calls:
         """Adjacent launches merged into calls, in nested blocks too."""
         for part in all_blocks(block):
             waiting: list[Launch] = []
-            for item in (*part.items, None):
+            for item in (*part.items, None):  # None ends the last call of the block
                 if isinstance(item, Launch):
                     waiting.append(item)
                 elif waiting:
@@ -82,6 +82,7 @@ class Calls:
         commands = self.target.commands()
         for launch, loaded in zip(call.launches, call.loaded, strict=True):
             slots = launch.operands
+            # Without addresses: only the positions in the table are of interest here.
             start = commands.kernel(loaded, [0] * len(slots))
             for number, slot in enumerate(slots):
                 if slot in self.constants:
@@ -211,7 +212,7 @@ def _never(_: Any) -> bool:
 
 
 def _read_by_others(block: Block) -> Iterator[Slot]:
-    """The slots read by items that are no launches."""
+    """The slots read by items other than launches."""
     for part in all_blocks(block):
         yield from part.results
         for item in part.items:

@@ -85,11 +85,11 @@ class LocalProgram:
         recording = recorder()
         if recording is None:
             return None
-        # Of profiled processes only: a program starts sooner without them.
+        # Imported by profiled processes only: others start sooner without them.
         from weft.run.recorded import RecordedProgram
         from weft.run.separate import SeparateTarget
 
-        if isinstance(self.runtime, SeparateTarget):  # it is watched
+        if isinstance(self.runtime, SeparateTarget):  # its launches are observed already
             return None
         program = RecordedProgram(recording)
         if self.runtime is not None:
@@ -128,6 +128,7 @@ class LocalProgram:
         places = {} if self.calls is None else self.calls.places
         rest = (self.masks, self.stack_dims, self.inputs, places, self.held_in)
         self.arguments = Arguments(function, *rest)
+        # The slots of a new frame. 0 is the arena, 1 the donated slots that the run may overwrite.
         self.template: list[Any] = [None] * binder.new()
         constants = tiled.constants if self.calls is None else self.calls.constants
         for slot, value in constants.items():

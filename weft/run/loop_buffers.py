@@ -112,14 +112,14 @@ def native_rounds(
         run: Callable[..., int] = s[one.commands].repeat
         rest = s[other.commands]
         verdict_at, where = calls.memory.address(s[0]) + verdict, address_of(moves)
-        # In chunks, so that Python handles interrupts between native calls.
-        # Counts from AT_ONCE and takes it off again below: it is what makes the loop run once.
+        # In chunks, so that Python handles interrupts between native calls. `count` starts at
+        # AT_ONCE, which makes the loop run once, and is taken off again below.
         count = last = AT_ONCE
         while last == AT_ONCE:
             last = run(rest, verdict_at, where, AT_ONCE)
             count += last
         count -= AT_ONCE
-        # levels that no iteration has written
+        # Levels that no iteration has written hold initial values, `count` levels further on.
         for rotation, arrays in zip(rotations, buffers, strict=True):
             for level in range(len(arrays) - 1, count - 1, -1):
                 s[rotation.slots[level]] = arrays[level - count]

@@ -15,19 +15,19 @@ def on_tensors(kernel: HostKernel, memory: TorchMemory) -> HostKernel:
     begin, finish = kernel.begin, kernel.finish
     assert begin is not None and finish is not None, "it communicates with other processes"
 
-    def begun(*given: Any) -> Any:
-        return begin(*[TensorStack(memory.tensor(memory.place(value))) for value in given])
+    def begun(*operands: Any) -> Any:
+        return begin(*[TensorStack(memory.tensor(memory.place(value))) for value in operands])
 
     def finished(started: Any) -> Any:
-        made = finish(started)
-        if isinstance(made, tuple):
-            return tuple([_buffer(one, memory) for one in made])
-        return _buffer(made, memory)
+        results = finish(started)
+        if isinstance(results, tuple):
+            return tuple([_buffer(one, memory) for one in results])
+        return _buffer(results, memory)
 
     return in_two(begun, finished, kernel.reads_rows)
 
 
-def _buffer(made: TensorStack, memory: TorchMemory) -> DeviceBuffer:
-    found = memory.adopt(made.tensor)
-    assert found is not None, "it is in this memory"
-    return found
+def _buffer(stack: TensorStack, memory: TorchMemory) -> DeviceBuffer:
+    buffer = memory.adopt(stack.tensor)
+    assert buffer is not None, "it is in this memory"
+    return buffer

@@ -19,7 +19,7 @@ from weft.run.local import LocalProgram
 from weft.run.separate import SeparateKernel, SeparateTarget
 from weft.target import Addresses
 
-ROUNDS = 7
+ROUNDS = 7  # odd: one of them is the median
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ class _TimedProgram(LocalProgram):
 
     def __call__(self, *stacks: Stacked | None) -> tuple[Stacked, ...]:
         begin = time.perf_counter()
-        made = super().__call__(*stacks)
+        results = super().__call__(*stacks)
         self.seconds = time.perf_counter() - begin
-        return made
+        return results
 
 
 def _items(program: LocalProgram) -> list[tuple[Launch | Host, int]]:
@@ -96,6 +96,7 @@ def _items(program: LocalProgram) -> list[tuple[Launch | Host, int]]:
 def hosts_of(program: LocalProgram) -> list[Host]:
     """The host nodes."""
     units = [unit for code in all_codes(program.code) for unit in code.units]
+    # Results that alias operands are views, and take no time.
     return [u for u in units if isinstance(u, Host) and not u.traits.shares]
 
 

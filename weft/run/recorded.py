@@ -93,7 +93,7 @@ class RecordedProgram:
         spans = self.current.spans = list[ItemSpan]()
         with self.lock:
             count, self.runs = self.runs, self.runs + 1
-        if self.synchronize is not None:
+        if self.synchronize is not None:  # kernels of earlier runs are not this one's time
             self.synchronize()
         begin = self.clock()
         try:
@@ -139,8 +139,8 @@ def _item_rows(
             case Collective():
                 row |= {"kind": "collective", "meets": _met(item.site, devices)}
                 if type(item.node.op) in KINDS:
-                    found = sent.collective(item.node)
-                    row |= {"over": found.over, "bytes": found.bytes}
+                    traffic = sent.collective(item.node)
+                    row |= {"over": traffic.over, "bytes": traffic.bytes}
                 if isinstance(item, Start):
                     starts[item.outs[0]] = number
                     row |= {"kind": "start", "stream": item.stream or ""}

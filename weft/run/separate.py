@@ -9,7 +9,7 @@ from weft.records import dataclass
 from weft.target import Addresses, Commands, Runtime, SequentialLaunches
 
 if TYPE_CHECKING:
-    # Every program imports this file: a loaded one should not load the kernels' classes for a type.
+    # A loaded program that is profiled need not import the classes of kernels for a type.
     from weft.kernels.group import Group
 
 

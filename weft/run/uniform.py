@@ -22,13 +22,14 @@ def loop_step(binder: BlockBinder, loop: Loop, dead: tuple[Slot, ...], code: Cod
     slots, ins, outs, rows = loop.carried, loop.ins, loop.outs, loop.stack_dims.active
     test = binder.inner(loop.test, code)
     work = binder.inner(loop.body, code, loop.carried)
-    made = {s for block in loop.blocks for s in results_made(block, binder.constants)}
-    leftovers = (*made, *dead)
+    defined = {s for block in loop.blocks for s in results_made(block, binder.constants)}
+    leftovers = (*defined, *dead)
     first = slots[0] if slots else -1
     planned, own = binder.plan.rotations.get(first, ()), binder.plan.own.get(first, ())
     rotations = [BufferRotation(rotation, binder) for rotation in planned]
     changing = _changing(loop, {n for rotation in planned for n in rotation.indices})
     at_first = binder.settled(slots)
+    # Without Python only if nothing is rebound between iterations.
     rounds = None if changing else native_rounds(binder, test, work, rotations)
     rounds = rounds or _rounds(binder, loop, test, work, changing, rotations)
     enter = [widen(m, c, loop.stack_dims) for m, c in zip(loop.given, loop.masks, strict=True)]
@@ -36,6 +37,7 @@ def loop_step(binder: BlockBinder, loop: Loop, dead: tuple[Slot, ...], code: Cod
     def step(s: Slots) -> None:
         active = None if rows is None else s[rows]
         values = [w(s[n], active) for w, n in zip(enter, ins, strict=True)]
+        # The body overwrites these in place, and the initial values may have other readers.
         for n in own:
             values[n] = values[n].copy()
         for slot, value in zip(slots, values, strict=True):
@@ -76,12 +78,13 @@ def _rounds(
             if not s[verdict].item(0):
                 return count
             work.run(s)
-            if changing:
+            if changing:  # all values are read first: the body may exchange two of them
                 values = [wide(s[n], active) for _, wide, n in changing]
                 for (slot, _, _), value in zip(changing, values, strict=True):
                     s[slot] = value
                 if settled is not None:
                     settled(s)
+            # One that has a single buffer settles in the first iteration.
             for rotation in every_round if count else rotations:
                 rotation.rotate(s, count)
             count += 1
@@ -116,10 +119,10 @@ def branch_step(binder: BlockBinder, branch: Branch, dead: tuple[Slot, ...], cod
         code = codes[branch_index]
         code.run(s)
         active = None if rows is None else s[rows]
-        masks = [w(s[n], active) for w, n in zip(wide[branch_index], code.results, strict=True)]
+        values = [w(s[n], active) for w, n in zip(wide[branch_index], code.results, strict=True)]
         for slot in own[branch_index]:
             s[slot] = None
-        for out, value in zip(outs, masks, strict=True):
+        for out, value in zip(outs, values, strict=True):
             s[out] = value
         for slot in dead:
             s[slot] = None

@@ -63,9 +63,9 @@ def _arrays(operands: Sequence[tuple[Operand, Any]], *, output: bool) -> Iterato
     for operand, place in operands:
         if operand.output is output:
             memory = (ctypes.c_char * operand.nbytes).from_address(int(place) or _NOWHERE)
-            made = np.frombuffer(bytes(memory), operand.dtype.numpy)
-            yield made.reshape(operand.shape)
+            array = np.frombuffer(bytes(memory), operand.dtype.numpy)
+            yield array.reshape(operand.shape)
 
 
 _NOTHING = ctypes.create_string_buffer(1)
-_NOWHERE = ctypes.addressof(_NOTHING)  # a zero-size operand
+_NOWHERE = ctypes.addressof(_NOTHING)  # stands for the null address of an operand of size 0
