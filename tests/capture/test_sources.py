@@ -14,7 +14,7 @@ import weft
 import weft.compiled
 from weft.capture import Captured, Leaf, capture, sources
 from weft.capture.options import CallOptions
-from weft.capture.stablehlo.given import GivenModule
+from weft.capture.stablehlo.source import StablehloProgram
 from weft.errors import WeftError
 from weft.mesh import Mesh, P
 
@@ -38,7 +38,7 @@ class Celsius:
     kelvin: float
 
 
-class NetworkSource(GivenModule):
+class NetworkSource(StablehloProgram):
     """Its networks as sources, with values that are converted both ways."""
 
     def to_program(self, value: Celsius, leaf: Leaf) -> Any:

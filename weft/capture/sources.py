@@ -8,7 +8,7 @@ from weft.array.jax_types import make_known_to_jax
 from weft.capture.jax.function import JaxFunction, jax_function
 from weft.capture.options import CallOptions
 from weft.capture.source import Source
-from weft.capture.stablehlo.given import given_module
+from weft.capture.stablehlo.source import stablehlo_program
 from weft.capture.torch.graphs import graph_program
 from weft.capture.torch.sizes.buckets import SizeBuckets
 from weft.capture.torch.source import holds_tensors, torch_function, torch_program
@@ -18,7 +18,7 @@ from weft.mesh.plans import ShardingPlan
 
 # Tried in order; each returns None for a program that is not its kind. Last is JAX, whose source
 # accepts any callable.
-KINDS = (given_module, training_step, graph_program, torch_program, jax_function)
+KINDS = (stablehlo_program, training_step, graph_program, torch_program, jax_function)
 
 
 def source_of(program: object, options: CallOptions) -> Source:

@@ -70,6 +70,7 @@ class _Partitioned:
     def __init__(self, module: Module, node: Node, table: Any) -> None:
         self.mesh = _mesh(module)
         self.key = _key(node)
+        # HLO numbers partitions by device; the mesh lists its devices in the order of its axes.
         self.order = tuple(np.argsort(self.mesh[1].devices().reshape(-1)).tolist())
         code, inside, outside = self._ask(node, table)
         self.inside = [self._sharding(each) for each in inside]

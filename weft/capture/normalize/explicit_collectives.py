@@ -43,9 +43,8 @@ def reshard_by_collectives(module: Module) -> Module:
         op, (value,) = node.op, node.operands
         if not isinstance(op, SHARDY_COLLECTIVES):
             return None
-        if not isinstance(
-            op, ShardyCollectivePermute
-        ):  # the source of its shards is not in its attributes
+        # The source of a permute's shards is not in its attributes.
+        if not isinstance(op, ShardyCollectivePermute):
             before = ShardingConstraint(_operand_sharding(op, module.meshes))
             (value,) = apply(before, value, loc=node.loc).results
         return apply(Reshard(op.out_sharding), value, attrs=node.attrs, loc=node.loc)

@@ -217,7 +217,7 @@ def adaptive_max_pool(b: Build, x: Value, output_size: Sequence[int]) -> Lowered
     if not b.out.size:
         return b.splat(0, b.out), b.splat(0, b.out.with_dtype(I64))
     place = np.zeros((), np.int64)
-    for n, window in enumerate(windows):  # x becomes [.., made, members, made, members]
+    for n, window in enumerate(windows):  # x becomes [.., windows, members, windows, members]
         x = index_select(b, x, outer + 2 * n, b.constant(window.reshape(-1)))
         shape = shape_of(x)
         at = outer + 2 * n

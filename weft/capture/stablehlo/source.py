@@ -26,7 +26,7 @@ from weft.ops.custom_calls.callbacks import host_functions
 from weft.records import dataclass
 
 
-def given_module(program: object, options: CallOptions) -> GivenModule | None:
+def stablehlo_program(program: object, options: CallOptions) -> StablehloProgram | None:
     """The source of a module or of StableHLO text, bytes or path; None for other objects."""
     if not isinstance(program, Module | str | bytes | os.PathLike):
         return None
@@ -38,11 +38,11 @@ def given_module(program: object, options: CallOptions) -> GivenModule | None:
             "static_argnums of a module: all its arguments are arrays", help="leave it out"
         )
     shardings = (options.in_shardings, options.out_shardings)
-    return GivenModule(module, *shardings, options.donate_argnums)
+    return StablehloProgram(module, *shardings, options.donate_argnums)
 
 
 @dataclass(frozen=True, slots=True)
-class GivenArrays:
+class ModuleArguments:
     """The arguments of a module, already flat."""
 
     values: tuple[Any, ...]
@@ -69,7 +69,7 @@ def exactly(value: Any, leaf: Leaf) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenModule:
+class StablehloProgram:
     """A module: one program for all calls."""
 
     module: Module
@@ -87,13 +87,13 @@ class GivenModule:
 
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Hashable, GivenArrays]:
+    ) -> tuple[Hashable, ModuleArguments]:
         if kwargs:
             raise WeftError(
                 f"a module was called with {', '.join(kwargs)}",
                 help="its arguments have no names: pass arrays, one after another",
             )
-        return None, GivenArrays(args)
+        return None, ModuleArguments(args)
 
     def quick_key(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -105,7 +105,7 @@ class GivenModule:
     def context(self) -> Hashable:
         return ()
 
-    def capture(self, call: GivenArrays) -> Captured:
+    def capture(self, call: ModuleArguments) -> Captured:
         """The module with the shardings of its arguments and results."""
         module = keep_tokens_inside(self.module)
         main = module.function("main")
