@@ -95,6 +95,7 @@ def overhead_measurements(machine: Machine, seconds: float) -> Iterator[Measurem
 def product_rate(name: str, side: int, seconds: float, launch: float) -> float:
     """Flops a second of a square product."""
     ((_, spent),) = kernel_times(product_program(name, side), seconds)
+    # At least a tenth: a launch that came out too long must not make the rate endless.
     return 2.0 * side**3 / max(spent - launch, spent / 10)
 
 

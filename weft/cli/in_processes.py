@@ -21,6 +21,7 @@ def in_processes(jobs: Sequence[ProcessJob], processes: int | None = None) -> li
     count = min(len(jobs), thread_count() if processes is None else processes)
     if count < 2 or not hasattr(os, "fork"):
         return [job() for job in jobs]
+    # Interleaved: jobs that take long are often neighbours.
     children = {part: _forked(jobs[part::count]) for part in range(1, count)}
     results: list[Any] = [None] * len(jobs)
     try:
@@ -29,6 +30,7 @@ def in_processes(jobs: Sequence[ProcessJob], processes: int | None = None) -> li
             with os.fdopen(pipe, "rb", closefd=False) as reader:
                 text = reader.read()
             failed = os.waitpid(child, 0)[1] != 0
+            # It is reaped: `finally` must not wait for its number again.
             children[part] = (0, pipe)
             listed = jobs[part::count]
             results[part::count] = [job() for job in listed] if failed else json.loads(text)

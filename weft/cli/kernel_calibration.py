@@ -60,6 +60,7 @@ def fitted(timed: Sequence[tuple[Launch, float]], machine: Machine) -> dict[str,
         spent - machine.launch - machine.threads * roofline(kernel, machine)
         for kernel, spent in timed
     ]
+    # Relative errors: else the longest kernels alone would decide.
     weights = 1 / spent
     solved = positive_least_squares(counts * weights[:, None], np.array(rest) * weights)
     return dict(zip(names, map(float, solved), strict=True))
@@ -78,6 +79,8 @@ def positive_least_squares(
     scale = np.abs(matrix).max(0, initial=0.0)
     used = [n for n in range(matrix.shape[1]) if scale[n]]
     while used:
+        # Columns of about one size: counts of elements and of launches differ by orders of
+        # magnitude.
         part = np.linalg.lstsq(matrix[:, used] / scale[used], wanted, rcond=None)[0]
         if part.min() >= 0:
             solution[used] = part / scale[used]
@@ -109,6 +112,7 @@ def _call_overheads(seconds: float) -> Iterator[tuple[str, float]]:
     # two of them, as their collectives are fused.
     yield "segment", call
     few, many = (call_seconds(compile_program(gathers_program(n)), seconds) for n in _GATHERS)
+    # Every operand of the collective is also one more argument and result of the program.
     operand = max((many - few) / (_GATHERS[1] - _GATHERS[0]) - argument - result, 0.0)
     yield "operand", operand
     yield "queue", max(few - base - argument - result - 2 * operand, 0.0)

@@ -150,6 +150,7 @@ def run_script(path: str) -> dict[str, Any]:
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
         with users_code(f"{path} was loaded"):
+            # Not "__main__": what is under that guard must not run.
             return runpy.run_path(path, run_name="weft_run")
     finally:
         sys.path.pop(0)

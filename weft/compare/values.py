@@ -156,6 +156,7 @@ class _Watcher:
 
     def compare(self, value: Value, piece: Piece, stack: Stacked) -> None:
         times = self.expected.get(value, [])
+        # A value inside of a loop is computed several times: the executions are compared in order.
         turn = self.seen[value]
         self.seen[value] += 1
         if turn >= len(times):
@@ -169,6 +170,7 @@ class _Watcher:
         result = difference(self.names.get(value, "a value"), whole, times[turn], loc)
         self.compared += 1
         if result.is_close:
+            # In an earlier iteration it may have been noise.
             self.noise.discard(value)
             return
         scaled = difference(result.name, whole, times[turn], loc, self.scale(value))

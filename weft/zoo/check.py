@@ -154,6 +154,7 @@ def _gradients(module: Any, inputs: dict[str, Any], mesh: Any) -> tuple[Any, dic
     """The gradients: what momentum holds after one step from zero."""
     import torch
 
+    # A rate of 0 leaves the parameters as they are; the momentum becomes the gradient.
     optimizer = torch.optim.SGD(module.parameters(), lr=0.0, momentum=0.9)
     step = weft.train_step(module, _objective, optimizer, mesh=mesh)
     loss = step(**inputs)
