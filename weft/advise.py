@@ -148,6 +148,7 @@ def explain(
     rows = _rows(whole, causes)
     if abs(sum(row.times for row in rows) - whole.sends) > 0.1 * whole.sends:
         # Layers on lines of their own, or with other collectives at the ends: all are compiled.
+        # Otherwise two of equal layers are drawn, and their events are scaled up.
         whole = predict(module, machine, name=name, whole=True, **options)
         rows = _rows(whole, causes)
     trying = _Trying(module, machine, whole, options)
@@ -238,6 +239,7 @@ class _Trying:
             )  # fmt: skip
             pieces_of_advice.append(piece)
             before, returns = after, returned
+            # Of those that still gain on top of the chosen one; the others are not tried again.
             edits = [other for other, _ in tried if not _overlaps(other, edit)]
         return tuple(pieces_of_advice)
 
@@ -280,6 +282,7 @@ class _Trying:
                 prediction = self.short(edit.apply(module))
             except WeftError:
                 continue  # the program cannot be split like this
+            # A program that does not fit may stay too large, but not grow.
             small = prediction.memory.peak <= max(self.machine.memory, base.memory.peak)
             if small and _is_gain(base.seconds, prediction.seconds):
                 gains_by_edit.append((edit, prediction.seconds))

@@ -26,9 +26,8 @@ from weft.records import dataclass
 Operands: TypeAlias = tuple[Any, ...]  # arrays; None for a token; tuples for tuples and futures
 Rendezvous: TypeAlias = tuple[Node, Operands]  # a collective, and one device's operands
 NodeWatch: TypeAlias = Callable[[Node, Operands], None]
-DeviceSteps: TypeAlias = Generator[
-    Rendezvous | None, Operands, Operands
-]  # None: waits for a receive
+# A device yields None while it waits for a receive.
+DeviceSteps: TypeAlias = Generator[Rendezvous | None, Operands, Operands]
 
 _MOST = 1 << 20  # devices, each a generator
 

@@ -164,6 +164,7 @@ class FastPath:
 
     def quick_for(self, args: tuple[Any, ...], values: Sequence[Any]) -> QuickCall | None:
         """Calls like this one, whose arguments are leaves, with no look at their types."""
+        # Every argument is a leaf itself: no pytree has to be flattened.
         if len(args) != len(values) or not all(map(is_, args, values)):
             return None
         quick: QuickRun | QuickArrays | None = self.quick

@@ -95,6 +95,7 @@ class History:
 
     def arrival(self, cell: int, dim: int, axis: Axis, before: int) -> int | None:
         """The time at which an axis reached a dim of a cell; None if it was there initially."""
+        # An annotation wins over later visits that confirm it.
         if _splits(self.initial(cell), dim, axis):
             return None
         for time in self.times.get(cell, ()):

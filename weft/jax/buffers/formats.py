@@ -24,9 +24,8 @@ class BufferFormat:
     order: tuple[int, ...] | None  # index in the stack of each partition's piece; None: identity
     memory: str  # memory kind
     minor_to_major: DimOrder
-    shown_sharding: Sharding | None = (
-        None  # the sharding shown to JAX, if it differs from the program's
-    )
+    # The sharding shown to JAX, if it differs from the program's.
+    shown_sharding: Sharding | None = None
 
     @property
     def is_row_major(self) -> bool:
