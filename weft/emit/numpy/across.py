@@ -248,6 +248,7 @@ class _Route:
         lead, absent = self.site.lead, self.absent
         head = [size for d, size in enumerate(parts[0].shape[:lead]) if d not in absent]
         local = parts[0].shape[lead:]
+        # [absent sub-axes, the other leading dims, local dims]: an absent dim of a part has size 1.
         stacked = np.stack(parts).reshape(*self.sizes, *head, *local)
         rest = [d for d in range(lead) if d not in absent]
         now = [*absent, *rest]
@@ -419,6 +420,8 @@ class _Way:
         # By process: the rows to send to it, and those to receive from it.
         self.sent = [np.unique(rows[(where == here) & (process == n)]) for n in range(route.count)]
         self.got = [np.unique(rows[mine & (where == n)]) for n in range(route.count)]
+        # `placed` has the rows of one process after another's, and zeros last, for devices without
+        # a source.
         starts = np.cumsum([0, *map(len, self.got)])
         order = np.argsort(_along(route.stacked, route), kind="stable")
         positions = [

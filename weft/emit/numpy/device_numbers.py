@@ -77,6 +77,7 @@ def with_device(site: Site, process: Process | None) -> HostKernel:
             np.broadcast_to(a, places.shape + a.shape[lead:]) for a in arrays[: len(site.given)]
         ]
         for index in np.ndindex(places.shape):
+            # Devices are numbered replica by replica.
             device = OneDevice(site.module, divmod(int(devices[index]), partitions))
             steps = node.op.reference(*[a[index] for a in full], regions=(), run=device)
             (out[index],) = finished(steps)

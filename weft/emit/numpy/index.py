@@ -203,6 +203,8 @@ def _rows(site: Site, windows: Windows, axis: int) -> HostKernel:
 
     def run(x: Array, indices: Array) -> Array:
         at = indices[..., 0] if flat else indices
+        # The upper end in the indices' own type: a large unsigned one would be negative as an
+        # int64.
         places = np.maximum(np.minimum(at, held.type(last)).astype(np.int64), 0)
         counts = places.ndim - lead
         elements = x.take(places, axis=lead + axis)  # lead, before, lead again, counts, after
@@ -239,6 +241,7 @@ def scattered(site: Site) -> HostKernel:
             for a, t in zip(operands[count + 1 :], types, strict=True)
         ]
         if adds:
+            # Not `out[target] += ..`, which adds one of several updates of an element.
             np.add.at(out[0], target, new[0][source])
         else:
             _combine(out, new, target, source, region)

@@ -80,6 +80,7 @@ def _processes(mesh: Mesh, sub_axes: SubAxes, absent: tuple[int, ...]) -> Mappin
     listed: dict[int, list[int]] = {}
     for number, device in zip(which, mesh.devices().reshape(-1).tolist(), strict=True):
         listed.setdefault(number, []).append(device)
+    # The least device of a process is its name.
     return {min(group): tuple(sorted(group)) for group in listed.values()}
 
 

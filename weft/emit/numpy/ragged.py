@@ -47,6 +47,7 @@ class _Routes:
 
     def __init__(self, site: Site, peers: Peers) -> None:
         assert isinstance(site.op, RaggedAllToAll)
+        # Operands: rows, output, input offsets, send sizes, output offsets, receive sizes.
         self.site, self.op, self.peers = site, site.op, peers
 
     @cached_property

@@ -29,6 +29,7 @@ def reduce(site: Site) -> HostKernel:
     count = len(site.node.results)
     names = site.node.regions[0].body.combiners
     sizes = site.operand(0).sizes
+    # numpy has no maximum of nothing.
     if any(sizes[d] == 0 for d in op.dimensions) or len(site.node.regions[0].nodes) != count:
         return by_reference(site)
     runs: list[Callable[[Array, Array], Array]] = []

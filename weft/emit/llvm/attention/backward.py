@@ -92,15 +92,15 @@ class BackwardKernel(TaskFunction):
         self.pieces.add("turned_q", rows * t.padded(k.depth))
         self.pieces.add("turned_dout", rows * t.padded(k.value_depth))
         self.pieces.add("facts", FACTS * rows)
-        self.pieces.add("weights", t.queries * t.keys)
-        self.pieces.add("d_scores", t.queries * t.keys)
+        self.pieces.add("weights", t.queries * t.keys)  # [keys, queries]
+        self.pieces.add("d_scores", t.queries * t.keys)  # [keys, queries]
         # One pass writes a tile's gradients at once; several passes must keep the sums of all keys
         # between.
         every = self.key_tiles * t.keys if self.turns > 1 else t.keys
-        self.pieces.add("dk", every * t.padded(k.depth))
+        self.pieces.add("dk", every * t.padded(k.depth))  # [keys, depth]
         self.pieces.add("dv", every * t.padded(k.value_depth))
         if self.parts_of_keys == 1:
-            self.pieces.add("dq", rows * t.padded(k.depth))
+            self.pieces.add("dq", rows * t.padded(k.depth))  # [queries, depth]
 
     def _add_parts(self) -> None:
         k, t, g = self.kernel, self.tiling, self.gradients

@@ -82,9 +82,9 @@ class FewQueriesKernel(TaskFunction):
         super().__init__(kernel, tiling)
         k, t = kernel, tiling
         self.width = t.padded(k.value_depth)
-        self.pieces.add("queries", k.queries * t.padded(k.depth))
-        self.pieces.add("scores", k.queries * KEYS)
-        self.pieces.add("out", k.queries * self.width)
+        self.pieces.add("queries", k.queries * t.padded(k.depth))  # [queries, depth]
+        self.pieces.add("scores", k.queries * KEYS)  # [queries, keys]
+        self.pieces.add("out", k.queries * self.width)  # [queries, depth]
         for name in ("top", "sum", "decay"):
             self.pieces.add(name, t.padded(k.queries))
         self.parts += [self._pack(), self._scores(), self._values(), self._finish()]

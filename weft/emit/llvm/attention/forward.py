@@ -120,6 +120,7 @@ class ValueProduct(Routine):
     def _product(self, start: VectorBlock, index: str, begin: int, columns: int) -> VectorBlock:
         t, end = self.tiling, self.kernel.value_depth - begin
         last = end - (columns - 1) * t.lanes
+        # Probabilities are [keys, queries]: a row of the block is a query, and a step a key.
         lhs = Lhs(self.place("scores", index), 1, t.queries)
         base = self.v.at("%values", begin, t.kind)
         rhs = VectorRows(base, self.row, last if last < t.lanes else None)

@@ -163,6 +163,7 @@ class Products:
             for i in range(rows)
         ]
         start = [[v.load(place, t.kind) for place in listed] for listed in places]
+        # Pairs are [keys, queries]: rows of the block are keys for dk and dv, queries for dq.
         across, along = (t.queries, 1) if keys else (1, t.queries)
         lhs = Lhs(moved(self.code, "%pairs", index, across, t.kind), across, along)
         last = self.depth - begin - (columns - 1) * t.lanes

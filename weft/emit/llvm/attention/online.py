@@ -50,9 +50,10 @@ class ForwardKernel(TaskFunction):
         # Packed once for all query tiles of a task if the L2 cache holds all keys and
         # values; else a tile of them at a time.
         self.ahead = kernel.keys * width * kernel.held.numpy.itemsize <= tiling.room
-        self.pieces.add("queries", tiling.queries * tiling.padded(kernel.depth))
-        self.pieces.add("scores", tiling.queries * tiling.keys)
+        self.pieces.add("queries", tiling.queries * tiling.padded(kernel.depth))  # [depth, queries]
+        self.pieces.add("scores", tiling.queries * tiling.keys)  # [keys, queries]
         if self.online:
+            # [queries, depth]; [depth, queries] on AMX tiles.
             self.pieces.add("out", tiling.queries * self.width)
         for name in ("top", "was", "sum", "decay"):
             self.pieces.add(name, tiling.queries)

@@ -37,6 +37,7 @@ def capped(part: Routine, softcap: float, x: Vector) -> Vector:
     v, one = part.v, part.constant(1.0)
     is_negative = v.compare("olt", x, part.constant(0.0))
     below = v.select(is_negative, x, v.neg(x))
+    # e^(2 s / softcap) of a score s is 2^(2 x / softcap) of x = s / log(2).
     power = part.exp2(v.mul(below, part.constant(2 / softcap)))
     curve = v.div(v.sub(one, power), v.add(one, power))
     made = v.mul(curve, part.constant(softcap * LOG2_E))
@@ -114,9 +115,11 @@ class ScoreBlocks:
         code, window = self.code, self.kernel.window
         crossings: list[str] = []
         if window.right is not None:
+            # The largest distance here + i - n is that of the last key and query 0.
             last = code.let(f"add nsw i64 {here}, {rows - 1}")
             crossings.append(code.let(f"icmp sgt i64 {last}, {window.right}"))
         if window.left is not None:
+            # The least distance is that of key 0 and the last query.
             first = code.let(f"sub nsw i64 {here}, {self.tiling.queries - 1}")
             crossings.append(code.let(f"icmp slt i64 {first}, {-window.left}"))
         return crossings[0] if len(crossings) == 1 else code.let(f"or i1 {', '.join(crossings)}")

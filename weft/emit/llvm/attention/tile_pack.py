@@ -29,6 +29,7 @@ def turn_queries(part: Routine, kernel: Attention) -> Writer:
 
         def square(begin: str, count: int) -> None:
             lines = [_line(wide, wide.at(at, begin, "i16"), count) for at in sources]
+            # A cell is two neighbours along the depth, as they lie in memory.
             cells = [Vector(code.let(f"bitcast {x.typed} to <16 x i32>"), "i32", 16) for x in lines]
             first = part.place("queries", code.let(f"lshr i64 {begin}, 1"), t.queries)
             for n, made in enumerate(v.transpose(cells)):

@@ -79,12 +79,12 @@ class TiledForward(ForwardKernel):
         self.ahead = packed * (self.depth + self.width) * 2 <= t.room
         self.held = packed if self.ahead else t.keys  # keys packed at a time
         if not self._keys_in_place:
-            self.pieces.add("keys", self.held * self.depth // 2)
+            self.pieces.add("keys", self.held * self.depth // 2)  # [keys, depth] of bf16
             self.parts.append(pack_keys(self.part("pack_keys", ["ptr %from", "i64 %count"]), k))
-        self.pieces.add("values", self.held * self.width // 2)
+        self.pieces.add("values", self.held * self.width // 2)  # [depth, keys] of bf16
         # bf16 alone has 8 bits, and rounding probabilities to it would be seen in the result.
         for name in ("high", "low"):  # probabilities
-            self.pieces.add(name, t.queries * t.keys // 2)
+            self.pieces.add(name, t.queries * t.keys // 2)  # [keys / 2, queries] of pairs
         self.add_pairs()
         values = self.part("pack_values", ["ptr %from", "i64 %count"])
         queries = self.part("turn", ["ptr %from", "i64 %rows"])

@@ -37,6 +37,7 @@ def loop_functions(
         return [], Emitted("", (), shared=room)
     own_operands = len(kernel.operands) - len(lying)
     shared = [*lying]
+    # Stages have one list of operands: those behind the kernel's carry values from stage to stage.
     for operand in plans[0].kernel.operands[len(kernel.operands) :]:
         shared.append(room)
         room += -(-operand.nbytes // ALIGNED) * ALIGNED

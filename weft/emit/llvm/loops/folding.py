@@ -94,6 +94,7 @@ def joined(v: Vectors, region: Region, values: list[Held]) -> list[Held]:
     """All lanes folded into one, in order."""
     distance = 1
     while distance < v.width:
+        # The last lanes fold more than they should, which never reaches lane 0.
         order = [min(n + distance, v.width - 1) for n in range(v.width)]
         other = [tuple([shuffled(v, part, order) for part in held]) for held in values]
         values = inline(v, region, [*values, *other])

@@ -97,6 +97,7 @@ def _tasks(
     cost = steps_cost(kernel, range(len(kernel.steps)), min(max(width, 1), REGISTER_LANES))
     tasks: list[tuple[int, int]] = []
     if cut is not None:
+        # Factor 0 counts the parts, each of which is a task.
         cost /= sizes[0]
         tasks.append((0, 1))
     for n in range(len(tasks), _parallel(kernel, vector, cut is not None)):
@@ -183,6 +184,7 @@ def lanes_factor(kernel: Kernel, cut: bool = False) -> int | None:
     """The best factor to vectorize; of a split kernel, the first one counts parts."""
     first = 1 if cut else 0
     summed = {f for n in spilled(kernel) for f in _over(kernel, n)}
+    # A row of sums in scratch has its lanes along a kept factor.
     able = [n for n in range(first, len(kernel.factors)) if n not in summed]
     return min(able, key=lambda n: (per_point(kernel, n), -n), default=None)
 

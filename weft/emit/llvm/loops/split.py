@@ -59,6 +59,7 @@ class SharedReduction:
 
 def split(kernel: Kernel) -> list[Stage]:
     """A kernel as stages, each with a loop order and work for many tasks."""
+    # Stages find factors by name: simplification renumbers them.
     names = [replace(f, name=f"f{n}") for n, f in enumerate(kernel.factors)]
     splitter = _Splitter(replace(kernel, factors=tuple(names)))
     made = splitter.stages()
@@ -117,6 +118,7 @@ class _Splitter:
                 step, reduction = self.kernel.steps[n], self.shared_reductions.get(n)
                 if reduction is None:
                     todo += args_of(step)
+                # Where parts are combined, the initial value is, too.
                 elif reduction.part is not None and isinstance(step, Reduce):
                     todo += [] if step.init is None else [step.init]
         return reached

@@ -61,6 +61,7 @@ def _tasks(
 ) -> tuple[Writer, int]:
     buffers = pointers(code, operands + bool(shared))
     if shared:
+        # The workspace is the pointer after the operands'.
         base = buffers.pop()
         buffers += [code.let(f"getelementptr i8, ptr {base}, i64 {at}") for at in shared]
     loops = Loops(plan, code, buffers)

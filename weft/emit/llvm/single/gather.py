@@ -73,6 +73,7 @@ def move_windows(name: str, moving: Moving) -> tuple[Writer, Phase]:
     outer, run = _split(moving.dims, pair)
     none = (0,) * count
     unit = tuple([int(n in pair) for n in range(count)])
+    # A run of more than a task is cut itself; otherwise a task has several runs.
     is_long = run * moving.size > TASK
     if is_long:
         tasks = lines([*outer, LoopDim(run, unit)], 2 * moving.size)

@@ -163,6 +163,7 @@ class _Scatter:
         """The tasks: points of unordered dims, and pieces of the vectorized dim if it is long."""
         cost = 2 * sum(bytes_of(o) for o in self.kernel.outputs)
         cost *= math.prod(d.along.size for d in self.ordered)
+        # A line that is indexed is clipped by each row of indices: it is not cut in pieces.
         if self.vector is None or self.vector.pointed:
             cost *= 1 if self.vector is None else self.vector.along.size
             return cut(outer, LoopDim(1, (0,) * len(self.steps)), 1, cost)

@@ -60,6 +60,7 @@ class _Best:
         self.k = k
         self.dtype = kernel.operands[0].dtype
         self.length = kernel.operands[0].shape[-1]
+        # A sort leaves k records: the next one is due after k + _ROOM candidates at least.
         self.room = 2 * k + _ROOM
         self.scans = 2 * self.room < self.length
         bits = key_bits(self.dtype)

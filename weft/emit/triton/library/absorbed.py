@@ -140,7 +140,7 @@ def _is_zero(step: Any) -> bool:
 def finish(result: Any, absorbed: Absorbed, channels: int, out: Matrices, *tensors: Any) -> Any:
     """A contraction's wide result with what the library absorbs, by PyTorch, before rounding.
 
-    `channels` is the dim of the bias; `given` are the tensors of the bias and of what is added.
+    `channels` is the dim of the bias; `tensors` are those of the bias and of what is added.
     """
     left = [*tensors]
     if absorbed.bias is not None:

@@ -84,6 +84,7 @@ def _heads(
     if any(one is None for one in made):
         return None
     (batch, far), (many, near) = (one for one in made if one is not None)
+    # Dims of one element have no stride of their own: as in a dense operand.
     near = near or rows * access.row
     strides = (far or many * near, near, access.row, access.column if columns > 1 else 1)
     return Heads(access, (batch, many, rows, columns), strides)

@@ -136,6 +136,7 @@ def _views(
         return None
     if any(1 not in m.strides[-2:] for m in views[:2]):
         return None
+    # One batch dim is the library's; each point of the others is a call.
     calls = math.prod(views[0].sizes[:-3])
     return None if calls > CALLS or _is_torn(kernel, lhs.dtype, views) else views
 
