@@ -221,6 +221,8 @@ def moves(before: DimAxes, after: DimAxes, mesh: Mesh) -> tuple[Axes, tuple[int,
     count = int(np.prod([sizes[a] for a in everything]))
     places = np.unravel_index(np.arange(count), [sizes[a] for a in everything])
     at = dict(zip(everything, places, strict=True))  # coordinates of every target
+    # Dim by dim, the number of the piece that a target wants is that of the piece its source has.
+    # Axes of one side only take each other's coordinates, so that every device sends once.
     source: dict[Axis, Array] = {}
     for given, wanted in [*zip(before, after, strict=True), (tuple(come), tuple(gone))]:
         _set(source, given, _number(wanted, at, sizes), sizes)

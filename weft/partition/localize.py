@@ -221,9 +221,8 @@ class Localizer:
             return replicated(value.type.rank) if value in self.program.propagated else None
         if not sharding.dims:  # a maximal sharding has no dims
             return replicated(value.type.rank)
-        split = self.program.shardings.get(
-            id(sharding)
-        )  # ids are stable: the table keeps shardings alive
+        # Ids are stable: the table keeps shardings alive.
+        split = self.program.shardings.get(id(sharding))
         if split is None:
             split = self.program.shardings[id(sharding)] = split_of(sharding, value.type.rank)
         return split

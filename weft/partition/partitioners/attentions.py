@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.ir.module import Node, Region, Value, apply
 from weft.ir.op import rule as rule_of
-from weft.ir.rule import Dims, Rule
+from weft.ir.rule import Rule
 from weft.ir.types import BOOL, I32, TensorType
 from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes, total_size
@@ -37,7 +37,7 @@ from weft.ops.shape import BroadcastInDim
 from weft.ops.slicing import DynamicSlice, Pad
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
-from weft.partition.strategy.factors import FactorAxes, split_by_factors
+from weft.partition.strategy.factors import FactorAxes, compact, split_by_factors
 from weft.records import dataclass
 
 
@@ -54,21 +54,7 @@ def attention_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]
         return (alone,)
     ring = [(*dims[:rows], (queries,), *dims[rows + 1 :]) for dims in alone.operands[1:3]]
     sides = (alone.operands[0], *ring, *alone.operands[3:])
-    return (_compact(Rule(alone.factors, sides, alone.results)), alone)
-
-
-def _compact(rule: Rule) -> Rule:
-    """The rule without factors that no tensor has."""
-    used = sorted({f for dims in (*rule.operands, *rule.results) for fs in dims for f in fs})
-    numbers = {f: n for n, f in enumerate(used)}
-
-    def moved(dims: Dims) -> Dims:
-        return tuple([tuple([numbers[f] for f in factors]) for factors in dims])
-
-    operands, results = (
-        tuple(moved(dims) for dims in side) for side in (rule.operands, rule.results)
-    )
-    return Rule(tuple([rule.factors[f] for f in used]), operands, results)
+    return (compact(Rule(alone.factors, sides, alone.results)), alone)
 
 
 def attention_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> float:
@@ -90,6 +76,7 @@ def ring_steps(op: Attention, rows: int, count: int) -> tuple[int, bool]:
 
     They do not if no query attends to keys of later devices.
     """
+    # distance * rows - (rows - 1) is the least distance of a query to keys so many devices on.
     if op.right < 0 or any(
         distance * rows - (rows - 1) <= op.right for distance in range(1, count)
     ):
@@ -216,6 +203,7 @@ class _Ring:
         size, rank = k.sizes[-2], held.rank
         if first is None or held.sizes[-1] == 1:
             return value
+        # dynamic_slice would clamp the start of the last, shorter piece.
         if short := -held.sizes[-1] % size:
             none = (0,) * rank
             zero = builder.splat(0, held.with_shape(()))
@@ -240,6 +228,7 @@ class _Ring:
         emit, splat = self.site.builder.emit, self.site.builder.splat
         row, out = tensor(one[1].type), tensor(one[0].type)
         top = emit(Maximum(), one[1], other[1])
+        # A part without keys has the logsumexp -inf: -inf - -inf would be NaN.
         is_empty = emit(Compare("EQ", "FLOAT"), top, splat(-np.inf, row))
         top = emit(Select(), is_empty, splat(0, row), top)
         weights = [emit(Exponential(), emit(Subtract(), lse, top)) for _, lse in (one, other)]

@@ -17,7 +17,7 @@ from weft.partition.partitioners.views import Views, empty, sent_by
 from weft.partition.partitioners.windows import window_view
 from weft.partition.piece import Piece
 from weft.partition.site import NodeSite, tensor
-from weft.partition.strategy.factors import FactorAxes, split_by_factors
+from weft.partition.strategy.factors import FactorAxes, compact, split_by_factors
 
 
 def convolution_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
@@ -70,13 +70,9 @@ def _at(dims: Dims, dim: int, factor: int) -> Dims:
 
 def _compact(rule: Rule) -> Rule:
     """The rule without unused factors; placeholder factors stay whole."""
-    sides = (*rule.operands, *rule.results)
-    used = sorted({f for dims in sides for factors in dims for f in factors})
-    known = [rule.factors[f] for f in used]
-    numbers = {f: n for n, f in enumerate(used)}
-    made = [tuple(tuple(numbers[f] for f in factors) for factors in dims) for dims in sides]
-    factors = tuple(RuleFactor(f.size, "whole") if f.needs_offset else f for f in known)
-    return Rule(factors, tuple(made[:2]), tuple(made[2:]))
+    rule = compact(rule)
+    factors = [RuleFactor(f.size, "whole") if f.needs_offset else f for f in rule.factors]
+    return Rule(tuple(factors), rule.operands, rule.results)
 
 
 def convolution_sent(node: Node, rule: Rule, by_factor: FactorAxes, mesh: Mesh) -> float:
@@ -124,6 +120,7 @@ def _kernel_view(op: Convolution, node: Node, n: int, axes: Axes, mesh: Mesh) ->
     count, apart = total_size(axes, mesh), window.window_dilations[n]
     piece = -(-window.sizes[n] // count)
     begins = [t * piece for t in range(count)]
+    # A reversed window meets the kernel from its end on.
     if op.window_reversal is not None and op.window_reversal[n]:
         begins = [window.sizes[n] - (t + 1) * piece for t in range(count)]
     starts = tuple(b * apart for b in begins)

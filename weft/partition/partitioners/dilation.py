@@ -40,6 +40,7 @@ class DeviceView:
     @property
     def firsts(self) -> tuple[int, ...]:
         """The first element in each device's view."""
+        # (start - low) / step, rounded up
         return tuple(-((self.spread.low - s) // self.spread.step) for s in self.starts)
 
     @property
@@ -132,6 +133,8 @@ def _filled(
     size, count = view.spread.size, view.count
     ends = zip(view.firsts, view.ends, strict=True)
     pairs = [(k, min(k + count, e)) for k, e in ends if k < e]
+    # Fetched elements beyond the shards are zeros already; those of the shards' own padding are
+    # arbitrary, and are replaced even if the fill is zero.
     is_before = any(k < 0 for k, _ in pairs) and not fill.is_zero
     limit = held if fill.is_zero else None
     is_behind = any(e > size and (limit is None or max(k, size) < limit) for k, e in pairs)
@@ -151,6 +154,8 @@ def _unrolled(builder: Builder, value: Value, view: DeviceView, fill: PaddingSca
     assert isinstance(local, TensorType)
     step, none = view.spread.step, [0] * local.rank
     low, high, between = list(none), list(none), list(none)
+    # With step - 1 fills before the first element, too, of which each device drops as many as its
+    # phase is less: the dilation is static, only the slice is not.
     low[view.dim] = between[view.dim] = step - 1
     high[view.dim] = view.width - (view.count - 1) * step - 1
     scalar = fill.scalar(builder, local)

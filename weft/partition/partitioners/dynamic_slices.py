@@ -122,6 +122,8 @@ def _overlap(site: NodeSite, operand: Piece, dim: int, start: Value, size: int) 
     builder, axes = site.builder, operand.split[dim]
     piece = tensor(operand.value.type).sizes[dim]
     count = min(piece, size)
+    # `own` is the start relative to the shard; a window of `count` elements there, moved into the
+    # shard, begins `shift` elements into the slice, and beyond its ends if they do not overlap.
     own = builder.emit(Subtract(), start, site.start(axes, piece))
     zero, last = _number(builder, 0), _number(builder, piece - count)
     at = builder.emit(Clamp(), zero, own, last)
@@ -139,6 +141,7 @@ def _in_slice(builder: Builder, value: Value, dim: int, overlap: Overlap, size: 
             Select(), mask, value, builder.splat(_nothing(operand_type.dtype), operand_type)
         )
     count = overlap.count
+    # With a margin on both sides, in which a part that is outside of the slice lands.
     room = builder.splat(_nothing(operand_type.dtype), resized(operand_type, dim, size + 2 * count))
     at = builder.emit(Add(), overlap.shift, _number(builder, count))
     where = starts_at(builder, operand_type.rank, dim, at)

@@ -18,9 +18,8 @@ from weft.records import dataclass
 STEP = 64.0  # the cost of one more collective in bytes
 _FAR = 32  # the most shards that a device reads from; beyond it the dim is gathered
 
-DeviceTable = tuple[
-    int | None, ...
-]  # a number for each index along the axes, None where none is needed
+# A number for each index along the axes, None where none is needed.
+DeviceTable = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +35,8 @@ class DimRanges:
 class Slab:
     """Parts of shards of one length, sliced on their owners and written on their takers."""
 
-    sources: (
-        tuple[int, ...] | None
-    )  # for each taker the owner, or -1; None where all take their own
+    # For each taker the owner, or -1; None where all take their own.
+    sources: tuple[int, ...] | None
     cut: DeviceTable  # for each owner the part's offset in its shard
     length: int
     at: DeviceTable  # for each taker the part's offset in its range

@@ -33,6 +33,7 @@ def touching(window: WindowDims, dim: int, size: int, count: int) -> Overlapping
     """An equal number of windows for every device, whose view covers its shard."""
     piece, own, stride = -(-size // count), window.sizes[dim], window.strides[dim]
     low = window.padding[dim][0]
+    # The first window whose last element, n * stride - low + own - 1, is not before the shard.
     first = tuple(-((own - 1 - low - t * piece) // stride) for t in range(count))
     if any(n * stride - low > t * piece for t, n in enumerate(first)):
         first = tuple(n - 1 for n in first)  # else a shard would begin before its first window

@@ -107,6 +107,7 @@ def _merged(problem: ShardingProblem, sources: Sequence[dict[int, Axes]]) -> Fac
     parts = problem.rule.parts
     for source in sources:
         for factor, axes in source.items():
+            # Factors that share no tensor, not even by way of others, may use the same axes.
             beside = [a for f, a in by_factor.items() if parts[f] == parts[factor]]
             if factor not in by_factor and not _taken(axes, beside):
                 by_factor[factor] = axes
@@ -276,6 +277,7 @@ def moved_bytes(
         *zip(problem.operands, problem.asked, operands, strict=True),
         *zip(problem.results, results, problem.wanted, strict=True),
     ]
+    # An operand that is there replicated, too, is sliced for free.
     free = [any(not any(s) and not unreduced for s, unreduced in given) for given in problem.given]
     pairs = [pair for n, pair in enumerate(pairs) if n >= len(free) or not free[n]]
     return sum(

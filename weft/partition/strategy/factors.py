@@ -76,3 +76,17 @@ def plain_factors(node: Node, rule: Rule) -> frozenset[int]:
 def every_factor(node: Node, rule: Rule) -> frozenset[int]:
     """All of them."""
     return frozenset(range(len(rule.factors)))
+
+
+def compact(rule: Rule) -> Rule:
+    """The rule without factors that no tensor has."""
+    used = sorted({f for dims in (*rule.operands, *rule.results) for fs in dims for f in fs})
+    numbers = {f: n for n, f in enumerate(used)}
+
+    def renumbered(dims: Dims) -> Dims:
+        return tuple([tuple([numbers[f] for f in factors]) for factors in dims])
+
+    operands, results = (
+        tuple([renumbered(dims) for dims in side]) for side in (rule.operands, rule.results)
+    )
+    return Rule(tuple([rule.factors[f] for f in used]), operands, results)

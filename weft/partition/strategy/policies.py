@@ -23,9 +23,8 @@ class Policy:
     """The weights of costs besides the reshards of an op's operands."""
 
     result_weight: float = 1.1  # weight of propagated (or overridden) result splits
-    overrides: Mapping[Value, DimAxes] = field(
-        default_factory=dict
-    )  # splits that override the propagated ones
+    # Splits that override the propagated ones.
+    overrides: Mapping[Value, DimAxes] = field(default_factory=dict)
     avoids_full_gathers: bool = False  # whether full gathers are penalized
     by_time: bool = False  # whether reshards cost a machine's seconds; else bytes
 
