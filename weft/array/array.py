@@ -66,7 +66,7 @@ def array_spec(
     here: Addressable | None = None,
 ) -> ArraySpec:
     """The interned spec."""
-    # normalized, so that equal specs have one key
+    # With all arguments by position, so that equal specs have one key.
     return _array_spec(shape, dtype, sharding, mesh, here)
 
 
@@ -97,6 +97,7 @@ class Array(Operators, StackFuture):
 
     _committed = False  # read by JAX to place it on devices
 
+    # `isinstance` asks the type first, then this: libraries that convert numpy's arrays take it.
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return np.ndarray
@@ -122,12 +123,12 @@ class Array(Operators, StackFuture):
 
     @property
     def sharding(self) -> Sharding:
-        """How it is split."""
+        """Its sharding over the mesh."""
         return self.spec.sharding
 
     @property
     def mesh(self) -> Mesh:
-        """The devices that it is split over."""
+        """The mesh of its devices."""
         return self.spec.mesh
 
     @property
@@ -270,7 +271,7 @@ class Array(Operators, StackFuture):
             if exported is None:
                 raise BufferError("the pieces are in a device's memory: ask for device='cpu'")
             return exported.__dlpack__(**options)
-        # the only version with a read-only flag
+        # DLPack has a read-only flag from version 1.0 on.
         if max_version is not None and max_version >= (1, 0):
             return self.numpy().__dlpack__(max_version=max_version, **options)
         return self._shared().__dlpack__(**options)

@@ -67,6 +67,7 @@ class ContextRegistry:
             if is_user is None:
                 is_user = users[code.co_filename] = _is_users(frame)
             if is_user:
+                # By the offset of the bytecode: two calls in one line are two sites.
                 site = (code.co_filename, code.co_firstlineno, code.co_name, frame.f_lasti)
                 found = self._sites.get(site)
                 return self._add(site, frame) if found is None else found
@@ -83,7 +84,7 @@ class ContextRegistry:
         with self._lock:
             context = self._sites.get(site)
             if context is None:
-                if len(self._sites) >= self._most:  # arrays keep theirs
+                if len(self._sites) >= self._most:  # arrays hold on to their contexts
                     self._sites.clear()
                     self._by_id.clear()
                 context = self._sites[site] = UserContext(next(self._ids), tuple(frames))

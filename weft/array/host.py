@@ -20,7 +20,7 @@ from weft.ir.types import Array
 from weft.native.cpython import address_of
 
 ALIGNED = 64  # alignment in bytes
-SMALL = 1 << 16  # bytes; smaller requests do not fault in new pages
+SMALL = 1 << 16  # bytes; smaller requests are malloc's, which does not fault in new pages
 PAGE = 1 << 12
 LARGE = 1 << 22  # bytes from which huge pages pay off
 LEAST = 1 << 26  # bytes that may always stay cached
@@ -80,8 +80,8 @@ class HostMemory:
 
     def __init__(self) -> None:
         self.shelves: dict[int, _Shelf] = {}  # shelves by size
-        self.kept = self.used = self.most = 0  # live bytes and their peak
-        self.last_request = 0  # counts requests
+        self.kept = self.used = self.most = 0  # bytes: cached, live, and the peak of live ones
+        self.last_request = 0  # the number of requests: the time of an eviction policy
         self.lock = threading.RLock()  # reentrant: a block may be freed during eviction
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
@@ -197,11 +197,11 @@ def _installed() -> float:
     Some systems map more than they have, and kill the process that writes to it.
     """
     try:
-        told = Path("/proc/meminfo").read_text()
+        text = Path("/proc/meminfo").read_text()
     except OSError:
         return math.inf
-    found = re.findall(r"^(?:Mem|Swap)Total: +(\d+) kB$", told, re.M)
-    return sum(map(int, found)) * 1024 or math.inf
+    totals = re.findall(r"^(?:Mem|Swap)Total: +(\d+) kB$", text, re.M)
+    return sum(map(int, totals)) * 1024 or math.inf
 
 
 def aligned_bytes(size: int, memory: Memory = HOST_MEMORY) -> Any:

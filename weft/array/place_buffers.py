@@ -13,7 +13,7 @@ from weft.records import dataclass
 
 ALIGNMENT = 64  # alignment in bytes
 _TIGHT = 1.01  # of the lower bound: a placement below it is good enough
-_FEW = 1500  # buffers; more than these are not placed largest-first
+_FEW = 1500  # buffers; placing more of them largest-first, which is quadratic, takes too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ def place(spans: Sequence[Span]) -> tuple[list[int], int]:
     placed = _in_time(spans)
     enough = most_alive(spans) * _TIGHT
     if placed[1] > enough:
+        # Backward in time: the same overlaps, but greedy placement begins at the other end.
         last = max(s.end for s in spans)
         mirrored = [Span(s.size, last - s.end, last - s.begin) for s in spans]
         placed = min(placed, _in_time(mirrored), key=_height)
@@ -120,6 +121,7 @@ def _in_time(spans: Sequence[Span]) -> tuple[list[int], int]:
     ending: list[tuple[int, int]] = []
     for index in sorted(range(len(spans)), key=lambda n: (spans[n].begin, -spans[n].size, n)):
         span = spans[index]
+        # Ranges are inclusive: a buffer that ends where this one begins is still in use.
         while ending and ending[0][0] < span.begin:
             done = heapq.heappop(ending)[1]
             free.give(offsets[done], aligned(spans[done].size))

@@ -119,7 +119,7 @@ def _text_of(array: Any) -> Numpy | None:
 
 
 def put_local(array: Any, sharding: Any, mesh: Any = None) -> Array:
-    """A global array of which each worker gives its own rows, or another box of elements.
+    """A global array from the workers' parts: each passes its own rows, or another box of elements.
 
     The parts of all workers have the same shape. In a process that was started alone this is `put`.
     """
@@ -127,17 +127,18 @@ def put_local(array: Any, sharding: Any, mesh: Any = None) -> Array:
     ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
     workers = cluster_holding(ours)
     if workers is None:
-        made: Array = put(array, sharding, mesh)
-        return made
+        whole: Array = put(array, sharding, mesh)
+        return whole
     held = to_numpy(array)
-    given = as_sharding(sharding, held.ndim, ours)
+    resolved = as_sharding(sharding, held.ndim, ours)
     here = _here(ours, *workers.holding(ours))
     assert here is not None, "other workers hold the rest"
-    return _local(held, given, ours, here)
+    return _local(held, resolved, ours, here)
 
 
 def _local(part: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable) -> Array:
     """The shards of this process, cut from its part of the global value."""
+    # The coordinates of each shard among all shards; those of this process must form a box.
     at = {
         place: piece_index(sharding, mesh, [n for _, n in device_at(mesh, place).position])
         for place in here.places
@@ -163,6 +164,7 @@ def _local(part: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable) -> Ar
     sub_axes = sub_axes_for(sharding, mesh, here)
     used = sub_axes.dims_of([span_of(a, mesh) for dim in sharding.dims for a in dim.axes]) or ()
     away = sub_axes.dims_of(here.absent) or ()
+    # [sub-axes of this process's devices, 1 along all others, the shape of a shard]
     lead = [n if d in used and d not in away else 1 for d, n in enumerate(sub_axes.sizes)]
     data = np.empty((*lead, *sizes), part.dtype)
     for place, index in at.items():
@@ -182,8 +184,8 @@ def _put_in(memory: DeviceMemory, array: Any, sharding: Any, mesh: Any) -> Array
     held = memory.place(to_numpy(array)) if held is None else held
     ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
     ours.check_listed()
-    given = as_sharding(P() if sharding is None else sharding, len(held.shape), ours)
-    return placed_in(held, given, ours)
+    resolved = as_sharding(P() if sharding is None else sharding, len(held.shape), ours)
+    return placed_in(held, resolved, ours)
 
 
 def placed_in(buffer: DeviceBuffer, sharding: Sharding, mesh: Mesh) -> Array:

@@ -1,7 +1,7 @@
-"""Stacks as native code reads them, from a tuple alone.
+"""The object layout of stacks, for native code.
 
-In a call with many arguments most time would go to looking up their addresses in Python. Native
-code reads them from the tuple alone, if this CPython has the expected object layout.
+Looking up the addresses of arguments in Python would take most of a call that has many. Native code
+reads them from the tuple of stacks, if this CPython has the expected object layout.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ class Stacked:
             dims = fine.dims((stride, size))
             assert dims is not None, "finer sub-axes refine every sub-axis"
             shape += [fine.sizes[d] if self.data.shape[n] > 1 else 1 for d in dims]
-        made: Array = on_host(self.data).reshape(*shape, *self.shape)
-        return made
+        data: Array = on_host(self.data).reshape(*shape, *self.shape)
+        return data
 
 
 def _merge(data: Array, fine: SubAxes, coarse: SubAxes) -> Array:
@@ -255,7 +255,7 @@ def assemble(
     """
     sub_axes, data = stacked.sub_axes, on_host(stacked.data)
     own = _own_sub_axes(sharding, mesh, sub_axes)
-    if own != sub_axes:
+    if own != sub_axes:  # axes cut through sub-axes: by way of one leading dim for all devices
         return assemble(stack(stacked.pieces(), own), shape, sharding, mesh, whole=whole)
     lead = len(sub_axes.sizes)
     unreduced = [d for d in dims_along(sharding.unreduced, mesh, sub_axes) if data.shape[d] > 1]
@@ -264,7 +264,8 @@ def assemble(
         data = data.sum(tuple(unreduced), keepdims=True, dtype=data.dtype)
     dims = [dims_along(d.axes, mesh, sub_axes) for d in sharding.dims]
     used = {d for along in dims for d in along}
-    # Sub-axes that do not split the value are replicated: take the first piece.
+    # [sub-axes, the shape of a piece]. Sub-axes that do not split the value are replicated: take
+    # the first piece.
     data = data[tuple([slice(None) if d in used else slice(0, 1) for d in range(lead)])]
     full = [sub_axes.sizes[d] if d in used else 1 for d in range(lead)]
     if data.shape != (*full, *stacked.shape):

@@ -159,6 +159,8 @@ class HostStream:
             return None
         if not self.outside:
             return self.tasks[0]
+        # A callback is running, perhaps for long: ready tasks without callbacks may overtake its
+        # program, up to one that waits for another stream.
         for task in self.tasks:
             if isinstance(task, _Mark) and task.after is not None:
                 return None  # order barrier
@@ -232,7 +234,8 @@ class HostStream:
     def help(self, array: StackFuture, patient: bool = True) -> None:
         """Run the tasks that an array waits for, if this thread may.
 
-        One that is not patient, and of another's, only waits.
+        A thread of the user's only if it is `patient`: with a timeout, it must not start a task of
+        unknown length.
         """
         if _here.stream is not self:
             if patient:

@@ -94,7 +94,7 @@ class TensorStack:
     def __array_function__(
         self, function: Callable[..., Any], types: object, args: Sequence[Any], kwargs: Any
     ) -> Any:
-        """numpy's functions of these."""
+        """The functions of numpy that collectives call."""
         found = _FUNCTIONS.get(function)
         return NotImplemented if found is None else found(*args, **kwargs)
 
@@ -198,12 +198,12 @@ def _concatenate(parts: Sequence[TensorStack]) -> TensorStack:
     return TensorStack(torch.cat(_tensors(parts)))
 
 
-def _broadcast_to(given: TensorStack, shape: Sequence[int]) -> TensorStack:
-    return TensorStack(given.tensor.broadcast_to(tuple(shape)))
+def _broadcast_to(stack: TensorStack, shape: Sequence[int]) -> TensorStack:
+    return TensorStack(stack.tensor.broadcast_to(tuple(shape)))
 
 
-def _zeros_like(given: TensorStack, shape: Sequence[int] | None = None) -> TensorStack:
-    return TensorStack(given.tensor.new_zeros(given.shape if shape is None else tuple(shape)))
+def _zeros_like(stack: TensorStack, shape: Sequence[int] | None = None) -> TensorStack:
+    return TensorStack(stack.tensor.new_zeros(stack.shape if shape is None else tuple(shape)))
 
 
 def _einsum(stack: TensorStack, labels: Sequence[int], order: Sequence[int]) -> TensorStack:

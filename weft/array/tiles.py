@@ -78,5 +78,6 @@ def _in_order(sharding: Sharding, mesh: Mesh, places: np.ndarray) -> tuple[int, 
         spans = _spans(axes, mesh)
         along = sub_axes.dims_of(spans)
         assert along is not None, "the sub-axes are those of the sharding"
+        # Row-major over the dims, then the unreduced subgroup; copies keep the order of devices.
         tile = tile * math.prod(size for _, size in spans) + sub_axes.index(along, places)
     return tuple([int(n) for n in np.argsort(tile, kind="stable")])

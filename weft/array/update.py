@@ -13,13 +13,13 @@ from weft.native.cpython import address_of
 
 
 def update(targets: Sequence[Numpy], results: Sequence[Array]) -> None:
-    """Write global values into arrays, piece by piece; nothing where the elements are there.
+    """Write global values into arrays, piece by piece, except results that are in place already.
 
-    A result that is not in memory of its own may be in that of another target, so that all of
-    these are copied before the first target is written.
+    A result that does not own its memory may alias another target: all such results are copied
+    before the first target is written.
     """
     whole = _gathered(results)  # a tensor has the whole value, on every worker
-    pairs = [_pieces(target, made) for target, made in zip(targets, whole, strict=True)]
+    pairs = [_pieces(target, array) for target, array in zip(targets, whole, strict=True)]
     left = [(into, held.data if held.owned else copied(held.data))
             for into, held in pairs if not _is_same(into, held.data)]  # fmt: skip
     for into, data in left:
