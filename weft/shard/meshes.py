@@ -8,8 +8,8 @@ from itertools import count
 
 from weft.ir.module import Module, Node
 from weft.ir.rebuild import rewrite
-from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
-from weft.mesh.algebra import append_merged, size_of
+from weft.mesh import DimSharding, Mesh, MeshAxes, Sharding
+from weft.mesh.cuts import merged_axes
 from weft.ops.distributed.annotations import all_shardings, replace_shardings
 from weft.ops.function_summaries import FunctionSummaries
 
@@ -74,23 +74,17 @@ def drop_size_one_axes(module: Module, summaries: FunctionSummaries) -> Module:
 
 
 def _without_size_one(sharding: Sharding, mesh: Mesh) -> Sharding:
-    def kept(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        rest: list[Axis] = []
-        for axis in axes:
-            if size_of(axis, mesh) != 1:
-                append_merged(rest, axis, mesh)
-        return tuple(rest)
-
     dims = []
     for dim in sharding.dims:
-        axes = kept(dim.axes)
+        axes = merged_axes(dim.axes, mesh)
+        # An empty closed dim has nothing to propagate, so that a priority would mean nothing.
         priority = dim.priority if axes or dim.is_open else None
         dims.append(DimSharding(axes, dim.is_open, priority))
     return replace(
         sharding,
         dims=tuple(dims),
-        replicated=kept(sharding.replicated),
-        unreduced=kept(sharding.unreduced),
+        replicated=merged_axes(sharding.replicated, mesh),
+        unreduced=merged_axes(sharding.unreduced, mesh),
     )
 
 

@@ -131,6 +131,7 @@ class _Fitting:
 
     def factor(self, name: str) -> RuleFactor:
         role = self.notation.roles.get(name, "pass")
+        # Neither notation can say how partial results combine: they are sums, as in Shardy.
         combine = "add" if role == "reduction" else None
         return RuleFactor(self.sizes[name], role, combine, name in self.notation.blocked)  # type: ignore[arg-type]
 

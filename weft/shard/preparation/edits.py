@@ -25,9 +25,8 @@ from weft.shard.manual import erased, manual_names
 ValueUser: TypeAlias = Node | Region  # a region uses the values that it returns
 Use: TypeAlias = tuple[ValueUser, int]
 
-CARRIES: tuple[
-    type[Op], ...
-] = (  # results of these are data flow edges: one sharding for all connected values
+# Results of these are data flow edges: one sharding for all connected values.
+CARRIES: tuple[type[Op], ...] = (
     While,
     Case,
     OptimizationBarrier,
@@ -160,6 +159,7 @@ class Edits:
             holder = self.holders[value]
             regions = (self.function.body,) if holder is None else holder.regions
             place = next(r for r in regions if value in r.args)
+        # In front of those placed before, as MLIR inserts right behind a definition.
         self.behind.setdefault(place, []).insert(0, node)
 
     def move_behind(self, value: Value, node: Node) -> None:

@@ -32,9 +32,7 @@ class Prepared:
     given: dict[Value, Sharding] = field(default_factory=dict)  # by constraints and groups
     behind: dict[Value, tuple[Node, ...]] = field(default_factory=dict)
     orders: dict[Value, tuple[Use, ...]] = field(default_factory=dict)
-    groups: dict[int, int] = field(
-        default_factory=dict
-    )  # from a group to the one it is merged into
+    groups: dict[int, int] = field(default_factory=dict)  # to the one that each is merged into
     conflicts: list[MergedGroup] = field(default_factory=list)  # groups whose members disagree
 
     @property
@@ -115,15 +113,15 @@ def check_calls(module: Module, summaries: FunctionSummaries) -> frozenset[str]:
     return frozenset(callee for found in calls.values() for callee in found)
 
 
-_SPEAKING = (ShardingConstraint, ManualComputation, ShardingGroup)
+_ANNOTATING = (ShardingConstraint, ManualComputation, ShardingGroup)
 
 
 def _constrained(module: Module, summaries: FunctionSummaries) -> Prepared:
     called = check_calls(module, summaries)
     constraints = {
-        name: _speaking(function.body)
+        name: _annotating(function.body)
         for name, function in module.functions.items()
-        if any(isinstance(node.op, _SPEAKING) for node in summaries[function.body].notable)
+        if any(isinstance(node.op, _ANNOTATING) for node in summaries[function.body].notable)
     }
     prepared = Prepared(module, summaries, called)
     if not constraints:
@@ -146,13 +144,13 @@ def _constrained(module: Module, summaries: FunctionSummaries) -> Prepared:
     return prepared
 
 
-def _speaking(region: Region) -> list[Node]:
+def _annotating(region: Region) -> list[Node]:
     """The nodes that annotate their operands, inner before outer."""
     nodes: list[Node] = []
     for node in region.nodes:
         for inner in node.regions:
-            nodes.extend(_speaking(inner))
-        if isinstance(node.op, _SPEAKING):
+            nodes.extend(_annotating(inner))
+        if isinstance(node.op, _ANNOTATING):
             nodes.append(node)
     return nodes
 

@@ -98,9 +98,8 @@ class _Splitter:
         self.keeping = keeping  # functions
         self.became: dict[Value, Value] = {}  # new values of nodes that are not copied
         self.constants: set[Node | None] = set()  # without broadcasts of scalars
-        self.copies: dict[
-            Node | None, list[Node]
-        ] = {}  # originals: constants and broadcasts of scalars
+        # The copies of each original: constants and broadcasts of scalars.
+        self.copies: dict[Node | None, list[Node]] = {}
         self.originals: dict[Node | None, Node] = {}  # used originals
         self.ops: dict[Op, Op] = {}  # constants that passes do not merge
         self.groups: dict[Node, list[Node]] = {}  # sharding groups of a node's results

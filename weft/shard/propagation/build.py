@@ -118,6 +118,7 @@ class _Builder:
     def region(self, region: Region) -> None:
         """Build the visits of a region's nodes."""
         graph, prepared, handlers = self.graph, self.prepared, _HANDLERS
+        # Each of these concerns single nodes or values, which only the general path looks up.
         if graph.dead or prepared.given or prepared.orders or prepared.behind:
             for node in region.nodes:
                 self.node(node)
@@ -272,6 +273,8 @@ class _Builder:
             if cell in sources or len(set(sources)) < len(sources):
                 self.graph.twice.add(index)
         self.edges.append((cell, index, owner, others))
+        # Nodes that import placed between an edge and the next node: their visits follow the
+        # edge's.
         for behind in self.prepared.behind.get(owner, ()):
             self.plain(behind)
             self.placed.add(behind)
@@ -403,7 +406,7 @@ class _Builder:
     def set_listeners(self) -> None:
         """Set the visits to notify of each cell's changes, in Shardy's order."""
         if self.dead_nodes.nodes:
-            self.complete_doomed()
+            self.complete_use_counts()
         listeners = self.graph.listeners
         for value in self.copies:
             deferred = self.graph.deferred.setdefault(self.cells[value], [])
@@ -437,7 +440,7 @@ class _Builder:
         visits = [v if v >= 0 else pending[-1 - v] for v in found]
         return [v for v in visits if v >= 0]
 
-    def complete_doomed(self) -> None:
+    def complete_use_counts(self) -> None:
         """Complete the use counts of dead nodes' operands."""
         dead_nodes = self.dead_nodes
         self.graph.dead_nodes.append(dead_nodes)

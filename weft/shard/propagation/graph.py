@@ -66,9 +66,8 @@ class GroupMember:
 
     cell: int
     leads: bool  # whether its changes are copied to the other members
-    listeners: list[int] = field(
-        default_factory=list
-    )  # visits to notify when another member changes it
+    # Visits to notify when another member changes it.
+    listeners: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -85,9 +84,8 @@ class Graph:
     twice: set[int] = field(default_factory=set)  # visits with a repeated cell
     deferred: dict[int, list[int]] = field(default_factory=dict)  # woken in program order only
     groups: dict[int, list[GroupMember]] = field(default_factory=dict)
-    siblings: dict[int, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # the cells of one node's results
+    # For each cell of a node with several results, the cells of all of them.
+    siblings: dict[int, tuple[int, ...]] = field(default_factory=dict)
     roots: list[Instance] = field(default_factory=list)
     results: list[Visit] = field(default_factory=list)  # returned values to result attributes
     unread: bool = False  # whether some node's results are all unused
