@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerRank", "cluster_holding", "joined_cluster", "made_once", "member", "workers_of"]
 
-SHARED_BYTES = 1 << 26  # of larger contents every worker makes its own
+SHARED_BYTES = 1 << 26  # larger contents are processed by every worker itself
 
 
 def joined_cluster() -> Cluster | None:
@@ -34,7 +34,7 @@ def joined_cluster() -> Cluster | None:
 
 
 def made_once(content: bytes, make: Callable[[], str]) -> str:
-    """A text that is made of some content, by one of the workers for all that need it."""
+    """A text computed from some content, by one of the workers for all that need it."""
     if len(content) > SHARED_BYTES or "weft.workers.cluster" not in sys.modules:
         return make()
     from weft.workers import cluster

@@ -38,7 +38,7 @@ class Cluster:
         torch_store: Callable[[], Any] | None = None,
         shares: bool = True,
     ) -> None:
-        """Join the others, by a store or by that of the launcher.
+        """Join the other workers through a key-value store: the given one, or the launcher's.
 
         Workers that do not share memory, as those of different hosts, connect by gloo, for which
         `torch_store` gives PyTorch's own store.
@@ -63,7 +63,7 @@ class Cluster:
         self._processes: dict[Mesh, tuple[tuple[Axis, ...], Process]] = {}
 
     def _connected(self, timeout: float) -> Gloo:
-        """The connections to all others; a failure is that of the worker that reports least."""
+        """The connections to all others; a failure blames the worker whose heartbeat is oldest."""
         try:
             return Gloo(self.torch_store(), self.me, timeout)
         except RuntimeError as error:
@@ -125,7 +125,7 @@ def _join(me: WorkerRank) -> Cluster:
 
 
 def made_once(key: str, make: Callable[[], str]) -> str:
-    """A text that only one of the workers makes, if this process has joined others."""
+    """The text of a key, computed by one worker for all, if this process has joined others."""
     return _JOINED[0].coordination.compute_once(key, make) if _JOINED else make()
 
 
@@ -145,7 +145,7 @@ class Failures:
     def report(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        """Tell why this worker ends, then print it."""
+        """Report the error that ends this worker, then print it."""
         try:
             step = 0 if self.cluster is None else self.cluster.coordination.activity.step
             note = note_of(self.me.rank, error, step)

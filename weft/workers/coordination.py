@@ -88,7 +88,7 @@ class CoordinationClient:
         mine = JoinedWorker(self.me.rank, os.urandom(8).hex(), *here)
         key, text = f"member/{self.me.rank}", json.dumps(asdict(mine))
         # Compare and set, not set: of two processes with one rank exactly one wins, and the other
-        # is told.
+        # gets an error.
         claim = self._answered(lambda: self.store.compare_set(key, "", text), self.timeout)
         other = claim.decode()
         if other != text:
@@ -114,9 +114,9 @@ class CoordinationClient:
         self.activity.doing = f"compiles {name}"
         prefix = f"program/{group}/{number}"
         self._put(prefix, json.dumps([name, digest]))
-        told = self._read_all(prefix, f"compiled program {number} ({name})", ranks)
+        texts = self._read_all(prefix, f"compiled program {number} ({name})", ranks)
         # Keys are never deleted: a worker that is late finds the texts of all others.
-        listed = dict(zip(ranks, [json.loads(text) for text in told], strict=True))
+        listed = dict(zip(ranks, [json.loads(text) for text in texts], strict=True))
         others = [rank for rank, (_, theirs) in listed.items() if theirs != digest]
         if others:
             theirs = listed[others[0]][0]
@@ -152,13 +152,13 @@ class CoordinationClient:
         return self._read_all(key, done)
 
     def compute_once(self, key: str, make: Callable[[], str]) -> str:
-        """A text that the first worker to need it makes, and sends to the others."""
+        """A text that the first worker to need it computes for all others."""
         mine, key = str(self.me.rank), f"shared/{key}"
         take = partial(self.store.compare_set, f"{key}/maker", "", mine)
         if self._answered(take, self.timeout).decode() != mine:
             try:
                 (text,) = self._read_all(key, "made it", [SHARED])
-            except WorkerLost:  # its maker is lost: the next collective will tell
+            except WorkerLost:  # its maker is lost: the next collective reports it
                 text = "-"
             return text.removeprefix("+") if text.startswith("+") else make()
         # In a `finally`: without an answer the other workers would wait for the whole timeout.
@@ -176,11 +176,11 @@ class CoordinationClient:
         )
 
     def fail(self, note: FailureNote) -> None:
-        """Tell the others why this worker ends."""
+        """Report to the others why this worker ends."""
         self._put("failed", json.dumps(asdict(note)), ANSWER)
 
     def close(self) -> None:
-        """End the notes of progress.
+        """End the heartbeats.
 
         A thread that is inside of the store's native code when Python ends would abort the process.
         """
@@ -189,7 +189,7 @@ class CoordinationClient:
             self._beating.join(ANSWER)
 
     def _forget(self) -> None:
-        """In a forked child, which has no such thread."""
+        """Forget the heartbeat thread, in a forked child, which does not have it."""
         self._beating = None
 
     def last_report_of(self, rank: int, *, is_gone: bool = False) -> str:
@@ -200,7 +200,7 @@ class CoordinationClient:
             return f"the key-value store of {self._server} is gone: {error}"
 
     def stalest_worker(self) -> int:
-        """The worker whose last note of progress is oldest; that of the store if it is gone."""
+        """The worker whose heartbeat is oldest; the one that serves the store if that is gone."""
 
         def last() -> dict[int, float]:
             keys = {rank: f"beat/{rank}" for rank in range(self.me.size) if rank != self.me.rank}
@@ -217,10 +217,10 @@ class CoordinationClient:
 
     def _last_report_of(self, rank: int, is_gone: bool) -> str:
         notes: dict[int, FailureNote] = {}
-        asked: int | None = rank
-        while asked is not None and asked not in notes and self._has(f"failed/{asked}"):
-            notes[asked] = FailureNote(**json.loads(self.store.get(f"failed/{asked}")))
-            asked = notes[asked].blames
+        blamed: int | None = rank
+        while blamed is not None and blamed not in notes and self._has(f"failed/{blamed}"):
+            notes[blamed] = FailureNote(**json.loads(self.store.get(f"failed/{blamed}")))
+            blamed = notes[blamed].blames
         cause = root_cause(rank, notes)
         before = "" if cause == rank else f"worker {rank} has failed, as it waited for others; "
         if cause in notes:
@@ -268,7 +268,7 @@ class CoordinationClient:
         return outcome[0]
 
     def _beat(self) -> None:
-        """Note the progress of this worker until it ends, on a connection of its own."""
+        """Send heartbeats until this worker ends, on a connection of its own."""
         # A wait blocks its connection, and others must see that this worker is alive meanwhile.
         store = self.store.clone()
         while True:

@@ -1,7 +1,7 @@
 """Exchanges of arrays that stay in a device's memory, by process groups of torch.distributed.
 
-NCCL moves what is in a GPU's memory, on streams of its own; gloo what is in the host's. There is
-one group for each set of workers that meet in a collective, made once. An exchange is one
+NCCL exchanges arrays in GPU memory, on streams of its own; gloo arrays in host memory. There is
+one group for each set of workers that meet in a collective, created once. An exchange is one
 all-to-all of bytes, in which workers that send each other nothing have empty parts.
 """
 
@@ -29,7 +29,7 @@ ALIGNMENT = 16  # bytes, of each array in a message
 
 @dataclass(frozen=True, slots=True)
 class DeviceExchange:
-    """A started exchange: the received bytes, their parts by worker, and what is waited for."""
+    """A started exchange: the received bytes, their sizes by worker, and the pending operation."""
 
     exchange: Exchange
     received: Any
@@ -50,7 +50,7 @@ class DeviceGroups:
     _gpus: list[bool] = field(default_factory=list)  # whether every worker has a GPU of its own
 
     def reaches(self, device: Any) -> bool:
-        """Whether workers exchange what is in this kind of memory; all of them ask alike."""
+        """Whether workers exchange arrays in this kind of memory; all of them must call this."""
         self.torch_store()  # now, as a later group may be without the worker that serves it
         if device.type == "cpu":
             return True
@@ -64,10 +64,10 @@ class DeviceGroups:
 
         count = torch.cuda.device_count()
         here = f"{torch.cuda.get_device_properties(device).uuid} {count} {device.index}"
-        told = [text.split() for text in self.coordination.gather_texts("named its GPU", here)]
-        users = [rank for rank, (uuid, *_) in enumerate(told) if uuid == told[self.me.rank][0]]
+        rows = [text.split() for text in self.coordination.gather_texts("named its GPU", here)]
+        users = [rank for rank, (uuid, *_) in enumerate(rows) if uuid == rows[self.me.rank][0]]
         if len(users) == 1:
-            return len({uuid for uuid, *_ in told}) == len(told)
+            return len({uuid for uuid, *_ in rows}) == len(rows)
         if count > 1:
             raise WeftError(
                 f"workers {', '.join(map(str, users))} all use GPU {device.index} of {count}",
@@ -76,7 +76,7 @@ class DeviceGroups:
         return False
 
     def group(self, backend: str, ranks: tuple[int, ...]) -> Any:
-        """The process group of some workers, which all of them ask for."""
+        """The process group of some workers; all of them must call this."""
         found = self.made.get((backend, ranks))
         if found is None:
             found = self.made[backend, ranks] = self._new(backend, ranks)

@@ -40,7 +40,7 @@ class FailureNote:
 
 
 def note_of(rank: int, error: BaseException, step: int = 0) -> FailureNote:
-    """The note of an error: a lost worker may be the cause of what the script made of it."""
+    """The note of an error; it blames the lost worker, if one is in its chain of causes."""
     cause: BaseException | None = error
     blames = None
     while cause is not None and blames is None:

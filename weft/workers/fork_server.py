@@ -1,4 +1,4 @@
-"""The fork server: a process that imports what all workers need once, and forks the workers.
+"""The fork server: a process that imports the workers' modules once, and forks the workers.
 
 `python -m weft.workers.fork_server FD` reads the workers to start, as JSON, from a pipe, and writes
 there the process ids and exit codes. Imports take longer than everything else until a first step,
@@ -60,7 +60,7 @@ def main(control: socket.socket) -> Callable[[], object]:
 
 
 def preload(command: Sequence[str]) -> None:
-    """Import what workers need; what is missing is an error of the worker that needs it."""
+    """Import the workers' modules; a missing one is an error of the worker that imports it."""
     with importing():
         for name in preloaded(command):
             with suppress(ImportError):

@@ -72,7 +72,7 @@ class ForkedWorker:
 def fork_workers(
     command: Sequence[str], environments: Mapping[int, Mapping[str, str]]
 ) -> dict[int, ForkedWorker]:
-    """Start a worker of each rank from one process that has imported what they need."""
+    """Fork a worker for each rank from one process that has imported their modules."""
     ours, theirs = socket.socketpair()
     workers: dict[int, ForkedWorker] = {}
     listed: list[dict[str, object]] = []
@@ -102,8 +102,8 @@ def fork_workers(
     def follow() -> None:
         with ours, lines:
             for line in lines:
-                told = json.loads(line)
-                workers[told.pop("rank")].note(**told)
+                report = json.loads(line)
+                workers[report.pop("rank")].note(**report)
         fork_server.wait()
         for worker in workers.values():  # those that are left end with their parent
             if worker.returncode is None:

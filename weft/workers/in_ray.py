@@ -233,8 +233,8 @@ class RayGang:
         for rank, n in enumerate(order):
             node = places[n][0]
             local, there = counts[node].index(n), len(counts[node])
-            made = variables(rank, local, there, nodes.index(node), address, port)
-            started.append(self.actors[n].start.remote([*command], {**passed, **made}, folder))
+            own = variables(rank, local, there, nodes.index(node), address, port)
+            started.append(self.actors[n].start.remote([*command], {**passed, **own}, folder))
         self.ray.get(started)  # calls of an actor may overtake each other
         return {
             rank: RayWorker(

@@ -86,8 +86,8 @@ class Attempt:
         else:
             self.gang = RayGang(self.job.ray, self.job.workers)
             cores = max(int(self.job.ray.cpus), 1)
-            made = partial(variables, attempt=self.number, size=self.job.size, threads=cores)
-            self.processes.update(self.gang.start(self.job.command, made, self.notes))
+            own = partial(variables, attempt=self.number, size=self.job.size, threads=cores)
+            self.processes.update(self.gang.start(self.job.command, own, self.notes))
         for rank, started in self.processes.items():
             assert started.stdout is not None and started.stderr is not None
             for source, sink in ((started.stdout, self.out), (started.stderr, self.err)):

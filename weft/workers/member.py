@@ -110,14 +110,14 @@ def first_host(listed: str) -> str:
     return listed if found is None else found[1] + (found[2] or "")
 
 
-def _address(given: Mapping[str, str], host: str) -> tuple[str, int]:
-    port = _reader("the launcher", given)("MASTER_PORT", PORT)
-    return given.get("MASTER_ADDR", host), port
+def _address(environ: Mapping[str, str], host: str) -> tuple[str, int]:
+    port = _reader("the launcher", environ)("MASTER_PORT", PORT)
+    return environ.get("MASTER_ADDR", host), port
 
 
-def _reader(launcher: str, given: Mapping[str, str]) -> Callable[[str, int | None], int]:
+def _reader(launcher: str, environ: Mapping[str, str]) -> Callable[[str, int | None], int]:
     def read(name: str, default: int | None) -> int:
-        text = given.get(name)
+        text = environ.get(name)
         if text is None and default is not None:
             return default
         if text is None or not text.isdecimal():

@@ -1,7 +1,7 @@
 """The data plane: exchanges of arrays as messages, through shared memory or over gloo.
 
-A message to a peer has all of its arrays, as bytes, so that every dtype travels; a header says
-which collective it belongs to. Processes number their messages to each other, so no two are mixed
+A message to a peer has all of its arrays, as bytes, whatever their dtypes; a header identifies the
+collective that it belongs to. Processes number their messages to each other, so no two are mixed
 up.
 """
 
@@ -61,7 +61,7 @@ class PeerConnections:
     received: Counter[int] = field(default_factory=Counter)
 
     def is_near(self, rank: int) -> bool:
-        """Whether messages to and from a worker go through memory; it decides alike."""
+        """Whether messages to and from a worker go through shared memory; it decides alike."""
         return self.shared is not None and rank in self.shared.peers
 
     def post_send(self, data: Array, rank: int) -> Pending:
@@ -100,7 +100,7 @@ class PendingExchange:
 
 @dataclass(eq=False)
 class Messages:
-    """The transport of one mesh: a device's number gives the rank of its worker."""
+    """The transport of one mesh; `ranks` has the worker of each device."""
 
     wire: PeerConnections
     ranks: Mapping[Peer, int]
@@ -115,7 +115,7 @@ class Messages:
         self._program = digest
 
     def reaches(self, device: Any) -> bool:
-        """Whether workers exchange what is in the memory of a device; all of them ask alike."""
+        """Whether workers exchange arrays in a device's memory; all of them must call this."""
         return self.wire.devices is not None and self.wire.devices.reaches(device)
 
     def start(self, exchange: Exchange) -> PendingExchange | DeviceExchange:
@@ -248,13 +248,13 @@ class Messages:
         coordination, rank = self.wire.coordination, self.ranks[peer]
         is_late = "timed out" in str(error).lower() or "timeout" in str(error)
         late = collective.timeout_error([peer], self.wire.timeout)
-        said = late if is_late else collective.lost(peer)
-        message = f"{said.message}: worker {rank}; this one is in step {coordination.activity.step}"
-        help_ = f"{coordination.last_report_of(rank, is_gone=not is_late)}; {said.help}"
+        base = late if is_late else collective.lost(peer)
+        message = f"{base.message}: worker {rank}; this one is in step {coordination.activity.step}"
+        help_ = f"{coordination.last_report_of(rank, is_gone=not is_late)}; {base.help}"
         return WorkerLost(message, rank=rank, help=help_, loc=collective.node.loc)
 
     def _header(self, collective: ProcessCollective) -> tuple[bytes, str]:
-        """The header that identifies the collective of a message, and the activity; made once."""
+        """The header that identifies the collective of a message, and the activity; cached."""
         known = self._headers.get(id(collective))
         if known is None:
             text = collective.described()

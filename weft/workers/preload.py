@@ -71,7 +71,7 @@ def _closure(path: Path) -> tuple[list[ast.Module], set[str]]:
     while waiting:
         try:
             tree = ast.parse(waiting.pop().read_bytes())
-        except (OSError, SyntaxError, ValueError):  # the worker's own error tells
+        except (OSError, SyntaxError, ValueError):  # the worker reports it
             continue
         trees.append(tree)
         for name, is_module in _imported(tree):
@@ -106,7 +106,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, bool]]:
 
 
 def _module_file(name: str) -> Path | None:
-    """The file of a module of the user's own; None for installed ones, and for what is none."""
+    """The file of a module of the user's own; None for installed ones and unknown names."""
     root, *rest = name.split(".")
     if root in sys.stdlib_module_names or root in _WITHOUT_TORCH:
         return None
