@@ -24,15 +24,17 @@ def unsupported_op(
 ) -> str | None:
     """Why no kernel computes an op on these types, or None if one does."""
     if isinstance(op, CONSTANTS):
-        return _can(op, operand_dtypes, result_dtypes)
+        return _refusal(op, operand_dtypes, result_dtypes)
     key = (type(op), operand_dtypes, result_dtypes)
     try:
         return _KNOWN[key]
     except KeyError:
-        return _KNOWN.setdefault(key, _can(op, operand_dtypes, result_dtypes))
+        return _KNOWN.setdefault(key, _refusal(op, operand_dtypes, result_dtypes))
 
 
-def _can(op: Op, operand_dtypes: tuple[DType, ...], result_dtypes: tuple[DType, ...]) -> str | None:
+def _refusal(
+    op: Op, operand_dtypes: tuple[DType, ...], result_dtypes: tuple[DType, ...]
+) -> str | None:
     cell = TABLE.get(type(op))
     if cell is None or cell.how != "emitted":
         return cell.why if cell is not None else "the op is unknown"

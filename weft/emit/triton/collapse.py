@@ -114,7 +114,7 @@ def _renumbered(step: Step, inner: Sequence[int]) -> Step:
 
 
 def _of_one(step: Reduce | Pick | Contract) -> Step:
-    """A reduction, or what it is if it runs along one element."""
+    """A reduction; along one element, the element combined with the initial value."""
     if step.over or isinstance(step, Contract):
         return step
     if isinstance(step, Pick):

@@ -74,7 +74,7 @@ def _by_rows(kernel: Kernel) -> EmittedParts:
 
 
 def _by_columns(kernel: Kernel) -> EmittedParts:
-    """Rows with sums along columns, and what follows these."""
+    """Rows with sums along columns, and the epilogue of these."""
     form = crossed_sums(kernel)
     assert form is not None, "its schedule is valid"
     made = by_rows_and_columns(kernel, form)

@@ -97,7 +97,7 @@ class _Prelude:
 
     @staticmethod
     def bound(a: Any) -> int:
-        """A number: numpy makes none of an array with one dim."""
+        """A Python int, to which numpy converts no array of one dim."""
         return a if isinstance(a, int) else int(a.handle.data.item())
 
     @staticmethod

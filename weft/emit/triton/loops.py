@@ -288,7 +288,7 @@ class RowLoops:
         return "r" in self.tiles.span([store.at, *[g.index for g in store.guards]])
 
     def _hoist(self, numbers: Sequence[int], known: Sequence[int]) -> None:
-        """Compute what is the same in every block before the loop."""
+        """Hoist values that do not vary along the row out of the loop over blocks."""
         for n in sorted(needed_by(self.kernel, numbers, known)):
             step = self.kernel.steps[n]
             if not self.kernel.spans[n] & {*self.r.factors} and not isinstance(step, Store):

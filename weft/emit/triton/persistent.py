@@ -28,12 +28,12 @@ class DescribedSide:
     load: Load
     is_left: bool
     stride: int  # of the outer dim, in elements
-    is_turned: bool  # the depth is the outer dim of a left side, the inner one of a right side
+    is_transposed: bool  # the depth is the outer dim of a left side, the inner one of a right side
 
     @property
     def is_depth_inner(self) -> bool:
         """Whether the depth is the inner dim."""
-        return self.is_left != self.is_turned
+        return self.is_left != self.is_transposed
 
 
 def described_sides(kernel: Kernel) -> tuple[DescribedSide, DescribedSide] | None:
@@ -54,13 +54,13 @@ def described_sides(kernel: Kernel) -> tuple[DescribedSide, DescribedSide] | Non
         if across is None or along is None or 1 not in (across, along):
             return None
         # Of a left side the inner dim is the depth, of a right side the columns.
-        is_turned = (along != 1) if is_left else (across != 1)
+        is_transposed = (along != 1) if is_left else (across != 1)
         stride = max(across, along) if min(across, along) == 1 else 0
         steps = (stride, load.at.offset, *[load.at.strides[f] for f in roles.batch])
         size = load.dtype.bits // 8
         if stride <= 1 or any(step < 0 or step * size % _ALIGNED for step in steps):
             return None
-        sides.append(DescribedSide(load, is_left, stride, is_turned))
+        sides.append(DescribedSide(load, is_left, stride, is_transposed))
     return sides[0], sides[1]
 
 
@@ -101,7 +101,7 @@ def by_persistent_programs(kernel: Kernel) -> GridLaunch:
             for name, side, at in zip(names, sides, places, strict=True):
                 order = (at, "start") if side.is_depth_inner else ("start", at)
                 text = f"{name}.load([{order[0]}, {order[1]}])"
-                parts.append(tiles.let(f"{text}.T" if side.is_turned else text))
+                parts.append(tiles.let(f"{text}.T" if side.is_transposed else text))
             tiles.line(f"total = {function_of(product.contract)}({parts[0]}, {parts[1]}, total)")
         product.finish(result)
     grid = (programs, product.b.size, 1)

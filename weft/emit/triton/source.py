@@ -56,7 +56,7 @@ def load_driver() -> Thread | None:
 
 
 def _build_driver() -> None:
-    # Whoever needs it meets the error again.
+    # The first use of the driver raises the error again.
     with suppress(Exception):
         import triton
 

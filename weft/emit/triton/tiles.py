@@ -107,7 +107,7 @@ class TileWriter:
 
     @contextmanager
     def loop(self, head: str) -> Iterator[None]:
-        """A loop: what it computes is forgotten after it."""
+        """A loop: values computed in it go out of scope at its end."""
         self.line(head)
         self.depth += 1
         self._scopes.append({})

@@ -117,7 +117,7 @@ class _PassCode(_Code):
         self.mask: Vector | None = None
         squares = self.width == most and not count % most and not line_pass.length % most
         # Lanes that lie apart, with rows side by side: squares are transposed in registers.
-        self.turned = [
+        self.transposed = [
             squares and row == 1 and lane != 1
             for row, lane in zip(line_pass.rows, line_pass.lanes.steps, strict=True)
         ]
@@ -167,8 +167,8 @@ class _PassCode(_Code):
     def _stages(self, tables: list[str]) -> None:
         if not self.radices:
             self._write("0", self._finished("0", self._read("0")))
-        if self.turned[0]:
-            self._read_turned()
+        if self.transposed[0]:
+            self._read_transposed()
         left, apart = self.line_pass.length, 1
         for stage, radix in enumerate(self.radices):
             rest = left // radix
@@ -176,8 +176,8 @@ class _PassCode(_Code):
                 at = (p.index if rest > 1 else "0", q.index if apart > 1 else "0")
                 self._stage(stage, radix, rest, apart, at, tables[stage])
             left, apart = rest, apart * radix
-        if self.turned[1]:
-            self._write_turned()
+        if self.transposed[1]:
+            self._write_transposed()
 
     def _stage(
         self, stage: int, radix: int, rest: int, apart: int, at: tuple[str, str], table: str
@@ -186,7 +186,7 @@ class _PassCode(_Code):
         code, (p, q) = self.code, at
         here = plus(code, times(code, p, apart), q)
         rows = [plus(code, here, apart * rest * j) for j in range(radix)]
-        from_memory = stage == 0 and not self.turned[0]
+        from_memory = stage == 0 and not self.transposed[0]
         read = self._read if from_memory else lambda row: self._recall(row, stage - 1)
         outputs = self.math.transform([read(row) for row in rows])
         if rest > 1:
@@ -200,7 +200,7 @@ class _PassCode(_Code):
         for k in range(radix):
             row = plus(code, there, apart * k)
             value = self._finished(row, outputs[k]) if is_last else outputs[k]
-            if is_last and not self.turned[1]:
+            if is_last and not self.transposed[1]:
                 self._write(row, value)
             else:
                 self._keep(row, value, stage)
@@ -248,7 +248,7 @@ class _PassCode(_Code):
         step = self.v.constant(self.line_pass.lanes.steps[side], "i64")
         return self.v.add(self.v.splat(Vector(at, "i64")), self.v.mul(self.v.lanes(), step))
 
-    def _read_turned(self) -> None:
+    def _read_transposed(self) -> None:
         """Rows of lanes that lie apart, into scratch memory."""
         code, v, apart = self.code, self.v, self.line_pass.lanes.steps[0]
         with code.loop(0, self.line_pass.length, self.width) as loop:
@@ -259,7 +259,7 @@ class _PassCode(_Code):
             for n, (real, imag) in enumerate(zip(reals, imags, strict=True)):
                 self._keep(plus(code, loop.index, n), ComplexVector(real, imag), -1)
 
-    def _write_turned(self) -> None:
+    def _write_transposed(self) -> None:
         """Rows in scratch memory to lanes that lie apart."""
         code, v, apart = self.code, self.v, self.line_pass.lanes.steps[1]
         stage = len(self.radices) - 1
@@ -338,8 +338,8 @@ class _MirrorCode(_Code):
             table, self.mirror.half, index, lambda address: v.load(address, self.kind)
         )
         # Forward, `sign * i` is -i, the factor of O; back, it is i, that of z.
-        turned = math_.turn(math_.mul(odd, root))
-        made = math_.add(even, turned)
+        rotated = math_.turn(math_.mul(odd, root))
+        made = math_.add(even, rotated)
         self._store(v, index, made if self.mirror.to_real else math_.scaled(made, 0.5))
 
     def _load(self, v: Vectors, index: str) -> ComplexVector:

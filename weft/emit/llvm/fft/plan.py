@@ -102,35 +102,35 @@ def plan_of(kernel: SingleNode) -> FftPlan:
     )
     inverse = op.fft_type in ("IFFT", "IRFFT")
     scale = 1 / math.prod(op.fft_length) if inverse else 1.0
-    lies = (strides(source_operand.shape), strides(result_operand.shape))
+    layouts = (strides(source_operand.shape), strides(result_operand.shape))
     match op.fft_type:
         case "RFFT":
             half = op.fft_length[-1] // 2
             # Pairs of real numbers are read as complex ones, so that strides count half as much.
-            folded = tuple([s // 2 for s in lies[0][:-1]])
+            folded = tuple([s // 2 for s in layouts[0][:-1]])
             inner = steps.area([*steps.sizes[:-1], half])
             lines = steps.lines(folded, _dense(steps.sizes[:-1], half))
             steps.last(half, lines, (Area(OPERAND), inner), scale)
-            back = steps.lines(_dense(steps.sizes[:-1], half), lies[1][:-1])
+            back = steps.lines(_dense(steps.sizes[:-1], half), layouts[1][:-1])
             steps.add(Mirror(half, tuple(merged(back)), (inner, Area(RESULT)), False))
-            steps.others((lies[1], lies[1]), (Area(RESULT), Area(RESULT)))
+            steps.others((layouts[1], layouts[1]), (Area(RESULT), Area(RESULT)))
         case "IRFFT":
             half = op.fft_length[-1] // 2
-            source, lie = Area(OPERAND), lies[0]
+            source, layout = Area(OPERAND), layouts[0]
             if len(op.fft_length) > 1:
                 sizes = [*steps.sizes[:-1], half + 1]
-                source, lie = steps.area(sizes), (*_dense(sizes[:-1], half + 1), 1)
+                source, layout = steps.area(sizes), (*_dense(sizes[:-1], half + 1), 1)
                 steps.sizes[-1] = half + 1
-                steps.others((lies[0], lie), (Area(OPERAND), source))
+                steps.others((layouts[0], layout), (Area(OPERAND), source))
             inner, dense = steps.area([*steps.sizes[:-1], half]), _dense(steps.sizes[:-1], half)
-            lines = steps.lines(lie[:-1], dense)
+            lines = steps.lines(layout[:-1], dense)
             steps.add(Mirror(half, tuple(merged(lines)), (source, inner), True))
-            folded = tuple([s // 2 for s in lies[1][:-1]])
+            folded = tuple([s // 2 for s in layouts[1][:-1]])
             steps.last(half, steps.lines(dense, folded), (inner, Area(RESULT)), scale)
         case _:
-            lines = steps.lines(lies[0][:-1], lies[1][:-1])
+            lines = steps.lines(layouts[0][:-1], layouts[1][:-1])
             steps.last(op.fft_length[-1], lines, (Area(OPERAND), Area(RESULT)), scale)
-            steps.others((lies[1], lies[1]), (Area(RESULT), Area(RESULT)))
+            steps.others((layouts[1], layouts[1]), (Area(RESULT), Area(RESULT)))
     return FftPlan(tuple(steps.passes), steps.used, inverse)
 
 
@@ -188,20 +188,20 @@ class _Steps:
         self.add(LinePass(rows, tuple(second), across, (1, columns), (middle, target), 0, scale))
 
     def others(
-        self, lies: tuple[tuple[int, ...], tuple[int, ...]], areas: tuple[Area, Area]
+        self, layouts: tuple[tuple[int, ...], tuple[int, ...]], areas: tuple[Area, Area]
     ) -> None:
         """A pass for each dim before the last; the first one reads the source."""
         rank = len(self.sizes)
         for dim in range(rank - 2, rank - 1 - len(self.lengths), -1):
             dims = [
-                LoopDim(size, (lies[0][n], lies[1][n]))
+                LoopDim(size, (layouts[0][n], layouts[1][n]))
                 for n, size in enumerate(self.sizes)
                 if n != dim
             ]
             *outer, lanes = [*merged(dims[:dim]), *(merged(dims[dim:]) or [LoopDim(1, (0, 0))])]
-            rows = (lies[0][dim], lies[1][dim])
+            rows = (layouts[0][dim], layouts[1][dim])
             self.add(LinePass(self.sizes[dim], tuple(outer), lanes, rows, areas))
-            lies, areas = (lies[1], lies[1]), (areas[1], areas[1])
+            layouts, areas = (layouts[1], layouts[1]), (areas[1], areas[1])
 
 
 def _split(length: int) -> int:

@@ -1,8 +1,8 @@
 """The text of a flow: one function with its loops and branches, into which kernels are inlined.
 
 A buffer of few bytes is on the stack, where LLVM makes registers of it; a larger one is in the
-thread's scratch. What a loop carries is copied between buffers at the end of a round where it is
-small, and else the buffers change places: a buffer that does has a variable that points to it.
+thread's scratch. Loop-carried values are copied between buffers at the back edge if they are small;
+otherwise the buffers are exchanged, and a variable points to each of these.
 """
 
 from __future__ import annotations
@@ -126,8 +126,7 @@ class _Flow:
     def _give_all(self) -> None:
         """Have all results in their operands.
 
-        Where buffers change places, what another result is may lie in an operand: that is written
-        last.
+        Where buffers are exchanged, an operand may hold another result: it is written last.
         """
         of, last = self.buffers.of, list[tuple[int, Buffer]]()
         for output, result in zip(self.flow.outputs, self.flow.body.results, strict=True):
@@ -262,7 +261,7 @@ class _Flow:
             self.code.do(f"call void @llvm.memcpy.p0.p0.i64({given})")
 
     def exchange(self, exchange: BufferExchange) -> None:
-        """Let buffers change places: each becomes what the next one was, the last the first."""
+        """Rotate buffers: each takes the place of the next one, the last that of the first."""
         held = [self.at_buffer(buffer) for buffer in exchange]
         for buffer, pointer in zip(exchange, [*held[1:], held[0]], strict=True):
             self.code.do(f"store ptr {pointer}, ptr {self.places[buffer]}, align 8")

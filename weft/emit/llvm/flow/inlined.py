@@ -26,7 +26,7 @@ class InlinedKernel:
 
 
 class Inlined:
-    """The functions of kernels under names of their own, and what they declare."""
+    """The functions of kernels under names of their own, and their declarations."""
 
     def __init__(self, kernels: Sequence[tuple[Any, Emitted]]) -> None:
         self.of: dict[Any, InlinedKernel] = {}

@@ -127,13 +127,13 @@ _listening: list[Callable[[], None]] = []  # keeps it alive
 
 
 def listen(handler: Callable[[], None]) -> None:
-    """Call a function in every thread whose loops take long; what it raises ends them."""
+    """Call a function periodically in threads with a long loop; an exception ends the loops."""
     _listening[:] = [handler]
     listener.function = Pointer(pointer_to(handler))
 
 
 class Interruptions:
-    """The function that loops ask, known to the linker, and what handlers have raised."""
+    """The polling function of loops, as a symbol for the linker, and the pending exception."""
 
     def __init__(self) -> None:
         llvm = binding()
@@ -147,7 +147,7 @@ class Interruptions:
         llvm.add_symbol(GOES_ON, self._library.addresses[GOES_ON])
 
     def raise_up(self) -> None:
-        """Raise what a handler of a signal has raised while loops ran, before others may run."""
+        """Raise the exception of a signal handler that ended loops, before others may run."""
         if raised.type:
             kept = [ctypes.c_void_p(address(p)) for p in (raised.type, raised.value, raised.trace)]
             raised.type = Pointer(0)

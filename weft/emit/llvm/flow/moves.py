@@ -19,13 +19,13 @@ FEW = 128  # bytes that are copied rather than that their buffers change places
 def exchanges(
     moves: Sequence[BufferMove], span: tuple[int, int]
 ) -> tuple[list[BufferMove], list[BufferExchange]]:
-    """Moves at the end of a loop's round: those that are copies, and what changes places instead.
+    """Moves at a loop's back edge: those that are copies, and those that exchange buffers.
 
-    Buffers may do so if what is in the source is not needed any more.
+    Buffers may be exchanged if the source is not live after the move.
     """
     left = [(source, target) for source, target in moves if source is not target]
     sources = Counter([id(source) for source, _ in left])
-    # What one buffer holds may be carried twice: under one name it stays where it is.
+    # A buffer may be carried twice: under one of the names it stays where it is.
     stays = {id(source) for source, target in moves if source is target}
     targets = {id(target) for _, target in left}
     begin, end = span
@@ -71,7 +71,7 @@ def _chains(turned: dict[int, BufferMove]) -> Iterator[BufferExchange]:
 
 
 def in_sequence(moves: Sequence[BufferMove]) -> Iterator[tuple[Buffer | None, Buffer | None]]:
-    """Copies that together do what all moves at once would.
+    """The copies of a parallel move, in sequence.
 
     Without a target, the source is kept aside; without a source, what was kept aside is copied.
     """

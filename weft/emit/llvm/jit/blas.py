@@ -83,7 +83,7 @@ def _paths() -> Iterator[str]:
 
 
 def _described(library: ctypes.CDLL, file: str) -> Blas | None:
-    """The properties of a library; None if it is no CBLAS."""
+    """The properties of a library; None if it is not a CBLAS."""
     for before, after, bits in _SPELLINGS:
         named = {kind: f"{before}cblas_{letter}gemm{after}" for kind, letter in _LETTERS.items()}
         if not all(hasattr(library, name) for name in named.values()):

@@ -1,4 +1,4 @@
-"""Sizes of the data caches that a core reaches: what blocks, tasks and prefetches are fitted to."""
+"""Sizes of the data caches of a core, which blocks, tasks and prefetches are fitted to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_LAST = 64 << 20
 
 
 def caches_here() -> Caches:
-    """The caches of this machine; usual sizes where the system tells none."""
+    """The caches of this machine; usual sizes where the system reports none."""
     sizes = _on_macos() if sys.platform == "darwin" else _on_linux(_LINUX)
     usual = Caches()
     l2 = sizes.get("l2") or usual.l2
@@ -73,7 +73,7 @@ def _cores(listed: str) -> int:
 
 
 def _on_macos() -> dict[str, int]:
-    """Sizes by level, as the kernel tells them."""
+    """Sizes by level, as the kernel reports them."""
     named = {what: next(filter(None, map(_sysctl, names)), 0) for what, names in _MACOS.items()}
     whole = named["l2"]
     return named | {"l2": whole // max(1, named["cores of an l2"]), "whole l2": whole}

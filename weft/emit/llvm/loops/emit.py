@@ -26,17 +26,17 @@ def emit_loops(kernel: Kernel, processor: Processor) -> Emitted:
 
 
 def loop_functions(
-    kernel: Kernel, processor: Processor, lying: Sequence[int] = (), room: int = 0
+    kernel: Kernel, processor: Processor, offsets: Sequence[int] = (), room: int = 0
 ) -> tuple[list[Writer], Emitted]:
     """The functions of a loop kernel and their calling convention (without text).
 
-    Its last operands may lie at offsets in the workspace, of which `room` bytes are taken.
+    Its last operands may be at `offsets` in the workspace, of which `room` bytes are in use.
     """
     plans = loop_plans(kernel, processor)
     if not plans:
         return [], Emitted("", (), shared=room)
-    own_operands = len(kernel.operands) - len(lying)
-    shared = [*lying]
+    own_operands = len(kernel.operands) - len(offsets)
+    shared = [*offsets]
     # Stages have one list of operands: those behind the kernel's carry values from stage to stage.
     for operand in plans[0].kernel.operands[len(kernel.operands) :]:
         shared.append(room)

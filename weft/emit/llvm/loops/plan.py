@@ -115,7 +115,7 @@ def _tasks(
 def _tiles(
     kernel: Kernel, transposed: TransposedAccesses
 ) -> tuple[tuple[tuple[int, int], ...], float] | None:
-    """Tiles as tasks, at every point of the factors around them; None if those are no tasks."""
+    """Tiles as tasks, at every point of the enclosing factors; None if these cannot be tasks."""
     blocks = {transposed.lines: TILE, transposed.vector: TILE}
     factors = list(range(len(kernel.factors)))
     if transposed.whole:

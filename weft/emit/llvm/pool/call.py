@@ -1,6 +1,6 @@
-"""A call: commands that run on the stacks of two tuples, the given and the made ones.
+"""A call: commands that run on the stacks of two tuples, inputs and outputs.
 
-A `StacksCall` says how. It is followed by a `StackPlan` for each stack, the given ones first, and
+A `StacksCall` says how. It is followed by a `StackPlan` for each stack, the inputs first, and
 each of these by the sizes of numpy arrays that will do in its place, and by the addresses of the
 operands that the stack is.
 """
@@ -13,7 +13,7 @@ from weft.native.cpython import NumpyArray, PyTuple
 from weft.native.function import native, to_int
 from weft.native.memory import Items, Member, Pointer, Struct, address, i32
 
-NO_MEMORY, UNFIT = 1, 2  # what comes of a call; 0: all went well
+NO_MEMORY, UNFIT = 1, 2  # results of a call; 0 is success
 _DENSE = 0x101  # ndarray flags: C-contiguous and aligned
 
 
@@ -50,7 +50,7 @@ def call(pool: Pointer, plan: StacksCall, inputs: PyTuple, outputs: PyTuple) -> 
 
 @native
 def place(held: PyTuple, count: int, types: StacksCall, plan: StackPlan) -> StackPlan:
-    """Write where the elements of stacks are; what follows their plans, or null if one is unfit."""
+    """Write the addresses of stacks; returns the plan after theirs, or null if one is unfit."""
     for n in range(count):
         item = held.items[n]
         sizes = Items[int](plan.nth(1))

@@ -40,7 +40,7 @@ class CommandList:
         self._shared_at = 0
 
     def kernel(self, loaded: LoadedKernel, operands: Sequence[int]) -> int:
-        """Run a kernel on operands at these addresses; where in `pointers` they begin."""
+        """Run a kernel on operands at these addresses; returns where they begin in `pointers`."""
         # Shared bytes are one more operand, whose address is only known at a run: it is written by
         # `_place`.
         at = self._new([*operands, 0] if loaded.shared else operands)
@@ -57,7 +57,7 @@ class CommandList:
         return at
 
     def copy(self, to: int, source: int, nbytes: int) -> int:
-        """Copy bytes (that do not overlap); where in `pointers` are `to` and then `source`."""
+        """Copy disjoint bytes; returns where `to` and then `source` are in `pointers`."""
         at = self._new([to, source, nbytes, _COPIED_AT_ONCE])
         tasks = -(-nbytes // _COPIED_AT_ONCE)
         if tasks:
@@ -66,7 +66,7 @@ class CommandList:
 
     @property
     def pointers(self) -> npt.NDArray[np.uint64]:
-        """The operands of all commands; write here what moves from run to run."""
+        """The operand addresses of all commands; write those that change between runs here."""
         self._seal()
         return self._pointers
 

@@ -1,4 +1,4 @@
-"""The thread pool: started at first use, asleep while there is nothing to do."""
+"""The thread pool: started at first use, parked while there is no work."""
 
 from __future__ import annotations
 
@@ -103,17 +103,17 @@ class Pool:
 
     @property
     def run_at(self) -> int:
-        """Where the function is that runs commands."""
+        """The address of the native function that runs commands."""
         return functions(self._futex).run_at
 
     @property
     def run_raw_at(self) -> int:
-        """Where the function is that runs commands for native code, which holds the GIL."""
+        """The address of the function that runs commands for native code, which holds the GIL."""
         return functions(self._futex).run_raw_at
 
     @property
     def state_at(self) -> int:
-        """The state that these functions take."""
+        """The address of the pool state, the first argument of these functions."""
         with self.lock:
             if not self._count:
                 self._start()
@@ -143,10 +143,10 @@ class Pool:
         return answer
 
     def repeat(self, loop: Sequence[int], nbytes: int, place: Callable[[int], None]) -> int:
-        """Run commands as long as a test says so; how many rounds there were.
+        """Run commands while a test holds; returns the number of rounds.
 
-        `loop` has what the text of a loop takes: where test, work, verdict and moves are, and the
-        most rounds.
+        `loop` has the arguments of the native loop: the addresses of test, work, verdict and moves,
+        and the most rounds.
         """
         with self.lock:
             if not self._count:
@@ -167,7 +167,7 @@ class Pool:
         return self._shared
 
     def close(self) -> None:
-        """End the threads and give their memory back; what runs later runs in its caller."""
+        """End the threads and free their memory; later commands run in the calling thread."""
         with self.lock:
             if self._count:
                 functions(self._futex).stop(self._state_at, self._threads_at, self._count)
@@ -180,7 +180,7 @@ class Pool:
         self.close()  # threads read what would be gone
 
     def forked(self) -> None:
-        """In a forked child: begin anew at the next run, with what memory the threads had."""
+        """In a forked child: start threads at the next run, with the old ones' memory."""
         # A new lock: the parent's may have been held by a thread that does not exist in the child.
         self.lock = threading.RLock()
         self._count = 0
@@ -241,7 +241,7 @@ def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
 
 
 def address(memory: npt.NDArray[np.uint8]) -> int:
-    """Where bytes begin."""
+    """The address of the first byte."""
     return int(memory.ctypes.data)
 
 
@@ -256,5 +256,5 @@ def the_pool() -> Pool:
 
 @functools.cache
 def lone_pool() -> Pool:
-    """A pool without threads, for what one thread at a time runs by itself."""
+    """A pool without worker threads, for commands that run in the calling thread."""
     return Pool(1)

@@ -20,9 +20,7 @@ from weft.native.memory import Member, Pointer, Struct, i32
 
 # A queue that runs once is not worth a wake-up below `waking`. A loop in Python over small queues
 # is: its queues together are, and threads that were woken once stay awake between them.
-STREAK = (
-    4  # times `waking`: the work of commands that follow each other closely, from which it pays
-)
+STREAK = 4  # times `waking`: the work of consecutive queues from which waking threads pays off
 PAUSE = 40_000  # nanoseconds between these: less than a thread looks for work before it sleeps
 _LEAST = 1000  # nanoseconds that a run may count for
 
@@ -124,7 +122,7 @@ def run_outermost(pool: PoolState, commands: CommandHead) -> i32:
                 return PoolState.failed.load(pool, "seq_cst")
             command.function(command.operands, thread.scratch, 0, tasks)
         elif not worth and PoolState.sleepers.load(pool, "monotonic") == pool.workers:
-            # Nobody would help: a launch costs more than its chunks may take.
+            # All workers are parked: a launch costs more than its chunks may take.
             need = command.scratch
             if need > thread.scratch_bytes and not scratch(thread, need):
                 return PoolState.failed.load(pool, "seq_cst")

@@ -11,7 +11,7 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "200000 100000": microseconds of each
 
 
 def thread_count() -> int:
-    """One thread for each core that this process may use, or what WEFT_THREADS says."""
+    """One thread for each core that this process may use, or the number in WEFT_THREADS."""
     asked = THREADS.value()
     if asked is not None:
         return asked

@@ -69,9 +69,9 @@ def emit_by_blas(product: Product, shape: ProductShape, chip: Chip, blas: Blas) 
     if call.store is None:
         sums = shape.batch * shape.rows * call.line * shape.element
         lanes = 2 * chip.vector // shape.element
-        lie = Sums(call.line, frozenset({shape.columns}), lanes)
-        functions.append(finish(product, shape, lie))
-        functions.append(finish_phase(product, shape, lie, f"{name}_finish"))
+        layout = Sums(call.line, frozenset({shape.columns}), lanes)
+        functions.append(finish(product, shape, layout))
+        functions.append(finish_phase(product, shape, layout, f"{name}_finish"))
         phases.append(Phase(f"{name}_finish", shape.batch * finish_tasks(shape)[0]))
     if blas.threads is not None:
         functions.append(_one_thread(symbols, f"{name}_begin"))
@@ -125,7 +125,7 @@ def _side(
 def _line(
     product: Product, at: Affine, down: tuple[int, ...], along: tuple[int, ...]
 ) -> int | None:
-    """The leading dimension of contiguous lines; None if it is no matrix."""
+    """The leading dimension of contiguous lines; None if the access is not a matrix."""
     count = product.size(along)
     if product.size(along) > 1 and product.stride(at, along) != 1:
         return None

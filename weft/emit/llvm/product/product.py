@@ -157,19 +157,19 @@ def _early_stores(kernel: Kernel) -> list[int]:
 
 def find_product(kernel: Kernel) -> Product:
     """The contraction of a kernel that `supports` accepts, with the fewest factors."""
-    kernel = _turned(kernel)
+    kernel = _with_swapped_sides(kernel)
     roles = _roles(kernel)
     small = {f for f, factor in enumerate(kernel.factors) if factor.size == 1}
     factors = [[f for f in _ordered(kernel, role) if f not in small] for role in roles]
     for role in factors:
         kernel = _merged(kernel, role)
-    kernel = _peeled(kernel)
+    kernel = _with_narrow_sides(kernel)
     at = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
     batch, rows, columns, k = (tuple(role) for role in factors)
     return Product(kernel, at, batch, rows, columns, k)
 
 
-def _turned(kernel: Kernel) -> Kernel:
+def _with_swapped_sides(kernel: Kernel) -> Kernel:
     """lhs * rhs -> rhs * lhs, when all results are contiguous along the LHS's rows.
 
     Also for one column, when the LHS itself is: vectors of it need not be transposed.
@@ -192,11 +192,11 @@ def _turned(kernel: Kernel) -> Kernel:
     if not ((many or single) and aside and contract.held.is_float):
         return kernel
     # Factors commute exactly: nothing but the blocking changes.
-    turned = replace(contract, lhs=contract.rhs, rhs=contract.lhs)
-    return replace(kernel, steps=(*kernel.steps[:at], turned, *kernel.steps[at + 1 :]))
+    swapped = replace(contract, lhs=contract.rhs, rhs=contract.lhs)
+    return replace(kernel, steps=(*kernel.steps[:at], swapped, *kernel.steps[at + 1 :]))
 
 
-def _peeled(kernel: Kernel) -> Kernel:
+def _with_narrow_sides(kernel: Kernel) -> Kernel:
     """The kernel with unwidened sides: the contraction widens them itself."""
     steps = list(kernel.steps)
     for n, step in enumerate(steps):

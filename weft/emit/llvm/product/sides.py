@@ -22,14 +22,14 @@ def choose_sides(product: Product, chip: Chip) -> Product:
     few = _FEW_FLOATS if product.contract.held.is_float else 0  # vectors read these weights as fast
     if not few < rows <= LINES or columns <= rows:
         return product
-    turned = _turned_over(product)
-    instruction = tile_instruction(turned, chip)
-    if instruction is None or not tiles_direct(turned, TILE_GROUPS[instruction]):
+    swapped = _with_swapped_sides(product)
+    instruction = tile_instruction(swapped, chip)
+    if instruction is None or not tiles_direct(swapped, TILE_GROUPS[instruction]):
         return product
-    return turned
+    return swapped
 
 
-def _turned_over(product: Product) -> Product:
+def _with_swapped_sides(product: Product) -> Product:
     """result[n, m] = sum over k of rhs[n, k] * lhs[k, m]."""
     contract, steps = product.contract, list(product.kernel.steps)
     steps[product.at] = replace(contract, lhs=contract.rhs, rhs=contract.lhs)

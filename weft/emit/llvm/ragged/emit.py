@@ -114,7 +114,7 @@ class _RaggedProduct:
                 return fixed
 
     def _tile(self, number: str, offsets: list[str], columns: str) -> None:
-        """Find what a tile is, and compute it."""
+        """Locate the group and the rows of a tile, and compute it."""
         code, roles = self.code, self.roles
         if roles.mode == "free":
             group, begin, end = self._find(number, offsets[SIZES])
@@ -262,7 +262,7 @@ class _RaggedProduct:
             return
         here = smaller(code, columns, b.panel)
         if step == 1:
-            self.pack.turned(source, dtype, apart, here, part[0], packed)
+            self.pack.transposed(source, dtype, apart, here, part[0], packed)
         else:
             self.pack.lines(source, dtype, (step, apart), (part[0], here), (packed, b.panel))
         self._rows(b.row_counts, rows, (packed, line), part, out)

@@ -72,7 +72,7 @@ class RaggedPacking:
             (given,) = storage.load(self.one, source, at, dtype)
             self.one.store(given, self.one.at(target, loop.index, self.blocks.kind))
 
-    def turned(
+    def transposed(
         self, source: str, dtype: DType, step: int, columns: str, k_count: str, to: str
     ) -> None:
         """A panel to[k][j] = source[j * step + k]: squares are transposed in registers.

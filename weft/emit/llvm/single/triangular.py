@@ -55,8 +55,8 @@ class _Solve:
         self.tasks = cut(outer, along, min(self.lanes, self.systems), 2 * self.size * self.size)
         is_transposed = op.transpose_a != "NO_TRANSPOSE"
         # Solving from the right is solving with the transposed matrix from the left.
-        self.turned = is_transposed is op.left_side
-        self.forward = op.lower is not self.turned
+        self.transposed = is_transposed is op.left_side
+        self.forward = op.lower is not self.transposed
         self.conj = op.transpose_a == "ADJOINT" and self.dtype.is_complex
         self.code = function(kernel.name, excess_precision=kernel.excess_precision)
         self.buffers = pointers(self.code, 3)
@@ -117,7 +117,7 @@ class _Solve:
     def _element(self, row: str, column: str, offsets: list[str]) -> Held:
         """An element of the matrix, broadcast."""
         down, across = self.steps[0][-2:]
-        if self.turned:
+        if self.transposed:
             down, across = across, down
         (at,) = moved(self.code, [offsets[0]], row, [down])
         (at,) = moved(self.code, [at], column, [across])

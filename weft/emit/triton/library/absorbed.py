@@ -1,6 +1,6 @@
 """Steps after a contraction that a library computes with it: max(x + added + bias, 0), rounded.
 
-A bias is a vector along the columns, or channels; what is added lies in memory as the result does.
+A bias is a vector along the columns, or channels; an addend lies in memory as the result does.
 Steps that follow are a kernel of their own.
 """
 
@@ -35,7 +35,7 @@ class Absorbed:
 
     @property
     def operands(self) -> tuple[int, ...]:
-        """The operands that it reads: the bias, and what is added."""
+        """The operands of the epilogue: the bias, and the addend."""
         return tuple([load.operand for load in (self.bias, self.added) if load is not None])
 
     @property
@@ -84,7 +84,7 @@ class _Chain:
         return step.dtype
 
     def following(self) -> Absorbed | None:
-        """With the next step, if the library computes it."""
+        """The epilogue with one more step, if the library computes it."""
         prefix, steps = self.prefix, self.kernel.steps
         readers = self.readers.get(prefix.last, [])
         if len(readers) != 1:
@@ -105,7 +105,7 @@ class _Chain:
         return None
 
     def _is_kept(self, dtype: DType) -> bool:
-        """Whether a conversion to this type keeps what the library computes in f32."""
+        """Whether a conversion to this type may be left to the library's rounding."""
         return dtype is self.dtype or dtype.name == "f32"
 
     def _is_rounded(self, number: int) -> bool:
@@ -113,7 +113,7 @@ class _Chain:
         return is_rounded(self.dtype_of(number), excess_precision=excess)
 
     def _sum(self, number: int, other: int) -> Absorbed | None:
-        """With a sum of a bias, or of what is at the places of the result."""
+        """Extended by the sum with a bias, or with an addend that lies as the result does."""
         prefix, load = self.prefix, self.kernel.steps[other]
         if isinstance(load, Apply) and isinstance(load.op, Convert) and load.dtype.name == "f32":
             load = self.kernel.steps[load.args[0]]
@@ -138,9 +138,9 @@ def _is_zero(step: Any) -> bool:
 
 
 def finish(result: Any, absorbed: Absorbed, channels: int, out: Matrices, *tensors: Any) -> Any:
-    """A contraction's wide result with what the library absorbs, by PyTorch, before rounding.
+    """A contraction's wide result with the fused epilogue, by PyTorch, before rounding.
 
-    `channels` is the dim of the bias; `tensors` are those of the bias and of what is added.
+    `channels` is the dim of the bias; `tensors` are those of the bias and of the addend.
     """
     left = [*tensors]
     if absorbed.bias is not None:

@@ -25,7 +25,7 @@ from weft.kernels.single_node import SingleNode
 def product_call(
     name: str, product: LibraryProduct, algorithm: int = 0, workspace: int = 0
 ) -> LibraryCall:
-    """The call of a product: out[b] = lhs[b] @ rhs[b], with what is absorbed.
+    """The call of a product: out[b] = lhs[b] @ rhs[b], with its fused epilogue.
 
     By PyTorch, or by an algorithm of cuBLASLt (from 1), whose `workspace` is an operand.
     """
@@ -63,7 +63,7 @@ def _by_algorithm(
 
 
 def _multiply_wide(product: LibraryProduct, *tensors: Any) -> None:
-    """A product with what is absorbed, in f32, rounded once."""
+    """A product with its epilogue in f32, rounded once."""
     sides = (product.lhs, product.rhs, product.out)
     lhs, rhs, out = (
         tensor.as_strided(side.sizes, side.strides, side.offset)
@@ -144,7 +144,7 @@ def _node(kernel: SingleNode, *tensors: Any) -> None:
 
 
 def _piece(tensor: Any, point: tuple[int, ...]) -> Any:
-    """One device's piece; devices share what has size 1."""
+    """One device's piece; a device dim of size 1 is shared by all."""
     for n in point:
         tensor = tensor[n if tensor.shape[0] > 1 else 0]
     return tensor

@@ -28,7 +28,7 @@ _ALIGNED = 256  # bytes, of the made-up address of a bias
 
 
 class _Proposal(ctypes.Structure):
-    """A result of the heuristic: an opaque algorithm, and what it needs."""
+    """A result of the heuristic: an opaque algorithm, and the workspace it needs."""
 
     _fields_ = (
         ("algorithm", ctypes.c_uint64 * 8),
@@ -128,7 +128,7 @@ class LtProduct:
         return [one for one in proposals[: count.value] if one.state == 0] if code == 0 else []
 
     def __call__(self, algorithm: int, places: Sequence[int], stream: int) -> None:
-        """Enqueue it at addresses of lhs, rhs, out, what is absorbed, and the workspace."""
+        """Enqueue it at addresses of lhs, rhs, out, operands of the epilogue, and workspace."""
         product, epilogue = self.product, self.product.absorbed
         proposal = self.proposals[algorithm]
         # alpha A B + beta C: beta is 1 where C is added, which is else the output and not read.

@@ -1,4 +1,4 @@
-"""Convolutions by graphs of cuDNN, channels last: written to their place, with what is absorbed.
+"""Convolutions by graphs of cuDNN, channels last: written in place, with a fused epilogue.
 
 It needs the package nvidia-cudnn-frontend; without it, PyTorch's results are copied.
 """

@@ -38,7 +38,7 @@ ALGORITHMS = 16  # algorithms that cuBLASLt is asked to propose
 
 @dataclass(frozen=True, slots=True)
 class LibraryProduct:
-    """A product on views of memory: out[b] = lhs[b] @ rhs[b], and what the library absorbs."""
+    """A product on views of memory: out[b] = lhs[b] @ rhs[b], and its fused epilogue."""
 
     lhs: Matrices
     rhs: Matrices

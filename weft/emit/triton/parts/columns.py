@@ -52,7 +52,7 @@ class CrossedSums:
 def crossed_sums(kernel: Kernel) -> CrossedSums | None:
     """The sums along columns of a kernel of rows, of collapsed loops; None if it has another form.
 
-    What follows the sums along columns does not run along these again.
+    Steps after the sums along columns do not run along these again.
     """
     sums = [n for n, s in enumerate(kernel.steps) if isinstance(s, Reduce | Pick | Contract)]
     sets = {frozenset(s.over) for n in sums if isinstance(s := kernel.steps[n], Reduce)}
@@ -106,7 +106,7 @@ def _depending(kernel: Kernel, numbers: Sequence[int]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class CrossedLaunches:
-    """The launch of rows and its operands, and the kernel of what follows and its operands."""
+    """The launch of rows and its operands, and the epilogue kernel and its operands."""
 
     rows: GridLaunch
     operands: tuple[int, ...]
@@ -209,7 +209,7 @@ class _RowsAndColumns(RowLoops):
         )
 
     def _hoist_columns(self) -> None:
-        """Load what is the same in every row before the loop."""
+        """Hoist the loads that all rows share out of the loop."""
         for n, step in enumerate(self.kernel.steps):
             if isinstance(step, Load) and self.tiles.span([step.at]) <= {"r"} and not step.shifts:
                 self.tiles.value(n, self.view)

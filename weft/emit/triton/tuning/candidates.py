@@ -52,7 +52,7 @@ class GpuCandidates:
 
     @property
     def machine(self) -> str:
-        """The GPU's model, and the versions that decide what kernels become."""
+        """The GPU's model, and the versions of compilers and libraries."""
         return machine_name()
 
     @cached_property
