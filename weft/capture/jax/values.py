@@ -123,11 +123,11 @@ def to_physical(value: Any, leaf: Leaf) -> Any:
     array = np.asarray(value)
     if array.dtype == leaf.dtype:
         return copied(array) if array.flags.writeable else array
-    made = array.astype(leaf.dtype)
+    converted = array.astype(leaf.dtype)
     # numpy wraps around without a word; JAX raises.
-    if isinstance(value, int) and int(made) != value:
+    if isinstance(value, int) and int(converted) != value:
         raise OverflowError(f"argument {leaf.name}: {value} does not fit into {leaf.dtype}")
-    return made
+    return converted
 
 
 def is_changed(leaf: Leaf) -> bool:

@@ -35,11 +35,11 @@ def traced_step(
     from torch.fx.experimental.proxy_tensor import make_fx
 
     mode = _fake_mode(forward)
-    given = [*values, *constants.values()]
+    tensors = [*values, *constants.values()]
     if not torch.is_autocast_enabled("cuda"):
         # Autocast for CUDA acts on CUDA tensors alone; else all is traced as on the CPU.
-        given = [*map(like_on_host, given)]
-    fakes = [mode.from_tensor(value, static_shapes=True) for value in given]
+        tensors = [*map(like_on_host, tensors)]
+    fakes = [mode.from_tensor(value, static_shapes=True) for value in tensors]
     program = _recording()(forward.graph_module)
     targets = [spec.target for spec in forward.graph_signature.input_specs]
     count = len(values)

@@ -58,13 +58,17 @@ class AccumulatedStep:
             seed = Value(_SCALAR, None, len(args))
             names.append(SEED)
         sums, changed = self.loop(b, args, seed)
-        given = [changed.get(n, value) for n, value in enumerate(args)] + sums
+        arguments_after = [changed.get(n, value) for n, value in enumerate(args)] + sums
         # Arguments of one part of the batch, which no update reads, stand for themselves.
-        taken = [*self.update.module.function("main").body.args]
-        became = {old: new for old, new in zip(taken, given, strict=False) if old.type is new.type}
+        parameters = [*self.update.module.function("main").body.args]
+        became = {
+            old: new
+            for old, new in zip(parameters, arguments_after, strict=False)
+            if old.type is new.type
+        }
         if self.update.is_seeded:
             # Draws of the update follow those of all parts.
-            became[taken[-1]] = self.seed_of(b, seed, b.splat(self.parts, _SCALAR))
+            became[parameters[-1]] = self.seed_of(b, seed, b.splat(self.parts, _SCALAR))
         results = inlined(b, self.update, became)
         count = len(self.update.updated)
         new = {**changed, **dict(zip(self.update.updated, results[:count], strict=True))}
