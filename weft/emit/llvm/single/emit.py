@@ -11,7 +11,7 @@ from weft.emit.llvm.jit.processor import Processor, host
 from weft.emit.llvm.product.complex import complex_product, refuses_complex_product
 from weft.emit.llvm.ragged.dims import refuses_ragged_dot
 from weft.emit.llvm.ragged.emit import ragged_dot
-from weft.emit.llvm.single.calls import custom_call, refuses_call
+from weft.emit.llvm.single import factorize
 from weft.emit.llvm.single.cholesky import cholesky, refuses_cholesky
 from weft.emit.llvm.single.gather import dynamic_slice, dynamic_update_slice, gather
 from weft.emit.llvm.single.random import rng_bit_generator
@@ -27,6 +27,8 @@ from weft.emit.llvm.single.sort import sort
 from weft.emit.llvm.single.top_k import top_k
 from weft.emit.llvm.single.triangular import triangular_solve
 from weft.emit.llvm.single.window import reduce_window
+from weft.emit.llvm.spectral.eigh import eigh, refuses_eigh
+from weft.emit.llvm.spectral.svd import refuses_svd, svd
 from weft.errors import Unsupported
 from weft.ir.op import Op
 from weft.kernels.single_node import SingleNode
@@ -42,6 +44,31 @@ from weft.ops.shape import Reverse
 from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad
 from weft.ops.sort import Sort, TopK
 from weft.ops.window import ReduceWindow, SelectAndScatter
+
+# Custom calls that have kernels, by name: the emitter, and why it does not take a kernel.
+_Refusal = Callable[[SingleNode], str | None]
+_CALLS: dict[str, tuple[Callable[[SingleNode], Emitted], _Refusal]] = {
+    **dict.fromkeys(factorize.CALLS, (factorize.factorize, factorize.refuses_factors)),
+    "weft.eigh": (eigh, refuses_eigh),
+    "weft.svd": (svd, refuses_svd),
+}
+
+
+def _refuses_call(kernel: SingleNode) -> str | None:
+    """Why a custom call is unsupported."""
+    name = _call_name(kernel)
+    return _CALLS[name][1](kernel) if name in _CALLS else "it is a call of something else"
+
+
+def _custom_call(kernel: SingleNode) -> Emitted:
+    """The kernel of a known call."""
+    return _CALLS[_call_name(kernel)][0](kernel)
+
+
+def _call_name(kernel: SingleNode) -> str:
+    assert isinstance(kernel.op, CustomCall)
+    return kernel.op.call_target_name
+
 
 EMIT: dict[type[Op], Callable[[SingleNode], Emitted]] = {
     Gather: gather,
@@ -61,7 +88,7 @@ EMIT: dict[type[Op], Callable[[SingleNode], Emitted]] = {
     Cholesky: cholesky,
     TriangularSolve: triangular_solve,
     Fft: fft,
-    CustomCall: custom_call,
+    CustomCall: _custom_call,
     **dict.fromkeys((DotGeneral, Dot), complex_product),
 }
 # Kernels whose blocks depend on the processor.
@@ -74,7 +101,7 @@ REFUSES: dict[type[Op], Callable[[SingleNode], str | None]] = {
     SelectAndScatter: refuses_select_and_scatter,
     Cholesky: refuses_cholesky,
     Fft: refuses_fft,
-    CustomCall: refuses_call,
+    CustomCall: _refuses_call,
     RaggedDot: refuses_ragged_dot,
     **dict.fromkeys((DotGeneral, Dot), refuses_complex_product),
 }
