@@ -60,7 +60,7 @@ def pairs_extent(pairs: Iterable[tuple[int, int]], machine: Machine) -> GroupExt
     moves = np.array([pair for pair in pairs if pair[0] != pair[1]], np.int64)
     if not len(moves):
         return GroupExtent(1)
-    domains = machine.domains_of(moves)
+    domains = machine.domains_of(moves)  # [pairs, source and target]
     return GroupExtent(2, 2 if (domains[:, 0] != domains[:, 1]).any() else 1)
 
 
@@ -171,8 +171,8 @@ def one_domain_estimate(
 def _of_table(
     table: str, kind: TrafficKind, dtype: str, groups: int, devices: int, pattern: str, size: int
 ) -> Estimate:
-    asked = CollectiveShape(table, OP_NAMES[kind], dtype, groups, devices, pattern, size)
-    return measured().estimate(asked)
+    shape = CollectiveShape(table, OP_NAMES[kind], dtype, groups, devices, pattern, size)
+    return measured().estimate(shape)
 
 
 def multi_domain_estimates(
@@ -227,7 +227,7 @@ def ring_seconds(kind: TrafficKind, size: int, devices: int, links: Links) -> fl
 
 
 def _sides(devices: int, links: Links) -> int:
-    """Along how many sides of a torus so many devices lie."""
+    """The number of sides of a torus that so many devices extend along, the longest sides first."""
     reached, sides = 1, 0
     for side in sorted(links.torus, reverse=True):
         if reached >= devices and sides:

@@ -54,7 +54,7 @@ class EstimatedRow:
 
 
 def read_collectives(path: Path) -> list[CollectiveRow]:
-    """The rows of a CSV file; what is wrong with one is an error with its line."""
+    """The rows of a CSV file; an invalid one is an error with its line."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

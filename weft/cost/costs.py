@@ -51,6 +51,7 @@ KINDS: Mapping[type[Op], TrafficKind] = {
     PermuteAlongAxes: "permute",
 }
 PRODUCTS = (DotGeneral, Dot, Einsum, Convolution, RaggedDot)
+# Views, and what takes no time of its own.
 _FREE = (Reshape, BitcastConvert, Constant, AsyncDone)
 
 
@@ -76,8 +77,8 @@ def groups_of(op: Op) -> Groups:
         return op.axes
     if isinstance(op, CollectivePermute):
         return ()
-    found: Groups = op.replica_groups  # type: ignore[attr-defined]  # a field of all the others
-    return found
+    groups: Groups = op.replica_groups  # type: ignore[attr-defined]  # a field of all the others
+    return groups
 
 
 def sent_values(op: Op, operands: Types) -> Types:
@@ -132,7 +133,7 @@ class Costs:
         return extent
 
     def collective(self, op: Op, operands: Types, results: Types) -> Estimate:
-        """The seconds of a collective, how sure they are and where they come from."""
+        """The seconds of a collective, with their interval and source."""
         kind = KINDS[type(op)]
         # The larger side of each: a gather's result, the operand of all others.
         size = moved(*results) if kind == "gather" else moved(*sent_values(op, operands))
@@ -157,7 +158,7 @@ class Costs:
 
 
 def collective_seconds(module: Module, costs: Costs, func: str = "main") -> float:
-    """The seconds of a function's collectives one after another, loops by their rounds."""
+    """The seconds of a function's collectives one after another, loops times their trip count."""
     return _seconds_of(module, costs, func, tuple(KINDS))
 
 
@@ -168,10 +169,10 @@ def spmd_seconds(module: Module, costs: Costs, func: str = "main") -> float:
 
 def _seconds_of(module: Module, costs: Costs, func: str, ops: tuple[type[Op], ...]) -> float:
     """The seconds of a function's nodes of some ops, one after another."""
-    chosen = frozenset(ops)
+    counted = frozenset(ops)
 
     def of_node(node: Node) -> float:
-        if type(node.op) in chosen:
+        if type(node.op) in counted:
             return costs.seconds(node)
         return sum([totals.region(region) for region in node.regions])
 

@@ -1,7 +1,7 @@
 """Predicted seconds of a GPU's kernels, without their launch.
 
-What the triton target runs: products by a library, with other steps after them in a pass of their
-own; attention by a library; rows that one block reduces; ops that are several kernels of a library.
+The kernels of the triton target: products by a library, with later steps in a pass of their own;
+attention by a library; rows that one block reduces; ops that are several kernels of a library.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ def _product_seconds(kernel: Kernel, pointwise: float, machine: Machine) -> floa
     fused = computing < _operands(own, machine) or not _is_pass(after)
     if fused:
         return latency(total, machine) + max(computing, _operands(total, machine))
+    # The second pass reads the product's result again, and everything else but its operands.
     again = total - _operand_bytes(kernel, number) + result * _item_size(kernel, number)
     product = max(computing, _operands(own, machine))
     second = max(pointwise, again / machine.bandwidth_at(again))

@@ -1,7 +1,7 @@
 """Overheads of CPU kernels beside the roofline, counted by kind.
 
-A roofline takes every loop as full vector registers and every product as large. Kernels of a few
-microseconds are neither: what they take is counted here, and priced by a machine's `overheads`.
+A roofline assumes full vector registers in every loop, and large products. Kernels of a few
+microseconds have neither: their overheads are counted here, and priced by a machine's `overheads`.
 """
 
 from __future__ import annotations

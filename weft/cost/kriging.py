@@ -69,10 +69,12 @@ def covariance(a: TableRows, b: TableRows, like: CovarianceParameters) -> Floats
     machine, variant = a.machine[:, None] == b.machine, a.variant[:, None] == b.variant
     dtype, devices = a.dtype[:, None] == b.dtype, a.devices[:, None] == b.devices
     curve = machine & variant & dtype & devices & (groups == 0)
+    # Matern 3/2 over sizes: curves of a kind are smooth, but for the steps of protocols.
     smooth = np.sqrt(3.0) * sizes / like.kind_sizes
     shared = like.kind**2 * (1 + smooth) * np.exp(-smooth - groups / like.kind_groups)
     shared += like.share**2 * np.exp(-shares / like.share_sizes - groups / like.share_groups)
     shared += like.spot**2 * ((sizes < _SPOT) & (groups < _SPOT))
+    # Patterns and element types hardly matter: two that differ in these are nearly alike.
     shared *= np.where(machine, 1.0, like.machines) * np.where(variant, 1.0, 0.95)
     shared *= np.where(dtype, 1.0, 0.99)
     return np.asarray(shared + like.curve**2 * curve * np.exp(-sizes / like.curve_sizes))
@@ -118,6 +120,7 @@ class Fit:
 
     def parts(self, group: Floats, size: Floats) -> tuple[Floats, Floats]:
         """Log seconds of the latency, and of the transfer."""
+        # Centred at 8 devices (log2 is 3), so that constants and exponents are fitted apart.
         a, b, c, d = self.parameters
         return a + b * (group - 3), size * np.log(2) - (c + d * (group - 3))
 
@@ -132,11 +135,12 @@ def fit(group: Floats, size: Floats, seconds: Floats) -> Fit:
     at = np.array([float(np.median(small)), 0.0, float(rate), 0.0])
     design = np.stack([np.ones_like(group), group - 3], axis=1)
     for _ in range(30):
-        made = Fit(tuple(at))
-        latency, _transfer = made.parts(group, size)
-        log_seconds = made.log_seconds(group, size)
+        current = Fit(tuple(at))
+        latency, _transfer = current.parts(group, size)
+        log_seconds = current.log_seconds(group, size)
         off = seconds - log_seconds
         weight = 1 / np.maximum(1.0, np.abs(off) / 0.15)
+        # The derivatives of log(latency + transfer) by their logs are the shares of the two.
         share = np.exp(latency - log_seconds)[:, None]
         slope = np.concatenate([design * share, design * (share - 1)], axis=1)
         pull = slope.T @ (weight * off) - _RIDGE * np.array([0.0, at[1], 0.0, at[3]])

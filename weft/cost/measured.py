@@ -1,4 +1,4 @@
-"""The table of measured collectives, and what it says of sizes and groups between its rows.
+"""The table of measured collectives, and estimates for sizes and groups between its rows.
 
 The table is OpenXLA's: throughput of NCCL and RCCL on five machines, as published with its
 compiler (August 2026). Some rows of it are not here.
@@ -53,7 +53,7 @@ class CurveFamily:
     rounding: float = 0.0  # the last digit of its rates, in bytes a second
 
     def likeness(self, op: str) -> CovarianceParameters:
-        """Permutations have steps that machines share, and that are no outliers."""
+        """The parameters of an op: permutations have steps that machines share, and no outliers."""
         if op != _PERMUTE:
             return self.like
         if not self.one_fit:
@@ -70,7 +70,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class CollectiveShape:
-    """One collective: where, what, in which groups, and how many bytes.
+    """One collective: machine, op, element type, groups, pattern and bytes.
 
     The bytes are the result's; of a reduce-scatter the operand's.
     """
@@ -92,7 +92,7 @@ class _Kind:
     asked: tuple[CollectiveShape, ...]
     rows: TableRows
     fits: Mapping[str, Fit]  # by machine
-    left: npt.NDArray[np.float64]  # what the fits leave
+    left: npt.NDArray[np.float64]  # residuals of the fits, in log seconds
     exact: Mapping[CollectiveShape, float]
     patterns: Mapping[str, str]  # to the one whose rows are the same
 
@@ -147,7 +147,7 @@ class CollectiveTable:
         return replace(wanted, pattern=pattern), instead
 
     def exact(self, kind: _Kind, wanted: CollectiveShape, source: str) -> Estimate:
-        """A row of the table as it is; its neighbours say how sure it is."""
+        """A row of the table as it is, with the interval that its neighbours imply."""
         like, row = kind.family.likeness(wanted.op), _rows([(wanted, 0.0)], kind)
         _, wide = deviation(row, kind.rows, kind.left, like)
         seconds = kind.exact[wanted]
@@ -173,9 +173,9 @@ class CollectiveTable:
         return found
 
     def _kind(self, family: CurveFamily, op: str) -> _Kind:
-        given = [(a, s) for a, s in self.rows if a.machine in family.machines and a.op == op]
-        patterns = _same_patterns(given)
-        merged = {replace(a, pattern=patterns.get(a.pattern, a.pattern)): s for a, s in given}
+        own_rows = [(a, s) for a, s in self.rows if a.machine in family.machines and a.op == op]
+        patterns = _same_patterns(own_rows)
+        merged = {replace(a, pattern=patterns.get(a.pattern, a.pattern)): s for a, s in own_rows}
         asked, seconds = tuple(merged), tuple(merged.values())
         kind = _Kind(family, asked, _EMPTY, {}, np.zeros(0), merged, patterns)
         rows = _rows(zip(asked, seconds, strict=True), kind)
@@ -191,16 +191,17 @@ class CollectiveTable:
         return replace(kind, rows=rows, fits=fits, left=left)
 
 
-def _rows(given: Iterable[tuple[CollectiveShape, float]], kind: _Kind) -> TableRows:
+def _rows(listed: Iterable[tuple[CollectiveShape, float]], kind: _Kind) -> TableRows:
     """Rows as arrays."""
-    asked, seconds = zip(*given, strict=True)
+    asked, seconds = zip(*listed, strict=True)
     times = np.array(seconds)
     size = np.array([float(a.bytes) for a in asked])
+    # The standard deviation of a rounded rate: its error is uniform over half of the last digit.
     half = kind.family.rounding / 2 / math.sqrt(3)
     return TableRows(
         np.array([kind.family.machines.index(a.machine) for a in asked]),
         np.array([PATTERNS.index(a.pattern) if a.pattern else -1 for a in asked]),
-        np.array([sum(map(ord, a.dtype)) for a in asked]),
+        np.array([sum(map(ord, a.dtype)) for a in asked]),  # only compared for equality
         np.array([a.groups * a.group_size for a in asked]),
         np.log2([float(a.group_size) for a in asked]),
         np.log2(size),
@@ -223,6 +224,7 @@ def _same_patterns(rows_measured: Iterable[tuple[CollectiveShape, float]]) -> di
         for other, others in by_pattern.items():
             both = rows.keys() & others.keys()
             same = all(math.isclose(rows[b], others[b], rel_tol=1e-3) for b in both)
+            # Eight equal rows are no coincidence: the library runs both patterns alike.
             if name > other and len(both) >= 8 and same:
                 same_as[name] = other
     return same_as
@@ -230,7 +232,7 @@ def _same_patterns(rows_measured: Iterable[tuple[CollectiveShape, float]]) -> di
 
 @cache
 def measured() -> CollectiveTable:
-    """The table that Weft brings along."""
+    """The table that is shipped with Weft."""
     with TABLE.open(newline="") as lines:
         return CollectiveTable(
             (_collective(row), int(row["bytes"]) / float(row["bytes_per_second"]))

@@ -1,4 +1,4 @@
-"""Prices of collectives along the axes of a mesh, in bytes: what choices between them compare.
+"""Prices of collectives along the axes of a mesh, in bytes, to choose between them.
 
 Without a machine a collective costs the bytes that a device sends. With one it costs its predicted
 seconds, as the bytes that the fast links carry in them: its latency, and its bytes by the bandwidth

@@ -96,7 +96,7 @@ def _numbered(module: Module, main: Function) -> npt.NDArray[np.int64]:
 
 
 class _Keys:
-    """Keys of nodes and functions by what they compute."""
+    """Equality keys of nodes and functions: what they compute, whatever their operands."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -137,6 +137,7 @@ def _runs(numbers: npt.NDArray[np.int64]) -> list[RepeatedRun]:
     """Disjoint runs, in order; those that cover most nodes are chosen first."""
     candidates: list[RepeatedRun] = []
     for period in _periods(numbers):
+        # A run is a stretch in which every node equals the one a period before it.
         same = np.concatenate(([False], numbers[period:] == numbers[:-period], [False]))
         edges = np.flatnonzero(same[1:] != same[:-1])
         for begin, end in zip(edges[::2], edges[1::2], strict=True):
@@ -156,6 +157,7 @@ def _periods(numbers: npt.NDArray[np.int64]) -> list[int]:
     listed = numbers[order]
     gaps = np.diff(order)[listed[1:] == listed[:-1]]
     distances, counts = np.unique(gaps, return_counts=True)
+    # By the nodes that a period may cover: layers are long, and ops inside of them repeat too.
     weight = counts * distances
     best = np.argsort(-weight, kind="stable")[:_PERIODS]
     return [int(distances[n]) for n in best if counts[n] >= _LEAST - 1]
@@ -184,9 +186,9 @@ class _Cut:
                 assert not node.regions or not any(v in became for v in free_variables(node)), (
                     "captured"
                 )
-                made = node.rebuilt(operands, node.regions)
-                became.update(zip(node.results, made.results, strict=True))
-                node = made
+                rebuilt = node.rebuilt(operands, node.regions)
+                became.update(zip(node.results, rebuilt.results, strict=True))
+                node = rebuilt
             nodes.append(node)
         return self._with(nodes, became)
 
@@ -198,10 +200,10 @@ class _Cut:
         ]
         read |= {body.results[n] for n in results}
         args = [n for n, value in enumerate(body.args) if value in read]
-        given = tuple([body.args[n] for n in args])
-        made = tuple([became.get(body.results[n], body.results[n]) for n in results])
+        arguments = tuple([body.args[n] for n in args])
+        outputs = tuple([became.get(body.results[n], body.results[n]) for n in results])
         locs = tuple([body.arg_locs[n] for n in args])
-        region = Region(given, nodes, made, body.loc, locs)
+        region = Region(arguments, nodes, outputs, body.loc, locs)
         function = main.restricted(region, args, results)
         return self.whole.with_functions({**self.whole.functions, main.name: function})
 
@@ -253,6 +255,7 @@ class _Cut:
                     pairs[(position - run.start) // run.period, there] += 1
         if len(pairs) < self.cut:
             return None
+        # A forward run pairs its layer n with n + shift of another, a backward one with total - n.
         forwards = Counter[int]()
         backwards = Counter[int]()
         for (here, there), count in pairs.items():

@@ -79,8 +79,8 @@ class SentCounter:
         """The row of one collective."""
         op, kind = node.op, KINDS[type(node.op)]
         over, devices = group(op, self.module.meshes, self.everyone)
-        given = sent_values(op, node.operand_types)
-        size = moved(*node.types) if kind == "gather" else moved(*given)
+        operands = sent_values(op, node.operand_types)
+        size = moved(*node.types) if kind == "gather" else moved(*operands)
         sent = size * _share(op, kind, devices, self.everyone)
         return Sent(op.name, over, devices, sent, 1, node.loc)
 

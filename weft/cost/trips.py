@@ -28,7 +28,7 @@ def trips(loop: Node) -> int | None:
         return None
     if how == "LE":
         last += 1
-    # Rounds up: the round that steps past the limit still runs.
+    # Rounded up: the iteration that steps past the limit still runs.
     count = max(0, -(-(last - first) // step))
     end = first + count * step
     # A counter that steps over an NE limit, or leaves the range of its type, wraps around.

@@ -29,7 +29,7 @@ class LaunchCost:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCost:
-    """The seconds of a collective, the link and the devices of a group, and what is sent."""
+    """The seconds of a collective, its link, its group's devices, and the bytes sent."""
 
     seconds: float
     link: str

@@ -68,7 +68,7 @@ class _Running:
         self.times = dict[Item, float]()  # when each item first began
         self.events: list[TimelineEvent] = []
         self.flights: dict[Slot, tuple[Transfer, int]] = {}  # by handle, with its event's number
-        self.repeats = 1  # the rounds of enclosing loops that this one stands for
+        self.repeats = 1  # the iterations of enclosing loops that this one stands for
         self.queued = True  # whether the next kernel runs in the native call of the one before
         self.stepped = False  # whether the program is more than one native call
 
@@ -80,7 +80,7 @@ class _Running:
         self.compute("call", LaunchCost(seconds, "memory"), main.loc)
 
     def native_call(self, loc: Location) -> None:
-        """The call of a queue of kernels, if the one before does not go on."""
+        """The native call of adjacent kernels, unless the kernel before is in it as well."""
         if not self.queued:
             self.step(self.machine.overhead("segment"), loc)
             self.queued = True
@@ -165,15 +165,15 @@ class _Running:
         self.at += exposed
 
     def loop(self, item: Loop | DivergentLoop) -> None:
-        """Run a loop: its first round, and a second one that stands for all others."""
+        """Run a loop: its first iteration, and a second one that stands for all others."""
         self.queued = False
         count = trips(item.node) if item.node is not None else None
         count = 1 if count is None else count
         if count == 0:
             self.block(item.test)
             return
-        # The first round may wait for transfers that began before the loop; the second one is the
-        # steady state, and all later ones are its repetitions.
+        # The first iteration may wait for transfers that began before the loop; the second one is
+        # the steady state, and all later ones are its repetitions.
         self.round(item)
         if count > 1:
             begun, outer = self.at, self.repeats
@@ -181,19 +181,19 @@ class _Running:
             self.round(item)
             self.repeats = outer
             self.skip(item, (count - 2) * (self.at - begun), count - 2)
-        self.block(item.test)
+        self.block(item.test)  # the test that fails
 
     def round(self, item: Loop | DivergentLoop) -> None:
-        """Run one round of a loop."""
+        """Run one iteration of a loop."""
         self.block(item.test)
         self.block(item.body)
 
     def skip(self, item: Item, seconds: float, rounds: int) -> None:
-        """Go on by the rounds of a loop that are not simulated one by one."""
+        """Advance by the iterations of a loop that are not simulated one by one."""
         if rounds > 0 and seconds:
             self.note(f"{rounds:,} more rounds", "loop", self.at, seconds, item.loc)
             self.at += seconds
-            # Transfers of the rounds that were skipped are over by then.
+            # Transfers of the skipped iterations are over by then.
             self.network.now = max(self.network.now, self.at)
 
     def branch(self, item: Branch | DivergentBranch) -> None:
@@ -260,6 +260,7 @@ def _memory(executable: Executable, times: dict[Item, float]) -> tuple[MemoryPoi
     changes: dict[int, int] = {}
     for buffer in use.buffers:
         changes[buffer.begin] = changes.get(buffer.begin, 0) + buffer.size
+        # Freed after its last position: operands and results of an item are live together.
         changes[buffer.end + 1] = changes.get(buffer.end + 1, 0) - buffer.size
     begins = {start: times.get(item, 0.0) for item, start, _ in lives.items}
     points: list[MemoryPoint] = []
