@@ -182,7 +182,7 @@ class Attention(Op):
         dtype, held = q.dtype, np.float64
         shared = q.shape[-3] // max(1, k.shape[-3])
         keys, values = (np.repeat(x.astype(held), shared, axis=-3) for x in (k, v))
-        scores = self.scale * (q.astype(held) @ np.swapaxes(keys, -1, -2))
+        scores = self.scale * (q.astype(held) @ np.swapaxes(keys, -1, -2))  # [.., heads, q, k]
         if self.softcap:
             scores = self.softcap * np.tanh(scores / self.softcap)
         if self.biased:
@@ -287,6 +287,7 @@ class _Decomposition:
     def _over_pairs(self, value: Value, dtype: DType) -> Value:
         """A mask or a bias broadcast to (queries, keys)."""
         operand_type = tensor_type("", 0, value.type)
+        # [batch.., heads, q, k] as [batch.., kv heads, shared, q, k], the decomposition's order.
         heads, shared = operand_type.sizes[-3], self.outer[-1]
         split = (1, 1) if heads == 1 else (heads // shared, shared)
         shape = (*operand_type.sizes[:-3], *split, *operand_type.sizes[-2:])

@@ -84,9 +84,9 @@ class DotAlgorithm:
     lhs_precision_type: str
     rhs_precision_type: str
     accumulation_type: str
-    lhs_component_count: int
+    lhs_component_count: int  # parts that an operand is decomposed into
     rhs_component_count: int
-    num_primitive_operations: int
+    num_primitive_operations: int  # dots of these parts
     allow_imprecise_accumulation: bool
 
 

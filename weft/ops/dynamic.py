@@ -98,6 +98,7 @@ class DynamicBroadcastInDim(Dynamic):
 
     broadcast_dimensions: tuple[int, ...]
     out: TensorType
+    # Hints for compilers of dynamic shapes; here all sizes are known.
     known_expanding_dimensions: tuple[int, ...] | None = None
     known_nonexpanding_dimensions: tuple[int, ...] | None = None
 

@@ -73,7 +73,7 @@ class Gather(Op):
 
     dimension_numbers: Annotated[GatherDims, GATHER_DIMS]
     slice_sizes: DimList
-    indices_are_sorted: bool = False
+    indices_are_sorted: bool = False  # a promise; the reference does not use it
 
     def infer(self, operand: Type, indices: Type) -> Type:
         operand_type, places = (

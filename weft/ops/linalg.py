@@ -68,6 +68,7 @@ class Fft(Op):
         builder = RuleBuilder((operand,), (out,))
         first = operand.rank - len(self.fft_length)
         for dim, size in enumerate(operand.bounds):
+            # A real transform halves its last dim, whose shards then do not correspond.
             differs = size != out.bounds[dim]
             role = "pass" if dim < first else "whole"
             builder.factor((dim,), (dim,), size, role, blocked=differs)  # type: ignore[arg-type]
@@ -182,7 +183,7 @@ class TriangularSolve(Op):
 
     left_side: bool
     lower: bool
-    unit_diagonal: bool
+    unit_diagonal: bool  # the diagonal of `a` counts as ones, and is not read
     transpose_a: TransposeKind
 
     def infer(self, a: Type, b: Type) -> Type:
@@ -213,6 +214,7 @@ class TriangularSolve(Op):
         for dim in range(rows):
             builder.factor((dim, dim), (dim,), a.bounds[dim])
         size, rest = a.bounds[rows], b.bounds[columns if self.left_side else rows]
+        # As in Shardy, the two dims of `a` are factors of their own, though of one size.
         is_transposed = self.transpose_a != "NO_TRANSPOSE"
         if self.left_side:
             free, summed = (columns, rows) if is_transposed else (rows, columns)

@@ -224,7 +224,7 @@ def three_fry_bits(
     dim = even[0] if even else sizes.index(max(sizes))
     half = (*sizes[:dim], -(-sizes[dim] // 2), *sizes[dim + 1 :])
     blocks = np.arange(math.prod(half), dtype=np.uint64).reshape(half)
-    pairs = np.stack(three_fry(key, counter + blocks), dim + 1)
+    pairs = np.stack(three_fry(key, counter + blocks), dim + 1)  # [.., half, 2, ..]
     words = pairs.reshape(*sizes[:dim], 2 * half[dim], *sizes[dim + 1 :])
     # Of an odd size the last word is dropped.
     words = np.take(words, np.arange(sizes[dim]), dim)

@@ -110,6 +110,7 @@ def in_types(arrays: Sequence[Array], types: Types) -> Arrays:
 SHORT = 64
 
 
+# Combiners that f64 computes without a rounding of its own, or with one far below the result's.
 _EXACT_IN_F64 = frozenset(("stablehlo.add", "stablehlo.multiply", *_CHOOSE))
 
 

@@ -42,6 +42,7 @@ class Scatter(Op):
 
     scatter_dimension_numbers: Annotated[ScatterDims, SCATTER_DIMS]
     outs: Types
+    # Promises of the program, of which the reference needs none.
     indices_are_sorted: bool = False
     unique_indices: bool = False
     regions = 1
@@ -192,6 +193,7 @@ def update_targets(
     target = np.zeros(updates, np.int64)
     valid = np.ones(updates, bool)
     for dim, room in enumerate(shape):
+        # Starts vary along the dims that count windows; offsets inside of a window are added.
         place = starts[..., dim].reshape(counted)
         if dim in inside:
             along = [-1 if d == inside[dim] else 1 for d in range(len(updates))]

@@ -182,6 +182,7 @@ def shared_factors(
 def _catch_up(rest: int, common: int, behind: int, ahead: int) -> int:
     """The next factor of a side whose product is not ahead of the other's."""
     gap, uneven = divmod(ahead, behind)
+    # All that is missing, if this dim has it; else what the two dims do not have in common.
     if gap > 1 and not uneven and rest % gap == 0:
         return gap
     return rest // common if rest > common else rest

@@ -217,6 +217,7 @@ class Concatenate(Op):
             if dim != self.dimension:
                 shape.append(known[0] if known else sizes[0])
                 continue
+            # Of sizes that vary, the bounds add up to the bound of their sum.
             total = sum(t.bounds[dim] for t in operands)
             shape.append(total if len(known) == len(sizes) else Symbol(total))
         return operands[0].with_shape(tuple(shape))

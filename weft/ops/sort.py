@@ -19,7 +19,7 @@ class Sort(Op):
     """The inputs, permuted together along one dim into the comparator's order."""
 
     dimension: int = -1
-    is_stable: bool = False
+    is_stable: bool = False  # the reference is stable in any case
     regions = 1
 
     def infer(self, *inputs: Type, regions: tuple[Body, ...] = ()) -> Types:
@@ -61,7 +61,7 @@ class Sort(Op):
 
     def reference(self, *inputs: Array, regions: tuple[RegionCall, ...] = ()) -> tuple[Array, ...]:
         rows = [np.moveaxis(a, self.dimension, -1) for a in inputs]
-        flat = [a.reshape(math.prod(a.shape[:-1]), a.shape[-1]) for a in rows]
+        flat = [a.reshape(math.prod(a.shape[:-1]), a.shape[-1]) for a in rows]  # [rows, length]
         order = merge_sort(flat, regions[0])
         shape = rows[0].shape
         made = [np.take_along_axis(a, order, 1).reshape(shape) for a in flat]
@@ -112,6 +112,7 @@ def _search(
     mine = [np.take_along_axis(a, order[:, left], 1) for a in rows]
     while (low < high).any():
         middle = (low + high) // 2
+        # Searches that have ended may stand behind the last element: what they read is masked.
         at = np.take_along_axis(order, np.minimum(middle, order.shape[1] - 1), 1)
         other = [np.take_along_axis(a, at, 1) for a in rows]
         pairs = [a for pair in zip(other, mine, strict=True) for a in pair]

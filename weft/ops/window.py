@@ -40,6 +40,7 @@ class WindowDims:
 
     def spread(self, dim: int, size: int) -> int:
         """The size of a dim after dilation and padding."""
+        # Gaps are between elements only: an empty dim has none.
         dilated = (size - 1) * self.base_dilations[dim] + 1 if size else 0
         return sum(self.padding[dim]) + dilated
 

@@ -144,6 +144,7 @@ def _reference(site: CallUse, *values: Any) -> CallResults:
 
 def _called(number: int, arguments: tuple[Array, ...], outs: Types) -> CallResults:
     results = host_function(number).call(*arguments)
+    # In the words of jaxlib, which users of JAX know.
     if len(results) != len(outs):
         raise WeftError(
             "Mismatched number of outputs from callback. "

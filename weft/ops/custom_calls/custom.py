@@ -30,7 +30,7 @@ class CustomCall(Op):
     outs: Types
     has_side_effect: Annotated[bool, BOOLEAN] = False
     backend_config: Annotated[str, TEXT] | None = None
-    api_version: Annotated[int, integer("i32")] | None = None
+    api_version: Annotated[int, integer("i32")] | None = None  # 4: typed FFI
     called_computations: Annotated[tuple[str, ...], array_of(SYMBOL)] | None = None
     operand_layouts: Annotated[str, TEXT] | None = None
     result_layouts: Annotated[str, TEXT] | None = None
@@ -159,6 +159,7 @@ class Message(HostTransferOp):
         """The partition at the other end of a pair; None without pairs."""
         if not self.source_target_pairs:
             return None
+        # -1: there are pairs, but this device is in none of them.
         return next((p[1 - end] for p in self.source_target_pairs if p[end] == device[1]), -1)
 
 

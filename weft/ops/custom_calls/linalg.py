@@ -208,7 +208,7 @@ def _left(a: Array, values: Array) -> Array:
     for index in np.ndindex(*a.shape[:-2]):
         # The adjoint's eigenvalues are the conjugates, in an order of their own: each is paired
         # with the nearest one that is left.
-        apart = np.abs(np.conj(theirs[index])[None, :] - values[index][:, None])
+        apart = np.abs(np.conj(theirs[index])[None, :] - values[index][:, None])  # [ours, theirs]
         apart = np.where(np.isnan(apart), np.inf, apart)
         for n in range(a.shape[-1]):
             nearest = int(np.argmin(apart[n]))

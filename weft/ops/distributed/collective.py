@@ -30,7 +30,7 @@ class ChannelHandle:
     """The channel id of a collective; 0 for none."""
 
     handle: int
-    type: int
+    type: int  # XLA's: 1 between devices, 2 to the host, 3 from it
     codec: ClassVar[Codec]
 
 

@@ -153,6 +153,8 @@ class AllSlice(LocalOp):
     def infer(self, operand: Type) -> Type:
         operand_type = tensor_type(self.name, 0, operand)
         same_rank = operand_type.rank == self.out.rank == len(self.pieces.dims)
+        # A split dim is a multiple of its piece: by how much, only the mesh says, which is not
+        # known here.
         fits = same_rank and all(
             size == part if not dim.axes else size == (size // part) * part if part else size == 0
             for size, part, dim in zip(

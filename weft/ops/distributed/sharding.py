@@ -85,7 +85,7 @@ class Reshard(Annotation):
 class PropagationBarrier(Annotation):
     """Shardings pass only in the allowed direction."""
 
-    allowed_direction: Annotated[int, integer("i32")]
+    allowed_direction: Annotated[int, integer("i32")]  # 0 none, 1 forward, 2 backward, 3 both
 
 
 @op("sdy.data_flow_edge")

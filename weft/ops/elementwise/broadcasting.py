@@ -48,6 +48,7 @@ class Broadcasting(Op):
         try:
             (out,) = infer(self.applied(), tuple(t.with_shape(shape) for t in types))
         except WeftError as error:
+            # The elementwise op's own error, under the name that the program has.
             message = error.message.replace(self.applied().name, self.name)
             raise WeftError(message, help=error.help) from None
         return out

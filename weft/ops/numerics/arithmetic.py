@@ -75,6 +75,7 @@ def _by_kind(prepare: Ufunc, real: Ufunc, complex: Ufunc, integer: Ufunc) -> Ufu
                 case "complex":
                     return fit(complex(*[prepare(a) for a in arrays]), dtype)
                 case _:
+                    # Never in f64, which holds 53 of an integer's 64 bits.
                     return fit(integer(*[widen(a) for a in arrays]), dtype)
 
     return run
@@ -259,6 +260,7 @@ def round_half_away(x: Array) -> Array:
 
 def sign(x: Array) -> Array:
     """-1, 0 or 1, with the sign of a zero kept, and NaN for NaN."""
+    # np.sign gives +0 for both zeros.
     return np.where(x == 0, x, np.sign(x))
 
 
@@ -383,6 +385,7 @@ def _compare_complex(lhs: Array, rhs: Array, direction: str, *, total: bool) -> 
             return real_equal & imag_equal
         case "NE":
             return ~(real_equal & imag_equal)
+    # (a, b) <= (c, d) where a < c, or a == c and b <= d: the real parts are compared strictly.
     real, _ = part(direction[0] + "T")
     _, imag = part(direction)
     return real | (real_equal & imag)

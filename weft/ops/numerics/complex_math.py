@@ -54,6 +54,7 @@ def _exponent(z: Array) -> Array:
 
 def sign(z: Array) -> Array:
     """z / |z|, and 0 for 0."""
+    # Scaled, since |z| may overflow where its parts do not.
     shift = -_exponent(z)
     x, y = np.ldexp(z.real, shift), np.ldexp(z.imag, shift)
     size = np.hypot(x, y)
@@ -97,6 +98,8 @@ def log1p(z: Array) -> Array:
 
 def _log_size(z: Array) -> Array:
     """log|1 + z| = log1p(x^2 + y^2 + 2x) / 2, the sum carried in two floats."""
+    # 2x cancels the squares where |1 + z| is near 1: only their rounding errors, which are added
+    # back, are left then.
     high, low = _two_sum(*_square(z.real))
     for term in (*_square(z.imag), 2 * z.real):
         high, rest = _two_sum(high, term)
@@ -185,6 +188,7 @@ def atan(z: Array) -> Array:
 
 
 def _upper(z: Array) -> Array:
+    # -0.0 + 0.0 is 0.0, and nothing else changes.
     return pair(z.real, z.imag + 0.0)
 
 

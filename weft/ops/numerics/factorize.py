@@ -62,6 +62,7 @@ def householder_product(reflectors: Array, taus: Array) -> Array:
     rows, columns = reflectors.shape[-2:]
     product = np.broadcast_to(np.eye(rows, columns, dtype=reflectors.dtype), reflectors.shape)
     product = product.copy()
+    # From the last one: rows before k are still those of the identity.
     for k in reversed(range(taus.shape[-1])):
         v = _stored(reflectors[..., k:, k])
         _reflect_left(product[..., k:, :], v, taus[..., k])
@@ -130,7 +131,7 @@ def tridiagonal(matrices: Array, lower: bool) -> tuple[Array, Array, Array, Arra
     real = a.real.dtype
     diagonal, beside = np.zeros((len(a), size), real), np.zeros((len(a), size - 1), real)
     taus = np.zeros((len(a), size - 1), a.dtype)
-    # The upper triangle, read from its end, is a lower one.
+    # The upper triangle, read from its end, is a lower one; a view, so that `a` is written to.
     turned = a if lower else a[:, ::-1, ::-1]
     places = range(size - 1) if lower else range(size - 2, -1, -1)
     triangle = np.tril(turned)

@@ -126,6 +126,7 @@ def _standardize(form: Array, basis: Array, at: int) -> None:
     half = (a - d) / 2
     square = half * half + b * c
     if square >= 0:
+        # The root of the larger sum, by the sign of `half`: it does not cancel.
         root = half + math.copysign(math.sqrt(square), half)
         cosine, sine = _rotation(root, c) if root or c else (1.0, 0.0)
     else:

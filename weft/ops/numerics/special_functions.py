@@ -279,6 +279,8 @@ def lgamma(x: Array) -> Array:
 def digamma(x: Array) -> Array:
     """The derivative of lgamma; NaN at 0, -1, -2, ..."""
     z = _mirrored(x)
+    # The derivative of lgamma's form, log(t) + top / bottom - g / t, where top is that of the
+    # series.
     top, bottom = np.zeros_like(x), np.full_like(x, LANCZOS_BASE)
     for k, coefficient in enumerate(LANCZOS, 1):
         top = top - _like(x, coefficient) / ((z + k) * (z + k))
@@ -330,6 +332,8 @@ def zeta(x: Array, q: Array) -> Array:
     ends = 1 - np.where(count > 0, np.stack([first, q]), 0.0)
     parity = np.where(x % 2 == 0, 1.0, -1.0)
     total = _zeta(x, first) + parity * (_zeta(x, ends[0]) - _zeta(x, ends[1]))
+    # At a pole even powers grow to inf from both sides, and odd ones have no limit; other powers of
+    # negative numbers are not real.
     pole = (q <= 0) & (q == np.floor(q))
     total = np.where(pole, np.where(x % 2 == 0, np.inf, np.nan), total)
     total = np.where((q <= 0) & (x != np.floor(x)), np.nan, total)
