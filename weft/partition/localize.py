@@ -68,9 +68,8 @@ class Localizer:
         self.entries: dict[Value, GlobalValue] = {}
         self.builder = Builder(self.mesh, self.mesh_name, prices=program.prices)
         self.manual: frozenset[str] = frozenset()  # manual axes of the enclosing computations
-        self.fusible_slices: set[Value] = (
-            set()
-        )  # slices that may be fused into the concatenations that read them
+        # Slices that may be fused into the concatenations that read them.
+        self.fusible_slices: set[Value] = set()
         self.deferred_slices: set[Value] = set()  # fused into the concatenation that reads them
 
     # Functions and regions

@@ -67,6 +67,7 @@ def make_strategy(
     partial = Partial(axes, combine) if axes and combine else None
     masks = []
     for n, (dims, type) in enumerate(zip(rule.operands, problem.operands, strict=True)):
+        # The padding of a split reduction would be combined with its elements.
         spoiled = tuple(
             d
             for d, factors in enumerate(dims)

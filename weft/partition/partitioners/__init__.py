@@ -88,9 +88,8 @@ class Partitioner:
     emit: Callable[[NodeSite], tuple[Piece, ...]]
     rule: Callable[[Node], Rule] | None = None  # factors that differ from Shardy's
     rules: RulesOf | None = None  # alternative rules, of which the cheapest is taken
-    sent: Callable[[Node, Rule, FactorAxes, Mesh], float] | None = (
-        None  # bytes sent by the op's own communication
-    )
+    # The bytes sent by the op's own communication.
+    sent: Callable[[Node, Rule, FactorAxes, Mesh], float] | None = None
 
 
 PARTITIONERS: dict[type[Op], Partitioner] = {

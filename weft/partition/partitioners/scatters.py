@@ -62,9 +62,8 @@ def scatter(site: NodeSite) -> tuple[Piece, ...]:
     operands = tuple(p.value for p in site.operands)
     local = op.local(tuple(v.type for v in operands), site.local_types())
     if site.operands[count].value.type is not site.node.operands[count].type:
-        local = local.replace(
-            indices_are_sorted=False
-        )  # out-of-bounds indices break the sortedness
+        # Out-of-bounds indices break the sortedness.
+        local = local.replace(indices_are_sorted=False)
     results = site.add(local, operands, site.context.regions(site.node))
     rows = zip(results, site.node.types, site.splits, strict=True)
     return tuple(Piece(v, tensor(t), s, partial) for v, t, s in rows)

@@ -123,6 +123,8 @@ def reverse_views(
             continue
         count, size = total_size(axes, mesh), operand_type.sizes[dim]
         piece = -(-size // count)
+        # Before 0 for the last shards of an uneven dim: reversed, these zeros are the padding at
+        # its end.
         starts = tuple(size - (t + 1) * piece for t in range(count))
         stops = tuple(s + piece for s in starts)
         views.append((0, DeviceView(dim, axes, Dilation(size), starts, piece, stops)))

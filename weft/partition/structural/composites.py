@@ -132,7 +132,7 @@ def _call_on_pieces(context: Context, node: Node) -> None:
         context.define(value, Piece(local, value.type, ()), None)  # type: ignore[arg-type]
 
 
-def tuple_made(context: Context, node: Node) -> None:
+def make_tuple(context: Context, node: Node) -> None:
     """A tuple of replicated values, unless all its uses are get_tuple_element."""
     (result,) = node.results
     body = context.old.body
@@ -182,7 +182,7 @@ def _rank(type: object) -> int:
 COMPOSED: dict[type[Op], Callable[[Context, Node], None]] = {
     Composite: composite,
     CustomCall: custom_call,
-    Tuple: tuple_made,
+    Tuple: make_tuple,
     GetTupleElement: tuple_element,
     AsyncStart: async_start,
     AsyncDone: async_done,

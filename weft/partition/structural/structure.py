@@ -33,6 +33,7 @@ def alias(context: Context, node: Node) -> None:
     (operand,), (result,) = node.operands, node.results
     entry = context.entries[operand]
     asked = context.wanted(result) or annotated_split(node.op, result)
+    # One list of versions for both: a reshard of either serves the other.
     context.entries[result] = type(entry)(entry.builder, asked, entry.versions, again=entry.again)
 
 
@@ -76,6 +77,7 @@ def while_loop(context: Context, node: Node) -> None:
     condition = context.region(node.regions[0], shardings, [()])
     body = context.region(node.regions[1], shardings, splits, unreduced)
     finish(context, node, operands, (condition, body), splits, unreduced)
+    # An invariant value is after the loop what it was before, in all its versions.
     for n in better:
         context.entries[node.results[n]] = context.entries[node.operands[n]]
 
