@@ -12,6 +12,7 @@ from weft.cache.entry import Key
 from weft.cache.store import the_store
 
 _ROOT = Path(__file__).parent.parent
+# The folders whose code decides what a kernel is and how it is emitted.
 _FOLDERS = ("ir", "ops", "kernels", "executable", "tile", "emit", "native")
 
 
@@ -31,7 +32,7 @@ def code_digest() -> str:
 
 
 def files_digest(folders: Sequence[Path]) -> str:
-    """A number for the names, sizes and times of all source files in folders."""
+    """A digest of the names, sizes and times of all source files in folders."""
     lines = []
     for folder in folders:
         for file in _files(folder):
@@ -41,8 +42,8 @@ def files_digest(folders: Sequence[Path]) -> str:
 
 
 def _files(folder: str | Path) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as found:
-        for entry in found:
+    with os.scandir(folder) as entries:
+        for entry in entries:
             if entry.is_dir():
                 yield from _files(entry.path)
             elif entry.name.endswith(".py"):

@@ -17,7 +17,7 @@ HEADER_LIMIT = 1 << 16  # bytes; upper bound of a header
 class Key:
     """The cache key: all inputs of an entry, part by part; the name is informative."""
 
-    kind: str  # kernel, groups, texts, program, digest or choice: docs/cache.md
+    kind: str  # kernel, groups, texts, program, native, digest or choice: docs/cache.md
     name: str
     parts: tuple[tuple[str, str], ...]
 
@@ -45,11 +45,12 @@ def encode(key: Key, data: bytes) -> bytes:
 
 def decode(content: bytes, key: Key) -> bytes | None:
     """The data of an entry; None if it is corrupt, or of another key."""
-    head, found, rest = content.partition(b"\n")
-    if not found or head != _MAGIC + b" " + hashlib.sha256(rest).hexdigest().encode():
+    head, newline, rest = content.partition(b"\n")
+    if not newline or head != _MAGIC + b" " + hashlib.sha256(rest).hexdigest().encode():
         return None
     line, _, data = rest.partition(b"\n")
     record = _record(line)
+    # A digest of the whole key: the name of the file, too, may be wrong, as of a copy.
     return data if record is not None and record.key.digest == key.digest else None
 
 

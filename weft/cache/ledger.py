@@ -24,7 +24,7 @@ Cause = Literal["absent", "damaged", "unreadable"]
 _MISSES = 64  # recent misses kept
 _EVICTED = 4096  # digests of evicted entries kept
 _WRITE_EVERY = 1.0  # seconds between writes
-_TRIES = 200
+_TRIES = 200  # of 10 ms each, to lock the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Miss:
 class UsageCounts:
     """The contents of the ledger."""
 
-    hits: Counter[str] = field(default_factory=Counter)  # hits and misses by kind
-    misses: Counter[str] = field(default_factory=Counter)
+    hits: Counter[str] = field(default_factory=Counter)  # by kind
+    misses: Counter[str] = field(default_factory=Counter)  # by kind
     missed: tuple[Miss, ...] = ()  # most recent last
     evicted: tuple[str, ...] = ()  # digests of evicted entries
-    cleared: float = 0.0  # time of the last clear, by kind
+    cleared: float = 0.0  # time of the last clear, of any kind
 
 
 @dataclass(slots=True)

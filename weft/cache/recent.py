@@ -14,13 +14,13 @@ class RecentlyUsed(dict[KeyT, EntryT], Generic[KeyT, EntryT]):
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most
-        self.dropped = 0  # how many entries have been
+        self.dropped = 0  # the number of entries that were
 
     def used(self, key: KeyT) -> EntryT | None:
-        """An entry, which is now the latest one; None if there is none."""
+        """The entry of a key, which is now the most recent one; or None."""
         if key not in self:
             return None
-        entry = self[key] = self.pop(key)
+        entry = self[key] = self.pop(key)  # a dict keeps the order of insertion
         return entry
 
     def put(self, key: KeyT, entry: EntryT) -> list[EntryT]:

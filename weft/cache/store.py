@@ -1,7 +1,7 @@
 """The store on disk: one file for each entry, written atomically, by any number of processes.
 
     FOLDER/kernel/3f/3f09...   an entry of the kind `kernel`, named by the digest of its key
-    FOLDER/ledger.json         hits and misses, the last misses, what was evicted
+    FOLDER/ledger.json         hits and misses, the last misses, evicted entries
     FOLDER/size                the bytes of all entries at the last scan
 
 Files are written beside their place and renamed, so that a reader sees an old entry, a new one or
@@ -28,7 +28,7 @@ from weft.records import dataclass
 
 _SIZE = "size"
 LIMIT = 2 << 30  # bytes of all entries; above it the least recently used are evicted
-_KEPT = 0.8  # fill level after eviction
+_KEPT = 0.8  # fill level after eviction, so that not every write evicts
 _LASTS = 600.0  # seconds that a scan by another process stays valid
 _NO_FOLDER = (
     f"weft remembers nothing from run to run: the user has no home folder, "
@@ -255,7 +255,7 @@ def _files(
     """Files of entries in the order of their names, optionally with temporary ones."""
     if folder is None:
         return
-    kinds = [str(folder / kind)] if kind else [found.path for found in _listed(str(folder))]
+    kinds = [str(folder / kind)] if kind else [entry.path for entry in _listed(str(folder))]
     parts = [part.path for each in kinds for part in _listed(each) if len(part.name) == 2]
     for part in parts:
         for file in _listed(part):
@@ -269,8 +269,8 @@ def _files(
 def _listed(folder: str) -> list[os.DirEntry[str]]:
     """A folder's contents by name; empty if it is missing or no folder."""
     try:
-        with os.scandir(folder) as found:
-            return sorted(found, key=attrgetter("name"))
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=attrgetter("name"))
     except OSError:
         return []
 

@@ -1,7 +1,7 @@
 """Repeated layers of an unrolled program, and the program with fewer of them.
 
 A model of 32 equal layers is 32 times the same nodes, forwards, backwards and in the optimizer.
-Costs grow linearly with the layers, so programs with two and with three of them say what all cost.
+Costs grow linearly with the layers: those of all follow from programs with one and with two.
 Layers are found as a period in the list of nodes, without names of arguments, which files of
 StableHLO may lack; `weft.planner.repeats` finds them by these names.
 """

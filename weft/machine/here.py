@@ -15,7 +15,7 @@ from weft.machine.known import machine
 from weft.machine.machine import Figure, Machine
 from weft.records import dataclass
 
-# What NVML calls a device, the most particular first, and the machine that it is one of.
+# Parts of NVML's device names, the most specific first, and the machines they belong to.
 _NAMES = {
     "GB300": "gb300",
     "GB200": "gb200",
@@ -39,7 +39,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class DetectedMachine:
-    """A machine, and what was found on the way to it."""
+    """A machine, its devices, and notes on how it was detected."""
 
     machine: Machine
     devices: tuple[Gpu, ...]
@@ -47,7 +47,7 @@ class DetectedMachine:
 
 
 def machine_here() -> DetectedMachine:
-    """This machine: a known one with what the driver says, or the host and why it is only that."""
+    """This machine: a known one with the driver's figures, or the host, with a note why."""
     devices, notes = gpus()
     if not devices:
         return DetectedMachine(_host(), (), tuple(notes))

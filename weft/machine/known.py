@@ -124,6 +124,7 @@ def _counted(text: str, whole: str) -> Machine:
     base = _named(unit, whole)
     fast, links = base.fast.devices, base.links
     if fast is not None and count < fast:
+        # Fewer devices than a whole domain: `4xh100` is a smaller domain, not half of one.
         links = (replace(links[0], devices=count), *links[1:])
     return replace(base, name=whole, devices=count, links=links)
 

@@ -119,7 +119,7 @@ class Machine:
         return self.links[0].devices
 
     def rate(self, dtype: DType, computed_as: str = "") -> float:
-        """Flops a second in products of that element type, or of what it may be computed as.
+        """Flops a second of products of an element type, or of the type that computes it.
 
         A product of f32 runs at the rate of TF32 only where the program's dot algorithm says so.
         """
@@ -130,6 +130,7 @@ class Machine:
         wide = "f8" if real.is_float and real.bits <= 8 else real.name
         if real.is_float and real.bits <= 4 and "f4" in rates:
             wide = "f4"
+        # Other types have no units of their own: small integers use those of i8, the rest f32's.
         if wide not in rates:
             wide = "i8" if real.kind in ("int", "uint", "bool") and real.bits <= 8 else "f32"
         return rates[wide]
@@ -160,7 +161,7 @@ class Machine:
         """The same devices in other fast domains, named for each of them; by all or by none."""
         named = [n for n in ids if n is not None]
         if named and len(named) < len(ids):
-            missing = [n for n, given in enumerate(ids) if given is None]
+            missing = [n for n, domain in enumerate(ids) if domain is None]
             raise WeftError(
                 f"{len(named)} of {len(ids)} devices name their fast domain, device {missing[0]} "
                 "does not",
@@ -182,5 +183,6 @@ def share_at(curve: Curve, amount: float) -> float:
     """The share of a rate that is reached, between the points of a curve; 1 without a curve."""
     if not curve:
         return 1.0
+    # In the logarithm of the amount: points of a curve are decades apart.
     sizes, shares = zip(*curve, strict=True)
     return float(np.interp(np.log(max(amount, 1.0)), np.log(sizes), shares))

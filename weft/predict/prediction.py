@@ -37,8 +37,10 @@ class Prediction:
     machine: Machine
     mesh: Mesh | None
     seconds: float
-    parts: Mapping[str, float]  # seconds by what the compute stream does in them; their sum
-    hidden: float  # seconds of collectives behind computing
+    parts: Mapping[
+        str, float
+    ]  # seconds of the compute stream by category; they add up to `seconds`
+    hidden: float  # seconds of collectives that computing hides
     flops: float  # of products, a device
     best: float  # seconds of these flops at the full rate of their element type
     memory: PredictedMemory
@@ -147,7 +149,7 @@ def _holder(buffer: HeldBuffer) -> str:
 
 
 def extrapolated(one: Prediction, two: Prediction, more: int) -> Prediction:
-    """The prediction of a program with so many layers more than another, which has one more."""
+    """The prediction of a program with `more` layers than `two`, which has one more than `one`."""
 
     def grown(a: float, b: float) -> float:
         return b + more * (b - a)
@@ -181,6 +183,7 @@ def _positive(parts: dict[str, float]) -> dict[str, float]:
 
     A collective that one more layer hides makes the exposed part shrink with the layers.
     """
+    # What negative parts lack is taken from all others in proportion.
     missing = sum(min(0.0, seconds) for seconds in parts.values())
     kept = {part: max(0.0, seconds) for part, seconds in parts.items()}
     whole = sum(kept.values())

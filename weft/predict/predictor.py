@@ -1,4 +1,4 @@
-"""Predictions of a program's step on machines and meshes; no kernels are made."""
+"""Predictions of a program's step on machines and meshes; no kernels are emitted."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ class Predictor:
         self, machine: Machine, mesh: object = None, policy: PolicyMemory | None = None
     ) -> Prediction:
         """The prediction on a machine, and on another mesh than that of the capture."""
-        policy = policy or PolicyMemory()  # one search for equal layers: else they differ
+        policy = policy or PolicyMemory()  # one search for both: layers must be partitioned alike
         main = self.normalized.function("main")
         name, tokens = self.name or self.module.name or "main", tokens_of(main.arg_types)
         if self.shortened is None:
             return replace(self._compiled(self.module, machine, mesh, policy), name=name)
         one, two = [self._compiled(m, machine, mesh, policy) for m in self.shortened]
         assert self.repeated is not None
-        made = extrapolated(one, two, self.repeated.count - 2)
-        return replace(made, name=name, tokens=tokens)
+        whole = extrapolated(one, two, self.repeated.count - 2)
+        return replace(whole, name=name, tokens=tokens)
 
     def _compiled(
         self, module: Module, machine: Machine, mesh: object, policy: PolicyMemory
@@ -165,13 +165,14 @@ def tokens_of(types: Sequence[object]) -> int | None:
 
 
 def _parts(timeline: Timeline) -> dict[str, float]:
-    """The seconds of the compute stream by what it does; they add up to the step."""
+    """The seconds of the compute stream by category; they add up to the step."""
     parts = {
         "products": timeline.seconds_of("product"),
         "attention": timeline.seconds_of("attention"),
         "other kernels": timeline.seconds_of("memory"),
         "collectives exposed": timeline.exposed,
     }
+    # The delay of the slowest device at the end; rounding errors of the sums are none.
     rest = timeline.seconds - sum(parts.values())
     parts["stragglers"] = rest if rest > 1e-6 * timeline.seconds else 0.0
     return parts

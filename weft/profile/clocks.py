@@ -57,7 +57,7 @@ def _estimated(
 
 
 def _bounds(place: int, collectives: Sequence[MatchedCollective]) -> Bounds:
-    """The offsets by which a worker and the first enter a shared collective before one leaves."""
+    """The least and greatest offset: each of two workers enters a collective before one leaves."""
     least, most = float("-inf"), float("inf")
     for collective in collectives:
         ours, base = collective.spans.get(place), collective.spans.get(0)

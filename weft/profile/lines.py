@@ -118,8 +118,8 @@ def program_profiles(recordings: Sequence[Recording]) -> tuple[ProgramProfile, .
         for number, listed in by_program.items():
             program = one.programs[number]
             runs.setdefault(program["digest"], []).append((one, program, listed))
-    made = [_profile(digest, found) for digest, found in runs.items()]
-    return tuple(sorted(made, key=lambda p: -p.measured * p.runs))
+    profiles = [_profile(digest, recorded) for digest, recorded in runs.items()]
+    return tuple(sorted(profiles, key=lambda p: -p.measured * p.runs))
 
 
 def _profile(

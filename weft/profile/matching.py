@@ -49,6 +49,8 @@ def measured_spans(run: RecordedRun, items: Sequence[dict[str, Any]]) -> Iterato
             item = items[item]["start"]
             if not flights.get(item):
                 continue
+            # First in, first out: a loop may start an item again before its done. The start itself
+            # occupies the compute stream, too.
             _, first, sent = flights[item].pop(0)
             exposed += sent - first
         elif kind != "collective":

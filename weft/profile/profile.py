@@ -105,7 +105,7 @@ class _Events:
         self.locations: dict[str, Location] = {}
 
     def all(self) -> Iterator[TimelineEvent]:
-        """Stages of the compiler, runs, and what happens in them."""
+        """Stages of the compiler, runs, and the items of runs."""
         for program, stage, begin, end in self.recording.zones:
             track = "compiler passes" if "/" in stage else "compiler"
             name = f"{stage} {program}" if track == "compiler" else stage.partition("/")[2]

@@ -113,11 +113,11 @@ class DeviceClient:
             return self._resharded(array, sharding, array.mesh if mesh is None else mesh)
         held = to_numpy(array.numpy() if isinstance(array, Array) else array)
         ours = as_mesh(mesh) if mesh is not None else mesh_of(sharding)
-        given = as_sharding(P() if sharding is None else sharding, held.ndim, ours)
-        return self._sent(held, given, ours)
+        resolved = as_sharding(P() if sharding is None else sharding, held.ndim, ours)
+        return self._sent(held, resolved, ours)
 
     def placed(self, value: Any) -> RemoteArray:
-        """An argument of a program at the server; new ones are split there as it wants them."""
+        """An argument of a program, at the server; a new array is split there by its sharding."""
         if self._is_here(value):
             value.check_alive()
             assert isinstance(value, RemoteArray)
@@ -238,8 +238,8 @@ def _completing(array: RemoteArray) -> Completed:
     held = weakref.ref(array)
 
     def complete(message: WireMessage | None, error: BaseException | None) -> None:
-        if (found := held()) is not None:
-            found.complete(error)
+        if (array := held()) is not None:
+            array.complete(error)
 
     return complete
 

@@ -199,12 +199,12 @@ class Connection:
             raise
 
     def tell(self, kind: str, **fields: Any) -> None:
-        """Send what has no reply."""
+        """Send a message that has no reply."""
         if self.error is None:
             self._outgoing.put(encoded(kind, **fields))
 
     def drop(self, handle: int, size: int) -> None:
-        """Let the server free an array: with the next request, or now if it is large."""
+        """Have the server free an array: with the next request, or now if it is large."""
         # Called by finalizers: appending to a deque takes no lock, and cannot run into one that
         # this thread holds.
         self.garbage.append(handle)

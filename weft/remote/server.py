@@ -62,7 +62,7 @@ OPTIONS: Mapping[str, Callable[[object], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Where a server listens, and whom it serves."""
+    """The address, credentials and limits of a server."""
 
     host: str = "127.0.0.1"
     port: int = 0  # 0: any that is free
@@ -72,7 +72,7 @@ class ServerOptions:
     limits: ServerLimits = ServerLimits()
 
     def check(self) -> None:
-        """Refuse a server that is open to everybody, and half of a certificate."""
+        """Refuse a server that other machines reach without a token, and half of a certificate."""
         if (self.certificate is None) != (self.key is None):
             raise WeftError("TLS needs a certificate and its key", help="give both, or neither")
         if is_loopback(self.host):
@@ -146,9 +146,9 @@ class DeviceServer:
         """Whether a call has the token; the time that takes does not depend on the token."""
         if self.options.token is None:
             return True
-        given = metadata.get("authorization", "")
-        given = given if isinstance(given, bytes) else str(given).encode()
-        return hmac.compare_digest(given, f"Bearer {self.options.token}".encode())
+        header = metadata.get("authorization", "")
+        sent = header if isinstance(header, bytes) else str(header).encode()
+        return hmac.compare_digest(sent, f"Bearer {self.options.token}".encode())
 
     # Sessions
 
@@ -268,7 +268,7 @@ def _read(
                 session.handle(message)
     except grpc.RpcError:
         pass  # the client is gone
-    except Exception as error:  # noqa: BLE001  # said to the client
+    except Exception as error:  # noqa: BLE001  # reported to the client
         reply(failed(0, error))
     finally:
         reply(None)
@@ -297,8 +297,8 @@ def _fill(room: Any, chunks: Iterator[bytes]) -> None:
 
 def _loaded(data: bytes) -> ServedProgram:
     """A saved executable: its kernels are verified, and none of its native code is used."""
-    made = load(data)
-    return ServedProgram(made.program, made.signature, len(data))
+    loaded = load(data)
+    return ServedProgram(loaded.program, loaded.signature, len(data))
 
 
 def _compiled(data: bytes, options: Mapping[str, Any]) -> ServedProgram:
@@ -313,8 +313,8 @@ def _compiled(data: bytes, options: Mapping[str, Any]) -> ServedProgram:
                 loc=node.loc,
                 node=node_text(node),
             )
-    made = weft_compile(module, **options)
-    return ServedProgram(made.program.local, made.signature, len(data))
+    compiled = weft_compile(module, **options)
+    return ServedProgram(compiled.program.local, compiled.signature, len(data))
 
 
 def _handlers(grpc: Any, server: DeviceServer) -> Any:

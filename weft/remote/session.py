@@ -48,7 +48,7 @@ class ServedProgram:
 
 @dataclass(slots=True)
 class ServedArray:
-    """An array of a client, or the error in its place; and where its program made it."""
+    """An array of a client, or the error in its place, with the call site that created it."""
 
     value: Any  # an Array, a numpy array that is split when it is used, or an exception
     size: int
@@ -75,7 +75,7 @@ class ClientSession:
         self.slots = threading.Semaphore(self.limits.pending)
 
     def handle(self, message: WireMessage) -> None:
-        """Handle a request; its reply and the arrays that it makes carry a failure."""
+        """Handle a request; a failure goes into its reply and into its results."""
         match message.kind:
             case "execute":
                 self._execute(message)
@@ -186,13 +186,13 @@ class ClientSession:
             raise WeftError("no sharding is given", help="name a mesh and a sharding")
         self.limits.check("devices", place[1].size, "devices of the mesh", "use a smaller mesh")
         self.reserve(1, value.nbytes)
-        made = put(value, *place)
-        self.store(message["result"], made, made.nbytes, message["context"])
+        result = put(value, *place)
+        self.store(message["result"], result, result.nbytes, message["context"])
 
     def _making(
         self, message: WireMessage, results: Sequence[int], make: Callable[[], None]
     ) -> None:
-        """Make arrays; if that fails, their handles hold the error."""
+        """Create arrays; if that fails, their handles hold the error."""
         try:
             make()
         except Exception as error:  # noqa: BLE001  # it is the client's
@@ -231,10 +231,10 @@ class ClientSession:
         try:
             array = value.numpy() if isinstance(value, Array) else value
             data = elements_of(array, dtype_of(value.dtype))
-            made = encoded("value", data, op=op, size=len(data))
+            reply = encoded("value", data, op=op, size=len(data))
         except Exception as error:  # noqa: BLE001
-            made = failed(op, error)
-        self.reply(made)
+            reply = failed(op, error)
+        self.reply(reply)
 
     # Programs
 

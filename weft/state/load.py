@@ -28,7 +28,7 @@ def load_state(
     """Read a state that was saved on any mesh.
 
     `into` is a PyTorch module or a training step, whose tensors are overwritten; or a pytree of
-    arrays or of their types, which tells types and shardings of the arrays that are returned.
+    arrays or of their types, which gives the types and shardings of the returned arrays.
     Without it the result is a dict of arrays by name. These are put on a `mesh` with the sharding
     of the first pattern in `plan` that matches; their elements are read from the files, on memory
     maps, when they are used. `path` is a folder, or one safetensors file.
@@ -74,8 +74,8 @@ def _stored(path: Path) -> tuple[dict[str, TensorFile], dict[str, Any]]:
 
 
 def _put(name: str, array: np.ndarray[Any, Any], mesh: Any, plan: Any) -> Array:
-    found = next((s for pattern, s in (plan or {}).items() if fnmatchcase(name, pattern)), P())
-    return put(array, found, mesh) if mesh is not None else put(array)
+    sharding = next((s for pattern, s in (plan or {}).items() if fnmatchcase(name, pattern)), P())
+    return put(array, sharding, mesh) if mesh is not None else put(array)
 
 
 def _tree_like(tree: Any, saved: Mapping[str, TensorFile]) -> Any:
@@ -96,11 +96,12 @@ def _tree_like(tree: Any, saved: Mapping[str, TensorFile]) -> Any:
 
 def _rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
     if isinstance(tree, Mapping):
-        found = {key: _rebuilt(tree[key], leaves) for key in sorted(tree)}
-        return {key: found[key] for key in tree}
+        # Leaves come in the order of sorted keys, as JAX flattens a dict.
+        values = {key: _rebuilt(tree[key], leaves) for key in sorted(tree)}
+        return {key: values[key] for key in tree}
     if isinstance(tree, tuple | list):
-        made = [_rebuilt(each, leaves) for each in tree]
-        return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
+        parts = [_rebuilt(each, leaves) for each in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     return None if tree is None else next(leaves)
 
 

@@ -47,7 +47,7 @@ class Saving:
         return self._written.done()
 
     def wait(self) -> None:
-        """Wait until it is written; raises what went wrong."""
+        """Wait until it is written; raises its error."""
         self._is_reported = True
         self._written.result()
 
@@ -134,7 +134,7 @@ def _step(together: SaveGroup, what: str, act: Callable[[], None]) -> None:
 
 
 class _Names:
-    """The files of a checkpoint: unfinished, under names of their own, and then under theirs."""
+    """The files of a checkpoint: under temporary names until all are written, then under theirs."""
 
     def __init__(self, folder: Path, count: int, together: SaveGroup) -> None:
         self.folder, self.count, self.together = folder, count, together
@@ -142,7 +142,7 @@ class _Names:
         self.partial = [folder / f".{self.token}-{n}.partial" for n in range(1, count + 1)]
 
     def make(self, files: Sequence[list[UnsavedTensor]]) -> None:
-        """The first process makes the files, with their headers."""
+        """The first process creates the files, with their headers."""
         if self.together.rank == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
             for path, listed in zip(self.partial, files, strict=True):
@@ -186,7 +186,7 @@ class _Names:
             (self.folder / name).unlink(missing_ok=True)
 
     def clean(self) -> None:
-        """Remove what was not finished, by this save or by one that was killed."""
+        """Remove unfinished files, of this save or of one that was killed."""
         for path in self.folder.glob(".*.partial"):
             path.unlink(missing_ok=True)
 
@@ -205,7 +205,7 @@ def _files_of(folder: Path) -> set[str]:
 
 def _unsaved(named: Mapping[str, Any], together: SaveGroup) -> Iterator[UnsavedTensor]:
     """The tensors, with the pieces that this process writes."""
-    written = [0] * together.size  # bytes that each process writes of what all have
+    written = [0] * together.size  # bytes that each process writes of tensors that all have
     for name, value in named.items():
         if isinstance(value, Array) or hasattr(value, "addressable_shards"):
             dtype, shape = dtype_of(np.dtype(value.dtype)), tuple(value.shape)
@@ -239,7 +239,7 @@ def _own_shards(value: Array, together: SaveGroup) -> TensorPieces:
     for shard in value.shards:
         holders.setdefault(_bounds(shard), {}).setdefault(shard.device.process_index, shard)
     for n, shards in enumerate(holders.values()):
-        writer = [*shards][n % len(shards)]
+        writer = [*shards][n % len(shards)]  # in turn, so that holders share the work
         if writer == together.rank:
             yield shards[writer].index, np.asarray(shards[writer].data)
 
@@ -256,7 +256,7 @@ def _bounds(shard: Any) -> ShardSlices:
 
 
 def _kept(piece: tuple[tuple[Any, ...], Any]) -> tuple[tuple[Any, ...], Any]:
-    """A piece that stays as it is: a copy if it may be overwritten.
+    """A piece that no later step overwrites: a copy if its memory is writable.
 
     The arrays of JAX and Weft are immutable, and not donated while they are read.
     """

@@ -15,7 +15,7 @@ from weft.workers import joined_cluster, member
 
 
 class SaveGroup(Protocol):
-    """This process among those that save: they tell each other how far they are."""
+    """The processes that save together, as this one sees them; `tell` is a barrier with texts."""
 
     @property
     def rank(self) -> int:
@@ -28,7 +28,7 @@ class SaveGroup(Protocol):
         ...
 
     def tell(self, what: str, text: str) -> Sequence[str]:
-        """Wait for all processes; returns what each tells."""
+        """Wait for all processes; returns the text of each, by rank."""
         ...
 
 
@@ -53,8 +53,8 @@ class WorkerSavers:
 
     def tell(self, what: str, text: str) -> Sequence[str]:
         """The texts of all workers, through the key-value store."""
-        told: Sequence[str] = self.coordination.gather_texts(what, text)
-        return told
+        texts: Sequence[str] = self.coordination.gather_texts(what, text)
+        return texts
 
 
 class JaxSavers:
@@ -62,7 +62,7 @@ class JaxSavers:
 
     def __init__(self, state: Any) -> None:
         self.rank, self.size, self.client = state.process_id, state.num_processes, state.client
-        self.told = 0
+        self.told = 0  # calls of `tell`: processes call it in the same order
 
     def tell(self, what: str, text: str) -> Sequence[str]:
         """The texts of all processes, by rank."""
@@ -83,7 +83,7 @@ class JaxSavers:
 
 
 _WELL = "well"
-_SAVERS: list[SaveGroup] = []  # of this process, made once: what they tell is counted
+_SAVERS: list[SaveGroup] = []  # of this process, created once: it counts the calls of `tell`
 
 
 def savers() -> SaveGroup:
@@ -104,10 +104,11 @@ def _savers() -> SaveGroup:
 
 def agree(with_: SaveGroup, what: str, error: BaseException | None = None) -> None:
     """Wait until all processes are so far; raises if one of them has failed."""
-    told = with_.tell(what, _WELL if error is None else f"{type(error).__name__}: {error}"[:2000])
+    reason = _WELL if error is None else f"{type(error).__name__}: {error}"[:2000]
+    texts = with_.tell(what, reason)
     if error is not None:
         raise error
-    for rank, text in enumerate(told):
+    for rank, text in enumerate(texts):
         if text != _WELL:
             raise WeftError(
                 f"the checkpoint is not saved: process {rank} has not {what}: {text}",
@@ -118,8 +119,8 @@ def agree(with_: SaveGroup, what: str, error: BaseException | None = None) -> No
 def compare(with_: SaveGroup, header: object) -> None:
     """Raise unless all processes save tensors of the same names and types."""
     text = hashlib.blake2b(json.dumps(header).encode(), digest_size=16).hexdigest()
-    told = with_.tell("begun to save", text)
-    others = [rank for rank, theirs in enumerate(told) if theirs != text]
+    texts = with_.tell("begun to save", text)
+    others = [rank for rank, theirs in enumerate(texts) if theirs != text]
     if others:
         raise WeftError(
             f"process {with_.rank} saves another state than process {others[0]}",

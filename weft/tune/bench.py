@@ -20,7 +20,7 @@ _DRAWN = 4093  # random numbers drawn, then tiled
 _SPREAD = 192 << 20  # bytes of operand sets on a device: more than its caches hold
 _SETS = 16
 _COMPARED = 1 << 18  # elements of an output that are compared
-_POISON = 77
+_POISON = 77  # in outputs before a run: elements that a candidate does not write differ
 _TOLERANCE = 2.0**-6  # of the largest element: candidates round differently
 
 
@@ -59,10 +59,10 @@ class Bench:
 
     def mismatch(self, name: str) -> str | None:
         """How a candidate's outputs differ from those of the first one; None if they do not."""
-        found = self._outputs(name)
+        outputs = self._outputs(name)
         if self._expected is None:
-            self._expected = found
-        for one, other in zip(found, self._expected, strict=True):
+            self._expected = outputs
+        for one, other in zip(outputs, self._expected, strict=True):
             scale = float(np.abs(other[np.isfinite(other)]).max(initial=1e-30))
             with np.errstate(invalid="ignore"):
                 apart = np.where(one == other, 0.0, np.abs(one - other)) / scale

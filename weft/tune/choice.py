@@ -47,8 +47,8 @@ def tuned(kernel: Launch, target: Target) -> Launch:
     """The kernel with its chosen options."""
     if not isinstance(kernel, Kernel) or target.options.tune == "off":
         return kernel
-    found = choice(kernel, target)
-    return kernel if found is None or not found.options else _with(kernel, found.options)
+    best = choice(kernel, target)
+    return kernel if best is None or not best.options else _with(kernel, best.options)
 
 
 def choice(kernel: Kernel, target: Target) -> Chosen | None:
@@ -120,10 +120,10 @@ def _measured(kernel: Kernel, options: Candidates, target: Target) -> Measured:
     def ready() -> Measure:
         report_begin(kernel.name, len(ways))
         began.append(time.monotonic())
-        made = {name: _with(kernel, way) for name, way in ways.items()}
+        candidates = {name: _with(kernel, way) for name, way in ways.items()}
         if not is_apart:
-            return Bench(kernel, made, target).seconds
-        bench = BenchProcess(kernel, made, target)
+            return Bench(kernel, candidates, target).seconds
+        bench = BenchProcess(kernel, candidates, target)
         bench.failed = failed
         bench.prepare()
         return bench.seconds

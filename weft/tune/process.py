@@ -1,4 +1,4 @@
-"""A process that times candidates: one that crashes or hangs takes nothing else with it."""
+"""A separate process that times candidates, so that a crash or a hang of one is contained."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BenchProcess:
             self.failed[self._first] = str(error)
 
     def seconds(self, name: str) -> float:
-        """The time of one run; infinite, with a reason in `failed`, if there is none."""
+        """The time of one run; infinite, with a reason in `failed`, if it cannot run."""
         try:
             if name in self.failed:
                 return math.inf

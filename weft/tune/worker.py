@@ -22,7 +22,7 @@ class BenchWorker:
         self.bench: Bench | None = None
 
     def answer(self, question: Any) -> Any:
-        """The answer to a message: a time, or what failed."""
+        """The answer to a message: a time, or the reasons of failures."""
         if question[0] == "kernel":
             self.bench = None  # frees the operands of the kernel before
             return self._prepared(*question[1:])
@@ -79,9 +79,9 @@ def reason(error: Exception) -> str:
 
 
 def main() -> None:
-    """Answer messages until there are no more."""
+    """Answer messages until the pipe is closed."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever is printed is no answer
+    os.dup2(2, 1)  # prints of kernels and libraries must not mix with answers
     worker = BenchWorker()
     while True:
         try:
