@@ -134,7 +134,7 @@ def scalar_text(value: Any, dtype: DType) -> str:
 
 
 def add_resource(array: Array) -> str:
-    """Lend an array to texts, as `dense_resource<name>`; the name is no other array's."""
+    """Lend an array to texts, as `dense_resource<name>`; the name is unique."""
     name = f"weft_{next(_NUMBERS)}"
     _RESOURCES[name] = array
     return name

@@ -32,7 +32,7 @@ class Value:
 
 def tensor_of(value: Value) -> TensorType:
     """The type of a value that is known to be a tensor."""
-    assert isinstance(value.type, TensorType), f"{value!r} is no tensor"
+    assert isinstance(value.type, TensorType), f"{value!r} is not a tensor"
     return value.type
 
 

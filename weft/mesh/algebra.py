@@ -120,9 +120,9 @@ def take_front(axes: list[Axis], size: int, mesh: Mesh) -> Axis:
 
 
 def take_common(axes: list[Axis], room: int, mesh: Mesh) -> tuple[list[Axis], int]:
-    """Take the axes off the front of a list that divide a size; also what they leave of it.
+    """Take the axes that divide a size off the front of a list; returns them and the size's rest.
 
-    An axis that divides it in part is cut, and what is left of the axis stays in the list.
+    An axis that divides it in part is cut, and its minor part stays in the list.
     """
     common_axes: list[Axis] = []
     while axes:

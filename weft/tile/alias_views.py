@@ -1,7 +1,7 @@
-"""Views between kernels become other names of one buffer: no step of the host ends a native call.
+"""Views between kernels as aliases of one buffer, so that no host step ends a native call.
 
-Kernels see addresses, and have shapes of their own: what a reshape or a bitcast of as many bits
-gives is read from the memory of its operand, or written there at once.
+Kernels see addresses, and have shapes of their own: the result of a reshape, or of a bitcast to as
+many bits, is read from the memory of its operand, or written there at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft.tile.flows import StackList, is_view, slots_read
 
 
 def without_views(block: Block, stacks: StackList) -> Block:
-    """The same block where launches read what a view is of, or write what it gives."""
+    """The block without views: launches read their sources, or write their results."""
     return _Aliases(block, stacks).block()
 
 
@@ -52,6 +52,8 @@ class _Aliases:
             self.sources[out] = source
             self.reads[source] += self.reads[out] - 1
             return True
+        # Otherwise the launch that makes the source writes to the view's buffer, if nothing else
+        # reads the source.
         number = self.makers.get(source)
         if number is None or self.reads[source] > 1:
             return False

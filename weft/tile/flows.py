@@ -279,7 +279,7 @@ def _is_small_view(item: Host, stacks: StackList) -> bool:
 
 
 def _copied(item: Host, stacks: StackList, target: Target) -> Launch:
-    """The launch that copies what a view would show."""
+    """The launch that materializes a view by a copy."""
     source, view = (_operand(stacks[slot]) for slot in (item.ins[0], item.outs[0]))
     steps: list[Step] = [Load(0, Affine((1,)), source.dtype)]
     if view.dtype is not source.dtype:

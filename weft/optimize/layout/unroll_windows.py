@@ -1,4 +1,4 @@
-"""Small windows as elementwise ops of slices, which fuse with what makes and reads them."""
+"""Small windows as elementwise ops of slices, which fuse with their producers and readers."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def ragged_transpose(node: Node) -> Rewritten:
 
 
 def _source(value: Value) -> tuple[tuple[int, ...], Value] | None:
-    """The permutation of a transpose, and what it is of."""
+    """The permutation of a transpose, and its operand."""
     node = value.node
     if node is None or not isinstance(node.op, Transpose) or node.attrs:
         return None

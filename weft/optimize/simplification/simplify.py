@@ -12,9 +12,8 @@ from weft.ops.control import Case, If
 from weft.optimize.drop_dead import drop_dead
 from weft.optimize.simplification import (
     arithmetic_rules,
-    gather_rules,
+    index_rules,
     ragged_rules,
-    scatter_rules,
     shape_rules,
 )
 from weft.optimize.simplification.fold_constants import begins_known, folded
@@ -23,8 +22,7 @@ from weft.optimize.simplification.splats import splat_of
 TABLE: Mapping[type[Op], tuple[NodeRule, ...]] = {
     **arithmetic_rules.RULES,
     **shape_rules.RULES,
-    **gather_rules.RULES,
-    **scatter_rules.RULES,
+    **index_rules.RULES,
     **ragged_rules.RULES,
 }
 

@@ -151,7 +151,7 @@ class _Search:
         return (power, "zero") if not nothing.any() else (None, None)
 
     def _power(self, place: Place, summed: list[Expr], tried: set[Value]) -> Place | None:
-        """The argument of the exponential, minus what is subtracted from it."""
+        """The minuend of the exponential's argument: the softmax's input."""
         reader, place = self.reader, self.reader.through(place)
         node = place.node
         if node is None or place.value in tried or place.value not in self.program.powers:

@@ -127,7 +127,7 @@ def _feeds_products(program: RegionNodes, value: Value) -> bool:
 
 
 def _inner(program: RegionNodes, nodes: Iterable[Node]) -> set[Node]:
-    """The contractions among nodes, and what depends on them: not masks and the like."""
+    """The contractions among nodes, and their dependents; masks and the like are neither."""
     inside: set[Node] = set()
     for node in sorted(nodes, key=program.order.__getitem__):
         if isinstance(node.op, DotGeneral | Dot) or any(v.node in inside for v in node.operands):

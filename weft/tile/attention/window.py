@@ -128,7 +128,7 @@ class Bands:
         return _combined(node.op, [p for p in parts if p is not None])
 
     def _both(self, place: Place, when: bool) -> Band | None:
-        # Where a conjunction fails is the union of two outsides, which is no band.
+        # Where a conjunction fails is the union of two outsides, which is not a band.
         if not when:
             return None
         one, other = (self.find(p, True) for p in self.reader.operands(place))
@@ -207,7 +207,7 @@ def band_of(seen: Array) -> Band | None:
     low, high = int(inside.min()), int(inside.max())
     if not np.array_equal(seen, (apart >= low) & (apart <= high)):
         return None
-    # A bound that no pair of the matrix reaches is no bound.
+    # A bound that no pair of the matrix reaches is left out.
     return Band(low if low > 1 - queries else None, high if high < keys - 1 else None)
 
 

@@ -1,8 +1,10 @@
-"""Rules on scatters."""
+"""Rules on gathers and scatters."""
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
 
 from weft.ir.location import Location
 from weft.ir.module import Node, Value, apply, tensor_of
@@ -10,10 +12,30 @@ from weft.ir.op import Op
 from weft.ir.rebuild import NodeRule, Rewritten
 from weft.ir.types import TensorType
 from weft.ops.elementwise.pointwise import Add, Compare, Select
-from weft.ops.index import Windows
+from weft.ops.index import Gather, Windows
 from weft.ops.scatter import Scatter
-from weft.ops.shape import BroadcastInDim, Iota, Reshape
+from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape
 from weft.optimize.simplification.splats import splat_of
+
+
+def gather_all(node: Node) -> Rewritten:
+    """gather(x, [0, 1, 2, ..]) -> reshape(x), when x is a vector and every element is taken once.
+
+    PyTorch decomposes group norms into such gathers.
+    """
+    assert isinstance(node.op, Gather)
+    operand, indices = (tensor_of(v) for v in node.operands)
+    places, out = node.operands[1].node, tensor_of(node.results[0])
+    if operand.rank != 1 or not operand.is_static or not indices.is_static:
+        return None
+    if out.size != operand.size or places is None or not isinstance(places.op, Constant):
+        return None
+    if node.op.dimension_numbers.collapsed_slice_dims != (0,) or node.op.slice_sizes != (1,):
+        return None
+    held = places.op.value
+    if held.is_splat or not np.array_equal(held.array.ravel(), np.arange(operand.size)):
+        return None
+    return apply(Reshape(out), node.operands[0], loc=node.loc)
 
 
 def one_hot(node: Node) -> Rewritten:
@@ -105,4 +127,4 @@ def _spread(value: Value, dims: dict[int, int], out: TensorType, loc: Location) 
     return apply(BroadcastInDim(places, out), value, loc=loc).results[0]
 
 
-RULES: dict[type[Op], tuple[NodeRule, ...]] = {Scatter: (one_hot,)}
+RULES: dict[type[Op], tuple[NodeRule, ...]] = {Gather: (gather_all,), Scatter: (one_hot,)}
