@@ -64,7 +64,7 @@ class Mask:
     """A boolean operand over queries and keys; where it is `hides` the score becomes `fill`."""
 
     access: Access
-    fill: float = -math.inf
+    fill: float = -math.inf  # finite in programs that write a large negative number instead
     hides: bool = False
 
 

@@ -89,6 +89,7 @@ def read_flow(
     parse: Callable[[str], Launch],
 ) -> ControlFlow:
     """Parse a flow; its first line has the types of the results of statements."""
+    # Kernels are indented by two columns; their own lines by more.
     body = [n for n, line in enumerate(lines) if line.startswith("  kernel ")]
     ends = [*body[1:], len(lines)]
     kernels: list[PlainKernel] = []

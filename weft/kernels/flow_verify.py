@@ -29,6 +29,7 @@ class _Flow:
         lead = flow.devices
         for operand in flow.operands:
             sizes = operand.shape[: len(lead)]
+            # Devices may share an input, with size 1 along some dims, but no output.
             whole = len(sizes) == len(lead) and sizes == lead
             shared = len(sizes) == len(lead) and not operand.output
             shared = shared and all(s in (1, d) for s, d in zip(sizes, lead, strict=True))

@@ -80,6 +80,7 @@ def _written_last(kernel: Kernel, outputs: int) -> dict[int, list[int]]:
 
 def _has_whole_rows(kernel: Kernel) -> bool:
     """Whether the loops inside of a task are exactly the reduced ones."""
+    # Then no task reads an element that another one writes.
     schedule, steps = kernel.schedule, kernel.steps
     summed = {f for s in steps if isinstance(s, Reduce | Pick | Contract) for f in s.over}
     return summed == {*range(len(kernel.factors))}.difference(schedule.order[: schedule.tasks])
@@ -91,6 +92,8 @@ def _read_late(kernel: Kernel) -> set[int]:
     late: set[int] = set()
     for n in derived(kernel, reduced) | {*reduced}:
         step = kernel.steps[n]
+        # The result itself, which the reduction reads, is in registers: only its other inputs
+        # count.
         arguments = (step.init,) if isinstance(step, Reduce) else args_of(step)
         for arg in arguments:
             if arg is not None and arg not in reduced:

@@ -57,7 +57,7 @@ class _Interpreter:
         self.values: list[Array] = []
 
     def run(self) -> tuple[Array, ...]:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # infinities and NaN are results like any other
             for step in self.kernel.steps:
                 self.values.append(self.value(step))
         pairs = zip(self.kernel.operands, self.buffers, strict=True)
@@ -165,7 +165,7 @@ class _Interpreter:
         for dim in over:
             size = self.sizes[dim]
             value = np.moveaxis(self.spread(value, dim), dim, 0)
-            if size == 0:
+            if size == 0:  # nothing to reduce
                 value = np.full((1, *value.shape[1:]), identity(how, dtype), value.dtype)
             # Pairwise, whose error grows with log(n): a reference must not be worse than what it
             # checks.

@@ -37,7 +37,7 @@ class Factor:
 class Affine:
     """An affine index: an offset, and a stride for each factor of the kernel."""
 
-    strides: tuple[int, ...]
+    strides: tuple[int, ...]  # of an operand's index: in elements
     offset: int = 0
 
 
@@ -59,7 +59,7 @@ class Shift:
 
     index: int  # the number of the step
     limit: int
-    stride: int
+    stride: int  # in elements
     clamped: bool = True
 
 
@@ -180,7 +180,7 @@ class Contract:
     rhs: int
     over: tuple[int, ...]
     dtype: DType
-    held: DType
+    held: DType  # the accumulator's type
     tf32: bool = False
 
 

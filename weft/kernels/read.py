@@ -356,6 +356,7 @@ class _Reader:
 
     def typed(self, args: Sequence[int], peer: DType | None = None) -> Sequence[int]:
         """Arguments; untyped literals take the type of the last typed one."""
+        # The last typed argument counts, as in `_Steps.add`, which leaves types out.
         for n in args:
             peer = peer if n in self.untyped else self.dtype(n)
         for n in args:
@@ -398,7 +399,7 @@ class _Reader:
             line.take()
             strides[factor] += scale
             return 0
-        offset, sign = 0, -1 if line.taken("-") else 1
+        offset, sign = 0, -1 if line.taken("-") else 1  # a sign of 0 ends the sum
         while sign:
             count = sign
             if line.token.isdecimal():

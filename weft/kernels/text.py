@@ -176,6 +176,7 @@ class _Steps:
     def add(self, n: int) -> None:
         """Format the next step."""
         step, binds = self.kernel.steps[n], 3
+        # The steps that shift a load's index are named in its subscripts, never inlined.
         args = () if isinstance(step, Load) else args_of(step)
         inside, first = self.taken(n, args)
         peers = [self.dtypes[a] for a in args if not (a in inside and self.is_number(a))]
@@ -215,6 +216,7 @@ class _Steps:
             self.readers[n] == 1
             and self.depths[n] < _DEEPEST
             and len(self.texts[n]) <= _WIDEST
+            # Inlined text has no place for a dtype: the reader must infer it.
             and natural_dtype(step, self.dtypes, self.kernel.operands) is self.dtypes[n]
         )
 

@@ -47,6 +47,7 @@ class Line:
     def brackets(self) -> str:
         """Consume up to the bracket that closes the current one, verbatim."""
         matches = _TOKEN.finditer(self.text, self.begin, self.end)
+        # Tokens have no positions: match again, up to the current one.
         begin = next(itertools.islice(matches, self.at, None)).start(1)
         end = balanced(self.text, begin)
         self._read(end)

@@ -47,6 +47,7 @@ from weft.ops.combiners import COMBINERS
 from weft.ops.shape import BitcastConvert, Constant
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+# Generous limits: no program comes near them, and hostile files cannot make verification slow.
 MOST_POINTS = 1 << 62  # points of all factors; indices are 64-bit integers
 MOST_BYTES = 1 << 47  # bytes of an operand: the address space
 MOST_STEPS, MOST_FACTORS, MOST_OPERANDS, MOST_DIMS = 1 << 14, 64, 1 << 12, 64
@@ -163,7 +164,7 @@ class _Loops:
         _require(len({*over}) == len(over), "it combines twice along one factor")
         if isinstance(step, Reduce):
             _require(step.how in COMBINERS, f"unknown reduction {step.how!r}")
-            scalar_result(COMBINERS[step.how], (dtype, dtype))
+            scalar_result(COMBINERS[step.how], (dtype, dtype))  # raises for types that it has not
             # Complex numbers have no maximum: only sums and products are defined on them.
             ordered = step.how in ("add", "mul") or not dtype.is_complex
             _require(ordered, "numbers without order")
@@ -264,6 +265,7 @@ def reach(
         return None
     if low + below >= 0 and high + above < wanted:
         return low + below, high + above
+    # The bound may be loose, as of guards that exclude corners: look at the points themselves.
     exact = _counted(at, guards, ranges)
     if exact == ():
         return None
@@ -375,6 +377,7 @@ def _verify_single_node(kernel: SingleNode) -> None:
     devices = outputs[0].shape[:lead] if outputs else ()
     for operand in kernel.operands:
         pairs = zip(operand.shape[:lead], devices, strict=True)
+        # Size 1 where devices share an operand; outputs vary along all device dims.
         alike = all(size and size in (1, most) for size, most in pairs)
         _require(alike and (not operand.output or operand.shape[:lead] == devices),
                  "operands are of different devices")  # fmt: skip
@@ -417,6 +420,7 @@ def _verify_attention(kernel: Attention) -> None:
     _require(kernel.empty in ("zero", "nan"), f"unknown result of an empty row: {kernel.empty!r}")
     window = kernel.window
     sides = [side for side in (window.left, window.right, window.shift) if side is not None]
+    # Sums of sides and positions must fit i64.
     _require(all(abs(side) < 1 << 40 for side in sides), "a window is too large")
     _options(kernel.options)
     written: list[int] = []

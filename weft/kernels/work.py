@@ -63,6 +63,7 @@ def bytes_moved(kernel: Kernel) -> int:
     elements: dict[int, int] = {}
     for (operand, _), count in touched.items():
         elements[operand] = elements.get(operand, 0) + count
+    # At most the whole operand: the loads of a window read the same elements again.
     return sum(
         min(count, kernel.operands[n].size) * kernel.operands[n].dtype.numpy.itemsize
         for n, count in elements.items()

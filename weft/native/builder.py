@@ -79,7 +79,7 @@ class NativeModule:
         self.architecture = triple.partition("-")[0]
         self.head: dict[str, None] = {}
         self.parts: list[str] = []
-        self._strings: dict[bytes, str] = {}
+        self._strings: dict[bytes, str] = {}  # equal bytes are one constant
 
     def declare(self, line: str) -> None:
         """A line of the head, written once."""
@@ -172,6 +172,7 @@ class FunctionBuilder:
     def cast(self, kind: Any, value: Typed) -> Typed:
         """Convert between widths of numbers, types of pointers, or a number and a pointer."""
         have, want = bits(value.type), bits(kind)
+        # Pointers of all types, and literals of all widths, are the same text.
         if have == want or (value.literal and want > 1):
             return Typed(kind, value.text, literal=False) if want else Typed(kind, value.text)
         if not have or not want:

@@ -122,6 +122,7 @@ def _extern(function: Callable[P, R], name: str = "", fixed: int = -1) -> Native
         parameters, result = declared.signature
         # PyDLL, which keeps the GIL: some of these are functions of Python's C API.
         theirs = getattr(ctypes.PyDLL(None), declared.name)
+        # bytes as void *, so that ctypes passes the address of their elements.
         theirs.argtypes = [ctypes.c_void_p if k is bytes else c_type(k) for k in parameters]
         theirs.restype = c_type(result)
         answer = theirs(*[_argument(one) for one in args])

@@ -129,7 +129,7 @@ class _Lowered:
             ):
                 kind = resolve(ast.unparse(annotation), {**self.globals, **self.names})
                 self.assign(name, self.value(value, kind), kind)
-            case ast.AugAssign(target=target, op=op, value=value):
+            case ast.AugAssign(target=target, op=op, value=value):  # `x op= y` as `x = x op y`
                 place = ast.copy_location(loaded(target), node)
                 self.store(target, ast.copy_location(ast.BinOp(place, op, value), node))
             case ast.If():
@@ -360,6 +360,8 @@ class _Lowered:
 
     def either(self, test: ast.expr, yes: ast.expr, no: ast.expr) -> Typed:
         """A select; both values are evaluated, so they must be free of effects."""
+        # Only for cheap values: a load through a pointer that the test compares with null would
+        # trap.
         condition = self.b.truth(self.value(test))
         return self.b.select(condition, self.value(yes), self.value(no))
 

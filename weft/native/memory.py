@@ -267,7 +267,7 @@ def _field(
             size = placed.count * size_of(placed.kind, inside=True)
             align = min(_WORD, size_of(placed.kind, inside=True))
         align = LINE if placed.line else align
-    offset = -(-end // align) * align
+    offset = -(-end // align) * align  # as C lays fields out
     if offsets is not None:
         offset, theirs = offsets[name]
         assert inside or theirs == size, f"{name} has {theirs} bytes, not {size}"

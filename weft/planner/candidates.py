@@ -106,7 +106,7 @@ def _elsewhere(
 def expert_dims(facts: ProgramFacts) -> tuple[DimClass, ...]:
     """The classes of experts: the first dim of weights of rank 3 that no matrix has."""
     firsts = {a.classes[0] for a in facts.weights if a.type.rank == 3}
-    others = {c for a in facts.weights for c in a.classes[a.type.rank == 3 :]}
+    others = {c for a in facts.weights for c in a.classes[a.type.rank == 3 :]}  # [True :] is [1:]
     return tuple(sorted(firsts - others))
 
 

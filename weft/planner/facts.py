@@ -106,7 +106,7 @@ class ProgramFacts:
 
 def state_results(captured: Captured) -> dict[int, int]:
     """The results that are new values of arguments, by argument: updated in place or by name."""
-    if captured.updated:
+    if captured.updated:  # a PyTorch module: the capture knows which tensors it writes
         return {argument: n for n, argument in enumerate(captured.updated)}
     groups: dict[str, dict[str, int]] = {}
     for n, leaf in enumerate(captured.arguments):
@@ -319,6 +319,7 @@ def _roles(module: Module, state: Mapping[int, int], numbers: _Numbers) -> list[
     roles = []
     for n, value in enumerate(body.args):
         classes = numbers.of(value)
+        # State with a dim of the batch, such as a cache of keys, is data like the batch itself.
         if n in state and batch not in classes:
             roles.append("weight" if value in needed else "optimizer")
         else:

@@ -62,6 +62,7 @@ def layer_parameters(names: Sequence[str]) -> list[list[int]]:
     totals: dict[int, int] = defaultdict(int)
     for members in whole:
         totals[len(members)] += len(members)
+    # Of several stacks of layers (an encoder and a decoder) the one with most arguments.
     count = max(totals, key=lambda length: (totals[length], length), default=0)
     return [members for members in whole if len(members) == count]
 

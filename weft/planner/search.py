@@ -128,6 +128,7 @@ def plan_captured(
         report("simulating candidates", n, len(shortlist))
         tried.append(try_candidate(subject, one, machine))
     report("simulating candidates", len(shortlist), len(shortlist))
+    # By the predicted memory, not the estimate's: that one only ordered the shortlist.
     fitting = [t for t in tried if t.memory <= machine.memory]
     if not fitting:
         least = min(tried, key=lambda t: t.memory)
