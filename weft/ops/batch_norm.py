@@ -181,6 +181,7 @@ class BatchNormGrad(Op):
             grad_offset = grad.sum(0)
             along = (grad * centered).sum(0)
             grad_scale = (grad * (centered / deviation)).sum(0)
+            # scale / deviation * (grad - (grad_offset + along * centered / spread) / count)
             rest = grad * count - grad_offset - along * centered / spread
             made = scale.astype(np.float64) / deviation / count * rest
             back = columns.back(made, operand)

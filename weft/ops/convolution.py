@@ -99,6 +99,7 @@ def read_conv_dims(text: str) -> ConvDims:
     """The dims from letters and numbers, or from the raw form that names every field."""
     if "<raw" in text:
         members = dictionary("<" + text.partition("<raw")[2])
+        # Fields of several dims have names in the plural.
         raw = {
             f.name: integers(members.get(f.name, "[]"))
             if f.name.endswith("s")

@@ -59,5 +59,6 @@ class FunctionSummaries(dict[Region, FunctionSummary]):
             reads.append(region.results)
 
         see(body)
+        # Counted at once, at the end: a Counter of an iterable counts in C.
         made = self[body] = FunctionSummary(Counter(chain.from_iterable(reads)), notable)
         return made

@@ -302,6 +302,7 @@ def gather(windows: Windows, sizes: DimList, operand: Array, indices: Array) -> 
     slices = np.broadcast_to(slices, full).reshape(
         (*full[:count], *[full[count + d] for d in windows.kept(operand.ndim)])
     )
+    # The dims that count windows come first here; in the result they may lie anywhere.
     batch = windows.batch(slices.ndim)
     return np.moveaxis(slices, range(slices.ndim), [*batch, *windows.window])
 

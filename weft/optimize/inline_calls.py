@@ -111,6 +111,7 @@ class _Inliner:
             became.update(zip(node.results, made.results, strict=True))
             out.append(made)
             return
+        # Copied for every call, since a node has one place.
         inner = dict(zip(callee.body.args, operands, strict=True))
         for each in callee.body.nodes:
             self.node(each, inner, out, fresh=True)

@@ -97,6 +97,7 @@ class RaggedAllToAll(LocalGroups):
         )
         parts = []
         for n in range(each):
+            # Operands 2 to 5: input_offsets, send_sizes, output_offsets and recv_sizes.
             start, size, place = (int(sender[k][to * each + n]) for k in (2, 3, 4))
             awaited = int(receiver[5][here * each + n])
             if size != awaited:

@@ -89,6 +89,7 @@ def gather_of_copies(node: Node, facts: Facts) -> Rewritten:
     if dim not in places or tensor_of(x).nbytes >= inner.op.out.nbytes:
         return None
     own = places.index(dim)
+    # A dim of size 1 that the broadcast repeats is not split: there is nothing of x to gather.
     if tensor_of(x).sizes[own] != inner.op.out.sizes[dim]:
         return None
     axes, maker = start

@@ -64,6 +64,7 @@ def scatter_of_equal(node: Node, facts: Facts) -> Rewritten:
         return None
     assert isinstance(node.op, ReduceScatter)
     split = tuple(axes if d == node.op.scatter_dimension else () for d in range(tensor_of(x).rank))
+    # Sliced first: only the shard is multiplied.
     value = maker.repeated(maker.slice(x, split), reduction, total_size(axes, maker.mesh))
     return None if value is None else (value,)
 
@@ -176,6 +177,7 @@ def sum_of_sums(node: Node, facts: Facts) -> Rewritten:
     if left.operand_types != right.operand_types:
         return None
     wanted = COMBINERS[first[1]]
+    # A combiner commutes with itself, and a difference with sums; other pairs do not.
     if node.op is not wanted and not (isinstance(node.op, Subtract) and first[1] == "add"):
         return None
     together = facts.make(node.op, left.operands[0], right.operands[0], loc=node.loc)

@@ -111,6 +111,8 @@ def dim_of(
     for pair in dims.contract:
         if pair[side] == dim:
             return ProductDim(pair[1 - side], None)
+    # The result has the batch dims first, then the free dims of the left operand, then of the
+    # right.
     batch, left = len(dims.batch), dims.lhs_free(operands[0].rank)
     if side == 0:
         return ProductDim(None, batch + left.index(dim))

@@ -124,6 +124,8 @@ def _ordered(split: DimAxes, reduced: Axes, mesh: Mesh) -> list[tuple[Axes, Axes
         end = begin
         while end < len(parts) and inside(parts[end], reduced):
             end += 1
+        # In the order of the split, major axes first: what lies behind the scattered run is sliced
+        # last.
         order.append((parts[:begin], parts[begin:end], parts[end:]))
     return order
 

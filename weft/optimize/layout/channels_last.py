@@ -164,6 +164,7 @@ class _Layouts(Rebuild):
         if order == tuple(range(len(order))):
             return current
         maker = current.node
+        # Broadcasts and splats are made in the order at once, instead of being transposed.
         if maker is not None and isinstance(maker.op, BroadcastInDim):
             back = inverse(order)
             assert isinstance(type, TensorType)

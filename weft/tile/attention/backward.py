@@ -113,6 +113,7 @@ def _products_after(program: RegionNodes, forward: Forward) -> Iterator[Node]:
                 nodes.add(node)
             else:
                 todo += node.results
+    # The forward's own products read the scores, too.
     last = {n for n in forward.nodes if isinstance(n.op, DotGeneral | Dot)}
     yield from sorted(nodes - last, key=program.order.__getitem__)
 
@@ -152,6 +153,7 @@ class _Search:
         forward, names = self.forward, pairs.names
         over = {names.get(f) for f in factors_of([reader.draft.fresh(e) for e in summed])}
         if pairs.dp is None:
+            # dv and dk sum over the queries, dq over the keys.
             if forward.query not in over or forward.key in over:
                 return None
             dout = self._rows(reader, names, source(reader, other))
@@ -227,6 +229,7 @@ class _Pairs:
         self._leaves(self.place, leaves, set())
         scores = [p for p in leaves if p.value is self.search.scores]
         others = [p for p in leaves if p.value is not self.search.scores]
+        # Probabilities depend on the scores alone, their gradients on the scores and on dp.
         if len(scores) != 1 or len(others) > 1:
             return None
         names = self._names(scores[0])

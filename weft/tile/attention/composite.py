@@ -83,6 +83,7 @@ class _Named:
     def _made(self, out: Place, shared: int) -> At | None:
         """The index of the composite's result, its heads split into kv heads and groups."""
         reader = self.reader
+        # Splitting the heads rewrites the index, which is read once more then.
         for _ in range(2):
             place = reader.through(out)
             if place.value is not self.node.results[0]:

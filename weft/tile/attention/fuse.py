@@ -253,6 +253,7 @@ def _forward_group(drawn: _Drawing, *, lse: bool) -> Group | None:
     value = f.out.value
     outputs, values = [drawn.output(value)], [value]
     out = drawn.access(f.out, f.query, f.column)
+    # `access` has numbered it as an input; outputs are numbered behind all inputs.
     del drawn.inputs[value]
     assert out is not None, "the forward kernel has an output"
     count = len(drawn.inputs)

@@ -149,6 +149,7 @@ class _Maker:
         left, right, result = self.at
         left[lead + dims.input_batch_dimension] = {b: 1}
         left[lead + dims.input_feature_dimension] = {i: 1}
+        # A group is a run of the batch or of the features: its number is their major part.
         if op.batch_group_count > 1:
             left[lead + dims.input_batch_dimension] = {b: 1, group: batch}
         elif groups > 1:

@@ -124,6 +124,7 @@ def reshaped(
     exprs: list[Expr] = []
     for mine, theirs in blocks(shape, to):
         sizes = [to[d] for d in theirs]
+        # A dim that the reshape leaves alone keeps its index, and needs no split.
         if len(mine) == 1 and len(theirs) == 1:
             exprs.append(at[mine[0]])
             continue

@@ -31,6 +31,7 @@ def contraction(pull: Pull) -> Definition:
         left[a] = right[b] = _summed(draft, tensor_of(lhs).sizes[a])
         over |= factors_of([left[a]])
     a, b = pull.operand(0, left), pull.operand(1, right)
+    # Reading operands through views may have split the summed factors: `spelled` has their parts.
     met = factors_of((*draft.at(a), *draft.at(b)))
     return product(pull, a, b, {*draft.spelled(tuple(over))}, met)
 

@@ -251,6 +251,7 @@ def combine_of(node: Node) -> Combine | None:
     }
     how = BY_OP.get(names[0])
     (dtype, *others) = inner | types
+    # Complex numbers have no order.
     if others or how is None or (dtype.is_complex and how not in ("add", "mul")):
         return None
     return in_dtype(how, dtype)
@@ -275,6 +276,7 @@ def row_factors(draft: Draft, at: At, lengths: Sequence[int]) -> At | None:
     left = list(free)
     for length in lengths:
         expr, size = ZERO, 1
+        # A reduced dim is one loop, or a run of loops in order, major first.
         while size < length and left:
             number = left.pop(0)
             expr = plus(times(expr, draft.sizes[number]), factor(number))

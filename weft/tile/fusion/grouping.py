@@ -297,6 +297,7 @@ class Grouping:
         while todo:
             wanted = todo.pop()
             producer = self.makers.get(wanted)
+            # Nodes up to the value itself cannot depend on it.
             if producer is None or self.positions[producer.node] <= begin or id(wanted) in seen:
                 continue
             seen.add(id(wanted))
