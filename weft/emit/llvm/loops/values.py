@@ -131,13 +131,13 @@ class StepValues:
             case Apply(op=op, args=args, dtype=dtype):
                 if isinstance(op, Divide) and self.is_same_in_lanes(args[1], v):
                     return self.scaled(args[0], args[1], v)
-                given = [self.spread(a, v) for a in args]
+                operands = [self.spread(a, v) for a in args]
                 dtypes = [value_dtype(self.kernel.steps[a]) for a in args]
-                made = apply(v, op, given, dtypes, dtype)
+                result = apply(v, op, operands, dtypes, dtype)
                 # x - max(x) of a softmax: its exponential needs no clamp against overflow.
                 if isinstance(op, Subtract) and self.is_largest(args[1], of=args[0]):
-                    note_at_most_zero(v, made[0])
-                return made
+                    note_at_most_zero(v, result[0])
+                return result
             case Choose():
                 return self.choose(step, n)
         raise AssertionError(f"step {n}, a {type(step).__name__}, is not ready")

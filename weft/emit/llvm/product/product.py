@@ -212,12 +212,12 @@ def _narrow(kernel: Kernel, side: int, held: DType) -> int:
     if not (isinstance(step, Apply) and isinstance(step.op, Convert) and step.dtype is held):
         return side
     (arg,) = step.args
-    given = kernel.steps[arg]
-    assert not isinstance(given, Store)
-    exact = held.is_float if given.dtype.is_float else held.is_integer and given.dtype.is_integer
+    source = kernel.steps[arg]
+    assert not isinstance(source, Store)
+    exact = held.is_float if source.dtype.is_float else held.is_integer and source.dtype.is_integer
     # Widening is exact wherever it happens: in loads, while packing, or inside an instruction that
     # takes the narrow type, which is chosen by the types seen here.
-    return arg if exact and given.dtype.bits < held.bits else side
+    return arg if exact and source.dtype.bits < held.bits else side
 
 
 def _roles(kernel: Kernel) -> tuple[list[int], list[int], list[int], list[int]]:
