@@ -1,7 +1,7 @@
 """Verification of kernels: no access outside of their operands, and consistent types.
 
 Emitters rely on it: a kernel that was not built by `tile` in this process, such as one from a
-file, is verified first. Schedules and options are checked by the target (`takes`).
+file, is verified first. Schedules and options are checked by the target (`unsupported_kernel`).
 """
 
 from __future__ import annotations
