@@ -200,7 +200,7 @@ class _Reader:
         lines, tails, places, add = self.lines, self.tails, self.places, nodes.append
         while True:
             # Operands are names only, so that the first ) ends them. What follows is looked up as a
-            # whole.
+            # whole. A line that opens regions has no location, and takes the slow path.
             body, _, place = lines[self.at].rpartition(" loc(")
             left, _, tail = body.partition(")")
             head, _, operands = left.partition('"(')
@@ -249,6 +249,7 @@ class _Reader:
         if match is None:
             raise _unreadable(line)
         result, name, operands, behind = match.groups()
+        # Successors: a branch to another block.
         if behind.startswith("[^"):
             raise _several_blocks(self.skim_location(line))
         regions: tuple[Region, ...] = ()
@@ -296,6 +297,8 @@ class _Reader:
                     raise unknown_op(name, self.ops)
                 op, attrs = read_op(self.ops[name], attributes, results)
                 known = _Parsed(op, operands, results, attrs)
+            # Regions are not in the key: an op that is known by its text is checked with each of
+            # them.
             check_types(known.op, operands, results, regions)
         except WeftError as error:
             listed, given = (", ".join(map(str, types)) for types in (operands, results))

@@ -133,11 +133,11 @@ class Mesh:
             if axis.name not in known or axis not in where:
                 raise WeftError(f"the mesh has no axis {axis}", help=f"known: {', '.join(known)}")
         split = devices.reshape(shape)
-        chosen = [where[a] for a in axes]
-        rest = [d for d in range(split.ndim) if d not in chosen]
-        count = math.prod(split.shape[d] for d in chosen)
+        inner = [where[a] for a in axes]
+        rest = [d for d in range(split.ndim) if d not in inner]
+        count = math.prod(split.shape[d] for d in inner)
         # [groups, devices of a group]: a group for each position along all other dims.
-        rows = split.transpose([*rest, *chosen]).reshape(-1, count)
+        rows = split.transpose([*rest, *inner]).reshape(-1, count)
         return tuple([tuple(row) for row in rows.tolist()])
 
     def __str__(self) -> str:

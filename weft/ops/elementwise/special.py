@@ -33,11 +33,11 @@ def approximated(name: str, meaning: str, real: Ufunc, arity: int = 1) -> type[P
     """One row: a special function, by XLA's approximation in f32 or f64."""
 
     def computed(*arrays: Array) -> Array:
-        kept = arrays[0].dtype
+        dtype = arrays[0].dtype
         # Narrow floats in f32, rounded at the end, as XLA upcasts them.
-        wide = np.float64 if kept == np.float64 else np.float32
+        wide = np.float64 if dtype == np.float64 else np.float32
         with np.errstate(all="ignore"):
-            return np.asarray(real(*[a.astype(wide) for a in arrays])).astype(kept)
+            return np.asarray(real(*[a.astype(wide) for a in arrays])).astype(dtype)
 
     return row(name, meaning, computed, arity, FLOAT, transcendental=True)
 
