@@ -31,6 +31,7 @@ FLOAT0 = np.dtype([("float0", np.void, 0)])  # dtype of gradients of integers, w
 
 def leaves(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The leaves of a call's arguments, in the executable's order."""
+    # The usual call, all arguments by position, needs no binding.
     expected = signature.is_positional and len(args) == len(signature.parameters)
     if not expected or (kwargs and not kwargs.keys().isdisjoint(signature.names)):
         args, kwargs = _bound(signature, args, kwargs)

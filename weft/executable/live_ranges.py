@@ -131,6 +131,7 @@ class SlotLiveRanges:
         """Record last uses and aliases."""
         for item, start, stop in self.items:
             if may_alias(item):
+                # Whichever operand it is: one buffer for all of them is safe.
                 for slot in (*item.ins, *item.outs[1:]):
                     if item.outs:
                         self._join(slot, item.outs[0])

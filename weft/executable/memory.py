@@ -179,6 +179,7 @@ def overwritten(
     """Donated arguments, the values that overwrite them, and from which position."""
     for item, start, _ in lives.items:
         for slot in item.outs:
+            # What is always overwritten is a loop's own buffer, not an argument's.
             index, always = plan.over.get(slot, (-1, True))
             donor = plan.donors.get(slot, -1 if always else item.ins[index])
             if donor in tiled.inputs:

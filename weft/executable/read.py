@@ -81,6 +81,7 @@ def read_tiled(
     except WeftError as error:
         error.loc = error.loc or Location(f'"tiled":{reader.at}:1')
         raise
+    # Whatever malformed text may cause in the parsers of types, attributes and nested regions.
     except (ValueError, KeyError, IndexError, TypeError, AssertionError, RecursionError) as error:
         raise syntax_error(f"line {reader.at}: {error}") from None
 

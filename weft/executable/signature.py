@@ -63,7 +63,7 @@ class ValueSpec:
     def __str__(self) -> str:
         """One line of a signature, without its first word."""
         parts = [f"{json.dumps(self.name)}: {self.type}"]
-        if self.local is not self.type:
+        if self.local is not self.type:  # types are interned
             parts.append(f"local {self.local}")
         if self.sharding is not None:
             parts.append(f"sharding {self.sharding.body()}")

@@ -279,6 +279,7 @@ def parse_structure(text: str) -> Structure:
 
 def is_name(text: str) -> bool:
     """Whether a name is a valid identifier in Python's normal form."""
+    # Python normalizes identifiers (NFKC): another form would name another field.
     plain = text.isidentifier() and not keyword.iskeyword(text)
     return plain and unicodedata.normalize("NFKC", text) == text
 

@@ -53,6 +53,7 @@ class _Verifier:
 
     def run(self) -> None:
         tiled, plan = self.tiled, self.plan
+        # Before anything is allocated by it.
         _require(0 <= plan.arena < MOST_BYTES, f"an arena of {plan.arena} bytes")
         known: set[Slot] = set()
         for slots in (tiled.inputs, tiled.constants):

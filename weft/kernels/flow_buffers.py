@@ -122,6 +122,7 @@ class Buffers:
         """Whether buffers cannot be joined, whatever their live ranges."""
         if one.nbytes != other.nbytes:
             return True
+        # Operands are arrays of the caller: two of them are never one, and inputs are not written.
         if one.operand is not None and other.operand is not None:
             return True
         return one.is_input or other.is_input
@@ -129,7 +130,7 @@ class Buffers:
     def _unite(self, one: Buffer, other: Buffer) -> None:
         if one is other:
             return
-        if other.operand is not None:
+        if other.operand is not None:  # the joined buffer is the operand's
             one, other = other, one
         one.values += other.values
         one.lives += other.lives

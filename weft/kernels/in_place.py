@@ -27,6 +27,7 @@ def overwritten(kernel: Launch) -> Pairs:
 def _same_places(kernel: Kernel) -> Pairs:
     """Pairs read and written at the same index, each element read before it is written."""
     outputs = [n for n, operand in enumerate(kernel.operands) if operand.output]
+    # A quick exit where no input has the size of an output.
     rooms = {_room(kernel.operands[n]) for n in outputs}
     if not any(_room(o) in rooms for o in kernel.operands if not o.output):
         return ()

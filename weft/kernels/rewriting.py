@@ -87,6 +87,7 @@ def split_factor(kernel: Kernel, factor: int, inner: int) -> Kernel:
 
     def affine(at: Affine) -> Affine:
         stride = at.strides[factor]
+        # i = outer * inner_size + inner
         strides = [*at.strides, stride]
         strides[factor] = stride * inner
         return Affine(tuple(strides), at.offset)

@@ -35,6 +35,7 @@ def roles_of(kernel: Kernel) -> Roles:
     contract = kernel.steps[at]
     assert isinstance(contract, Contract)
     lhs, rhs = kernel.spans[contract.lhs], kernel.spans[contract.rhs]
+    # A factor of neither side, as of a later broadcast, is batch, too.
     free = [f for f in range(len(kernel.factors)) if f not in contract.over]
     rows = [f for f in free if f in lhs - rhs]
     columns = [f for f in free if f in rhs - lhs]

@@ -153,7 +153,7 @@ def _operand(
     """The operand for a value's stack, or None if its sizes are dynamic or it is no tensor."""
     if not isinstance(type, TensorType) or not all(isinstance(n, int) for n in type.shape):
         return None
-    lead = [size if mask >> n & 1 else 1 for n, size in enumerate(sizes)]
+    lead = [size if mask >> n & 1 else 1 for n, size in enumerate(sizes)]  # 1 where it is shared
     return Operand(type.dtype, (*lead, *type.sizes), output)
 
 

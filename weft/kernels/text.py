@@ -328,6 +328,7 @@ def place_text(
     every = [*zip(at.strides, names, strict=True)]
     every += zip([s.stride for s in shifts], moved, strict=True)
     strides = row_major(operand.shape)
+    # A dim of size 1 has the index 0 only, and its stride is that of the dim before it.
     dims = [n for n, size in enumerate(operand.shape) if size > 1] or [len(strides) - 1]
     # A stride of the index as digits of the operand's strides: 8*i in [4, 8] is `[i, 0]`.
     parts = [_digits(stride, strides, dims) for stride, _ in every]
@@ -336,6 +337,7 @@ def place_text(
     homes = [[n for n, count in enumerate(p) if count] for p in behind]
     if not strides and (at.offset or any(count for count, _ in every)):
         homes = [[]]  # an operand without dims has no subscript for the index: flat
+    # In the order of the dims, in which the reader meets them.
     if any(len(home) != 1 for home in homes) or homes != sorted(homes):
         terms = [(count, term) for count, term in every[: len(names)] if count]
         terms += every[len(names) :]

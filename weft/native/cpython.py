@@ -142,4 +142,4 @@ def _layouts_fit() -> bool:
 
 
 _LAYOUTS_FIT = _layouts_fit()
-address_of = _read if _LAYOUTS_FIT else _ask
+address_of = _read if _LAYOUTS_FIT else _ask  # called for every argument: chosen once

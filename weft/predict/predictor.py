@@ -116,10 +116,12 @@ def program_for(
 
     Virtual devices of a processor share one memory and run in lockstep, unless they are `apart`.
     """
+    # Not refused where it does not fit (`fits=False`): the prediction tells by how much.
     streams = dict(zip(("compute_streams", "communication_streams"), machine.streams, strict=True))
     return compile_module(
         module, level=level, machine=machine, target=target_of(machine), tune="off", pads=pads,
         rules=rules, numbers=streams | dict(numbers), policy=policy, fits=False, to="tiled",
+        # () is a process for each device: no sum over devices is folded into a kernel.
         stacked=None if machine.kind == "cpu" and not apart else (),
     )  # fmt: skip
 

@@ -53,6 +53,7 @@ class Arguments:
         if len(stacks) != len(self.listed):
             raise self.miscounted(len(stacks))
         for stack, (kind, slot, places) in zip(stacks, self.listed, strict=True):
+            # By identity: kinds are interned, and one comparison stands for all checks.
             if stack is not None and stack.kind is kind:
                 s[slot] = stack.data
                 address = stack.address or stack.locate()

@@ -113,6 +113,7 @@ class Binder:
         """The memory of a device in which the operands of a collective stay; None for the host."""
         memory = HOST_MEMORY if self.calls is None else self.calls.memory
         process = self.host.process
+        # Without other processes a collective is a kernel, or numpy on the stack.
         if process is None or not isinstance(memory, TorchMemory) or kernel.takes_tensors is None:
             return None
         takes = kernel.takes_tensors() and process.transport.reaches(memory.device)
@@ -211,7 +212,7 @@ def is_native(code: Code) -> bool:
 
 def is_enqueued(code: Code) -> bool:
     """Whether a program on a device only enqueues kernels: its other units are views and moves."""
-    if code.inner:
+    if code.inner:  # loops and branches read their predicate on the host
         return False
     return all(
         isinstance(unit, Call | Move)

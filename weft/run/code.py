@@ -77,6 +77,7 @@ class Code:
                 for step in self.steps:
                     step(slots)
         except BaseException as error:
+            # The position is looked up only now: the loops above keep no count.
             explained = self.explained(error, self.units[self.steps.index(step)])  # type: ignore[arg-type]
             if explained is error:
                 raise

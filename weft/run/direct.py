@@ -239,6 +239,7 @@ def direct_of(program: OneCall) -> Direct | None:
     calls = program.calls
     if not calls.memory.is_host:  # native code reads ndarray-backed stacks
         return None
+    # Not in the arena, which the next run overwrites.
     known = {*calls.fresh, *program.arguments.slots, *calls.constants}
     if not known.issuperset(slot for slot, _ in program.results):
         return None

@@ -99,6 +99,7 @@ class Results:
         type, mask = self.types[index], self.masks[index]
         if not isinstance(type, TensorType):
             return None
+        # With rows even if the value is uniform: each device writes its own.
         head = self.divergence.inner.shape(mask | 1, self.count)
         return np.empty(head + type.sizes, type.dtype.numpy)
 

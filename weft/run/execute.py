@@ -345,6 +345,7 @@ class ArraySignature:
         if known is not None and known.is_of(value):
             return known.array
         array = self._converted(index, value)
+        # Parameters stay where they are from call to call; other tensors are mostly new ones.
         if type(value).__name__ == "Parameter" and not array.stacked.is_on_host:
             self.parameters[index] = KnownParameter.of(value, array)
         return array
@@ -422,6 +423,7 @@ def _splits_alike(actual: Sharding, wanted: Sharding | None) -> bool:
     """Whether two shardings place the same pieces on the same devices."""
     if wanted is None:
         return not any(d.axes for d in actual.dims)
+    # Axes alone: whether dims are open, and priorities, matter to propagation only.
     mine, theirs = ([d.axes for d in s.dims] for s in (actual, wanted))
     return mine == theirs and actual.unreduced == wanted.unreduced
 

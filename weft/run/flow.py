@@ -16,7 +16,7 @@ def chooser_of(way: Literal["if", "case"], count: int) -> Callable[[Any], int]:
     """The function from a predicate or index to a block number."""
     if way == "if":
         return lambda value: 0 if value else 1
-    last = count - 1
+    last = count - 1  # for any index out of range, as in StableHLO
     return lambda value: int(value) if 0 <= value <= last else last
 
 

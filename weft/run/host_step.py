@@ -65,6 +65,7 @@ def simple_step(
     if len(outs) != 1:
         return _several(run, ins, outs, dead)
     (out,) = outs
+    # One and two operands are by far the most frequent: these steps build no list.
     match ins:
         case (a,):
 

@@ -41,6 +41,7 @@ class Calls:
         self.rotated = {
             rotation.result for rotations in plan.rotations.values() for rotation in rotations
         }
+        # Kernels pass arena values by address alone; everything else reads an array.
         for slot in (set(tiled.block.results) | {*_read_by_others(tiled.block)}) & {*self.arena}:
             self.views[slot] = self.new()
         # Slots that are never cleared: later outputs and loop-carried buffers.

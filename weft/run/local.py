@@ -276,8 +276,9 @@ class LocalProgram:
         if not self.is_on_host:
             self._place_results(slots)
         results = [Stacked(slots[slot], sub_axes, owned) for slot, owned in self.results]
-        for stacked, kind in self.known:
-            results[stacked].kind = kind
+        # Known without a look at them: the next program that takes one is on its fast path.
+        for number, kind in self.known:
+            results[number].kind = kind
         # The frame is reused: holding on to arguments and results would keep them alive, and look
         # like another reference to donated ones.
         for slot, value in self.lasting:

@@ -198,6 +198,7 @@ class EnqueuedTensors:
         addresses: list[int] = []
         for tensor in tensors:
             address = tensor.data_ptr()
+            # Kernels are compiled for dense operands at aligned addresses.
             if address % aligned or tensor.device != device or not tensor.is_contiguous():
                 return None
             addresses.append(address)

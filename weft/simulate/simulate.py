@@ -266,10 +266,11 @@ def _memory(executable: Executable, times: dict[Item, float]) -> tuple[MemoryPoi
     points: list[MemoryPoint] = []
     held, now, rises = 0, 0.0, True
     for position in sorted(changes):
-        if position > lives.clock:
+        if position > lives.clock:  # arguments and results outlive the program
             break
         now = max(now, begins.get(position, now))
         held += changes[position]
+        # Changes of one moment in one direction are one point; a fall and a rise stay two.
         if points and points[-1].seconds == now and rises == (changes[position] > 0):
             points.pop()
         points.append(MemoryPoint(now, held))

@@ -50,7 +50,7 @@ def leaves_of(state: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield ".".join([_key(each) for each in path]) or "value", leaf
         return
     if isinstance(state, Mapping):
-        entries = [(str(key), state[key]) for key in sorted(state)]
+        entries = [(str(key), state[key]) for key in sorted(state)]  # JAX's order
     elif isinstance(state, tuple | list):
         entries = [(str(n), each) for n, each in enumerate(state)]
     else:

@@ -105,7 +105,7 @@ def _write(
     together: SaveGroup,
 ) -> None:
     """Write a checkpoint, in step with the other processes."""
-    for listed in files:  # wide elements first, so that all are aligned
+    for listed in files:  # wide elements first: then every tensor is aligned without padding
         listed.sort(key=lambda each: -each.dtype.numpy.itemsize)
     # Compared before anything is written: processes with other tensors would write to other offsets
     # of the same files.
@@ -247,7 +247,7 @@ def _own_shards(value: Array, together: SaveGroup) -> TensorPieces:
 def _first(value: Any) -> TensorPieces:
     """The pieces of a JAX array of which this process has the first replica."""
     for shard in value.addressable_shards:
-        if shard.replica_id == 0:
+        if shard.replica_id == 0:  # of each piece exactly one process has it
             yield shard.index, np.asarray(shard.data)
 
 
