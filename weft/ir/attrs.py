@@ -126,11 +126,13 @@ INT32 = integer("i32")
 BOOLEAN = Codec(lambda text: text == "true", lambda value: "true" if value else "false")
 UNIT = Codec(lambda text: text in ("unit", "true"), lambda value: "unit" if value else "false")
 STRING = Codec(lambda text: unescape(text[1:-1]), lambda value: f'"{escape(value)}"')
+# `@main`, or `@"a name"` if it has other characters.
 SYMBOL = Codec(
     lambda text: unescape(text[2:-1]) if text.startswith('@"') else text[1:],
     lambda value: f"@{value}" if re.fullmatch(r"[\w.$-]+", value) else f'@"{escape(value)}"',
 )
 TEXT = Codec(str, str)  # kept as MLIR text
+# `array<i64: 1, 2>`, and booleans likewise.
 I64S = Codec(
     _read_dense_array, lambda v: f"array<i64: {', '.join(map(str, v))}>" if v else "array<i64>"
 )

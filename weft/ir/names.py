@@ -7,6 +7,7 @@ SHARDING = "sdy.sharding"  # of a global value, before partition
 LOCAL_SHARDING = "weft.sharding"
 GLOBAL = "weft.global"  # the type of that global value
 STREAM = "weft.stream"  # of an asynchronous start
+# Of a module: the devices that it is compiled for, as XLA counts them.
 PARTITIONS = "mhlo.num_partitions"
 REPLICAS = "mhlo.num_replicas"
 

@@ -30,6 +30,7 @@ _DEFINED = re.compile(r"^(#[A-Za-z_]\w*) = (?!loc\()(.*)$", re.M)
 _ALIAS_USE = re.compile(r"#loc\d*")
 _ARG = re.compile(r"%[\w$.-]+(?=: )")
 _RESULT_END = re.compile(r" loc\(|$")
+# Attributes of a func.func that are fields of Function.
 _SYMBOL_KEYS = ("sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs")
 TERMINATORS = ("func.return", "stablehlo.return", "sdy.return", "chlo.return", "mhlo.return")
 

@@ -16,7 +16,7 @@ from weft.mesh.axes import Mesh
 from weft.mesh.spelling import P
 from weft.records import dataclass
 
-VERSION = 1
+VERSION = 1  # of the JSON format
 EXPORTS = ("jax", "dtensor", "tp_plan")
 
 

@@ -13,6 +13,7 @@ from weft.ops.control import Call, Composite, RunParallel
 from weft.ops.custom_calls.custom import CustomCall
 from weft.ops.distributed.sharding import ShardingGroup
 
+# Fields of ops that hold shardings.
 _FIELDS = ("sharding", "out_sharding", "in_shardings", "out_shardings")
 # Fields of ops that hold function names.
 NAMING = {

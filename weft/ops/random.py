@@ -185,6 +185,7 @@ def joined(low: RandomWords, high: RandomWords) -> Longs:
     return low.astype(np.uint64) | (high.astype(np.uint64) << _HALF)
 
 
+# The rotations of Threefry-2x32, four rounds each in turn.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
@@ -231,6 +232,7 @@ def three_fry_bits(
     return words.reshape(shape), counter + np.uint64(blocks.size)
 
 
+# Philox's two multipliers for words of 32 bits.
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 # The key is a Weyl sequence: the fractions of the golden ratio and of the root of 3.
 _KEY_STEPS = (np.uint32(0x9E3779B9), np.uint32(0xBB67AE85))

@@ -19,6 +19,7 @@ from weft.ops.numerics.arithmetic import fit, widen
 
 Arrays: TypeAlias = tuple[Array, ...]
 
+# Combiners that return one of their operands.
 _CHOOSE = ("stablehlo.maximum", "stablehlo.minimum")
 
 

@@ -16,6 +16,7 @@ from weft.ops.slicing import Concatenate, Slice
 from weft.partition.piece import sharding_of
 from weft.partition.structural.structure import STRUCTURE
 
+# Ops whose handlers change nothing where no value is split.
 _AS_WRITTEN: tuple[type[Op], ...] = (While, If, Case, Call, Slice, Concatenate)
 _CHANGED = frozenset(STRUCTURE) - {*_AS_WRITTEN}
 

@@ -23,6 +23,7 @@ RuleFunction: TypeAlias = Callable[[Types, Types], "Rule | str | tuple[str, Mapp
 GivenRule: TypeAlias = "str | tuple[str, Mapping[str, Any]] | RuleFunction"
 Types2: TypeAlias = tuple[Types, Types]  # the types of operands and results
 
+# Where a node's own rule is: Shardy's attribute, or a frontend attribute of XLA's.
 _ATTRIBUTE = "sdy.sharding_rule"
 _FRONTEND = ("xla.sdy.sharding_rule", "xla.sdy.custom_sharding_rule")
 

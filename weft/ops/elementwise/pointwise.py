@@ -17,6 +17,7 @@ from weft.ir.work import Work, elements, moved
 from weft.ops.numerics import arithmetic, complex_math
 from weft.ops.numerics.arithmetic import in_double, in_own_type, with_width
 
+# Kinds of element types that operands may have, as in the specification's tables.
 ANY = "bool int uint float complex"
 NUMBER = "int uint float complex"
 SIGNED = "int float complex"

@@ -26,7 +26,7 @@ from weft.ops.scatter import Scatter
 from weft.ops.shape import BitcastConvert, Constant, Reshape
 from weft.ops.slicing import DynamicUpdateSlice
 
-_RENAMED = (Reshape, BitcastConvert, OptimizationBarrier, Annotation)
+_RENAMED = (Reshape, BitcastConvert, OptimizationBarrier, Annotation)  # each result is an operand
 _ALIASES = (*_RENAMED, Tuple, GetTupleElement, AsyncDone)  # results alias their operands
 _ONE_BY_ONE = (DynamicUpdateSlice, Scatter, While)  # result n may have the memory of operand n
 

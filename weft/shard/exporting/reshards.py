@@ -25,6 +25,7 @@ from weft.mesh.algebra import (
 from weft.shard.closing import GivenShardings, closed
 from weft.shard.propagation.projection import TensorFactors, assemble, factor_sizes, project
 
+# Shardy's preference among factors, by their role.
 _PRECEDENCE = {"pass": 3, "reduction": 2, "permutation": 1, "whole": 0}
 
 

@@ -14,6 +14,7 @@ from weft.shard.propagation.factors import BACKWARD, BOTH, FORWARD, NONE
 ROUNDS = 5  # rounds of op priority
 DirectionTable = tuple[tuple[int, ...], ...]  # for each round, for each factor
 
+# By the number in sdy.propagation_barrier.
 _BARRIER = {0: NONE, 1: FORWARD, 2: BACKWARD, 3: BOTH}
 
 
