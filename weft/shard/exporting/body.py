@@ -451,6 +451,7 @@ class Rebuilder:
         if common is None or all(s == own for s in shardings):
             self.plain(node, out)
             return
+        # Only now: reading may insert reductions of unreduced operands.
         operands = self.read(node)
         shardings = [*[self.table.get(v) for v in operands], own]
         held = [*[self.behind_barrier(v) for v in operands], own]

@@ -57,6 +57,8 @@ def plan_calls(graph: Graph, shardings: list[Sharding | None], names: Iterable[s
     for sites in (*plan.roots, *[site.inner for site in collector.named]):
         for site in sites.values():
             plan.chosen[site] = known.setdefault(_key(site), site)
+    # Of equal calls the first one names the function; functions that no such call reaches are left
+    # out.
     used: dict[FlatCall, None] = {}
     waiting = [site for sites in plan.roots for site in sites.values()]
     while waiting:

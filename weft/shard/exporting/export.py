@@ -117,6 +117,7 @@ class _Exporter:
         raw, cells = self.state.raw, instance.cells
         is_main = function is self.main
         args: GivenShardings = [raw[cells[v]] for v in function.body.args]
+        # Only main's result attributes took part in propagation.
         if is_main:
             results: GivenShardings = [raw[cell] for cell in instance.result_cells]
         else:
