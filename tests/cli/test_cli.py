@@ -290,10 +290,13 @@ def test_version(run):
 
 
 @pytest.mark.parametrize("line", [["--help"], *([name, "--help"] for name in COMMANDS)])
-def test_every_help_has_an_example(run, line):
+def test_every_help_fits_80_columns_and_has_an_example(run, line, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     status, out, _ = run(*line)
     assert status == 0
-    assert "example:\n  weft " in out
+    text, example = out.split("example:\n  ")
+    assert example.startswith("weft ")
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

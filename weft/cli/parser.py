@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import textwrap
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
@@ -14,11 +15,20 @@ _CHOICE = re.compile(r"(?:argument (\S+): )?invalid choice: '([^']*)'")
 _UNKNOWN = re.compile(r"unrecognized arguments: (\S+)")
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help texts: paragraphs are wrapped to the terminal, examples keep their lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("example:"):
+            return super()._fill_text(text, width, indent)
+        return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that suggests the nearest known word."""
 
     def __init__(self, *, example: str = "", **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", _Help)
         if example:
             options["epilog"] = f"example:\n  {example}"
         super().__init__(allow_abbrev=False, **options)
@@ -84,6 +94,11 @@ def command(
     example: str,
 ) -> Parser:
     """Add a command, whose description is `text` and whose help ends with `example`."""
-    made = commands.add_parser(name, help=text, description=text, example=example)
-    made.set_defaults(run=run, parser=made)
-    return made
+    parser = commands.add_parser(name, help=_summary(text), description=text, example=example)
+    parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+def _summary(text: str) -> str:
+    """The first clause of a description, for the list of commands."""
+    return re.split(r"[.:;](?:\s|$)", text, maxsplit=1)[0]

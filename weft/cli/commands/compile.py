@@ -46,12 +46,16 @@ def add(commands: Subparsers) -> None:
     )
     add_program(parser)
     parser.add_argument(
-        "--to", choices=STAGES, help="print the program after this stage (default: write OUT.weft)"
+        "--to",
+        choices=STAGES,
+        metavar="STAGE",
+        help=f"print the program after this stage: {', '.join(STAGES)} (default: write OUT.weft)",
     )
     parser.add_argument(
         "--from",
         dest="since",
         choices=STAGES,
+        metavar="STAGE",
         help="what the program is already: the text of a stage that was written before",
     )
     parser.add_argument(
