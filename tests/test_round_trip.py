@@ -15,7 +15,7 @@ from tests.tolerance import assert_close
 from weft.capture import parse
 from weft.compare.conformance import find_cases
 from weft.emit import emit
-from weft.emit.numpy import Numpy
+from weft.emit.numpy import NumpyKernels
 from weft.errors import Unsupported, WeftError
 from weft.evaluate import evaluate
 from weft.executable.executable import Executable
@@ -170,7 +170,7 @@ def check_stages(module: Module, arrays: list[Array], since: str | None = None) 
             tiled, plan = read_tiled(text, kept)
             verify_tiled(tiled, plan)
             made = emit(Executable(tiled, plan, "llvm"), target)
-            again, local = Program({}, made), LocalProgram(tiled, plan, Numpy(), target)
+            again, local = Program({}, made), LocalProgram(tiled, plan, NumpyKernels(), target)
         else:
             again = compile_module(parse(text), target="llvm", since=stage)
             local = again.local

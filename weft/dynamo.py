@@ -170,7 +170,7 @@ def _sentence(text: str) -> str:
 def _refuse_fallbacks(compiled: Any) -> None:
     """Refuse a program with nodes that no kernel computes."""
     local = compiled.program.local
-    if local.target is None:
+    if local.calls is None:
         return
     fallbacks = [host.node for host in hosts_of(local)]
     if fallbacks:

@@ -142,13 +142,13 @@ def _emitted(container: Container, key: Key | None, process: Process | None) -> 
     executable = _verified(container)
     target, kernels = _target(executable), executable.kernels()
     process = process or _worker(executable.tiled)
-    adopted = container.trusts and target is not None and _adopted(container, executable, target)
+    adopted = container.trusts and _adopted(container, executable, target)
     program = LocalProgram(executable.tiled, executable.plan, host_of(process), target)
     if program.recorded is not None:
         from weft.traced import record_prediction  # most processes are not profiled
 
         record_prediction(program, executable, name=container.signature().name)
-    if key is not None and target is not None and not adopted:
+    if key is not None and target.has_kernels and not adopted:
         the_store().put(key, target.packed(kernels)["code"])
     return program
 
@@ -169,12 +169,11 @@ def _adopted(container: Container, executable: Executable, target: Target) -> bo
     return False
 
 
-def _target(executable: Executable) -> Target | None:
+def _target(executable: Executable) -> Target:
     """The target of an executable, if it accepts its kernels."""
     target = target_named(executable.target)
     for kernel in executable.kernels():
-        reason = "numpy has no kernels" if target is None else target.unsupported_kernel(kernel)
-        if reason is not None:
+        if (reason := target.unsupported_kernel(kernel)) is not None:
             raise WeftError(
                 f"the {executable.target} target of weft {__version__} does not support the kernel "
                 f"{kernel.name}: {reason}",

@@ -12,6 +12,7 @@ from weft.capture import normalize
 from weft.cost.costs import Costs, spmd_seconds
 from weft.emit import emit
 from weft.emit.numpy import host_of
+from weft.emit.numpy.target import NUMPY
 from weft.errors import Unsupported, WeftError
 from weft.executable.executable import Executable
 from weft.executable.process import Process
@@ -165,7 +166,7 @@ def compile_module(
         runs = to == STAGES[-1]
         options = {"fold_sums": fold_sums, "tune": tune, "excess_precision": excess_precision}
         the_target = target_named(target, runs=runs, **options)  # type: ignore[arg-type]
-        host, fold = host_of(process), fold_sums or the_target is not None
+        host, fold = host_of(process), fold_sums or the_target.has_kernels
         program = marked(program, approximate)  # not a pass: texts of earlier stages have it, too
         program = for_target(program, the_target)
         with trace.timed("tiled"):
@@ -184,11 +185,11 @@ def compile_module(
         return Program(stages.modules, emitted, loaded, tuple(notes))
 
 
-def for_target(module: Module, target: Target | None) -> Module:
+def for_target(module: Module, target: Target) -> Module:
     """The module with layouts and ops that a target's kernels are best at."""
-    if target is not None and target.limits.unrolled:
+    if target.limits.unrolled:
         module = unroll_windows(module)
-    if target is not None and target.limits.channels_last:
+    if target.limits.channels_last:
         module = channels_last(module)
     return module
 
@@ -265,24 +266,23 @@ def local_program(
     devices: int | tuple[int, int] | None = None,
     donate: Sequence[int] | None = None,
     fold: bool = True,
-    target: Target | None = None,
+    target: Target = NUMPY,
     world: World | None = None,
     stacked: StackedAxes | None = None,
     process: Process | None = None,
 ) -> LocalProgram:
     """A function of a local module, tiled, planned, emitted and loaded.
 
-    Without `fold` every value of the module is computed, for comparison. With a world, of another
-    program on the same meshes, stacks have its layout. With `stacked` axes, `process` has the
-    devices along these; without, all devices are in this process.
+    Without `fold` every value of the module is computed, by the host, for comparison. With a world,
+    of another program on the same meshes, stacks have its layout. With `stacked` axes, `process`
+    has the devices along these; without, all devices are in this process.
     """
-    host = host_of(process)
+    host, target = host_of(process), target if fold else NUMPY
     placing = {"devices": devices, "donate": donate, "world": world, "stacked": stacked}
     with without_gc():
         made = tile(module, function, host=host, target=target, fold=fold, **placing)  # type: ignore[arg-type]
-    again = partial(local_program, module, function, target=None, fold=fold, process=process)
-    rest = (target if fold else None, partial(again, **placing))
-    return LocalProgram(made.tiled, made.plan, host, *rest)
+    again = partial(local_program, module, function, target=NUMPY, fold=fold, process=process)
+    return LocalProgram(made.tiled, made.plan, host, target, partial(again, **placing))
 
 
 # A small program, whose compilation compiles the methods of records and sets up LLVM.

@@ -274,6 +274,11 @@ class Target(ABC):
     # Capabilities
 
     @property
+    def has_kernels(self) -> bool:
+        """Whether it groups nodes into kernels; without, the host computes every node."""
+        return True
+
+    @property
     def table(self) -> Mapping[type[Op], OpSupport]:
         """How each op is computed; total."""
         return _loops_table()

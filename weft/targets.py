@@ -32,8 +32,10 @@ def _llvm(options: Options, *, runs: bool = True) -> Target:
     return LLVM(options)
 
 
-def _numpy(options: Options) -> None:
-    """Nodes run one by one in numpy, without kernels."""
+def _numpy(options: Options) -> Target:
+    from weft.emit.numpy.target import Numpy
+
+    return Numpy(options)
 
 
 def _triton(options: Options, *, runs: bool = True) -> Target:
@@ -45,7 +47,7 @@ def _triton(options: Options, *, runs: bool = True) -> Target:
     return Triton(options)
 
 
-BUILT_IN: dict[str, Callable[[Options], Target | None]] = {
+BUILT_IN: dict[str, Callable[[Options], Target]] = {
     "llvm": _llvm,
     "numpy": _numpy,
     "triton": _triton,
@@ -59,8 +61,8 @@ def target_named(
     tune: Tune | None = None,
     excess_precision: bool = True,
     runs: bool = True,
-) -> Target | None:
-    """The target of a name; None is numpy, node by node, without kernels.
+) -> Target:
+    """The target of a name.
 
     The default is WEFT_TARGET, else llvm if it is installed, or if nothing `runs`.
     """
@@ -80,7 +82,7 @@ def target_named(
         _say_once(
             "llvmlite is not installed: nodes run one by one in numpy; pip install 'weft[cpu]'"
         )
-        return None
+        return _numpy(options)
     if name in BUILT_IN:
         return BUILT_IN[name](options)
     if name not in _plugins():

@@ -40,8 +40,9 @@ def trace_program(trace: Trace, module: Module, program: LocalProgram) -> None:
     if not trace.is_on:
         return
     rows, others = _rows(program), [host.node for host in hosts_of(program)]
+    suffix = next(iter(program.target.forms.values())) if program.target is not None else ""
     for name, text in kernel_texts(program).items():
-        trace.write_text(f"kernels/{name}.{_suffix(program.target)}", text)
+        trace.write_text(f"kernels/{name}.{suffix}", text)
     lines = [
         f"{module.name or 'main'} on {program.mesh.size} devices",
         *_times(trace),
@@ -77,10 +78,6 @@ def _rows(program: LocalProgram) -> dict[str, _Row]:
         row = rows.setdefault(launch.kernel, _Row(launch.kernel, nodes, launch.loc))
         row.launches += 1
     return {f"{n:02}-{row.kernel.name[:60]}": row for n, row in enumerate(rows.values())}
-
-
-def _suffix(target: Target | None) -> str:
-    return next(iter(target.forms.values())) if target is not None else ""
 
 
 def _texts(rows: Mapping[str, _Row], target: Target) -> dict[str, str]:

@@ -13,7 +13,7 @@ import weft
 from tests.ops.draw import seeds
 from tests.optimize.local_programs import local_program
 from weft.capture import parse
-from weft.emit.numpy import Numpy
+from weft.emit.numpy import NumpyKernels
 from weft.errors import WeftError
 from weft.executable.executable import Executable
 from weft.executable.memory import MemoryUse, live_ranges_of
@@ -49,7 +49,7 @@ def donated(module: Module, seed: int) -> Module:
 def tiled(module: Module, target: str | None = "llvm", **options) -> Executable:
     """A program whose memory is planned."""
     chosen = target_named(target, runs=False)
-    return tile(module, host=Numpy(), target=chosen, **options)
+    return tile(module, host=NumpyKernels(), target=chosen, **options)
 
 
 def check(made: Executable) -> MemoryUse:

@@ -14,6 +14,7 @@ import pytest
 from tests.run.device_target import DeviceTarget, Enqueued
 from tests.run.toy_target import ToyTarget
 from weft import pipeline
+from weft.emit.numpy.target import NUMPY
 from weft.executable.items import Tiled
 from weft.executable.plan import Plan
 from weft.executable.read import read_tiled
@@ -26,7 +27,7 @@ from weft.targets import target_named
 from weft.tile.memory import plan as planning
 
 TARGETS: dict[str, Any] = {
-    "numpy": lambda: None,
+    "numpy": lambda: NUMPY,
     "toy": ToyTarget,
     "llvm": lambda: target_named("llvm"),
     "device": DeviceTarget,

@@ -7,6 +7,7 @@ import pytest
 
 from weft.array.stacked import one_for_all
 from weft.capture import parse
+from weft.emit.numpy.target import NUMPY
 from weft.pipeline import local_program
 from weft.run import LocalProgram
 from weft.run.parts import measured_parts, parts_of
@@ -73,7 +74,7 @@ def test_measuring_changes_no_result(program):
 
 
 def test_without_a_target_all_is_numpy():
-    program = local_program(parse(LOOP), target=None)
+    program = local_program(parse(LOOP), target=NUMPY)
     parts, _ = measured_parts(program, GIVEN)
     assert all(part.group is None for part in parts)
     assert {("tanh",), ("fft",)} <= {tuple(names(part)) for part in parts}

@@ -11,6 +11,7 @@ import numpy as np
 from weft.array.stacked import Stacked
 from weft.compare.differences import Difference, cancellation_bound, difference
 from weft.compare.values import stacks_of
+from weft.emit.numpy.target import NUMPY
 from weft.ir.dense import Dense
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.reading import free_variables
@@ -72,7 +73,7 @@ def compare_kernels(
     Kernels inside of flows are launches of their own here.
     """
     target = program.target
-    if target is None:
+    if target is None or program.calls is None:
         return CheckCounts()
     if target.options.flows:
         apart = target.with_options(replace(target.options, flows=False))
@@ -139,7 +140,8 @@ class _Checker:
     ) -> bool:
         """Whether a value is right if kernels keep no excess precision."""
         target = self.program.target
-        if target is None or not target.options.excess_precision:
+        assert target is not None, "it has kernels"
+        if not target.options.excess_precision:
             return False
         exact = target.with_options(replace(target.options, excess_precision=False))
         made = self.by_kernels(part, value, launched, exact)
@@ -156,7 +158,7 @@ class _Checker:
                 if value in old:
                     values[old[value]] = np.array(stack.data)
 
-        program = self.local(module, None)
+        program = self.local(module, NUMPY)
         made = program.checked(*self.stacks(launched), watch=see)
         values.update((v, s.data) for v, s in zip(part.wanted, made, strict=True))
         values.update(zip(part.inputs, launched.inputs, strict=True))
@@ -187,10 +189,10 @@ class _Checker:
         data: Array = made.on_host().data
         return data
 
-    def local(self, module: Module, target: Target | None) -> LocalProgram:
+    def local(self, module: Module, target: Target) -> LocalProgram:
         """A local program of a part, on stacks like those of the whole."""
         return local_program(
-            module, fold=target is not None, target=target, world=self.program.world
+            module, fold=target.has_kernels, target=target, world=self.program.world
         )
 
     def stacks(self, launched: RecordedLaunch) -> list[Stacked]:

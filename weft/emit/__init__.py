@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from weft.target import Target
 
 
-def emit(executable: Executable, target: Target | None) -> Executable:
+def emit(executable: Executable, target: Target) -> Executable:
     """The executable with the emitted text of each kernel, by the kernel's name."""
-    if target is None:  # numpy has no kernels
-        return replace(executable, texts={})
     from weft.executable.text import kernel_names  # not needed by programs that only run
 
     names = kernel_names(executable.tiled)

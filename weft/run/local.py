@@ -60,7 +60,8 @@ class LocalProgram:
         runtime: Runtime | None = None,
     ) -> None:
         self.tiled, self.plan, self.host, self.target = tiled, plan, host, target
-        self.op_by_op, self.runtime = op_by_op, runtime or target
+        self.op_by_op = op_by_op
+        self.runtime = target if runtime is None and target and target.has_kernels else runtime
         self.recorded = self._recorded()
         self.held_in = HOST_MEMORY if self.runtime is None else self.runtime.memory
         self.stream = None if self.runtime is None else self.runtime.stream

@@ -43,8 +43,11 @@ def measured_parts(program: LocalProgram, arguments: Sequence[Any]) -> tuple[lis
     Every kernel is a separate native call here, which adds some microseconds.
     """
     clock = _Clock()
-    target = None if program.target is None else SeparateTarget(program.target, clock.launch)
-    timed = _TimedProgram(program.tiled, program.plan, program.host, runtime=target)
+    calls = program.calls
+    runtime = (
+        None if calls is None else SeparateTarget(program.target or calls.target, clock.launch)
+    )
+    timed = _TimedProgram(program.tiled, program.plan, program.host, runtime=runtime)
     items = _items(timed)
     for code in all_codes(timed.code):
         code.steps = [

@@ -45,7 +45,7 @@ def diverges(item: Item) -> bool:
 def each_device(lowering: RegionLowering, site: Site, scope: Scope) -> Launch | None:
     """Control flow as a launch that runs it for each device; None if it cannot be a flow."""
     node, target, outer = site.node, lowering.target, scope.stack_dims
-    if target is None or outer.has_rows or _meets(node, scope.module):
+    if not target.has_kernels or outer.has_rows or _meets(node, scope.module):
         return None
     # Lowered again without any device dims: on the piece of a single device.
     lone = replace(outer, absent=tuple(range(len(outer.sub_axes.sizes))))

@@ -79,7 +79,7 @@ class HostKernels(Functions, Protocol):
 class Lowering:
     """Allocates slots and lowers regions to blocks."""
 
-    def __init__(self, host: HostKernels, target: Target | None, fold: bool) -> None:
+    def __init__(self, host: HostKernels, target: Target, fold: bool) -> None:
         self.host, self.target = host, target
         self.fold = fold  # whether dead values may be omitted
         self.stacks: list[Stack | None] = [None] * RESERVED
@@ -115,7 +115,7 @@ class Lowering:
         # their dones.
         if scope.stack_dims.absent:
             self.pending.update(waited_once(region))
-        if self.target is not None and not scope.stack_dims.has_rows:
+        if self.target.has_kernels and not scope.stack_dims.has_rows:
             self.grouped(region, scope, self.target, items)
         else:
             uses = uses_of(region)

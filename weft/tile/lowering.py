@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class RegionLowering(Protocol):
     """Allocates slots and lowers regions to blocks."""
 
-    target: Target | None
+    target: Target
     stacks: list[Stack | None]
     constants: dict[int, Any]
 

@@ -27,7 +27,7 @@ def tile(
     function: str = "main",
     *,
     host: HostKernels,
-    target: Target | None = None,
+    target: Target,
     fold: bool = True,
     devices: int | tuple[int, int] | None = None,
     donate: Sequence[int] | None = None,
@@ -51,7 +51,7 @@ def tile(
             facts = varying(module, (function,), world=fine)
     body = main.body
     attrs = main.arg_attrs or ((),) * len(body.args)
-    lowering = Lowering(host, target if fold else None, fold)
+    lowering = Lowering(host, target, fold)
     known = facts.roots[function]
     stack_dims = StackDims(facts.world.sub_axes, absent=absent)
     scope = Scope(module, facts.world, stack_dims, known, calls=(function,))
@@ -60,7 +60,7 @@ def tile(
     scope.slots.update(zip(body.args, inputs, strict=True))
     block = lowering.region(body, scope)
     end_tuning(lowering.target)
-    if lowering.target is not None:
+    if lowering.target.has_kernels:
         block = without_views(block, lowering.stacks)
         block = with_flows(block, lowering.stacks, lowering.constants, lowering.target)
     tiled = Tiled(
@@ -76,7 +76,7 @@ def tile(
         scope.of(body.results),
         donated_arguments(attrs, donate),
     )
-    return Executable(tiled, plan(tiled), "numpy" if target is None else target.name)
+    return Executable(tiled, plan(tiled), target.name)
 
 
 def donated_arguments(attrs: Sequence[Attrs], donate: Sequence[int] | None) -> tuple[int, ...]:

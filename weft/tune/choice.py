@@ -75,9 +75,9 @@ def choice(kernel: Kernel, target: Target) -> Chosen | None:
     return _chosen(_KNOWN[at, how], options)
 
 
-def end_tuning(target: Target | None) -> None:
+def end_tuning(target: Target) -> None:
     """End the process that measured, which holds memory of the device, if there is one."""
-    if target is not None and target.options.tune == "measure" and target.measures_apart:
+    if target.options.tune == "measure" and target.measures_apart:
         with _ONE_AT_A_TIME:
             close_worker()
 

@@ -17,7 +17,7 @@ from weft.columns import Column, table_text
 from weft.cost import Costs
 from weft.cost.costs import collective_seconds
 from weft.cost.sent import bytes_sent, total_sent
-from weft.emit.numpy import Numpy
+from weft.emit.numpy import NumpyKernels
 from weft.errors import WeftError
 from weft.executable.memory import MemoryUse
 from weft.ir.module import Module
@@ -193,7 +193,7 @@ def called(module: Module) -> list[str]:
 def memory_of(module: Module, function: str) -> MemoryUse:
     """The memory of one device for a run of a function."""
     target = target_named(None, runs=False)
-    return tile(module, function, host=Numpy(), target=target).memory()
+    return tile(module, function, host=NumpyKernels(), target=target).memory()
 
 
 def summary(before: Module, after: Module, the_machine: Machine) -> list[tuple[str, str]]:
