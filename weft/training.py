@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from weft.capture.torch.training import Training, TrainingOptions
+from weft.capture.torch.training.step import Training, TrainingOptions
 from weft.compiled import Compiled, compile  # noqa: A004  # the word users know
 from weft.errors import WeftError
 

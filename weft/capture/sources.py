@@ -12,7 +12,7 @@ from weft.capture.stablehlo.source import stablehlo_program
 from weft.capture.torch.graphs import graph_program
 from weft.capture.torch.sizes.buckets import SizeBuckets
 from weft.capture.torch.source import holds_tensors, torch_function, torch_program
-from weft.capture.torch.training import training_step
+from weft.capture.torch.training.step import training_step
 from weft.errors import WeftError
 from weft.mesh.plans import ShardingPlan
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from weft.capture.torch.state import state_tensors_by_name
-from weft.capture.torch.training import TrainingStep
+from weft.capture.torch.training.step import TrainingStep
 from weft.errors import WeftError
 
 

@@ -332,7 +332,7 @@ def test_parts_are_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     assert more.text("captured").count("\n") == looped.text("captured").count("\n")
     batch = 4 * 4 * (6 + 3) * 4  # the bytes of four parts
     assert more.memory().peak - looped.memory().peak <= batch + 1024
-    monkeypatch.setattr("weft.capture.torch.training._UNROLLED", 4)
+    monkeypatch.setattr("weft.capture.torch.training.step._UNROLLED", 4)
     unrolled, expected, twin = accumulated(4)
     assert "stablehlo.while" not in unrolled.text("captured")
     torch.testing.assert_close(loss, expected)

@@ -13,7 +13,7 @@ from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported
 from weft.capture.torch.locations import location_of, module_path
 from weft.capture.torch.phases import layer_segments
-from weft.capture.torch.recompute import original_of
+from weft.capture.torch.training.recompute import original_of
 from weft.errors import Unsupported
 from weft.ir.location import Location, escape
 from weft.ir.module import Function, Module, Region, Value

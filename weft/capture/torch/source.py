@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from weft.array.exchange import Writable, to_numpy, to_torch
-from weft.array.update import update
+from weft.array.exchange import Writable, to_numpy
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
 from weft.capture.shardings import Spelled, annotate, mesh_of, shardings_of
@@ -24,7 +23,7 @@ from weft.capture.torch.functions import (
     register_caches,
     state_of,
 )
-from weft.capture.torch.graph import SEED, GraphConstant, Imported, import_graph
+from weft.capture.torch.graph import SEED, Imported, import_graph
 from weft.capture.torch.overlaps import LastCall, MemoryOverlaps, tracing_modes
 from weft.capture.torch.plans.by_name import (
     PlannedShardings,
@@ -38,13 +37,12 @@ from weft.capture.torch.plans.fused import split_fused
 from weft.capture.torch.plans.placements import placed_plan
 from weft.capture.torch.plans.ready import ready_plan
 from weft.capture.torch.plans.sequence import split_sequences, splits_heads, unmerge_batches
+from weft.capture.torch.results import Packing, counted_updates, own_tensor, write_updates
 from weft.capture.torch.sizes.call import SizedCall, SizedProgram
 from weft.capture.torch.sizes.instance import size_name
 from weft.capture.torch.sizes.shapes import CallShapes
 from weft.errors import WeftError
 from weft.ir.types import I64, TensorType, dtype_of
-from weft.ops.elementwise.pointwise import Add
-from weft.ops.shape import Constant
 from weft.records import dataclass
 
 
@@ -371,15 +369,7 @@ class TorchProgram:
 
     def to_user(self, array: Any, leaf: Leaf) -> Any:
         """A tensor in memory of its own: no argument's, nor another result's."""
-        held = array.enqueued()
-        is_one = held.is_on_host and held.data.shape == (1,) * held.lead + leaf.shape
-        if is_one and held.owned and held.data.flags.writeable:
-            return to_torch(held.data.reshape(leaf.shape))  # no other array has this memory
-        whole = array.gathered()  # on workers, too
-        held = whole.enqueued()
-        if held.owned:
-            return whole.to_torch()
-        return to_torch(whole.numpy().copy()) if held.is_on_host else whole.to_torch().clone()
+        return own_tensor(array, leaf)
 
     def is_converted(self, leaf: Leaf) -> bool:
         return True
@@ -397,26 +387,8 @@ class TorchProgram:
         results: Sequence[Any],
         counted: Sequence[tuple[int, float]] = (),
     ) -> None:
-        """Write new values into the caller's tensors, unless the program has done so itself.
-
-        Counts on the host are added to there: a device's results would have to be waited for.
-        """
-        import torch
-
-        changed = [values[place] for place in updated]
-        # `results` goes on with the outputs; it is empty if the program wrote to these tensors
-        # itself.
-        pairs = [*zip(changed, results, strict=False)]
-        for n, number in counted:
-            tensor, result = pairs[n]
-            if tensor.device.type == "cpu" and not result.enqueued().is_on_host:
-                tensor.detach().add_(number)
-                pairs[n] = (None, None)
-        pairs = [pair for pair in pairs if pair[0] is not None]
-        on_host = [(t, result) for t, result in pairs if t.device.type == "cpu"]
-        update([to_numpy(t) for t, _ in on_host], [result for _, result in on_host])
-        _update_on_device([(t, result) for t, result in pairs if t.device.type != "cpu"])
-        torch.autograd.graph.increment_version(changed)  # as in-place ops do
+        """Write new values into the caller's tensors, unless the program has done so itself."""
+        write_updates(values, updated, results, counted)
 
     def is_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return False
@@ -428,58 +400,6 @@ class TorchProgram:
 def _sized(args: tuple[Any, ...]) -> SizedCall | None:
     """The call with padded arguments that the arguments are, if so."""
     return args[0] if len(args) == 1 and type(args[0]) is SizedCall else None
-
-
-def counted_updates(program: Imported) -> tuple[tuple[int, float], ...]:
-    """The updates of numbers that add a constant, such as a step count: result and constant."""
-    body = program.module.function("main").body
-    counts: list[tuple[int, float]] = []
-    for n, place in enumerate(program.updated):
-        node, argument = body.results[n].node, body.args[place]
-        if node is None or not isinstance(node.op, Add) or argument not in node.operands:
-            continue
-        # `x + x` has no other operand, and is no count.
-        (other,) = [v for v in node.operands if v is not argument] or [argument]
-        known, type = None if other.node is None else other.node.op, argument.type
-        is_number = isinstance(type, TensorType) and not type.sizes and type.dtype.is_float
-        if is_number and isinstance(known, Constant):
-            counts.append((n, float(known.value.array.item())))
-    return tuple(counts)
-
-
-def _update_on_device(pairs: Sequence[tuple[Any, Any]]) -> None:
-    """Write new values into tensors of a device; nothing where the program has written there.
-
-    A result in memory that is not its own may be in another tensor's: it is copied first.
-    """
-    # All results are read before a tensor is written: one may lie in the memory of another's
-    # target.
-    left = []
-    for tensor, result in pairs:
-        whole = result.gathered()
-        held = whole.enqueued()  # later work of the stream waits for it
-        if not held.is_on_host and held.memory.address(held.data) == tensor.data_ptr():
-            continue
-        made = whole.to_torch()
-        left.append((tensor, made if held.owned else made.clone()))
-    for tensor, made in left:
-        tensor.detach().copy_(made)
-
-
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """The conversion of results into the function's result tree."""
-
-    tree: Any
-    leaves: tuple[int | GraphConstant, ...]
-    updated: tuple[int, ...]
-
-    def unflatten(self, results: list[Any]) -> Any:
-        """The result tree with tensors in it."""
-        return self.tree.unflatten(
-            [each.value if isinstance(each, GraphConstant) else results[each]
-             for each in self.leaves]
-        )  # fmt: skip
 
 
 def _donated(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft.array.exchange import to_numpy
-from weft.capture.torch.optimizers import prepare_state, state_tensors
+from weft.capture.torch.training.optimizers import prepare_state, state_tensors
 from weft.errors import WeftError
 from weft.ir.types import Array
 

@@ -1,6 +1,6 @@
 """The lowerings of ATen's ops, by name of the overload: one file for each family."""
 
-from weft.capture.torch import attention, constrain, exchange, grouped, recompute
+from weft.capture.torch import attention, constrain, exchange, grouped
 from weft.capture.torch.aten import (
     blends,
     contract,
@@ -20,6 +20,7 @@ from weft.capture.torch.aten import (
     views,
 )
 from weft.capture.torch.build import AtenLowering
+from weft.capture.torch.training import recompute
 
 FAMILIES = (
     pointwise,

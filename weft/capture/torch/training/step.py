@@ -9,14 +9,17 @@ from typing import Any
 from weft.capture.captured import Captured, Leaf
 from weft.capture.options import CallOptions
 from weft.capture.shardings import mesh_of, shardings_of
-from weft.capture.torch.backward import ForwardPass, place_ops, traced_step
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported, exported
 from weft.capture.torch.functions import parameter_names_of
 from weft.capture.torch.graph import import_graph
-from weft.capture.torch.micro_batches import AccumulatedStep, sum_sharding
-from weft.capture.torch.objective import objective, takes_module
-from weft.capture.torch.optimizers import (
+from weft.capture.torch.overlaps import MemoryOverlaps
+from weft.capture.torch.plans.by_name import PlannedShardings, gathers_of
+from weft.capture.torch.source import Tensors, TorchProgram, leaf_of
+from weft.capture.torch.training.backward import ForwardPass, place_ops, traced_step
+from weft.capture.torch.training.micro_batches import AccumulatedStep, sum_sharding
+from weft.capture.torch.training.objective import objective, takes_module
+from weft.capture.torch.training.optimizers import (
     apply,
     check_optimizer,
     learning_rates,
@@ -24,14 +27,7 @@ from weft.capture.torch.optimizers import (
     settings,
     state_tensors,
 )
-from weft.capture.torch.overlaps import MemoryOverlaps
-from weft.capture.torch.plans.by_name import PlannedShardings, gathers_of
-from weft.capture.torch.recompute import check_patterns, recompute
-from weft.capture.torch.source import (
-    Tensors,
-    TorchProgram,
-    leaf_of,
-)
+from weft.capture.torch.training.recompute import check_patterns, recompute
 from weft.errors import WeftError
 from weft.ir.types import TensorType, dtype_of
 from weft.mesh import Sharding

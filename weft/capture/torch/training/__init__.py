@@ -1,0 +1,1 @@
+"""Training steps of PyTorch modules: gradients, optimizers, checkpointing and accumulation."""
