@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from weft.errors import WeftError
+from weft.executable.definitions import SlotDefinitions
 from weft.executable.divergence import Divergence, OuterValue
 from weft.executable.items import (
     Block,
@@ -24,7 +25,6 @@ from weft.executable.items import (
     Site,
     Slot,
     Slots,
-    Stack,
     Start,
     Tiled,
     Traits,
@@ -36,7 +36,6 @@ from weft.executable.words import (
     attributes,
     branch_way,
     dedented,
-    is_slot,
     location,
     mask,
     masks,
@@ -47,12 +46,10 @@ from weft.executable.words import (
     type_of,
 )
 from weft.ir.attrs import SYMBOL, Attrs
-from weft.ir.dense import parse_dense
 from weft.ir.location import Location
 from weft.ir.module import Function, Module, Region, Value
 from weft.ir.read import read_module, read_node
-from weft.ir.scan import parse_type
-from weft.ir.types import Array, TensorType
+from weft.ir.types import Array
 from weft.kernels.opaque import opaque_kernel
 from weft.kernels.tokens import Line, syntax_error
 from weft.mesh import Mesh, parse_mesh
@@ -90,13 +87,10 @@ class _Reader(IndentedLines):
     def __init__(self, text: str, resources: Mapping[str, Array], opaque: bool) -> None:
         # The first line of an emitted text is not of the tiled program.
         super().__init__(text, 1 if text.startswith("emitted for ") else 0)
-        self.resources, self.opaque = resources, opaque
-        self.stacks: dict[Slot, Stack | None] = {0: None, 1: None}
+        self.opaque = opaque
+        self.defs = SlotDefinitions(resources)
         self.kernels: dict[str, AnyKernel] = {}
         self.meshes: dict[str, Mesh] = {}
-        self.places: dict[Slot, int] = {}
-        self.over: dict[Slot, tuple[int, bool]] = {}
-        self.donors: dict[Slot, Slot] = {}
         self.rotations: dict[Slot, tuple[RotatingBuffer, ...]] = {}
         self.own: dict[Slot, frozenset[int]] = {}
 
@@ -142,22 +136,24 @@ class _Reader(IndentedLines):
         constants: dict[Slot, object] = {}
         while self.begins("const"):
             line = self.after("const")
-            slot = self.defined(line)
+            slot = self.defs.define(line)
             line.expect("=")
-            constants[slot] = self.constant(line)
+            constants[slot] = self.defs.constant(line)
             line.finish()
         block = self.block(stack_dims)
         rest = self.memory()
         # Emitted kernel texts may follow, which only the target reads.
         if self.next and not self.begins("text"):
             raise syntax_error(f"the program should end before {self.next.strip()[:40]!r}")
-        stacks = tuple([self.stacks.get(n) for n in range(max(self.stacks) + 1)])
+        stacks_by_slot = self.defs.stacks
+        stacks = tuple([stacks_by_slot.get(n) for n in range(max(stacks_by_slot) + 1)])
         result_masks = self.result_masks
         tiled = Tiled(
             self.module, name, world, stack_dims, block, inputs, stacks, constants, masks,
             result_masks, donated,
         )  # fmt: skip
-        plan = Plan(arena, self.places, self.over, self.donors, self.rotations, self.own, *rest)
+        defs, own = self.defs, self.own
+        plan = Plan(arena, defs.places, defs.over, defs.donors, self.rotations, own, *rest)
         return tiled, plan
 
     def raw(self, word: str) -> str:
@@ -177,7 +173,7 @@ class _Reader(IndentedLines):
         arg_locs: list[Location] = []
         while self.begins("argument", "take"):
             line = self.after_any("argument", "take")
-            slot = self.defined(line)
+            slot = self.defs.define(line)
             line.expect("along")
             masks.append(mask(line))
             if line.taken("donated"):
@@ -185,7 +181,7 @@ class _Reader(IndentedLines):
             arg_attrs.append(attributes(line))
             arg_locs.append(location(line))
             inputs.append(slot)
-            args.append(Value(self.stack(slot).type))
+            args.append(Value(self.defs.stack(slot).type))
         results: list[Value] = []
         res_attrs: list[Attrs] = []
         result_masks: list[Mask] = []
@@ -228,82 +224,6 @@ class _Reader(IndentedLines):
         line.finish()
         return MemoryBytes(*sizes)
 
-    # Values
-
-    def stack(self, slot: Slot) -> Stack:
-        stack = self.stacks.get(slot)
-        if stack is None:
-            raise syntax_error(f"b{slot} holds nothing")
-        return stack
-
-    def read(self, line: Line) -> Slots:
-        """Operands: slots that must be defined before."""
-        operands = tuple(line.listed("(", ")", lambda: slot_of(line)))
-        for slot in operands:
-            if slot not in self.stacks:
-                raise syntax_error(f"b{slot} is used before its definition")
-        return operands
-
-    def defined(self, line: Line) -> Slot:
-        """A definition of a slot."""
-        slot = slot_of(line)
-        if slot in self.stacks:
-            raise syntax_error(f"b{slot} is defined twice")
-        if line.taken("@"):
-            self.places[slot] = line.integer()
-        while line.taken("over"):
-            always = bool(line.taken("own"))
-            if line.taken("operand"):
-                self.over[slot] = (line.integer(), always)
-            else:
-                self.donors[slot] = slot_of(line)
-        line.expect(":")
-        self.stacks[slot] = self.held(line)
-        return slot
-
-    def held(self, line: Line) -> Stack:
-        if line.token == "<":
-            return Stack(parse_type(line.brackets()[1:-1]), None)
-        dtype = line.dtype()
-        line.expect("[")
-        head: list[int] | None = []
-        if line.taken("?"):
-            head = None
-        else:
-            head = [] if line.token == "|" else line.separated(line.integer)
-        line.expect("|")
-        dims = [] if line.token == "]" else line.separated(line.integer)
-        line.expect("]")
-        type = TensorType(tuple(dims), dtype)
-        return Stack(type, None if head is None else (*head, *dims))
-
-    def all_defined(self, line: Line) -> Slots:
-        if not is_slot(line.token):
-            return ()
-        return tuple(line.separated(lambda: self.defined(line)))
-
-    def constant(self, line: Line) -> object:
-        if line.taken("none"):
-            return None
-        if line.token == "(":
-            return tuple(line.listed("(", ")", lambda: self.constant(line)))
-        if line.taken("resource"):
-            name = line.name()
-            line.expect(":")
-            type = type_of(line)
-            if name not in self.resources:
-                raise syntax_error(f"the resource {name} is missing")
-            array = self.resources[name]
-            assert isinstance(type, TensorType)
-            if array.shape != type.sizes or array.dtype != type.dtype.numpy:
-                raise syntax_error(f"the resource {name} is {array.dtype}{array.shape}, not {type}")
-            return array
-        line.expect("dense")
-        value = line.brackets()
-        line.expect(":")
-        start = line.text.index(value)
-        return parse_dense(f"dense{line.text[start : start + len(value)]} : {type_of(line)}").array
-
     # Items
 
     def block(self, stack_dims: StackDims) -> Block:
@@ -339,9 +259,9 @@ class _Reader(IndentedLines):
         raise syntax_error(f"unknown item {word!r}")
 
     def flow(self, line: Line) -> tuple[Slots, Slots, Location]:
-        ins = self.read(line)
+        ins = self.defs.operands(line)
         line.expect("-", ">")
-        outs = self.all_defined(line)
+        outs = self.defs.define_all(line)
         return ins, outs, location(line)
 
     def launch(self, line: Line) -> Launch:
@@ -376,7 +296,7 @@ class _Reader(IndentedLines):
         line.finish()
         lines = self.deeper(depth)
         operands = ins[:-1] if rows else ins  # the active rows are no operand of the node
-        types = tuple([self.stack(slot).type for slot in operands])
+        types = tuple([self.defs.stack(slot).type for slot in operands])
         *constants, node = read_node("\n".join(lines), types, ON_DEMAND)
         if not all(n.op.name == CONSTANT for n in constants):
             raise syntax_error("a host item is one node, preceded by constants")
@@ -399,7 +319,7 @@ class _Reader(IndentedLines):
         return Move(how, ins, outs, loc, index)  # type: ignore[arg-type]
 
     def carried(self) -> Slots:
-        return self.all_defined(self.after("carry"))
+        return self.defs.define_all(self.after("carry"))
 
     def blocks(self, stack_dims: StackDims) -> tuple[Block, ...]:
         blocks: list[Block] = []
@@ -451,7 +371,7 @@ class _Reader(IndentedLines):
         which = mask(line)
         line.expect("active")
         active = slot_of(line)
-        self.stacks[active] = None
+        self.defs.stacks[active] = None
         inner = replace(outer, rows=rows, active=active)
         assert isinstance(which, int), "rows are of leading dims"
         seen: list[OuterValue] = []
@@ -459,7 +379,7 @@ class _Reader(IndentedLines):
             line = self.after("see")
             outer_slot = slot_of(line)
             line.expect("as")
-            slot = self.defined(line)
+            slot = self.defs.define(line)
             line.expect("along")
             seen.append(OuterValue(outer_slot, slot, mask(line), mask(line)))
         return Divergence(outer, inner, which), tuple(seen)
