@@ -52,13 +52,13 @@ def test_folders_have_rooms():
 
 def test_files_are_short():
     lengths = {file: source.count("\n") for file, source in FILES.items()}
-    assert not [f"{file}: {count} lines" for file, count in lengths.items() if count > 550]
+    assert not [f"{file}: {count} lines" for file, count in lengths.items() if count > 500]
 
 
 def test_import_knots_are_few():
     tied = knots(import_graph(FILES))
-    assert not [sorted(knot) for knot in tied if len(knot) > 5]
-    assert sum(map(len, tied)) <= 20  # modules; the number may only shrink
+    assert not [sorted(knot) for knot in tied if len(knot) > 2]
+    assert sum(map(len, tied)) <= 2  # `str` of a module needs the writer, which knows modules
     partition = import_graph({f: s for f, s in FILES.items() if f.startswith("weft/partition/")})
     assert not knots(partition)
 

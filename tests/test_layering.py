@@ -68,7 +68,6 @@ OPTIONAL = {
         "jax/patches/guarding.py",
         "jax/questions/inspecting.py",
         "jax/patches/interrupts.py",
-        "jax/patches/lowered.py",
         "jax/patches/lowering.py",
         "jax/plugin.py",
         "jax/processes.py",
@@ -148,7 +147,7 @@ OPTIONAL = {
     "cudnn": {"emit/triton/library/cudnn.py", "emit/triton/library/cudnn_convolution.py"},
     "transformers": {"capture/torch/functions.py", "zoo/model.py"},
     "pynvml": {"machine/here.py"},
-    "scipy": {"ops/numerics/lapack.py"},
+    "scipy": {"ops/numerics/schur.py"},
     "ray": {"workers/in_ray.py"},
     "grpc": {"remote/channel.py"},
     "rich": {

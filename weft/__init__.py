@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from weft.executable.version import __version__
-from weft.ir.memory import importing
+from weft.ir.gc_pause import importing
 
 if TYPE_CHECKING:
     from weft.array import Array, devices, put, put_local

@@ -17,8 +17,8 @@ import numpy as np
 from weft.errors import Unsupported, WeftError
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op, RegionCall
-from weft.ir.reading import last_uses
 from weft.ir.types import Array, TensorType, Type, Types
+from weft.ir.uses import last_uses
 from weft.ir.write import node_text
 from weft.mesh import Mesh
 from weft.records import dataclass

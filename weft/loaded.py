@@ -18,7 +18,7 @@ from weft.executable import call
 from weft.executable.container import TARGET, Container, open_container
 from weft.executable.read import read_tiled
 from weft.executable.version import __version__
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.recording import recorder
 from weft.run import LocalProgram, run
 from weft.targets import code_identity, target_named, unpacked

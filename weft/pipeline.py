@@ -16,7 +16,7 @@ from weft.emit.numpy.target import NUMPY
 from weft.errors import Unsupported, WeftError
 from weft.executable.executable import Executable
 from weft.executable.process import Process
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module
 from weft.ir.on_mesh import with_mesh
 from weft.ir.work import moved

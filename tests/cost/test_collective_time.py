@@ -15,7 +15,7 @@ from weft.cost import (
     travel_seconds,
 )
 from weft.cost.collective_time import pairs_extent, pattern_of, travel_estimate
-from weft.cost.estimate import Estimate
+from weft.cost.measured import Estimate
 from weft.errors import WeftError
 from weft.machine import H100, HOST, Links
 from weft.mesh import Axis, Mesh, MeshAxes

@@ -17,9 +17,9 @@ from weft.cli.kernel_calibration import (
 )
 from weft.cost import GroupExtent, copies, multi_domain_estimates, travel_estimate
 from weft.cost.collective_time import OP_NAMES
-from weft.cost.estimate import Estimate
 from weft.cost.kernel_terms import kernel_terms
 from weft.cost.kernels import kernel_seconds
+from weft.cost.measured import Estimate
 from weft.executable.items import Launch as LaunchItem
 from weft.kernels.group import Launch
 from weft.kernels.work import product_flops, work_of

@@ -10,9 +10,9 @@ import pytest
 
 from tests.tolerance import assert_close
 from weft.array.host import HOST_MEMORY, SMALL
-from weft.array.references import StackObject
 from weft.array.stacked import Stacked, one_for_all
 from weft.capture import parse
+from weft.emit.llvm.pool.call import StackObject
 from weft.errors import WeftError
 from weft.native.cpython import address_of
 from weft.native.memory import Pointer, address

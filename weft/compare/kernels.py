@@ -14,8 +14,8 @@ from weft.compare.values import stacks_of
 from weft.emit.numpy.target import NUMPY
 from weft.ir.dense import Dense
 from weft.ir.module import Function, Module, Node, Region, Value
-from weft.ir.reading import free_variables
 from weft.ir.types import Array, TensorType
+from weft.ir.uses import free_variables
 from weft.ir.write import node_text, value_names
 from weft.kernels.group import Group
 from weft.ops.control import OptimizationBarrier

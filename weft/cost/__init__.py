@@ -13,7 +13,7 @@ from weft.cost.collective_time import (
     travel_seconds,
 )
 from weft.cost.costs import KINDS, Costs, groups_of, work_seconds
-from weft.cost.estimate import Estimate
+from weft.cost.measured import Estimate
 from weft.cost.trips import trips
 
 __all__ = [

@@ -10,8 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from weft.cost.estimate import Estimate
-from weft.cost.measured import CollectiveShape, measured
+from weft.cost.measured import CollectiveShape, Estimate, measured
 from weft.errors import WeftError
 from weft.machine import Links, Machine, Provenance
 from weft.mesh import Axis, Groups, Mesh, MeshAxes

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.cost.collective_time import OP_NAMES, GroupExtent, TrafficKind, travel_estimate
-from weft.cost.estimate import Estimate
-from weft.cost.measured import OPS, PATTERNS, CollectiveShape, measured
+from weft.cost.measured import OPS, PATTERNS, CollectiveShape, Estimate, measured
 from weft.errors import WeftError
 from weft.ir.types import DTYPES
 from weft.machine import MACHINES, Machine, machine

@@ -14,7 +14,7 @@ from weft.cost.collective_time import (
     pattern_of,
     travel_estimate,
 )
-from weft.cost.estimate import Estimate
+from weft.cost.measured import Estimate
 from weft.cost.totals import CONTROL, Totals, region_work
 from weft.ir.module import Module, Node
 from weft.ir.op import Op

@@ -15,7 +15,6 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from weft.cost.estimate import Estimate
 from weft.cost.kriging import CovarianceParameters, Fit, TableRows, deviation, fit
 from weft.machine.known import SHIPPED
 from weft.records import dataclass
@@ -41,6 +40,16 @@ _AMD = CovarianceParameters(
     share=0.208, share_sizes=10.3, share_groups=1.9, spot=0.023,
     noise=0.244, quiet=0.028, large=18.8, tails=0.62, machines=0.98, spread=0.8,
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Predicted seconds, the interval that holds nine of ten measurements, and the source."""
+
+    seconds: float
+    low: float
+    high: float
+    source: str
 
 
 @dataclass(frozen=True, slots=True)

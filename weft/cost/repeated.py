@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.ir.module import Function, Module, Node, Region, Value
-from weft.ir.reading import free_variables
+from weft.ir.uses import free_variables
 from weft.ops.control import Call
 from weft.records import dataclass
 

@@ -50,8 +50,8 @@ from weft.ir.location import Location
 from weft.ir.module import Function, Node
 from weft.ir.names import STREAM
 from weft.ir.purity import callee_of
-from weft.ir.reading import free_variables
 from weft.ir.types import Array, TensorType
+from weft.ir.uses import free_variables
 from weft.ir.write import attributes_text, generic_function, generic_lines
 from weft.kernels.group import Launch as AnyKernel
 from weft.kernels.text import kernel_text

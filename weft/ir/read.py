@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from weft.errors import Unsupported, WeftError
 from weft.ir.attrs import STRING, Attrs
+from weft.ir.gc_pause import without_gc
 from weft.ir.location import UNKNOWN, Location
-from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op, infer, read_op
 from weft.ir.scan import balanced, dictionary, items, parse_signature, parse_type, split

@@ -13,9 +13,9 @@ from weft.errors import WeftError
 from weft.ir.location import UNKNOWN
 from weft.ir.op import Op, read_op
 from weft.ir.read import read_node, unknown_op
-from weft.ir.reading import free_variables
 from weft.ir.scan import dictionary, parse_type
 from weft.ir.types import DTYPES, DType, TensorType, Types
+from weft.ir.uses import free_variables
 from weft.kernels.attention import (
     Access,
     Attention,

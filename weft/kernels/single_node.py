@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op
-from weft.ir.reading import free_variables
 from weft.ir.types import TensorType, Type
+from weft.ir.uses import free_variables
 from weft.ir.write import generic_lines
 from weft.kernels.kernel import Operand
 from weft.kernels.stacked_node import StackedNode

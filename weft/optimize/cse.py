@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeAlias
 
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.purity import is_pure, pure_functions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.purity import is_pure, pure_functions

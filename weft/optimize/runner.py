@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from weft.errors import WeftError
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module
 from weft.ir.verify import verify
 from weft.machine import HOST, Machine

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module, Node, Region, Value
-from weft.ir.reading import free_variables
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import TensorType
+from weft.ir.uses import free_variables
 from weft.ops.control import While
 from weft.ops.shape import BroadcastInDim, Constant, Iota, Reshape, Transpose
 from weft.optimize.drop_dead import drop_dead

@@ -7,7 +7,7 @@ from dataclasses import replace
 from weft.cost.prices import BYTES, prices_of
 from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module, Node, Value, walk
 from weft.ir.names import PARTITIONS, REPLICAS
 from weft.machine import Machine

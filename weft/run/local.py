@@ -15,7 +15,7 @@ from weft.array.host import HOST_MEMORY, aligned_bytes
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.array.stream import DEFAULT
 from weft.errors import WeftError
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import walk
 from weft.ir.names import GLOBAL
 from weft.ir.scan import parse_type
@@ -76,7 +76,8 @@ class LocalProgram:
         with without_gc():
             self._load()
         if self.recorded is not None:
-            self.recorded.attach(self)
+            stream, digest = self.stream, self.ops_digest
+            self.recorded.attach(tiled, self.code, self.calls, stream, self.here, digest)
         # Most small programs need nothing around their direct form: one question for all of it.
         plain = self.recorded is None and self.here is None and not self.plan.lent
         self.plain = self.direct if plain else None

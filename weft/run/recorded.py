@@ -18,7 +18,11 @@ from weft.run.separate import SeparateKernel
 from weft.target import Addresses
 
 if TYPE_CHECKING:
-    from weft.run.local import LocalProgram
+    from weft.array.addressable import Addressable
+    from weft.array.memory import Stream
+    from weft.executable.items import Tiled
+    from weft.run.code import Code
+    from weft.run.launch import Calls
     from weft.timeline import Timeline
 
 T = TypeVar("T")
@@ -41,26 +45,34 @@ class RecordedProgram:
         self.synchronize: Callable[[], None] | None = None
         self.number = -1  # of a program that is not attached
 
-    def attach(self, program: LocalProgram) -> None:
+    def attach(
+        self,
+        tiled: Tiled,
+        code: Code,
+        calls: Calls | None,
+        stream: Stream | None,
+        here: Addressable | None,
+        digest: str,
+    ) -> None:
         """Note the items of a loaded program, and time its steps."""
-        items = [*all_items(program.tiled.block)]
+        items = [*all_items(tiled.block)]
         numbers = {id(item): number for number, item in enumerate(items)}
-        if program.stream is not None:
-            self.synchronize = program.stream.synchronize
-        for launch, loaded in loaded_kernels(program.calls) if program.calls else ():
+        if stream is not None:
+            self.synchronize = stream.synchronize
+        for launch, loaded in loaded_kernels(calls) if calls else ():
             loaded.item = numbers[id(launch)]
-        for code in all_codes(program.code):
-            for place, unit in enumerate(code.units):
+        for each in all_codes(code):
+            for place, unit in enumerate(each.units):
                 if isinstance(unit, Host | Done):
-                    code.steps[place] = self._timed(code.steps[place], numbers[id(unit)])
-        devices = program.world.devices()
-        here = devices if program.here is None else devices[[*program.here.places]]
+                    each.steps[place] = self._timed(each.steps[place], numbers[id(unit)])
+        every = tiled.world.devices()
+        devices = (every if here is None else every[[*here.places]]).tolist()
         self.number = self.recorder.program(
             {
-                "name": program.module.name or program.function.name,
-                "digest": program.ops_digest,
-                "devices": here.tolist(),
-                "items": _item_rows(program, items, here.tolist()),
+                "name": tiled.module.name or tiled.module.function(tiled.function).name,
+                "digest": digest,
+                "devices": devices,
+                "items": _item_rows(tiled, items, devices),
             }
         )
 
@@ -126,10 +138,8 @@ class RecordedProgram:
             spans.append((item, begin, self.clock()))
 
 
-def _item_rows(
-    program: LocalProgram, items: Sequence[Item], devices: Sequence[int]
-) -> list[dict[str, Any]]:
-    sent, starts = SentCounter(program.module), dict[int, int]()
+def _item_rows(tiled: Tiled, items: Sequence[Item], devices: Sequence[int]) -> list[dict[str, Any]]:
+    sent, starts = SentCounter(tiled.module), dict[int, int]()
     rows: list[dict[str, Any]] = []
     for number, item in enumerate(items):
         row: dict[str, Any] = {"name": item_name(item), "loc": _text(item.loc)}

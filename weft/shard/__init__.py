@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module
 from weft.ir.on_mesh import with_mesh
 from weft.mesh import Sharding, as_mesh

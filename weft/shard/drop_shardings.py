@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.write import SHARDINGS
 from weft.ops.distributed.sharding import (

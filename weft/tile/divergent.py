@@ -10,8 +10,8 @@ from weft.executable.divergence import Divergence, OuterValue
 from weft.executable.items import DivergentBranch, DivergentLoop, Site
 from weft.executable.stack_dims import StackDims
 from weft.ir.module import Node
-from weft.ir.reading import free_variables
 from weft.ir.types import TensorType
+from weft.ir.uses import free_variables
 from weft.tile.scope import Scope
 from weft.tile.uniform import way_of
 from weft.varying.masks import bits, union

@@ -25,7 +25,7 @@ from weft.executable.items import (
 )
 from weft.ir.module import Module, Node, Region
 from weft.ir.purity import callee_of
-from weft.ir.reading import free_variables
+from weft.ir.uses import free_variables
 from weft.ops.control import While
 from weft.ops.distributed.local import AllSlice, AxisIndex
 from weft.tile.flows import KnownScalars, flow_of, launch_of

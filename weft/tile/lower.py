@@ -24,8 +24,8 @@ from weft.executable.items import (
 )
 from weft.executable.stack_dims import StackDims
 from weft.ir.module import Node, Region, Value
-from weft.ir.reading import free_variables
 from weft.ir.types import TensorType
+from weft.ir.uses import free_variables
 from weft.ir.write import node_text
 from weft.kernels.group import Group
 from weft.ops.control import (

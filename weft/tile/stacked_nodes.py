@@ -6,7 +6,7 @@ from collections import Counter
 
 from weft.executable.stack_dims import group_dims, moves
 from weft.ir.module import Node, Region, Value
-from weft.ir.reading import reads
+from weft.ir.uses import reads
 from weft.kernels.stacked_node import StackedNode
 from weft.ops.control import AsyncDone, AsyncStart
 from weft.ops.distributed.collective import CollectivePermute

@@ -10,8 +10,8 @@ from weft.errors import WeftError
 from weft.ir.module import Function, Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.purity import callee_of
-from weft.ir.reading import free_variables
 from weft.ir.types import TOKEN
+from weft.ir.uses import free_variables
 from weft.ops.control import (
     AsyncDone,
     AsyncStart,

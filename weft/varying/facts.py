@@ -15,7 +15,7 @@ from weft.errors import WeftError
 from weft.ir.module import Function, Module, Node, Value
 from weft.ir.op import Op
 from weft.ir.purity import callee_of
-from weft.ir.reading import free_variables
+from weft.ir.uses import free_variables
 from weft.mesh import Axis, MeshAxes
 from weft.mesh.axes import named
 from weft.records import dataclass

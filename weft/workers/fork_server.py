@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Any
 
 from weft.errors import WeftError
-from weft.ir.memory import importing
+from weft.ir.gc_pause import importing
 from weft.recording import FOLDER
 from weft.workers.preload import preloaded
 

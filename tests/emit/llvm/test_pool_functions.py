@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.native.machine import Machine, machine
-from weft.array.references import StackObject
 from weft.array.stacked import Stacked, kind_of
 from weft.emit.llvm.pool import sleep as sleeping
-from weft.emit.llvm.pool.call import UNFIT, StackPlan, StacksCall, call, place
+from weft.emit.llvm.pool.call import UNFIT, StackObject, StackPlan, StacksCall, call, place
 from weft.emit.llvm.pool.repeat import Rotation, move, repeat
 from weft.emit.llvm.pool.run_commands import CopyOperands, copy_bytes, run
 from weft.emit.llvm.pool.state import CommandHead, CommandRow, PoolState, ThreadState

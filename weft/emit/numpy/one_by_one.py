@@ -13,8 +13,8 @@ from weft.errors import Unsupported, WeftError
 from weft.executable.items import Site
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import RegionCall
-from weft.ir.reading import free_variables
 from weft.ir.types import Array, TensorType
+from weft.ir.uses import free_variables
 from weft.kernels.host import HostKernel, single_result_convention
 from weft.mesh import Mesh
 from weft.ops.custom_calls.callbacks import called_by_each

@@ -13,8 +13,8 @@ from weft.emit.numpy.ufuncs import is_native, ufunc_of
 from weft.executable.items import Site
 from weft.ir.module import Value
 from weft.ir.op import Op
-from weft.ir.reading import free_variables
 from weft.ir.types import Array, DType, TensorType
+from weft.ir.uses import free_variables
 from weft.kernels.host import HostKernel, Maker, single_result_convention
 from weft.ops.reduce import Reduce, fold
 from weft.ops.shape import Constant

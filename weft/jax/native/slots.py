@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from weft.ir.memory import importing
+from weft.ir.gc_pause import importing
 from weft.jax.abi import Api
 from weft.jax.native.handles import IMMORTAL, UNIMPLEMENTED, Handles, PjrtError
 from weft.native.cpython import pointer_to

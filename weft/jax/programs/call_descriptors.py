@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 
-from weft.emit.llvm.pool.raw_launch import RawLaunch
+from weft.emit.llvm.pool.commands import RawLaunch
 from weft.jax.buffers.values import number_of, step_of, template
 from weft.jax.native.records import (
     READY,

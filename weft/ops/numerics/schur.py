@@ -8,14 +8,17 @@ complex eigenvalues, with equal diagonal elements, as LAPACK makes them.
 
 from __future__ import annotations
 
+import importlib.util
 import math
+from functools import cache
+from typing import Any
 
 import numpy as np
 
 from weft.ir.types import Array
 from weft.ops.numerics.factorize import hessenberg, householder_product
-from weft.ops.numerics.lapack import gees, has_lapack
 
+_LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}  # LAPACK's, by numpy's character of a dtype
 _TRIES = 30  # for each eigenvalue
 _STUCK = 10  # iterations after which an exceptional shift is used
 
@@ -31,6 +34,33 @@ def schur(matrices: Array) -> tuple[Array, Array]:
         found = decompose(matrices[index]) if np.isfinite(matrices[index]).all() else None
         forms[index], vectors[index] = found or (np.nan, np.nan)
     return forms, vectors
+
+
+@cache
+def has_lapack() -> bool:
+    """Whether SciPy, an optional dependency that JAX brings along, is installed."""
+    return importlib.util.find_spec("scipy") is not None
+
+
+def gees(matrix: Array) -> tuple[Array, Array] | None:
+    """The Schur form of a finite square matrix and its vectors; None if it does not converge."""
+    if not matrix.size:
+        return matrix.copy(), matrix.copy()
+    letter = _LETTERS[matrix.dtype.char]
+    length = int(_call_gees(letter, matrix, -1)[-2][0].real)  # workspace query
+    form, *_, vectors, _, info = _call_gees(letter, matrix, length)
+    return None if info else (form, vectors)
+
+
+def _call_gees(letter: str, matrix: Array, length: int) -> tuple[Any, ...]:
+    from scipy.linalg import lapack
+
+    result: tuple[Any, ...] = getattr(lapack, f"{letter}gees")(
+        lambda *value: None,  # which eigenvalues come first: unused, they are not sorted
+        matrix,
+        lwork=length,
+    )
+    return result
 
 
 def decompose_by_qr(matrix: Array) -> tuple[Array, Array] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module
 from weft.ir.op import Op
 from weft.ops.combiners import COMBINERS

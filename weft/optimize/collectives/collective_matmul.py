@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.cost import Costs
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value, uses, walk
 from weft.ir.rebuild import Rebuild
 from weft.machine import HOST, Machine

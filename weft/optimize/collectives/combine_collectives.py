@@ -10,13 +10,13 @@ from typing import TypeAlias
 from weft.cost.collective_time import GroupExtent, TrafficKind
 from weft.cost.costs import KINDS, Costs
 from weft.cost.prices import knee
+from weft.ir.gc_pause import without_gc
 from weft.ir.location import fuse
-from weft.ir.memory import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op
-from weft.ir.reading import reads
 from weft.ir.rebuild import carry_tables
 from weft.ir.types import TensorType
+from weft.ir.uses import reads
 from weft.ir.work import moved
 from weft.machine import Machine
 from weft.mesh import MeshAxes

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module, Node, Value
 from weft.ir.purity import is_pure, pure_functions
-from weft.ir.reading import free_variables
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import TensorType
+from weft.ir.uses import free_variables
 from weft.ir.work import moved
 from weft.ops.control import While
 from weft.optimize.drop_dead import drop_dead

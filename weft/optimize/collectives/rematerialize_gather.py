@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.purity import callee_of
-from weft.ir.reading import reads
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import Type
+from weft.ir.uses import reads
 from weft.ir.work import moved
 from weft.machine import Machine
 from weft.ops.distributed.collective import AllGather

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weft.ir.module import Module, Node, Region, Value, apply
 from weft.ir.op import Op
-from weft.ir.reading import reads
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import TensorType
+from weft.ir.uses import reads
 from weft.ops.convolution import ConvDims, Convolution
 from weft.ops.index import Gather, gather_windows
 from weft.ops.reduce import Reduce

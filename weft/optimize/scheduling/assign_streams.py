@@ -7,7 +7,7 @@ import re
 from weft.cost import KINDS, groups_of
 from weft.errors import WeftError
 from weft.ir.attrs import STRING, Attrs
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module, Node
 from weft.ir.names import STREAM
 from weft.ir.rebuild import Rebuild

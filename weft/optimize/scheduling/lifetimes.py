@@ -7,8 +7,8 @@ from collections.abc import Collection
 from weft.array.place_buffers import Span, most_alive
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.names import DONATED
-from weft.ir.reading import last_reads
 from weft.ir.types import FutureType, TensorType, TupleType, Type
+from weft.ir.uses import last_reads
 from weft.ops.control import (
     AsyncDone,
     AsyncStart,

@@ -8,7 +8,7 @@ from itertools import accumulate
 from weft.ir.module import Node, Value
 from weft.ir.op import Op
 from weft.ir.purity import is_pure
-from weft.ir.reading import read_inside
+from weft.ir.uses import read_inside
 from weft.optimize.scheduling.flights import Flights, bytes_of
 
 _TRIED = 16  # lookahead: nodes considered to fill a wait

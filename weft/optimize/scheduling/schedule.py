@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.cost import Costs
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module, Region
 from weft.ir.purity import pure_functions
 from weft.ir.rebuild import Rebuild

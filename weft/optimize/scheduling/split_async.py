@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.attrs import Attrs
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.names import STREAM
 from weft.ir.rebuild import Rebuild

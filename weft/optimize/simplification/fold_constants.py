@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.ir.dense import Dense
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module, Node, apply
 from weft.ir.op import Op
 from weft.ir.rebuild import Rebuild, Rewritten

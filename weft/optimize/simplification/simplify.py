@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module, Node, Region, Value
 from weft.ir.op import Op
 from weft.ir.rebuild import NodeRule, Rebuild, Rewritten

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.ir.attrs import Attrs
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.names import SHARDING
 from weft.ir.write import SHARDINGS

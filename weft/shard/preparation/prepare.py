@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import field
 
 from weft.errors import WeftError
-from weft.ir.memory import without_gc
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module, Node, Region, Value
 from weft.mesh import Sharding
 from weft.ops.control import Call

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from weft.ir.module import Node, Value, tensor_of
 from weft.ir.op import Op
-from weft.ir.reading import reads
+from weft.ir.uses import reads
 from weft.kernels.kernel import is_rounded
 from weft.kernels.stacked_node import StackedNode
 from weft.ops.contract import Dot, DotGeneral

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sized
+from typing import Protocol
 
-from weft.ir.module import Node, tensor_of
+from weft.ir.module import Node, Value, tensor_of
+from weft.kernels.stacked_node import StackedNode
 from weft.ops.elementwise.pointwise import Add
+from weft.target import Limits
 from weft.tile.fusion.nodes import narrows
 
-if TYPE_CHECKING:
-    from weft.tile.fusion.grouping import Grouping
+
+class GroupedValues(Protocol):
+    """The questions about values that a grouping answers while it is built."""
+
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def makers(self) -> Mapping[Value, StackedNode]: ...
+    def elements(self, value: Value) -> int: ...
+    def shape(self, value: Value) -> tuple[int, ...]: ...
+    def viewed(self, value: Value) -> Value: ...
+    def waiting(self, value: Value) -> Sized: ...
+    def is_product(self, value: Value) -> bool: ...
+    def is_small(self, value: Value, elements: int) -> bool: ...
+    def is_short(self, node: Node) -> bool: ...
 
 
-def finishes_product(grouping: Grouping, node: Node) -> bool:
+def finishes_product(grouping: GroupedValues, node: Node) -> bool:
     """Whether a contraction stores a node's result as soon as its own: in fewer bits, or biased."""
     return _rounds_product(grouping, node) or _adds_bias(grouping, node)
 
 
-def _rounds_product(grouping: Grouping, node: Node) -> bool:
+def _rounds_product(grouping: GroupedValues, node: Node) -> bool:
     """Whether a node rounds a contraction's result, or that with a bias, to fewer bits."""
     if not narrows(node):
         return False
@@ -35,7 +51,7 @@ def _rounds_product(grouping: Grouping, node: Node) -> bool:
     return False
 
 
-def _adds_bias(grouping: Grouping, node: Node) -> bool:
+def _adds_bias(grouping: GroupedValues, node: Node) -> bool:
     """Whether a node adds a vector along the last dim to a contraction's narrow result.
 
     A library does so while it stores the result.

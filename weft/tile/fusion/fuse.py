@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.ir.module import Value
-from weft.ir.reading import free_variables
+from weft.ir.uses import free_variables
 from weft.kernels.group import Group, Launch
 from weft.kernels.kernel import Kernel
 from weft.kernels.single_node import SingleNode, single_node_kernel

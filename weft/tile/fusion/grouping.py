@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from weft.ir.module import Node, Value, tensor_of
-from weft.ir.reading import reads
 from weft.ir.types import TensorType
+from weft.ir.uses import reads
 from weft.kernels.group import Group
 from weft.kernels.stacked_node import StackedNode
 from weft.ops.distributed.local import AxisIndex

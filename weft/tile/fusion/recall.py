@@ -19,9 +19,9 @@ from typing import Any
 from weft.cache.code import code_digest
 from weft.errors import WeftError
 from weft.ir.module import Node, Region, Value
-from weft.ir.reading import free_variables
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType
+from weft.ir.uses import free_variables
 from weft.kernels.group import Group, Launch
 from weft.kernels.kernel import Operand
 from weft.kernels.read import parse_kernel

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from weft.ir.module import Node, Value, apply
-from weft.ir.reading import reads
+from weft.ir.uses import reads
 from weft.kernels.stacked_node import StackedNode
 from weft.ops.distributed.collective import AllReduce
 from weft.ops.elementwise.pointwise import Add

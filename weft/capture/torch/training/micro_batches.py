@@ -16,9 +16,9 @@ from weft.capture.torch.graph import SEED, Imported
 from weft.ir.location import UNKNOWN, Location, escape
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.names import SHARDING
-from weft.ir.reading import reads
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import I64, TensorType
+from weft.ir.uses import reads
 from weft.mesh import Axis, Sharding
 from weft.mesh.sharding import DimSharding
 from weft.ops.control import OptimizationBarrier, While

@@ -11,7 +11,7 @@ from typing import Any
 from weft.emit.llvm.jit.caches import Caches, caches_here
 from weft.emit.llvm.jit.matrix_tiles import tiles_permitted
 from weft.errors import Unsupported, missing_extra
-from weft.ir.memory import importing
+from weft.ir.gc_pause import importing
 from weft.records import dataclass
 
 

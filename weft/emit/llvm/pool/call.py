@@ -7,14 +7,25 @@ operands that the stack is.
 
 from __future__ import annotations
 
-from weft.array.references import StackObject
+from weft.array.stacked import Stacked
 from weft.emit.llvm.pool.repeat import RunFunction
-from weft.native.cpython import NumpyArray, PyTuple
+from weft.native.cpython import NumpyArray, PyObject, PyTuple, slot_offsets
 from weft.native.function import native, to_int
 from weft.native.memory import Items, Member, Pointer, Struct, address, i32
 
 NO_MEMORY, UNFIT = 1, 2  # results of a call; 0 is success
 _DENSE = 0x101  # ndarray flags: C-contiguous and aligned
+
+
+class StackObject(PyObject, offsets=slot_offsets(Stacked)):
+    """A stack: its kind, and the array that holds its elements.
+
+    Looking up the addresses of arguments in Python would take most of a call that has many: native
+    code reads them from the objects, if this CPython has the expected layout.
+    """
+
+    kind: Member[Pointer]
+    data: Member[NumpyArray]
 
 
 class StacksCall(Struct):

@@ -12,15 +12,27 @@ from weft.emit.llvm.flow.interrupts import interruptions
 from weft.emit.llvm.jit.engine import LoadedKernel
 from weft.emit.llvm.pool.call import StackPlan, StacksCall
 from weft.emit.llvm.pool.pool import Pool, address, aligned, functions, lone_pool, the_pool
-from weft.emit.llvm.pool.raw_launch import RawLaunch
 from weft.emit.llvm.pool.state import CommandHead, CommandRow
 from weft.emit.llvm.pool.threads import WAKE
 from weft.native.cpython import pointer_to
+from weft.records import dataclass
 from weft.target import StackBinding
 
 _TOOK = CommandHead.took.word
 _CHUNK_TAKES = 3000  # nanoseconds at least, before it is known how many
 _COPIED_AT_ONCE = 1 << 18  # bytes of a copy that one task moves
+
+
+@dataclass(frozen=True, slots=True)
+class RawLaunch:
+    """Handles for native code to run commands in its own thread, without Python."""
+
+    run: int  # function address; takes state and commands, returns 0 on success
+    state: int
+    commands: int
+    pointers: int  # address of the operand table
+    keep: object  # keeps the code and its memory alive
+    short_run: int = 0  # address of the state of short runs, if loops may take too long for one
 
 
 class CommandList:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weft.array.references import StackObject
-from weft.emit.llvm.pool.call import call
+from weft.emit.llvm.pool.call import StackObject, call
 from weft.emit.llvm.pool.repeat import repeat
 from weft.emit.llvm.pool.run_commands import copy_bytes, run, run_raw
 from weft.emit.llvm.pool.sleep import sleep_constants

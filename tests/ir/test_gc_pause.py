@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.ir.memory import importing, without_gc
+from weft.ir.gc_pause import importing, without_gc
 
 
 @pytest.fixture(autouse=True)

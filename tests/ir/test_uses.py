@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft.ir.module import Region, Value, apply
-from weft.ir.reading import free_variables, last_reads
 from weft.ir.types import BOOL, tensor
+from weft.ir.uses import free_variables, last_reads
 from weft.ops.control import If
 from weft.ops.elementwise.pointwise import Add, Multiply
 
