@@ -33,7 +33,7 @@ from weft.columns import Column, table_text
 from weft.ir.types import TensorType
 from weft.machine import machine, seconds_text
 from weft.records import dataclass
-from weft.run.execute import placed
+from weft.run.execute import place_as_results
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SCRIPTS = ("llama.py:loss", "llama.py:train_step")
@@ -70,7 +70,7 @@ def drawn(types: Any) -> list[Any]:
 
 def measured(compiled: weft.Compiled, arrays: list[Any]) -> float:
     """The seconds of the fastest of many steps."""
-    given = placed(compiled.program.local, arrays)
+    given = place_as_results(compiled.program.local, arrays)
     least, begun = float("inf"), time.perf_counter()
     for step in itertools.count():
         start = time.perf_counter()

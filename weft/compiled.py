@@ -302,7 +302,7 @@ class Compiled:
                 target = options.target or target_of(call.values)
                 prepare_target(target)  # while the program is traced
                 captured = self._source.capture(call)
-                stacked, process, workers = self._placed(captured.module)
+                stacked, process, workers = self._own_devices(captured.module)
                 trace = Trace(TRACE.value(), captured.module.name)
                 if self._programs:
                     trace.write_text("programs.txt", self._counts())
@@ -352,7 +352,7 @@ class Compiled:
         for seen in [seen for seen, known in self._known.items() if id(known.ready) in gone]:
             del self._known[seen]
 
-    def _placed(
+    def _own_devices(
         self, module: Module
     ) -> tuple[tuple[Axis, ...] | None, Process | None, Cluster | None]:
         """The devices of this process: as given, else a launched worker's share of the mesh."""

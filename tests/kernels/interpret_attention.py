@@ -66,7 +66,7 @@ def _scores(kernel: Attention, buffers: Sequence[Array]) -> _Scores:
         scores = np.where(hidden, k.mask.fill, scores)
     unseen = np.ones((k.queries, k.keys), bool)
     for i in range(k.queries):
-        unseen[i, list(k.window.seen(i, k.keys))] = False
+        unseen[i, list(k.window.visible_keys(i, k.keys))] = False
     unseen = np.broadcast_to(unseen, scores.shape)
     return _Scores(np.where(unseen, -np.inf, scores), unseen, hidden)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from weft.cache.choices import choices, remember
 from weft.cache.store import the_store
 from weft.emit.llvm.tuning.candidates import machine_name
-from weft.tune.measured import fastest, known, timed, tune
+from weft.tune.measured import fastest, recall_measurements, timed, tune
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_what_was_measured_is_remembered(monkeypatch):
     assert clock.tune() == "b"
     count = len(clock.runs)
     assert clock.tune() == "b" and len(clock.runs) == count
-    found = known("gemm", machine_name(), "m<64")
+    found = recall_measurements("gemm", machine_name(), "m<64")
     assert found is not None and found.seconds == clock.seconds and found.tried == ("a", "b", "c")
     assert clock.tune("m>=64") == "b" and len(clock.runs) > count
     count = len(clock.runs)
@@ -49,7 +49,7 @@ def test_what_was_measured_is_remembered(monkeypatch):
 
 def test_what_cannot_be_had_here_is_left_out():
     Clock(a=3e-3, b=1e-3, c=2e-3).tune()
-    found = known("gemm", machine_name(), "m<64")
+    found = recall_measurements("gemm", machine_name(), "m<64")
     assert found is not None
     assert found.best_of(lambda name: name != "b") == "c"
     assert found.best_of(lambda name: False) is None

@@ -325,8 +325,8 @@ def test_every_call_has_its_own_facts():
     bodies = [facts.roots["main"].calls[n] for n in lines.nodes]
     assert [sub_axes(b.masks[value], frame) for b in bodies] == [{A}, {B}, {A}, set()]
     assert bodies[0] is bodies[2], "calls that are alike are looked at once"
-    assert sub_axes(facts.joined()[value], frame) == {A, B}
-    assert sub_axes(facts.joined()[lines.nodes[3].results[0]], frame) == set()
+    assert sub_axes(facts.joined_masks()[value], frame) == {A, B}
+    assert sub_axes(facts.joined_masks()[lines.nodes[3].results[0]], frame) == set()
 
 
 def test_a_function_that_calls_itself():

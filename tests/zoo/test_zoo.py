@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.errors import WeftError
-from weft.zoo import ZOO, chosen
+from weft.zoo import ZOO, select_models
 
 torch = pytest.importorskip("torch")
 
@@ -77,10 +77,10 @@ def test_the_zoo_has_what_its_page_names():
 
 
 def test_models_are_chosen_by_name_and_family():
-    assert [m.name for m in chosen(ZOO, ["mlp"])] == ["mlp"]
-    assert {m.family for m in chosen(ZOO, ["graphs"])} == {"graphs"}
+    assert [m.name for m in select_models(ZOO, ["mlp"])] == ["mlp"]
+    assert {m.family for m in select_models(ZOO, ["graphs"])} == {"graphs"}
     with pytest.raises(WeftError, match="no model or family 'lama'"):
-        chosen(ZOO, ["mlp", "lama"])
+        select_models(ZOO, ["mlp", "lama"])
 
 
 def test_an_error_is_seen():

@@ -23,7 +23,7 @@ from weft.kernels.group import Launch
 from weft.machine import Machine
 from weft.machine.machine import OVERHEADS
 from weft.run.bind import loaded_kernels
-from weft.run.execute import placed
+from weft.run.execute import place_as_results
 from weft.target import Target
 
 _REPEATS = 16  # launches in one queue: the call of the queue does not count
@@ -145,7 +145,7 @@ def call_seconds(compiled: Compiled, seconds: float) -> float:
     """The least seconds of a call on arrays that are in place."""
     main = compiled.program.stage("captured").function("main")
     ones = [np.ones(t.sizes, np.float32) for t in main.arg_types if isinstance(t, TensorType)]
-    arrays = placed(compiled.program.local, ones)
+    arrays = place_as_results(compiled.program.local, ones)
 
     def call() -> None:
         for result in compiled.flat(arrays):

@@ -63,7 +63,7 @@ def read_collectives(path: Path) -> list[CollectiveRow]:
     header = [name.strip() for name in next(lines, [])]
     _check_header(path, header)
     return [
-        _asked(path, lines.line_num, header, [cell.strip() for cell in cells])
+        _parse_row(path, lines.line_num, header, [cell.strip() for cell in cells])
         for cells in lines
         if any(cell.strip() for cell in cells)
     ]
@@ -108,7 +108,7 @@ def _check_header(path: Path, header: list[str]) -> None:
             )
 
 
-def _asked(path: Path, line: int, header: list[str], cells: list[str]) -> CollectiveRow:
+def _parse_row(path: Path, line: int, header: list[str], cells: list[str]) -> CollectiveRow:
     def wrong(what: str, help: str) -> WeftError:
         return WeftError(f"{path}: line {line}: {what}", help=help)
 

@@ -126,7 +126,7 @@ class CollectiveTable:
     def estimate(self, wanted: CollectiveShape) -> Estimate:
         """The seconds of a collective on a machine of the table."""
         kind = self.kind(wanted.machine, wanted.op)
-        known, instead = self.known(kind, wanted)
+        known, instead = self.measured_shape(kind, wanted)
         if known in kind.exact:
             return self.exact(kind, known, f"measured on {wanted.machine}{instead}")
         within, beyond = self.inside(kind, known)
@@ -143,7 +143,7 @@ class CollectiveTable:
             f"{where} {wanted.machine}{instead}",
         )
 
-    def known(self, kind: _Kind, wanted: CollectiveShape) -> tuple[CollectiveShape, str]:
+    def measured_shape(self, kind: _Kind, wanted: CollectiveShape) -> tuple[CollectiveShape, str]:
         """The collective as it was measured: another element type or pattern stands for some."""
         dtypes, instead = self.dtypes(wanted.machine, wanted.op), ""
         if wanted.dtype not in dtypes:

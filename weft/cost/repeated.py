@@ -180,7 +180,7 @@ class _Cut:
         for position, node in enumerate(self.nodes):
             if self._is_cut(position):
                 continue
-            operands = tuple([self._kept(v, position) for v in node.operands])
+            operands = tuple([self._kept_value(v, position) for v in node.operands])
             operands = tuple([became.get(v, v) for v in operands])
             if operands != node.operands:
                 assert not node.regions or not any(v in became for v in free_variables(node)), (
@@ -217,7 +217,7 @@ class _Cut:
         repetition = (position - run.start) // run.period
         return run.first <= repetition < run.first + self.cut
 
-    def _kept(self, value: Value, reader: int) -> Value:
+    def _kept_value(self, value: Value, reader: int) -> Value:
         """The value itself, or the one in its place in a repetition that is kept."""
         position = self.places.get(value, -1)
         if not self._is_cut(position):

@@ -67,13 +67,13 @@ class SentCounter:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.everyone = max((mesh.size for mesh in module.meshes.values()), default=1)
-        self.totals = Totals(module, self.node, _joined, _repeated, total_sent)
+        self.totals = Totals(module, self.node, _concatenate, _repeated, total_sent)
 
     def node(self, node: Node) -> list[Sent]:
         """The collectives of a node other than control flow."""
         if type(node.op) in KINDS:
             return [self.collective(node)]
-        return _joined([self.totals.region(region) for region in node.regions])
+        return _concatenate([self.totals.region(region) for region in node.regions])
 
     def collective(self, node: Node) -> Sent:
         """The row of one collective."""
@@ -85,7 +85,7 @@ class SentCounter:
         return Sent(op.name, over, devices, sent, 1, node.loc)
 
 
-def _joined(parts: list[list[Sent]]) -> list[Sent]:
+def _concatenate(parts: list[list[Sent]]) -> list[Sent]:
     return [row for part in parts for row in part]
 
 

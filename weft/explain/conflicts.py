@@ -202,23 +202,23 @@ class _Tensors:
         axis, done = wanted[index], total_size(wanted[:index], self.mesh)
         size = self.sizes[factor]
 
-        def made(kind: ConflictKind, taken: int = 0) -> MissedAxis:
+        def missed_axis(kind: ConflictKind, taken: int = 0) -> MissedAxis:
             return MissedAxis(kind, n, *place, (axis,), taken_dim=taken, size=size)
 
         if prefix_without(axis, tensor.replicated) != axis:
-            return made("replicated")
+            return missed_axis("replicated")
         if prefix_without(axis, tensor.unreduced) != axis:
-            return made("unreduced")
+            return missed_axis("unreduced")
         if self.is_closed(n, place[0]):
-            return made("closed")
+            return missed_axis("closed")
         if not entry.is_minor_most and _is_uneven(size, done, size_of(axis, self.mesh)):
-            return made("indivisible")
+            return missed_axis("indivisible")
         for other, taken in tensor.factors.items():
             if other != factor and any(overlaps(axis, a) for a in taken.axes + taken.overflow):
-                return made("taken", self.dim(n, other))
+                return missed_axis("taken", self.dim(n, other))
         if self.elementwise and n < len(self.rule.operands):
             return None  # the result lacks it, too, and reports the reason
-        return made("strided")
+        return missed_axis("strided")
 
     def is_closed(self, n: int, dim: int) -> bool:
         sharding = self.held[n]

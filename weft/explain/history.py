@@ -134,7 +134,7 @@ class History:
             time -= 1
         return time
 
-    def seen(self, visit: Visit, tensor: int, held: Sharding) -> Sharding:
+    def sharding_inside(self, visit: Visit, tensor: int, held: Sharding) -> Sharding:
         """A tensor's sharding as seen by its visit: a manual computation hides some axes."""
         if visit.frame is None or tensor < len(visit.cells) - 1:
             return held
@@ -145,7 +145,7 @@ class History:
     ) -> list[int]:
         """The factors of a tensor's dim that an axis splits."""
         dims = (visit.rule.operands + visit.rule.results)[tensor]
-        sharding = self.seen(visit, tensor, sharding)
+        sharding = self.sharding_inside(visit, tensor, sharding)
         shown = project(sharding, dims, factor_sizes(visit.rule), self.mesh(sharding))
         return [
             factor
@@ -165,7 +165,7 @@ class History:
             sharding = self.at(cell, moment)
             if n == target or cell == change.cell or sharding is None:
                 continue
-            sharding = self.seen(visit, n, sharding)
+            sharding = self.sharding_inside(visit, n, sharding)
             shown = project(sharding, dims, sizes, self.mesh(sharding))
             entry = shown.factors.get(factor)
             for held in entry.axes if entry else ():

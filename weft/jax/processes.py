@@ -97,14 +97,14 @@ class JaxStore:
 
     def get(self, key: str) -> bytes:
         """The value of a key that was set."""
-        found = self._found(key)
+        found = self._try_get(key)
         if found is None:
             raise KeyError(key)
         return found.encode()
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys are set."""
-        return all(self._found(key) is not None for key in keys)
+        return all(self._try_get(key) is not None for key in keys)
 
     def wait(self, keys: Sequence[str], timeout: timedelta) -> None:
         """Wait until all keys are set."""
@@ -127,7 +127,7 @@ class JaxStore:
         """The same one: its calls do not wait for each other."""
         return self
 
-    def _found(self, key: str) -> str | None:
+    def _try_get(self, key: str) -> str | None:
         try:
             value: str = _state().client.key_value_try_get(self.prefix + key)
         except Exception as error:

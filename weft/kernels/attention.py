@@ -47,7 +47,7 @@ class Window:
     right: int | None = None
     shift: int = 0  # 0 aligns the first query and key, keys - queries the last ones
 
-    def seen(self, query: int, keys: int) -> range:
+    def visible_keys(self, query: int, keys: int) -> range:
         """The keys that a query attends to."""
         begin = 0 if self.left is None else max(0, query + self.shift - self.left)
         end = keys if self.right is None else min(keys, query + self.shift + self.right + 1)
@@ -144,7 +144,7 @@ class Attention:
     @property
     def points(self) -> int:
         """The number of visible (query, key) pairs, over all outer points."""
-        return math.prod(self.outer) * self._seen()
+        return math.prod(self.outer) * self._pair_count()
 
     @property
     def flops(self) -> int:
@@ -168,8 +168,8 @@ class Attention:
             yield self.lse
         yield from self.gradients or ()
 
-    def _seen(self) -> int:
+    def _pair_count(self) -> int:
         if self.window.is_open:
             return self.queries * self.keys
         # Row by row: rows at both ends of the band see fewer keys than the window is wide.
-        return sum(len(self.window.seen(i, self.keys)) for i in range(self.queries))
+        return sum(len(self.window.visible_keys(i, self.keys)) for i in range(self.queries))

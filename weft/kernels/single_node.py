@@ -129,11 +129,11 @@ def single_node_kernel(stacked: StackedNode, sizes: Sequence[int]) -> SingleNode
         return None
     name = node.op.name.rpartition(".")[2]
     # Emitters decide by known scalars: a reduction from 0, say, may be a library call.
-    known = tuple([_known(value) for value in node.operands])
+    known = tuple([_scalar_of(value) for value in node.operands])
     return SingleNode(name, node.op, tuple(operands), len(sizes), node.regions, known)
 
 
-def _known(value: Value) -> Scalar | None:
+def _scalar_of(value: Value) -> Scalar | None:
     """The value of a constant without dims, or None."""
     if value.node is None or not isinstance(value.node.op, Constant):
         return None

@@ -178,7 +178,7 @@ class _Steps:
         step, binds = self.kernel.steps[n], 3
         # The steps that shift a load's index are named in its subscripts, never inlined.
         args = () if isinstance(step, Load) else args_of(step)
-        inside, first = self.taken(n, args)
+        inside, first = self.inlined_args(n, args)
         peers = [self.dtypes[a] for a in args if not (a in inside and self.is_number(a))]
         operand = self.kernel.operands[step.operand] if isinstance(step, Load | Store) else None
         peer = peers[-1] if peers else operand.dtype if operand else None
@@ -198,7 +198,7 @@ class _Steps:
         self.first.append(first)
         self.depths.append(1 + max([self.depths[a] for a in inside], default=0))
 
-    def taken(self, n: int, args: tuple[int, ...]) -> tuple[set[int], int]:
+    def inlined_args(self, n: int, args: tuple[int, ...]) -> tuple[set[int], int]:
         """The arguments that can be inlined: each ends where the next one begins."""
         inlined, first = set[int](), n
         # The reader numbers steps as it meets them: an inlined argument must have the number that

@@ -81,7 +81,7 @@ class _Reader:
         self.figures: dict[str, Figure] = {}
 
     def machine(self, content: Table, base: Callable[[str], Machine]) -> Machine:
-        self.known(content, _TOP, "")
+        self.check_names(content, _TOP, "")
         found = {n: self.text(content[n], n) for n in _TEXTS if n in content}
         values: dict[str, Any] = {"name": self.path.stem, **found}
         if "based_on" in content:
@@ -127,7 +127,7 @@ class _Reader:
         if "caches" in content:
             values["caches"] = tuple(self.cache(n, one) for n, one in self.array(content, "caches"))
         efficiency = self.section(content, "efficiency")
-        self.known(efficiency, CURVES, "efficiency.")
+        self.check_names(efficiency, CURVES, "efficiency.")
         for key, name in CURVES.items():
             if key in efficiency:
                 values[name] = self.curve(efficiency[key], f"efficiency.{key}")
@@ -138,7 +138,7 @@ class _Reader:
 
     def links(self, number: int, table: Table) -> Links:
         where = f"links.{number}"
-        self.known(table, (*_LINKS, "name", "devices", "torus", "wraps"), f"{where}.")
+        self.check_names(table, (*_LINKS, "name", "devices", "torus", "wraps"), f"{where}.")
         values: dict[str, Any] = self.numbers(table, _LINKS, where, skip=("name", "devices"))
         self.has(values, ("bandwidth", "latency", "launch"), where)
         if "chunk" in values:
@@ -160,7 +160,7 @@ class _Reader:
 
     def cache(self, number: int, table: Table) -> Cache:
         where = f"caches.{number}"
-        self.known(table, (*_CACHE, "name"), f"{where}.")
+        self.check_names(table, (*_CACHE, "name"), f"{where}.")
         values = self.numbers(table, _CACHE, where, skip=("name",))
         self.has(values, ("size", "bandwidth"), where)
         name = self.text(table.get("name", where), f"{where}.name")
@@ -186,7 +186,7 @@ class _Reader:
     ) -> dict[str, Any]:
         """The numbers of a section, each of them with its figure."""
         if not skip:
-            self.known(section, units, f"{where}.")
+            self.check_names(section, units, f"{where}.")
         values: dict[str, Any] = {}
         for name in units:
             if name not in section:
@@ -232,7 +232,7 @@ class _Reader:
             raise self.error(name, "not a list of sections", f"write [[{name}]] before each")
         return [*enumerate(found)]
 
-    def known(self, section: Table, names: Collection[str], where: str) -> None:
+    def check_names(self, section: Table, names: Collection[str], where: str) -> None:
         for name in section:
             if name not in names:
                 near = difflib.get_close_matches(name, names, n=1)

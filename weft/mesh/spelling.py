@@ -154,7 +154,9 @@ def _check_axes(spec: P, mesh: Mesh) -> None:
     for axis in (*(a for d in spec.dims for a in d.axes), *spec.replicated, *spec.unreduced):
         size = mesh.axis_sizes.get(axis.name)
         if size is None:
-            raise WeftError(f"{spec}: the mesh has no axis {axis.name!r}", help=_known(axis, mesh))
+            raise WeftError(
+                f"{spec}: the mesh has no axis {axis.name!r}", help=_axis_help(axis, mesh)
+            )
         if axis.size is not None and (axis.size < 2 or size % (axis.before * axis.size)):
             raise WeftError(
                 f"{spec}: {axis} is not a part of an axis of size {size}",
@@ -168,7 +170,7 @@ def _check_axes(spec: P, mesh: Mesh) -> None:
         seen.append(axis)
 
 
-def _known(axis: Axis, mesh: Mesh) -> str:
+def _axis_help(axis: Axis, mesh: Mesh) -> str:
     import difflib  # imported here: a spec that is fine needs no suggestions
 
     names = [name for name, _ in mesh.axes]

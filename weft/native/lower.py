@@ -285,7 +285,7 @@ class _Lowered:
         """The value of an expression; literals take the width of the expected type."""
         known = self.constant(node)
         if known is not None:
-            return self.known(known, kind)
+            return self.constant_operand(known, kind)
         match node:
             case ast.Name(id=name):
                 if name in self.values:
@@ -322,7 +322,7 @@ class _Lowered:
             case _:
                 self.refuse(f"{ast.unparse(node)} is not of the subset")
 
-    def known(self, held: Any, kind: Any) -> Typed:
+    def constant_operand(self, held: Any, kind: Any) -> Typed:
         """The operand of a compile-time constant."""
         match held:
             case bool():  # before int, of which it is a subclass

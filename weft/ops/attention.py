@@ -149,25 +149,25 @@ class Attention(Op):
         def where(dim: int) -> list[int | None]:
             return [dim if p.bounds[dim] > 1 or q.bounds[dim] == 1 else None for p in pairs]
 
-        def made(dim: int) -> list[int | None]:
+        def every_result(dim: int) -> list[int | None]:
             return [dim] * len(results)
 
         for dim in range(rank - 3):
-            builder.factor([dim] * 3 + where(dim), made(dim), q.bounds[dim])
+            builder.factor([dim] * 3 + where(dim), every_result(dim), q.bounds[dim])
         heads, groups = rank - 3, q.bounds[-3] // max(1, k.bounds[-3])
         # Head h reads the kv head h // groups: the heads are kv heads (major) by groups (minor).
         # Multi-query: one kv head is shared by all, so it is not split with the heads.
         if k.bounds[heads] == 1 < groups:
             builder.factor([None, heads, heads, *[None] * len(pairs)], [None] * len(results), 1)
         else:
-            builder.factor([heads] * 3 + where(heads), made(heads), k.bounds[heads])
+            builder.factor([heads] * 3 + where(heads), every_result(heads), k.bounds[heads])
         if groups > 1:
-            builder.factor([heads, None, None, *where(heads)], made(heads), groups)
+            builder.factor([heads, None, None, *where(heads)], every_result(heads), groups)
         rows, last = rank - 2, rank - 1
         # A window counts rows of the global tensor: a shard would have to know its offset.
         positional = self.left >= 0 or self.right >= 0
         role: Role = "whole" if positional else "pass"
-        builder.factor([rows, None, None, *where(rows)], made(rows), q.bounds[rows], role)
+        builder.factor([rows, None, None, *where(rows)], every_result(rows), q.bounds[rows], role)
         # Keys stay whole: partial softmaxes are not combined by a plain op.
         along = [last if p.bounds[last] > 1 or k.bounds[rows] == 1 else None for p in pairs]
         builder.factor([None, rows, rows, *along], [None] * len(results), k.bounds[rows], "whole")
@@ -251,7 +251,7 @@ class _Decomposition:
         rows = TensorType((*self.outer, self.queries, self.types[0].sizes[-1]), self.held)
         scores = self._product(self.add(Reshape(rows), q), k, -1, -1)
         scores = self.add(Multiply(), scores, self._constant(self.op.scale, self.pairs))
-        scores = self._seen(self._biased(self._capped(scores)))
+        scores = self._mask_scores(self._biased(self._capped(scores)))
         top, total, weights = self._softmax(scores)
         out = self._product(weights, v, -1, -2)
         results = [self._shaped(out, self.op.infer(*self.types)[0])]
@@ -308,7 +308,7 @@ class _Decomposition:
             return scores
         return self.add(Add(), scores, self._over_pairs(self.args[-1], self.held))
 
-    def _seen(self, scores: Value) -> Value:
+    def _mask_scores(self, scores: Value) -> Value:
         """The scores with -inf where a key is masked out."""
         values: list[Value] = []
         if self.op.masked:

@@ -55,7 +55,7 @@ class Windows:
         """The number of dims of `slices`, given the indices."""
         return len(self.window) + indices.rank - (self.vector < indices.rank)
 
-    def kept(self, rank: int) -> list[int]:
+    def operand_dims(self, rank: int) -> list[int]:
         """The dims of an operand of that rank that the window dims run over, in order."""
         return [d for d in range(rank) if d not in self.absent]
 
@@ -120,7 +120,7 @@ class Gather(Op):
         assert isinstance(source, TensorType) and isinstance(out, TensorType)
         windows = gather_windows(self.dimension_numbers)
         sizes = list(self.slice_sizes)
-        for dim, offset in zip(windows.kept(source.rank), windows.window, strict=True):
+        for dim, offset in zip(windows.operand_dims(source.rank), windows.window, strict=True):
             sizes[dim] = out.sizes[offset]
         return self.replace(slice_sizes=tuple(sizes))
 
@@ -233,7 +233,7 @@ def window_factors(
     the contributions are summed; in a scatter each shard applies the updates that hit it.
     """
     index_dims = iter([d for d in range(indices.rank) if d != windows.vector])
-    window_dims = iter(windows.kept(operand.rank))
+    window_dims = iter(windows.operand_dims(operand.rank))
     batching = dict(zip(windows.indices_batching, windows.operand_batching, strict=True))
     for dim, size in enumerate(slices.bounds):
         if dim not in windows.window:
@@ -300,7 +300,7 @@ def gather(windows: Windows, sizes: DimList, operand: Array, indices: Array) -> 
         )
     slices = operand[tuple(places)] if 0 not in full else np.empty(full, operand.dtype)
     slices = np.broadcast_to(slices, full).reshape(
-        (*full[:count], *[full[count + d] for d in windows.kept(operand.ndim)])
+        (*full[:count], *[full[count + d] for d in windows.operand_dims(operand.ndim)])
     )
     # The dims that count windows come first here; in the result they may lie anywhere.
     batch = windows.batch(slices.ndim)

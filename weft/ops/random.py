@@ -180,7 +180,7 @@ def halves(longs: Longs) -> tuple[RandomWords, RandomWords]:
     return longs.astype(np.uint32), (longs >> _HALF).astype(np.uint32)
 
 
-def joined(low: RandomWords, high: RandomWords) -> Longs:
+def longs_of_words(low: RandomWords, high: RandomWords) -> Longs:
     """Longs from their low and high words."""
     return low.astype(np.uint64) | (high.astype(np.uint64) << _HALF)
 
@@ -218,7 +218,7 @@ def three_fry_bits(
     shape = out.sizes
     if out.dtype.bits == 64:
         blocks = np.arange(math.prod(shape), dtype=np.uint64).reshape(shape)
-        return joined(*three_fry(key, counter + blocks)), counter + np.uint64(blocks.size)
+        return longs_of_words(*three_fry(key, counter + blocks)), counter + np.uint64(blocks.size)
     sizes = shape or (1,)
     even = [dim for dim, size in enumerate(sizes) if size % 2 == 0]
     # As XLA splits the counters: other dims would give other numbers.
@@ -264,7 +264,7 @@ def philox_bits(key: Longs, counter: Longs, out: TensorType) -> tuple[RandomWord
     end = counter[:1] + np.uint64(blocks.size)
     after = np.concatenate([end, high + (end < counter[:1])])[: counter.size]
     if out.dtype.bits == 64:
-        return joined(bits[0::2], bits[1::2]).reshape(out.sizes), after
+        return longs_of_words(bits[0::2], bits[1::2]).reshape(out.sizes), after
     return bits.reshape(out.sizes), after
 
 

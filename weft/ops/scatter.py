@@ -97,7 +97,7 @@ class Scatter(Op):
             f"{indices} name windows of {counts}",
             "each index vector has one window of updates",
         )
-        for inside, dim in zip(windows.window, windows.kept(source.rank), strict=True):
+        for inside, dim in zip(windows.window, windows.operand_dims(source.rank), strict=True):
             require(
                 update.bounds[inside] <= source.bounds[dim],
                 f"{self.name}: update dim {inside} is {update.shape[inside]}, but input dim {dim} "
@@ -189,7 +189,7 @@ def update_targets(
     """
     starts = window_starts(windows, len(shape), indices)
     counted = [updates[d] if d not in windows.window else 1 for d in range(len(updates))]
-    inside = dict(zip(windows.kept(len(shape)), windows.window, strict=True))
+    inside = dict(zip(windows.operand_dims(len(shape)), windows.window, strict=True))
     target = np.zeros(updates, np.int64)
     valid = np.ones(updates, bool)
     for dim, room in enumerate(shape):

@@ -208,9 +208,9 @@ class Concatenate(Op):
                 f"{self.name}: operand 0 is {first}, but operand {index} is {other}",
                 f"the operands may differ in the size of dim {self.dimension} only",
             )
-        return self._joined(types)
+        return self._result_type(types)
 
-    def _joined(self, operands: list[TensorType]) -> TensorType:
+    def _result_type(self, operands: list[TensorType]) -> TensorType:
         shape: list[Dim] = []
         for dim, sizes in enumerate(zip(*[t.shape for t in operands], strict=True)):
             known = [size for size in sizes if isinstance(size, int)]
@@ -223,7 +223,7 @@ class Concatenate(Op):
         return operands[0].with_shape(tuple(shape))
 
     def rule(self, *operands: TensorType) -> Rule:
-        out = self._joined(list(operands))
+        out = self._result_type(list(operands))
         builder = RuleBuilder(operands, (out,))
         return builder.pointwise(
             out.bounds, lambda dim: "whole" if dim == self.dimension else "pass"

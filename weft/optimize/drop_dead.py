@@ -54,7 +54,7 @@ class _Marking:
             return False
         return not self.values.issuperset(node.results)
 
-    def kept(self, node: Node) -> list[int]:
+    def live_results(self, node: Node) -> list[int]:
         """The live results of a node of control flow."""
         return [n for n, value in enumerate(node.results) if value in self.values]
 
@@ -150,13 +150,13 @@ class _Sweep(Rebuild):
         if not self.marking.partly(node):
             super().node(node, out)
             return
-        live = self.marking.kept(node)
+        live = self.marking.live_results(node)
         regions = tuple([self.narrowed(node, r, live) for r in node.regions])
         operands = node.operands
         if isinstance(node.op, While):
-            operands = tuple(chosen(operands, live))
+            operands = tuple(items_at(operands, live))
         operands = tuple([self.became.get(v, v) for v in operands])
-        types = tuple(chosen(node.types, live))
+        types = tuple(items_at(node.types, live))
         narrow = Node(node.op, operands, types, regions, node.attrs, node.loc)
         for before, after in zip(live, narrow.results, strict=True):
             self.became[node.results[before]] = after
@@ -167,15 +167,15 @@ class _Sweep(Rebuild):
         args, locs = region.args, region.arg_locs
         if isinstance(node.op, While):
             args = tuple([Value(region.args[n].type, None, at) for at, n in enumerate(live)])
-            self.became.update(zip(chosen(region.args, live), args, strict=True))
-            locs = tuple(chosen(region.arg_locs, live))
+            self.became.update(zip(items_at(region.args, live), args, strict=True))
+            locs = tuple(items_at(region.arg_locs, live))
         results = region.results
         # The condition's only result is the predicate, which no carried value corresponds to.
         if not (isinstance(node.op, While) and region is node.regions[0]):
-            results = tuple(chosen(results, live))
+            results = tuple(items_at(results, live))
         return self.region(Region(args, region.nodes, results, region.loc, locs))
 
 
-def chosen(items: Sequence[T], indices: list[int]) -> list[T]:
+def items_at(items: Sequence[T], indices: list[int]) -> list[T]:
     """The items at these indices."""
     return [items[n] for n in indices]

@@ -87,7 +87,7 @@ def _run_passes(
     sound: Module | None = None  # verified functions
     for run in passes:
         begun = time.perf_counter()
-        result = run(module, **_asked(run, options))
+        result = run(module, **_options_for(run, options))
         ended = time.perf_counter()
         try:
             # A pass that changes nothing returns the module itself, which is verified already.
@@ -103,7 +103,7 @@ def _run_passes(
     return module
 
 
-def _asked(run: Pass, options: PassOptions) -> dict[str, Any]:
+def _options_for(run: Pass, options: PassOptions) -> dict[str, Any]:
     return {name: getattr(options, name) for name in _named(run)}
 
 

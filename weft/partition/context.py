@@ -39,7 +39,7 @@ class Context(Protocol):
     def first(self, value: Value) -> Piece:
         """The piece of a value as first computed."""
 
-    def asked(self, value: Value) -> DimAxes:
+    def requested_split(self, value: Value) -> DimAxes:
         """The requested split of a value, or else its current one."""
 
     def fetch(self, value: Value, split: DimAxes, unreduced: Axes = ()) -> Piece:

@@ -33,8 +33,8 @@ class _Expander:
         return replace(
             function,
             body=self.region(function.body),
-            arg_attrs=_known(function.arg_attrs),
-            res_attrs=_known(function.res_attrs),
+            arg_attrs=_user_attrs(function.arg_attrs),
+            res_attrs=_user_attrs(function.res_attrs),
         )
 
     def region(self, region: Region) -> Region:
@@ -73,5 +73,5 @@ class _Expander:
             self.became[value] = self.became.get(result, result)
 
 
-def _known(attrs: tuple[Attrs, ...]) -> tuple[Attrs, ...]:
+def _user_attrs(attrs: tuple[Attrs, ...]) -> tuple[Attrs, ...]:
     return tuple(tuple(a for a in each if not a[0].startswith(_OURS)) for each in attrs)

@@ -230,7 +230,7 @@ class Localizer:
         """The piece of a value as first computed."""
         return self.entries[value].versions[0]
 
-    def asked(self, value: Value) -> DimAxes:
+    def requested_split(self, value: Value) -> DimAxes:
         """The requested split of a value, or else its current one."""
         entry = self.entries[value]
         return entry.versions[0].split if entry.asked is None else entry.asked
@@ -400,7 +400,7 @@ class Localizer:
         strategy = memory.agreed.get(key) or memory.weighed.get((weights, key))
         if strategy is None:
             versions = tuple([versions_of(entry) for entry in entries])
-            asked_of = tuple([self.asked(v) for v in node.operands])
+            asked_of = tuple([self.requested_split(v) for v in node.operands])
             rules = (rule,) if rule else own_rules(node, asked_of)
             known = (node.operand_types, node.types, versions, asked_of, wanted)
             # The policy's weight is for ops with split operands; the first version is the one that
@@ -474,7 +474,7 @@ class Localizer:
 
     def noted(self, node: Node, strategy: NodeStrategy) -> list[Note]:
         """Add notes on the dims that an op gathers or replicates."""
-        asked_of = [self.asked(v) for v in node.operands]
+        asked_of = [self.requested_split(v) for v in node.operands]
         wanted = [self.wanted(v) for v in node.results]
         free = free_factors(node, strategy.rule)
         return [

@@ -203,9 +203,9 @@ class ModuleState:
     def result_shardings(self, function: Function) -> list[Sharding | None]:
         """The shardings of a function's results."""
         attrs = function.res_attrs or ((),) * len(function.body.results)
-        return [_given(a) for a in attrs]
+        return [_sharding_attr(a) for a in attrs]
 
 
-def _given(attrs: Attrs) -> Sharding | None:
+def _sharding_attr(attrs: Attrs) -> Sharding | None:
     text = dict(attrs).get(SHARDING)
     return None if text is None else parse_sharding(text)

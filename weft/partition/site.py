@@ -66,7 +66,7 @@ class NodeSite:
         types = tuple(v.type for v in values)
         op = self.node.op.local(types, self.local_types())
         regions = self.context.regions(self.node)
-        return self.placed(*self.add(op, values, regions))
+        return self.result_pieces(*self.add(op, values, regions))
 
     def add(
         self, op: Op, values: tuple[Value, ...], regions: tuple[Region, ...] = ()
@@ -76,7 +76,7 @@ class NodeSite:
         made = Node(op, values, types, regions, self.node.attrs, self.node.loc)
         return self.builder.add(made)
 
-    def placed(self, *values: Value) -> tuple[Piece, ...]:
+    def result_pieces(self, *values: Value) -> tuple[Piece, ...]:
         """Local results as pieces of the global ones, by the chosen axes."""
         return tuple(
             Piece(v, t, s, self.partial if isinstance(t, TensorType) else None)  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ class NodeSite:
     def zeros(self) -> tuple[Piece, ...]:
         """Zero results, for tensors without elements."""
         types = [tensor(t) for t in self.local_types()]
-        return self.placed(*[self.builder.splat(0, t) for t in types])
+        return self.result_pieces(*[self.builder.splat(0, t) for t in types])
 
     def start(self, axes: Axes, size: int) -> Value:
         """The offset of the device's shard along a dim of that shard size, in i32."""

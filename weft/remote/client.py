@@ -116,7 +116,7 @@ class DeviceClient:
         resolved = as_sharding(P() if sharding is None else sharding, held.ndim, ours)
         return self._sent(held, resolved, ours)
 
-    def placed(self, value: Any) -> RemoteArray:
+    def place_argument(self, value: Any) -> RemoteArray:
         """An argument of a program, at the server; a new array is split there by its sharding."""
         if self._is_here(value):
             value.check_alive()

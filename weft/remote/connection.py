@@ -188,12 +188,12 @@ class Connection:
         """Begin an execution; not too many are ahead of the server."""
         self._slots.acquire()
 
-        def done(message: WireMessage | None, error: BaseException | None) -> None:
+        def on_reply(message: WireMessage | None, error: BaseException | None) -> None:
             self._slots.release()
             callback(message, error)
 
         try:
-            self.request("execute", callback=done, **fields)
+            self.request("execute", callback=on_reply, **fields)
         except WeftError:
             self._slots.release()
             raise

@@ -45,7 +45,7 @@ class ProgramOwner(Protocol):
         """The user's call."""
         ...
 
-    def placed(self, value: Any) -> RemoteArray:
+    def place_argument(self, value: Any) -> RemoteArray:
         """An argument at the server."""
         ...
 
@@ -81,20 +81,20 @@ class RemoteProgram:
                 f"{len(values)} given",
                 help="give one array for each argument",
             )
-        arrays = [client.placed(value) for value in values]
+        arrays = [client.place_argument(value) for value in values]
         results = [RemoteArray.at(connection, client.new_handle(), spec) for spec in self.specs]
         waiting = [ref(array) for array in results]  # one that is dropped is not waited for
         context = client.context()
         for array in results:
             array.context = context
 
-        def done(message: WireMessage | None, error: BaseException | None) -> None:
+        def on_reply(message: WireMessage | None, error: BaseException | None) -> None:
             for each, part in zip(waiting, parts_of(message, len(waiting)), strict=True):
                 if (array := each()) is not None:
                     array.complete(error, part)
 
         connection.execute(
-            done,
+            on_reply,
             program=self.handle,
             arguments=[array.handle for array in arrays],
             results=[array.handle for array in results],

@@ -345,9 +345,9 @@ class ExecutionReply:
                 return
         self.session.slots.release()
         error = next((a.error for a in self.results if a.error is not None), None)
-        self.session.reply(self._done() if error is None else failed(self.op, error))
+        self.session.reply(self._completion_message() if error is None else failed(self.op, error))
 
-    def _done(self) -> bytes:
+    def _completion_message(self) -> bytes:
         """The news that all is computed, with the elements of small results."""
         parts: list[bytes] = []
         total = 0

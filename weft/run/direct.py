@@ -166,7 +166,7 @@ class Direct:
         except IndexError:
             slots = self.ready(new())
         try:
-            stacks_out = self._taken_over(arguments) if self.over else self._taken()
+            stacks_out = self._taken_over(arguments) if self.over else self._allocate_outputs()
             ran: bool = slots[self.call.table](arguments, stacks_out)
         except BaseException as error:
             # The frame is not given back: after an exception its tables may be half written.
@@ -177,7 +177,7 @@ class Direct:
         self.frames.append(slots)
         return stacks_out if ran else None
 
-    def _taken(self) -> tuple[Stacked, ...]:
+    def _allocate_outputs(self) -> tuple[Stacked, ...]:
         """Allocate all outputs."""
         sub_axes = self.arguments.sub_axes
         return tuple(

@@ -64,7 +64,7 @@ class Rows:
         # [rows, unmerged leading dims, the value's own dims]
         return x.transpose([*dims, *rest]).reshape(count, *unmerged, *x.shape[lead:])
 
-    def joined(self, x: Any, mask: Mask, active: Array | None) -> Any:
+    def to_outer(self, x: Any, mask: Mask, active: Array | None) -> Any:
         """Rows as a stack of the outer dims; the first row where the value is uniform."""
         if x is None:
             return None
@@ -150,7 +150,7 @@ def divergent_branch_step(
                 if slot not in constants:
                     s[slot] = None
         for out, x, mask in zip(outs, results.arrays, branch.results, strict=True):
-            s[out] = rows.joined(x, mask, active)
+            s[out] = rows.to_outer(x, mask, active)
         for slot in (here, *(entry.slot for entry in seen), *dead):
             s[slot] = None
 
@@ -172,7 +172,7 @@ def divergent_loop_step(
         active = None if outer is None else s[outer]
         results = run(s, active)
         for out, x, mask in zip(outs, results.arrays, loop.results, strict=True):
-            s[out] = run.rows.joined(x, mask, active)
+            s[out] = run.rows.to_outer(x, mask, active)
         for slot in leftovers:
             s[slot] = None
 

@@ -73,7 +73,7 @@ def run(
     return tuple(results.values())
 
 
-def placed(program: LocalProgram, arrays: Sequence[Any]) -> list[Array]:
+def place_as_results(program: LocalProgram, arrays: Sequence[Any]) -> list[Array]:
     """Global arrays as a program's own results would be: its shardings, stack dims and order."""
     signature, parameters = array_signature_of(program), program.arguments
     results = []
@@ -354,7 +354,7 @@ class ArraySignature:
         if not self.memory.is_host and not isinstance(value, Array | np.ndarray):
             buffer = self.memory.adopt(value)
             if buffer is not None and self.here is None:
-                return self._placed(index, buffer)
+                return self._placed_argument(index, buffer)
         held = value if isinstance(value, Array) else to_numpy(value)
         before = self.split.get(index)
         if before is not None and not isinstance(held, Array):
@@ -382,7 +382,7 @@ class ArraySignature:
         in_order = plan.order == tuple(range(len(plan.order)))
         return BorrowedStack(spec, kind) if in_order and plan.room == spec.shape else None
 
-    def _placed(self, index: int, buffer: DeviceBuffer) -> Array:
+    def _placed_argument(self, index: int, buffer: DeviceBuffer) -> Array:
         """A buffer of the program's memory as an argument; quickly where it needs no splitting."""
         before = self.placed.get(index)
         if before is not None:
@@ -443,10 +443,10 @@ def _result(program: LocalProgram, index: int) -> ArraySpec:
     sharding = program.result_shardings[index]
     mesh = program.mesh
     placed = _whole(type.rank, mesh) if sharding is None else _on(sharding, mesh)
-    shape = program.global_shape(index) or _joined(type.sizes, placed, mesh)
+    shape = program.global_shape(index) or _global_shape(type.sizes, placed, mesh)
     return array_spec(shape, type.dtype, placed, mesh, program.here)
 
 
-def _joined(sizes: Sequence[int], sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:
+def _global_shape(sizes: Sequence[int], sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:
     """The global shape from local sizes, without padding."""
     return tuple(n * size for n, size in zip(counts(sharding, mesh), sizes, strict=True))

@@ -49,7 +49,7 @@ class Calls:
         self.lasting = {*plan.donors.values(), *[s for t in rotating for s in (*t.slots, t.result)]}
         loaded = target.load([launch.kernel for launch in launches])
         self._loaded = dict(zip(map(id, launches), loaded, strict=True))
-        self.calls = [*self._joined(tiled.block)]
+        self.calls = [*self._merge_launches(tiled.block)]
         self._by_first = {id(call.launches[0]): call for call in self.calls}
         for call in self.calls:
             self._find_places(call)
@@ -59,7 +59,7 @@ class Calls:
         """The call that starts with a launch."""
         return self._by_first[id(first)]
 
-    def _joined(self, block: Block) -> Iterator[Call]:
+    def _merge_launches(self, block: Block) -> Iterator[Call]:
         """Adjacent launches merged into calls, in nested blocks too."""
         for part in all_blocks(block):
             waiting: list[Launch] = []

@@ -31,7 +31,7 @@ def given_results(node: Node, module: Module) -> ResultShardings:
             given_here = shardings_of(node)
             if any(s is not None for s in given_here):
                 return given_here
-            return _given(module.function(callee).res_attrs, node.results, module.meshes)
+            return _call_shardings(module.function(callee).res_attrs, node.results, module.meshes)
     return shardings_of(node) if node.attrs else (None,) * len(node.results)
 
 
@@ -40,10 +40,10 @@ def given_args(function: Function, module: Module, *, called: bool) -> ResultSha
     if not called:
         shown = function.arg_attrs or ((),) * len(function.body.args)
         return tuple(sharding_attribute(attrs) for attrs in shown)
-    return _given(function.arg_attrs, function.body.args, module.meshes)
+    return _call_shardings(function.arg_attrs, function.body.args, module.meshes)
 
 
-def _given(
+def _call_shardings(
     shown: tuple[Attrs, ...], values: tuple[Value, ...], meshes: Mapping[str, Mesh]
 ) -> ResultShardings:
     """Shardings that a call takes from its function: for all values if one is on a mesh."""

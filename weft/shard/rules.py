@@ -91,7 +91,7 @@ class Rules:
         rule = self._made.get(key)
         if rule is None:
             source = self._given[name] if text is None else text
-            rule = self._made[key] = _placed(node, lambda: _fitted(source, *key[1:]))
+            rule = self._made[key] = _at_node(node, lambda: _fitted(source, *key[1:]))
         return rule
 
     def __contains__(self, name: str) -> bool:
@@ -148,7 +148,7 @@ def _named(name: str, make: Callable[[], Any]) -> Any:
         raise
 
 
-def _placed(node: Node, make: Callable[[], Rule]) -> Rule:
+def _at_node(node: Node, make: Callable[[], Rule]) -> Rule:
     try:
         return make()
     except WeftError as error:

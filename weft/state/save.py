@@ -85,7 +85,7 @@ def save_state(
         together = savers()
         tensors = [*_unsaved(named_tensors(state), together)]
         if background:
-            tensors = [replace(each, pieces=[*map(_kept, each.pieces)]) for each in tensors]
+            tensors = [replace(each, pieces=[*map(_stable_piece, each.pieces)]) for each in tensors]
         metadata: dict[str, Any] = {"total_size": sum(each.nbytes for each in tensors)}
         if (step := step_of(state)) is not None:
             metadata[SETTINGS] = settings_text(step.optimizer)
@@ -255,7 +255,7 @@ def _bounds(shard: Any) -> ShardSlices:
     return tuple([(part.start, part.stop) for part in shard.index])
 
 
-def _kept(piece: tuple[tuple[Any, ...], Any]) -> tuple[tuple[Any, ...], Any]:
+def _stable_piece(piece: tuple[tuple[Any, ...], Any]) -> tuple[tuple[Any, ...], Any]:
     """A piece that no later step overwrites: a copy if its memory is writable.
 
     The arrays of JAX and Weft are immutable, and not donated while they are read.

@@ -165,7 +165,7 @@ class _Flowing:
         self.inner.append(operand)
         return len(self.operands) + len(self.inner) - 1
 
-    def made(self, slots: Sequence[Slot]) -> tuple[int, ...]:
+    def output_values(self, slots: Sequence[Slot]) -> tuple[int, ...]:
         """Values for slots that an item makes."""
         for slot in slots:
             self.values[slot] = self.new(self.operand(slot))
@@ -180,7 +180,7 @@ class _Flowing:
         """The statements of an item."""
         match item:
             case Launch(kernel=kernel) if not isinstance(kernel, ControlFlow) and is_small(kernel):
-                self.made(item.outs)
+                self.output_values(item.outs)
                 yield KernelRun(kernel, tuple([self.values[slot] for slot in item.operands]))
             # Names only: the value stays in its buffer.
             case Move(how="same"):
@@ -199,14 +199,14 @@ class _Flowing:
         operands: list[int] = []
         for slot, where in zip(loop.ins, loop.carried, strict=True):
             yield from self.widened(self.values[slot], self.operand(where), operands)
-        carried = self.made(loop.carried)
+        carried = self.output_values(loop.carried)
         test, body = self.part(loop.test), self.part(loop.body)
         more: list[Statement] = []
         results: list[int] = []
         for value, slot in zip(body.results, loop.carried, strict=True):
             more += self.widened(value, self.operand(slot), results)
         body = FlowBlock((*body.statements, *more), tuple(results))
-        yield FlowLoop(tuple(operands), carried, test, body, self.made(loop.outs))
+        yield FlowLoop(tuple(operands), carried, test, body, self.output_values(loop.outs))
 
     def branch(self, branch: Branch) -> Iterator[Statement]:
         chooser = self.values[branch.ins[0]]
@@ -218,7 +218,7 @@ class _Flowing:
             for value, slot in zip(part.results, branch.outs, strict=True):
                 more += self.widened(value, self.operand(slot), results)
             parts.append(FlowBlock((*part.statements, *more), tuple(results)))
-        yield FlowBranch(branch.way, chooser, tuple(parts), self.made(branch.outs))
+        yield FlowBranch(branch.way, chooser, tuple(parts), self.output_values(branch.outs))
 
     def widened(self, value: int, wanted: Operand, values: list[int]) -> Iterator[Statement]:
         """A value spelled out along more leading dims, where it has to be."""

@@ -31,7 +31,7 @@ class Bench:
         self.kernel, self.runtime = kernel, runtime
         signed = any(isinstance(step, Contract) for step in kernel.steps)
         arrays = [_made_up(operand, signed) for operand in kernel.operands]
-        self._sets = [self._placed(arrays) for _ in range(self._count())]
+        self._sets = [self._place_arrays(arrays) for _ in range(self._count())]
         self._commands: dict[str, Commands] = {}
         self._expected: list[Array] | None = None
         self._ended = 0.0  # when a device was last timed
@@ -45,7 +45,7 @@ class Bench:
         nbytes = sum([operand.nbytes for operand in self.kernel.operands])
         return max(1, min(_SETS, _SPREAD // max(1, nbytes)))
 
-    def _placed(self, arrays: Sequence[Array]) -> list[Any]:
+    def _place_arrays(self, arrays: Sequence[Array]) -> list[Any]:
         return [self.runtime.memory.place(array) for array in arrays]
 
     def load(self, candidates: Mapping[str, Kernel]) -> None:

@@ -19,7 +19,7 @@ from weft.knobs import Tune
 from weft.records import dataclass
 from weft.target import AS_MODELLED, Candidates, Target
 from weft.tune.bench import Bench
-from weft.tune.measured import CLEARLY, Measure, Measured, known, tune
+from weft.tune.measured import CLEARLY, Measure, Measured, recall_measurements, tune
 from weft.tune.process import BenchProcess, close_worker
 from weft.tune.progress import TriedClass, report_begin, report_end
 
@@ -61,18 +61,18 @@ def choice(kernel: Kernel, target: Target) -> Chosen | None:
     if options.why_not_tuned:  # first: the reason must not depend on what else was measured
         return Chosen(AS_MODELLED, options.why_not_tuned)
     if how == "remembered" and not _KNOWN and not is_anything_remembered():
-        return _chosen(None, options)
+        return _best_available(None, options)
     at = (the_store().folder, options.machine, options.shape_class)
     if (at, how) not in _KNOWN:
         if how == "measure":
             _KNOWN[at, how] = _measured(kernel, options, target)
             _KNOWN[at, "remembered"] = _KNOWN[at, how]
         else:
-            _KNOWN[at, how] = known(
+            _KNOWN[at, how] = recall_measurements(
                 options.kind, options.machine, options.shape_class, counted=False,
                 clearly=_clearly(target),
             )  # fmt: skip
-    return _chosen(_KNOWN[at, how], options)
+    return _best_available(_KNOWN[at, how], options)
 
 
 def end_tuning(target: Target) -> None:
@@ -87,7 +87,7 @@ def explained(kernel: Launch, target: Target) -> Chosen | None:
     return choice(_with(kernel, {}), target) if isinstance(kernel, Kernel) else None
 
 
-def _chosen(measured: Measured | None, options: Candidates) -> Chosen:
+def _best_available(measured: Measured | None, options: Candidates) -> Chosen:
     """The best candidate available here."""
     if measured is None or (measured.seconds and AS_MODELLED not in measured.seconds):
         return Chosen(AS_MODELLED, "nothing like it was measured on this machine")
@@ -135,7 +135,7 @@ def _measured(kernel: Kernel, options: Candidates, target: Target) -> Measured:
             _clearly(target),
         )  # fmt: skip
     took = time.monotonic() - began[0] if began else 0.0
-    best = _chosen(measured, options)
+    best = _best_available(measured, options)
     report_end(
         TriedClass(
             kernel.name,

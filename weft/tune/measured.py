@@ -38,7 +38,7 @@ class Measured:
         return preferred(left, self.clearly) if left else None
 
 
-def known(
+def recall_measurements(
     kind: str, machine: str, shape_class: str, *, counted: bool = True, clearly: float = CLEARLY
 ) -> Measured | None:
     """The measurements of an earlier run; `counted` records a miss."""
@@ -64,7 +64,7 @@ def tune(
     assert candidates, "one of none cannot be chosen"
     if len(candidates) == 1:
         return Measured(candidates[0], {}, tuple(candidates))
-    before = known(kind, machine, shape_class, clearly=clearly)
+    before = recall_measurements(kind, machine, shape_class, clearly=clearly)
     if before is not None and {*candidates} <= {*before.tried}:
         return before
     measure = ready()

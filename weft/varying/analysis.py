@@ -113,7 +113,7 @@ class Analysis:
             assert axes is not None
             # Each device takes its own slice: results vary along these axes, even of a uniform
             # operand.
-            return TransferFunction(varied=axis_bits.seen(axes))
+            return TransferFunction(varied=axis_bits.affected_bits(axes))
         if isinstance(op, DeviceId):
             return TransferFunction(varied=self._place(op) | axis_bits.skew)
         # Code of the user's, once on each device: nothing is known about its results.

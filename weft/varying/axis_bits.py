@@ -103,7 +103,7 @@ class AxisBits:
             bits = self._along[axes] = covered, covered | touched
         return bits
 
-    def seen(self, axes: MeshAxes) -> int:
+    def affected_bits(self, axes: MeshAxes) -> int:
         """The bits affected by a difference along axes, in other frames too."""
         touched = self.along(axes)[1]
         return touched | sum(self.others(self.frame_of(axes))) if touched else 0

@@ -53,7 +53,7 @@ class Varying:
                 around[node] = around.get(node, 0) | mask
         return around
 
-    def joined(self) -> dict[Value, Mask]:
+    def joined_masks(self) -> dict[Value, Mask]:
         """The mask of each value, joined over all calls of its function."""
         masks: dict[Value, Mask] = {}
         seen: set[str] = set()
@@ -72,7 +72,7 @@ class IncrementalVarying:
 
     def __init__(self, facts: Varying) -> None:
         self.facts, self.axis_bits = facts, facts.axis_bits
-        self.masks = facts.joined()
+        self.masks = facts.joined_masks()
 
     def of(self, value: Value) -> int:
         """The sub-axes, and the skew, along which a value may vary."""
@@ -167,7 +167,7 @@ def _arguments(function: Function, module: Module) -> list[MeshAxes | None]:
 def _masks(function: Function, split: list[MeshAxes | None], axis_bits: AxisBits) -> Masks:
     """The masks of arguments: the axes of their shardings, or everything."""
     mask_of = {
-        axes: axis_bits.everything if axes is None else axis_bits.seen(axes)
+        axes: axis_bits.everything if axes is None else axis_bits.affected_bits(axes)
         for axes in dict.fromkeys(split)
     }
     args = zip(function.body.args, split, strict=True)

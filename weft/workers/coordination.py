@@ -239,7 +239,7 @@ class CoordinationClient:
         try:
             self._answered(lambda: self.store.set(key, text), seconds or self.timeout)
         except Exception as error:
-            raise self._gone(error) from error
+            raise self._store_error(error) from error
 
     def _answered(self, work: Callable[[], T], seconds: float = ANSWER) -> T:
         """The result of reading or writing the store.
@@ -302,7 +302,7 @@ class CoordinationClient:
         try:
             absent = self._answered(lambda: [rank for rank, key in pairs if not self._has(key)])
         except Exception as error:  # noqa: BLE001  # the store is gone with its worker
-            return self._gone(error)
+            return self._store_error(error)
         late = absent or [*ranks][:1]  # all have come since
         return WorkerLost(
             f"{_workers(late)} of {self.me.size} {_have(late)} not {done} within "
@@ -315,7 +315,7 @@ class CoordinationClient:
     def _server(self) -> str:
         return "the launcher" if self.server is None else f"worker {self.server}"
 
-    def _gone(self, error: Exception) -> WeftError:
+    def _store_error(self, error: Exception) -> WeftError:
         """The error for a store that fails, or does not answer."""
         if self.server is None:  # this worker is cut off, or its launcher is gone
             return WeftError(

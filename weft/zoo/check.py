@@ -68,20 +68,20 @@ def _reference(model: ZooModel, dtype: str, what: str) -> tuple[dict[str, Any], 
     run = _eager_forward if what == "forward" else _eager_gradients
     allowed = _TOLERANCE[dtype][what]
     try:
-        expected = run(*_made(model, dtype, what))
+        expected = run(*_build_model(model, dtype, what))
     except NotImplementedError:  # PyTorch has no kernel for the type (a pool in bf16)
         if dtype == "f32":
             raise
-        wide = run(*_made(model, "f32", what))
+        wide = run(*_build_model(model, "f32", what))
         return {name: held.to(torch.bfloat16) for name, held in wide.items()}, allowed
     if dtype == "bf16":
-        wide = run(*_made(model, "f32", what))
+        wide = run(*_build_model(model, "f32", what))
         own = relative_error({k: v.to(torch.float32) for k, v in expected.items()}, wide)[0]
         allowed = max(allowed, _SLACK * own)
     return expected, allowed
 
 
-def _made(model: ZooModel, dtype: str, what: str) -> tuple[Any, dict[str, Any]]:
+def _build_model(model: ZooModel, dtype: str, what: str) -> tuple[Any, dict[str, Any]]:
     import torch
 
     module, inputs = model.make()
@@ -110,7 +110,7 @@ def _compared(
     import torch
     from torch.utils._pytree import tree_map_only
 
-    module, inputs = _made(model, dtype, what)
+    module, inputs = _build_model(model, dtype, what)
     module = module.to(device)
     inputs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), inputs)
     sizes = MESHES[mesh]

@@ -17,7 +17,9 @@ def _built(kind: str, *args: Any) -> Callable[[], Any]:
     return build
 
 
-def _given(**shapes: tuple[int, ...] | tuple[tuple[int, ...], int]) -> Callable[[], dict[str, Any]]:
+def _random(
+    **shapes: tuple[int, ...] | tuple[tuple[int, ...], int],
+) -> Callable[[], dict[str, Any]]:
     """Random arguments: floats of a shape, or integers of a shape below a bound."""
 
     def inputs() -> dict[str, Any]:
@@ -36,7 +38,7 @@ def _given(**shapes: tuple[int, ...] | tuple[tuple[int, ...], int]) -> Callable[
 
 
 def _row(name: str, family: str, kind: str, *args: Any, **shapes: Any) -> ZooModel:
-    return ZooModel(name, family, _built(kind, *args), _given(**shapes))
+    return ZooModel(name, family, _built(kind, *args), _random(**shapes))
 
 
 _IMAGE = (BATCH, 3, 32, 32)

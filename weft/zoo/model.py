@@ -64,7 +64,7 @@ def need_transformers() -> Any:
     return transformers
 
 
-def chosen(models: dict[str, ZooModel], words: list[str]) -> list[ZooModel]:
+def select_models(models: dict[str, ZooModel], words: list[str]) -> list[ZooModel]:
     """The models by name or family; all of them without a word."""
     selection = [m for m in models.values() if not words or m.name in words or m.family in words]
     known = {m.name for m in selection} | {m.family for m in selection}

@@ -46,11 +46,11 @@ def choose_layouts(module: Module) -> Module:
         return module
     args = zip(main.arg_attrs, main.body.args, strict=True)
     orders = _of_function(module, "main", [layout_in(a, _rank(v.type)) for a, v in args])
-    res_attrs = tuple([_chosen(*pair) for pair in zip(main.res_attrs, orders, strict=True)])
+    res_attrs = tuple([_with_layout(*pair) for pair in zip(main.res_attrs, orders, strict=True)])
     return module.with_functions({**module.functions, "main": replace(main, res_attrs=res_attrs)})
 
 
-def _chosen(attrs: Attrs, order: DimOrder | None) -> Attrs:
+def _with_layout(attrs: Attrs, order: DimOrder | None) -> Attrs:
     if order is None or (LAYOUT, _OPEN) not in attrs:
         return attrs
     kept = [pair for pair in attrs if pair[0] != LAYOUT]

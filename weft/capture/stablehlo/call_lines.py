@@ -26,7 +26,7 @@ def give_lines_of_calls(module: Module) -> Module:
         known: dict[Location, Location] = {}
         for node in walk(module.functions[name].body):
             if node.loc not in known:
-                known[node.loc] = _placed(node.loc, place)
+                known[node.loc] = _with_line(node.loc, place)
             node.loc = known[node.loc]
             callee = callee_of(node.op)
             if callee in sites:
@@ -38,7 +38,7 @@ def _callees(function: Function) -> list[str]:
     return [name for node in walk(function.body) if (name := callee_of(node.op)) is not None]
 
 
-def _placed(loc: Location, place: Location) -> Location:
+def _with_line(loc: Location, place: Location) -> Location:
     """The location itself if it has a line, else with those of the call sites."""
     if loc.frames or place is UNKNOWN:
         return loc

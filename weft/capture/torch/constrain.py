@@ -178,7 +178,7 @@ def place_constraints(module: Module, mesh: Mesh | None) -> Module:
     def placed(node: Node) -> Node | None:
         if not isinstance(node.op, ShardingConstraint):
             return None
-        op = ShardingConstraint(_placed(node, node.op.sharding, mesh, name))
+        op = ShardingConstraint(_sharding_of(node, node.op.sharding, mesh, name))
         if op == node.op:
             return None
         return Node(op, node.operands, node.types, (), node.attrs, node.loc)
@@ -186,7 +186,7 @@ def place_constraints(module: Module, mesh: Mesh | None) -> Module:
     return rewrite(module, placed)
 
 
-def _placed(node: Node, sharding: Sharding, mesh: Mesh, name: str) -> Sharding:
+def _sharding_of(node: Node, sharding: Sharding, mesh: Mesh, name: str) -> Sharding:
     rank = type_of(node.results[0]).rank
     try:
         if isinstance(sharding.mesh, Mesh):

@@ -23,7 +23,7 @@ from weft.compare.required import CORRELATION
 from weft.errors import WeftError
 from weft.knobs import cache_folder
 from weft.mesh import as_mesh
-from weft.zoo import ZOO, chosen
+from weft.zoo import ZOO, select_models
 
 _ZOO = "zoo:"
 
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 def read_model(text: str) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
     """A model with the arguments of a call."""
     if text.startswith(_ZOO):
-        module, inputs = chosen(ZOO, [text.removeprefix(_ZOO)])[0].make()
+        module, inputs = select_models(ZOO, [text.removeprefix(_ZOO)])[0].make()
         return module, (), inputs
     if not is_script(text):
         raise WeftError(

@@ -10,7 +10,7 @@ from typing import Any
 from weft.cli.parser import Subparsers, command
 from weft.cli.screen import plural, print_check, print_json, print_table, print_text, working
 from weft.columns import Column
-from weft.zoo import ZOO, ZooModel, chosen
+from weft.zoo import ZOO, ZooModel, select_models
 from weft.zoo.check import DTYPES, MESHES, PASSES, ZooResult, check
 
 _STYLES = {"equal": "green", "differs": "bold red", "refused": "yellow"}
@@ -44,7 +44,7 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check the models one by one; status 1 if one of them is not equal to eager."""
-    models = chosen(ZOO, arguments.models)
+    models = select_models(ZOO, arguments.models)
     if arguments.list:
         list_models(models, arguments.json)
         return 0

@@ -393,7 +393,7 @@ def _permute(site: Site, peers: Peers) -> HostKernel | None:
         got[listed[here]] = own
         results = tuple(
             [
-                way.placed([got[peer][n] for peer in listed if peer in got])
+                way.as_stack([got[peer][n] for peer in listed if peer in got])
                 for n, way in enumerate(ways)
             ]
         )
@@ -440,7 +440,7 @@ class _Way:
         count = len(self.stacked)
         return opened.reshape(math.prod(opened.shape[:count]), *opened.shape[count:])
 
-    def placed(self, parts: PeerParts) -> Array:
+    def as_stack(self, parts: PeerParts) -> Array:
         """The received rows of this process's devices, as a stack."""
         table = np.concatenate(parts)
         if self.has_holes:

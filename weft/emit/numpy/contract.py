@@ -54,14 +54,14 @@ class Form:
     def run(self, lhs: Array, rhs: Array) -> Array:
         """The product."""
         a, b, shape = self.matrices(lhs, rhs)
-        return self.placed(self._multiply(a, b).reshape(shape))
+        return self.restore_dims(self._multiply(a, b).reshape(shape))
 
     @property
     def _multiply(self) -> Callable[..., Array]:
         """The matrix product; over an empty sum, elementwise, so that zeros keep their signs."""
         return np.matmul if self.summed else np.multiply
 
-    def placed(self, product: Array) -> Array:
+    def restore_dims(self, product: Array) -> Array:
         """A product with its dims permuted to the result's, dropped leading dims restored."""
         missing = len(self.back) - product.ndim
         return product.reshape(product.shape + (1,) * missing).transpose(self.back)
@@ -73,7 +73,7 @@ class Form:
         if np.may_share_memory(target, out):
             self._multiply(a, b, out=target)
         else:
-            np.copyto(out, self.placed(self._multiply(a, b).reshape(shape)))
+            np.copyto(out, self.restore_dims(self._multiply(a, b).reshape(shape)))
 
 
 def form(

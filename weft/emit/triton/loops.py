@@ -226,7 +226,7 @@ class RowLoops:
 
     def _flat(self) -> str:
         """The position in the row."""
-        known = self.tiles.known(self.view, "r flat")
+        known = self.tiles.variable(self.view, "r flat")
         assert known is not None
         return known
 

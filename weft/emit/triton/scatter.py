@@ -113,7 +113,7 @@ class _Updates:
             places[dim].append(f"i{dim}")
         for dim, d in zip(windows.operand_batching, windows.indices_batching, strict=True):
             places[dim].append(along[d])
-        for dim, d in zip(windows.kept(len(shape)), windows.window, strict=True):
+        for dim, d in zip(windows.operand_dims(len(shape)), windows.window, strict=True):
             places[dim].append(f"u{d}")
         found = [" + ".join(terms) or "0" for terms in places]
         for dim in windows.start_map:

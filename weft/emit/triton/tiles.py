@@ -143,7 +143,7 @@ class TileWriter:
             if not is_first:
                 rest = self.let(f"{rest} // {size}", "i")
 
-    def known(self, view: TileView, what: str) -> str | None:
+    def variable(self, view: TileView, what: str) -> str | None:
         """A variable of an axis in a view: of a factor's index, or a mask."""
         for places in reversed(self._places):
             if (view, what) in places:
@@ -160,7 +160,7 @@ class TileWriter:
             if self.axis_of.get(factor) in whole:
                 continue
             if stride and self.kernel.factors[factor].size > 1:
-                name = self.known(view, f"factor {factor}")
+                name = self.variable(view, f"factor {factor}")
                 assert name is not None, f"factor {factor} has no index in {view}"
                 terms.append(name if stride == 1 else f"{name} * {stride}")
         if at.offset or not terms:
@@ -175,7 +175,7 @@ class TileWriter:
         runs: dict[TileAxis | None, tuple[str, int]] = {}
         for axis in self.axes.values():
             factors = [f for f in axis.factors if self.kernel.factors[f].size > 1]
-            flat = self.known(view, f"{axis.name} flat") if len(factors) > 1 else None
+            flat = self.variable(view, f"{axis.name} flat") if len(factors) > 1 else None
             strides = [at.strides[f] for f in factors]
             step = strides[-1] if strides else 0
             if flat is None or not step:
@@ -214,12 +214,12 @@ class TileWriter:
 
     def _along(self, axes: frozenset[str], view: TileView) -> str:
         """Zeros along axes: pointers must have all dims of a mask or a stored value."""
-        names = [self.known(view, f"{axis} flat") for axis in view if axis in axes]
+        names = [self.variable(view, f"{axis} flat") for axis in view if axis in axes]
         return "".join([f" + {name} * 0" for name in names])
 
     def inside(self, axes: frozenset[str], view: TileView) -> list[str]:
         """The masks of axes whose last block is partial."""
-        names = [self.known(view, f"{axis} inside") for axis in view if axis in axes]
+        names = [self.variable(view, f"{axis} inside") for axis in view if axis in axes]
         return [name for name in names if name is not None]
 
     # Values

@@ -102,7 +102,7 @@ class Devices(Sequence[Device]):
             text_size=sizes,
             kind=kind,
             kind_size=kind_size,
-            memories=_addresses(_kept(self.memory_handles.reshape(count, -1))),
+            memories=_addresses(_immortal(self.memory_handles.reshape(count, -1))),
             memory_count=len(KINDS),
             memory=self.memory_handles[:: len(KINDS)],
             self=self.handles,
@@ -123,7 +123,7 @@ class Devices(Sequence[Device]):
             kind_id=np.tile(np.arange(len(KINDS)), count),
             text=texts,
             text_size=sizes,
-            devices=np.repeat(_addresses(_kept(self.handles.reshape(-1, 1))), len(KINDS)),
+            devices=np.repeat(_addresses(_immortal(self.handles.reshape(-1, 1))), len(KINDS)),
             device_count=1,
         )
 
@@ -133,12 +133,12 @@ IndexArray: TypeAlias = npt.NDArray[np.int64]
 
 def _records(count: int) -> IndexArray:
     """Immortal records, one a row."""
-    made = _kept(np.zeros((count, SIZE // 8), np.int64))
+    made = _immortal(np.zeros((count, SIZE // 8), np.int64))
     made[:, HandleRecord.what.word] = STATIC
     return made
 
 
-def _kept(array: IndexArray) -> IndexArray:
+def _immortal(array: IndexArray) -> IndexArray:
     """Make an array immortal."""
     dense = np.ascontiguousarray(array)
     IMMORTAL.append(dense)
@@ -171,9 +171,9 @@ class Client:
     def __init__(self, handles: Handles, processes: JaxProcesses, version: str) -> None:
         self.devices, self.processes = Devices(processes), processes
         here = slice(processes.first, processes.first + processes.here)
-        memories = _kept(self.devices.memory_handles.reshape(-1, len(KINDS))[here])
+        memories = _immortal(self.devices.memory_handles.reshape(-1, len(KINDS))[here])
         self.handle = self.topology = handles.new(STATIC)
-        devices = _kept(self.devices.handles).ctypes.data
+        devices = _immortal(self.devices.handles).ctypes.data
         platform, version_text = text_at(PLATFORM), text_at(version)
         fill(
             ClientRecord,
@@ -184,7 +184,7 @@ class Client:
             version_size=version_text[1],
             devices=devices,
             device_count=processes.count,
-            addressable=_kept(self.devices.handles[here]).ctypes.data,
+            addressable=_immortal(self.devices.handles[here]).ctypes.data,
             addressable_count=processes.here,
             memories=memories.ctypes.data,
             memory_count=memories.size,

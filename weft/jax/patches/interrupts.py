@@ -90,13 +90,13 @@ class SignalDeferral:
     def takes(self, number: int, handler: SignalHandler) -> bool:
         """Queue a signal inside of Weft, unless it is repeated during a user callback."""
         depth = self.state[_DEPTH]
-        if not depth or (depth in self._calling[-1:] and self._taken(number)):
+        if not depth or (depth in self._calling[-1:] and self._dequeue(number)):
             return False
         self._waiting.setdefault(number, handler)
         self.state[_REMEMBERED] = 1
         return True
 
-    def _taken(self, number: int) -> SignalHandler | None:
+    def _dequeue(self, number: int) -> SignalHandler | None:
         """Dequeue a signal; returns its handler."""
         handler = self._waiting.pop(number, None)
         self.state[_REMEMBERED] = int(bool(self._waiting))
@@ -106,7 +106,7 @@ class SignalDeferral:
         """Handle queued signals, on the main thread."""
         while self._waiting and not self.state[_DEPTH]:
             number = next(iter(self._waiting))
-            handler = self._taken(number)
+            handler = self._dequeue(number)
             assert handler is not None, "only the main thread takes it"
             handler(number, sys._getframe().f_back)
 

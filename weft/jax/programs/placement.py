@@ -67,7 +67,7 @@ class LateMessages:
         if not self._messages:
             from weft.workers.messages import Messages  # most processes are alone
 
-            workers = joined(self.processes)
+            workers = the_cluster(self.processes)
             assert self.digest is not None, "the program is compiled"
             workers.coordination.agree(name, self.digest(), sorted({*self.ranks.values()}))
             self._messages.append(Messages(workers.wire, self.ranks))
@@ -134,16 +134,16 @@ def order_here(
     return order
 
 
-def joined(processes: JaxProcesses) -> Cluster:
+def the_cluster(processes: JaxProcesses) -> Cluster:
     """The cluster of all processes of `jax.distributed`, joined once."""
-    made = _joined(processes)
+    made = _join_cluster(processes)
     if isinstance(made, WeftError):
         raise made
     return made
 
 
 @cache
-def _joined(processes: JaxProcesses) -> Cluster | WeftError:
+def _join_cluster(processes: JaxProcesses) -> Cluster | WeftError:
     """The cluster, or why it could not be joined."""
     from weft.workers.cluster import Cluster, Failures  # most processes are alone
     from weft.workers.gloo import LOOPBACK, tcp_store

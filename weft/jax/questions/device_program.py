@@ -123,11 +123,11 @@ def _inlined(module: Module, region: Region, node: Node) -> tuple[Value, ...]:
 
 def _bare(function: Function) -> Function:
     """A function without attributes private to Weft and JAX."""
-    kept = tuple([_known(attrs) for attrs in function.arg_attrs])
+    kept = tuple([_donation_attrs(attrs) for attrs in function.arg_attrs])
     return replace(function, arg_attrs=kept, res_attrs=(), attrs=())
 
 
-def _known(attrs: Attrs) -> Attrs:
+def _donation_attrs(attrs: Attrs) -> Attrs:
     return tuple([(name, value) for name, value in attrs if name in DONATED])
 
 

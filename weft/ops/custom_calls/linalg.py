@@ -81,7 +81,7 @@ def _eig_types(config: Config, a: TensorType) -> Types:
 def _eigh_check(name: str, config: Config, operands: Types, results: Types) -> None:
     require(len(operands) == 1, f"{name} takes one operand", "give it the matrices")
     a = _matrix(name, operands[0], square=True)
-    kept = _kept(name, config, results, 1, a.sizes[-1])
+    kept = _requested_count(name, config, results, 1, a.sizes[-1])
     expected = (_shaped(a, a.sizes[-1], kept), _shaped(a, kept, dtype=a.dtype.real))
     _follows(name, results, expected)
 
@@ -90,7 +90,7 @@ def _svd_check(name: str, config: Config, operands: Types, results: Types) -> No
     require(len(operands) == 1, f"{name} takes one operand", "give it the matrices")
     a = _matrix(name, operands[0])
     rows, columns = a.sizes[-2:]
-    count = _kept(name, config, results, 0, min(rows, columns))
+    count = _requested_count(name, config, results, 0, min(rows, columns))
     is_full = config.get("full_matrices", 0)
     expected: Types = (_shaped(a, count, dtype=a.dtype.real),)
     if config.get("vectors", 0):
@@ -99,7 +99,7 @@ def _svd_check(name: str, config: Config, operands: Types, results: Types) -> No
     _follows(name, results, expected)
 
 
-def _kept(name: str, config: Config, results: Types, index: int, most: int) -> int:
+def _requested_count(name: str, config: Config, results: Types, index: int, most: int) -> int:
     """The number of requested values, from the type of that result."""
     values = results[index] if index < len(results) else None
     asked = values.bounds[-1] if isinstance(values, TensorType) and values.rank else 0
@@ -180,7 +180,7 @@ def _eig(site: CallUse, a: Array) -> CallResults:
     values, vectors = _eigenvectors(a)
     outputs = [values]
     if site.config.get("left"):
-        outputs.append(_left(a, values))
+        outputs.append(_left_eigenvectors(a, values))
     if site.config.get("right"):
         outputs.append(vectors)
     return tuple(x.astype(_dtype(t)) for x, t in zip(outputs, site.outs, strict=True))
@@ -201,7 +201,7 @@ def _eigenvectors(a: Array) -> tuple[Array, Array]:
     return values, vectors
 
 
-def _left(a: Array, values: Array) -> Array:
+def _left_eigenvectors(a: Array, values: Array) -> Array:
     """The left eigenvectors, in the order of the values: the right ones of the adjoint."""
     theirs, vectors = _eigenvectors(np.conj(np.swapaxes(a, -1, -2)))
     left = np.empty_like(vectors)

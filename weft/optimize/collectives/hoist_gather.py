@@ -54,7 +54,7 @@ class _Hoisting(Rebuild):
         same = self.repeated(loop)
         # Values that earlier rounds moved out are live during this loop, too.
         kept = moved(*[value.type for value in free_variables(loop)])  # bytes already hoisted
-        gathers = self.chosen([node for node in same if is_worth(node)], self.most_bytes - kept)
+        gathers = self.fitting([node for node in same if is_worth(node)], self.most_bytes - kept)
         if not gathers:
             return
         outside = {
@@ -102,7 +102,7 @@ class _Hoisting(Rebuild):
             self._varying = varying(self.old)
         return self._varying.come_together(loop, node.op)
 
-    def chosen(self, worth: list[Node], left: int) -> set[Node]:
+    def fitting(self, worth: list[Node], left: int) -> set[Node]:
         """The nodes that fit into the bytes left, by bytes sent per byte kept."""
         nodes: set[Node] = set()
         for node in sorted(worth, key=_saved, reverse=True):

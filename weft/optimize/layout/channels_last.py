@@ -298,7 +298,7 @@ class _Layouts(Rebuild):
         if source is None or node.operands[1] in self.ordered:
             return None
         windows = gather_windows(op.dimension_numbers)
-        kept = windows.kept(len(source.order))
+        kept = windows.operand_dims(len(source.order))
         if windows.operand_batching or [*windows.window] != kept or type.rank != len(source.order):
             return None
         batch = [d for d in source.order if d not in kept]

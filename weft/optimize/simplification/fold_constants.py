@@ -88,7 +88,7 @@ def folded(node: Node, most_elements: int = MOST_ELEMENTS, most_work: int = MOST
         return None
     if moves is not None and (same := _common(node, moves)) is not None:
         return _constant(same, node)
-    values = [_known(v.node, most_elements) for v in node.operands]
+    values = [_constant_of(v.node, most_elements) for v in node.operands]
     known = [v for v in values if v is not None]
     if len(known) < len(values) or op.control or not all(map(_is_static, node.types)):
         return None
@@ -107,7 +107,7 @@ def _is_static(type: object) -> bool:
     return isinstance(type, TensorType) and type.is_static
 
 
-def _known(node: Node | None, most_elements: int) -> Dense | None:
+def _constant_of(node: Node | None, most_elements: int) -> Dense | None:
     """The value of a constant, or of a short iota."""
     match node:
         case Node(op=Constant(value=value)):

@@ -87,7 +87,7 @@ def _is_once(windows: Windows, operands: tuple[Value, ...]) -> bool:
         return False
     if len(windows.start_map) != 1 or windows.inserted != windows.start_map:
         return False
-    pairs = zip(windows.window, windows.kept(source.rank), strict=True)
+    pairs = zip(windows.window, windows.operand_dims(source.rank), strict=True)
     if any(updates.sizes[inside] != source.sizes[dim] for inside, dim in pairs):
         return False
     batch = math.prod(source.sizes[d] for d in windows.operand_batching)
@@ -105,7 +105,7 @@ def _update_dims(
 ) -> dict[int, int]:
     """The operand's dims by those of the updates; dims of size 1 have none."""
     counted = windows.batch(tensor_of(updates).rank)
-    dims = dict(zip(windows.window, windows.kept(rank), strict=True))
+    dims = dict(zip(windows.window, windows.operand_dims(rank), strict=True))
     for n, d in enumerate(counted):
         # Counted dims of the updates skip the index vector's dim.
         index = n + (n >= windows.vector)

@@ -171,12 +171,12 @@ def reduce_nothing(node: Node) -> Rewritten:
         return None
     if init.type is not out.with_shape(()):
         return None
-    first = _made(broadcast_chain, apply(BroadcastInDim((), out), init, loc=node.loc))
-    second = _made(reshape_chain, apply(Reshape(out), x, loc=node.loc))
+    first = _rewritten_result(broadcast_chain, apply(BroadcastInDim((), out), init, loc=node.loc))
+    second = _rewritten_result(reshape_chain, apply(Reshape(out), x, loc=node.loc))
     return apply(COMBINERS[combine], first, second, loc=node.loc)
 
 
-def _made(rule: NodeRule, node: Node) -> Value:
+def _rewritten_result(rule: NodeRule, node: Node) -> Value:
     """The result of a new node, rewritten by a rule."""
     while True:
         match rule(node):

@@ -58,7 +58,7 @@ class _Simplifying(Rebuild):
     def node(self, node: Node, out: list[Node]) -> None:
         if node.regions and not node.attrs and isinstance(node.op, If | Case):
             first = self.became.get(node.operands[0], node.operands[0])
-            branch = taken(node, first)
+            branch = taken_branch(node, first)
             if branch is not None:
                 for inner in branch.nodes:
                     self.node(inner, out)
@@ -68,7 +68,7 @@ class _Simplifying(Rebuild):
         super().node(node, out)
 
 
-def taken(node: Node, choice: Value) -> Region | None:
+def taken_branch(node: Node, choice: Value) -> Region | None:
     """The taken branch, if the predicate is constant or all branches return the same values."""
     first = node.regions[0]
     if all(not r.nodes and r.results == first.results for r in node.regions):

@@ -93,7 +93,7 @@ def attention(site: NodeSite) -> tuple[Piece, ...]:
     rows = q.type.rank - 2
     if not q.split[rows] or not (k.split[rows] or op.left >= 0 or op.right >= 0):
         return site.plain()
-    return site.placed(*_Ring(site, op).results())
+    return site.result_pieces(*_Ring(site, op).results())
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class _Ring:
             if is_round:
                 keys, values = (builder.permute_along(x, axes, following) for x in (keys, values))
                 owner = self._owner(device, step, count)
-                state = self._joined(state, self._part(device, owner, keys, values))
+                state = self._merged(state, self._part(device, owner, keys, values))
             else:
                 keys, values = (builder.shift(x, axes, -1) for x in (keys, values))
                 state = self._joined_behind(state, device, step, keys, values)
@@ -134,7 +134,7 @@ class _Ring:
         has_keys = builder.emit(Compare("GE", "SIGNED"), device, number)
         outer, builder.nodes = builder.nodes, []
         owner = builder.emit(Subtract(), device, number)
-        joined = self._joined(state, self._part(device, owner, keys, values))
+        joined = self._merged(state, self._part(device, owner, keys, values))
         regions = (Region((), builder.nodes, joined), Region((), [], state))
         builder.nodes = outer
         node = apply(If(), has_keys, regions=regions, loc=builder.loc)
@@ -160,7 +160,7 @@ class _Ring:
         rows = query.type.rank - 2
         start = builder.scaled(device, tensor(q.type).sizes[rows])
         first = None if owner is None else builder.scaled(owner, tensor(k.type).sizes[rows])
-        seen = self._seen(tensor(q.type), tensor(k.type), start, first)
+        seen = self._window_mask(tensor(q.type), tensor(k.type), start, first)
         pairs = [self._of_keys(n, tensor(k.type), first) for n in range(3, len(site.operands))]
         if op.masked:
             given = pairs.pop(0)
@@ -172,7 +172,7 @@ class _Ring:
         out, lse = site.add(whole, (q, k, v, *([] if seen is None else [seen]), *bias))
         return out, lse
 
-    def _seen(
+    def _window_mask(
         self, q: TensorType, k: TensorType, start: Value, first: Value | None
     ) -> Value | None:
         """The mask of a window at the offsets of queries and keys, and of padding."""
@@ -223,7 +223,7 @@ class _Ring:
     def _spread(self, value: Value, wide: TensorType) -> Value:
         return self.site.builder.emit(BroadcastInDim(tuple(range(wide.rank)), wide), value)
 
-    def _joined(self, one: tuple[Value, Value], other: tuple[Value, Value]) -> tuple[Value, Value]:
+    def _merged(self, one: tuple[Value, Value], other: tuple[Value, Value]) -> tuple[Value, Value]:
         """The attention to both sets of keys; one without keys counts as nothing."""
         emit, splat = self.site.builder.emit, self.site.builder.splat
         row, out = tensor(one[1].type), tensor(one[0].type)

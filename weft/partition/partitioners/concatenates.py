@@ -10,7 +10,7 @@ from weft.mesh import Mesh
 from weft.mesh.algebra import DimAxes, total_size
 from weft.ops.slicing import Concatenate
 from weft.partition.partitioners.exchange import DimRanges, ranges
-from weft.partition.partitioners.halo import HaloPart, exchanged, joined, parts_of
+from weft.partition.partitioners.halo import HaloPart, assemble_parts, exchanged, parts_of
 from weft.partition.partitioners.views import empty
 from weft.partition.piece import Piece, local_type
 from weft.partition.site import NodeSite, tensor
@@ -78,4 +78,6 @@ def concatenate(site: NodeSite) -> tuple[Piece, ...]:
     for placed, each in zip(site.operands, wanted, strict=True):
         is_split = bool(placed.split[dim])
         parts += parts_of(site.builder, placed.value, dim, axes, each, is_split=is_split)
-    return site.placed(joined(site.builder, parts, dim, axes, tensor(site.local_types()[0])))
+    return site.result_pieces(
+        assemble_parts(site.builder, parts, dim, axes, tensor(site.local_types()[0]))
+    )

@@ -23,12 +23,12 @@ def iota(site: NodeSite) -> tuple[Piece, ...]:
     local = tensor(site.local_types()[0])
     axes = split[op.iota_dimension]
     if not axes:
-        return site.placed(site.builder.emit(Iota(op.iota_dimension, local)))
+        return site.result_pieces(site.builder.emit(Iota(op.iota_dimension, local)))
     start = site.start(axes, local.sizes[op.iota_dimension])
     value = site.builder.counted(local.with_dtype(I32), op.iota_dimension, start)
     if local.dtype is not I32:
         value = site.builder.emit(Convert(local), value)
-    return site.placed(value)
+    return site.result_pieces(value)
 
 
 def constant(site: NodeSite) -> tuple[Piece, ...]:
@@ -37,10 +37,10 @@ def constant(site: NodeSite) -> tuple[Piece, ...]:
     (split,) = site.splits
     local = tensor(site.local_types()[0])
     if value.is_splat:
-        return site.placed(site.builder.emit(Constant(Dense(value.elements, local))))
+        return site.result_pieces(site.builder.emit(Constant(Dense(value.elements, local))))
     block = repeated_block(value, split, site.mesh)
     if block is not None:
-        return site.placed(site.builder.emit(Constant(block)))
+        return site.result_pieces(site.builder.emit(Constant(block)))
     everything = site.builder.emit(Constant(value))
     placed = Piece(everything, value.type, replicated(value.type.rank))
     return (site.builder.reshard(placed, split),)

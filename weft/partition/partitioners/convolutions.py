@@ -148,4 +148,4 @@ def convolution(site: NodeSite) -> tuple[Piece, ...]:
         padding[n], steps[n] = (seen.low, seen.high), seen.step
     local = op.local((value.type, rhs.value.type), site.local_types())
     local = local.replace(padding=tuple(padding), lhs_dilation=tuple(steps))
-    return site.placed(*site.add(local, (value, rhs.value)))
+    return site.result_pieces(*site.add(local, (value, rhs.value)))

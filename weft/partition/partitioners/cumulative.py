@@ -78,7 +78,7 @@ def run(site: NodeSite, scan: CumulativeWindow) -> tuple[Piece, ...]:
     combined = COMBINERS[scan.combine]
     # In program order of the elements: the combiner need not commute.
     pair = (folded, spread) if scan.is_backward else (spread, folded)
-    return site.placed(builder.emit(combined, *pair))
+    return site.result_pieces(builder.emit(combined, *pair))
 
 
 def _before(site: NodeSite, scan: CumulativeWindow, end: Value, init: Value) -> Value:

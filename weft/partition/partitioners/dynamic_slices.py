@@ -56,7 +56,7 @@ def dynamic_slice(site: NodeSite) -> tuple[Piece, ...]:
     cut = _cut(operand, op.slice_sizes)
     out = tensor(site.local_types()[0])
     if not cut:
-        return site.placed(*site.add(DynamicSlice(out.sizes), (operand.value, *starts)))
+        return site.result_pieces(*site.add(DynamicSlice(out.sizes), (operand.value, *starts)))
     builder, sizes, overlaps = site.builder, list(out.sizes), {}
     unreduced: Axes = ()
     for dim in range(out.rank):
@@ -81,7 +81,7 @@ def update_slice(site: NodeSite) -> tuple[Piece, ...]:
     if not cut:
         return site.plain()
     if not tensor(operand.value.type).size or not tensor(new.type).size:
-        return site.placed(operand.value)
+        return site.result_pieces(operand.value)
     for dim in range(operand.type.rank):
         starts[dim] = _clamped(builder, starts[dim], operand.type.sizes[dim] - sizes[dim])
     checks: list[tuple[int, Value, int, int]] = []
@@ -96,7 +96,7 @@ def update_slice(site: NodeSite) -> tuple[Piece, ...]:
     for check in checks[1:]:
         mask = builder.emit(And(), mask, inside(builder, result_type, *check))
     new = builder.emit(Select(), mask, new, old)
-    return site.placed(*site.add(DynamicUpdateSlice(), (operand.value, new, *starts)))
+    return site.result_pieces(*site.add(DynamicUpdateSlice(), (operand.value, new, *starts)))
 
 
 def _cut(operand: Piece, sizes: tuple[int, ...]) -> list[int]:

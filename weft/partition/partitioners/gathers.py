@@ -14,7 +14,14 @@ from weft.ops.combiners import in_dtype
 from weft.ops.elementwise.pointwise import And, Compare, Select
 from weft.ops.index import Gather, Windows, gather_windows
 from weft.ops.shape import BroadcastInDim
-from weft.partition.partitioners.indices import clamped, converted, counting, joined, parts, shifted
+from weft.partition.partitioners.indices import (
+    clamped,
+    converted,
+    counting,
+    index_vectors,
+    parts,
+    shifted,
+)
 from weft.partition.partitioners.indices import without_vector as flat
 from weft.partition.piece import Partial, Piece
 from weft.partition.site import NodeSite, tensor
@@ -52,7 +59,7 @@ def gather(site: NodeSite) -> tuple[Piece, ...]:
         local = local.replace(indices_are_sorted=False)
     axes = unreduced_axes(site.rule, site.chosen)
     if not axes:
-        return site.placed(*site.add(local, (operand.value, indices.value)))
+        return site.result_pieces(*site.add(local, (operand.value, indices.value)))
     lookup = _Lookup(site, gather_windows(op.dimension_numbers), op.slice_sizes)
     places, inside = lookup.run()
     (rows,) = site.add(local, (operand.value, places))
@@ -95,7 +102,7 @@ class _Lookup:
                 inside = is_here if inside is None else builder.emit(And(), inside, is_here)
             relative.append(part)
         assert inside is not None
-        return joined(builder, relative, vector), inside
+        return index_vectors(builder, relative, vector), inside
 
     def is_cut(self, dim: int) -> bool:
         """Whether an indexed dim is split."""

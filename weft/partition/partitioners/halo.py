@@ -60,7 +60,7 @@ def fetch(
     parts = []
     if out.size:
         parts = parts_of(builder, value, dim, axes, wanted, is_split=is_split)
-    return joined(builder, parts, dim, axes, out)
+    return assemble_parts(builder, parts, dim, axes, out)
 
 
 def parts_of(
@@ -145,7 +145,7 @@ def slice_between(builder: Builder, value: Value, dim: int, begin: int, end: int
     return builder.emit(Slice(tuple(starts), tuple(limits), (1,) * local.rank), value)
 
 
-def joined(
+def assemble_parts(
     builder: Builder, parts: Sequence[HaloPart], dim: int, axes: Axes, type: TensorType
 ) -> Value:
     """A value of that type with parts at their offsets, later ones overwriting earlier ones."""
@@ -156,7 +156,7 @@ def joined(
         # Offsets that differ between devices, or parts that overlap or stick out, cannot be a
         # concatenation, which is static.
         if begin is None or begin < at or begin + size > type.sizes[dim]:
-            return _placed(builder, parts, dim, axes, type)
+            return _write_parts(builder, parts, dim, axes, type)
         run += _room(builder, type, dim, begin - at)
         run.append(part.value)
         at = begin + size
@@ -168,7 +168,7 @@ def _room(builder: Builder, made: TensorType, dim: int, size: int) -> list[Value
     return [builder.splat(0, resized(made, dim, size))] if size else []
 
 
-def _placed(
+def _write_parts(
     builder: Builder, parts: Sequence[HaloPart], dim: int, axes: Axes, type: TensorType
 ) -> Value:
     """Parts written into zeros with margins on both sides; unused parts land in the margin."""

@@ -27,7 +27,7 @@ def parts(builder: Builder, indices: Value, vector: int) -> list[Value]:
     return components
 
 
-def joined(builder: Builder, made: Sequence[Value], vector: int) -> Value:
+def index_vectors(builder: Builder, made: Sequence[Value], vector: int) -> Value:
     """Index vectors from their components."""
     return made[0] if len(made) == 1 else builder.emit(Concatenate(vector), *made)
 

@@ -120,7 +120,7 @@ def wait(context: Context, node: Node) -> None:
     """A slice: deferred to the concatenations that read it, if its dim is split."""
     (value,), (source,) = node.results, node.operands
     dim = cut_dim(node) if value in context.fusible_slices else None
-    if dim is not None and context.asked(source)[dim]:
+    if dim is not None and context.requested_split(source)[dim]:
         context.deferred_slices.add(value)
     else:
         context.compute(node)
@@ -185,7 +185,7 @@ def join(site: NodeSite) -> tuple[Piece, ...]:
     if empty(site):
         return site.zeros()
     if not axes:
-        return site.placed(_joined(site, op))
+        return site.result_pieces(_concatenate_ranges(site, op))
     result_type = tensor(site.local_types()[0])
     value, before = None, 0
     for n, end, wanted in op.wanted(total_size(axes, site.mesh)):
@@ -201,10 +201,10 @@ def join(site: NodeSite) -> tuple[Piece, ...]:
             value = builder.emit(Select(), is_before, value, part)
         before = end
     assert value is not None
-    return site.placed(value)
+    return site.result_pieces(value)
 
 
-def _joined(site: NodeSite, op: Join) -> Value:
+def _concatenate_ranges(site: NodeSite, op: Join) -> Value:
     """The concatenation of ranges along an unsplit dim."""
     parts = [
         slice_between(site.builder, site.operands[n].value, op.dimension, a, b)

@@ -65,7 +65,7 @@ def fold_partials(site: NodeSite) -> tuple[Piece, ...]:
         rows.append(stacked(builder, row, axes, 0))
     again = Reduce((0,), site.local_types())
     copies = tuple(copied_region(region) for region in regions)
-    return site.placed(*site.add(again, (*rows, *inits), copies))
+    return site.result_pieces(*site.add(again, (*rows, *inits), copies))
 
 
 def _nothing(site: NodeSite, n: int, init: Value) -> Value:
@@ -126,7 +126,7 @@ def top_k(site: NodeSite) -> tuple[Piece, ...]:
     places = builder.emit(Add(), places, start)
     values, places = (stacked(builder, v, axes, last) for v in (values, places))
     best, at = site.add(TopK(op.k), (values,))
-    return site.placed(best, _taken_along(builder, places, at))
+    return site.result_pieces(best, _taken_along(builder, places, at))
 
 
 def _least(type: TensorType) -> object:

@@ -119,7 +119,7 @@ def select_and_scatter(site: NodeSite) -> tuple[Piece, ...]:
             piece = -(-view.spread.size // len(view.starts))
             begins = tuple(t * piece - s for t, s in enumerate(view.starts))
             value = slice_from(site.builder, value, view.dim, view.axes, begins, piece)
-    return site.placed(value)
+    return site.result_pieces(value)
 
 
 def _fills(site: NodeSite) -> tuple[PaddingScalar, PaddingScalar]:

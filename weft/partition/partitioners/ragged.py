@@ -80,11 +80,11 @@ def _dot(
     """The op on local values; the result of an extra group is dropped."""
     out = tensor(site.local_types()[0])
     if not more:
-        return site.placed(*site.add(op.replace(out=out), values))
+        return site.result_pieces(*site.add(op.replace(out=out), values))
     longer = out.with_shape((out.sizes[0] + 1, *out.sizes[1:]))
     (made,) = site.add(op.replace(out=longer), values)
     starts = tuple(int(d == 0) for d in range(out.rank))
-    return site.placed(site.builder.emit(Slice(starts, longer.sizes, (1,) * out.rank), made))
+    return site.result_pieces(site.builder.emit(Slice(starts, longer.sizes, (1,) * out.rank), made))
 
 
 def _first(builder: Builder, values: Value) -> Value:

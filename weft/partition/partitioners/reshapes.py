@@ -164,4 +164,4 @@ def reshape(site: NodeSite) -> tuple[Piece, ...]:
         flat, dim = flattened(tensor(value.type), each.segment)
         value = builder.emit(Reshape(flat), value) if flat is not value.type else value
         value = fetch(builder, value, dim, each.axes, each.wanted)
-    return site.placed(builder.emit(Reshape(tensor(site.local_types()[0])), value))
+    return site.result_pieces(builder.emit(Reshape(tensor(site.local_types()[0])), value))

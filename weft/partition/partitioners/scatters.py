@@ -14,7 +14,14 @@ from weft.mesh.algebra import total_size
 from weft.ops.combiners import BY_OP, identity
 from weft.ops.elementwise.pointwise import Select
 from weft.ops.scatter import Scatter
-from weft.partition.partitioners.indices import clamped, converted, counting, joined, parts, shifted
+from weft.partition.partitioners.indices import (
+    clamped,
+    converted,
+    counting,
+    index_vectors,
+    parts,
+    shifted,
+)
 from weft.partition.piece import Partial, Piece, local_type
 from weft.partition.site import NodeSite, is_all, tensor
 from weft.partition.strategy.choose import unreduced_axes
@@ -78,7 +85,7 @@ def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
     if not cut and not padded:
         return indices
     dtype = counting(held.type.sizes)
-    wide = dict(zip(windows.kept(held.type.rank), windows.window, strict=True))
+    wide = dict(zip(windows.operand_dims(held.type.rank), windows.window, strict=True))
     relative = []
     for dim, part in zip(
         windows.start_map, parts(builder, indices.value, windows.vector), strict=True
@@ -92,7 +99,7 @@ def _indices(site: NodeSite, op: Scatter, indices: Piece) -> Piece:
             piece = -(-held.type.sizes[dim] // total_size(held.split[dim], site.mesh))
             part = shifted(builder, part, site.start(held.split[dim], piece))
         relative.append(part)
-    value = _dropped(site, indices, joined(builder, relative, windows.vector), padded)
+    value = _dropped(site, indices, index_vectors(builder, relative, windows.vector), padded)
     return indices.moved(value, indices.split)
 
 

@@ -60,7 +60,7 @@ def cut(site: NodeSite) -> tuple[Piece, ...]:
         limits[view.dim], strides[view.dim] = view.width, op.strides[view.dim]
     local = Slice(tuple(starts), tuple(limits), tuple(strides))
     is_part = any(starts) or tuple(limits) != tensor(value.type).sizes or set(strides) - {1}
-    return site.placed(site.add(local, (value,))[0] if is_part else value)
+    return site.result_pieces(site.add(local, (value,))[0] if is_part else value)
 
 
 def pad_views(
@@ -105,9 +105,9 @@ def pad(site: NodeSite) -> tuple[Piece, ...]:
         seen = dilated_view(site.builder, seen.value, view, fill)
         low[view.dim], high[view.dim], interior[view.dim] = seen.low, seen.high, seen.step - 1
     if not any((*low, *high, *interior)):
-        return site.placed(seen.value)
+        return site.result_pieces(seen.value)
     local = Pad(tuple(low), tuple(high), tuple(interior))
-    return site.placed(*site.add(local, (seen.value, value.value)))
+    return site.result_pieces(*site.add(local, (seen.value, value.value)))
 
 
 def reverse_views(
@@ -139,4 +139,4 @@ def reverse(site: NodeSite) -> tuple[Piece, ...]:
     value = operand.value
     for _, view in reverse_views(site.node, (operand.split,), site.splits, site.mesh):
         value = fetch(site.builder, value, view.dim, view.axes, view.wanted)
-    return site.placed(*site.add(site.node.op, (value,)))
+    return site.result_pieces(*site.add(site.node.op, (value,)))

@@ -78,4 +78,4 @@ def reduce_window(site: NodeSite) -> tuple[Piece, ...]:
         values[n] = seen.value
         padding[view.dim], steps[view.dim] = (seen.low, seen.high), seen.step
     local = op.replace(outs=site.local_types(), padding=tuple(padding), base_dilations=tuple(steps))
-    return site.placed(*site.add(local, tuple(values), site.context.regions(site.node)))
+    return site.result_pieces(*site.add(local, tuple(values), site.context.regions(site.node)))

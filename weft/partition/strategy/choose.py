@@ -109,12 +109,12 @@ def _merged(problem: ShardingProblem, sources: Sequence[dict[int, Axes]]) -> Fac
         for factor, axes in source.items():
             # Factors that share no tensor, not even by way of others, may use the same axes.
             beside = [a for f, a in by_factor.items() if parts[f] == parts[factor]]
-            if factor not in by_factor and not _taken(axes, beside):
+            if factor not in by_factor and not _any_overlap(axes, beside):
                 by_factor[factor] = axes
     return tuple([by_factor.get(n, ()) for n in range(len(problem.rule.factors))])
 
 
-def _taken(axes: Axes, others: Collection[Axes]) -> bool:
+def _any_overlap(axes: Axes, others: Collection[Axes]) -> bool:
     return any(overlaps(a, b) for a in axes for other in others for b in other)
 
 
@@ -173,7 +173,7 @@ def _add_loose(problem: ShardingProblem, axes: Axes, options: list[list[Axes]]) 
             longer = (*held, *axes)
             # Without padding only: a loose axis is an opportunity, not a request of the program.
             fits = kind.size % total_size(longer, problem.mesh) == 0
-            if fits and not _taken(axes, (held,)) and longer not in choices:
+            if fits and not _any_overlap(axes, (held,)) and longer not in choices:
                 choices.append(longer)
 
 
@@ -197,7 +197,7 @@ def _improved(
                     axes
                     if n == factor
                     else ()
-                    if parts[n] == parts[factor] and _taken(axes, (other,))
+                    if parts[n] == parts[factor] and _any_overlap(axes, (other,))
                     else other
                     for n, other in enumerate(best)
                 )

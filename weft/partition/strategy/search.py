@@ -129,7 +129,7 @@ class Search:
         is_large = sum(1 for _ in first.program.module.nodes()) > _LARGE
         for result_weight in _RESULT_WEIGHTS[is_large:]:
             if not self.is_worth_more(self.run(replace(base, result_weight=result_weight))):
-                return self.chosen()
+                return self.best_outcome()
         for some in overriding(first.program.module, first.program.splits, first.program.mesh):
             self.overrides.append(some)
             sent = self.run(replace(base, result_weight=0.5, overrides=some)).sent
@@ -138,9 +138,13 @@ class Search:
         if self.least().full_gathers:
             self.run(replace(self.least().program.policy, avoids_full_gathers=True))
         shy = replace(base, avoids_full_gathers=True)
-        if self.chosen().full_gathers and self.tried[-1].program.policy != shy and not is_large:
+        if (
+            self.best_outcome().full_gathers
+            and self.tried[-1].program.policy != shy
+            and not is_large
+        ):
             self.run(shy)
-        return self.chosen()
+        return self.best_outcome()
 
     def is_worth_more(self, made: PolicyOutcome) -> bool:
         """Whether conflicting splits cost enough to justify another try."""
@@ -150,7 +154,7 @@ class Search:
         """The outcome of the least cost."""
         return min(self.tried, key=lambda made: made.count)
 
-    def chosen(self) -> PolicyOutcome:
+    def best_outcome(self) -> PolicyOutcome:
         """The outcome of the least cost, or of slightly more without full gathers."""
         least = self.least()
         spare = [made for made in self.tried if not made.full_gathers]

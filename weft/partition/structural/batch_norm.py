@@ -68,7 +68,10 @@ def gradient(context: Context, node: Node) -> None:
 def _is_spread(context: Context, values: tuple[Value, ...], feature: int) -> bool:
     """Whether reduced dims are split."""
     return any(
-        axes for value in values for dim, axes in enumerate(context.asked(value)) if dim != feature
+        axes
+        for value in values
+        for dim, axes in enumerate(context.requested_split(value))
+        if dim != feature
     )
 
 

@@ -48,7 +48,7 @@ def composite(context: Context, node: Node) -> None:
 
 def _whole_values(context: Context, node: Node) -> bool:
     """Whether no operand is split, and no result is requested split."""
-    splits = [context.asked(v) for v in node.operands]
+    splits = [context.requested_split(v) for v in node.operands]
     wanted = [context.wanted(v) for v in node.results]
     return not any(axes for split in (*splits, *wanted) for axes in split or ())
 
@@ -124,7 +124,7 @@ def custom_call(context: Context, node: Node) -> None:
 
 def _call_on_pieces(context: Context, node: Node) -> None:
     """A callback on every device with its local shards."""
-    given = [context.fetch(value, context.asked(value)).value for value in node.operands]
+    given = [context.fetch(value, context.requested_split(value)).value for value in node.operands]
     made = Node(node.op, tuple(given), node.types, (), node.attrs, node.loc)
     context.builder.nodes.append(made)
     for value, local in zip(node.results, made.results, strict=True):

@@ -55,16 +55,16 @@ def _slices(context: Context, region: Region, value: Value) -> Iterator[Node | N
                 case _:
                     yield None
         # Read inside of a nested region: a use that this search does not understand.
-        if any(value in inner for inner in _seen(node)):
+        if any(value in inner for inner in _read_inside(node)):
             yield None
 
 
-def _seen(node: Node) -> Iterator[tuple[Value, ...]]:
+def _read_inside(node: Node) -> Iterator[tuple[Value, ...]]:
     for region in node.regions:
         yield region.results
         for inner in region.nodes:
             yield inner.operands
-            yield from _seen(inner)
+            yield from _read_inside(inner)
 
 
 def _uncut(context: Context, cut: Node | None, split: DimAxes) -> DimAxes | None:

@@ -118,7 +118,7 @@ def _gather(node: Node) -> Op | None:
     assert isinstance(op, DynamicGather) and isinstance(operand, TensorType)
     windows = gather_windows(op.dimension_numbers)
     sizes = [min(1, size) for size in operand.sizes]
-    for dim, offset in zip(windows.kept(operand.rank), windows.window, strict=True):
+    for dim, offset in zip(windows.operand_dims(operand.rank), windows.window, strict=True):
         sizes[dim] = out.sizes[offset]
     return Gather(op.dimension_numbers, tuple(sizes), bool(op.indices_are_sorted))
 

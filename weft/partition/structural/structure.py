@@ -51,7 +51,7 @@ def barrier(context: Context, node: Node) -> None:
     for value in node.operands:
         annotated = value.node is not None and isinstance(value.node.op, ANNOTATIONS)
         placed = context.first(value)
-        pieces.append(context.fetch(value, context.asked(value)) if annotated else placed)
+        pieces.append(context.fetch(value, context.requested_split(value)) if annotated else placed)
     operands = tuple([piece.value for piece in pieces])
     types = tuple([value.type for value in operands])
     values = context.builder.add(Node(node.op, operands, types, (), node.attrs, node.loc))

@@ -103,7 +103,7 @@ def result_values(root: Instance, initial: Sequence[Sharding | None]) -> list[Si
     cells = root.result_cells or (None,) * len(root.function.body.results)
     for n, (value, cell) in enumerate(zip(root.function.body.results, cells, strict=True)):
         annotated = None if cell is None else initial[cell]
-        named = _joined(annotated, _constraint(root, value))
+        named = _fill_dims(annotated, _constraint(root, value))
         loc = root.function.loc if value.node is None else value.node.loc
         listed.append(SignatureValue(f"result {n}", value, named, loc))
     return listed
@@ -127,7 +127,7 @@ def _constraint(instance: Instance, value: Value) -> Sharding | None:
     return None
 
 
-def _joined(own: Sharding | None, other: Sharding | None) -> Sharding | None:
+def _fill_dims(own: Sharding | None, other: Sharding | None) -> Sharding | None:
     """The first sharding, with its unsplit dims from the second."""
     if own is None or other is None or own.mesh != other.mesh:
         return other if own is None else own

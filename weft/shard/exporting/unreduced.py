@@ -55,10 +55,10 @@ class Unreduced:
                 case ReplicatedToUnreduced(axes=text) if text == _list(axes):
                     return [], before[0]
                 case ShardedToUnreduced(axes=text) if self._flat(text, out) == axes:
-                    return self.made(ShardyAllGather(text, out), before[0], loc)
-        return self.made(ShardyAllReduce(_list(axes), out), value, loc)
+                    return self.collective(ShardyAllGather(text, out), before[0], loc)
+        return self.collective(ShardyAllReduce(_list(axes), out), value, loc)
 
-    def made(self, op: ShardyCollective, value: Value, loc: Location) -> NodesAndValue:
+    def collective(self, op: ShardyCollective, value: Value, loc: Location) -> NodesAndValue:
         """One collective, with its sharding recorded."""
         node = Node(op, (value,), (value.type,), loc=loc)
         self.table[node.results[0]] = op.out_sharding
@@ -95,11 +95,11 @@ class Unreduced:
         if plain := difference(more, sharded, mesh):
             unreduced = merged_in_order((*source.unreduced, *plain), mesh)
             between = Sharding(source.mesh, source.dims, target.replicated, unreduced)
-            added, value = self.made(ReplicatedToUnreduced(_list(plain), between), value, loc)
+            added, value = self.collective(ReplicatedToUnreduced(_list(plain), between), value, loc)
             nodes += added
         if sharded:
             text = f"#sdy<list_of_axis_ref_lists[{', '.join(_braced(axes) for axes in moved)}]>"
-            added, value = self.made(ShardedToUnreduced(text, target), value, loc)
+            added, value = self.collective(ShardedToUnreduced(text, target), value, loc)
             nodes += added
         return nodes, value
 

@@ -119,7 +119,7 @@ class _Splitter:
         places: NodePlaces = []
         self.became.update(zip(region.args, region.args, strict=True))
         self.nodes(region, places)
-        results = tuple([self.became.get(v) or self.taken(v) for v in region.results])
+        results = tuple([self.became.get(v) or self.copy_for_use(v) for v in region.results])
         made = Region(region.args, [], results, region.loc, region.arg_locs)
         self.regions.append((made, places))
         return made
@@ -138,7 +138,7 @@ class _Splitter:
                 copies[node] = held
                 add(held)
                 continue
-            operands = tuple([became.get(v) or self.taken(v) for v in sources])
+            operands = tuple([became.get(v) or self.copy_for_use(v) for v in sources])
             regions = node.regions
             if regions:
                 regions = tuple([r if is_shared(op, r) else self.region(r) for r in regions])
@@ -194,7 +194,7 @@ class _Splitter:
 
     # Uses
 
-    def taken(self, value: Value) -> Value:
+    def copy_for_use(self, value: Value) -> Value:
         """The copy of a value for one use."""
         node = value.node
         if node is None or node not in self.copies:

@@ -428,13 +428,13 @@ class _Builder:
         order = self.prepared.orders.get(value)
         if order is not None:
             slots = self.slots.get(value, {})
-            return self.made([slots[use] for use in order if use in slots])
+            return self.existing_visits([slots[use] for use in order if use in slots])
         found = self.readers_of(value)
         if not is_edge or (value.node is not None and isinstance(value.node.op, Call)):
             found = found[::-1]
-        return self.made(found)
+        return self.existing_visits(found)
 
-    def made(self, found: list[int]) -> list[int]:
+    def existing_visits(self, found: list[int]) -> list[int]:
         """The visits of these numbers; edges of values without shardings have none."""
         pending = self.shared.pending
         visits = [v if v >= 0 else pending[-1 - v] for v in found]

@@ -18,7 +18,7 @@ def named_attention(program: RegionNodes, node: Node) -> Forward | None:
     """A composite in terms of factors; None if a size is 0, or 1 where that matters."""
     if not isinstance(node.op, Attention):
         return None
-    return _Named(program, node, node.op).found()
+    return _Named(program, node, node.op).match()
 
 
 class _Named:
@@ -29,7 +29,7 @@ class _Named:
         self.reader = Reader(program)
         self.lead = len(program.sizes)
 
-    def found(self) -> Forward | None:
+    def match(self) -> Forward | None:
         reader, op = self.reader, self.op
         q, k, v = (tensor_of(x) for x in self.node.operands[:3])
         sizes = (k.sizes[-2], k.sizes[-1], v.sizes[-1])
@@ -40,7 +40,7 @@ class _Named:
         key, depth = (factor(reader.draft.new(n)) for n in (k.sizes[-2], k.sizes[-1]))
         while True:
             splits = len(reader.draft.parts)
-            at = self._made(out, q.sizes[-3] // k.sizes[-3])
+            at = self._result_index(out, q.sizes[-3] // k.sizes[-3])
             if at is None:
                 return None
             out = reader.fresh(out)
@@ -80,7 +80,7 @@ class _Named:
             softcap=op.softcap,
         )
 
-    def _made(self, out: Place, shared: int) -> At | None:
+    def _result_index(self, out: Place, shared: int) -> At | None:
         """The index of the composite's result, its heads split into kv heads and groups."""
         reader = self.reader
         # Splitting the heads rewrites the index, which is read once more then.

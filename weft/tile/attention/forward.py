@@ -194,7 +194,7 @@ class _Search:
         if len(columns) != 1 or key not in factors_of(k.at) or key not in factors_of(v.at):
             return None
         free = factors_of(q.at) - factors_of(k.at) - factors_of(v.at) - {depth}
-        seen = self._seen(scores, free, key)
+        seen = self._visibility(scores, free, key)
         if seen is None:
             return None
         window, mask, scores, query = seen
@@ -225,7 +225,7 @@ class _Search:
         # Scores are accumulated in f32, or in f64 if everything is f64.
         return names <= FLOATS and (len(names) == 1 or "f64" not in names)
 
-    def _seen(
+    def _visibility(
         self, scores: Scores, free: set[int], key: int
     ) -> tuple[Window, ScoreMask | None, Scores, int | None] | None:
         """The window, a mask, the rest, and the factor that counts queries."""
@@ -270,7 +270,7 @@ class _Search:
             return True
         window = Window(None if band.low is None else -band.low, band.high)
         count = 1 if bands.query is None else sizes[bands.query]
-        return all(window.seen(i, keys) for i in range(count))
+        return all(window.visible_keys(i, keys) for i in range(count))
 
 
 @cache

@@ -194,7 +194,7 @@ class _Drawing:
         """The operand number of an input."""
         return self.inputs.setdefault(value, len(self.inputs))
 
-    def placed(
+    def strided(
         self, number: int, strides: Mapping[int, int], row: int | None, column: int, offset: int = 0
     ) -> Access | None:
         """An access from the strides of factors and the column stride."""
@@ -207,11 +207,11 @@ class _Drawing:
         """An input as the forward reads it."""
         offset, strides = self.forward.reader.strides(place)
         along = 0 if column is None else strides.pop(column, 0)
-        return self.placed(self.number(place.value), strides, row, along, offset)
+        return self.strided(self.number(place.value), strides, row, along, offset)
 
     def rows(self, rows: RowOperand, row: int | None) -> Access | None:
         """An input as the backward reads it."""
-        return self.placed(self.number(rows.value), rows.strides, row, rows.column, rows.offset)
+        return self.strided(self.number(rows.value), rows.strides, row, rows.column, rows.offset)
 
     def operands(self, outputs: Sequence[Operand]) -> tuple[Operand, ...]:
         """The operands: inputs, then outputs."""
@@ -328,7 +328,7 @@ def _backward_group(drawn: _Drawing, first: Group, backward: Backward) -> Group 
     ]
     count = len(drawn.inputs)
     places = [
-        drawn.placed(count + n, w.strides, row, w.column) for n, (w, row) in enumerate(written)
+        drawn.strided(count + n, w.strides, row, w.column) for n, (w, row) in enumerate(written)
     ]
     if any(p is None for p in places):
         return None

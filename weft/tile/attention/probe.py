@@ -19,7 +19,7 @@ from weft.ops.reduce import Reduce
 from weft.ops.shape import Constant
 from weft.tile.attention.reading import Place, Reader
 from weft.tile.drafts.index import Expr
-from weft.tile.drafts.pulls import combine_of
+from weft.tile.drafts.pulls import fusible_combine
 
 _FOLDS = {"add": np.add, "max": np.maximum, "min": np.minimum, "mul": np.multiply}
 
@@ -51,10 +51,10 @@ class Probe:
         if place not in self.known:
             self.known[place] = None  # cycle guard
             with np.errstate(all="ignore"):
-                self.known[place] = self._found(place)
+                self.known[place] = self._evaluate(place)
         return self.known[place]
 
-    def _found(self, place: Place) -> Array | None:
+    def _evaluate(self, place: Place) -> Array | None:
         node = place.node
         if node is not None and isinstance(node.op, Constant):  # independent of the place
             return _wide(node.op.value.elements) if node.op.value.is_splat else None
@@ -76,7 +76,7 @@ class Probe:
 
     def _reduced(self, place: Place) -> Array | None:
         assert place.node is not None
-        how = combine_of(place.node) if len(place.node.operands) == 2 else None
+        how = fusible_combine(place.node) if len(place.node.operands) == 2 else None
         shape = tensor_of(place.node.operands[0]).sizes
         assert isinstance(place.node.op, Reduce)
         lengths = [shape[d] for d in place.node.op.folded if shape[d] > 1]

@@ -119,7 +119,7 @@ class Reader:
 
     def through(self, place: Place) -> Place:
         """The place that is read through transposes, broadcasts and other views."""
-        while (stacked := self._placed(place)) is not None and sees_through(stacked):
+        while (stacked := self._stacked_node(place)) is not None and sees_through(stacked):
             kept = place.value in self.program.kept and place.value is not self.root
             if kept or stacked.node.op.collective:
                 break
@@ -188,15 +188,15 @@ class Reader:
 
     def is_product(self, place: Place) -> bool:
         """Whether a place is an element of a contraction."""
-        placed = self._placed(place)
+        placed = self._stacked_node(place)
         return placed is not None and isinstance(placed.node.op, DotGeneral | Dot)
 
     def enter(self, place: Place) -> StackedNode:
         """Record and return the node of a place in this region."""
-        placed = self._placed(place)
+        placed = self._stacked_node(place)
         assert placed is not None, "a value of this region"
         self.seen[placed.node] = None
         return placed
 
-    def _placed(self, place: Place) -> StackedNode | None:
+    def _stacked_node(self, place: Place) -> StackedNode | None:
         return None if place.node is None else self.program.placed.get(place.node)

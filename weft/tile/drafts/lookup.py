@@ -15,7 +15,9 @@ def position(where: Expr, dtype: DType) -> Definition:
     return Definition((), lambda numbers, terms: k.Position(terms.affine(where), dtype))
 
 
-def chosen(bounds: tuple[Bound, ...], inside: int, outside: int, dtype: DType) -> Definition:
+def bounded_select(
+    bounds: tuple[Bound, ...], inside: int, outside: int, dtype: DType
+) -> Definition:
     """A select by bounds between two instances."""
 
     def make(numbers: tuple[int, ...], terms: Terms) -> k.Step:
@@ -37,7 +39,7 @@ def looked_up(draft: Draft, where: Expr, table: Sequence[int]) -> int:
     entry = _run(draft, where, last)
     for run in reversed(before):
         bounds = ((where, run[0], run[1]),)
-        entry = draft.anonymous(chosen(bounds, _run(draft, where, run), entry, I32))
+        entry = draft.anonymous(bounded_select(bounds, _run(draft, where, run), entry, I32))
     return entry
 
 

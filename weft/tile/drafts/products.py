@@ -15,7 +15,7 @@ from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Multiply
 from weft.tile.drafts.draft import Definition, Draft, Terms
 from weft.tile.drafts.index import ZERO, At, Expr, factor, factors_of, plus, times
-from weft.tile.drafts.lookup import chosen, same_as
+from weft.tile.drafts.lookup import bounded_select, same_as
 from weft.tile.drafts.pulls import Pull
 
 
@@ -94,7 +94,7 @@ def convolution(pull: Pull) -> Definition:
         nothing = draft.anonymous(Definition((), lambda numbers, terms: k.Fill(0, dtype)))
         # The load, too, not only the select of zeros around it, is part of the packing.
         draft.upstream.add(a)
-        a = draft.anonymous(chosen(bounds, a, nothing, dtype))
+        a = draft.anonymous(bounded_select(bounds, a, nothing, dtype))
     return product(pull, a, b, {*draft.spelled(tuple(over))}, met)
 
 

@@ -23,7 +23,7 @@ from weft.ops.slicing import Concatenate, DynamicSlice, Pad
 from weft.records import dataclass
 from weft.tile.drafts.draft import Definition, Draft, Terms
 from weft.tile.drafts.index import ZERO, At, Bound, Expr, factor, factors_of, plus, times
-from weft.tile.drafts.lookup import chosen, looked_up, position, same_as
+from weft.tile.drafts.lookup import bounded_select, looked_up, position, same_as
 from weft.tile.drafts.picks import pick_of
 from weft.tile.drafts.views import index_along, lead_of
 
@@ -110,7 +110,7 @@ def pad(pull: Pull) -> Definition:
     if not bounds:
         return same_as(inside)
     outside = pull.operand(1, ())
-    return chosen(bounds, inside, outside, dtype)
+    return bounded_select(bounds, inside, outside, dtype)
 
 
 def concatenate(pull: Pull) -> Definition:
@@ -131,8 +131,8 @@ def concatenate(pull: Pull) -> Definition:
     # The last operand needs no guard: an index that is in none of the others is in it.
     _, found = parts.pop()
     for bounds, inside in reversed(parts[1:]):
-        found = draft.anonymous(chosen(bounds, inside, found, dtype))
-    return chosen(*parts[0], found, dtype) if parts else same_as(found)
+        found = draft.anonymous(bounded_select(bounds, inside, found, dtype))
+    return bounded_select(*parts[0], found, dtype) if parts else same_as(found)
 
 
 def dynamic_slice(pull: Pull) -> Definition:
@@ -159,7 +159,7 @@ def gather(pull: Pull) -> Definition:
     where = list(rows)
     where.insert(windows.vector, ZERO)
     at: list[Expr] = [ZERO] * len(shape)
-    for dim, window in zip(windows.kept(len(shape)), windows.window, strict=True):
+    for dim, window in zip(windows.operand_dims(len(shape)), windows.window, strict=True):
         at[dim] = own[window]
     for dim, row in zip(windows.operand_batching, windows.indices_batching, strict=True):
         at[dim] = rows[row - (row > windows.vector)]
@@ -185,7 +185,7 @@ def reduce(pull: Pull) -> Definition:
     for dim in range(len(shape)):
         own.append(next(reduced) if dim in op.dimensions else next(kept))
     # Two inputs, values and indices, are an argmax or argmin: kinds has checked it.
-    how = combine_of(node) if len(node.operands) == 2 else pick_of(node)
+    how = fusible_combine(node) if len(node.operands) == 2 else pick_of(node)
     assert how is not None, "a reduction that can be fused"
     along = factors_of(over)
     if pull.result == 1:
@@ -240,8 +240,8 @@ def combined(how: Combine, arg: int, init: int | None, over: set[int], dtype: DT
     return Definition((arg,) if init is None else (arg, init), make)
 
 
-def combine_of(node: Node) -> Combine | None:
-    """The reduction op of a node's region, if it is a single op in the result's type."""
+def fusible_combine(node: Node) -> Combine | None:
+    """The combining op of a reduction that a kernel can have: one op, in the result's type."""
     names = node.regions[0].body.combiners
     if len(names) != 1 or len(node.regions[0].nodes) != 1:
         return None
@@ -292,7 +292,7 @@ def row_factors(draft: Draft, at: At, lengths: Sequence[int]) -> At | None:
 
 def all_reduce(pull: Pull) -> Definition:
     """A reduction along the leading dims of the groups."""
-    how = combine_of(pull.node)
+    how = fusible_combine(pull.node)
     assert how is not None and pull.placed.along is not None
     return _summed_up(pull, list(pull.at), how)
 
@@ -301,7 +301,7 @@ def reduce_scatter(pull: Pull) -> Definition:
     """A reduction along the leading dims of the groups, at this device's own piece."""
     op, along = pull.node.op, pull.placed.along
     assert isinstance(op, ReduceScatter) and along is not None
-    how = combine_of(pull.node)
+    how = fusible_combine(pull.node)
     assert how is not None
     at = list(pull.at)
     dim = pull.lead + op.scatter_dimension
@@ -352,7 +352,11 @@ def permute(pull: Pull) -> Definition:
         if is_hole:
             holes = [*run]
             bounds = draft.needed(((mine, holes[0], holes[-1] + 1),))
-            place = draft.anonymous(chosen(bounds, nothing, place, dtype)) if bounds else nothing
+            place = (
+                draft.anonymous(bounded_select(bounds, nothing, place, dtype))
+                if bounds
+                else nothing
+            )
     return same_as(place)
 
 

@@ -25,7 +25,7 @@ from weft.target import Target
 from weft.tile.drafts.finish import named
 
 
-def joined(first: Group, second: Group, unread: set[Value], target: Target) -> Group | None:
+def merge_groups(first: Group, second: Group, unread: set[Value], target: Target) -> Group | None:
     """The merged group of two, without stores of values that are unread then.
 
     None if the second does not read the first's stores element by element, or has additional loops.

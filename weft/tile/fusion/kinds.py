@@ -16,7 +16,7 @@ from weft.ops.slicing import Concatenate, Pad
 from weft.target import Target
 from weft.tile.drafts.picks import counts, pick_of
 from weft.tile.drafts.products import PRODUCTS, is_outer, is_plain_convolution
-from weft.tile.drafts.pulls import MAPS, combine_of
+from weft.tile.drafts.pulls import MAPS, fusible_combine
 from weft.tile.drafts.views import sees_through
 from weft.tile.fusion.nodes import (
     element_by_element,
@@ -51,7 +51,7 @@ def kind_of(stacked: StackedNode, makers: Makers, target: Target) -> Kind:
             # cheaper.
             return "map" if len(node.operands) <= target.limits.choices else "other"
         case Reduce():
-            combines = len(node.operands) == 2 and combine_of(node) is not None
+            combines = len(node.operands) == 2 and fusible_combine(node) is not None
             return "reduce" if combines or _picks(node, makers) else "other"
         case AllReduce() | ReduceScatter():
             # In lockstep a sum over devices is a reduction along leading dims, if the operand
@@ -102,6 +102,6 @@ def _picks(node: Node, makers: Makers) -> bool:
 def _meets_evenly(stacked: StackedNode) -> bool:
     """Whether a sum over devices is along leading dims that its operand varies along."""
     along = stacked.along
-    if along is None or combine_of(stacked.node) is None:
+    if along is None or fusible_combine(stacked.node) is None:
         return False
     return all(mask >> d & 1 for mask in stacked.given for d in along)

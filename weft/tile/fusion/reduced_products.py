@@ -18,7 +18,7 @@ from weft.kernels.roles import cannot_reduce, combined_along, results_reduced, r
 from weft.kernels.work import bytes_moved
 from weft.target import Limits, Target
 from weft.tile.fusion.flights import KernelFlights
-from weft.tile.fusion.joining import joined
+from weft.tile.fusion.joining import merge_groups
 
 
 def reduced_products(
@@ -76,7 +76,7 @@ class _Joining:
                 continue
             read = {v for v in group.inputs if v in product.outputs}
             unread = {v for v in read - self.results if self.readers[v] == {number}}
-            merged = joined(product, group, unread, self.target)
+            merged = merge_groups(product, group, unread, self.target)
             if merged is None or not _pays(product, group, merged, self.target.limits):
                 continue
             self.groups[maker], self.groups[number] = merged, None

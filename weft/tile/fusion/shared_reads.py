@@ -54,7 +54,7 @@ class _Merging:
                 continue
             if _contracts(first) and not (shared in first.outputs and _is_pointwise(second)):
                 continue
-            made = self._joined(first, second, shared, other)
+            made = self._merge_pair(first, second, shared, other)
             if made is not None:
                 self._replace(number, other, made)
                 return True
@@ -102,7 +102,7 @@ class _Merging:
         for value in group.inputs:
             self.readers[value].add(number)
 
-    def _joined(self, first: Group, second: Group, shared: Value, other: int) -> Group | None:
+    def _merge_pair(self, first: Group, second: Group, shared: Value, other: int) -> Group | None:
         passed = {v for v in first.outputs if v in second.inputs} - self.results
         unread = {v for v in passed if self.readers[v] == {other}}
         group = joined_loops(first, second, shared, unread, self.target)

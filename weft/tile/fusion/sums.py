@@ -16,7 +16,7 @@ from weft.ops.distributed.collective import AllReduce
 from weft.ops.elementwise.pointwise import Add
 from weft.ops.shape import Reshape, Transpose
 from weft.tile.drafts.products import PRODUCTS, is_outer
-from weft.tile.drafts.pulls import combine_of
+from weft.tile.drafts.pulls import fusible_combine
 
 
 def sums_apart(nodes: Sequence[StackedNode], results: Sequence[Value]) -> list[StackedNode]:
@@ -39,7 +39,7 @@ def _addends(
     node = stacked.node
     if not isinstance(node.op, AllReduce) or len(node.operands) != 1 or stacked.along is None:
         return None
-    if combine_of(node) != "add":
+    if fusible_combine(node) != "add":
         return None
     addends: list[Value] = []
     todo = [node.operands[0]]

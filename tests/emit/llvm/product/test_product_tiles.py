@@ -241,7 +241,7 @@ def test_permission_is_asked_once_and_told_by_the_features():
 
 def test_no_tiles_where_the_system_does_not_keep_them(monkeypatch: pytest.MonkeyPatch):
     """A processor that advertises what its system has not switched on, or does not give us."""
-    monkeypatch.setattr(matrix_tiles, "_asked", lambda what: 0)
+    monkeypatch.setattr(matrix_tiles, "_xstate_mask", lambda what: 0)
     assert not tiles_permitted.__wrapped__()
     monkeypatch.setattr(processor, "tiles_permitted", lambda: False)
     assert "+amx" not in host.__wrapped__().features

@@ -201,7 +201,7 @@ def as_strided(
     places = _places(size, stride, storage_offset)
     if not places.size:
         return b.splat(0, b.out)
-    return _taken(b, b.reshape(x, (type_of(x).size,)), places)
+    return _elements_at(b, b.reshape(x, (type_of(x).size,)), places)
 
 
 def as_strided_scatter(
@@ -220,7 +220,7 @@ def as_strided_scatter(
     sources, written = np.zeros(count, np.int64), np.zeros(count, bool)
     sources[places], written[places] = np.arange(places.size), True
     flat = b.reshape(b.convert(source, b.out.dtype), (places.size,))
-    taken = _taken(b, flat, sources)
+    taken = _elements_at(b, flat, sources)
     made = b.select(b.constant(written), taken, b.reshape(x, (count,)))
     return b.reshape(made, b.out.sizes)
 
@@ -233,7 +233,7 @@ def _places(size: Sequence[int], stride: Sequence[int], offset: int | None) -> A
     return places
 
 
-def _taken(b: Build, flat: Value, places: Array) -> Value:
+def _elements_at(b: Build, flat: Value, places: Array) -> Value:
     """The elements of a vector at constant indices."""
     dims = GatherDims((), (0,), (), (), (0,), places.ndim)
     return b.op(Gather(dims, (1,)), flat, b.constant(places))

@@ -22,7 +22,7 @@ def grid_sampler_3d(
         for n, size in enumerate(sizes)
     ]
     if interpolation_mode == _NEAREST:
-        return _taken(x, [point.round() for point in points])
+        return _elements_or_zero(x, [point.round() for point in points])
     low = [point.floor() for point in points]
     total = torch.zeros((), dtype=x.dtype)
     for corner in product((0, 1), repeat=len(sizes)):
@@ -30,7 +30,7 @@ def grid_sampler_3d(
         for point, first, side in zip(points, low, corner, strict=True):
             weight = weight * ((point - first) if side else (first + 1 - point))
         at = [first + side for first, side in zip(low, corner, strict=True)]
-        total = total + _taken(x, at) * weight[:, None]
+        total = total + _elements_or_zero(x, at) * weight[:, None]
     return total
 
 
@@ -54,7 +54,7 @@ def _inside(place: Any, size: int, padding_mode: int, align_corners: bool) -> An
     return place.clamp(0, size - 1) if padding_mode in (_BORDER, _REFLECTION) else place
 
 
-def _taken(x: Any, places: list[Any]) -> Any:
+def _elements_or_zero(x: Any, places: list[Any]) -> Any:
     """The elements at indices; 0 outside."""
     import torch
 

@@ -166,18 +166,18 @@ class _Dispatch:
     def run(self) -> Any:
         """The sum of the experts' weighted results for each token."""
         d, b, n, t = self.d, self.b, self.tokens, self.t
-        x = self.placed(self.x.reshape(b, d, t, -1).transpose(0, 1))
+        x = self.on_devices(self.x.reshape(b, d, t, -1).transpose(0, 1))
         source, there, back = self.routes()
         places, order, kinds, sizes = self.arrivals()
         sharding = self.expert_mesh.sharding(4)
         sent = self.ops.rows_at(x, source)
         got = self.ops.exchange_rows(sent, there, back, n, sharding)
-        rows = self.placed(self.ops.rows_at(got, places))
+        rows = self.on_devices(self.ops.rows_at(got, places))
         outputs = self.product(self.product(rows, "up", kinds, sizes), "down", kinds, sizes)
         outputs = self.weighted(outputs, order)
-        sums = self.placed(self.ops.sums_at(outputs, places, n))
+        sums = self.on_devices(self.ops.sums_at(outputs, places, n))
         home = self.ops.exchange_rows(sums, back, there, source.shape[-1], sharding)
-        outputs = self.placed(self.ops.sums_at(home, source, t))
+        outputs = self.on_devices(self.ops.sums_at(home, source, t))
         return outputs.transpose(0, 1).reshape(self.x.shape).to(self.x.dtype)
 
     def drop(self, room: int) -> None:
@@ -192,11 +192,11 @@ class _Dispatch:
         nowhere = torch.full_like(self.expert_index, self.d * self.e)
         self.expert_index = self.whole(torch.where(place <= room, self.expert_index, nowhere), 0)
         own = self.expert_index.reshape(self.b, self.d, self.t * self.k)
-        self.own_expert_index = self.placed(own.transpose(0, 1))
+        self.own_expert_index = self.on_devices(own.transpose(0, 1))
 
     def grouped(self, routing: Any) -> Any:
         """The choices of a device's own tokens."""
-        return self.placed(routing.reshape(self.b, self.d, self.t * self.k).transpose(0, 1))
+        return self.on_devices(routing.reshape(self.b, self.d, self.t * self.k).transpose(0, 1))
 
     def gathered(self, own: Any) -> Any:
         """The choices of all tokens of a group, a few numbers each, on all of its devices."""
@@ -207,7 +207,7 @@ class _Dispatch:
         """A value of all devices of a group, which no reader's sharding shall split."""
         return self.ops.constrain(value, self.expert_mesh.whole(value.dim(), group_dim))
 
-    def placed(self, value: Any) -> Any:
+    def on_devices(self, value: Any) -> Any:
         """A value with its leading dims on their devices."""
         return self.ops.constrain(value, self.expert_mesh.sharding(value.dim()))
 
@@ -246,7 +246,7 @@ class _Dispatch:
         d, b, n, k, e = self.d, self.b, self.n, self.k, self.e
         first = (self.own * e)[:, None, None]
         kind = self.expert_index - first  # d, b, n * k
-        kind = self.placed(torch.where((kind >= 0) & (kind < e), kind, e))
+        kind = self.on_devices(torch.where((kind >= 0) & (kind < e), kind, e))
         here = (kind < e).view(d, b, n, k).any(-1)
         row = here.cumsum(-1, dtype=torch.int32) - 1
         # Experts of other devices are kind e, the last: their rows are behind all groups.
@@ -279,5 +279,5 @@ class _Dispatch:
 
     def weighted(self, made: Any, order: Any) -> Any:
         """The results, times the weights of their choices."""
-        weights = self.placed(self.gathered(self.grouped(self.weights)).expand(self.d, -1, -1))
+        weights = self.on_devices(self.gathered(self.grouped(self.weights)).expand(self.d, -1, -1))
         return made * weights.gather(-1, order)[..., None]

@@ -22,13 +22,13 @@ def probes_of(
         columns: list[list[int]] = []
         for n, (symbol, size) in enumerate(zip(symbols, bucket, strict=True)):
             taken = [{*fixed, *[column[k] for column in columns]} for k in range(_COUNT)]
-            columns.append(_chosen(symbol, size, far, taken, n))
+            columns.append(_three_sizes(symbol, size, far, taken, n))
         rows = [*dict.fromkeys(zip(*columns, strict=True))]
         if all(len(set(column)) > 1 for column in columns):
             yield rows
 
 
-def _chosen(
+def _three_sizes(
     symbol: SizeSymbol,
     bucket: int,
     far: Sequence[int],

@@ -79,7 +79,7 @@ def table(stored: Iterable[Stored], page: UsageCounts) -> dict[str, dict[str, An
     return rows
 
 
-def chosen() -> list[dict[str, Any]]:
+def tuning_records() -> list[dict[str, Any]]:
     """The tuning records: shape class, machine, the best candidate and all times."""
     records = []
     for stored, choice in choices():
@@ -89,7 +89,7 @@ def chosen() -> list[dict[str, Any]]:
 
 
 def _show(store: DiskStore, *, as_json: bool) -> None:
-    rows, measured = table(store.entries(), store.ledger.page()), chosen()
+    rows, measured = table(store.entries(), store.ledger.page()), tuning_records()
     if as_json:
         folder = None if store.folder is None else str(store.folder)
         kinds = {"folder": folder, "limit": store.limit, "kinds": rows}
@@ -140,7 +140,7 @@ def _clear(store: DiskStore, kind: str | None, *, as_json: bool) -> None:
 
 def _why(store: DiskStore, name: str | None, *, as_json: bool) -> None:
     page = store.ledger.page()
-    miss = _chosen(page.missed, name)
+    miss = _find_miss(page.missed, name)
     if miss is None:
         if as_json:
             print_json(None)
@@ -162,7 +162,7 @@ def _why(store: DiskStore, name: str | None, *, as_json: bool) -> None:
     print(f"({others} of the last misses can be asked for by name)")
 
 
-def _chosen(missed: tuple[Miss, ...], name: str | None) -> Miss | None:
+def _find_miss(missed: tuple[Miss, ...], name: str | None) -> Miss | None:
     if name is None:
         return missed[-1] if missed else None
     found = [m for m in missed if name in (m.key.name, m.key.name.partition(" ")[0])]

@@ -137,7 +137,7 @@ class FewQueriesKernel(TaskFunction):
         target = part.place("scores", i * KEYS)
         with code.loop(0, "%count", t.lanes, [(lowest.type, lowest.text)]) as loop:
             x = self._block(part, i, loop.index)
-            x = self._seen(part, i, x, loop.index)
+            x = self._visible_scores(part, i, x, loop.index)
             v.store(x, v.at(target, loop.index, t.kind))
             (top,) = part.named(loop.carried)
             loop.carry(v.select(v.compare("ogt", x, top), x, top).text)
@@ -168,7 +168,7 @@ class FewQueriesKernel(TaskFunction):
             size *= 2
         return sums[0]
 
-    def _seen(self, part: Routine, i: int, x: Vector, index: str) -> Vector:
+    def _visible_scores(self, part: Routine, i: int, x: Vector, index: str) -> Vector:
         """Scores with softcap, bias and mask; -inf past the last key and outside of the window."""
         k, v, code = self.kernel, part.v, part.code
         x = capped(part, k.softcap, x)

@@ -102,7 +102,7 @@ class ScoreBlocks:
         code.do(f"br i1 {self._cut(here, len(block))}, label %{partly}, label %{after}")
         code.start(partly)
         small = code.let(f"trunc i64 {here} to i32")
-        masked = [self._seen(row, small, i) for i, row in enumerate(block)]
+        masked = [self._window_masks(row, small, i) for i, row in enumerate(block)]
         code.do(f"br label %{after}")
         code.start(after)
         return [
@@ -124,7 +124,7 @@ class ScoreBlocks:
             crossings.append(code.let(f"icmp slt i64 {first}, {-window.left}"))
         return crossings[0] if len(crossings) == 1 else code.let(f"or i1 {', '.join(crossings)}")
 
-    def _seen(self, row: list[Vector], here: str, i: int) -> list[Vector]:
+    def _window_masks(self, row: list[Vector], here: str, i: int) -> list[Vector]:
         """One key: visible to query n if -left <= here + i - n <= right."""
         code, v, window = self.code, self.v, self.kernel.window
         nothing = self.part.constant(-math.inf)

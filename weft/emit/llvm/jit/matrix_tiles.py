@@ -24,14 +24,14 @@ def tiles_permitted() -> bool:
         return False
     # The system's components are those enabled in XCR0 (XGETBV): a processor may advertise more
     # than a hypervisor allows.
-    if _asked(_SUPPORTED) & _NEEDED != _NEEDED:
+    if _xstate_mask(_SUPPORTED) & _NEEDED != _NEEDED:
         return False
     libc = ctypes.CDLL(None)
     granted = libc.syscall(_ARCH_PRCTL, _REQUEST, ctypes.c_ulong(_DATA)) == 0
-    return granted and _asked(_PERMITTED) & _NEEDED == _NEEDED
+    return granted and _xstate_mask(_PERMITTED) & _NEEDED == _NEEDED
 
 
-def _asked(what: int) -> int:
+def _xstate_mask(what: int) -> int:
     """A mask of XSTATE components; 0 if the system call is unknown."""
     found = ctypes.c_ulong(0)
     failed = ctypes.CDLL(None).syscall(_ARCH_PRCTL, what, ctypes.byref(found))

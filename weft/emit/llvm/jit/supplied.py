@@ -199,7 +199,7 @@ def _estimated(v: Vectors, name: str, x: Vector) -> Vector:
         v.code.let(f"call {type} @{full}({part.typed}, {type} zeroinitializer, i16 -1)")
         for part in _parts(v, x)
     ]
-    return _joined(v, [Vector(text, x.kind, _REGISTER[x.kind]) for text in estimates])
+    return _concatenate(v, [Vector(text, x.kind, _REGISTER[x.kind]) for text in estimates])
 
 
 def _bf16_anywhere(v: Vectors, x: Vector) -> Vector:
@@ -259,7 +259,7 @@ def _rounded_pairs(v: Vectors, parts: Sequence[Vector]) -> Vector:
             v.code.let(f"call {rounded_type} @{full}({high.typed}, {low.typed})"), "bfloat", width
         )
         vectors.append(v.cast("bitcast", rounded, "i16"))
-    return _joined(v, vectors)
+    return _concatenate(v, vectors)
 
 
 def _by_register(
@@ -276,7 +276,7 @@ def _by_register(
         mask = "-1" if some is None else _mask(v, some, n * lanes, lanes)
         rest = f"{how}{type} zeroinitializer, i{lanes} {mask}, {_AS_SET}"
         registers.append(v.code.let(f"call {type} @{full}({one.typed}, {two.typed}, {rest})"))
-    return _joined(v, [Vector(text, a.kind, lanes) for text in registers])
+    return _concatenate(v, [Vector(text, a.kind, lanes) for text in registers])
 
 
 def _mask(v: Vectors, some: Vector, begin: int, lanes: int) -> str:
@@ -293,12 +293,12 @@ def _parts(v: Vectors, x: Vector) -> list[Vector]:
     return [v.shuffle(x, x, range(n, n + lanes)) for n in range(0, x.width, lanes)]
 
 
-def _joined(v: Vectors, parts: Sequence[Vector]) -> Vector:
+def _concatenate(v: Vectors, parts: Sequence[Vector]) -> Vector:
     """Vectors concatenated."""
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2
-    low, high = _joined(v, parts[:half]), _joined(v, parts[half:])
+    low, high = _concatenate(v, parts[:half]), _concatenate(v, parts[half:])
     return v.shuffle(low, high, range(low.width + high.width))
 
 

@@ -90,7 +90,7 @@ def first_lane(v: Vectors, values: Sequence[Held]) -> list[Held]:
     ]
 
 
-def joined(v: Vectors, region: Region, values: list[Held]) -> list[Held]:
+def fold_lanes(v: Vectors, region: Region, values: list[Held]) -> list[Held]:
     """All lanes folded into one, in order."""
     distance = 1
     while distance < v.width:

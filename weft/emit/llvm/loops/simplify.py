@@ -44,7 +44,7 @@ def simplify(kernel: Kernel, order: Sequence[int], apart: Collection[str] = ()) 
     while place + 1 < len(kernel.factors):
         names = {f.name for f in kernel.factors[place : place + 2]}
         if names.isdisjoint(apart) and _joins(kernel, place):
-            kernel = _joined(kernel, place)
+            kernel = _merge_neighbours(kernel, place)
         else:
             place += 1
     return kernel
@@ -204,7 +204,7 @@ def affines(step: Step) -> list[Affine]:
     return found
 
 
-def _joined(kernel: Kernel, place: int) -> Kernel:
+def _merge_neighbours(kernel: Kernel, place: int) -> Kernel:
     first, second = kernel.factors[place : place + 2]
     factor = Factor(first.name + second.name, first.size * second.size, first.role, first.device)
     remaining = [n for n in range(len(kernel.factors)) if n != place]

@@ -18,9 +18,9 @@ from weft.emit.llvm.writer.access import (
     base_of,
     both,
     counted,
+    guards_hold,
     holds,
     kind_of,
-    known,
     limits,
     prefetch,
     read,
@@ -187,7 +187,7 @@ class StepValues:
         v, point = self.lanes(self.kernel.spans[n]), self.point(n)
         if n in self.tiles:
             return storage.load(v, *self.tile(n), step.dtype)
-        if known(step.guards, point) is False:
+        if guards_hold(step.guards, point) is False:
             return storage.fill(v, 0, step.dtype)
         mask = both(v, holds(v, step.guards, point), point.mask)
         place = LaneIndex(base_of(v, step.at, point), point.stride(step.at))
@@ -240,7 +240,7 @@ class StepValues:
     def store(self, step: Store, n: int) -> None:
         """Store a value to an operand."""
         v, point = self.lanes(self.kernel.spans[n]), self.point(n)
-        if known(step.guards, point) is False:
+        if guards_hold(step.guards, point) is False:
             return
         mask = both(v, holds(v, step.guards, point), point.mask)
         dtype = self.kernel.operands[step.operand].dtype
@@ -278,7 +278,7 @@ class StepValues:
     def choose(self, step: Choose, n: int) -> Held:
         """Select by guards."""
         v, point = self.lanes(self.kernel.spans[n]), self.point(n)
-        match known(step.guards, point):
+        match guards_hold(step.guards, point):
             case True:
                 return self.spread(step.inside, v)
             case False:

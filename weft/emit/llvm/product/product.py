@@ -257,7 +257,7 @@ def _merged(kernel: Kernel, role: list[int]) -> Kernel:
         apart = any((outer in over) != (inner in over) for over in _overs(kernel))
         even = all(p.strides[outer] == p.strides[inner] * size for p in places(kernel))
         if even and not apart:
-            kernel = _joined(kernel, outer, inner)
+            kernel = _merge_factors(kernel, outer, inner)
             del role[n]
         else:
             n += 1
@@ -270,7 +270,7 @@ def _overs(kernel: Kernel) -> list[tuple[int, ...]]:
     return [step.over for n in results_reduced(kernel) if isinstance(step := steps[n], Reduce)]
 
 
-def _joined(kernel: Kernel, outer: int, inner: int) -> Kernel:
+def _merge_factors(kernel: Kernel, outer: int, inner: int) -> Kernel:
     """The kernel with two factors merged; the other one gets size 1 and no strides."""
     factors = list(kernel.factors)
     size = factors[outer].size * factors[inner].size

@@ -170,7 +170,7 @@ def window_dims(
     a, b, c = (strides(o.shape) for o in operands)
     dims = [LoopDim(n, (a[d], b[d], c[d])) for d, n in enumerate(kernel.devices)]
     rank = len(source.shape) - lead
-    operand_dims = iter(windows.kept(rank))
+    operand_dims = iter(windows.operand_dims(rank))
     rows = iter([d for d in range(len(indices.shape) - lead) if d != windows.vector])
     batching = dict(zip(windows.indices_batching, windows.operand_batching, strict=True))
     for dim, size in enumerate(slices.shape[lead:]):

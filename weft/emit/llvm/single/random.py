@@ -180,7 +180,7 @@ class ThreeFry:
     def put(self, v: Vectors, words: list[Vector], base: str, first: str) -> None:
         """Store the words of consecutive blocks."""
         if self.drawn.bits == 64:
-            v.store(_joined(v, *words), v.at(base, first, "i64"))
+            v.store(_to_longs(v, *words), v.at(base, first, "i64"))
             return
         # Block (outer, h, inner) holds the elements 2h and 2h + 1 of the dim.
         pair = [self.drawn.low(v, w) for w in words]
@@ -234,7 +234,7 @@ def _rotated(v: Vectors, x: Vector, bits: int) -> Vector:
     return v.intrinsic("fshl", x, x, v.constant(bits, x.kind))
 
 
-def _joined(v: Vectors, low: Vector, high: Vector) -> Vector:
+def _to_longs(v: Vectors, low: Vector, high: Vector) -> Vector:
     """64-bit words from low and high halves."""
     upper = v.binary("shl", v.cast("zext", high, "i64"), v.constant(32, "i64"))
     return v.binary("or", v.cast("zext", low, "i64"), upper)
@@ -290,7 +290,7 @@ class Philox:
         code = v.code
         each = 2 if self.drawn.bits == 64 else 4  # elements a block
         if each == 2:
-            numbers = [_joined(v, words[0], words[1]), _joined(v, words[2], words[3])]
+            numbers = [_to_longs(v, words[0], words[1]), _to_longs(v, words[2], words[3])]
         else:
             numbers = [self.drawn.low(v, w) for w in words]
         place = times(code, first, each)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.loops.folding import (
     carried,
+    fold_lanes,
     grouped,
     is_commutative,
-    joined,
     read_inits,
     read_inputs,
     texts,
@@ -175,7 +175,7 @@ class _Reduction:
             here = self._lanes(v, offsets, index, apart)
             made = self._fold(v, grouped(loop.carried, folded), here)
             loop.carry(*texts(made))
-        whole = joined(v, self.kernel.regions[0], grouped(loop.carried, folded))
+        whole = fold_lanes(v, self.kernel.regions[0], grouped(loop.carried, folded))
         one = Vectors(self.code, 1)
         before = self._fold(one, before, whole)
         rest = LoopDim(line.size - length * v.width, line.steps)

@@ -9,10 +9,10 @@ from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.loops.folding import (
     carried,
     first_lane,
+    fold_lanes,
     grouped,
     in_every_lane,
     is_commutative,
-    joined,
     read_inits,
     read_inputs,
     shuffled,
@@ -249,7 +249,7 @@ class _Fold:
                 index = code.let(f"sub nsw i64 {self.length - v.width}, {index}")
             here = moved(code, offsets, index, self._line().steps)
             loop.carry(*texts(self._fold(v, grouped(loop.carried, wide), self._read(v, here))))
-        left = joined(v, region, grouped(loop.carried, wide))
+        left = fold_lanes(v, region, grouped(loop.carried, wide))
         return self._singly(offsets, (whole, end), left, write=False)
 
     def _singly(

@@ -120,7 +120,7 @@ class _Scatter:
         """The dims of the updates, in order."""
         lead, count = self.lead, self.count
         indices, update = self.kernel.operands[count], self.kernel.operands[count + 1]
-        operand_dims = iter(windows.kept(len(self.shape)))
+        operand_dims = iter(windows.operand_dims(len(self.shape)))
         rows = iter([d for d in range(len(indices.shape) - lead) if d != windows.vector])
         batching = dict(zip(windows.indices_batching, windows.operand_batching, strict=True))
         dims = []

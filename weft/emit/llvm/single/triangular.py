@@ -66,14 +66,14 @@ class _Solve:
         """The function and its tasks."""
         with self.tasks.each(self.code) as (offsets, begin, end):
             places = self._places(begin)
-            mask = self.v.compare("slt", self.v.lanes(), self.v.splat(self._left(begin, end)))
+            mask = self.v.compare("slt", self.v.lanes(), self.v.splat(self._remaining(begin, end)))
             with self.code.loop(0, self.size) as loop:
                 self._row(self._number(loop.index), offsets, places, mask)
         kind = storage.register_kind(self.dtype)
         nbytes = self.size * self.lanes * storage.parts(self.dtype) * (8 if kind == "double" else 4)
         return Emitted(module_text(self.code), (self.tasks.phase(self.code.name),), scratch=nbytes)
 
-    def _left(self, begin: str, end: str) -> Vector:
+    def _remaining(self, begin: str, end: str) -> Vector:
         return Vector(self.code.let(f"sub nsw i64 {end}, {begin}"), "i64")
 
     def _places(self, begin: str) -> Vector:

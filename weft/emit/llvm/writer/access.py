@@ -71,7 +71,7 @@ def limits(at: Affine, ranges: Mapping[int, tuple[int, int]]) -> tuple[int, int]
     return low, high
 
 
-def known(guards: Sequence[Guard], point: LoopPoint) -> bool | None:
+def guards_hold(guards: Sequence[Guard], point: LoopPoint) -> bool | None:
     """Whether all guards hold throughout (True), one never does (False), or unknown (None)."""
     verdict: bool | None = True
     for guard in guards:

@@ -223,7 +223,7 @@ def _softmax_at(
         hidden = mask != 0 if kernel.mask.hides else mask == 0
         scores = scores.masked_fill(hidden, kernel.mask.fill)
     if not kernel.window.is_open:
-        scores = scores.masked_fill(~_seen(kernel, q.device), -math.inf)
+        scores = scores.masked_fill(~_visible_pairs(kernel, q.device), -math.inf)
     top = scores.amax(-1, keepdim=True)
     top = torch.where(top == -math.inf, 0.0, top)
     powers = (scores - top).exp()
@@ -233,7 +233,7 @@ def _softmax_at(
     return weights, (top + total.log())[..., 0], hidden
 
 
-def _seen(kernel: Attention, device: Any) -> Any:
+def _visible_pairs(kernel: Attention, device: Any) -> Any:
     """The pairs that the window shows."""
     import torch
 

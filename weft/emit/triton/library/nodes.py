@@ -54,7 +54,7 @@ def _positions(
 
     rank = len(slices)
     batch = [d for d in range(rank) if d not in windows.window]
-    inside = dict(zip(windows.kept(len(shape)), windows.window, strict=True))
+    inside = dict(zip(windows.operand_dims(len(shape)), windows.window, strict=True))
     positions = []
     for dim, start in enumerate(starts):
         sizes = [1] * rank
