@@ -53,7 +53,7 @@ def test_the_first_of_equals_is_best():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (None, "the search had no proposal"),
+        (None, "the search made no proposal"),
         ({9: P()}, "@main has no argument 9"),
         ({0: P("pipe")}, "P(\"pipe\"): the mesh has no axis 'pipe'"),
         ({0: P(None, None, "data")}, 'P(None, None, "data") is for 3 dims, but the tensor has 2'),

@@ -34,8 +34,8 @@ from weft.executable.signature import Signature, parse_signature, tensor_type
 from weft.ir.types import Array, TensorType
 from weft.records import dataclass
 
-FORMAT = 2  # version written: tiled texts say `argument`, `result`, `stacked`
-OLDEST_READER = 2  # oldest version that can read it; format 1 said `take`, `give`, `digits`
+FORMAT = 2  # version written: tiled texts have the words `argument`, `result`, `stacked`
+OLDEST_READER = 2  # oldest version that can read it; format 1 had `take`, `give`, `digits`
 MAGIC = b"\xf7weft\r\n\n"  # invalid as UTF-8, and damaged by newline translation
 ALIGNED = 64  # bytes: a cache line, and the widest vector
 LARGEST_TABLE = 1 << 26

@@ -225,7 +225,7 @@ class _Use:
             sum(map(piece_bytes, argument_types)),
             size,
             sum(buffer.size for buffer in constants),
-            # Placed anew: the plan's offsets are of the stacks of all devices, not of one's pieces.
+            # Placed again: the plan's offsets are of stacks of all devices, not of one's pieces.
             place(spans(planned))[1],
             most_alive(spans(others)),
             aliased,

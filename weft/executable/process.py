@@ -89,7 +89,7 @@ class Transport(Protocol):
     def reaches(self, device: Any) -> bool:
         """Whether exchanges take what is in the memory of a device of PyTorch's.
 
-        All processes ask alike, when they load a program.
+        All processes call it alike, when they load a program.
         """
         ...
 

@@ -124,7 +124,7 @@ class _Reader(IndentedLines):
                 f"stacked sizes {sizes} do not factor {shape} devices on {world.mesh}"
             )
         if absent != sorted({*absent} & {*range(len(sizes))}):
-            raise syntax_error(f"the absent dims {absent} are none of {sizes}")
+            raise syntax_error(f"absent dims {absent}; expected ascending positions in {sizes}")
         stack_dims = StackDims(world.sub_axes, absent=tuple(absent))
         inputs, masks, donated, main = self.signature(name, loc)
         functions = {name: main}

@@ -287,7 +287,7 @@ def kernel_names(tiled: Tiled) -> dict[AnyKernel, str]:
     for item in all_items(tiled.block):
         if isinstance(item, Launch) and item.kernel not in names:
             kernel = item.kernel
-            # Kernels of one name that differ, as in their shapes, are told apart by a number.
+            # Kernels of one name that differ, as in their shapes, are distinguished by a number.
             names[kernel] = (
                 f"{kernel.name}'{seen[kernel.name]}" if seen[kernel.name] else kernel.name
             )

@@ -112,7 +112,7 @@ class _Growth:
     def supported(self, arguments: Mapping[Value, Value]) -> dict[Value, Value]:
         """The results of matched nodes some of whose operands correspond, too.
 
-        The values that enter or leave the stack of layers are computed otherwise than those
+        The values that enter or leave the stack of layers are computed unlike those
         between layers, though perhaps by the same op on values of the same types.
         """
         matched = dict(self.matched)

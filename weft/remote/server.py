@@ -237,7 +237,7 @@ class DeviceServer:
         text = str(served.signature)
         if len(text) > LARGEST_MESSAGE // 2:
             raise Unsupported(
-                f"a program of {len(served.signature.arguments):,} arguments",
+                f"the signature of {len(served.signature.arguments):,} arguments exceeds a message",
                 help="stack some of them into one array",
             )
         return text
@@ -288,11 +288,11 @@ def _fill(room: Any, chunks: Iterator[bytes]) -> None:
     for chunk in chunks:
         end = at + len(chunk)
         if end > size:
-            raise WeftError(f"more than {size:,} bytes were sent", help="send as many as was said")
+            raise WeftError(f"more than {size:,} bytes were sent", help=f"send {size:,} bytes")
         room[at:end] = np.frombuffer(chunk, np.uint8)
         at = end
     if at < size:
-        raise WeftError(f"{at:,} of {size:,} bytes were sent", help="send as many as was said")
+        raise WeftError(f"{at:,} of {size:,} bytes were sent", help=f"send {size:,} bytes")
 
 
 def _loaded(data: bytes) -> ServedProgram:

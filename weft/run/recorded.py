@@ -105,7 +105,7 @@ class RecordedProgram:
         spans = self.current.spans = list[ItemSpan]()
         with self.lock:
             count, self.runs = self.runs, self.runs + 1
-        if self.synchronize is not None:  # kernels of earlier runs are not this one's time
+        if self.synchronize is not None:  # kernels of earlier runs must not count for this one
             self.synchronize()
         begin = self.clock()
         try:

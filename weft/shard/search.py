@@ -43,7 +43,7 @@ def search(module: Module, propose: Propose, score: Score, *, func: str = "main"
         history.append(Trial(dict(arguments), made, score(made)))
     if not history:
         raise WeftError(
-            "the search had no proposal",
+            "the search made no proposal",
             help="let `propose` return shardings for some arguments before it returns None",
         )
     return min(history, key=lambda trial: trial.score)

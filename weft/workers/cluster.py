@@ -154,6 +154,6 @@ class Failures:
             if self.cluster is not None:
                 self.cluster.coordination.fail(note)
         except Exception as trouble:  # noqa: BLE001  # the error itself must be seen
-            print(f"this error cannot be told to other workers: {trouble}", file=sys.stderr)
+            print(f"this error cannot be sent to other workers: {trouble}", file=sys.stderr)
         finally:
             self.before(kind, error, trace)

@@ -34,7 +34,7 @@ def _lowered(ctx: Any, *values: Any, **params: Any) -> Any:
     mesh = jax.sharding.get_abstract_mesh()
     is_captured = around.lowering_parameters.override_lowering_rules is not None
     is_outside = isinstance(around.axis_context, sharding_impls.ShardingContext)
-    # For one device JAX would inline the function, and the user's partitioner would never be asked.
+    # For one device JAX would inline the function and never call the user's partitioner.
     if is_captured and is_outside and mesh.size > 1:
         devices = tuple(map(StandInDevice, range(mesh.size)))
         axes = sharding_impls.ShardingContext(mesh.size, devices, mesh)

@@ -144,7 +144,7 @@ def _schur(
 ) -> list[Any]:
     if sort_eig_vals:
         raise Unsupported(
-            "a Schur decomposition with sorted eigenvalues",
+            "Schur decompositions with sorted eigenvalues are not supported",
             help="leave out the sorting, as JAX on CPUs needs it, too",
             loc=location_of(ctx.traceback),
         )

@@ -33,7 +33,9 @@ def layout_in(attrs: Attrs, rank: int) -> DimOrder:
     dims, _, more = text.strip("{}").partition(":")
     found = tuple([int(word) for word in dims.split(",") if word])
     if more or sorted(found) != sorted(plain):
-        raise Unsupported(f"the layout {text}", help="layouts are orders of dims, as {1,0}")
+        raise Unsupported(
+            f"unsupported layout {text!r}", help="expected an order of dims, as {1,0}"
+        )
     return found
 
 

@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     except WeftError:
         if own_folder is not None and arguments.keep is not None:
             _discard(own_folder)
-        if status:  # the command has failed, and said why
+        if status:  # the command printed its own error
             why = f"the command ended with status {status}: nothing is measured"
             print(why, file=sys.stderr)  # not among JSON
             return status

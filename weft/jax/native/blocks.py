@@ -11,10 +11,8 @@ from weft.native.function import native
 from weft.native.libc import aligned_alloc, free
 from weft.native.memory import Pointer
 
-_LEAST, _MOST = (
-    1 << 16,
-    1 << 22,
-)  # bytes: smaller blocks malloc keeps itself, larger ones are seldom alike
+# Bytes: malloc caches smaller blocks itself, and larger ones rarely have equal sizes.
+_LEAST, _MOST = 1 << 16, 1 << 22
 _VECTOR = 64  # bytes that memory is aligned to
 
 

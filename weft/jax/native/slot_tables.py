@@ -118,7 +118,7 @@ DELETERS: tuple[tuple[str, str, Member[int]], ...] = (
     ("LoadedExecutable_Delete", "executable", ExecutableRecord.deleted),
 )
 
-# What is the same for all: numbers, and what stays for ever needs nobody to free it.
+# Slots with constant results. Clients and topologies are immortal: destroying one does nothing.
 CONSTANTS: tuple[tuple[str, Mapping[str, Filling]], ...] = (
     ("DeviceDescription_Attributes", {"num_attributes": 0, "attributes": 0}),
     ("Buffer_DynamicDimensionIndices", {"dynamic_dim_indices": 0, "num_dynamic_dims": 0}),
@@ -134,7 +134,7 @@ CONSTANTS: tuple[tuple[str, Mapping[str, Filling]], ...] = (
     ("Device_CreateAsyncTrackingEvent", {"event": 0}),
     ("AsyncTrackingEvent_Destroy", {}),
     ("ExecuteContext_Destroy", {}),
-    ("Client_UpdateGlobalProcessInfo", {}),  # collectives see for themselves who is gone
+    ("Client_UpdateGlobalProcessInfo", {}),  # collectives detect lost processes
     ("Layouts_MemoryLayout_Destroy", {}),
 )
 

@@ -157,7 +157,7 @@ def _check_calls(program: Program) -> None:
     for node in program.module.nodes():
         if isinstance(node.op, CustomCall) and node.op.known is None:
             raise Unsupported(
-                f"custom call {node.op.call_target_name!r}: unknown to Weft",
+                f"unknown custom call {node.op.call_target_name!r}",
                 help="write it with other functions, or call Python: jax.pure_callback",
                 loc=node.loc,
                 node=node_text(node),

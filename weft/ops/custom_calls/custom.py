@@ -69,7 +69,7 @@ class CustomCall(Op):
         yield from ()
         if self.known is None:
             raise Unsupported(
-                f"custom call {self.call_target_name!r}: unknown to Weft",
+                f"unknown custom call {self.call_target_name!r}",
                 help=f"known: {', '.join(KNOWN_CALLS)}",
             )
         return self.known.reference(CallUse(self.config, self.outs, run), *values)
@@ -151,7 +151,7 @@ class Message(HostTransferOp):
         """Refuse a transfer to or from the host."""
         if self.is_host_transfer:
             raise Unsupported(
-                f"{self.name}: a transfer to or from the host",
+                f"{self.name}: transfers to or from the host are not supported",
                 help="return the values from the program, or pass them as arguments",
             )
 

@@ -149,8 +149,8 @@ class Grouping:
         stored = value in self.outside
         if not waiting and not stored:
             return
-        # Legality and profit are asked for each reader by itself; the value may be computed in some
-        # and stored for others.
+        # Legality and profit are decided per reader: a value may be recomputed in some groups and
+        # stored for others.
         fitting = [d for d in waiting if self.fits(stacked, kind, value, d)]
         if self.limits.narrow and finishes_product(self, stacked.node):
             fitting = [d for d in fitting if self._product_fits(value, [*d.pending[value]], d)]

@@ -336,7 +336,7 @@ class _Trace:
             _check_loss(loss, self.source.loss)
             if others and self.source.training.accumulate > 1:
                 raise WeftError(
-                    "a loss function that gives more than the loss, and accumulate",
+                    "accumulate= needs a loss function that returns the loss alone",
                     help="return the loss alone where gradients are accumulated",
                 )
             # `grad`, not `backward`: it leaves no `.grad` on tensors that live only during the

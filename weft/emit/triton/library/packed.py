@@ -1,7 +1,7 @@
 """Products whose operands the library does not take as they are: packed into scratch first.
 
-A dim of rows, columns or depth that is several dims of unlike strides in memory (heads of a
-transposed activation) is none of the library's. The copy moves each element once; the product reads
+A library takes one stride for each of rows, columns and depth. Several dims of unlike strides
+(heads of a transposed activation) have no common one. The copy moves each element once; the product reads
 it many times.
 """
 
