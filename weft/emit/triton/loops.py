@@ -100,7 +100,7 @@ class RowLoops:
         inner = column_factor(kernel, rows)
         self.outer = TileAxis("o", (), 1, 1)
         if inner is not None:
-            # Triton does not see that x % 97 of a flat index is contiguous, and would load one by one.
+            # Triton does not see that x % 97 of a flat index is contiguous: it loads one by one.
             outer = tuple([n for n in rows if n != inner])
             size = kernel.factors[inner].size
             self.outer = TileAxis("o", outer, count // size, 1)

@@ -1,8 +1,8 @@
 """Products whose operands the library does not take as they are: packed into scratch first.
 
 A library takes one stride for each of rows, columns and depth. Several dims of unlike strides
-(heads of a transposed activation) have no common one. The copy moves each element once; the product reads
-it many times.
+(heads of a transposed activation) have no common one. The copy moves each element once; the
+product reads it many times.
 """
 
 from __future__ import annotations
