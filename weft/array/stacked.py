@@ -255,7 +255,7 @@ def assemble(
     """
     sub_axes, data = stacked.sub_axes, on_host(stacked.data)
     own = _own_sub_axes(sharding, mesh, sub_axes)
-    if own != sub_axes:  # axes cut through sub-axes: by way of one leading dim for all devices
+    if own != sub_axes:  # axes cut through sub-axes: stack again along finer ones
         return assemble(stack(stacked.pieces(), own), shape, sharding, mesh, whole=whole)
     lead = len(sub_axes.sizes)
     unreduced = [d for d in dims_along(sharding.unreduced, mesh, sub_axes) if data.shape[d] > 1]

@@ -85,8 +85,8 @@ class DType:
         return self.name
 
 
-# Bits, exponent and mantissa; FN: finite, with NaN; UZ: zero is unsigned; B11: its exponent's bias;
-# the last U: without a sign.
+# Bits, exponent and mantissa; FN: no infinities, and NaN in 8 bits only; UZ: zero is unsigned; B11:
+# the bias of its exponent; the last U: without a sign.
 _SMALL_FLOATS = (
     "4E2M1FN 6E2M3FN 6E3M2FN 8E3M4 8E4M3 8E4M3FN 8E4M3FNUZ 8E4M3B11FNUZ 8E5M2 8E5M2FNUZ 8E8M0FNU"
 )

@@ -291,7 +291,7 @@ class _Walk:
         A token only orders effects, so it never varies.
         """
         if node.op.control:
-            # What an unknown op passes to its regions is unknown.
+            # An unknown op may pass any value to its regions.
             everything = self.analysis.axis_bits.everything
             for region in node.regions:
                 self.region(

@@ -291,7 +291,7 @@ def _bias_as_mask(reader: Reader, scores: Scores) -> ScoreMask | None:
         numbers = {by * n for n in np.unique(place.node.op.value.elements).tolist()}
         fill = min(numbers)
         return (
-            # As a boolean it is true, not 0, where a key is hidden.
+            # True: the bias is nonzero, and so true as a boolean, where a key is hidden.
             ScoreMask(place, True, fill)
             if numbers == {0.0, fill} and is_masking_fill(fill, 32)
             else None
