@@ -194,6 +194,14 @@ def test_every_command_has_a_screen_and_json():
         assert '"--json"' in source or "add_out(" in source, name
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_the_screen(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(
     ("settings", "coloured"),
     [

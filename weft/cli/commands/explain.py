@@ -8,7 +8,7 @@ from weft.advise import TRIES, explain, explained_text
 from weft.cli.parser import Subparsers, command, natural
 from weft.cli.passes import add_machine
 from weft.cli.program import add_program, captured_program
-from weft.cli.screen import print_json, width, working
+from weft.cli.screen import print_json, print_text, width, working
 from weft.machine import machine
 
 
@@ -22,7 +22,7 @@ def add(commands: Subparsers) -> None:
         "whether compute waits, the line and the reason, and which change of the annotations "
         "would remove it. Each change was tried: its gain is predicted. (`weft why` explains "
         "shardings.)",
-        "weft explain examples/llama.py:train_step --mesh data=2,model=4 --machine 8xh100",
+        "weft explain examples/llama.py:loss --mesh data=2,model=4 --machine 8xh100",
     )
     add_program(parser)
     add_machine(parser)
@@ -45,5 +45,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(explained.as_json())
     else:
-        print(explained_text(explained, width()))
+        print_text(explained_text(explained, width()))
     return 0

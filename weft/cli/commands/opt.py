@@ -45,7 +45,7 @@ def add(commands: Subparsers) -> None:
         "opt",
         "Optimize the program of one device: all passes of a level, or passes by name. Functions "
         "of scripts, and programs with --mesh, are sharded and partitioned first.",
-        "weft opt examples/llama.py:loss --mesh data=2,model=4 -O2 --times -o faster.mlir",
+        "weft opt examples/llama.py:loss --mesh data=2,model=4 -O2 -o faster.mlir",
     )
     add_program(parser, nargs="?")
     add_rules(parser)

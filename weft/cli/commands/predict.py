@@ -31,7 +31,7 @@ def add(commands: Subparsers) -> None:
         "predict",
         "Predict one step of a program on a machine: its time and what takes it, the memory of a "
         "device, utilization. The program is optimized for the machine; nothing runs.",
-        "weft predict examples/llama.py:train_step --mesh data=2,model=4 --machine 8xh100",
+        "weft predict examples/llama.py:loss --mesh data=2,model=4 --machine 8xh100",
     )
     add_program(parser)
     parser.add_argument(

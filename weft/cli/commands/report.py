@@ -22,7 +22,7 @@ def add(commands: Subparsers) -> None:
         "Write a page that shows a program on a machine: its mesh, the pieces of each tensor, its "
         "collectives with their reasons, a timeline, memory over time, and other machines. The "
         "page is one file and opens offline.",
-        "weft report examples/llama.py:loss --mesh data=2,model=4 --machine 8xh100 -o out.html",
+        "weft report examples/llama.py:loss --mesh data=8 --machine 8xh100 -o out.html",
     )
     add_program(parser)
     add_rules(parser)

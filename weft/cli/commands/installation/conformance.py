@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from weft.cli.parser import Subparsers, command
-from weft.cli.screen import has_rich, plural, print_spans, print_table, print_text
+from weft.cli.screen import has_rich, plural, print_table, print_text
 from weft.columns import Column
 from weft.compare.conformance import NUMPY, TARGETS, Outcome, Status, find_cases, run_files
 from weft.errors import WeftError
@@ -97,8 +97,8 @@ def _with_progress(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]
 
 def _show(outcome: Outcome) -> None:
     detail = f"  {outcome.detail}" if outcome.detail else ""
-    status = (f"{outcome.status:<8}", _STYLES[outcome.status])
-    print_spans([[status, (outcome.file, ""), (detail, "dim")]])
+    status = (f"{outcome.status:<7}", _STYLES[outcome.status])
+    print_text(f"{outcome.file}{detail}", mark=status)
 
 
 def _write(target: str, outcomes: list[Outcome]) -> None:
