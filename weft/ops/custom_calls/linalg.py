@@ -22,6 +22,7 @@ from weft.ops.numerics.factorize import (
     tridiagonal,
 )
 from weft.ops.numerics.schur import schur
+from weft.ops.numerics.spectral import eig, eigh, svd
 from weft.ops.numerics.tridiagonal import tridiagonal_solve
 
 _DTYPES = ("f32", "f64", "complex<f32>", "complex<f64>")
@@ -195,7 +196,7 @@ def _finite(a: Array) -> tuple[Array, Array]:
 
 def _eigenvectors(a: Array) -> tuple[Array, Array]:
     a, bad = _finite(a)
-    values, vectors = np.linalg.eig(a)
+    values, vectors = eig(a)
     values, vectors = values + 0j, vectors + 0j
     values[bad], vectors[bad] = np.nan, np.nan
     return values, vectors
@@ -220,7 +221,7 @@ def _left_eigenvectors(a: Array, values: Array) -> Array:
 def _eigh(site: CallUse, a: Array) -> CallResults:
     lower = bool(site.config.get("lower", 1))
     a, bad = _finite(a)
-    values, vectors = np.linalg.eigh(a, "L" if lower else "U")
+    values, vectors = eigh(a, lower)
     values[bad], vectors[bad] = np.nan, np.nan
     kept = _slice(site, 1)
     return vectors[..., kept], values[..., kept]
@@ -229,12 +230,13 @@ def _eigh(site: CallUse, a: Array) -> CallResults:
 def _svd(site: CallUse, a: Array) -> CallResults:
     vectors, full = bool(site.config.get("vectors")), bool(site.config.get("full_matrices"))
     a, bad = _finite(a)
-    left, values, right = np.linalg.svd(a, full_matrices=full)
-    for part in (left, values, right):
+    parts = svd(a, full, vectors)
+    for part in parts:
         part[bad] = np.nan
     subset = _slice(site, 0)
     if not vectors:
-        return (values[..., subset],)
+        return (parts[0][..., subset],)
+    left, values, right = parts
     if full:
         return values, left, right
     return values[..., subset], left[..., subset], right[..., subset, :]

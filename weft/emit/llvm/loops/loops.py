@@ -168,6 +168,8 @@ class Loops:
 
     def cuts(self, factor: int, sinks: Sequence[int]) -> list[int]:
         """The indices of a factor at which a guard of the sinks' inputs changes."""
+        if self.plan.unrolled:
+            return [*range(1, self.kernel.factors[factor].size)]
         changes: set[int] = set()
         for n in reachable_steps(self.kernel.steps, sinks, self.at.ready):
             step = self.kernel.steps[n]

@@ -7,13 +7,19 @@ from dataclasses import replace
 from functools import cached_property
 
 from weft.emit.llvm.jit.caches import Caches
-from weft.emit.llvm.loops.cost import REGISTER_LANES, per_point, steps_cost
+from weft.emit.llvm.loops.cost import (
+    REGISTER_LANES,
+    TRANSCENDENTAL,
+    per_point,
+    step_cost,
+    steps_cost,
+)
 from weft.emit.llvm.loops.simplify import reachable_steps
 from weft.emit.llvm.loops.transposed import TILE, TransposedAccesses, find_transposed
 from weft.emit.llvm.writer.access import boundaries
 from weft.emit.llvm.writer.storage import register_kind
 from weft.emit.llvm.writer.vector import BITS
-from weft.kernels.kernel import Choose, Kernel, Load, Pick, Reduce, Store
+from weft.kernels.kernel import Apply, Choose, Kernel, Load, Pick, Reduce, Store
 from weft.records import dataclass
 
 TASK = 1 << 14  # cost of a task, in vector instructions
@@ -22,6 +28,8 @@ LINE = 64  # bytes of a cache line
 LANES = 64  # 32-bit lanes: four registers in flight hide the latency of one
 FEW_LANES = 16  # for processors with fewer or shorter registers, or very many live values
 FEW_VALUES, FEW_STEPS = 6, 60  # values of that width
+FEW_POINTS = 8  # a kernel of so many points may be scalar code without loops
+UNROLLED = 64  # most transcendental instructions of such a kernel
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,7 @@ class LoopPlan:
     streams: frozenset[int] = frozenset()  # non-temporal stores
     transposed: TransposedAccesses | None = None
     caches: Caches = Caches()
+    unrolled: bool = False  # every point has scalar code of its own
 
     @property
     def count(self) -> int:
@@ -72,6 +81,8 @@ def plan(
 ) -> LoopPlan:
     """Vector width and tasks for a kernel whose factors are in loop order."""
     options = dict(kernel.schedule.options)
+    if cut is None and _is_unrolled(kernel):
+        return LoopPlan(kernel, (), 1, None, 1, caches=caches, unrolled=True)
     vector = options.get("vector", lanes_factor(kernel, cut is not None))
     width = options.get("width", _width(kernel, vector, lanes)) if vector is not None else 1
     task = options.get("task", TASK)
@@ -87,6 +98,21 @@ def plan(
     made = LoopPlan(kernel, tasks, chunk, vector, width, cut, transposed=transposed, caches=caches)
     # What exceeds the last cache is written with non-temporal stores: it evicts nothing then.
     return replace(made, streams=_streams(made, options.get("stream", caches.last)))
+
+
+def _is_unrolled(kernel: Kernel) -> bool:
+    """Whether a kernel is so small that scalars are better than a vector with masked lanes.
+
+    In a flow LLVM keeps them in registers from kernel to kernel, which masked accesses prevent.
+    """
+    points = math.prod([f.size for f in kernel.factors])
+    if points > FEW_POINTS or not kernel.factors:
+        return False
+    costs = [step_cost(s) for s in kernel.steps if isinstance(s, Apply)]
+    if points * sum(cost for cost in costs if cost >= TRANSCENDENTAL) > UNROLLED:
+        return False
+    guarded = any(isinstance(s, Load | Store | Choose) and s.guards for s in kernel.steps)
+    return guarded or any(f.size & (f.size - 1) for f in kernel.factors)
 
 
 def _tasks(
