@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.emit.llvm.single.lone_nodes import check_alone, lone_kernel, node_of
-from weft.emit.llvm.fft.plan import LONGEST, MOST, Mirror, plan_of, refuses_fft
+from weft.emit.llvm.fft.plan import LineMap, Mirror, plan_of, refuses_fft
 from weft.emit.llvm.writer.nest import LoopDim
 from weft.ir.types import Array
 from weft.ops.linalg import Fft
@@ -47,14 +47,15 @@ def check(kind: str, batch: tuple[int, ...], lengths: tuple[int, ...], wide: boo
 
 # One pass, masked lanes, whole squares of lanes, two passes; every radix.
 LINES = ((1, ()), (16, (16,)), (64, (3, 16)), (60, (5,)), (96, (9,)), (250, (2,)), (1024, ()))
-LINES += ((13 * 11, ()), (49, (17,)), (512, (16,)), (4096, (2,)), (360, (16,)))
+LINES += ((13 * 11, ()), (49, (17,)), (512, (16,)), (4096, (2,)), (360, (16,)), (31, (5,)))
+# Convolutions: one pass, two, half of an even length.
+LINES += ((37, (3, 7)), (997, ()), (2 * 509, (2,)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lines(kind: str):
     for length, batch in LINES:
-        if kind in ("FFT", "IFFT") or length % 2 == 0:
-            check(kind, batch, (length,))
+        check(kind, batch, (length,))
     check(kind, (16,), (32,), wide=True)
 
 
@@ -62,9 +63,9 @@ def test_lines(kind: str):
 @settings(suppress_health_check=list(HealthCheck), max_examples=12)
 @given(data=st.data())
 def test_several_dims(kind: str, data: st.DataObject):
-    sizes = st.sampled_from([1, 2, 3, 5, 8, 14, 16, 20, 33, 64])
+    sizes = st.sampled_from([1, 2, 3, 5, 8, 14, 16, 20, 33, 37, 64])
     others = data.draw(st.lists(sizes, min_size=1, max_size=2))
-    last = data.draw(st.sampled_from([2, 4, 10, 16, 26, 64, 100]))
+    last = data.draw(st.sampled_from([1, 2, 4, 10, 15, 16, 26, 37, 64, 100]))
     batch = data.draw(st.sampled_from([(), (3,), (2, 2)]))
     check(kind, batch, (*others, last), data.draw(st.booleans()))
 
@@ -75,11 +76,19 @@ def refused(kind: str, *lengths: int) -> str | None:
 
 
 def test_what_numpy_does():
-    assert refused("FFT", 34) == "its length has a prime factor above 13"
-    assert refused("RFFT", 9) == "of real numbers, an odd count"
-    assert refused("FFT", 2 * MOST) == f"it is longer than {MOST}"
-    assert refused("FFT", 2 * LONGEST, 4) == f"it is longer than {LONGEST}"
-    assert refused("FFT", 0) is None and refused("FFT", MOST) is None
+    too_long = "a length of 40009 is too long for its prime factors"
+    assert refused("FFT", 40009) == too_long and refused("IRFFT", 2 * 40009) == too_long
+    assert refused("FFT", 3000, 40, 41) == "it needs too much memory at once"
+    assert refused("FFT", 0) is None and refused("FFT", 1 << 20) is None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_lines(kind: str):
+    for length in (10007, 1 << 17, 5**7, 3**8):
+        check(kind, (), (length,), wide=True)
+    check(kind, (), (4099, 2))
+    check(kind, (2,), (3, 2500, 2))
 
 
 def loops_text(dims: tuple[LoopDim, ...]) -> str:
@@ -97,6 +106,11 @@ def passes(kind: str, batch: tuple[int, ...], lengths: tuple[int, ...]) -> Itera
             real = "real" if step.to_real else "halves"
             yield f"  mirror of {step.half} to {real}, {loops_text(step.outer)}, {where}"
             continue
+        if isinstance(step, LineMap):
+            forms, outer = " to ".join(step.forms), loops_text(step.outer)
+            yield f"  map of {step.count} to {step.length}, {forms}, rows {step.rows}, {where}"
+            yield f"    outer {outer}, {step.table}"
+            continue
         lanes = loops_text((step.lanes,))
         yield f"  lines of {step.length} in {lanes} lanes, rows {step.rows}, {where}"
         outer = loops_text(step.outer)
@@ -108,5 +122,6 @@ def test_passes(golden: Callable[[Path, str], None]):
     lengths = (2, 16, 18, 32, 254, 256, 512, 520, 2048, 4096, 1 << 15)
     cases = [("FFT", batch, (n,)) for n in lengths for batch in ((), (7,), (8,), (2, 16))]
     cases += [(kind, (3,), (6, 20, 64)) for kind in KINDS] + [("RFFT", (), (1024,))]
+    cases += [(kind, (3,), (37, 15)) for kind in KINDS] + [("FFT", (), (997,))]
     lines = [line for case in cases for line in passes(*case)]
     golden(Path(__file__).parents[3] / "golden/emit/fft.txt", "\n".join(lines) + "\n")

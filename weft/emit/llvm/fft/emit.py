@@ -8,30 +8,24 @@ reads memory, the last one writes it, those between alternate between two halves
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-
-import numpy as np
 
 from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.fft.butterflies import Arithmetic, ComplexVector
-from weft.emit.llvm.fft.plan import Area, LinePass, Mirror, plan_of, radices
+from weft.emit.llvm.fft.lines import VECTOR, LineCode, LineMapCode
+from weft.emit.llvm.fft.plan import LineMap, LinePass, Mirror, plan_of, radices
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
     TASK,
     divided,
-    function,
     located,
     plus,
-    pointers,
     times,
     vectors_and_rest,
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DTYPES, DType
 from weft.kernels.single_node import SingleNode
-
-_BYTES = 64  # of a vector
 
 
 def fft(kernel: SingleNode) -> Emitted:
@@ -44,11 +38,14 @@ def fft(kernel: SingleNode) -> Emitted:
     functions, phases, scratch = [], [], 0
     for number, step in enumerate(plan.steps):
         name = f"{kernel.name}_{number}"
-        writer: _MirrorCode | _PassCode
-        if isinstance(step, Mirror):
-            writer = _MirrorCode(step, dtype, name, sign)
-        else:
-            writer = _PassCode(step, dtype, name, sign)
+        writer: _MirrorCode | _PassCode | LineMapCode
+        match step:
+            case Mirror():
+                writer = _MirrorCode(step, dtype, name, sign)
+            case LineMap():
+                writer = LineMapCode(step, dtype, name, sign)
+            case LinePass():
+                writer = _PassCode(step, dtype, name, sign)
         functions.append(writer.code)
         phases.append(writer.emit())
         scratch = max(scratch, writer.scratch)
@@ -57,53 +54,13 @@ def fft(kernel: SingleNode) -> Emitted:
     return Emitted(module_text(*functions), tuple(phases), scratch, nbytes)
 
 
-class _Code:
-    """A function over lines of complex numbers."""
-
-    scratch = 0
-
-    def __init__(self, dtype: DType, name: str, sign: int, areas: Sequence[Area]) -> None:
-        self.dtype, self.kind, self.sign = dtype, storage.register_kind(dtype), sign
-        self.code = function(name)
-        self.buffers = [self._area(area) for area in areas]
-
-    def _area(self, area: Area) -> str:
-        (base,) = pointers(self.code, 1, area.buffer)
-        if not area.offset:
-            return base
-        nbytes = area.offset * self.dtype.numpy.itemsize
-        return self.code.let(f"getelementptr i8, ptr {base}, i64 {nbytes}")
-
-    def table(self, what: str, numbers: Sequence[complex]) -> str:
-        """A constant array: all real parts, then all imaginary ones."""
-        # In double precision and rounded once; real and imaginary parts apart, since a vector holds
-        # one of the two.
-        both = np.array(numbers, np.complex128)
-        data = np.concatenate([both.real, both.imag]).astype(self.dtype.real.numpy).tobytes()
-        name = f"@{self.code.name}_{what}"
-        text = "".join(f"\\{byte:02X}" for byte in data)
-        self.code.declare(
-            f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{text}", align 64'
-        )
-        return name
-
-    def from_table(
-        self, name: str, count: int, index: str | int, load: Callable[[str], Vector]
-    ) -> ComplexVector:
-        """A number, or several, of a table of that many."""
-        one = Vectors(self.code, 1)
-        return ComplexVector(
-            *[load(one.at(name, plus(self.code, str(index), at), self.kind)) for at in (0, count)]
-        )
-
-
-class _PassCode(_Code):
+class _PassCode(LineCode):
     """The function of a pass."""
 
     def __init__(self, line_pass: LinePass, dtype: DType, name: str, sign: int) -> None:
         super().__init__(dtype, name, sign, line_pass.areas)
         self.line_pass = line_pass
-        most = _BYTES // dtype.real.numpy.itemsize
+        most = VECTOR // dtype.real.numpy.itemsize
         count = line_pass.lanes.size
         # Lanes are independent transforms: for fewer than a full vector of them a narrower one
         # wastes less.
@@ -287,7 +244,7 @@ class _PassCode(_Code):
             self.v.store(held, self._slot(row, stage, part))
 
 
-class _MirrorCode(_Code):
+class _MirrorCode(LineCode):
     """From the transform z of half the length to that of real numbers x, or back.
 
     With w the root of unity of the whole length, E and O the transforms of the even and the odd
@@ -306,7 +263,7 @@ class _MirrorCode(_Code):
         with code.loop("%begin", "%end") as task:
             self.places = located(code, task.index, mirror.outer, ["0", "0"])
             self._ends()
-            most = _BYTES // self.dtype.real.numpy.itemsize
+            most = VECTOR // self.dtype.real.numpy.itemsize
             for width, index in vectors_and_rest(code, "1", str(half), most):
                 self._inner(width, index, table)
         tasks = math.prod([d.size for d in mirror.outer])
