@@ -82,7 +82,11 @@ def check(op: Op, given: list[DType], made: DType, arrays: list[Array], width: i
         return
     with np.errstate(all="ignore"):
         actual, expected = run(*arrays), reference(op, arrays)
-    meant = op.applied() if isinstance(op, broadcasting.Broadcasting) else op
+        meant = op.applied() if isinstance(op, broadcasting.Broadcasting) else op
+        if isinstance(meant, pointwise.Power) and given[0].is_complex:
+            # An angle of millions of turns has no digits left in double precision.
+            turns = arrays[1].astype(np.complex128) * np.log(arrays[0].astype(np.complex128))
+            actual, expected = (x[~(np.abs(turns) > 1e6)] for x in (actual, expected))
     approximate = type(meant) in (FUNCTIONS | OF_COMPLEX if given[0].is_complex else FUNCTIONS)
     approximate &= not made.is_integer
     least = LEAST.get(type(op), 0.0)
@@ -202,6 +206,8 @@ OF_COMPLEX_TOO = {
     *(transcendental.Exponential, transcendental.Log, transcendental.Sqrt),
     *(pointwise.Abs, pointwise.Divide, pointwise.Sign, special.Conj, special.Square),
 }
+OF_SINGLE_TOO = {transcendental.Cosine, transcendental.Sine, transcendental.Tanh}
+OF_SINGLE_TOO |= {pointwise.Power, special.Cosh, special.Sinh}
 
 
 def is_refused(op: Op, dtype: DType) -> bool:
@@ -209,7 +215,8 @@ def is_refused(op: Op, dtype: DType) -> bool:
     if isinstance(op, broadcasting.Broadcasting):
         return is_refused(op.applied(), dtype)
     if dtype.is_complex:
-        return type(op) in FUNCTIONS - OF_COMPLEX_TOO
+        too = OF_COMPLEX_TOO | (OF_SINGLE_TOO if dtype.bits == 64 else set())
+        return type(op) in FUNCTIONS - too
     if isinstance(op, special.NextAfter):
         return dtype.bits < 16
     if isinstance(op, convert.ReducePrecision):

@@ -23,37 +23,41 @@ from weft.emit.llvm.writer.vector import Vector, Vectors
 ComplexFunction = Callable[..., Held]
 
 
-def in_double(function: ComplexFunction) -> ComplexFunction:
-    """A complex<f64> function for complex<f32>, too."""
+def in_double(function: ComplexFunction, narrow: ComplexFunction | None = None) -> ComplexFunction:
+    """A complex<f64> function for complex<f32>, too; `narrow` is one for numbers in f32's range."""
 
     def run(v: Vectors, *args: Held) -> Held:
         if args[0][0].kind == "double":
             return function(v, *args)
         wide = [tuple(v.cast("fpext", part, "double") for part in arg) for arg in args]
-        return tuple(v.cast("fptrunc", part, "float") for part in function(v, *wide))
+        found = (narrow or function)(v, *wide)
+        return tuple(v.cast("fptrunc", part, "float") for part in found)
 
     return run
 
 
-def _number(v: Vectors, value: float) -> Vector:
+def number(v: Vectors, value: float) -> Vector:
+    """An f64 in every lane."""
     return v.constant(value, "double")
 
 
-def _either(v: Vectors, a: Vector, b: Vector) -> Vector:
+def either(v: Vectors, a: Vector, b: Vector) -> Vector:
+    """a or b, of booleans."""
     return v.binary("or", a, b)
 
 
 def _is_infinite(v: Vectors, z: Held) -> Vector:
     """Whether a part is infinite."""
-    return _either(v, *(v.compare("oeq", magnitude(v, p), _number(v, math.inf)) for p in z))
+    return either(v, *(v.compare("oeq", magnitude(v, p), number(v, math.inf)) for p in z))
 
 
 def _is_finite(v: Vectors, z: Held) -> Vector:
     """Whether both parts are finite."""
-    return v.binary("and", *(v.compare("olt", magnitude(v, p), _number(v, math.inf)) for p in z))
+    return v.binary("and", *(v.compare("olt", magnitude(v, p), number(v, math.inf)) for p in z))
 
 
-def _choose(v: Vectors, condition: Vector, yes: Held, no: Held) -> Held:
+def select_pair(v: Vectors, condition: Vector, yes: Held, no: Held) -> Held:
+    """One of two complex numbers, lane by lane."""
     return tuple(v.select(condition, a, b) for a, b in zip(yes, no, strict=True))
 
 
@@ -69,8 +73,8 @@ def _size(v: Vectors, z: Held) -> Vector:
     high, low = _sizes(v, z)
     # Of 0 + 0i: 0 / 0 would be NaN.
     ratio = where(v, "oeq", low, 0.0, low, v.div(low, high))
-    found = v.mul(high, v.intrinsic("sqrt", v.fma(ratio, ratio, _number(v, 1.0))))
-    return v.select(_is_infinite(v, z), _number(v, math.inf), found)
+    found = v.mul(high, v.intrinsic("sqrt", v.fma(ratio, ratio, number(v, 1.0))))
+    return v.select(_is_infinite(v, z), number(v, math.inf), found)
 
 
 def _absolute(v: Vectors, z: Held) -> Held:
@@ -86,9 +90,9 @@ def _power_below(v: Vectors, z: Held) -> Vector:
     # The exponent field alone is the power of two at or below a number.
     exponent = v.binary("and", bits_of(v, high), v.constant(0x7FF << 52, "i64"))
     power = at_most(v, at_least(v, float_of(v, exponent), 2.0**-1000), 2.0**1000)
-    usual = v.compare("olt", high, _number(v, math.inf))
-    usual = v.binary("and", usual, v.compare("ogt", high, _number(v, 0.0)))
-    return v.select(usual, power, _number(v, 1.0))
+    usual = v.compare("olt", high, number(v, math.inf))
+    usual = v.binary("and", usual, v.compare("ogt", high, number(v, 0.0)))
+    return v.select(usual, power, number(v, 1.0))
 
 
 def _times(v: Vectors, z: Held, factor: Vector) -> Held:
@@ -103,7 +107,7 @@ def _turned(v: Vectors, a: Held, b: Held) -> Held:
 
 def _divide(v: Vectors, a: Held, b: Held) -> Held:
     """The quotient, without spurious overflow; infinities follow C, annex G."""
-    one = _number(v, 1.0)
+    one = number(v, 1.0)
     above = _power_below(v, a)
     below = v.div(one, _power_below(v, b))
     # Both scaled to about 1, exactly: |b|^2 neither overflows nor vanishes then.
@@ -115,40 +119,51 @@ def _divide(v: Vectors, a: Held, b: Held) -> Held:
     large = v.compare("oge", above, one)
     for factor in (v.select(large, above, below), v.select(large, below, above)):
         quotient = _times(v, quotient, factor)
+    return _known_quotient(v, a, b, quotient)
+
+
+def _divide_narrow(v: Vectors, a: Held, b: Held) -> Held:
+    """The quotient where |b|^2 cannot overflow."""
+    inverse = v.div(number(v, 1.0), v.fma(b[0], b[0], v.mul(b[1], b[1])))
+    return _known_quotient(v, a, b, _times(v, _turned(v, a, b), inverse))
+
+
+def _known_quotient(v: Vectors, a: Held, b: Held, quotient: Held) -> Held:
+    """A quotient, or what it is for zeros and infinities."""
     # Both parts NaN: the sign of C's annex G that an infinity or a zero was involved.
     lost = v.binary("and", *(v.compare("uno", part, part) for part in quotient))
-    return _choose(v, lost, _divide_special(v, a, b), quotient)
+    return select_pair(v, lost, _divide_special(v, a, b), quotient)
 
 
 def _divide_special(v: Vectors, a: Held, b: Held) -> Held:
     """Quotients of zeros and infinities, where plain arithmetic yields NaN."""
-    nan = _number(v, math.nan)
+    nan = number(v, math.nan)
     turned = _turned(v, _unit(v, a), _unit(v, b))
     large = v.binary("and", _is_infinite(v, a), _is_finite(v, b))
     small = v.binary("and", _is_finite(v, a), _is_infinite(v, b))
-    quotient = _choose(v, large, _times(v, turned, _number(v, math.inf)), (nan, nan))
-    quotient = _choose(v, small, _times(v, turned, _number(v, 0.0)), quotient)
-    zero = v.binary("and", *(v.compare("oeq", part, _number(v, 0.0)) for part in b))
-    known = _either(v, *(v.compare("ord", part, part) for part in a))
-    by_zero = _times(v, a, _number(v, math.inf))
-    return _choose(v, v.binary("and", zero, known), by_zero, quotient)
+    quotient = select_pair(v, large, _times(v, turned, number(v, math.inf)), (nan, nan))
+    quotient = select_pair(v, small, _times(v, turned, number(v, 0.0)), quotient)
+    zero = v.binary("and", *(v.compare("oeq", part, number(v, 0.0)) for part in b))
+    known = either(v, *(v.compare("ord", part, part) for part in a))
+    by_zero = _times(v, a, number(v, math.inf))
+    return select_pair(v, v.binary("and", zero, known), by_zero, quotient)
 
 
 def _unit(v: Vectors, z: Held) -> Held:
     """Infinite parts as 1, and the finite ones beside them as 0; signs are kept."""
-    infinity, one, zero = _number(v, math.inf), _number(v, 1.0), _number(v, 0.0)
+    infinity, one, zero = number(v, math.inf), number(v, 1.0), number(v, 0.0)
     ends = [v.compare("oeq", magnitude(v, part), infinity) for part in z]
     boxed = tuple(
         with_sign(v, v.select(end, one, zero), part) for end, part in zip(ends, z, strict=True)
     )
-    return _choose(v, _either(v, *ends), boxed, z)
+    return select_pair(v, either(v, *ends), boxed, z)
 
 
 def _sign(v: Vectors, z: Held) -> Held:
     """z / |z|, and 0 for 0."""
-    scaled = _times(v, z, v.div(_number(v, 1.0), _power_below(v, z)))
+    scaled = _times(v, z, v.div(number(v, 1.0), _power_below(v, z)))
     size = _size(v, scaled)
-    zero = _number(v, 0.0)
+    zero = number(v, 0.0)
     none = v.binary("and", *(v.compare("oeq", part, zero) for part in z))
     return tuple(v.select(none, zero, v.div(part, size)) for part in scaled)
 
@@ -168,13 +183,13 @@ def _exp(v: Vectors, z: Held) -> Held:
 def _log(v: Vectors, z: Held) -> Held:
     """log|z| and the angle; near |z| = 1 the first is log1p(|z|^2 - 1) / 2."""
     high, low = _sizes(v, z)
-    one = _number(v, 1.0)
+    one = number(v, 1.0)
     # |z|^2 - 1 without cancellation: high^2 - 1 as a product of two exact differences.
     near = v.fma(low, low, v.mul(v.sub(high, one), v.add(high, one)))
-    near = v.mul(log1p(v, near), _number(v, 0.5))
+    near = v.mul(log1p(v, near), number(v, 0.5))
     size = _size(v, z)
     middle = v.binary(
-        "and", v.compare("ogt", size, _number(v, 0.5)), v.compare("olt", size, _number(v, 2.0))
+        "and", v.compare("ogt", size, number(v, 0.5)), v.compare("olt", size, number(v, 2.0))
     )
     # |z| of very large and very small numbers overflows or is coarse, unless scaled.
     power = _power_below(v, z)
@@ -188,17 +203,17 @@ def _sqrt(v: Vectors, z: Held) -> Held:
     x, y = z
     # A power of four, whose root is exact.
     power = _even_power_below(v, z)
-    a, b = _times(v, z, v.div(_number(v, 1.0), power))
-    half = v.mul(v.add(magnitude(v, a), _size(v, (a, b))), _number(v, 0.5))
+    a, b = _times(v, z, v.div(number(v, 1.0), power))
+    half = v.mul(v.add(magnitude(v, a), _size(v, (a, b))), number(v, 0.5))
     root = v.intrinsic("sqrt", half)
     # By |y| / (2 root), not by the root of a difference, which cancels near the real axis.
     other = v.div(magnitude(v, b), v.add(root, root))
-    none = v.compare("oeq", root, _number(v, 0.0))
+    none = v.compare("oeq", root, number(v, 0.0))
     other = v.select(none, root, other)
     scale = v.intrinsic("sqrt", power)
     root, other = v.mul(root, scale), v.mul(other, scale)
-    left = v.compare("olt", x, _number(v, 0.0))
-    real, imag = _choose(v, left, (other, root), (root, other))
+    left = v.compare("olt", x, number(v, 0.0))
+    real, imag = select_pair(v, left, (other, root), (root, other))
     return _sqrt_special(v, z, (real, with_sign(v, imag, y)))
 
 
@@ -215,21 +230,21 @@ def _even_power_below(v: Vectors, z: Held) -> Vector:
 def _sqrt_special(v: Vectors, z: Held, value: Held) -> Held:
     """Roots of infinities and NaN (C, annex G)."""
     x, y = z
-    infinity, zero, nan = (_number(v, n) for n in (math.inf, 0.0, math.nan))
+    infinity, zero, nan = (number(v, n) for n in (math.inf, 0.0, math.nan))
     signed = with_sign(v, infinity, y)
     known = v.compare("ord", y, y)
     right = v.compare("oeq", x, infinity)
     left = v.compare("oeq", x, v.neg(infinity))
     flat = v.select(known, with_sign(v, zero, y), nan)
-    value = _choose(v, right, (infinity, flat), value)
-    value = _choose(v, left, (v.select(known, zero, nan), signed), value)
+    value = select_pair(v, right, (infinity, flat), value)
+    value = select_pair(v, left, (v.select(known, zero, nan), signed), value)
     steep = v.compare("oeq", magnitude(v, y), infinity)
-    value = _choose(v, steep, (infinity, y), value)
+    value = select_pair(v, steep, (infinity, y), value)
     return value
 
 
 absolute = in_double(_absolute)
-divide = in_double(_divide)
+divide = in_double(_divide, _divide_narrow)
 sign = in_double(_sign)
 exponential = in_double(_exp)
 logarithm = in_double(_log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.emit.llvm.jit.supplied import estimate_rsqrt
 from weft.emit.llvm.math import circular, error, exponential, gamma, hyperbolic, logarithm, logistic
 from weft.emit.llvm.math import complex as math_complex
+from weft.emit.llvm.math import complex_circular as pairs
 from weft.emit.llvm.math import pointwise_integer as integers
 from weft.emit.llvm.math import power as powers
 from weft.emit.llvm.math.pointwise_kinds import Emit, by_kind
@@ -13,10 +14,10 @@ from weft.ops.elementwise import pointwise, special
 from weft.ops.elementwise import transcendental as ops
 
 EMIT: dict[type[Op], Emit] = {
-    pointwise.Power: by_kind(real=powers.power, integer=integers.power),
+    pointwise.Power: by_kind(real=powers.power, integer=integers.power, single=pairs.power),
     pointwise.Remainder: by_kind(real=powers.remainder, integer=integers.remainder),
     ops.Cbrt: by_kind(real=logarithm.cbrt),
-    ops.Cosine: by_kind(real=circular.cos),
+    ops.Cosine: by_kind(real=circular.cos, single=pairs.cosine),
     ops.Exponential: by_kind(
         real=logistic.noted_exp,
         coarse=logistic.noted_coarse_exp,
@@ -27,10 +28,12 @@ EMIT: dict[type[Op], Emit] = {
     ops.LogPlusOne: by_kind(real=logarithm.log1p),
     ops.Logistic: by_kind(real=logistic.logistic, coarse=logistic.coarse_logistic),
     ops.Rsqrt: by_kind(real=logarithm.rsqrt, tolerant=estimate_rsqrt),
-    ops.Sine: by_kind(real=circular.sin),
+    ops.Sine: by_kind(real=circular.sin, single=pairs.sine),
     ops.Sqrt: by_kind(real=logarithm.sqrt, complex=math_complex.square_root),
     ops.Tan: by_kind(real=circular.tan),
-    ops.Tanh: by_kind(real=logistic.noted_tanh, coarse=logistic.noted_coarse_tanh),
+    ops.Tanh: by_kind(
+        real=logistic.noted_tanh, coarse=logistic.noted_coarse_tanh, single=pairs.tanh
+    ),
     ops.Atan2: by_kind(real=circular.atan2),
     special.Acos: by_kind(real=circular.acos),
     special.Acosh: by_kind(real=hyperbolic.acosh),
@@ -38,8 +41,8 @@ EMIT: dict[type[Op], Emit] = {
     special.Asinh: by_kind(real=hyperbolic.asinh),
     special.Atan: by_kind(real=circular.atan),
     special.Atanh: by_kind(real=hyperbolic.atanh),
-    special.Cosh: by_kind(real=exponential.cosh),
-    special.Sinh: by_kind(real=exponential.sinh),
+    special.Cosh: by_kind(real=exponential.cosh, single=pairs.cosh),
+    special.Sinh: by_kind(real=exponential.sinh, single=pairs.sinh),
     special.ChloTan: by_kind(real=circular.tan),
     special.BesselI1e: by_kind(real=gamma.bessel_i1e),
     special.Digamma: by_kind(real=gamma.digamma),
