@@ -147,7 +147,7 @@ OPTIONAL = {
     "cudnn": {"emit/triton/library/cudnn.py", "emit/triton/library/cudnn_convolution.py"},
     "transformers": {"capture/torch/functions.py", "zoo/model.py"},
     "pynvml": {"machine/here.py"},
-    "scipy": {"ops/numerics/schur.py"},
+    "scipy": {"ops/numerics/schur.py", "ops/numerics/spectral.py"},
     "ray": {"workers/in_ray.py"},
     "grpc": {"remote/channel.py"},
     "rich": {

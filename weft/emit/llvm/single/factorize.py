@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.emit.llvm.emitted import Emitted
+from weft.emit.llvm.spectral.rows import power_of_two
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
@@ -24,6 +25,9 @@ from weft.kernels.single_node import SingleNode
 from weft.ops.custom_calls.custom import CustomCall
 
 _BYTES = (64, 16)  # of vectors, and of those at the end of a row
+# Rows from which on the last columns are one masked vector: a load after a masked store waits, which
+# is little of the time of many rows.
+_TALL = 32
 
 
 def refuses_factors(kernel: SingleNode) -> str | None:
@@ -42,7 +46,7 @@ def factorize(kernel: SingleNode) -> Emitted:
         matrices.offsets = offsets
         CALLS[kernel.op.call_target_name](matrices)
     phase = matrices.tasks.phase(matrices.code.name)
-    return Emitted(module_text(matrices.code), (phase,), scratch=matrices.columns * 8)
+    return Emitted(module_text(matrices.code), (phase,))
 
 
 class _Matrices:
@@ -119,25 +123,56 @@ class _Matrices:
 
     def reflect(self, matrix: int, reflectors: int, step: str, tau: Vector, begin: str) -> None:
         """Apply a reflector to the rows of a matrix from one on, and its columns from one on."""
-        code, one = self.code, self.one
+        code, minus = self.code, self.one.neg(tau)
         after = plus(code, step, 1)
-        first = self.at(matrix, step, "0")
 
-        def start(v: Vectors, column: str) -> None:
-            v.store(
-                v.load(v.at(first, column, self.kind), self.kind),
-                v.at("%scratch", column, self.kind),
-            )
+        def columns(v: Vectors, column: str, mask: Vector | None) -> None:
+            """Some columns: their sum stays in registers from row to row."""
+            factor = v.splat(minus)
 
-        self.row_loops(begin)(start)
-        with code.loop(after, self.rows) as row:
-            factor = self.get(reflectors, row.index, step)
-            self.added(factor, self.at(matrix, row.index, "0"), "%scratch", begin)
-        minus = one.neg(tau)
-        self.added(minus, "%scratch", first, begin)
-        with code.loop(after, self.rows) as row:
-            factor = one.mul(minus, self.get(reflectors, row.index, step))
-            self.added(factor, "%scratch", self.at(matrix, row.index, "0"), begin)
+            def place(row: str) -> str:
+                return self.at(matrix, row, column)
+
+            first = self._read(v, place(step), mask)
+            total = [(first.type, first.text)]
+            with code.loop(after, self.rows, carried=total) as row:
+                by = v.splat(self.get(reflectors, row.index, step))
+                given = self._read(v, place(row.index), mask)
+                row.carry(v.fma(by, given, Vector(row.carried[0], self.kind, v.width)).text)
+            change = v.mul(factor, Vector(row.carried[0], self.kind, v.width))
+            self._write(v, v.add(first, change), place(step), mask)
+            with code.loop(after, self.rows) as row:
+                by = v.splat(self.get(reflectors, row.index, step))
+                old = self._read(v, place(row.index), mask)
+                self._write(v, v.fma(by, change, old), place(row.index), mask)
+
+        width = self.widths[0]
+        if self.rows < _TALL:
+            for wide, column in vectors_and_rest(
+                code, begin, str(self.columns), 4 * width, *self.widths
+            ):
+                columns(Vectors(code, wide), column, None)
+            return
+        whole = code.let(f"sub nsw i64 {self.columns}, {begin}")
+        for wide in (4 * width, width):
+            end = plus(code, begin, code.let(f"and i64 {whole}, {-wide}"))
+            with code.loop(begin, end, wide) as loop:
+                columns(Vectors(code, wide), loop.index, None)
+            begin, whole = end, code.let(f"sub nsw i64 {self.columns}, {end}")
+        with code.when(code.let(f"icmp sgt i64 {whole}, 0")):
+            v = Vectors(code, width)
+            columns(v, begin, v.first(whole))
+
+    def _read(self, v: Vectors, address: str, mask: Vector | None) -> Vector:
+        if mask is None:
+            return v.load(address, self.kind)
+        return v.load_masked(address, mask, self.kind)
+
+    def _write(self, v: Vectors, value: Vector, address: str, mask: Vector | None) -> None:
+        if mask is None:
+            v.store(value, address)
+        else:
+            v.store_masked(value, address, mask)
 
 
 def _lu(m: _Matrices) -> None:
@@ -214,18 +249,18 @@ def _qr(m: _Matrices) -> None:
 
 
 def _norm(m: _Matrices, column: str, begin: str) -> Vector:
-    """The norm of a column from a row on, without overflow: scaled by its largest element."""
+    """The norm of a column from a row on, without overflow: scaled by about its largest element."""
     code, one = m.code, m.one
     zero = one.constant(0.0, m.kind)
     with code.loop(begin, m.rows, carried=[(m.kind, zero.text)]) as row:
         size = one.intrinsic("fabs", m.get(1, row.index, column))
         row.carry(one.maximum(size, Vector(row.carried[0], m.kind)).text)
-    most = Vector(row.carried[0], m.kind)
-    by = one.select(one.compare("oeq", most, zero), one.constant(1.0, m.kind), most)
+    # By a power of two: exact, and a product instead of a quotient for each element.
+    scale, inverse = power_of_two(code, row.carried[0], m.kind)
     with code.loop(begin, m.rows, carried=[(m.kind, zero.text)]) as row:
-        part = one.div(m.get(1, row.index, column), by)
+        part = one.mul(m.get(1, row.index, column), inverse)
         row.carry(one.fma(part, part, Vector(row.carried[0], m.kind)).text)
-    return one.mul(most, one.intrinsic("sqrt", Vector(row.carried[0], m.kind)))
+    return one.mul(scale, one.intrinsic("sqrt", Vector(row.carried[0], m.kind)))
 
 
 def _length(m: _Matrices, a: Vector, b: Vector) -> Vector:
