@@ -17,6 +17,8 @@ from typing import Any
 from tests.tolerance import difference
 from weft.array.exchange import to_numpy
 from weft.capture import capture
+from weft.capture.torch.aten import LOWERINGS
+from weft.capture.torch.decompositions import OURS
 from weft.errors import Unsupported
 from weft.evaluate import evaluate
 
@@ -36,8 +38,8 @@ NO_NUMBERS = {
     "sparse.mm", "sparse.sampled_addmm", "to_sparse",
 }  # fmt: skip
 
-# Ops that say where elements were, of equal ones any.
-TIES = {"sort", "argsort", "topk", "kthvalue", "median", "mode", "nanmedian"}
+# Ops that say where elements were, of equal ones any; eigenvectors have any sign.
+TIES = {"sort", "argsort", "topk", "kthvalue", "median", "mode", "nanmedian", "linalg.eigh"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,13 @@ def is_core(entry: Any) -> bool:
     return False
 
 
+def is_lowered(entry: Any) -> bool:
+    """Whether the op has a lowering or a decomposition of ours."""
+    ours = {n.split(".")[1].strip("_") for n in LOWERINGS | OURS if n.startswith("aten.")}
+    theirs = (entry.aten_name, entry.name)
+    return not ours.isdisjoint(str(n).rpartition(".")[2].strip("_") for n in theirs)
+
+
 def samples(entry: Any, dtype: str, most: int | None) -> Iterator[Any]:
     """Sample inputs, spread over all that there are if only so many are wanted."""
     import torch
@@ -89,45 +98,74 @@ def samples(entry: Any, dtype: str, most: int | None) -> Iterator[Any]:
     yield from found[::step]
 
 
-def check(entry: Any, dtype: str, sample: Any) -> Outcome:
-    """One sample, captured and evaluated, against eager."""
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A sample as a function of its tensors, and what eager gives for them."""
+
+    entry: Any
+    dtype: str
+    function: Callable[..., list[Any]]
+    tensors: list[Any]
+    expected: list[Any]
+
+
+def call_of(entry: Any, dtype: str, sample: Any) -> Call | None:
+    """A sample that has tensors and that eager accepts, or None."""
     import torch
     from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-    name = op_names(entry)
     leaves, tree = tree_flatten((sample.input, sample.args, sample.kwargs))
-    tensors = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
-    def call(*given: Any) -> Any:
+    def function(*given: Any) -> list[Any]:
         filled = [*leaves]
-        for n, value in zip(tensors, given, strict=True):
+        for n, value in zip(places, given, strict=True):
             filled[n] = value
         first, args, kwargs = tree_unflatten(filled, tree)
-        return entry.op(first, *args, **kwargs)
+        made = tree_leaves(entry.op(first, *args, **kwargs))
+        return [x for x in made if isinstance(x, torch.Tensor)]
 
-    if not tensors:
-        return Outcome(name, dtype, "skipped", "no tensors among the arguments")
-    given = [leaves[n].clone() for n in tensors]
+    if not places:
+        return None
     try:
-        expected = [x for x in tree_leaves(call(*given)) if isinstance(x, torch.Tensor)]
-    except Exception as error:  # noqa: BLE001  # a sample that eager itself refuses
-        return Outcome(name, dtype, "skipped", str(error)[:80])
-    given = [leaves[n].clone() for n in tensors]
-    try:
-        captured = capture(call, given)
-        made = evaluate(captured.module, *map(to_numpy, given))
-    except Unsupported as error:
-        return Outcome(name, dtype, "refused", error.message.partition(" ")[0])
-    made = made[len(captured.updated) :]
-    if len(made) != len(expected):
-        return Outcome(name, dtype, "wrong", f"{len(made)} results, not {len(expected)}")
-    for n, (ours, theirs) in enumerate(zip(made, expected, strict=True)):
-        if entry.name in TIES and (n > 0 or entry.name == "argsort"):
+        expected = function(*[leaves[n].clone() for n in places])
+    except Exception:  # noqa: BLE001  # a sample that eager itself refuses
+        return None
+    return Call(entry, dtype, function, [leaves[n].clone() for n in places], expected)
+
+
+def together(calls: list[Call]) -> list[str]:
+    """What is wrong with samples that are captured as one program, which is quick."""
+    starts = [0, *itertools.accumulate(len(call.tensors) for call in calls)]
+
+    def whole(*given: Any) -> list[list[Any]]:
+        cuts = zip(calls, itertools.pairwise(starts), strict=True)
+        return [call.function(*given[begin:end]) for call, (begin, end) in cuts]
+
+    given = [x for call in calls for x in call.tensors]
+    captured = capture(whole, given)
+    made = evaluate(captured.module, *map(to_numpy, given))[len(captured.updated) :]
+    expected = [(call, n, x) for call in calls for n, x in enumerate(call.expected)]
+    bad = []
+    for ours, (call, n, theirs) in zip(made, expected, strict=True):
+        if call.entry.name in TIES and (n > 0 or call.entry.name == "argsort"):
             continue
         found = difference(ours, to_numpy(theirs.resolve_conj()), length=64, least=1e-4)
         if found is not None:
-            return Outcome(name, dtype, "wrong", found)
-    return Outcome(name, dtype, "passed")
+            bad.append(f"{op_names(call.entry)} {call.dtype}, result {n}: {found}")
+    return bad
+
+
+def check(entry: Any, dtype: str, sample: Any) -> Outcome:
+    """One sample, captured and evaluated, against eager."""
+    name, call = op_names(entry), call_of(entry, dtype, sample)
+    if call is None:
+        return Outcome(name, dtype, "skipped", "no tensors, or eager refuses it")
+    try:
+        bad = together([call])
+    except Unsupported as error:
+        return Outcome(name, dtype, "refused", error.message.partition(" ")[0])
+    return Outcome(name, dtype, "wrong", bad[0]) if bad else Outcome(name, dtype, "passed")
 
 
 def sweep(

@@ -351,6 +351,13 @@ def hypotenuse(b: Build, x: Value, y: Value) -> Value:
     return b.select(b.op(special.IsInf(), large), large, made)
 
 
+def digamma(b: Build, x: Value) -> Value:
+    """The derivative of lgamma; at zeros, where XLA's is NaN, the infinity of its side."""
+    (x,) = b.operands(x, dtype=b.out.dtype)
+    pole = b.op(ours.Divide(), b.like(x, -1), x)
+    return b.select(b.compare("EQ", x, b.like(x, 0)), pole, b.op(special.Digamma(), x))
+
+
 _UNARY: dict[str, Op] = {
     "acos": special.Acos(),
     "acosh": special.Acosh(),
@@ -361,7 +368,6 @@ _UNARY: dict[str, Op] = {
     "bitwise_not": ours.Not(),
     "cos": functions.Cosine(),
     "cosh": special.Cosh(),
-    "digamma": special.Digamma(),
     "erf": special.Erf(),
     "erfc": special.Erfc(),
     "erfinv": special.ErfInv(),
@@ -428,6 +434,7 @@ LOWERINGS: dict[str, AtenLowering] = {
     "aten.clamp.default": clamp,
     "aten.copysign.Scalar": copy_sign,
     "aten.copysign.Tensor": copy_sign,
+    "aten.digamma.default": digamma,
     "aten.div.Scalar": divide,
     "aten.div.Scalar_mode": divide_rounded,
     "aten.div.Tensor": divide,
