@@ -1,0 +1,66 @@
+"""How many instructions of which kind kernels are made of, in tables.
+
+What is done twice, or in a worse way, gives the same numbers. The tables show it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emit.llvm.corpus import corpus
+from tests.emit.llvm.single.lone_nodes import lone_kernel
+from tests.emit.llvm.test_tasks import OLD, TILES, WIDE, lone_nodes
+from weft.emit.llvm.jit.processor import ARM_SERVER, Processor
+from weft.emit.llvm.texts import emitted_for
+from weft.kernels.group import Launch
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "emit"
+OPCODE = re.compile(r"\s+(?:%\S+ = )?(?:tail )?(\w+)")
+CALL = re.compile(r" call .*?@(?:llvm\.)?(?:weft\.)?([a-z_]+(?:\.[a-z]{2,}+)*)")
+SHOWN = ("load", "store", "phi", "shufflevector", "fmul", "fadd", "add", "mul", "select")
+LARGE = (" 9x131072", " 5000x90", " 64x40", " 5000")
+
+
+def mix(text: str) -> str:
+    """The number of instructions, of the kinds that matter most, and of calls by name."""
+    codes = [m[1] for line in text.splitlines() if (m := OPCODE.match(line))]
+    counts, calls = Counter(codes), Counter(CALL.findall(text))
+    parts = [f"{counts[code]} {code}" for code in SHOWN if counts[code]]
+    parts += [f"{count} {name}" for name, count in sorted(calls.items())]
+    return f"{len(codes)}, {', '.join(parts)}"
+
+
+def ops() -> Iterator[tuple[str, Launch, Processor]]:
+    """Chains, products, attention, and an example of every op."""
+    for name, kernel in corpus():
+        yield name, kernel, WIDE
+
+
+def processors() -> Iterator[tuple[str, Launch, Processor]]:
+    """Products and attention for other processors, and chains."""
+    for name, kernel in corpus():
+        if name.startswith(("product", "attention")) and "f64" not in name:
+            yield f"tiles, {name}", kernel, TILES
+        if name.startswith(("product", "attention")) and "16" not in name:
+            yield f"old, {name}", kernel, OLD
+        if not name.startswith(("chlo", "stablehlo")) and "16" not in name:
+            yield f"arm, {name}", kernel, ARM_SERVER
+
+
+def large() -> Iterator[tuple[str, Launch, Processor]]:
+    """Single nodes of large arrays, which have several phases."""
+    for name, node in lone_nodes():
+        if name.endswith(LARGE) or " 5000x90 along" in name or " 9x131072 along" in name:
+            yield name, lone_kernel(node), WIDE
+
+
+@pytest.mark.parametrize("kernels", [ops, processors, large], ids=lambda f: f.__name__)
+def test_instructions(kernels, golden: Callable[[Path, str], None], monkeypatch):
+    monkeypatch.setenv("WEFT_THREADS", "4")
+    lines = [f"{name}: {mix(emitted_for(kernel, cpu).text)}" for name, kernel, cpu in kernels()]
+    golden(GOLDEN / f"instructions-{kernels.__name__}.txt", "\n".join(lines) + "\n")
