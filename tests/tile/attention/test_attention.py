@@ -16,8 +16,9 @@ import weft
 from tests.kernels.interpret_attention import interpret_attention
 from tests.ops.example import Example
 from tests.ops.examples.attention import EXAMPLES
-from tests.tile.attention.programs import FORWARD, OTHERS, WITH_GRADIENTS, squares
+from tests.tile.attention.programs import FORWARD, OTHERS, WITH_GRADIENTS, B, D, H, squares
 from tests.tolerance import assert_close
+from weft.capture import parse
 from weft.evaluate import evaluate
 from weft.ir.module import Function, Module, Region, Value, apply, tensor_of
 from weft.ir.types import BOOL, F32, TensorType
@@ -26,6 +27,7 @@ from weft.kernels.group import Group
 from weft.kernels.stacked_node import StackedNode
 from weft.ops import attention as composite
 from weft.ops.shape import BroadcastInDim
+from weft.pipeline import compile_module
 from weft.run.parts import parts_of
 from weft.tile.attention.fuse import attention_groups
 
@@ -94,6 +96,66 @@ def test_others_are_not(name: str):
 def test_windows_are_recognized(name: str, window: Window):
     (kernel,) = forward_of(name)
     assert kernel.window == window and kernel.mask is None and kernel.bias is None
+
+
+LONG = 40  # masks of so many queries and keys are not folded to constants
+# Masks of query i and key j, and their windows; None: the mask stays an operand.
+MASKS: dict[str, tuple[Callable[..., Any], Window | None]] = {
+    "i >= j": (lambda i, j: i >= j, Window(None, 0)),
+    "i > j": (lambda i, j: i > j, Window(None, -1)),
+    "i <= j": (lambda i, j: i <= j, Window(0, None)),
+    "i < j": (lambda i, j: i < j, Window(-1, None)),
+    "j <= i": (lambda i, j: j <= i, Window(None, 0)),
+    "j < i + 3": (lambda i, j: j < i + 3, Window(None, 2)),
+    "j > i - 3": (lambda i, j: j > i - 3, Window(2, None)),
+    "j == i + 1": (lambda i, j: j == i + 1, Window(-1, 1)),
+    "i - j < 4": (lambda i, j: i - j < 4, Window(3, None)),
+    "-(j - i) >= -2": (lambda i, j: -(j - i) >= -2, Window(None, 2)),
+    "not j > i": (lambda i, j: ~(j > i), Window(None, 0)),
+    "not j < i - 1": (lambda i, j: ~(j < i - 1), Window(1, None)),
+    "both bounds": (lambda i, j: (j <= i + 1) & (i <= j + 2), Window(2, 1)),
+    "the tighter bounds": (
+        lambda i, j: (j <= i + 1) & (j <= i + 4) & (i <= j + 2) & (i <= j + 3),
+        Window(2, 1),
+    ),
+    "chosen": (lambda i, j: jnp.where(j > i, False, True), Window(None, 0)),
+    "a matrix": (lambda i, j: jnp.asarray(np.tri(LONG, k=2, dtype=bool)), Window(None, 2)),
+    "a matrix with two bounds": (
+        lambda i, j: jnp.asarray(np.tri(LONG, k=2, dtype=bool) & ~np.tri(LONG, k=-4, dtype=bool)),
+        Window(3, 2),
+    ),
+    "a matrix in half steps": (lambda i, j: jnp.asarray(np.tri(2 * LONG, dtype=bool)[::2, ::2]),
+                               Window(None, 0)),
+    "not the diagonal": (lambda i, j: i != j, None),
+    "2 i >= j": (lambda i, j: 2 * i >= j, None),
+    "2 i + 3 >= 2 j": (lambda i, j: 2 * i + 3 >= 2 * j, None),
+    "i + j >= 5": (lambda i, j: i + j >= 5, None),
+    "keys alone": (lambda i, j: (j < 5) & (i >= 0), None),
+    "one or the other": (lambda i, j: (i >= j) | (j > i + 5), None),
+    "outside of a band": (lambda i, j: ~((j <= i + 1) & (i <= j + 2)), None),
+    "a matrix with holes": (
+        lambda i, j: jnp.asarray(np.tri(LONG, dtype=bool) & (np.arange(LONG) != 3)),
+        None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_windows_of_masks(name: str):
+    mask, window = MASKS[name]
+
+    def masked(q, k, v):
+        at = jnp.arange(LONG)
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k)
+        scores = jnp.where(mask(at[:, None], at[None]), scores, -jnp.inf)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+
+    shape = jax.ShapeDtypeStruct((B, LONG, H, D), jnp.float32)
+    lowered = jax.jit(masked).lower(shape, shape, shape)
+    module = compile_module(parse(lowered.as_text()), to="optimized", target="llvm").module
+    (kernel,) = [g.kernel for g in groups_of(module) if isinstance(g.kernel, Attention)]
+    assert kernel.window == (window or Window())
+    assert (kernel.mask is None) is (window is not None)
 
 
 def test_shared_heads_are_read_once():

@@ -117,9 +117,13 @@ class Bands:
         match node.op:
             case Iota(iota_dimension=dim):
                 return place.at[len(self.reader.program.sizes) + dim]
-            case Constant():
-                found = number(self.reader, place)
-                return None if found is None else (int(found), ())
+            case Constant(value=dense):
+                lead = len(self.reader.program.sizes)
+                if dense.is_splat:
+                    return (int(dense.elements[0]), ())
+                if not 0 < dense.type.size <= LIMIT:
+                    return None
+                return affine_of(dense.array, place.at[lead:])
         if type(node.op) not in (Add, Subtract, Negate, Multiply, Convert):
             return None
         parts = [self._index(p) for p in self.reader.operands(place)]
@@ -183,6 +187,20 @@ def _combined(op: object, parts: list[Expr]) -> Expr | None:
         case Multiply(), [one, (by, ())] | [(by, ()), one]:
             return times(one, by)
     return None
+
+
+def affine_of(array: Array, at: tuple[Expr, ...]) -> Expr | None:
+    """An integer constant as an affine expression, if it is one of its indices: a folded iota."""
+    first = int(array[(0,) * array.ndim])
+    found: Expr = (first, ())
+    expected = np.full(array.shape, first)
+    for dim, size in enumerate(array.shape):
+        line = np.moveaxis(array, dim, 0).reshape(size, -1)[:, 0]
+        step = int(line[1]) - first if size > 1 else 0
+        apart = (size, *(1,) * (array.ndim - 1 - dim))
+        expected = expected + step * np.arange(size).reshape(apart)
+        found = plus(found, times(at[dim], step))
+    return found if np.array_equal(array, expected) else None
 
 
 def _pairs(array: Array, at: tuple[Expr, ...], key: int, queries: int, keys: int) -> Array:
