@@ -261,6 +261,12 @@ class Kernel:
         return math.prod(f.size for f in self.factors)
 
 
+def value_dtype(step: Step) -> DType:
+    """The type of a step's value."""
+    assert not isinstance(step, Store), "a store has no value"
+    return step.dtype
+
+
 def is_rounded(dtype: DType, *, excess_precision: bool = True) -> bool:
     """Whether a step's value is rounded to its type before another step reads it.
 

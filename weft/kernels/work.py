@@ -22,9 +22,9 @@ from weft.kernels.kernel import (
     Load,
     Pick,
     Reduce,
-    Step,
     Store,
     args_of,
+    value_dtype,
 )
 from weft.kernels.single_node import SingleNode
 from weft.ops.elementwise.pointwise import Compare
@@ -147,7 +147,7 @@ def product_flops(kernel: Launch) -> Mapping[DType, int]:
         return flops
     for step in kernel.steps:
         if isinstance(step, Contract):
-            dtype = _dtype(kernel.steps[step.lhs])
+            dtype = value_dtype(kernel.steps[step.lhs])
             flops[dtype] = flops.get(dtype, 0) + _contracted(kernel, step)
     return flops
 
@@ -161,7 +161,7 @@ def _step_work(kernel: Kernel, number: int) -> Work:
     step = kernel.steps[number]
     match step:
         case Apply(op=op, args=args, dtype=dtype):
-            dtypes = tuple([_dtype(kernel.steps[arg]) for arg in args])
+            dtypes = tuple([value_dtype(kernel.steps[arg]) for arg in args])
             return _one_element(op, dtypes, dtype).times(_points(kernel, kernel.spans[number]))
         case Reduce(arg=arg, over=over):
             return Work(flops=_points(kernel, kernel.spans[arg] | {*over}))
@@ -182,11 +182,6 @@ def _one_element(op: Op, operands: tuple[DType, ...], result: DType) -> Work:
 
 def _points(kernel: Kernel, span: frozenset[int]) -> int:
     return math.prod([kernel.factors[n].size for n in span])
-
-
-def _dtype(step: Step) -> DType:
-    assert not isinstance(step, Store), "a store gives no value"
-    return step.dtype
 
 
 def _place(step: Load | Store) -> object:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from weft.cli.parser import Subparsers, command
 from weft.cli.program import add_program, read_program
-from weft.cli.screen import error_json, plural, print_error, print_json
+from weft.cli.screen import error_json, plural, print_error, print_json, working
 from weft.errors import WeftError
 from weft.ir.verify import verify
 
@@ -29,7 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Check every program; status 1 if one of them is wrong."""
     findings = []
     for program in arguments.programs:
-        finding, error = check(program, arguments.mesh)
+        with working(f"reading {_shown(program)}"):
+            finding, error = check(program, arguments.mesh)
         findings.append(finding)
         if arguments.json:
             continue

@@ -14,7 +14,7 @@ from weft.cli.parser import Subparsers, command
 from weft.cli.passes import add_approximate, add_passes, chosen_machine
 from weft.cli.program import add_program
 from weft.cli.rules import add_rules
-from weft.cli.screen import plural, print_json, print_table, print_text, quantity
+from weft.cli.screen import plural, print_json, print_table, print_text, quantity, working
 from weft.cli.script import is_script, load_script
 from weft.cli.tuning import logged, tune_summary
 from weft.columns import Column
@@ -85,11 +85,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Show the table, or one kernel."""
     the_machine = chosen_machine(arguments) or machine(HOST.name)
     whole: float | None = None
-    with logged(arguments.tune) as log:
+    with working(f"compiling {arguments.program}"), logged(arguments.tune) as log:
         compiled, values = compiled_program(arguments)
         program = compiled.program.local
     if arguments.measure and arguments.name is None:
-        parts, whole = measured_parts(program, values)
+        with working("measuring every kernel"):
+            parts, whole = measured_parts(program, values)
     else:
         parts = parts_of(program)
     listing = listed(parts, the_machine, whole, program.target)

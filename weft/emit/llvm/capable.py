@@ -12,7 +12,16 @@ from weft.ir.types import F32, DType
 from weft.kernels.attention import Attention
 from weft.kernels.flow import ControlFlow
 from weft.kernels.group import Launch
-from weft.kernels.kernel import Apply, Kernel, Pick, Reduce, Step, Store, held_in, is_rounded
+from weft.kernels.kernel import (
+    Apply,
+    Kernel,
+    Pick,
+    Reduce,
+    Step,
+    held_in,
+    is_rounded,
+    value_dtype,
+)
 from weft.kernels.single_node import SingleNode
 from weft.ops.combiners import COMBINERS
 
@@ -67,7 +76,7 @@ def unsupported_kernel(kernel: Launch) -> str | None:
 def _refuses_step(step: Step, kernel: Kernel) -> str | None:
     match step:
         case Apply(op=op, args=args, dtype=dtype):
-            return refuses(op, tuple([_dtype(kernel, n) for n in args]), dtype)
+            return refuses(op, tuple([value_dtype(kernel.steps[n]) for n in args]), dtype)
         case Reduce(how=how, dtype=dtype):
             # Sums that must be rounded to a narrow type are accumulated in f32.
             narrow = how in ("add", "mul") and is_rounded(
@@ -75,12 +84,6 @@ def _refuses_step(step: Step, kernel: Kernel) -> str | None:
             )
             held = F32 if narrow else dtype
             return refuses(COMBINERS[how], (held, held), held)
-        case Pick(key=key) if _dtype(kernel, key).is_complex:
+        case Pick(key=key) if value_dtype(kernel.steps[key]).is_complex:
             return "complex numbers have no order to pick by"
     return None
-
-
-def _dtype(kernel: Kernel, number: int) -> DType:
-    step = kernel.steps[number]
-    assert not isinstance(step, Store), "a store gives no value"
-    return step.dtype

@@ -12,7 +12,7 @@ from weft.emit.triton.table import TABLE
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.group import Launch
-from weft.kernels.kernel import Apply, Contract, Kernel, Pick, Reduce, Step, Store
+from weft.kernels.kernel import Apply, Contract, Kernel, Pick, Reduce, Step, Store, value_dtype
 from weft.ops.combiners import COMBINERS
 
 
@@ -61,15 +61,9 @@ def unsupported_kernel(kernel: Launch) -> str | None:
 def _refuses_step(step: Step, kernel: Kernel) -> str | None:
     match step:
         case Apply(op=op, args=args, dtype=dtype):
-            return refuses(op, tuple([_dtype(kernel, n) for n in args]), dtype)
+            return refuses(op, tuple([value_dtype(kernel.steps[n]) for n in args]), dtype)
         case Reduce(how=how, dtype=dtype):
             return refuses(COMBINERS[how], (dtype, dtype), dtype)
         case Store() | Contract():
             return None
     return dtypes.refuses(step.dtype)
-
-
-def _dtype(kernel: Kernel, number: int) -> DType:
-    step = kernel.steps[number]
-    assert not isinstance(step, Store), "a store gives no value"
-    return step.dtype

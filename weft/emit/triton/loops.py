@@ -35,6 +35,7 @@ from weft.kernels.kernel import (
     args_of,
     held_in,
     is_rounded,
+    value_dtype,
 )
 from weft.ops.combiners import identity, in_dtype
 
@@ -209,7 +210,7 @@ class RowLoops:
         """The keys, their positions, and values that are not these, on the whole tile."""
         tiles, view = self.tiles, self.view
         key = tiles.broadcast(tiles.value(step.key, view), view)
-        dtype = _dtype(self.kernel, step.key)
+        dtype = value_dtype(self.kernel.steps[step.key])
         position = tiles.broadcast(TileValue(self._flat(), frozenset({"r"})), view)
         if dtype.kind == "bool":
             key = f"({key}).to(tl.int32)"
@@ -330,10 +331,10 @@ class RowLoops:
 
     def _start(self, number: int) -> tuple[str, ...]:
         """The accumulators of a reduction."""
-        step, tiles = self.kernel.steps[number], self.tiles
-        shape = f"[{self.x.block}, {self.r.block}]"
+        steps, tiles = self.kernel.steps, self.tiles
+        step, shape = steps[number], f"[{self.x.block}, {self.r.block}]"
         if isinstance(step, Pick):
-            dtype, value = _dtype(self.kernel, step.key), _dtype(self.kernel, step.value)
+            dtype, value = value_dtype(steps[step.key]), value_dtype(steps[step.value])
             worst = _number(identity(step.how, dtype))
             kind = "tl.int32" if dtype.kind == "bool" else dtypes.computed(dtype)
             if self._is_position(step):
@@ -410,9 +411,3 @@ def _number(value: bool | int | float) -> str:
     if isinstance(value, float) and (math.isinf(value) or math.isnan(value)):
         return f"float('{value}')"
     return repr(value)
-
-
-def _dtype(kernel: Kernel, number: int) -> DType:
-    step = kernel.steps[number]
-    assert not isinstance(step, Store), "a store gives no value"
-    return step.dtype

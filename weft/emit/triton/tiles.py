@@ -30,6 +30,7 @@ from weft.kernels.kernel import (
     Store,
     args_of,
     is_rounded,
+    value_dtype,
 )
 from weft.ops.elementwise.approximate import is_approximate
 from weft.ops.elementwise.pointwise import Divide
@@ -253,7 +254,7 @@ class TileWriter:
                 return TileValue(self.let(self._held(number_text, dtype)), self.span([at]))
             case Apply(op=op, args=args, dtype=dtype):
                 values = [self.value(arg, view) for arg in args]
-                arg_dtypes = [_dtype(self.kernel.steps[arg]) for arg in args]
+                arg_dtypes = [value_dtype(self.kernel.steps[arg]) for arg in args]
                 excess = self.kernel.excess_precision
                 names = [v.name for v in values]
                 coarse = number in self.coarse or (
@@ -312,7 +313,7 @@ class TileWriter:
 
     def _shift(self, shift: Shift, value: TileValue) -> tuple[str, str]:
         """The dynamic term of an index, and the test that the index is in range."""
-        dtype = _dtype(self.kernel.steps[shift.index])
+        dtype = value_dtype(self.kernel.steps[shift.index])
         wide = f"{value.name}.to({dtypes.computed(dtype)})"
         # Clamped before the conversion, in which large unsigned numbers become negative.
         if dtype.kind == "uint":  # beyond any limit as signed integers of 64 bits
@@ -356,11 +357,6 @@ def needed_by(kernel: Kernel, numbers: Iterable[int], known: Iterable[int] = ())
             needed.add(number)
             todo += args_of(kernel.steps[number])
     return needed
-
-
-def _dtype(step: Step) -> DType:
-    assert not isinstance(step, Store), "a store gives no value"
-    return step.dtype
 
 
 def _union(values: Iterable[TileValue]) -> frozenset[str]:

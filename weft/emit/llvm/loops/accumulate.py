@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.ir.types import F32, DType, tensor
-from weft.kernels.kernel import Apply, Kernel, Reduce, Step, Store, is_rounded
+from weft.kernels.kernel import Apply, Kernel, Reduce, Step, is_rounded, value_dtype
 from weft.kernels.rewriting import renumbered
 from weft.ops.elementwise.convert import Convert
 
@@ -42,8 +42,7 @@ def _is_narrow(step: Step, kernel: Kernel) -> bool:
 def _in(steps: list[Step], number: int, dtype: DType) -> int:
     """The number of a step converted to another type, which is added if necessary."""
     step = steps[number]
-    assert not isinstance(step, Store), "a store gives no value"
-    if step.dtype is dtype:
+    if value_dtype(step) is dtype:
         return number
     steps.append(Apply(Convert(tensor(dtype=dtype)), (number,), dtype))
     return len(steps) - 1

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from weft.emit.llvm.jit.supplied import larger, smaller
-from weft.emit.llvm.loops.simplify import value_dtype
 from weft.emit.llvm.math.pointwise import apply
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.storage import Held
@@ -15,7 +14,7 @@ from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
 from weft.errors import Unsupported
 from weft.ir.rule import Combine
 from weft.ir.types import DType
-from weft.kernels.kernel import Kernel, Pick, Reduce
+from weft.kernels.kernel import Kernel, Pick, Reduce, value_dtype
 from weft.ops.combiners import COMBINERS, identity
 
 # The accumulator: one value; of a pick, the key, the value and the position; of a NaN-tracking one,

@@ -24,6 +24,7 @@ from weft.kernels.kernel import (
     Step,
     Store,
     args_of,
+    value_dtype,
 )
 from weft.kernels.rewriting import map_affines, renumbered
 from weft.ops.combiners import COMBINERS, identity
@@ -109,12 +110,6 @@ def _converted(steps: list[Step], number: int, dtype: DType, add: Callable[[Step
         return number
     to: Op = Convert(tensor(dtype=dtype))
     return add(Apply(to, (number,), dtype))
-
-
-def value_dtype(step: Step) -> DType:
-    """The dtype of a step's value."""
-    assert not isinstance(step, Store), "a store gives no value"
-    return step.dtype
 
 
 def without_dead(kernel: Kernel) -> Kernel:

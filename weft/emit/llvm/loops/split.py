@@ -9,7 +9,6 @@ from dataclasses import replace
 from weft.emit.llvm.loops.cost import steps_cost
 from weft.emit.llvm.loops.order import loop_order
 from weft.emit.llvm.loops.plan import LANES, TASK, lanes_factor
-from weft.emit.llvm.loops.simplify import value_dtype
 from weft.kernels.interpret import compute_dtype
 from weft.kernels.kernel import (
     Affine,
@@ -23,6 +22,7 @@ from weft.kernels.kernel import (
     Step,
     Store,
     args_of,
+    value_dtype,
 )
 from weft.kernels.rewriting import map_affines, renumbered
 from weft.records import dataclass

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from weft.emit.llvm.loops.plan import LoopPlan
 from weft.emit.llvm.loops.reduce import combined, position_kind
-from weft.emit.llvm.loops.simplify import value_dtype
 from weft.emit.llvm.loops.transposed import TILE
 from weft.emit.llvm.math.exponential import note_at_most_zero
 from weft.emit.llvm.math.pointwise import apply
@@ -43,6 +42,7 @@ from weft.kernels.kernel import (
     Reduce,
     Store,
     is_rounded,
+    value_dtype,
 )
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Divide, Maximum, Subtract

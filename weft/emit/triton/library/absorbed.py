@@ -11,7 +11,16 @@ from typing import Any
 
 from weft.emit.triton.library.places import Matrices, dense_index
 from weft.ir.types import DType
-from weft.kernels.kernel import Affine, Apply, Fill, Kernel, Load, Store, args_of, is_rounded
+from weft.kernels.kernel import (
+    Affine,
+    Apply,
+    Fill,
+    Kernel,
+    Load,
+    args_of,
+    is_rounded,
+    value_dtype,
+)
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Add, Maximum
 from weft.records import dataclass
@@ -79,9 +88,7 @@ class _Chain:
 
     def dtype_of(self, number: int) -> DType:
         """The type of a step's value."""
-        step = self.kernel.steps[number]
-        assert not isinstance(step, Store), "a store gives no value"
-        return step.dtype
+        return value_dtype(self.kernel.steps[number])
 
     def following(self) -> Absorbed | None:
         """The epilogue with one more step, if the library computes it."""

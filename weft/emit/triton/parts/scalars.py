@@ -11,8 +11,17 @@ from dataclasses import replace
 from weft.emit.triton.parts.split import TwoKernels
 from weft.emit.triton.rebuild import StepList
 from weft.emit.triton.tiles import needed_by
-from weft.ir.types import DType
-from weft.kernels.kernel import Affine, Apply, Kernel, Load, Operand, Step, Store, args_of
+from weft.kernels.kernel import (
+    Affine,
+    Apply,
+    Kernel,
+    Load,
+    Operand,
+    Step,
+    Store,
+    args_of,
+    value_dtype,
+)
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Power
 
@@ -29,7 +38,7 @@ def shared_scalars(kernel: Kernel) -> TwoKernels | None:
     wanted = [n for n in _passed(kernel) if needed_by(kernel, [n]) & {*costly}]
     if not wanted:
         return None
-    scratch = tuple([Operand(_dtype_of(kernel.steps[n]), (1,), True) for n in wanted])
+    scratch = tuple([Operand(value_dtype(kernel.steps[n]), (1,), True) for n in wanted])
     nowhere = Affine((0,) * len(kernel.factors))
     count = len(kernel.operands)
     first = StepList()
@@ -45,7 +54,7 @@ def shared_scalars(kernel: Kernel) -> TwoKernels | None:
     for n in sorted(needed_by(kernel, stores, wanted) | {*wanted}):
         step = kernel.steps[n]
         if n in wanted:
-            step = Load(count + wanted.index(n), nowhere, _dtype_of(step))
+            step = Load(count + wanted.index(n), nowhere, value_dtype(step))
         second.keep(n, step)
     read = [replace(operand, output=False) for operand in scratch]
     late, late_operands = second.kernel(
@@ -82,8 +91,3 @@ def _passed(kernel: Kernel) -> list[int]:
         else:
             scalars.add(n)
     return sorted(scalars)
-
-
-def _dtype_of(step: Step) -> DType:
-    assert not isinstance(step, Store), "a store gives no value"
-    return step.dtype

@@ -30,6 +30,7 @@ from weft.kernels.kernel import (
     Store,
     args_of,
     held_in,
+    value_dtype,
 )
 from weft.kernels.rewriting import renumbered
 from weft.ops.combiners import identity
@@ -192,10 +193,9 @@ class _Split:
         if isinstance(step, Contract):
             lhs, rhs = steps.numbers[step.lhs], steps.numbers[step.rhs]
             if self._inside:
-                known = self.kernel.steps[step.lhs]
-                assert not isinstance(known, Store), "a store gives no value"
-                zero = steps.add(Fill(0, known.dtype))
-                lhs = steps.add(Choose(self._inside, lhs, zero, known.dtype))
+                dtype = value_dtype(self.kernel.steps[step.lhs])
+                zero = steps.add(Fill(0, dtype))
+                lhs = steps.add(Choose(self._inside, lhs, zero, dtype))
             return replace(step, lhs=lhs, rhs=rhs, dtype=held)
         assert isinstance(step, Reduce)
         arg = steps.numbers[step.arg]

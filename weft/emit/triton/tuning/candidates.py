@@ -19,7 +19,7 @@ from weft.emit.triton.product import Blocks, blocks_of, refuses_matrix_units
 from weft.emit.triton.schedule import OPTIONS
 from weft.emit.triton.source import is_interpreted
 from weft.emit.triton.tuning.tiles import promising_tiles
-from weft.kernels.kernel import Contract, Kernel, Step, Store, args_of
+from weft.kernels.kernel import Contract, Kernel, Step, args_of, value_dtype
 from weft.kernels.option_names import name_of, options_named, round_up
 from weft.kernels.roles import roles_of, size_of
 from weft.kernels.work import work_of
@@ -113,15 +113,14 @@ class GpuCandidates:
         if refuses_matrix_units(small) is not None:
             return []
         contract = next(s for s in small.steps if isinstance(s, Contract))
-        side = small.steps[contract.lhs]
-        assert not isinstance(side, Store), "a store gives no value"
         roles = roles_of(small)
         b, m, n, k = (
             size_of(small, factors)
             for factors in (roles.batch, roles.rows, roles.columns, roles.depth)
         )
         model = blocks_of(small, m, n, k)
-        found = promising_tiles((b, m, n, k), side.dtype.bits, described_sides(small) is not None)
+        bits = value_dtype(small.steps[contract.lhs]).bits
+        found = promising_tiles((b, m, n, k), bits, described_sides(small) is not None)
         if self.kernel.schedule.kind == "matrix":
             found = [one for one in found if one.get("persistent") or _blocks(one) != model]
         return found[:count]
