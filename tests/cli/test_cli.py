@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft.cli import COMMANDS, main
+from weft.cli import COMMANDS
 from weft.cli.arrays import plain
 from weft.cli.commands.installation.op_examples import example, texts
 from weft.cli.screen import quantity
@@ -53,19 +53,10 @@ func.func @main() -> (tensor<ui32>, tensor<i32>) {
 
 
 @pytest.fixture
-def run(tmp_path, capsys, monkeypatch):
+def run(tmp_path, call, monkeypatch):
     """Run a command line in a folder of its own; gives its status, its output and its errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
-
-    def call(*line: str) -> tuple[int, str, str]:
-        try:
-            status = main(line)
-        except SystemExit as ended:
-            status = ended.code
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
     return call
 
 

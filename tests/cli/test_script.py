@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from weft.capture import parse
-from weft.cli import main
 from weft.cli.script import functions_in
 
 SCRIPT = """import jax
@@ -74,22 +73,13 @@ MESH = ("--mesh", "data=2,model=4")
 
 
 @pytest.fixture
-def run(tmp_path, capsys, monkeypatch):
+def run(tmp_path, call, monkeypatch):
     """Run a command line in the folder of the script; gives its status, output and errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "script.py").write_text(SCRIPT)
-
-    def command(*line: str) -> tuple[int, str, str]:
-        try:
-            status = main(line)
-        except SystemExit as ended:
-            status = ended.code
-        shown = capsys.readouterr()
-        return status, shown.out, shown.err
-
-    return command
+    return call
 
 
 # Every command
