@@ -77,6 +77,11 @@ def test_shardys_notation(text, signature, expected):
     assert read(text, signature) == expected
 
 
+def test_partial_results_of_reductions_are_sums():
+    made = parse_rule("([i, k], [k, j])->([i, j]) reduction={k}", *parse_signature(DOT))
+    assert [factor.combine for factor in made.factors] == [None, None, "add"]
+
+
 @pytest.mark.parametrize("op", CHECKED, ids=lambda op: op.name)
 @settings(max_examples=5, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

@@ -13,17 +13,19 @@ from pathlib import Path
 import pytest
 
 from tests.emit.llvm.corpus import corpus
+from tests.emit.llvm.product.products import product
 from tests.emit.llvm.single.lone_nodes import lone_kernel
 from tests.emit.llvm.test_tasks import OLD, TILES, WIDE, lone_nodes
 from weft.emit.llvm.jit.processor import ARM_SERVER, Processor
 from weft.emit.llvm.texts import emitted_for
+from weft.ir.types import DTYPES, F32, I32
 from weft.kernels.group import Launch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "emit"
 OPCODE = re.compile(r"\s+(?:%\S+ = )?(?:tail )?(\w+)")
 CALL = re.compile(r" call .*?@(?:llvm\.)?(?:weft\.)?([a-z_]+(?:\.[a-z]{2,}+)*)")
 SHOWN = ("load", "store", "phi", "shufflevector", "fmul", "fadd", "add", "mul", "select")
-LARGE = (" 9x131072", " 5000x90", " 64x40", " 5000")
+LARGE = (" 9x131072", " 5000x90", " 64x40", " 64x40x40", " 3x1000", " 1x65536", " 5000")
 
 
 def mix(text: str) -> str:
@@ -50,6 +52,14 @@ def processors() -> Iterator[tuple[str, Launch, Processor]]:
             yield f"old, {name}", kernel, OLD
         if not name.startswith(("chlo", "stablehlo")) and "16" not in name:
             yield f"arm, {name}", kernel, ARM_SERVER
+
+    for rows in (2, 3, 16, 17):  # few rows swap sides, where the RHS can be read in place
+        for name in ("bf16", "i8"):
+            held = I32 if name == "i8" else F32
+            sizes = {"m": rows, "n": 64, "k": 128}
+            b, total = product(("mk", "nk", "mn"), sizes, DTYPES[name], held, held)
+            b.write("mn", total)
+            yield f"tiles, {rows} rows of {name}", b.kernel("packed"), TILES
 
 
 def large() -> Iterator[tuple[str, Launch, Processor]]:

@@ -20,9 +20,11 @@ from weft.emit.llvm.single.emit import emit_single_node
 from weft.ir.module import Node
 from weft.ir.types import DTYPES, F32, I32, Array, TensorType, type_of
 from weft.kernels.attention import Window
+from weft.ops.custom_calls.custom import CustomCall
+from weft.ops.custom_calls.declaration import config_text
 from weft.ops.elementwise.pointwise import Add, Maximum
 from weft.ops.index import Gather, GatherDims
-from weft.ops.linalg import Cholesky, TriangularSolve
+from weft.ops.linalg import Cholesky, Fft, TriangularSolve
 from weft.ops.random import RngBitGenerator
 from weft.ops.reduce import Reduce
 from weft.ops.scatter import Scatter, ScatterDims
@@ -97,6 +99,26 @@ def lone_nodes() -> Iterator[tuple[str, Node]]:
         yield f"Cholesky {batch}x{size}", node_of(Cholesky(True), x)
         solve = TriangularSolve(True, True, False, "NO_TRANSPOSE")
         yield f"solve {batch}x{size}", node_of(solve, x, zeros(batch, size, 17))
+    for batch, rows, columns in ((1, 300, 200), (64, 40, 40), (1000, 3, 5)):
+        x, least = zeros(batch, rows, columns), min(rows, columns)
+        about, real = f"{batch}x{rows}x{columns}", type_of(x)
+        numbers = [TensorType((batch, n), I32) for n in (least, rows)]
+        yield f"LU {about}", node_of(CustomCall("weft.lu", (real, *numbers)), x)
+        taus = TensorType((batch, least), F32)
+        yield f"QR {about}", node_of(CustomCall("weft.qr", (real, taus)), x)
+        shapes = ((least,), (rows, least), (least, columns))
+        outs = tuple(TensorType((batch, *shape), F32) for shape in shapes)
+        values = config_text(full_matrices=False, vectors=True, first=0)
+        if least <= 96:  # larger ones are LAPACK's
+            yield f"SVD {about}", node_of(CustomCall("weft.svd", outs, backend_config=values), x)
+        if rows == columns:
+            outs = (real, TensorType((batch, rows), F32))
+            yield f"eigen {about}", node_of(CustomCall("weft.eigh", outs), x)
+    for batch, length in ((1, 8), (3, 1000), (1000, 60), (1, 1 << 16), (2, 1331)):
+        x = zeros(batch, length, dtype=np.complex64)
+        yield f"FFT {batch}x{length}", node_of(Fft("FFT", (length,)), x)
+        real = zeros(batch, length)
+        yield f"real FFT {batch}x{length}", node_of(Fft("RFFT", (length,)), real)
     state = np.zeros(2, np.uint64)
     for size in (3, 5000, 1 << 21):
         for algorithm in ("THREE_FRY", "PHILOX"):

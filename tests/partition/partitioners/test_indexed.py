@@ -16,6 +16,7 @@ from weft.capture import parse
 from weft.errors import Unsupported
 from weft.evaluate import evaluate
 from weft.ir.module import Module
+from weft.ir.types import DTYPES
 from weft.mesh import parse_sharding
 from weft.partition import Note, partition
 from weft.shard import Rules, shard
@@ -79,6 +80,20 @@ def test_a_large_table_is_not_gathered() -> None:
 def test_a_small_table_is_gathered() -> None:
     found = collectives(LOOKUP.format(8, 600), '[{"m"}, {}]', '[{"d"}, {}]')
     assert found == ["all_gather"]
+
+
+@pytest.mark.parametrize(("dtype", "least", "most"), [("i8", -128, 127), ("ui8", 0, 255)])
+def test_indices_of_few_bits_reach_all_rows_that_they_can(dtype, least, most) -> None:
+    text = LOOKUP.format(400, 6).replace("i32", dtype)
+    rows, whole = (f"sdy.sharding = #sdy.sharding<@mesh, [{d}, {{}}]>" for d in ('{"m"}', "{}, {}"))
+    text = text.replace("400x8xf32>,", f"400x8xf32> {{{rows}}},", 1)
+    text = text.replace("-> tensor<4x6x8xf32> {", f"-> (tensor<4x6x8xf32> {{{whole}}}) {{", 1)
+    module = parse(f'sdy.mesh @mesh = <["m"=4]>\n{text}')
+    table = np.arange(3200, dtype=np.float32).reshape(4, 100, 8)
+    at = np.linspace(least, most, 24).astype(DTYPES[dtype].numpy).reshape(4, 6)
+    (made,) = evaluate(partition(shard(module)), table, np.stack([at] * 4), devices=4)
+    expected = table.reshape(400, 8)[np.clip(at.astype(int), 0, 399)]
+    np.testing.assert_array_equal(made, np.stack([expected] * 4))
 
 
 def test_an_axis_of_the_indices_is_not_used_for_the_table_too() -> None:
