@@ -22,6 +22,7 @@ from tests.ops.examples.custom import decomposition
 from weft.emit.llvm.capable import unsupported_kernel, unsupported_op
 from weft.emit.llvm.jit.processor import host
 from weft.emit.llvm.math.pointwise import EMIT, UNSUPPORTED, apply, refuses
+from weft.emit.llvm.schedule import OPTIONS
 from weft.emit.llvm.single import emit as single
 from weft.emit.llvm.texts import emitted_for
 from weft.emit.llvm.writer.code import Writer
@@ -33,6 +34,7 @@ from weft.ir.module import apply as apply_node
 from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, F32, I32, DType, TensorType, tensor
 from weft.kernels.group import Launch
+from weft.kernels.kernel import refuses_options
 from weft.ops import contract
 from weft.ops.combiners import BY_OP
 from weft.ops.custom_calls.custom import CustomCall
@@ -242,3 +244,25 @@ def test_grouping_needs_no_llvmlite(tmp_path: Path):
     ran = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert int(ran.stdout) > 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "least", "most", "between"),
+    [
+        ("rows", "task", 1, (1 << 40) - 1, ()),
+        ("rows", "width", 1, 256, (3, 129)),
+        ("columns", "stream", 0, (1 << 48) - 1, ()),
+        ("packed", "block_k", 1, (1 << 40) - 1, ()),
+        ("packed", "rows", 1, 16, ()),
+        ("packed", "vectors", 1, 16, ()),
+        ("packed", "unroll", 1, 4, (3,)),
+        ("packed", "rhs", 0, 2, ()),
+        ("packed", "inner", 0, 1, ()),
+    ],
+)
+def test_options_of_schedules_have_ranges(kind, option, least, most, between):
+    for value in (least, most):
+        assert refuses_options(((option, value),), OPTIONS[kind]) is None
+    for value in (least - 1, *between, most + 1):
+        assert refuses_options(((option, value),), OPTIONS[kind])
+    assert refuses_options((("unknown", 1),), OPTIONS[kind])
