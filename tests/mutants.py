@@ -84,15 +84,19 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "native": ("tests/emit/llvm/test_pool_functions.py", "tests/jax/native/test_native_slots.py"),
     "ops": ("tests/partition/test_every_op.py", "tests/cost", "tests/optimize/test_passes.py"),
+    "optimize": ("tests/test_stage_sizes.py",),
+    "partition": ("tests/test_stage_sizes.py",),
     "pipeline": ("tests/test_compile.py",),
     "planner": ("tests/plan",),
     "predict": ("tests/simulate", "tests/cost"),
     "reporting": ("tests/report",),
+    "shard": ("tests/test_stage_sizes.py",),
     "target": ("tests/run", "tests/emit"),
-    "tile": ("tests/run",),
+    "tile": ("tests/test_stage_sizes.py", "tests/run"),
     "traced": ("tests/test_trace.py",),
     "training": ("tests/capture/torch/test_training.py",),
     "dynamo": ("tests/capture/torch/test_dynamo.py",),
+    "varying": ("tests/test_stage_sizes.py",),
 }
 
 
