@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import weft
 from tests.tile.stepping import check
 from weft.ops.shape import Constant
 
@@ -122,17 +121,6 @@ def test_several_kernels(name):
     fn, shapes, most = SEVERAL[name]
     groups = check(fn, *(normal(*shape, seed=n) for n, shape in enumerate(shapes)))
     assert sum(g.kernel is not None for g in groups) <= most
-
-
-def test_a_value_and_a_view_of_it_are_results():
-    def both(x):
-        made = jnp.sort(x * 2)
-        return made, made.reshape(48)
-
-    x = normal(6, 8)
-    made = [np.asarray(y) for y in weft.compile(both, x)(x)]
-    for got, want in zip(made, both(x), strict=True):
-        np.testing.assert_array_equal(got, want)
 
 
 def test_cheap_values_are_not_kept_for_the_backward_pass():

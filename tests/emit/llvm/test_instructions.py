@@ -17,6 +17,7 @@ from tests.emit.llvm.product.products import product
 from tests.emit.llvm.single.lone_nodes import lone_kernel
 from tests.emit.llvm.test_tasks import OLD, TILES, WIDE, lone_nodes
 from weft.emit.llvm.jit.processor import ARM_SERVER, Processor
+from weft.emit.llvm.single import copies
 from weft.emit.llvm.texts import emitted_for
 from weft.ir.types import DTYPES, F32, I32
 from weft.kernels.group import Launch
@@ -72,5 +73,6 @@ def large() -> Iterator[tuple[str, Launch, Processor]]:
 @pytest.mark.parametrize("kernels", [ops, processors, large], ids=lambda f: f.__name__)
 def test_instructions(kernels, golden: Callable[[Path, str], None], monkeypatch):
     monkeypatch.setenv("WEFT_THREADS", "4")
+    monkeypatch.setattr(copies, "host", lambda: WIDE)
     lines = [f"{name}: {mix(emitted_for(kernel, cpu).text)}" for name, kernel, cpu in kernels()]
     golden(GOLDEN / f"instructions-{kernels.__name__}.txt", "\n".join(lines) + "\n")

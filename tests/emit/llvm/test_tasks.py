@@ -16,6 +16,7 @@ from tests.kernels.attention_cases import Sizes, backward, forward
 from weft.emit.llvm.attention.attention import emit_attention
 from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.jit.processor import ARM_SERVER, Processor
+from weft.emit.llvm.single import copies
 from weft.emit.llvm.single.emit import emit_single_node
 from weft.ir.module import Node
 from weft.ir.types import DTYPES, F32, I32, Array, TensorType, type_of
@@ -132,6 +133,73 @@ def lone_nodes() -> Iterator[tuple[str, Node]]:
 def test_lone_nodes(golden: Callable[[Path, str], None]):
     lines = [f"{name}: {told(emit_single_node(lone_kernel(node)))}" for name, node in lone_nodes()]
     golden(GOLDEN / "lone_tasks.txt", "\n".join(lines) + "\n")
+
+
+ATTENTION = (  # queries, keys and depths
+    (8, 256, 64),
+    (9, 256, 64),
+    (8, 257, 64),
+    (16, 64, 64),
+    (17, 64, 64),
+    (511, 512, 64),
+    (512, 512, 64),
+    (512, 512, 65),
+)
+
+
+def borders() -> Iterator[tuple[str, Node]]:
+    """Nodes on both sides of the sizes from which on they are emitted in another way."""
+    zero, add = np.float32(0), (combiner(Add(), F32),)
+    for rows, length in ((1, 65535), (1, 65536), (7, 65536), (8, 65536)):
+        out, padding = TensorType((rows, length), F32), ((0, 0), (length - 1, 0))
+        running = ReduceWindow((1, length), (out,), padding=padding)
+        node = node_of(running, zeros(rows, length), zero, regions=add, known=(1,))
+        yield f"running sum {rows}x{length}", node
+    for length in (96, 97, 65536, 65537):
+        x = zeros(3, length)
+        yield f"sort {length}", node_of(Sort(1, True), x, regions=(ordering(F32),))
+        yield f"largest 64 of {length}", node_of(TopK(64), x)
+    for rows, updates, width in (
+        (64, 16383, 1),
+        (64, 16384, 1),
+        (4096, 16384, 1),
+        (64, 16384, 256),
+        (64, 16384, 257),
+        (8192, 16384, 1),
+    ):
+        x, at = zeros(rows, width), zeros(updates, 1, dtype=np.int32)
+        scatter = Scatter(ROWS, (type_of(x),))
+        about = f"scatter {updates} to {rows} of {width}"
+        yield about, node_of(scatter, x, at, zeros(updates, width), regions=add)
+    large = WIDE.caches.last // 16  # elements of a side that is a quarter of the last cache
+    for rows, width in ((large // 512, 512), (large // 512 - 1, 512), (large // 256, 256)):
+        x = zeros(rows, width)
+        yield f"join sides of {rows}x{width}", node_of(Concatenate(1), x, x)
+    for batch, length in ((1, 1024), (1, 2048), (1, 2187), (1, 4096), (15, 240), (64, 17)):
+        x = zeros(batch, length, dtype=np.complex64)
+        yield f"FFT {batch}x{length}", node_of(Fft("FFT", (length,)), x)
+    for batch, length in ((7, 128), (8, 128), (16, 255), (16, 256)):
+        x = zeros(batch, length, dtype=np.complex64)
+        yield f"FFT {batch}x{length}", node_of(Fft("FFT", (length,)), x)
+    for size in (16, 17, 128):
+        outs = (TensorType((2, size, size), F32), TensorType((2, size), F32))
+        yield f"eigen {size}", node_of(CustomCall("weft.eigh", outs), zeros(2, size, size))
+
+
+def test_borders(golden: Callable[[Path, str], None], monkeypatch):
+    monkeypatch.setenv("WEFT_THREADS", "4")
+    monkeypatch.setattr(copies, "host", lambda: WIDE)
+    lines = []
+    for name, node in borders():
+        made = emit_single_node(lone_kernel(node), WIDE)
+        lines.append(f"{name}: {told(made)}, {len(made.text.splitlines())} lines")
+    for queries, keys, depth in ATTENTION:
+        for name, processor in (("wide", WIDE), ("tiles", TILES)):
+            sizes = Sizes((2,), (False,), queries, keys, depth, depth)
+            made = emit_attention(forward(sizes, DTYPES["bf16"]), processor)
+            about = f"attention {queries}x{keys}x{depth} {name}"
+            lines.append(f"{about}: {told(made)}, {len(made.text.splitlines())} lines")
+    golden(GOLDEN / "borders.txt", "\n".join(lines) + "\n")
 
 
 def test_attention(golden: Callable[[Path, str], None]):
