@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import multihost_utils
+from jax.experimental import io_callback, multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -111,6 +111,58 @@ def check_collectives() -> None:
     np.testing.assert_array_equal(apart.reshape(4, -1), want.T)
     sums = by_process.sum(1, keepdims=True) + np.arange(2)[:, None, None]
     np.testing.assert_array_equal(every, np.repeat(sums, count // 2, 1).reshape(count, 4))
+
+
+def check_callbacks() -> None:
+    """The process of the first device calls once for all; results are sent, and failures, too."""
+    x = jax.device_put(np.arange(8, dtype=np.float32), on(devices(), "x"))
+    calls: list[float] = []
+    shown: list[float] = []
+
+    def called(value: Any) -> Array:
+        calls.append(float(value))
+        if value < 0:
+            raise ValueError("no more data")
+        return np.float32(value + len(calls))
+
+    out = jax.ShapeDtypeStruct((), np.float32)
+
+    @jax.jit
+    def twice(x: Any) -> Any:
+        jax.debug.callback(lambda most: shown.append(float(most)), x.max())
+        two = [io_callback(called, out, total) for total in (x.sum(), 2 * x.sum())]
+        return sum(two), jax.pure_callback(lambda x: np.asarray(x)[::-1], x, x)
+
+    total, turned = twice(x)
+    assert float(total) == 28 + 56 + 1 + 2  # sent to the process that did not call
+    np.testing.assert_array_equal(host(turned), np.arange(8)[::-1])
+    jax.effects_barrier()
+    first = jax.process_index() == 0
+    assert (shown, sorted(calls)) == (([7], [28, 56]) if first else ([], []))
+    said = "no more data" if first else "the Python function failed in the process of device 0"
+    with pytest.raises(jax.errors.JaxRuntimeError, match=said):
+        jax.block_until_ready(jax.jit(lambda x: io_callback(called, out, x.sum()))(-x))
+    np.testing.assert_array_equal(host(x + 1), np.arange(8) + 1)
+
+
+def check_programs_of_some_processes() -> None:
+    """A process without a device of a program goes through it, and has no shard of the result."""
+    mine = jax.process_index() == 1
+    there = Mesh(jax.local_devices(process_index=1), ("y",))
+    want = np.arange(16, dtype=np.float32).reshape(4, 4)
+    x = jax.device_put(want, on(there, "y"))
+    step = jax.jit(lambda x: (x @ x.T, x.sum()))
+    for _ in range(3):  # native code takes over
+        made, total = step(x)
+        jax.block_until_ready(made)
+        assert len(made.addressable_shards) == len(total.addressable_shards) == 2 * mine
+        assert made.sharding.device_set == {*there.devices.flat}
+    if mine:
+        np.testing.assert_allclose(made, want @ want.T)
+        assert float(total) == want.sum()
+    x.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        step(x)
 
 
 def check_training() -> None:

@@ -20,7 +20,7 @@ from weft.ir.location import Location
 from weft.ir.module import Function, Module, Node, Region, Value, apply
 from weft.ir.names import STREAM
 from weft.ir.op import Op
-from weft.ir.types import DTYPES, Array, TensorType
+from weft.ir.types import DTYPES, Array, DType, TensorType
 from weft.ir.verify import verify
 from weft.mesh import Axis, DimSharding, Mesh, MeshAxes, Sharding
 from weft.mesh.algebra import total_size
@@ -107,6 +107,7 @@ class Case:
     count: int = 1  # of operands
     lists: bool = False
     columns: int = 16
+    special: bool = False  # any bits, zeros of both signs and NaN among them
 
     @property
     def type(self) -> TensorType:
@@ -186,6 +187,10 @@ class Case:
         found = []
         for n in range(self.operands):
             rng = np.random.default_rng(n)
+            if self.special:
+                drawn = special_values(self.type.dtype, (self.mesh.size, *self.type.sizes), rng)
+                found.append(drawn[self.places(self.varies)])
+                continue
             drawn = rng.choice([-1, 1, 2], (self.mesh.size, *self.type.sizes))
             if self.type.dtype.numpy.kind == "c":
                 drawn = drawn * 1j
@@ -206,6 +211,26 @@ class Case:
                     for n in places:
                         places[n] += n // step % 2 * step
         return np.array([*places.values()])
+
+
+def special_values(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Any bits that a type has; of two in three numbers a zero, an infinity or NaN."""
+    if dtype.is_complex:
+        half = DTYPES["f32" if dtype.bits == 64 else "f64"]
+        return special_values(half, (*shape, 2), rng).view(dtype.numpy)[..., 0]
+    raw = rng.integers(0, 256, (*shape, dtype.numpy.itemsize), np.uint8)
+    if dtype.bits < 8:  # the rest of the byte is not part of the number
+        raw &= np.uint8((1 << dtype.bits) - 1)
+    if not dtype.is_float:
+        low, high = (0, 2) if dtype.bits == 1 else dtype.limits
+        drawn = raw.view(dtype.numpy)[..., 0]
+        return drawn if dtype.bits >= 8 else rng.integers(low, high, shape).astype(dtype.numpy)
+    found = raw.view(dtype.numpy)[..., 0]
+    chosen = rng.integers(0, 9, shape)
+    for n, value in enumerate((0.0, -0.0, -0.0, np.inf, -np.inf, np.nan)):
+        with np.errstate(all="ignore"):
+            found[chosen == n] = np.asarray(value, np.float32).astype(dtype.numpy)
+    return found
 
 
 def _plain(case: Case, args: tuple[Value, ...], flag: Value) -> list[Node]:

@@ -16,6 +16,7 @@ from weft.jax.buffers import client
 from weft.jax.buffers.client import PLATFORM
 from weft.jax.buffers.dlpack import exchange_by_dlpack
 from weft.jax.device_count import check_count, device_count, set_device_count
+from weft.jax.joining import start_joining
 from weft.jax.native.arrivals import TEMPLATES
 from weft.jax.native.bridge import all_slots
 from weft.jax.native.functions import asks_python
@@ -177,6 +178,7 @@ def the_plugin() -> Plugin:
             for thing in (IMMORTAL, plugin.handles.objects, plugin):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # also at interpreter exit
             _MADE.append(plugin)
+            start_joining(processes)
     return _MADE[0]
 
 

@@ -15,6 +15,7 @@ from weft.array.host import HOST_MEMORY, aligned_bytes
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.array.stream import DEFAULT
 from weft.errors import WeftError
+from weft.executable.items import Host, Launch, all_items
 from weft.ir.gc_pause import without_gc
 from weft.ir.module import walk
 from weft.ir.names import GLOBAL
@@ -228,9 +229,19 @@ class LocalProgram:
 
     @cached_property
     def ops_digest(self) -> str:
-        """A digest of ops and types: another process that runs another program is found by it."""
-        nodes = walk(self.function.body)
-        listed = [f"{node.op.name} {' '.join(map(str, node.types))}" for node in nodes]
+        """A digest of launches, ops and types: a process that runs another program is found by it.
+
+        It is that of the items: a program that was read has no other nodes, and neither operands
+        nor loops of native kernels.
+        """
+        stacks, listed = self.tiled.stacks, list[str]()
+        for item in all_items(self.tiled.block):
+            names = [item.kernel.name] if isinstance(item, Launch) else [type(item).__name__]
+            if isinstance(item, Host):
+                node = item.site.node
+                names += [n.op.name for n in (node, *(m for r in node.regions for m in walk(r)))]
+            types = [stack.type for slot in item.outs if (stack := stacks[slot]) is not None]
+            listed.append(" ".join(map(str, (*names, *types))))
         return hashlib.blake2b("\n".join(listed).encode(), digest_size=8).hexdigest()
 
     @cached_property

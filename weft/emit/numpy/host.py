@@ -11,6 +11,7 @@ from weft.executable.items import Site, Traits
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.host import Collectives, HostKernel
+from weft.ops.custom_calls.callbacks import calls_python
 
 
 class NumpyKernels:
@@ -42,6 +43,11 @@ class NumpyKernels:
 
         if type(site.op) in collective.KERNELS:
             return (self.collectives or collective.Lockstep()).kernel(site, stream)
+        if self.process is not None and not site.op.collective and calls_python(site.op):
+            from weft.emit.numpy.host_calls import is_shared_call, shared_call
+
+            if is_shared_call(site):
+                return shared_call(site, self.process)
         from weft.emit.numpy.table import kernel_of
 
         return kernel_of(site)

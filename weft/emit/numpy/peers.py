@@ -94,8 +94,10 @@ def _elsewhere(
 
 
 def _groups(site: Site) -> list[Group]:
-    """The groups of devices; for a permute, its pairs."""
+    """The groups of devices; for a permute, its pairs; all devices for a call of Python."""
     world, op = site.world, site.op
+    if not op.collective:
+        return [tuple(world.devices().tolist())]
     if not isinstance(op, CollectivePermute):
         return [tuple(group) for group in world.groups(op)]
     devices, sources = world.devices().tolist(), world.sources(op).tolist()

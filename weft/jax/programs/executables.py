@@ -25,7 +25,12 @@ from weft.jax.native.records import EXECUTABLE, PENDING, READY, ExecutableRecord
 from weft.jax.native.slots import SlotFunction
 from weft.jax.programs.compiling import PjrtExecutable, compiled
 from weft.jax.programs.own_stack import on_own_stack
-from weft.jax.programs.placement import devices_of, order_here, partitions_here
+from weft.jax.programs.placement import (
+    devices_of,
+    order_here,
+    partitions_compiled,
+    partitions_here,
+)
 from weft.jax.questions.protos import device_assignment
 from weft.run import LocalProgram
 from weft.varying.masks import union
@@ -100,7 +105,7 @@ class LoadedExecutable:
         self.assignment = described.bytes(assigned)
         self.on_at, self.inside_at = self.places(self.devices)
         self._elsewhere: dict[int, tuple[int, int]] = {}
-        order = partial(order_here, self.program, here)
+        order = partial(order_here, self.program, partitions_compiled(numbers, client.processes))
         self.orders = [order(buffer_format) for buffer_format in described.inside]
         self.result_orders = [order(buffer_format) for buffer_format in described.outside]
         self.at_once = executable.runs_at_once()

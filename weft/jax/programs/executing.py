@@ -77,6 +77,8 @@ def _execute(handles: Handles, args: Any) -> None:
     count, lists = args.num_devices, args.argument_lists
     if count != loaded.count:
         raise PjrtError(INVALID, f"the program runs on {loaded.count} devices, {count} are given")
+    if not count:  # the devices are those of other processes, which run it
+        return
     values = _arguments(handles, loaded, lists, args.num_args)
     donated: Sequence[int] = ()
     if loaded.donated:

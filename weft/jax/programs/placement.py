@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import Unsupported, WeftError
+from weft.errors import Unsupported
 from weft.executable.process import Exchange, Peer, Process, Values
 from weft.jax.buffers.formats import BufferFormat
-from weft.jax.native.handles import INVALID, PjrtError
-from weft.jax.processes import JaxProcesses, JaxStore, coordinator, keep, kept
+from weft.jax.joining import the_cluster
+from weft.jax.processes import JaxProcesses
 from weft.jax.programs.options import PjrtOptions
-from weft.knobs import TIMEOUT
 from weft.mesh.owners import StackedAxes, owned_axes
 from weft.pipeline import Program
 from weft.records import dataclass
 from weft.run import LocalProgram
 
 if TYPE_CHECKING:
-    from weft.workers.cluster import Cluster
     from weft.workers.messages import Messages
-
-_STORE = "weft/store"  # the key of the port of the workers' key-value store
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +48,7 @@ class Placement:
 
 @dataclass(eq=False)
 class LateMessages:
-    """The transport of one program; the processes join each other when the first one runs.
+    """The transport of one program, which its processes compare when it first runs.
 
     A program that only some processes compile makes no other process wait.
     """
@@ -89,7 +85,7 @@ class LateMessages:
 def placement(request: CompileRequest, processes: JaxProcesses) -> Placement:
     """Where the devices of a program are."""
     numbers = devices_of(request, processes)
-    here = partitions_here(numbers, processes)
+    here = partitions_compiled(numbers, processes)
     if len(here) == len(numbers):
         return Placement()
     ranks = {partition: processes.owner(number) for partition, number in enumerate(numbers)}
@@ -103,18 +99,23 @@ def devices_of(request: CompileRequest, processes: JaxProcesses) -> Sequence[int
 
 
 def partitions_here(numbers: Sequence[int], processes: JaxProcesses) -> list[int]:
-    """The partitions on devices of this process."""
+    """The partitions on devices of this process; none if the program is of other processes."""
     if processes.size == 1:
         return [*range(len(numbers))]
-    partitions = [
-        n for n, number in enumerate(numbers) if processes.owner(number) == processes.index
-    ]
-    if not partitions:
-        raise PjrtError(
-            INVALID,
-            f"a program on devices {list(numbers)[:8]}: none is of process {processes.index}",
-        )
-    return partitions
+    return _partitions_of(processes.index, numbers, processes)
+
+
+def partitions_compiled(numbers: Sequence[int], processes: JaxProcesses) -> list[int]:
+    """The partitions that this process compiles for: its own, else those of the first device.
+
+    JAX asks every process for the shardings of results, also where nothing runs.
+    """
+    here = partitions_here(numbers, processes)
+    return here or _partitions_of(processes.owner(numbers[0]), numbers, processes)
+
+
+def _partitions_of(process: int, numbers: Sequence[int], processes: JaxProcesses) -> list[int]:
+    return [n for n, number in enumerate(numbers) if processes.owner(number) == process]
 
 
 def order_here(
@@ -132,36 +133,3 @@ def order_here(
             help="use meshes with the same order of devices",
         )
     return order
-
-
-def the_cluster(processes: JaxProcesses) -> Cluster:
-    """The cluster of all processes of `jax.distributed`, joined once."""
-    made = _join_cluster(processes)
-    if isinstance(made, WeftError):
-        raise made
-    return made
-
-
-@cache
-def _join_cluster(processes: JaxProcesses) -> Cluster | WeftError:
-    """The cluster, or why it could not be joined."""
-    from weft.workers.cluster import Cluster, Failures  # most processes are alone
-    from weft.workers.gloo import LOOPBACK, tcp_store
-    from weft.workers.member import PORT, WorkerRank
-
-    timeout, host = TIMEOUT.value(), coordinator()
-    rank, size = processes.index, processes.size
-
-    def torch_store() -> Any:
-        if rank == 0:
-            store = tcp_store(host, 0, size, timeout, serves=True)
-            keep(_STORE, str(store.port))
-            return store
-        return tcp_store(host, int(kept(_STORE)), size, timeout, serves=False)
-
-    try:
-        local = (rank, size) if host in LOOPBACK else (0, 1)
-        me = WorkerRank(rank, size, host, PORT, *local, "jax.distributed")
-        return Failures(me).watch(Cluster(me, timeout, JaxStore(), torch_store=torch_store))
-    except WeftError as error:
-        return error

@@ -170,6 +170,11 @@ def _result(index: int, value: Any, type: Type) -> Array:
     return array
 
 
+def called_once(op: object) -> bool:
+    """Whether one call of a Python function is for all devices."""
+    return calls_python(op) and bool(config_of(op.backend_config).get("once"))  # type: ignore[attr-defined]
+
+
 def called_by_each(op: NamedCustomCall) -> bool:
     """Whether every device calls a Python function separately, for its side effect."""
     is_ours = op.call_target_name in CALLS and op.has_side_effect

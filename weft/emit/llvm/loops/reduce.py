@@ -54,9 +54,11 @@ def position_kind(kernel: Kernel, step: Pick) -> str:
     return "i32" if count <= FEW else "i64"
 
 
-def neutral(how: Combine, dtype: DType) -> bool | int | float:
+def neutral(how: Combine, dtype: DType) -> bool | complex | float | int:
     """The identity element; -0 for a sum, so that a sum of -0 stays -0."""
-    if how == "add" and (dtype.is_float or dtype.is_complex):
+    if how == "add" and dtype.is_complex:
+        return complex(-0.0, -0.0)
+    if how == "add" and dtype.is_float:
         return -0.0
     return identity(how, dtype)
 
