@@ -110,7 +110,8 @@ def test_weft_ops_shows_it_and_says_what_is_broken(package: None, capsys: pytest
         assert main(["ops", "tanh"]) == 0
     assert [str(w.message).split("'")[1] for w in told] == ["broken", "partial", "other"]
     tables.cache_clear()
-    assert "llvm (loops), toy (loops)" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "llvm (loops)," in shown and "toy (loops)" in shown
 
 
 def test_nothing_is_imported_until_it_is_asked_for(package: None):
@@ -122,7 +123,7 @@ def test_nothing_is_imported_until_it_is_asked_for(package: None):
 
 def test_every_target_answers_for_every_op(package: None):
     found, broken = installed_targets()
-    assert list(found) == ["llvm", "toy"] and len(broken) == 3
+    assert [name for name in found if name != "triton"] == ["llvm", "toy"] and len(broken) == 3
     for target in found.values():
         assert [op.name for op in OPS if op not in target.table] == []
         assert [op.name for op in target.table if op not in OPS] == []

@@ -108,7 +108,8 @@ class QuickCall:
         seen: Hashable,
         known: FastPath,
     ) -> None:
-        self.run, self.context, self.seen = run, context, seen
+        # The bound method: a call of an object looks it up in its class first.
+        self.run, self.context, self.seen = run.__call__, context, seen
         self.is_one, self.packed = known.is_one, known.packed
 
     def __call__(self, args: tuple[Any, ...]) -> Any:

@@ -247,3 +247,24 @@ def test_loops_tell_devices_and_reductions():
 )
 def test_times_have_three_digits(seconds, text):
     assert time_text(seconds) == text
+
+
+def test_inputs_that_are_types_get_random_values(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "cache"))
+    script = tmp_path / "typed.py"
+    script.write_text(TYPED)
+    found = rows(f"{script}:f", capsys, "--measure", "--tune", "measure")
+    assert found[0]["time"] > 0
+    assert main(["run", f"{script}:f"]) == 0
+
+
+TYPED = """
+import jax
+import jax.numpy as jnp
+
+f_inputs = (jax.ShapeDtypeStruct((4, 8), jnp.float32), {"w": jax.ShapeDtypeStruct((8,), jnp.int8)})
+
+
+def f(x, y):
+    return jnp.tanh(x) * y["w"]
+"""

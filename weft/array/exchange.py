@@ -72,7 +72,7 @@ def _weak(value: Any) -> Array:
 
 def _from_torch(tensor: Any) -> Array:
     torch = sys.modules["torch"]
-    held = tensor.detach()
+    held = tensor.detach().resolve_conj().resolve_neg()  # lazy in PyTorch: flags of a view
     if held.device.type != "cpu":
         held = held.cpu()
     if held.dtype == torch.bfloat16:

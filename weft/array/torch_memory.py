@@ -40,7 +40,8 @@ class TorchMemory(DeviceMemory):
 
     def reserve(self, nbytes: int) -> Any:
         """A tensor of bytes."""
-        stream = self._stream(self._index) if nbytes <= _SMALL else None
+        # Not of no bytes: all of them have address 0.
+        stream = self._stream(self._index) if 0 < nbytes <= _SMALL else None
         free = self._free.get((nbytes, stream))
         if free:
             return heappop(free)[1]
@@ -112,7 +113,9 @@ class TorchMemory(DeviceMemory):
         tensor = self._tensor_of(foreign)
         if tensor is None or tensor.device != self.device:
             return None
-        dense = tensor if tensor.is_contiguous() else tensor.detach().contiguous()
+        # Conjugation and negation are flags of a view, which no kernel reads.
+        plain = tensor.detach().resolve_conj().resolve_neg() if is_lazy(tensor) else tensor
+        dense = plain if plain.is_contiguous() else plain.detach().contiguous()
         if dense.data_ptr() % ALIGNED:
             # A view such as x[1:]: vector loads of a compiled kernel would fault there.
             dense = dense.detach().clone()
@@ -141,6 +144,11 @@ class TorchMemory(DeviceMemory):
     def exported(self, buffer: DeviceBuffer) -> Any:
         """A tensor that shares the buffer's memory."""
         return self.tensor(buffer)
+
+
+def is_lazy(tensor: Any) -> bool:
+    """Whether a tensor is a view that conjugates or negates what its memory holds."""
+    return bool(tensor.is_neg() or tensor.is_conj())
 
 
 def _no_stream(_: int) -> None:
@@ -193,6 +201,8 @@ def tensor_at(address: int, nbytes: int, device: Any) -> Any:
     """A tensor of bytes at an address, whose memory its owner keeps alive."""
     import torch
 
+    if not nbytes:  # which has no address
+        return torch.empty(0, dtype=torch.uint8, device=device)
     if device.type == "cpu":
         import ctypes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from weft.cli.screen import plural, print_spans, print_text, width
 from weft.errors import WeftError
 from weft.ir.module import Function
-from weft.ir.types import Array, TensorType, Type
+from weft.ir.types import Array, TensorType, Type, dtype_of
 
 _NUMBERED = re.compile(r"arg(\d+)")
 
@@ -103,6 +104,18 @@ def random_arguments(types: Sequence[Type], seed: int) -> list[Array | None]:
     """Arguments of these types: small numbers for floats, 0 to 7 for integers, both booleans."""
     generator = np.random.default_rng(seed)
     return [_random(type, generator) for type in types]
+
+
+def with_random_values(inputs: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
+    """A script's inputs, with arrays in the place of those that are types alone."""
+    jax = sys.modules["jax"]  # the script's
+    leaves, tree = jax.tree.flatten(inputs)
+    missing = [n for n, leaf in enumerate(leaves) if isinstance(leaf, jax.ShapeDtypeStruct)]
+    types = [TensorType(leaves[n].shape, dtype_of(leaves[n].dtype)) for n in missing]
+    for n, array in zip(missing, random_arguments(types, seed), strict=True):
+        leaves[n] = array
+    made: tuple[Any, ...] = jax.tree.unflatten(tree, leaves)
+    return made
 
 
 def _random(type: Type, generator: np.random.Generator) -> Array | None:

@@ -159,7 +159,7 @@ class QuickArrays:
     __slots__ = ("run", "specs")
 
     def __init__(self, run: EnqueuedArrays, specs: Sequence[ArraySpec]) -> None:
-        self.run, self.specs = run, [*specs]
+        self.run, self.specs = run.__call__, [*specs]  # the method, which is not looked up again
 
     def __call__(self, args: tuple[Any, ...]) -> list[Array] | None:
         """The results; None, with no effect, if an argument is something else."""
@@ -200,6 +200,8 @@ class EnqueuedTensors:
             address = tensor.data_ptr()
             # Kernels are compiled for dense operands at aligned addresses.
             if address % aligned or tensor.device != device or not tensor.is_contiguous():
+                return None
+            if tensor.is_neg() or tensor.is_conj():  # flags of a view, which no kernel reads
                 return None
             addresses.append(address)
         output_addresses = [0] * len(self.direct.made)

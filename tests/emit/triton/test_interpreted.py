@@ -95,7 +95,7 @@ def test_attention_by_pytorch():
     np.testing.assert_allclose(made, expected, atol=0.03)
 
 
-@pytest.mark.parametrize("sizes", [(2, 4), (4, 4)])
+@pytest.mark.parametrize("sizes", [(2, 4), pytest.param((4, 4), marks=pytest.mark.long)])
 def test_a_softmax_that_is_split_along_its_rows(sizes):
     x, w = (np.random.default_rng(0).standard_normal(s).astype("f") for s in ((64, 32), (32, 64)))
 

@@ -143,11 +143,10 @@ def _are_tensors(values: Sequence[Any]) -> bool:
 def tracing_modes() -> tuple[Any, ...]:
     """PyTorch's modes that change what is traced."""
     torch = sys.modules["torch"]
-    modes = [
-        torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
-        for kind in ("cpu", "cuda")
-    ]
-    return (torch.get_default_dtype(), matmul_precision(), *modes)
+    is_on = torch.is_autocast_enabled
+    on_host = is_on("cpu") and torch.get_autocast_dtype("cpu")
+    on_gpu = is_on("cuda") and torch.get_autocast_dtype("cuda")
+    return torch.get_default_dtype(), matmul_precision(), on_host, on_gpu
 
 
 def matmul_precision() -> str:

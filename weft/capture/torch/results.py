@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any
 
 from weft.array.exchange import to_numpy, to_torch
@@ -22,9 +23,16 @@ class Packing:
     tree: Any
     leaves: tuple[int | GraphConstant, ...]
     updated: tuple[int, ...]
+    alone: int | None = field(init=False)  # the only result, where that is the whole tree
+
+    def __post_init__(self) -> None:
+        only = self.leaves[0] if len(self.leaves) == 1 and self.tree.is_leaf() else None
+        object.__setattr__(self, "alone", only if isinstance(only, int) else None)
 
     def unflatten(self, results: list[Any]) -> Any:
         """The result tree with tensors in it."""
+        if self.alone is not None:
+            return results[self.alone]
         return self.tree.unflatten(
             [each.value if isinstance(each, GraphConstant) else results[each]
              for each in self.leaves]

@@ -12,7 +12,14 @@ import numpy as np
 
 import weft
 from weft.capture.normalize.tokens import keep_tokens_inside
-from weft.cli.arrays import load, plain, random_arguments, save, show
+from weft.cli.arrays import (
+    load,
+    plain,
+    random_arguments,
+    save,
+    show,
+    with_random_values,
+)
 from weft.cli.files import source
 from weft.cli.parser import Subparsers, command, natural
 from weft.cli.passes import (
@@ -267,7 +274,7 @@ def compiled_script(script: Script, arguments: argparse.Namespace) -> tuple[Comp
             in_shardings=script.shardings(mesh),
             **options(arguments),
         )
-        return compiled, compiled.leaves(*inputs)
+        return compiled, compiled.leaves(*with_random_values(inputs, arguments.seed))
 
 
 def result_types(compiled: Compiled) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import triton.language as tl
-from triton.runtime.interpreter import TensorHandle
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype
 
 from weft.emit.triton import prelude
 from weft.ops.numerics import arithmetic, special_functions
@@ -27,7 +27,7 @@ _NAMES: dict[str, Callable[..., Any]] = {
     "erfc": special_functions.erfc,
     "erfinv": special_functions.erf_inv,
     "lgamma": special_functions.lgamma,
-    "popc": np.bitwise_count,
+    "popc": lambda x: np.bitwise_count(x.view(f"u{x.dtype.itemsize}")),  # not of absolute values
     "clz": lambda x: arithmetic.count_leading_zeros(x, 8 * x.dtype.itemsize),
 }
 
@@ -111,6 +111,13 @@ class _Prelude:
         return getattr(prelude, name)
 
 
+def _splat(builder: Any, kind: Any, scalar: Any) -> TensorHandle:
+    """A tile of one element: Triton's takes the type of a comparison from what is compared."""
+    data = np.full(kind.shape, scalar.data.reshape(-1)[0], _get_np_dtype(kind.scalar))
+    return TensorHandle(data, kind.scalar)
+
+
+InterpreterBuilder.create_splat = _splat
 LIB: Any = _Library()
 P: Any = _Prelude()
 vars(prelude)["lib"] = LIB  # which the prelude itself calls

@@ -80,7 +80,7 @@ FORMS: dict[type[Op], ExpressionForm] = {
     ops.And: ExpressionForm(integer=_AND, boolean=_AND),
     ops.Or: ExpressionForm(integer=_OR, boolean=_OR),
     ops.Xor: ExpressionForm(integer=_XOR, boolean=_XOR),
-    ops.Not: ExpressionForm(integer=lambda a: f"~{a}", boolean=lambda a: f"{a} == 0"),
+    ops.Not: ExpressionForm(integer=_call("p.invert"), boolean=lambda a: f"{a} == 0"),
     ops.Popcnt: ExpressionForm(integer=_call("p.count_ones"), least=32),
     ops.CountLeadingZeros: ExpressionForm(integer=_call("p.leading_zeros"), least=32),
     ops.ShiftLeft: ExpressionForm(integer=_call("p.shift_left")),

@@ -66,13 +66,13 @@ def exp(a):
 @triton.jit
 def logistic(a):
     # 1 as a tile of a's shape, which `div_rn` wants; a NaN stays one.
-    return divide(1.0 + a * 0.0, 1.0 + exp(-a))
+    return divide(tl.where(a == a, 1.0, a), 1.0 + exp(-a))
 
 
 @triton.jit
 def divide_rows(a, b):
     """By one divisor a row: multiplied by its reciprocal, with one step of correction."""
-    r = tl.div_rn(1.0 + b * 0.0, b)
+    r = tl.div_rn(tl.where(b == b, 1.0, b), b)
     q = a * r
     better = tl.fma(tl.fma(-q, b, a), r, q)
     return tl.where(better == better, better, q)  # NaN where a quotient is infinite, or by zero
@@ -135,14 +135,20 @@ def rounded_to_odd(a):
 
 
 @triton.jit
+def invert(a):
+    """`~a`, which the interpreter refuses for unsigned integers."""
+    return (a ^ a) - 1 - a
+
+
+@triton.jit
 def divide_integers(a, b):
     safe = tl.where(b == 0, b + 1, b)
     if a.dtype.is_int_signed():
         safe = tl.where(safe == -1, safe + 2, safe)
         negated = tl.where(b == -1, -a, a // safe)
-        return tl.where(b == 0, ~(a ^ a), negated)
+        return tl.where(b == 0, (a ^ a) - 1, negated)
     else:
-        return tl.where(b == 0, ~(a ^ a), a // safe)
+        return tl.where(b == 0, (a ^ a) - 1, a // safe)
 
 
 @triton.jit

@@ -93,7 +93,8 @@ class _Updates:
             if size > 1:
                 terms.append(f"({name}) * {stride}")
             stride *= size
-        if len(terms) == 1:
+        if all(name.isdecimal() or size == 1
+               for name, size in zip(names, operand.shape, strict=True)):  # fmt: skip
             # A mask needs pointers of its own shape, also to a single element.
             terms.append("x * 0")
         return " + ".join(terms)

@@ -187,9 +187,10 @@ def _work_text(counted: Work) -> str:
 def _table() -> None:
     work_column = Column("its work", fit="wrap", least=10)
     targets = [Column(name, fit="cut", least=7) for name in columns()[1:]]  # all have a reference
+    left = max(16, 38 - 7 * len(targets))  # of 80 columns, beside those of the targets
     shown = (
         Column("op", fit="cut", least=20),
-        Column("rule of an example", fit="wrap", least=24),
+        Column("rule of an example", fit="wrap", least=left),
         work_column,
     )
     for family in FAMILIES:
