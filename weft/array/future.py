@@ -97,7 +97,15 @@ class StackFuture:
     block_until_ready = wait
 
     def settle(self, timeout: float | None = None) -> Self:
-        """Block until it is complete, even if it was deleted: for claims, events and queues."""
+        """Block until it is complete, even if it was deleted: for events and queues."""
+        self.settle_on_host(timeout)
+        held = self.held
+        if held is not None and held.data.__class__ is DeviceBuffer and held.data.event is not None:
+            held.data.event.wait()  # the device's event, which may trail the host
+        return self
+
+    def settle_on_host(self, timeout: float | None = None) -> None:
+        """Block until the host has completed it: a device may still compute the elements."""
         if not self._ready and (helper := self._helper) is not None:
             # With a timeout this thread must not start a task of unknown length.
             helper(self, timeout is None)
@@ -108,16 +116,12 @@ class StackFuture:
             )
         if self._error is not None:
             raise self._error
-        held = self.held
-        if held is not None and held.data.__class__ is DeviceBuffer and held.data.event is not None:
-            held.data.event.wait()  # the device's event, which may trail the host
-        return self
 
     def enqueued(self) -> Stacked:
         """The pieces, of which a device may still compute the elements."""
         self.check_alive()
         if not self._ready or self._error is not None:
-            self.wait()
+            self.settle_on_host()
         held = self.held
         if held is None:
             self.check_alive()
@@ -162,7 +166,7 @@ class StackFuture:
 
     def take_claimed(self) -> Stacked:
         """Wait for claimed elements; releases them if the array was deleted."""
-        self.settle()
+        self.settle_on_host()
         with _LOCK:
             stacked = self.held or self._claimed
             assert stacked is not None
@@ -191,7 +195,7 @@ class StackFuture:
 
         Race with donation: a donor deletes the array first, and checks for pins afterwards.
         """
-        self.wait()
+        self.enqueued()
         with _LOCK:
             found = self.held
             if found is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.memory import Memory, on_host
+from weft.array.memory import Memory, MemoryUse, on_host
 from weft.ir.types import Array
 from weft.native.cpython import address_of
 
@@ -132,6 +132,10 @@ class HostMemory:
     def place(self, array: Any) -> Array:
         """A dense version of an array."""
         return dense(np.asarray(on_host(array)))
+
+    def use(self) -> MemoryUse:
+        """How much of it is in use."""
+        return MemoryUse(self.used, self.most, self.used + self.kept)
 
     def _from_system(self, size: int) -> _Pages:
         # Linux overcommits: the mapping would succeed, and writing to it end the process.

@@ -9,11 +9,23 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol, final
 
 import numpy as np
 
 from weft.ir.types import Array
+from weft.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """The bytes of a memory that are allocated, at most so far, held for reuse too, and in all."""
+
+    used: int
+    peak: int
+    pool: int
+    limit: int | None = None
 
 
 class Memory(Protocol):
@@ -62,6 +74,10 @@ class Memory(Protocol):
 
     def adopt(self, foreign: Any) -> Any:
         """Another package's array in this memory as a buffer without a copy, or None."""
+        ...
+
+    def use(self) -> MemoryUse | None:
+        """How much of it is in use, if that is known."""
         ...
 
 
@@ -151,12 +167,21 @@ class MemoryBlock:
             self.memory.free(self.raw)
 
 
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A buffer of another package's memory, or a copy where kernels could not read it there."""
+
+    buffer: DeviceBuffer
+    is_copy: bool
+
+
 class DeviceMemory(ABC):
     """A memory that numpy cannot read; subclasses implement allocation and copies."""
 
     kind = "device"
     is_host: Literal[False] = False
     dlpack_device: tuple[int, int]
+    aligned = 16  # bytes: kernels may rely on operands at multiples of it
 
     @abstractmethod
     def reserve(self, nbytes: int) -> Any:
@@ -208,6 +233,36 @@ class DeviceMemory(ABC):
     def adopt(self, foreign: Any) -> DeviceBuffer | None:
         """A buffer of another package's array that is in this memory, or None."""
         return None
+
+    def operand(self, buffer: DeviceBuffer) -> DeviceBuffer:
+        """The buffer itself if kernels can read it, else a copy: a view may begin anywhere."""
+        return buffer.copy() if self.address(buffer) % self.aligned else buffer
+
+    def rows(
+        self, buffer: DeviceBuffer, count: int, picked: Sequence[int], shape: tuple[int, ...]
+    ) -> DeviceBuffer:
+        """Some of the equal parts of a buffer, in this order; a view where they are all of them."""
+        if [*picked] == [*range(count)]:
+            return self.view(buffer, 0, shape, buffer.dtype)
+        return self._picked(buffer, count, picked, shape)
+
+    def _picked(
+        self, buffer: DeviceBuffer, count: int, picked: Sequence[int], shape: tuple[int, ...]
+    ) -> DeviceBuffer:
+        size, byte = buffer.nbytes // count, np.dtype(np.uint8)
+        made = self.allocate(shape, buffer.dtype, size * len(picked))
+        for number, row in enumerate(picked):
+            part = self.view(buffer, row * size, (size,), byte)
+            self.copy(part, self.view(made, number * size, (size,), byte))
+        return made
+
+    def use(self) -> MemoryUse | None:
+        """How much of it is in use, if that is known."""
+        return None
+
+    def consume(self, capsule: Any) -> Adopted:
+        """A tensor of this memory in a capsule of DLPack."""
+        raise BufferError("this memory is not exchanged by DLPack: go through the host")
 
     def rearranged(
         self, buffer: DeviceBuffer, apart: tuple[int, ...], order: tuple[int, ...]

@@ -78,14 +78,36 @@ class Stacked:
         return int(self.data.nbytes)
 
     def piece(self, place: int) -> Array:
-        """The piece of the device at a place of the mesh."""
+        """The piece of the device at a place of the mesh; a copy of what is not on the host."""
+        return np.asarray(on_host(self.part(place)))
+
+    def part(self, place: int) -> Any:
+        """The piece of the device at a place, in the memory that it is in: a view."""
         at = []
         for n, (stride, size) in enumerate(
             zip(self.sub_axes.strides, self.sub_axes.sizes, strict=True)
         ):
             at.append(place // stride % size if self.data.shape[n] > 1 else 0)
-        index: tuple[Any, ...] = (*at, ...)  # a view even of a single element
-        return np.asarray(on_host(self.data)[index])
+        if self.is_on_host:
+            return self.data[(*at, ...)]  # a view even of a single element
+        data: DeviceBuffer = self.data
+        row = int(np.ravel_multi_index(at, data.shape[: self.lead]))
+        nbytes = math.prod(self.shape) * data.dtype.itemsize
+        return data.memory.view(data, row * nbytes, self.shape, data.dtype)
+
+    def rows(self) -> Stacked:
+        """A stack of the numbers of its pieces, by their order in memory."""
+        head = self.data.shape[: self.lead]
+        return Stacked(np.arange(math.prod(head)).reshape(head), self.sub_axes)
+
+    def picked(self, rows: Stacked) -> Stacked:
+        """The pieces of these numbers, in the device's memory; the same memory if they are all."""
+        before: DeviceBuffer = self.data
+        shape, count = (*rows.data.shape, *self.shape), math.prod(before.shape[: self.lead])
+        data = before.memory.rows(before, count, rows.data.reshape(-1).tolist(), shape)
+        if data.block is before.block:
+            return Stacked(data, rows.sub_axes, self.owned, lease=self.lease)
+        return Stacked(data, rows.sub_axes, owned=True)
 
     def pieces(self) -> Array:
         """The pieces of all devices along one leading dim, in the order of the mesh."""
@@ -145,6 +167,8 @@ class Stacked:
         """The same value over other sub-axes."""
         if sub_axes == self.sub_axes:
             return self
+        if not self.is_on_host:
+            return self.picked(self.rows().to(sub_axes))
         fine = common_refinement(self.sub_axes, sub_axes)
         split = self._split(fine)
         return Stacked(_merge(split, fine, sub_axes), sub_axes, self.owned, lease=self.lease)
@@ -157,7 +181,7 @@ class Stacked:
             dims = fine.dims((stride, size))
             assert dims is not None, "finer sub-axes refine every sub-axis"
             shape += [fine.sizes[d] if self.data.shape[n] > 1 else 1 for d in dims]
-        data: Array = on_host(self.data).reshape(*shape, *self.shape)
+        data: Array = self.data.reshape(*shape, *self.shape)
         return data
 
 

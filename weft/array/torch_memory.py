@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from heapq import heappop, heappush
 from importlib.util import find_spec
@@ -9,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.memory import DeviceBuffer, DeviceMemory, MemoryBlock
+from weft.array.memory import Adopted, DeviceBuffer, DeviceMemory, MemoryBlock, MemoryUse
 from weft.errors import WeftError, missing_extra
 from weft.ir.types import Array
 
 _CUDA, _HOST = 2, 1  # device types of DLPack
-ALIGNED = 16  # bytes: kernels are compiled for operands at multiples of it
+ALIGNED = DeviceMemory.aligned
 _SMALL, _KEPT = 1 << 20, 256  # bytes of a block that is kept for reuse; blocks of one size
 
 
@@ -51,8 +52,6 @@ class TorchMemory(DeviceMemory):
             raise MemoryError(str(error)) from None
         block.kept = None if stream is None else self._free.setdefault((nbytes, stream), [])
         return block
-
-    aligned = ALIGNED
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An uninitialized tensor of one of PyTorch's element types."""
@@ -113,6 +112,16 @@ class TorchMemory(DeviceMemory):
         tensor = self._tensor_of(foreign)
         if tensor is None or tensor.device != self.device:
             return None
+        return self._adopted(tensor).buffer
+
+    def consume(self, capsule: Any) -> Adopted:
+        """A tensor of this device in a capsule of DLPack."""
+        tensor = self.torch.from_dlpack(capsule)
+        if tensor.device != self.device:
+            raise BufferError(f"a tensor on {tensor.device}; arrays are on {self.device}")
+        return self._adopted(tensor)
+
+    def _adopted(self, tensor: Any) -> Adopted:
         # Conjugation and negation are flags of a view, which no kernel reads.
         plain = tensor.detach().resolve_conj().resolve_neg() if is_lazy(tensor) else tensor
         dense = plain if plain.is_contiguous() else plain.detach().contiguous()
@@ -123,7 +132,8 @@ class TorchMemory(DeviceMemory):
         dtype = numpy_dtype(dense.dtype)
         block = MemoryBlock(self, raw)
         block.is_lent = True  # the memory is the tensor's
-        return DeviceBuffer(self, block, 0, tuple(dense.shape), dtype)
+        buffer = DeviceBuffer(self, block, 0, tuple(dense.shape), dtype)
+        return Adopted(buffer, dense is not tensor)
 
     def _tensor_of(self, foreign: Any) -> Any:
         if isinstance(foreign, self.torch.Tensor):
@@ -137,9 +147,30 @@ class TorchMemory(DeviceMemory):
         self, buffer: DeviceBuffer, apart: tuple[int, ...], order: tuple[int, ...]
     ) -> DeviceBuffer:
         """The elements with dims split and transposed, as a dense buffer."""
-        made = self.adopt(self.tensor(buffer).reshape(apart).permute(order))
-        assert made is not None, "it is in this memory"
+        # By words of an element's size: PyTorch need not know its type.
+        words = np.dtype({1: "u1", 2: "i2", 4: "i4", 8: "i8", 16: "c16"}[buffer.dtype.itemsize])
+        flat = self.tensor(self.view(buffer, 0, apart, words))
+        made = self._adopted(flat.permute(order).contiguous()).buffer
+        return self.view(made, 0, made.shape, buffer.dtype)
+
+    def _picked(
+        self, buffer: DeviceBuffer, count: int, picked: Sequence[int], shape: tuple[int, ...]
+    ) -> DeviceBuffer:
+        made = self.allocate(shape, buffer.dtype, buffer.nbytes // count * len(picked))
+        if made.nbytes:
+            index = self.torch.tensor([*picked], device=self.device)
+            rows, into = self.bytes_of(buffer).view(count, -1), self.bytes_of(made)
+            self.torch.index_select(rows, 0, index, out=into.view(len(picked), -1))
         return made
+
+    def use(self) -> MemoryUse | None:
+        """The bytes that PyTorch's allocator counts; None for the host's."""
+        if self.device.type == "cpu":
+            return None
+        cuda, device = self.torch.cuda, self.device
+        _, limit = cuda.mem_get_info(device)
+        used, peak = cuda.memory_allocated(device), cuda.max_memory_allocated(device)
+        return MemoryUse(used, peak, cuda.memory_reserved(device), limit)
 
     def exported(self, buffer: DeviceBuffer) -> Any:
         """A tensor that shares the buffer's memory."""

@@ -13,8 +13,10 @@ from typing import Any
 from weft.errors import WeftError
 from weft.jax.abi import Api, api
 from weft.jax.buffers import client
-from weft.jax.buffers.client import PLATFORM
+from weft.jax.buffers.client import PLATFORM, Home, default_home
 from weft.jax.buffers.dlpack import exchange_by_dlpack
+from weft.jax.buffers.events import settle
+from weft.jax.buffers.watching import WATCHING, start_watch
 from weft.jax.device_count import check_count, device_count, set_device_count
 from weft.jax.joining import start_joining
 from weft.jax.native.arrivals import TEMPLATES
@@ -50,12 +52,12 @@ class _Table(ctypes.Structure):
 class Plugin:
     """The function table and the objects behind it."""
 
-    def __init__(self, processes: JaxProcesses) -> None:
+    def __init__(self, processes: JaxProcesses, home: Home) -> None:
         spoken = api()
         bridged = [name for name in all_slots() if asks_python(name)]
         self.native = Native(spoken)
         self.handles = Handles(self.native)
-        self.client = client.start(self.handles, processes, f"weft {weft_version()}")
+        self.client = client.start(self.handles, processes, f"weft {weft_version()}", home)
         state = self.native.state
         early = dict(client.SLOTS)
         for name in bridged:
@@ -72,6 +74,8 @@ class Plugin:
         self._is_daemon = _is_daemon
         _before_threads_are_joined(self.end)
         after_fork(self.close)
+        if home.stream is not None:
+            start_watch(self.handles, settle)
 
     def close(self) -> None:
         """Stop calling Python: this process is a forked child, which has no other threads.
@@ -116,9 +120,9 @@ def _chain(extensions: Mapping[int, Sequence[str]], addresses: Mapping[str, int]
 
 
 def _daemons() -> list[threading.Thread]:
-    """Daemon threads; those created by JAX are not Python's."""
-    found = threading.enumerate()
-    return [t for t in found if t.daemon and not isinstance(t, threading._DummyThread)]
+    """Daemon threads that may call Weft; those created by JAX are not Python's."""
+    found = [t for t in threading.enumerate() if t.daemon and t.name != WATCHING]
+    return [t for t in found if not isinstance(t, threading._DummyThread)]
 
 
 def _is_daemon() -> int:
@@ -173,7 +177,7 @@ def the_plugin() -> Plugin:
             check_count(count)
             processes = find_processes(count)
             check_count(processes.count)
-            plugin = Plugin(processes)
+            plugin = Plugin(processes, default_home())
             IMMORTAL.append(plugin)
             for thing in (IMMORTAL, plugin.handles.objects, plugin):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # also at interpreter exit

@@ -54,6 +54,11 @@ def syscall(
 
 
 @extern
+def write(file: i32, begin: Pointer, count: int) -> int:
+    """Write bytes to a file; their number, or -1."""
+
+
+@extern
 def pthread_self() -> Pointer:
     """The handle of this thread."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -106,9 +106,10 @@ class RemoteArray(Array):
             self._fetch()
         return super().take_claimed()
 
-    def settle(self, timeout: float | None = None) -> Self:
+    def settle_on_host(self, timeout: float | None = None) -> None:
         """Block until the server has computed it, even if it was deleted; raises its error."""
-        return self if self.held is not None else super().settle(timeout)
+        if self.held is None:
+            super().settle_on_host(timeout)
 
     def delete(self, why: str = "deleted") -> None:
         """Release the memory, at the server, too."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.array.host import HOST_MEMORY, dense
-from weft.array.memory import DeviceBuffer, Memory, on_host
+from weft.array.memory import DeviceBuffer, Memory
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.errors import WeftError
 from weft.executable.stack_dims import StackDims
@@ -133,9 +133,10 @@ class Arguments:
                 f"but the program takes {type}",
                 help="split it as the program's shardings say",
             )
-        data = stack.to(self.sub_axes).data
-        if data.__class__ is DeviceBuffer and data.memory is not self.memory:
-            data = data.numpy()
+        if not stack.is_on_host and stack.memory is not self.memory:
+            stack = stack.on_host()
+        stack = stack.to(self.sub_axes)
+        data = stack.data
         head = self.stack_dims.shape(mask)
         if data.shape[: self.stack_dims.lead] == head:
             return data
@@ -148,7 +149,10 @@ class Arguments:
                 "replicated",
                 help="split it as the argument's weft.sharding says",
             )
-        return np.broadcast_to(on_host(data), head + type.sizes)
+        if data.__class__ is DeviceBuffer:
+            rows = np.broadcast_to(stack.rows().data, head)
+            return stack.picked(Stacked(rows, self.sub_axes)).data
+        return np.broadcast_to(data, head + type.sizes)
 
 
 def _holds(stack: Stacked, count: int) -> bool:

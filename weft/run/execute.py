@@ -239,13 +239,13 @@ class Run:
             return operand
         if not operand.is_ready:
             with released():  # runs pending tasks meanwhile
-                operand.settle()
+                operand.settle_on_host()
         return operand.take_claimed()
 
 
 def _held(array: StackFuture) -> Stacked | StackFuture:
     if array.is_ready and array.error is None:
-        return array.stacked
+        return array.enqueued()
     # Deleting it (by donation to a later program) must wait until this run has taken its stack.
     array.claim()
     return array

@@ -11,12 +11,14 @@ from weakref import ref
 import numpy as np
 
 from weft.array.host import HOST_MEMORY
+from weft.array.memory import DeviceBuffer, Memory, MemoryUse
 from weft.array.stacked import Kind, Stacked, kind_of, one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
 from weft.jax.buffers.aliasing import NOW
 from weft.jax.buffers.client import Space, the_client
 from weft.jax.buffers.events import event_of
+from weft.jax.buffers.reading import TRANSFERS, WaitingCopy, is_computed_soon
 from weft.jax.buffers.values import (
     NOTHING,
     ONE_DEVICE,
@@ -26,6 +28,7 @@ from weft.jax.buffers.values import (
     single,
     step_of,
     template,
+    transposed,
     value_of,
 )
 from weft.jax.native.arrivals import SMALL_ARRIVAL, TEMPLATES, place_in_table
@@ -33,6 +36,7 @@ from weft.jax.native.handles import PRECONDITION, UNIMPLEMENTED, Handles, PjrtEr
 from weft.jax.native.records import MOST_DIMS, READY, SIZE, ArrayRecord, BufferRecord, words
 from weft.jax.native.slots import SlotFunction
 from weft.native.cpython import address_of
+from weft.records import dataclass
 
 _Sizes = [ctypes.c_int64 * max(1, n) for n in range(64)]
 _ARRAY = BufferRecord.array.word
@@ -49,20 +53,24 @@ def _from_host(handles: Handles, args: Any) -> None:
     shape = sizes_at(args.dims, rank)
     strides = sizes_at(args.byte_strides, rank) if args.num_byte_strides else None
     dtype, nbytes, is_dense = _elements(args.type, shape, strides)
-    lent, kind = NOW.array, None
-    if lent is None and is_dense and 0 < nbytes < SMALL_ARRIVAL and rank <= MOST_DIMS:
+    space = space_of(args.memory, args.device)
+    lent, kind, on_host = NOW.array, None, space.memory.is_host
+    is_small = is_dense and 0 < nbytes < SMALL_ARRIVAL and rank <= MOST_DIMS
+    if lent is None and is_small and the_client().home.memory.is_host:
         _enter(args.type, shape, dtype)
         if handles.native.arrive(ctypes.addressof(args)):  # native code handles the following ones
             return
     if lent is not None and lent.ctypes.data == address and lent.shape == shape:
-        value = PjrtArray(one_for_all(lent, ONE_DEVICE))
-    elif not is_dense:
-        value = PjrtArray(copied(host_array(address, shape, dtype, strides)))
-    elif nbytes >= SMALL_ARRIVAL:
-        value, kind = _shared(address, shape, dtype, nbytes), _kind(shape, dtype)
-    else:
+        held = lent if NOW.buffer is None else NOW.buffer
+        value = PjrtArray(one_for_all(placed_in(space, held), ONE_DEVICE))
+    elif nbytes >= SMALL_ARRIVAL and is_dense:
+        value = _shared(address, shape, dtype, nbytes, space)
+        kind = _kind(shape, dtype) if on_host else None
+    elif is_dense and on_host:
         value = PjrtArray(_moved(address, shape, dtype, nbytes))
-    space = space_of(args.memory, args.device)
+    else:
+        given = host_array(address, shape, dtype, strides)
+        value = PjrtArray(copied(given) if on_host else _on_device(given, space))
     args.buffer = single(handles, value, shape, dtype, space, kind)
     args.done_with_host_buffer = handles.ready
 
@@ -103,20 +111,70 @@ def _moved(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: i
     return Stacked(made, ONE_DEVICE, owned=True)
 
 
-_last: list[tuple[int, tuple[int, ...], np.dtype[Any], ref[PjrtArray]]] = []  # the last transfer
+def _on_device(array: Array, space: Space) -> Stacked:
+    """A copy of a host array in a device's memory."""
+    kind = kind_of(ONE_DEVICE, (1, *array.shape), array.dtype, space.memory)
+    return Stacked(placed_in(space, array).reshape(kind.shape), ONE_DEVICE, True, kind)
 
 
-def _shared(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> PjrtArray:
+def placed_in(space: Space, held: Any) -> Any:
+    """Elements in a memory: as they are if they are there, else a copy, which may be enqueued."""
+    memory, stream = space.memory, the_client().home.stream
+    if memory.is_host:
+        return memory.place(held)
+    is_there = held.__class__ is DeviceBuffer and held.memory is memory
+    made = memory.operand(held) if is_there else memory.place(held)  # type: ignore[attr-defined]
+    if made is not held and stream is not None:
+        made.event = stream.record()
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """The last transfer of a large array: other devices may receive the same one next."""
+
+    what: tuple[int, tuple[int, ...], np.dtype[Any], Memory]
+    value: ref[PjrtArray]
+    seen: Array | None  # its elements, where the host does not read those of the device
+
+    def is_again(self, address: int, nbytes: int) -> Stacked | None:
+        """The elements on the device, if those at an address are the same."""
+        value = self.value()
+        before = None if value is None or value.is_part else value.held
+        if value is None or before is None:
+            return None
+        seen = before.data if self.seen is None else self.seen
+        if _compare(address, address_of(seen), nbytes):
+            return None
+        value.share()
+        return Stacked(before.data, ONE_DEVICE)
+
+
+_last: list[_Arrival] = []
+
+
+def forget_arrivals() -> None:
+    """Free the host's copy of what has been put onto all devices."""
+    _last.clear()
+
+
+def _shared(
+    address: int, shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int, space: Space
+) -> PjrtArray:
     """A copy of dense host memory, shared by all devices that receive the same array."""
-    for *known, value in _last:
-        held = value()
-        if known == [address, shape, dtype] and held is not None and not held.is_part:
-            before = held.held
-            if before is not None and not _compare(address, address_of(before.data), nbytes):
-                held.share()
-                return PjrtArray(Stacked(before.data, ONE_DEVICE))
-    made = PjrtArray(_moved(address, shape, dtype, nbytes))
-    _last[:] = [(address, shape, dtype, ref(made))]
+    what = (address, shape, dtype, space.memory)
+    for arrival in _last:
+        if arrival.what == what and (again := arrival.is_again(address, nbytes)) is not None:
+            return PjrtArray(again)
+    seen = None
+    if space.memory.is_host:
+        made = PjrtArray(_moved(address, shape, dtype, nbytes))
+    elif the_client().processes.here == 1:
+        return PjrtArray(_on_device(host_array(address, shape, dtype, None), space))
+    else:
+        seen = _moved(address, shape, dtype, nbytes).data.reshape(shape)
+        made = PjrtArray(_on_device(seen, space))
+    _last[:] = [_Arrival(what, ref(made), seen)]
     return made
 
 
@@ -158,20 +216,31 @@ def _to_host(handles: Handles, args: Any) -> None:
     waits = not (value.is_ready and value.error is None)
     if waits:
         value.claim()  # it may be deleted before it is ready
+        held, lease = None, None
+    else:
+        held, lease = value.lend()  # pinned against donation until it is copied
 
     def copy() -> None:
         # A waiting thread copies before the stream continues; otherwise another thread could donate
         # it.
-        at = place if value.order is None else value.order[place]
-        array = value.take_claimed().piece(at) if waits else value.piece(place)
+        piece = (held or value.take_claimed()).part(value.at(place))
+        if piece.nbytes > size:
+            raise PjrtError(PRECONDITION, f"{piece.nbytes} bytes do not fit into {size}")
         if order is not None:
-            array = array.transpose(order)
-        array = np.ascontiguousarray(array)
-        if array.nbytes > size:
-            raise PjrtError(PRECONDITION, f"{array.nbytes} bytes do not fit into {size}")
-        ctypes.memmove(to, address_of(array), array.nbytes)
+            piece = transposed(piece, order)
+        if piece.__class__ is DeviceBuffer:
+            piece.memory.copy(piece, host_array(to, piece.shape, piece.dtype, None))
+        else:
+            dense = np.ascontiguousarray(piece)
+            ctypes.memmove(to, address_of(dense), dense.nbytes)
 
-    args.event = after(handles, value, copy)
+    if waits or is_computed_soon(value):
+        args.event = after(handles, value, copy)
+    else:
+        # Another thread waits for the device.
+        task = WaitingCopy(value, copy, lease)
+        TRANSFERS.enqueue(task)
+        args.event = event_of(handles, task.done)
 
 
 def _host_order(layout: int) -> tuple[int, ...] | None:
@@ -216,7 +285,7 @@ def _to_memory(handles: Handles, args: Any) -> None:
 
 
 def _copy(handles: Handles, buffer: int, space: Space) -> int:
-    """The same piece on another device; buffers are immutable, so the memory is shared."""
+    """The same piece on another device, in the same memory if it may be: buffers are immutable."""
     handles.drain()
     value, place = value_of(handles, buffer)
     array_record = words(words(buffer)[_ARRAY])
@@ -227,8 +296,7 @@ def _copy(handles: Handles, buffer: int, space: Space) -> int:
         if value.error is not None:
             array.fail(value.error)
             return
-        at = place if value.order is None else value.order[place]
-        array.resolve(one_for_all(value.borrow().piece(at), ONE_DEVICE))
+        array.resolve(one_for_all(placed_in(space, value.part(place)), ONE_DEVICE))
 
     value.then(share)
     return single(handles, array, shape, dtype_at(array_record[ArrayRecord.type.word]), space)
@@ -246,18 +314,25 @@ def _pointer(handles: Handles, buffer: int) -> int:
     """The address of a piece; it is pinned from now on, also after the buffer is deleted."""
     address = words(buffer)[_ARRAY]
     value, place = value_of(handles, buffer)
-    value.lent = value.stacked  # pin before reading the address
-    value.stacked.located()
+    value.lent = value.enqueued()  # pin before reading the address
+    value.lent.located()
     value.lent = stacked = value.borrow()
+    # Noted for an export by DLPack, which is row-major.
+    NOW.pointed = piece = stacked.part(value.at(place))
     array_record = words(address)
     minor = sizes_at(array_record[ArrayRecord.order.word], array_record[ArrayRecord.rank.word])
     if minor != tuple(reversed(range(len(minor)))):
-        return address_of(value.in_order(place, minor[::-1]))
-    step = step_of(stacked.located()) if value.order is None else None
+        return _address(value.in_order(place, minor[::-1]))
+    step = step_of(stacked.located()) if value.order is None and stacked.is_on_host else None
     if step is not None and handles.objects.get(address) is value:  # publish to native code
         array_record[ArrayRecord.step.word] = step
         array_record[ArrayRecord.data.word] = address_of(stacked.data)
-    return address_of(stacked.piece(place if value.order is None else value.order[place]))
+    return _address(piece)
+
+
+def _address(piece: Any) -> int:
+    memory = piece.memory if piece.__class__ is DeviceBuffer else HOST_MEMORY
+    return int(memory.address(piece))
 
 
 def _lend(handles: Handles, args: Any) -> None:
@@ -277,19 +352,20 @@ def _error_buffer(handles: Handles, args: Any) -> None:
 def _memory_stats(handles: Handles, args: Any) -> None:
     """The bytes of the device's buffers, and the peak of those seen and of its share of the memory.
 
-    The memory of all devices is the host's: programs have their temporaries there, and pieces that
-    are replicated are stored once.
+    All devices share one memory: programs have their temporaries there, and pieces that are
+    replicated are stored once.
     """
     count, device = the_client().processes.here, args.device
+    use = the_client().home.memory.use() or MemoryUse(0, 0, 0)
     args.bytes_in_use = used = handles.bytes_on(device)
-    _most[device] = max(used, HOST_MEMORY.most // count, _most.get(device, 0))
+    _most[device] = max(used, use.peak // count, _most.get(device, 0))
     args.peak_bytes_in_use, args.peak_bytes_in_use_is_set = _most[device], True
-    for name in ("num_allocs", "largest_alloc_size", "bytes_limit", "bytes_reserved"):
+    for name in ("num_allocs", "largest_alloc_size", "bytes_reserved"):
         setattr(args, f"{name}_is_set", False)
+    args.bytes_limit, args.bytes_limit_is_set = (use.limit or 0) // count, use.limit is not None
     for name in ("peak_bytes_reserved", "bytes_reservable_limit", "largest_free_block_bytes"):
         setattr(args, f"{name}_is_set", False)
-    pool = (HOST_MEMORY.used + HOST_MEMORY.kept) // count
-    args.pool_bytes, args.pool_bytes_is_set = max(used, pool), True
+    args.pool_bytes, args.pool_bytes_is_set = max(used, use.pool // count), True
     args.peak_pool_bytes_is_set = False
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.array.device import Device
+from weft.array.host import HOST_MEMORY
+from weft.array.memory import Memory, Stream
 from weft.jax.abi import api
 from weft.jax.native.handles import IMMORTAL, INVALID, Handles, PjrtError, text_at
 from weft.jax.native.records import (
@@ -23,6 +25,7 @@ from weft.jax.native.records import (
 )
 from weft.jax.native.slots import SlotFunction
 from weft.jax.processes import JaxProcesses
+from weft.knobs import TARGET
 from weft.native.memory import Struct
 from weft.records import dataclass
 
@@ -32,10 +35,33 @@ KINDS = ("device", "pinned_host", "unpinned_host")  # memory kinds, the default 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A memory of a device: the handles of both."""
+    """A memory of a device: the handles of both, and where its arrays are."""
 
     handle: int
     device: int
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The memory of kind `device`, and the stream of its kernels, if they are enqueued."""
+
+    memory: Memory
+    stream: Stream | None = None
+
+    def of(self, kind: str) -> Memory:
+        """The memory of a kind."""
+        return self.memory if kind == KINDS[0] else HOST_MEMORY
+
+
+def default_home() -> Home:
+    """The memory of the default target, whose package may take long to import."""
+    if TARGET.value() in (None, "llvm", "numpy"):
+        return Home(HOST_MEMORY)
+    from weft.targets import target_named
+
+    target = target_named(None)
+    return Home(target.memory, target.stream) if target.has_kernels else Home(HOST_MEMORY)
 
 
 class Devices(Sequence[Device]):
@@ -44,9 +70,9 @@ class Devices(Sequence[Device]):
     Their records are contiguous, as are those of their memories: a handle determines the number.
     """
 
-    def __init__(self, processes: JaxProcesses) -> None:
+    def __init__(self, processes: JaxProcesses, home: Home) -> None:
         count = processes.count
-        self.processes = processes
+        self.processes, self.home = processes, home
         self.records = _records(count)
         self.memory_records = _records(count * len(KINDS))
         self.handles = _addresses(self.records)
@@ -75,7 +101,8 @@ class Devices(Sequence[Device]):
         if kind not in KINDS:
             raise PjrtError(INVALID, f"unknown memory {kind!r}; expected {', '.join(KINDS)}")
         which = device.id * len(KINDS) + KINDS.index(kind)
-        return Space(int(self.memory_handles[which]), int(self.handles[device.id]))
+        handle, device_handle = int(self.memory_handles[which]), int(self.handles[device.id])
+        return Space(handle, device_handle, self.home.of(kind))
 
     def space_at(self, handle: int) -> Space:
         """The memory of a handle; for a device's handle, its default memory."""
@@ -85,8 +112,9 @@ class Devices(Sequence[Device]):
             if not rest and 0 <= number < len(self):
                 space = self.space(self[number])
             else:
-                device = (handle - int(self.memory_handles[0])) // SIZE // len(KINDS)
-                space = Space(handle, int(self.handles[device]))
+                which = (handle - int(self.memory_handles[0])) // SIZE
+                device, kind = divmod(which, len(KINDS))
+                space = self.space(self[device], KINDS[kind])
             self._spaces[handle] = space
         return space
 
@@ -125,6 +153,7 @@ class Devices(Sequence[Device]):
             text_size=sizes,
             devices=np.repeat(_addresses(_immortal(self.handles.reshape(-1, 1))), len(KINDS)),
             device_count=1,
+            on_host=np.tile([int(self.home.of(kind).is_host) for kind in KINDS], count),
         )
 
 
@@ -168,8 +197,8 @@ def _fill_all(record: type[Struct], records: IndexArray, **values: IndexArray | 
 class Client:
     """The PJRT client: the devices of all processes, some of them addressable here."""
 
-    def __init__(self, handles: Handles, processes: JaxProcesses, version: str) -> None:
-        self.devices, self.processes = Devices(processes), processes
+    def __init__(self, handles: Handles, processes: JaxProcesses, version: str, home: Home) -> None:
+        self.devices, self.processes, self.home = Devices(processes, home), processes, home
         here = slice(processes.first, processes.first + processes.here)
         memories = _immortal(self.devices.memory_handles.reshape(-1, len(KINDS))[here])
         self.handle = self.topology = handles.new(STATIC)
@@ -209,9 +238,9 @@ def the_client() -> Client:
     return _CLIENT[0]
 
 
-def start(handles: Handles, processes: JaxProcesses, version: str) -> Client:
+def start(handles: Handles, processes: JaxProcesses, version: str, home: Home) -> Client:
     """Create the client."""
-    _CLIENT[:] = [Client(handles, processes, version)]
+    _CLIENT[:] = [Client(handles, processes, version, home)]
     return _CLIENT[0]
 
 

@@ -1,7 +1,7 @@
-"""DLPack: zero-copy exchange of host memory with other libraries.
+"""DLPack: zero-copy exchange of memory with other libraries.
 
-JAX implements it natively for the platforms it knows. For Weft's devices, whose memory is the
-host's, tensors are built and read here.
+JAX implements it natively for the platforms it knows. For Weft's devices, tensors of the host's
+memory are built and read here, and those of a device's memory by its own package.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from weft.array.memory import DeviceBuffer, DeviceMemory, Memory
 from weft.ir.types import Array
-from weft.jax.buffers.aliasing import aliased
-from weft.jax.buffers.client import PLATFORM
+from weft.jax.buffers.aliasing import NOW, aliased
+from weft.jax.buffers.client import KINDS, PLATFORM, the_client
 from weft.jax.native.handles import Handles
 from weft.jax.native.lending import LENT_AT
 from weft.jax.native.records import LENT
@@ -231,7 +232,13 @@ class _Exchange:
         """A capsule of a single-device array; since JAX 0.12 of the requested version."""
         if array.platform() != PLATFORM:
             return self._theirs.buffer_to_dlpack_managed_tensor(array, stream=stream, **versioned)
-        return tensor_of(self._handles, np.asarray(array), **versioned)
+        if _memory_of(array).is_host:
+            return tensor_of(self._handles, np.asarray(array), **versioned)
+        array.unsafe_buffer_pointer()  # pins it
+        piece: DeviceBuffer = NOW.pointed
+        NOW.pointed = None
+        versioned.pop("copied", None)  # the consumer need not know
+        return piece.memory.exported(piece).__dlpack__(stream=stream, **versioned)
 
     def dlpack_managed_tensor_to_buffer(
         self, capsule: Any, device: Any, stream: Any, copy: bool | None, *more: Any
@@ -241,6 +248,9 @@ class _Exchange:
             return self._theirs.dlpack_managed_tensor_to_buffer(
                 capsule, device, stream, copy, *more
             )
+        memory = the_client().home.memory
+        if isinstance(memory, DeviceMemory):
+            return self._adopted(memory, capsule, device, copy)
         import jax
 
         array = array_in(capsule)
@@ -254,6 +264,22 @@ class _Exchange:
         with aliased(self._handles, array):
             return jax.device_put(array, device)
 
+    def _adopted(self, memory: DeviceMemory, capsule: Any, device: Any, copy: bool | None) -> Any:
+        """A JAX array of a tensor in a device's memory."""
+        import jax
+
+        found = memory.consume(capsule)
+        if copy is False and found.is_copy:
+            raise self._theirs.JaxRuntimeError(  # JAX matches this text
+                f"INVALID_ARGUMENT: the memory is not aligned to {memory.aligned} bytes in dense "
+                "rows. "
+            )
+        buffer = found.buffer.copy() if copy and not found.is_copy else found.buffer
+        # JAX puts arrays of the host: one of this shape and type that has no elements of its own.
+        stands = np.broadcast_to(np.zeros((), buffer.dtype), buffer.shape)
+        with aliased(self._handles, stands, buffer):
+            return jax.device_put(stands, device)
+
 
 def exchange_by_dlpack(handles: Handles) -> None:
     """Make JAX's DLPack functions support Weft's devices."""
@@ -266,10 +292,22 @@ def exchange_by_dlpack(handles: Handles) -> None:
 
 
 def _with_host(theirs: dict[Any, str]) -> dict[Any, str]:
-    """JAX's platforms by DLPack device type, with Weft for host memory."""
+    """JAX's platforms by DLPack device type, with Weft for the memory of its devices."""
     from jax._src import dlpack
 
-    return {**theirs, dlpack.DLDeviceType.kDLCPU: PLATFORM}
+    kind, _ = the_client().home.memory.dlpack_device
+    return {**theirs, dlpack.DLDeviceType(kind): PLATFORM} if _is_known(kind) else theirs
+
+
+def _is_known(kind: int) -> bool:
+    from jax._src import dlpack
+
+    return kind in {int(known) for known in dlpack.DLDeviceType}
+
+
+def _memory_of(array: Any) -> Memory:
+    """Where the elements of a JAX array on one of Weft's devices are."""
+    return the_client().home.of(array.sharding.memory_kind or KINDS[0])
 
 
 def _dlpack_device(theirs: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -279,7 +317,10 @@ def _dlpack_device(theirs: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(theirs)
     def device_of(held: Any) -> Any:
         if held.platform() == PLATFORM and len(held.devices()) == 1:
-            return dlpack.DLDeviceType.kDLCPU, 0
+            kind, number = _memory_of(held).dlpack_device
+            if not _is_known(kind):
+                raise BufferError(f"JAX does not exchange memory of DLPack's device type {kind}")
+            return dlpack.DLDeviceType(kind), number
         return theirs(held)
 
     return device_of

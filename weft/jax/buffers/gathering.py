@@ -10,7 +10,6 @@ from weft.jax.buffers.values import ONE_DEVICE, PjrtArray, bind_value, template,
 from weft.jax.native.handles import Handles
 from weft.jax.native.records import READY, ArrayRecord, BufferRecord, words
 from weft.jax.programs.executables import LoadedExecutable
-from weft.native.cpython import address_of
 
 _Pointer = ctypes.c_size_t
 _ARRAY, _PLACE = BufferRecord.array.word, BufferRecord.place.word
@@ -32,7 +31,7 @@ def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int)
     # The same buffers again, as in every step of a loop over a sharded batch.
     if (found := first.gathered_from(parts, order)) is not None:
         return found
-    array = PjrtArray(loaded.stack(index, [value.piece(part) for value, part in parts]), order)
+    array = PjrtArray(loaded.stack(index, [value.part(part) for value, part in parts]), order)
     first.remember(parts, array)
     if len(parts) > 1:
         for buffer in buffers:
@@ -41,7 +40,7 @@ def gathered(handles: Handles, loaded: LoadedExecutable, lists: int, index: int)
         alone = _alone(every, loaded.representatives(index))
         moves = len(alone) == len(every) and _can_move(buffers, alone.values())
         for place, value in alone.items():
-            value.join(array, array.stacked.piece(place))
+            value.join(array, array.enqueued().part(place))
         if moves:
             _move(handles, loaded, index, buffers, array)
     return array
@@ -75,7 +74,7 @@ def _alone(
         held, stands = value.held, every[representatives[place]][0].held
         if held is None or stands is None or held.sub_axes != ONE_DEVICE:
             continue
-        if address_of(held.data) == address_of(stands.data):
+        if held.locate() == stands.locate():
             arrays[place] = value
     return arrays
 

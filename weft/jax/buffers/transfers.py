@@ -12,7 +12,7 @@ from weft.array.host import HOST_MEMORY
 from weft.array.stacked import one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
-from weft.jax.buffers.buffers import sizes_at, space_of
+from weft.jax.buffers.buffers import placed_in, sizes_at, space_of
 from weft.jax.buffers.client import Space
 from weft.jax.buffers.values import ONE_DEVICE, PjrtArray, dtype_at, single
 from weft.jax.native.handles import INVALID, Handles, PjrtError
@@ -24,8 +24,8 @@ from weft.native.cpython import address_of
 class PendingBuffer:
     """A buffer that is being filled."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.shape, self.dtype = shape, dtype
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], space: Space) -> None:
+        self.shape, self.dtype, self.space = shape, dtype, space
         self.nbytes = math.prod(shape) * dtype.itemsize
         self.value = PjrtArray()
         self.room: Array = HOST_MEMORY.allocate(shape, dtype, self.nbytes)
@@ -36,7 +36,8 @@ class PendingBuffer:
             raise PjrtError(INVALID, f"bytes {offset} to {offset + size} of {self.nbytes}")
         ctypes.memmove(address_of(self.room) + offset, data, size)
         if is_last:
-            self.value.resolve(one_for_all(self.room, ONE_DEVICE, owned=True))
+            held = placed_in(self.space, self.room)
+            self.value.resolve(one_for_all(held, ONE_DEVICE, owned=True))
 
 
 class HostTransfer:
@@ -50,8 +51,11 @@ def _create(handles: Handles, args: Any) -> None:
     handles.drain()
     kind: Any = api().structs["ShapeSpec"]
     specs = (kind * args.num_shape_specs).from_address(args.shape_specs)
-    made = [PendingBuffer(sizes_at(s.dims, s.num_dims), dtype_at(s.element_type)) for s in specs]
-    args.transfer_manager = handles.keep(LENT, HostTransfer(space_of(args.memory, 0), made))
+    space = space_of(args.memory, 0)
+    made = [
+        PendingBuffer(sizes_at(s.dims, s.num_dims), dtype_at(s.element_type), space) for s in specs
+    ]
+    args.transfer_manager = handles.keep(LENT, HostTransfer(space, made))
 
 
 def _buffer(handles: Handles, args: Any) -> PendingBuffer:

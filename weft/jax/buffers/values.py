@@ -16,14 +16,17 @@ import numpy as np
 from weft.array.future import StackFuture
 from weft.array.host import HOST_MEMORY
 from weft.array.lease import Lease
+from weft.array.memory import DeviceBuffer
 from weft.array.stacked import Kind, Stacked, one_for_all
 from weft.errors import Unsupported, WeftError
 from weft.ir.types import Array
 from weft.jax.buffers.client import Space
 from weft.jax.buffers.events import follow
+from weft.jax.buffers.watching import is_computed
 from weft.jax.native.handles import IMMORTAL, Handles, text_at
 from weft.jax.native.records import (
     ARRAY,
+    ENQUEUED,
     MOST_DIMS,
     PENDING,
     READY,
@@ -80,7 +83,7 @@ class PjrtArray(StackFuture):
 
     lent: Stacked | None = None  # external references by buffer
     when_released: tuple[Callable[[], None], ...] = ()  # called when JAX releases the array
-    _ordered: dict[int, Array] | None = None  # copies of pieces in requested layouts
+    _ordered: dict[int, Any] | None = None  # copies of pieces in requested layouts
     _whole: PjrtArray | None = None  # the array whose memory this one is a part of
     # Cache: the parts it was gathered with, and the result.
     _gathered: tuple[list[tuple[ref[PjrtArray], int]], PjrtArray] | None = None
@@ -94,30 +97,36 @@ class PjrtArray(StackFuture):
         self._ready = stacked is not None
         self.order = order  # index in the stack of each device's piece; None: identity
 
-    def piece(self, place: int) -> Array:
-        """One device's piece; the view pins it against donation."""
-        return self.pinned().piece(place if self.order is None else self.order[place])
+    def at(self, place: int) -> int:
+        """The index in the stack of a device's piece."""
+        return place if self.order is None else self.order[place]
 
-    def in_order(self, place: int, dims: tuple[int, ...]) -> Array:
+    def part(self, place: int) -> Any:
+        """One device's piece, in the memory that it is in; pinned against donation."""
+        if self.enqueued().is_on_host:
+            return self.pinned().piece(self.at(place))  # the view pins it
+        return self.borrow().part(self.at(place))
+
+    def in_order(self, place: int, dims: tuple[int, ...]) -> Any:
         """One device's piece with its dims permuted, kept alive for its reader."""
         if self._ordered is None:
             self._ordered = {}
         if place not in self._ordered:
-            self._ordered[place] = np.ascontiguousarray(self.piece(place).transpose(dims))
+            self._ordered[place] = transposed(self.part(place), dims)
         return self._ordered[place]
 
     def share(self) -> None:
         """Mark the memory as externally shared, so that it is not overwritten."""
-        self.wait()
+        held = self.enqueued()
         with self.changing:  # order: a donor deletes first, and checks this afterwards
             # Never set again: an external reader does not say when it is done.
-            self.stacked.owned = False
+            held.owned = False
             if self._whole is not None and not self._whole.is_deleted:
                 self._whole.share()
 
     def lend(self) -> tuple[Stacked, Lease]:
         """The pieces for a reader and the lease that pins their memory; that of the whole, too."""
-        self.wait()
+        self.enqueued()
         with self.changing:
             stacked, lease = super().lend()
             if self._whole is not None and not self._whole.is_deleted:
@@ -131,12 +140,11 @@ class PjrtArray(StackFuture):
 
     def borrow(self) -> Stacked:
         """The pieces, readable from now on even if JAX deletes the array."""
-        self.wait()
         with self.changing:  # another thread may join it to a whole meanwhile
             self.share()
-            return self.stacked
+            return self.enqueued()
 
-    def join(self, whole: PjrtArray, piece: Array) -> None:
+    def join(self, whole: PjrtArray, piece: Any) -> None:
         """Become a part of an array that it was copied into, and free its own memory."""
         if self.lent is None and not self.is_deleted:
             with self.changing:  # existing external references carry over
@@ -258,7 +266,7 @@ def single(
     """The buffer handle of a new single-device array; with a kind, native code may read it."""
     ready = value.is_ready and value.error is None
     assert ready or kind is None, "what native code reads is there"
-    made = _template_at(tuple(shape), dtype, READY if ready else PENDING, kind)
+    made = _template_at(tuple(shape), dtype, PENDING, kind)
     place = (ctypes.addressof(made), space.device, space.handle)
     # No free record: allocate some and try again; another thread may take them meanwhile.
     while not (buffer := handles.native.single(*place)):
@@ -281,7 +289,7 @@ def bind_value(handles: Handles, value: PjrtArray, array_record: int) -> None:
     """Associate a value with an array record, and publish when it is ready."""
     handles.objects[array_record] = value
     if value.is_ready and value.error is None:
-        words(array_record)[_STATE] = READY
+        words(array_record)[_STATE] = READY if is_computed(value) else ENQUEUED
     else:
         follow(handles, value, array_record)
 
@@ -299,6 +307,13 @@ def copied(array: Array) -> Stacked:
     made = HOST_MEMORY.allocate(array.shape, array.dtype, array.nbytes)
     made[...] = array
     return one_for_all(made, ONE_DEVICE, owned=True)
+
+
+def transposed(piece: Any, dims: tuple[int, ...]) -> Any:
+    """A dense copy of a piece with its dims permuted, in the memory that it is in."""
+    if piece.__class__ is DeviceBuffer:
+        return piece.memory.rearranged(piece, piece.shape, dims)
+    return np.ascontiguousarray(piece.transpose(dims))
 
 
 def publish_address(value: PjrtArray, array_record: int) -> None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from weft.jax.native.bridge import python_bridge
 from weft.jax.native.record_code import destroy
 from weft.jax.native.records import (
+    ENQUEUED,
+    PENDING,
     READY,
+    ArrayRecord,
     BufferRecord,
     CountedRecord,
     EventRecord,
@@ -18,8 +21,8 @@ from weft.jax.native.records import (
     offsets_of,
 )
 from weft.jax.native.state import PluginState, state
-from weft.native.function import native
-from weft.native.libc import free, malloc
+from weft.native.function import native, to_i32
+from weft.native.libc import free, malloc, write
 from weft.native.memory import Member, Pointer, Struct
 
 CLOSED = 1  # what the list of callbacks is when an event is settled
@@ -83,7 +86,10 @@ def await_event(args: EventArgs) -> Pointer:
 def ready_event(args: ReadyEventArgs) -> Pointer:
     """The event that a buffer is there: one for all that are, or its array."""
     array = args.buffer.array
-    if EventRecord.state.load(array, "acquire") == READY:
+    known = EventRecord.state.load(array, "acquire")
+    if known == ENQUEUED:
+        known = watch(array)
+    if known == READY:
         args.event = PluginState.ready.load(state, "acquire")
     else:
         # JAX owns the event that it gets, and destroys it: that drops this reference, not the
@@ -91,6 +97,35 @@ def ready_event(args: ReadyEventArgs) -> Pointer:
         CountedRecord.live.add(array, 1, "acq_rel")
         args.event = array
     return Pointer(0)
+
+
+@native
+def watch(array: ArrayRecord) -> int:
+    """Have an enqueued array settled when the device has computed it; its state.
+
+    JAX asks with a lock held that a thread with Python's lock may wait for, so that Python cannot
+    be called: a thread of Python's is woken by a pipe.
+    """
+    pipe = PluginState.wake.load(state, "acquire")
+    if pipe == 0:
+        return READY  # at the end of the process, when devices are done
+    if not EventRecord.state.replace(array, ENQUEUED, PENDING, "acq_rel", "acquire"):
+        return EventRecord.state.load(array, "acquire")  # another thread asks for it, too
+    CountedRecord.live.add(array, 1, "acq_rel")  # which `settle` consumes
+    done = False
+    while not done:
+        head = PluginState.asked.load(state, "monotonic")
+        array.asked = head
+        done = PluginState.asked.replace(state, head, array, "release", "monotonic")
+    # A full pipe refuses the byte: its reader is awake then, or will be.
+    write(to_i32(pipe), state, 1)
+    return PENDING
+
+
+@native
+def take_asked() -> ArrayRecord:
+    """Take the list of enqueued arrays whose readiness JAX has asked for."""
+    return PluginState.asked.swap(state, ArrayRecord(0), "acquire")
 
 
 @native(name="Event_OnReady")

@@ -18,7 +18,7 @@ from weft.jax.abi import Api
 from weft.jax.native.arrivals import ARRIVE, arrive
 from weft.jax.native.bridge import all_slots, bridge_of, python_bridge
 from weft.jax.native.calls import CALL
-from weft.jax.native.events import ASKING, EVENTS, settle
+from weft.jax.native.events import ASKING, EVENTS, settle, take_asked
 from weft.jax.native.lending import drop_capsule, take_back
 from weft.jax.native.record_code import (
     bytes_on,
@@ -68,6 +68,7 @@ class AttributesArgs(Struct, offsets=offsets_of("Plugin_Attributes_Args")):
 class IsOnCpuArgs(Struct, offsets=offsets_of("Buffer_IsOnCpu_Args")):
     """The arguments of `Buffer_IsOnCpu`."""
 
+    buffer: Member[BufferRecord]
     is_on_cpu: Member[bool]
 
 
@@ -131,7 +132,8 @@ def attributes(args: AttributesArgs) -> Pointer:
 @native(name="Buffer_IsOnCpu")
 def is_on_cpu(args: IsOnCpuArgs) -> Pointer:
     """Whether JAX reads a buffer where it is: unless it guards what comes from devices."""
-    args.is_on_cpu = PluginState.guarded.load(state, "acquire") == 0
+    is_readable = args.buffer.memory.on_host != 0
+    args.is_on_cpu = is_readable and PluginState.guarded.load(state, "acquire") == 0
     return Pointer(0)
 
 
@@ -197,7 +199,7 @@ def unsafe_pointer(args: UnsafePointerArgs) -> Pointer:
 
 HELPERS: tuple[NativeFunction[..., Any], ...] = (
     *(home, push, destroy, drain, fresh, give, finish, settle, columns, single, spread, drop),
-    *(hide, disown, bytes_on, nothing, take_back, drop_capsule, arrive),
+    *(hide, disown, bytes_on, nothing, take_back, drop_capsule, arrive, take_asked),
 )
 _POINTERS: tuple[NativeFunction[..., Any], ...] = (hold, opaque_pointer, unsafe_pointer)
 _OTHERS: tuple[NativeFunction[..., Any], ...] = (

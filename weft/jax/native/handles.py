@@ -63,6 +63,7 @@ class Native:
             "hide": (None, size),
             "disown": (size, size),
             "bytes_on": (word, size, size, word),
+            "take_asked": (size,),
             _ARRIVE: (word, size),
         }
         functions: dict[str, Callable[..., Any]] = {
@@ -93,7 +94,7 @@ class Native:
             functions["disown"],
             functions[_ARRIVE],
         )
-        self.bytes_on = functions["bytes_on"]
+        self.bytes_on, self.take_asked = functions["bytes_on"], functions["take_asked"]
         room = THUNKS + len(all_slots())
         self.state = (ctypes.c_int64 * room).from_address(functions["home"]())
         self.thunk_at = {name: THUNKS + n for n, name in enumerate(all_slots())}

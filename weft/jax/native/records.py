@@ -15,12 +15,13 @@ from weft.jax.abi import api
 from weft.native.memory import Items, Member, Offsets, Pointer, Struct, i32, inline
 from weft.native.short_run import ShortRun
 
-SIZE = 200  # bytes
+SIZE = 208  # bytes
 MOST_DIMS = 7  # whose sizes have room in an array; more lie elsewhere
 
 STATIC, BUFFER, ERROR, LENT, EVENT, EXECUTABLE, ARRAY = range(7)
 COUNTED = EVENT  # from here on records may be held several times
-PENDING, READY, FAILED = range(3)
+# ENQUEUED: on a device, which may still compute it; it is watched from when JAX asks.
+PENDING, READY, FAILED, ENQUEUED = range(4)
 
 ReadyCallback: TypeAlias = Callable[[Pointer, Pointer], None]
 
@@ -85,6 +86,7 @@ class ArrayRecord(EventRecord):
     lent: Member[int]  # whether others may read the memory
     native: Member[int]  # whether Python does not know of it
     room: Member[int]  # bytes of `own`; 0 if not known
+    asked: Member[ArrayRecord]  # the next array whose readiness JAX has asked for
     sizes: Member[Items[int]] = inline(int, MOST_DIMS)  # where there is room for them
 
 
@@ -175,6 +177,7 @@ class MemoryRecord(HandleRecord):
     text_size: Member[int]
     devices: Member[Items[DeviceRecord]]
     device_count: Member[int]
+    on_host: Member[int]  # whether the host reads it where it is
 
 
 class OperandPlan(Struct, size=24):

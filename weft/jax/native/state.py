@@ -38,6 +38,8 @@ class PluginState(Struct):
     ending: Member[Pointer]  # when the process ends: says whether they are to park
     parked: Member[int]  # number of parked threads
     templates: Member[Items[ArrayRecord]]  # of small arrays: by a hash of their type and sizes
+    asked: Member[ArrayRecord]  # the list of enqueued arrays whose readiness JAX has asked for
+    wake: Member[int]  # the pipe that wakes the thread that watches them; 0 if there is none
     aliasing: Member[int]  # whether arrays of the host are taken over as they are
     guarded: Member[int]  # whether JAX is to see what comes from devices to the host
     act: Member[Pointer]  # the Python function that handles pending signals

@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.array.device import Device
 from weft.array.host import HOST_MEMORY
+from weft.array.memory import DeviceMemory, on_host
 from weft.array.stacked import Kind, Stacked
 from weft.errors import WeftError
 from weft.executable.items import piece_bytes
@@ -21,7 +22,7 @@ from weft.jax.buffers.client import Client, fill, the_client
 from weft.jax.buffers.formats import BufferFormat, buffer_formats, taken_over
 from weft.jax.buffers.values import buffer_type_of, step_of, template
 from weft.jax.native.handles import INVALID, Handles, PjrtError
-from weft.jax.native.records import EXECUTABLE, PENDING, READY, ExecutableRecord
+from weft.jax.native.records import ENQUEUED, EXECUTABLE, PENDING, READY, ExecutableRecord
 from weft.jax.native.slots import SlotFunction
 from weft.jax.programs.compiling import PjrtExecutable, compiled
 from weft.jax.programs.own_stack import on_own_stack
@@ -112,8 +113,13 @@ class LoadedExecutable:
         # Scratch lists of array records, one for each argument and result.
         self.records_in = _Pointer * max(1, len(self.program.arg_types))
         self.records_out = _Pointer * max(1, len(self.results))
-        direct = self.program.direct
-        self.kinds: list[Kind] | None = None if direct is None else direct.kinds
+        self.kinds = [kind for kind, *_ in self.program.arguments.listed]
+        self.memory = self.program.arguments.memory
+        kept = [client.home.of(result.memory) for result in described.outside]
+        ours = HOST_MEMORY if self.program.is_on_host else self.program.held_in
+        # Results that JAX expects in another memory than the program's.
+        self.moved = {n: memory for n, memory in enumerate(kept) if memory is not ours}
+        self.enqueued = [client.home.stream is not None and not m.is_host for m in kept]
         self.donated = taken_over(self.program)
         self.forwarded = _forwarded(self.program, self.donated)
         self.shown = self._shown()
@@ -127,6 +133,8 @@ class LoadedExecutable:
             n: kind
             for n, kind in self.program.known
             if n not in self.forwarded
+            and n not in self.moved
+            and kind.memory.is_host
             and self.result_orders[n] is None
             and self.described.outside[n].is_row_major
             and step_of(kind) is not None
@@ -136,7 +144,12 @@ class LoadedExecutable:
         """The initial array records of the results, contiguous."""
         pairs = zip(self.results, self.described.outside, strict=True)
         records = [
-            template(*result, state, buffer_format.minor_to_major, kinds.get(n))
+            template(
+                *result,
+                ENQUEUED if state == READY and self.enqueued[n] else state,
+                buffer_format.minor_to_major,
+                kinds.get(n),
+            )
             for n, (result, buffer_format) in enumerate(pairs)
         ]
         return self.described.bytes(b"".join(records))[0]
@@ -162,15 +175,30 @@ class LoadedExecutable:
     # Arguments
 
     def fit(self, index: int, stacked: Stacked) -> Stacked:
-        """An argument in the program's sub-axes: stored once where it is replicated."""
+        """An argument as the program takes it: its sub-axes, once where replicated, its memory."""
+        if stacked.is_on_host:
+            fitted = self._fit(index, stacked)
+        else:
+            if stacked.memory is not self.memory:
+                return self.fit(index, stacked.on_host())
+            rows = stacked.rows()
+            picked = self._fit(index, rows)
+            fitted = stacked if picked is rows else stacked.picked(picked)
+        if not self.memory.is_host:
+            if fitted.is_on_host:
+                fitted = Stacked(self.memory.place(fitted.data), fitted.sub_axes, owned=True)
+            fitted.located()
+        return fitted
+
+    def _fit(self, index: int, stacked: Stacked) -> Stacked:
         head, sub_axes = self.heads[index], self.program.sub_axes
         if stacked.sub_axes == sub_axes and stacked.data.shape[: len(head)] == head:
             return stacked
         try:
             moved = stacked.to(sub_axes)
         except WeftError:  # the sub-axes do not subdivide each other
-            pieces = stacked.pieces()
-            return self.stack(index, [pieces[place] for place in self.distinct(index)])
+            pieces = stacked.pieces()[self.distinct(index)]
+            return Stacked(pieces.reshape(*head, *stacked.shape), sub_axes, owned=True)
         if moved.data.shape[: len(head)] == head:
             return moved
         data = moved.data[tuple([slice(size) for size in head])]
@@ -213,18 +241,25 @@ class LoadedExecutable:
         assert isinstance(type, TensorType), "arguments are tensors"
         return type.sizes, type.dtype.numpy
 
-    def stack(self, index: int, pieces: Sequence[Array]) -> Stacked:
+    def stack(self, index: int, pieces: Sequence[Any]) -> Stacked:
         """An argument from its distinct pieces."""
         type, head = self.program.arg_types[index], self.heads[index]
         assert isinstance(type, TensorType), "arguments are tensors"
-        shape = (*head, *type.sizes)
+        shape, dtype, memory = (*head, *type.sizes), type.dtype.numpy, self.memory
+        listed = [self._in_memory(piece) for piece in pieces]
         if len(pieces) == 1:
-            return Stacked(pieces[0].reshape(shape), self.program.sub_axes)
-        data = HOST_MEMORY.allocate(shape, type.dtype.numpy, piece_bytes(type) * len(pieces))
-        rows = data.reshape(len(pieces), *type.sizes)
-        for row, piece in zip(rows, pieces, strict=True):
-            row[...] = piece
+            return Stacked(listed[0].reshape(shape), self.program.sub_axes)
+        size = piece_bytes(type)
+        data = memory.allocate(shape, dtype, size * len(pieces))
+        for number, piece in enumerate(listed):
+            memory.copy(piece, memory.view(data, number * size, type.sizes, dtype))
         return Stacked(data, self.program.sub_axes, owned=True)
+
+    def _in_memory(self, piece: Any) -> Any:
+        """A piece where the program reads it."""
+        if not isinstance(self.memory, DeviceMemory):
+            return on_host(piece)
+        return self.memory.operand(self.memory.place(piece))
 
 
 def _forwarded(program: LocalProgram, donated: Sequence[int]) -> list[int]:

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.array.future import StackFuture
-from weft.array.host import HOST_MEMORY
+from weft.array.host import copied
+from weft.array.memory import DeviceBuffer
 from weft.array.stacked import Stacked
 from weft.array.stream import DEFAULT
 from weft.jax.abi import api
+from weft.jax.buffers.buffers import forget_arrivals
 from weft.jax.buffers.client import the_client
 from weft.jax.buffers.events import event_of
 from weft.jax.buffers.gathering import gathered
@@ -86,6 +88,7 @@ def _execute(handles: Handles, args: Any) -> None:
         # Before anything is deleted, so that a refused call leaves its arguments as they were.
         _check_clashes(values, donated)
         _delete(handles, values, donated, args)
+    forget_arrivals()
     made, done = _run(loaded, values, donated)
     _hand_out(handles, loaded, made, done is None, args)
     if args.device_complete_events:
@@ -229,8 +232,10 @@ def _run_at_once(
 def _results(loaded: LoadedExecutable, stacks: Sequence[Stacked | None]) -> Sequence[Stacked]:
     """Run the program on converted arguments."""
     try:
-        made = loaded.program(*loaded.fitted(stacks))
-        return _copied(loaded, made) if loaded.forwarded else made
+        made: Sequence[Stacked] = loaded.program(*loaded.fitted(stacks))
+        if loaded.forwarded:
+            made = _copied(loaded, made)
+        return _moved(loaded, made) if loaded.moved else made
     except MemoryError:  # errors of ops have their lines; this one concerns arguments and results
         memory = loaded.program.memory()
         needed = memory.arguments + memory.results
@@ -242,10 +247,26 @@ def _copied(loaded: LoadedExecutable, made: Sequence[Stacked]) -> Sequence[Stack
     listed = [*made]
     for n in loaded.forwarded:
         data = listed[n].data
-        copy = HOST_MEMORY.allocate(data.shape, data.dtype, data.nbytes)
-        copy[...] = data
-        listed[n] = Stacked(copy, listed[n].sub_axes, owned=True)
+        copy = data.copy() if data.__class__ is DeviceBuffer else copied(data)
+        listed[n] = _enqueued(Stacked(copy, listed[n].sub_axes, owned=True))
     return listed
+
+
+def _moved(loaded: LoadedExecutable, made: Sequence[Stacked]) -> Sequence[Stacked]:
+    """The results in the memories that JAX expects them in."""
+    listed = [*made]
+    for n, memory in loaded.moved.items():
+        placed = memory.place(listed[n].data)
+        listed[n] = _enqueued(Stacked(placed, listed[n].sub_axes, owned=True))
+    return listed
+
+
+def _enqueued(stacked: Stacked) -> Stacked:
+    """A stack that is copied on a device's stream, with the event of its end."""
+    stream = the_client().home.stream
+    if stream is not None and not stacked.is_on_host:
+        stacked.data.event = stream.record()
+    return stacked
 
 
 def _lent(value: PjrtArray) -> PjrtArray:
