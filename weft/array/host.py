@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.memory import Memory, MemoryUse, on_host
+from weft.array.memory import AllocatorStats, Memory, on_host
 from weft.ir.types import Array
 from weft.native.cpython import address_of
 
@@ -133,9 +133,9 @@ class HostMemory:
         """A dense version of an array."""
         return dense(np.asarray(on_host(array)))
 
-    def use(self) -> MemoryUse:
+    def use(self) -> AllocatorStats:
         """How much of it is in use."""
-        return MemoryUse(self.used, self.most, self.used + self.kept)
+        return AllocatorStats(self.used, self.most, self.used + self.kept)
 
     def _from_system(self, size: int) -> _Pages:
         # Linux overcommits: the mapping would succeed, and writing to it end the process.

@@ -19,8 +19,8 @@ from weft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryUse:
-    """The bytes of a memory that are allocated, at most so far, held for reuse too, and in all."""
+class AllocatorStats:
+    """Bytes of a memory: allocated now, allocated at most, held with those for reuse, in all."""
 
     used: int
     peak: int
@@ -76,7 +76,7 @@ class Memory(Protocol):
         """Another package's array in this memory as a buffer without a copy, or None."""
         ...
 
-    def use(self) -> MemoryUse | None:
+    def use(self) -> AllocatorStats | None:
         """How much of it is in use, if that is known."""
         ...
 
@@ -256,7 +256,7 @@ class DeviceMemory(ABC):
             self.copy(part, self.view(made, number * size, (size,), byte))
         return made
 
-    def use(self) -> MemoryUse | None:
+    def use(self) -> AllocatorStats | None:
         """How much of it is in use, if that is known."""
         return None
 

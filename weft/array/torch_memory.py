@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.array.memory import Adopted, DeviceBuffer, DeviceMemory, MemoryBlock, MemoryUse
+from weft.array.memory import Adopted, AllocatorStats, DeviceBuffer, DeviceMemory, MemoryBlock
 from weft.errors import WeftError, missing_extra
 from weft.ir.types import Array
 
@@ -163,14 +163,14 @@ class TorchMemory(DeviceMemory):
             self.torch.index_select(rows, 0, index, out=into.view(len(picked), -1))
         return made
 
-    def use(self) -> MemoryUse | None:
+    def use(self) -> AllocatorStats | None:
         """The bytes that PyTorch's allocator counts; None for the host's."""
         if self.device.type == "cpu":
             return None
         cuda, device = self.torch.cuda, self.device
         _, limit = cuda.mem_get_info(device)
         used, peak = cuda.memory_allocated(device), cuda.max_memory_allocated(device)
-        return MemoryUse(used, peak, cuda.memory_reserved(device), limit)
+        return AllocatorStats(used, peak, cuda.memory_reserved(device), limit)
 
     def exported(self, buffer: DeviceBuffer) -> Any:
         """A tensor that shares the buffer's memory."""

@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from weft.array.host import HOST_MEMORY
-from weft.array.memory import DeviceBuffer, Memory, MemoryUse
+from weft.array.memory import AllocatorStats, DeviceBuffer, Memory
 from weft.array.stacked import Kind, Stacked, kind_of, one_for_all
 from weft.ir.types import Array
 from weft.jax.abi import api
@@ -61,7 +61,7 @@ def _from_host(handles: Handles, args: Any) -> None:
         if handles.native.arrive(ctypes.addressof(args)):  # native code handles the following ones
             return
     if lent is not None and lent.ctypes.data == address and lent.shape == shape:
-        held = lent if NOW.buffer is None else NOW.buffer
+        held, NOW.buffer = lent if NOW.buffer is None else NOW.buffer, None
         value = PjrtArray(one_for_all(placed_in(space, held), ONE_DEVICE))
     elif nbytes >= SMALL_ARRIVAL and is_dense:
         value = _shared(address, shape, dtype, nbytes, space)
@@ -356,7 +356,7 @@ def _memory_stats(handles: Handles, args: Any) -> None:
     replicated are stored once.
     """
     count, device = the_client().processes.here, args.device
-    use = the_client().home.memory.use() or MemoryUse(0, 0, 0)
+    use = the_client().home.memory.use() or AllocatorStats(0, 0, 0)
     args.bytes_in_use = used = handles.bytes_on(device)
     _most[device] = max(used, use.peak // count, _most.get(device, 0))
     args.peak_bytes_in_use, args.peak_bytes_in_use_is_set = _most[device], True

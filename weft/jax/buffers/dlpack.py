@@ -277,8 +277,11 @@ class _Exchange:
         buffer = found.buffer.copy() if copy and not found.is_copy else found.buffer
         # JAX puts arrays of the host: one of this shape and type that has no elements of its own.
         stands = np.broadcast_to(np.zeros((), buffer.dtype), buffer.shape)
-        with aliased(self._handles, stands, buffer):
-            return jax.device_put(stands, device)
+        # As it is: `jax.dlpack` converts 64-bit types itself, where they are off.
+        with aliased(self._handles, stands, buffer), jax.enable_x64(True):
+            made = jax.device_put(stands, device)
+            assert NOW.buffer is None, "the buffer was taken"
+        return made
 
 
 def exchange_by_dlpack(handles: Handles) -> None:

@@ -23,7 +23,7 @@ WATCHING = "weft-watch"  # the name of the thread
 _ASKED, _WAKE = ArrayRecord.asked.word, PluginState.wake.word
 
 
-class Watch:
+class DeviceWatch:
     """Waits for devices on behalf of JAX; `settle` tells the outcome to JAX."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Watch:
         self._wake()
 
     def end(self) -> None:
-        """Settle what was asked for, and stop: devices are waited for when Python ends."""
+        """Settle all records in the queue, and end the thread: the process outlives the device."""
         self.handles.native.state[_WAKE] = 0
         self.ended = True
         self._wake()
@@ -80,12 +80,12 @@ class Watch:
         self.settle(self.handles, awaited, record)
 
 
-_WATCH: list[Watch] = []
+_WATCH: list[DeviceWatch] = []
 
 
 def start_watch(handles: Handles, settle: Callable[[Handles, StackFuture, int], None]) -> None:
     """Watch a device of this process, whose kernels are enqueued."""
-    _WATCH[:] = [Watch(handles, settle)]
+    _WATCH[:] = [DeviceWatch(handles, settle)]
 
 
 def is_computed(awaited: StackFuture) -> bool:

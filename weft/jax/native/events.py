@@ -124,7 +124,7 @@ def watch(array: ArrayRecord) -> int:
 
 @native
 def take_asked() -> ArrayRecord:
-    """Take the list of enqueued arrays whose readiness JAX has asked for."""
+    """Take the list of enqueued arrays to be watched."""
     return PluginState.asked.swap(state, ArrayRecord(0), "acquire")
 
 
