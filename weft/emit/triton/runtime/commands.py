@@ -7,6 +7,7 @@ a few. Other addresses are launched kernel by kernel.
 from __future__ import annotations
 
 import ctypes
+import threading
 import warnings
 from collections.abc import Callable, Hashable
 from functools import cache, cached_property, partial
@@ -84,6 +85,7 @@ class GraphCommands(KernelList):
 
     def launch(self) -> None:
         """Launch the kernels one by one."""
+        _THREAD.enter(self.memory)
         addresses, stream = self.pointers.tolist(), self.current()
         start = 0 if self.scratch is None else self.memory.start(self.scratch)
         for loaded, part in self.listed:
@@ -106,6 +108,22 @@ class GraphCommands(KernelList):
             self.launch()
         graph.instantiate()
         return CapturedGraph(graph)
+
+
+class _Thread(threading.local):
+    """Whether libraries find this thread's CUDA context, which PyTorch sets by its first use."""
+
+    entered = False
+
+    def enter(self, memory: TorchMemory) -> None:
+        """Set it: libraries warn of threads that have none."""
+        if not self.entered and memory.device.type != "cpu":
+            memory.torch.cuda.set_device(memory.device)
+            memory.torch.cuda.current_stream().query()
+            self.entered = True
+
+
+_THREAD = _Thread()
 
 
 class CapturedGraph:
