@@ -290,3 +290,31 @@ def test_a_target_that_cannot_run_says_what_to_install() -> None:
     hidden = "import sys; sys.modules['triton'] = None\nimport jax\njax.numpy.ones(2) + 1"
     done = start(hidden, "weft", devices=1, timeout=60, WEFT_TARGET="triton")
     assert done.returncode and "pip install 'weft[gpu]'" in done.stderr, done.stderr
+
+
+SAME = """
+import jax, jax.numpy as jnp, numpy as np
+import weft
+from weft.array.torch_memory import TorchMemory
+from weft.jax.plugin import the_plugin
+
+def step(w, x):
+    loss, grad = jax.value_and_grad(lambda w: jnp.mean(jax.nn.softmax(x @ w) ** 2))(w)
+    return w - 0.1 * grad, loss
+
+w, x = np.linspace(-1, 1, 12, dtype="f").reshape(4, 3), np.ones((5, 4), "f")
+compiled = weft.compile(step, w, x, target="triton")
+jitted, ours, theirs = jax.jit(step, donate_argnums=0), jax.device_put(w), w
+assert isinstance(the_plugin().client.home.memory, TorchMemory)
+for _ in range(3):
+    (ours, loss), (theirs, other) = jitted(ours, x), compiled(theirs, x)
+    assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
+    assert np.asarray(loss).tobytes() == np.asarray(other).tobytes()
+print("done")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
+def test_numbers_are_those_of_the_triton_target() -> None:
+    made = run_on_weft(SAME, devices=2, WEFT_TARGET="triton", TRITON_INTERPRET="1")
+    assert made.splitlines()[-1] == "done"
