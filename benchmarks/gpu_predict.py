@@ -21,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
+from torch.nn import functional as F
 from triton.testing import do_bench
 
 import weft
@@ -31,22 +32,67 @@ from weft.emit.triton.runtime.commands import GraphCommands
 from weft.machine import machine
 from weft.run.bind import loaded_kernels
 
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
+# Columns and rows of matrices that are multiplied by one vector.
+VECTORS = (
+    (1024, 1024), (2048, 8192), (4096, 4096), (4096, 11008), (11008, 4096), (4096, 32000),
+    (8192, 8192), (8192, 28672), (1000, 3000),
+)  # fmt: skip
+
+
+class Experts(torch.nn.Module):
+    """A layer of experts with a capacity: each takes so many of the tokens that chose it."""
+
+    def __init__(self, width=2048, hidden=1408, experts=64, chosen=6, capacity=960):
+        super().__init__()
+        self.chosen, self.capacity = chosen, capacity
+        self.router = torch.nn.Linear(width, experts, bias=False)
+        sizes = (width, hidden), (width, hidden), (hidden, width)
+        self.gate, self.up, self.down = (
+            torch.nn.Parameter(0.02 * torch.randn(experts, *pair)) for pair in sizes
+        )
+
+    def forward(self, x):
+        weights, experts = self.router(x).float().softmax(-1).topk(self.chosen)
+        share = torch.zeros(x.shape[0], self.gate.shape[0], device=x.device)
+        share = share.scatter(1, experts, weights)
+        weights, tokens = share.T.topk(self.capacity)  # of each expert
+        rows = x[tokens.flatten()].view(*tokens.shape, -1)
+        hidden = F.silu(torch.bmm(rows, self.gate)) * torch.bmm(rows, self.up)
+        out = torch.bmm(hidden, self.down) * weights.unsqueeze(-1).to(x.dtype)
+        return torch.zeros_like(x).index_add(0, tokens.flatten(), out.flatten(0, 1))
+
+
+class Vectors(torch.nn.Module):
+    """Products of one row, as a token needs them."""
+
+    def __init__(self, sizes=VECTORS):
+        super().__init__()
+        self.matrices = torch.nn.ModuleList(torch.nn.Linear(*pair, bias=False) for pair in sizes)
+
+    def forward(self, *rows):
+        return [matrix(row) for matrix, row in zip(self.matrices, rows, strict=True)]
+
 
 def programs() -> dict[str, tuple[Any, Any]]:
     """Name: the compiled program, and a call of it."""
     x, cos, sin = random(4, 2048, 4096), random(2048, 64), random(2048, 64)
-    block, decoding, trained = (
-        cls().cuda().bfloat16() for cls in (LlamaBlock, DecodeBlock, LlamaBlock)
+    block, decoding, trained, experts, vectors = (
+        cls().cuda().bfloat16() for cls in (LlamaBlock, DecodeBlock, LlamaBlock, Experts, Vectors)
     )
     token = (random(1, 1, 4096), random(1, 64), random(1, 64), torch.tensor([2040], device="cuda"))
     with torch.no_grad():
         forward, one = weft.compile(block, x, cos, sin), weft.compile(decoding, *token)
+        tokens, rows = random(8192, 2048), [random(1, pair[0]) for pair in VECTORS]
+        mixed, products = weft.compile(experts, tokens), weft.compile(vectors, *rows)
     step = weft.train_step(trained, block_loss, torch.optim.AdamW(trained.parameters(), lr=1e-3))
     batch = (x, cos, sin, random(4, 2048, 4096))
     return {
         "Llama block, forward": (forward, lambda: forward(x, cos, sin)),
         "training step": (step, lambda: step(*batch)),
         "one token": (one, lambda: one(*token)),
+        "mixture of 64 experts": (mixed, lambda: mixed(tokens)),
+        "products of one row": (products, lambda: products(*rows)),
     }
 
 
@@ -63,8 +109,13 @@ def graph_overhead() -> float:
 def measured(loaded: Any, launch: Any) -> float:
     """Seconds of one launch, on random operands."""
     memory = launch[0].target.memory
+    # Bytes of ordinary floats; integers are small, as they may be indices.
     buffers = [
         torch.randint(60, 64, (max(16, o.nbytes),), dtype=torch.uint8, device="cuda")
+        if o.dtype.is_float
+        else torch.randint(0, 64, (max(16, o.size),), device="cuda").to(
+            INTEGERS[o.nbytes // o.size]
+        )
         for o in launch[1].kernel.operands
     ]
     queue = GraphCommands(memory)

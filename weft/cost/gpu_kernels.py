@@ -7,14 +7,18 @@ attention by a library; rows that one block reduces; ops that are several kernel
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
+from weft.ir.types import DType
 from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
-from weft.kernels.kernel import Apply, Contract, Kernel, Reduce
+from weft.kernels.kernel import Apply, Contract, Kernel, Operand, Reduce
 from weft.kernels.single_node import SingleNode
 from weft.kernels.work import product_flops, work_of
 from weft.machine import Machine
 from weft.machine.machine import share_at
+from weft.ops.scatter import Scatter
+from weft.ops.sort import Sort, TopK
 
 _LITTLE = 1 << 18  # bytes; kernels of more wait for the memory
 _BACKWARD = 2.5  # flops of attention's backward pass for each of the forward pass
@@ -25,16 +29,36 @@ def gpu_seconds(kernel: Launch, machine: Machine) -> float:
     if isinstance(kernel, Attention):
         return _attention_seconds(kernel, machine)
     work = work_of(kernel)
-    rest = work.flops - sum(product_flops(kernel).values())
+    products = product_flops(kernel)
+    rest = work.flops - sum(products.values())
     pointwise = rest / machine.vector + work.transcendentals / machine.transcendental
-    if isinstance(kernel, Kernel) and product_flops(kernel):
+    if isinstance(kernel, Kernel) and products:
         return _product_seconds(kernel, pointwise, machine)
     moving = work.bytes / machine.bandwidth_at(work.bytes)
     row = reduced_row(kernel)
-    # A reduction needs all of its row before anything else: it waits for the memory in any case.
-    waited = latency(max(work.bytes, _LITTLE if row else 0), machine)
-    seconds = waited + max(pointwise, moving) + row * machine.overhead("element")
-    return seconds + (machine.overhead("library") if isinstance(kernel, SingleNode) else 0.0)
+    # Writes do not wait for the memory. A reduction needs all of its row before anything else: it
+    # waits in any case.
+    read = sum(operand.nbytes for operand in kernel.operands if not operand.output)
+    waited = latency(max(min(work.bytes, read), _LITTLE if row else 0), machine)
+    # Products outside of a loop nest: a ragged dot.
+    computing = max(pointwise, _computing(products, machine))
+    seconds = waited + max(computing, moving) + row * machine.overhead("element")
+    return seconds + (_library_seconds(kernel, machine) if isinstance(kernel, SingleNode) else 0.0)
+
+
+def _library_seconds(kernel: SingleNode, machine: Machine) -> float:
+    """The kernels of a library's call, which pass over their elements several times."""
+    seconds = machine.overhead("library")
+    if isinstance(kernel.op, Sort | TopK):
+        seconds += kernel.inputs[0].size * machine.overhead("sorted")
+    elif isinstance(kernel.op, Scatter) and _is_narrow(kernel.inputs[0]):
+        # Narrow elements are summed in f32, at places of 8 bytes that several passes compute.
+        seconds += kernel.inputs[-1].size * machine.overhead("scattered")
+    return seconds
+
+
+def _is_narrow(operand: Operand) -> bool:
+    return operand.dtype.is_float and operand.dtype.bits < 32
 
 
 def latency(size: float, machine: Machine) -> float:
@@ -73,13 +97,18 @@ def _operands(size: float, machine: Machine) -> float:
     return size / (machine.bandwidth * share_at(machine.operand_curve, size))
 
 
+def _computing(products: Mapping[DType, int], machine: Machine) -> float:
+    """Seconds of products at the rates of their element types."""
+    return sum(
+        flops / (machine.rate(dtype) * share_at(machine.product_curve, flops))
+        for dtype, flops in products.items()
+    )
+
+
 def _product_seconds(kernel: Kernel, pointwise: float, machine: Machine) -> float:
     """The product, and a pass over its result where steps come after it."""
     total = work_of(kernel).bytes
-    computing = sum(
-        flops / (machine.rate(dtype) * share_at(machine.product_curve, flops))
-        for dtype, flops in product_flops(kernel).items()
-    )
+    computing = _computing(product_flops(kernel), machine)
     number = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
     result = math.prod(kernel.factors[n].size for n in kernel.spans[number])
     own = _operand_bytes(kernel, number) + result * _item_size(kernel, number)

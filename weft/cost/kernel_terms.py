@@ -14,7 +14,7 @@ from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
 from weft.kernels.kernel import Apply, Contract, Kernel, Load, Pick, Reduce, Store
 from weft.kernels.single_node import SingleNode
-from weft.kernels.work import work_of
+from weft.kernels.work import product_flops, work_of
 from weft.ops.elementwise.pointwise import Divide, Remainder
 
 LANES = 16  # of a vector register
@@ -29,7 +29,8 @@ def kernel_terms(kernel: Launch) -> Mapping[str, float]:
         return {"head": math.prod(kernel.outer), "attention": kernel.flops * whole}
     if isinstance(kernel, SingleNode):
         work = work_of(kernel)
-        return {"scalar": work.flops + work.transcendentals}
+        products = sum(product_flops(kernel).values())
+        return {"scalar": work.flops - products + work.transcendentals}
     if not isinstance(kernel, Kernel):
         return {}
     contract = next((n for n, s in enumerate(kernel.steps) if isinstance(s, Contract)), None)

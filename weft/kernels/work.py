@@ -28,6 +28,7 @@ from weft.kernels.kernel import (
 )
 from weft.kernels.single_node import SingleNode
 from weft.ops.elementwise.pointwise import Compare
+from weft.ops.ragged import RaggedDot
 
 _CALL = 16  # operations of a transcendental function, about
 # Iterations assumed for a loop of unknown trip count, and the largest integer that is taken for a
@@ -143,6 +144,8 @@ def product_flops(kernel: Launch) -> Mapping[DType, int]:
     flops: dict[DType, int] = {}
     if isinstance(kernel, Attention):
         return {kernel.operands[kernel.q.operand].dtype: kernel.flops}
+    if isinstance(kernel, SingleNode) and isinstance(kernel.op, RaggedDot):
+        return {kernel.operands[0].dtype: _single_node_work(kernel).flops}
     if isinstance(kernel, SingleNode | ControlFlow):
         return flops
     for step in kernel.steps:

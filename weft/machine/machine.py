@@ -39,6 +39,8 @@ OVERHEADS = {
     "cold": "the first access to a GPU's memory, where a kernel moves more than a little",
     "element": "an element of a row that one block reduces",
     "library": "a library call of several kernels: a scatter, a sort",
+    "scattered": "an element that a library adds at an index",
+    "sorted": "an element that a library sorts",
 }
 
 
