@@ -33,7 +33,10 @@ def kernels(text: str) -> list[Launch]:
 
 def test_units_by_kind() -> None:
     (product,) = kernels(product_program(2, 8, 16, 32))
-    assert kernel_terms(product) == {"output": 2 * 8 * 32, "packed": 2 * (8 * 16 + 16 * 32)}
+    sizes = {"output": 2 * 8 * 32, "packed": 2 * (8 * 16 + 16 * 32)}
+    assert kernel_terms(product) == sizes | {"padding": 0.0}
+    (narrow,) = kernels(product_program(1, 8, 16, 12))
+    assert kernel_terms(narrow)["padding"] == pytest.approx(2 * 8 * 16 * 4), "12 of 16 lanes"
     (rows,) = kernels(rows_program(8, 20))
     found = kernel_terms(rows)
     assert found["across"] == 8, "one reduction of lanes for each row"
@@ -41,6 +44,9 @@ def test_units_by_kind() -> None:
     (attention,) = kernels(attention_program(4, 8, 16))
     flops = 4 * 2 * 8 * 8 * (16 + 16)
     assert kernel_terms(attention) == {"head": 4, "attention": 4 * flops}, "8 of 16 lanes, twice"
+    (shallow,) = kernels(attention_program(4, 16, 8))
+    flops = 4 * 2 * 16 * 16 * (8 + 8)
+    assert kernel_terms(shallow) == {"head": 4, "attention": 2 * flops}, "a depth of half a register"
 
 
 def test_overheads_and_threads() -> None:

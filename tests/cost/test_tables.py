@@ -81,7 +81,7 @@ CPU_PROGRAMS = {
     "rows": rows_program(8, 20),
     "columns": columns_program(24, 40),
     "attention": attention_program(4, 24, 16),
-    "sort": sort_program(8, 20),
+    "sort": sort_program(8, 20, 1),
 }
 GPU_PROGRAMS = {
     "few": bf16_add(4096),
@@ -92,7 +92,7 @@ GPU_PROGRAMS = {
     "square product": bf16_product(4096, 4096, 4096),
     "product and rows": product_program(8, 64, 128, 128),
     "heads": attention_program(16, 256, 64),
-    "sorted": sort_program(256, 512),
+    "sorted": sort_program(256, 512, 1),
 }
 
 

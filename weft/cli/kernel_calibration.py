@@ -31,15 +31,20 @@ _SMALL = 1 << 18  # bytes
 _ALIGNED = 64  # bytes
 _FEW, _MANY = 1, 33  # arguments or results of two programs that differ in them
 _GATHERS = (2, 32)  # operands of a collective; one of a single operand is a kernel
-_GATHER = ('"x"', "")  # the axes before and after it
+_GATHER = ('"y"', "")  # the axes of a dim before and after it
 _LEAST_ROUNDS = 5
+_SWEEPS = 2000  # over a dozen numbers
 
 # Rows, columns, heads and depths of tiny, narrow and square ones.
 _PRODUCTS = (
     (1, 8, 16, 16), (1, 64, 32, 64), (1, 128, 32, 128), (8, 16, 32, 16), (1, 32, 256, 32),
-    (4, 64, 16, 64), (1, 128, 128, 48), (1, 512, 36, 16),
+    (4, 64, 16, 64), (1, 128, 128, 48), (1, 512, 36, 16), (8, 16, 8, 16), (1, 64, 8, 48),
+    (1, 128, 8, 8), (16, 8, 16, 8), (1, 32, 64, 12),
 )  # fmt: skip
 _ROWS = ((64, 32), (128, 48), (16, 256), (256, 20))
+_GRADIENTS = ((248, 64, 48), (64, 32, 32), (96, 48, 176))
+_POOLS = ((4, 16, 16), (8, 16, 4))
+_SIDES = ((8, 16, 4), (16, 8, 8), (4, 32, 16), (32, 4, 31))
 _HEADS = ((16, 16, 16), (32, 16, 8), (64, 8, 16), (8, 64, 32))
 
 
@@ -74,19 +79,19 @@ def roofline(kernel: Launch, machine: Machine) -> float:
 def positive_least_squares(
     matrix: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """The least squares solution with no negative entries, by dropping the most negative one."""
-    solution = np.zeros(matrix.shape[1])
-    scale = np.abs(matrix).max(0, initial=0.0)
-    used = [n for n in range(matrix.shape[1]) if scale[n]]
-    while used:
-        # Columns of about one size: counts of elements and of launches differ by orders of
-        # magnitude.
-        part = np.linalg.lstsq(matrix[:, used] / scale[used], wanted, rcond=None)[0]
-        if part.min() >= 0:
-            solution[used] = part / scale[used]
-            break
-        used.pop(int(part.argmin()))
-    return solution
+    """The least squares solution with no negative entries, by coordinate descent."""
+    # Columns of one size: counts of elements and of launches differ by orders of magnitude.
+    scale = np.sqrt((matrix**2).sum(0))
+    scale[scale == 0] = 1.0
+    columns, solution = matrix / scale, np.zeros(matrix.shape[1])
+    rest = wanted.astype(np.float64)
+    for _ in range(_SWEEPS):
+        for n in range(len(solution)):
+            moved = max(0.0, solution[n] + columns[:, n] @ rest) - solution[n]
+            rest = rest - moved * columns[:, n]
+            solution[n] += moved
+    result: npt.NDArray[np.float64] = solution / scale
+    return result
 
 
 def _wake(machine: Machine, timed: Sequence[tuple[Launch, float]]) -> float:
@@ -111,11 +116,18 @@ def _call_overheads(seconds: float) -> Iterator[tuple[str, float]]:
     # One more native call takes the same way through the interpreter; no program of text alone has
     # two of them, as their collectives are fused.
     yield "segment", call
-    few, many = (call_seconds(compile_program(gathers_program(n)), seconds) for n in _GATHERS)
+    few, many = _GATHERS
+    least, wide, both, most = (
+        call_seconds(compile_program(gathers_program(*sizes)), seconds)
+        for sizes in ((few, 0, 0), (few, more, 0), (few, more, more), (many, 0, 0))
+    )
+    argument, result = max(wide - least, 0.0) / more, max(both - wide, 0.0) / more
+    yield "queued_argument", argument
+    yield "queued_result", result
     # Every operand of the collective is also one more argument and result of the program.
-    operand = max((many - few) / (_GATHERS[1] - _GATHERS[0]) - argument - result, 0.0)
+    operand = max((most - least) / (many - few) - argument - result, 0.0)
     yield "operand", operand
-    yield "queue", max(few - base - argument - result - 2 * operand, 0.0)
+    yield "queue", max(least - call - few * (argument + result + operand), 0.0)
 
 
 def many_program(arguments: int, results: int) -> str:
@@ -128,17 +140,25 @@ def many_program(arguments: int, results: int) -> str:
     return f"func.func @main({args}) -> ({types}) {{\n  {body}\n  return {names} : {types}\n}}"
 
 
-def gathers_program(count: int) -> str:
-    """Arguments that are split among devices and gathered, all by one collective."""
-    type = "tensor<8x4xf32>"
+def gathers_program(count: int, arguments: int, results: int) -> str:
+    """Values that are split among devices and gathered, all by one collective.
+
+    Beside them are small arguments, and as many or fewer results.
+    """
+    type, small = "tensor<32x64xf32>", "tensor<4xf32>"
     split, whole = (
-        f"{{sdy.sharding = #sdy.sharding<@mesh, [{{{axis}}}, {{}}]>}}" for axis in _GATHER
+        f'{{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{{axis}}}]>}}' for axis in _GATHER
     )
-    args = ", ".join(f"%a{n}: {type} {split}" for n in range(count))
-    made = ", ".join([f"{type} {whole}"] * count)
-    names, types = ", ".join(f"%a{n}" for n in range(count)), ", ".join([type] * count)
-    mesh = 'sdy.mesh @mesh = <["x"=2, "y"=4]>'
-    return f"{mesh}\nfunc.func @main({args}) -> ({made}) {{\n  return {names} : {types}\n}}"
+    args = [f"%a{n}: {type} {split}" for n in range(count)]
+    args += [f"%b{n}: {small}" for n in range(arguments)]
+    body = [f"%r{n} = stablehlo.negate %a{n} : {type}" for n in range(count)]
+    body += [f"%s{n} = stablehlo.negate %b{n} : {small}" for n in range(results)]
+    made = [f"{type} {whole}"] * count + [small] * results
+    names = [f"%r{n}" for n in range(count)] + [f"%s{n}" for n in range(results)]
+    types = [type] * count + [small] * results
+    mesh, lines = 'sdy.mesh @mesh = <["x"=2, "y"=4]>', "\n  ".join(body)
+    head = f"func.func @main({', '.join(args)}) -> ({', '.join(made)})"
+    return f"{mesh}\n{head} {{\n  {lines}\n  return {', '.join(names)} : {', '.join(types)}\n}}"
 
 
 def call_seconds(compiled: Compiled, seconds: float) -> float:
@@ -197,8 +217,12 @@ def _kernel_programs() -> Iterator[str]:
     yield from (product_program(*sizes) for sizes in _PRODUCTS)
     yield from (rows_program(*sizes) for sizes in _ROWS)
     yield from (columns_program(*sizes) for sizes in _ROWS)
+    yield from (sides_program(*sizes) for sizes in _SIDES)
     yield from (attention_program(*sizes) for sizes in _HEADS)
-    yield from (sort_program(*sizes) for sizes in _ROWS)
+    yield from (gradient_program(*sizes) for sizes in _GRADIENTS)
+    yield from (sort_program(*sizes, dim) for sizes in _ROWS[:2] for dim in (0, 1))
+    yield from (scatter_program(*sizes) for sizes in _ROWS)
+    yield from (pool_program(*sizes) for sizes in _POOLS)
 
 
 def product_program(batch: int, rows: int, depth: int, columns: int) -> str:
@@ -247,6 +271,23 @@ func.func @main(%a: {whole}, %b: {turned}) -> ({side}, {turned}) {{
 }}"""
 
 
+def sides_program(batch: int, rows: int, columns: int) -> str:
+    """Short rows that are scaled by values of their own row and of their column."""
+    whole, row, column = (
+        f"tensor<{sizes}xf32>"
+        for sizes in (f"{batch}x{rows}x{columns}", f"{batch}x{rows}", f"{batch}x{columns}")
+    )
+    return f"""
+func.func @main(%a: {whole}, %b: {row}, %c: {column}) -> {whole} {{
+  %0 = stablehlo.broadcast_in_dim %b, dims = [0, 1] : ({row}) -> {whole}
+  %1 = stablehlo.broadcast_in_dim %c, dims = [0, 2] : ({column}) -> {whole}
+  %2 = stablehlo.multiply %a, %0 : {whole}
+  %3 = stablehlo.add %2, %1 : {whole}
+  %4 = stablehlo.tanh %3 : {whole}
+  return %4 : {whole}
+}}"""
+
+
 def attention_program(heads: int, length: int, depth: int) -> str:
     """Softmax attention of equally many queries and keys."""
     tensor = f"tensor<{heads}x{length}x{depth}xf32>"
@@ -272,8 +313,54 @@ func.func @main(%q: {tensor}, %k: {tensor}, %v: {tensor}) -> {tensor} {{
 }}"""
 
 
-def sort_program(rows: int, columns: int) -> str:
-    """Sorted rows."""
+def gradient_program(depth: int, rows: int, columns: int) -> str:
+    """One product whose operands are both transposed, like a weight's gradient."""
+    left, right, out = (
+        f"tensor<{a}x{b}xf32>" for a, b in ((depth, rows), (depth, columns), (rows, columns))
+    )
+    return f"""
+func.func @main(%a: {left}, %b: {right}, %c: {out}) -> {out} {{
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [0] x [0] : ({left}, {right}) -> {out}
+  %1 = stablehlo.subtract %c, %0 : {out}
+  return %1 : {out}
+}}"""
+
+
+def scatter_program(rows: int, columns: int) -> str:
+    """Rows that are added at indices."""
+    whole, at = f"tensor<{rows}x{columns}xf32>", f"tensor<{rows}x1xi32>"
+    return f"""
+func.func @main(%a: {whole}, %at: {at}, %b: {whole}) -> {whole} {{
+  %0 = "stablehlo.scatter"(%a, %at, %b) ({{
+  ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+    %1 = stablehlo.add %x, %y : tensor<f32>
+    stablehlo.return %1 : tensor<f32>
+  }}) {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+      inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}
+    : ({whole}, {at}, {whole}) -> {whole}
+  return %0 : {whole}
+}}"""
+
+
+def pool_program(batch: int, side: int, channels: int) -> str:
+    """Maxima of windows of two by two."""
+    whole = f"tensor<{batch}x{side}x{side}x{channels}xf32>"
+    pooled = f"tensor<{batch}x{side // 2}x{side // 2}x{channels}xf32>"
+    return f"""
+func.func @main(%a: {whole}) -> {pooled} {{
+  %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = "stablehlo.reduce_window"(%a, %least) ({{
+  ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+    %1 = stablehlo.maximum %x, %y : tensor<f32>
+    stablehlo.return %1 : tensor<f32>
+  }}) {{window_dimensions = array<i64: 1, 2, 2, 1>, window_strides = array<i64: 1, 2, 2, 1>}}
+    : ({whole}, tensor<f32>) -> {pooled}
+  return %0 : {pooled}
+}}"""
+
+
+def sort_program(rows: int, columns: int, dim: int) -> str:
+    """Sorted columns or rows."""
     whole = f"tensor<{rows}x{columns}xf32>"
     return f"""
 func.func @main(%a: {whole}) -> {whole} {{
@@ -281,6 +368,6 @@ func.func @main(%a: {whole}) -> {whole} {{
   ^bb0(%x: tensor<f32>, %y: tensor<f32>):
     %1 = stablehlo.compare LT, %x, %y, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
     stablehlo.return %1 : tensor<i1>
-  }}) {{dimension = 1 : i64, is_stable = true}} : ({whole}) -> {whole}
+  }}) {{dimension = {dim} : i64, is_stable = true}} : ({whole}) -> {whole}
   return %0 : {whole}
 }}"""

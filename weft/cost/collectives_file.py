@@ -19,6 +19,7 @@ from weft.records import dataclass
 
 COLUMNS = ("machine", "op", "dtype", "groups", "group_size", "pattern", "bytes")
 RATE = "bytes_per_second"
+_SPELLED = {name.lower(): name for name in DTYPES}  # f8e4m3fn, as XLA prints it
 _KINDS: Mapping[str, TrafficKind] = {name: kind for kind, name in OP_NAMES.items()}
 
 
@@ -88,8 +89,13 @@ def estimate(wanted: CollectiveShape) -> Estimate:
 
 def _machine(name: str) -> Machine:
     """A machine by its name, or by that of its rows in the table."""
-    tables = {MACHINES[known].table: known for known in reversed([*MACHINES])}
-    return machine(tables.get(name, name))
+    return machine(_tables().get(name, name))
+
+
+def _tables() -> dict[str, str]:
+    """The machines of the table by their names there."""
+    known = {MACHINES[name].table: name for name in reversed([*MACHINES])}
+    return {table: name for table, name in known.items() if table}
 
 
 def _check_header(path: Path, header: list[str]) -> None:
@@ -115,24 +121,31 @@ def _parse_row(path: Path, line: int, header: list[str], cells: list[str]) -> Co
     if len(cells) != len(header):
         raise wrong(f"{len(cells)} cells, but {len(header)} columns", "one cell for each column")
     row = dict(zip(header, cells, strict=True))
+    row["dtype"] = _SPELLED.get(row["dtype"].lower(), row["dtype"])
     for name, known in (("op", OPS), ("dtype", tuple(DTYPES))):
         if row[name] not in known:
             near = difflib.get_close_matches(row[name], known, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise wrong(f"unknown {name} {row[name]!r}", f"{hint}known: {', '.join(known)}")
     try:
-        _machine(row["machine"])
+        target = _machine(row["machine"])
     except WeftError as error:
-        raise wrong(error.message, error.help) from None
+        tables = ", ".join(sorted(_tables()))
+        raise wrong(error.message, f"{error.help}; of the table: {tables}") from None
     permutes = row["op"] == "collective-permute"
     if row["pattern"] not in (PATTERNS if permutes else ("",)):
         expected = f"one of {', '.join(PATTERNS)}" if permutes else "empty"
         raise wrong(f"the pattern of {row['op']} is {row['pattern']!r}", f"it must be {expected}")
     numbers = {}
     for name in ("groups", "group_size", "bytes"):
-        if not row[name].isdecimal() or int(row[name]) < 1:
+        numbers[name] = _whole(row[name])
+        if numbers[name] < 1:
             raise wrong(f"{name} is {row[name]!r}", "write a whole number of at least 1")
-        numbers[name] = int(row[name])
+    try:
+        target.holding(numbers["groups"] * numbers["group_size"])
+    except WeftError as error:
+        problem = error.message.replace("the mesh has", "all groups are")
+        raise wrong(problem, "write fewer groups, or a larger machine") from None
     return CollectiveRow(
         line,
         CollectiveShape(
@@ -141,6 +154,17 @@ def _parse_row(path: Path, line: int, header: list[str], cells: list[str]) -> Co
         ),
         _rate(row, wrong),
     )  # fmt: skip
+
+
+def _whole(text: str) -> int:
+    """A whole number, which tools may write as 1e6 or 1000000.0; else 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        return 0
+    if text.isdecimal():
+        return int(text)
+    return int(number) if number.is_integer() else 0
 
 
 def _rate(row: Mapping[str, str], wrong: Any) -> float | None:

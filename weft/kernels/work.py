@@ -165,7 +165,7 @@ def _step_work(kernel: Kernel, number: int) -> Work:
     match step:
         case Apply(op=op, args=args, dtype=dtype):
             dtypes = tuple([value_dtype(kernel.steps[arg]) for arg in args])
-            return _one_element(op, dtypes, dtype).times(_points(kernel, kernel.spans[number]))
+            return one_element(op, dtypes, dtype).times(_points(kernel, kernel.spans[number]))
         case Reduce(arg=arg, over=over):
             return Work(flops=_points(kernel, kernel.spans[arg] | {*over}))
         case Pick(key=key, value=value, over=over):
@@ -177,7 +177,7 @@ def _step_work(kernel: Kernel, number: int) -> Work:
 
 
 @cache
-def _one_element(op: Op, operands: tuple[DType, ...], result: DType) -> Work:
+def one_element(op: Op, operands: tuple[DType, ...], result: DType) -> Work:
     """The work of an elementwise op for one element, without memory traffic."""
     counted = op.work(tuple([TensorType((), d) for d in operands]), (TensorType((), result),))
     return Work(counted.flops, counted.transcendentals)

@@ -221,23 +221,6 @@ def is_enqueued(code: Code) -> bool:
     )
 
 
-# A program below both limits runs in less time than waking a thread takes.
-BRIEF = 1 << 25  # bytes that are streamed
-QUICK = 1 << 22  # arithmetic operations of flows, in one thread
-
-
-def is_brief(code: Code, nbytes: int) -> bool:
-    """Whether a program is a short sequence of kernels over little memory."""
-    if nbytes > BRIEF or len(code.units) > 1:
-        return False
-    return all(isinstance(unit, Call) and _arithmetic(unit) <= QUICK for unit in code.units)
-
-
-def _arithmetic(call: Call) -> int:
-    """The estimated operations of a call's flows; other kernels are bounded by their memory."""
-    return sum([getattr(launch.kernel, "arithmetic", 0) for launch in call.launches])
-
-
 def loaded_kernels(calls: Calls) -> list[tuple[Launch, Any]]:
     """Every launch with its loaded kernel."""
     return [

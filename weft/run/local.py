@@ -15,6 +15,7 @@ from weft.array.host import HOST_MEMORY, aligned_bytes
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.array.stream import DEFAULT
 from weft.errors import WeftError
+from weft.executable.brief import is_brief
 from weft.executable.items import Host, Launch, all_items
 from weft.ir.gc_pause import without_gc
 from weft.ir.module import walk
@@ -24,7 +25,7 @@ from weft.ir.types import TensorType, Type
 from weft.ops.custom_calls.callbacks import has_calls, host_functions
 from weft.recording import recorder
 from weft.run.arguments import Arguments
-from weft.run.bind import Binder, is_brief, is_enqueued, is_native
+from weft.run.bind import Binder, is_enqueued, is_native
 from weft.run.code import checking, out_of_memory_error
 from weft.run.direct import Direct, direct_of, one_call_of
 from weft.run.launch import Calls
@@ -142,7 +143,7 @@ class LocalProgram:
         self.is_native = self.calls is not None and is_native(self.code)
         # Enqueueing kernels on a device's stream is brief, whatever they take.
         enqueued = self.stream is not None and is_enqueued(self.code)
-        self.is_brief = enqueued or is_brief(self.code, self.memory().peak)
+        self.is_brief = enqueued or is_brief(tiled.block, self.memory().peak)
         self.direct: Direct | None = None
         self.on_device: DirectOnDevice | None = None
         if self.calls is not None:

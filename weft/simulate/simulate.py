@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.cost import trips
+from weft.executable.brief import is_brief
 from weft.executable.executable import Executable
 from weft.executable.items import (
     Block,
@@ -70,13 +71,16 @@ class _Running:
         self.flights: dict[Slot, tuple[Transfer, int]] = {}  # by handle, with its event's number
         self.repeats = 1  # the iterations of enclosing loops that this one stands for
         self.queued = True  # whether the next kernel runs in the native call of the one before
-        self.stepped = False  # whether the program is more than one native call
 
     def call(self, executable: Executable) -> None:
         """The call of a program in this process: its arguments and results."""
         main, on = executable.tiled.module.function(executable.tiled.function), self.machine
-        seconds = on.overhead("call") + len(main.arg_types) * on.overhead("argument")
-        seconds += len(main.result_types) * on.overhead("result")
+        brief = not on.overheads or is_brief(executable.tiled.block, executable.memory().peak)
+        # Files of earlier versions have one number for both.
+        kind = "queued_" if not brief and on.overhead("queued_argument") else ""
+        seconds = on.overhead("call") + len(main.arg_types) * on.overhead(f"{kind}argument")
+        seconds += len(main.result_types) * on.overhead(f"{kind}result")
+        seconds += 0.0 if brief else on.overhead("queue")
         self.compute("call", LaunchCost(seconds, "memory"), main.loc)
 
     def native_call(self, loc: Location) -> None:
@@ -91,10 +95,7 @@ class _Running:
         self.step(len(item.ins) * self.machine.overhead("operand"), item.loc)
 
     def step(self, seconds: float, loc: Location) -> None:
-        """A step of the interpreter; a program that has one runs in its stream's thread."""
-        if not self.stepped:
-            seconds += self.machine.overhead("queue")
-        self.stepped = True
+        """A step of the interpreter."""
         self.compute("host step", LaunchCost(seconds, "memory"), loc)
 
     def block(self, block: Block) -> None:
