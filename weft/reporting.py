@@ -249,7 +249,7 @@ def _peak_json(held: Sequence[HeldBuffer]) -> list[dict[str, Any]]:
 
 def _op_of(buffer: HeldBuffer) -> str:
     """The op of a buffer's value: the end of a tracer's name `jit(step)/jvp()/dot_general`."""
-    words = (buffer.loc.name or buffer.name).split("/")
+    words = buffer.called.split("/")
     backward = any(word.startswith("transpose(") for word in words)
     return f"{words[-1]} (backward)" if backward else words[-1]
 
@@ -259,7 +259,7 @@ def _held_json(buffer: HeldBuffer) -> dict[str, Any]:
     return {
         "kind": buffer.kind,
         "bytes": buffer.size,
-        "name": buffer.loc.name or buffer.name if is_argument else _op_of(buffer),
+        "name": buffer.called if is_argument else _op_of(buffer),
         "type": str(buffer.type).removeprefix("tensor<").removesuffix(">"),
     } | _line(buffer.loc)
 

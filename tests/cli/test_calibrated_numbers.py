@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weft.capture import parse
-from weft.cli import calibration, gpu_calibration, kernel_calibration
+from weft.cli import calibration, call_calibration, gpu_calibration, kernel_calibration
 from weft.cli.calibration import Measurement, machine_text
 from weft.ir.types import TensorType
 from weft.machine import HOST
@@ -113,7 +113,9 @@ def test_rates_of_a_gpu(monkeypatch):
 def test_overheads_of_calls(monkeypatch):
     """Planted seconds of a call, its arguments, results, a gather and its operands."""
     planted = {"argument": 2e-7, "result": 5e-7, "call": 3e-6, "operand": 7e-7, "queue": 1.1e-5}
-    planted |= {"queued_argument": 9e-7, "queued_result": 2e-6}
+    planted |= {"queued_argument": 9e-7, "queued_result": 2e-6, "view": 3e-7, "summand": 6e-6}
+    shapes = {"operand": "tensor<32x64xf32>", "view": "tensor<8x4xf32>"}
+    shapes["summand"] = "tensor<8x8xf32>"
 
     def timed(text: str, seconds: float) -> float:
         assert seconds == 1.5
@@ -122,11 +124,16 @@ def test_overheads_of_calls(monkeypatch):
         kind = "queued_" if "sdy" in text else ""
         total = planted["call"] + count * planted[f"{kind}argument"]
         total += results * planted[f"{kind}result"]
-        gathered = text.count("32x64xf32> {sdy.sharding") / 2  # as arguments and as results
-        return total + (planted["queue"] + gathered * planted["operand"] if kind else 0.0)
+        if not kind:
+            return total
+        # Results of that shape are those of the collective.
+        name, shape = next(pair for pair in shapes.items() if pair[1] in text)
+        main = parse(text).function("main")
+        gathered = sum(str(value.type) == shape for value in main.body.results)
+        return total + planted["queue"] + gathered * planted[name]
 
-    monkeypatch.setattr(kernel_calibration, "compile_program", lambda text, **_: text)
-    monkeypatch.setattr(kernel_calibration, "call_seconds", timed)
+    monkeypatch.setattr(call_calibration, "compile_program", lambda text, **_: text)
+    monkeypatch.setattr(call_calibration, "call_seconds", timed)
     monkeypatch.setattr(kernel_calibration, "_kernel_programs", lambda: iter(()))
     monkeypatch.setattr(kernel_calibration, "fitted", lambda timed, machine: {"output": 1.0})
     found = kernel_calibration.overheads(HOST, 0.15)
@@ -138,9 +145,9 @@ def test_overheads_of_calls(monkeypatch):
 
 def test_the_least_of_several_calls(monkeypatch):
     ticks = iter([0.0, 10.0, 14.0, 20.0, 23.0, 30.0, 37.0, 40.0, 44.0, 50.0, 58.0, *[99.0] * 9])
-    monkeypatch.setattr(kernel_calibration.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(call_calibration.time, "perf_counter", lambda: next(ticks))
     calls = []
-    assert kernel_calibration.least(lambda: calls.append(1), 5.0) == 3.0
+    assert call_calibration.least(lambda: calls.append(1), 5.0) == 3.0
     assert len(calls) == 6  # one to warm up, and five at least
 
 

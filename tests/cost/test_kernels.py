@@ -43,10 +43,11 @@ def test_units_by_kind() -> None:
     assert found["division"] == 8 * 2, "20 elements are two registers"
     (attention,) = kernels(attention_program(4, 8, 16))
     flops = 4 * 2 * 8 * 8 * (16 + 16)
-    assert kernel_terms(attention) == {"head": 4, "attention": 4 * flops}, "8 of 16 lanes, twice"
+    found = kernel_terms(attention)
+    assert found == {"head": 4, "attention": 4 * flops, "few": 4 * 8}, "8 of 16 lanes, twice"
     (shallow,) = kernels(attention_program(4, 16, 8))
     flops = 4 * 2 * 16 * 16 * (8 + 8)
-    assert kernel_terms(shallow) == {"head": 4, "attention": 2 * flops}, "a depth of half a register"
+    assert kernel_terms(shallow) == {"head": 4, "attention": 2 * flops}, "8 of 16 deep"
 
 
 def test_overheads_and_threads() -> None:

@@ -1,4 +1,4 @@
-"""Measured overheads of small kernels and of calls on this processor.
+"""Measured overheads of small kernels on this processor.
 
 Small programs are compiled, every kernel of them is timed in a launch queue of its own, and the
 machine's overheads are fitted to what their times exceed the roofline by.
@@ -6,33 +6,26 @@ machine's overheads are fitted to what their times exceed the roofline by.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.compiled import Compiled
+from weft.cli.call_calibration import call_overheads, least
 from weft.compiled import compile as compile_program
 from weft.cost.kernel_terms import kernel_terms
 from weft.cost.kernels import computing_seconds
-from weft.ir.types import TensorType
 from weft.kernels.attention import Attention
 from weft.kernels.group import Launch
 from weft.machine import Machine
 from weft.machine.machine import OVERHEADS
 from weft.run.bind import loaded_kernels
-from weft.run.execute import place_as_results
 from weft.target import Target
 
 _REPEATS = 16  # launches in one queue: the call of the queue does not count
 _SMALL = 1 << 18  # bytes
 _ALIGNED = 64  # bytes
-_FEW, _MANY = 1, 33  # arguments or results of two programs that differ in them
-_GATHERS = (2, 32)  # operands of a collective; one of a single operand is a kernel
-_GATHER = ('"y"', "")  # the axes of a dim before and after it
-_LEAST_ROUNDS = 5
 _SWEEPS = 2000  # over a dozen numbers
 
 # Rows, columns, heads and depths of tiny, narrow and square ones.
@@ -45,12 +38,12 @@ _ROWS = ((64, 32), (128, 48), (16, 256), (256, 20))
 _GRADIENTS = ((248, 64, 48), (64, 32, 32), (96, 48, 176))
 _POOLS = ((4, 16, 16), (8, 16, 4))
 _SIDES = ((8, 16, 4), (16, 8, 8), (4, 32, 16), (32, 4, 31))
-_HEADS = ((16, 16, 16), (32, 16, 8), (64, 8, 16), (8, 64, 32))
+_HEADS = ((16, 16, 16), (32, 16, 8), (64, 8, 16), (8, 64, 32), (32, 4, 16))
 
 
 def overheads(machine: Machine, seconds: float) -> dict[str, float]:
     """Seconds of a unit of each overhead, each program measured for about so many seconds."""
-    found = dict(_call_overheads(10 * seconds))
+    found = dict(call_overheads(10 * seconds))
     timed = [pair for text in _kernel_programs() for pair in kernel_times(text, seconds)]
     return found | fitted(timed, machine) | {"wake": _wake(machine, timed)}
 
@@ -99,90 +92,6 @@ def _wake(machine: Machine, timed: Sequence[tuple[Launch, float]]) -> float:
     if machine.threads == 1:
         return 0.0
     return float(np.median([seconds for _, seconds in timed]))
-
-
-def _call_overheads(seconds: float) -> Iterator[tuple[str, float]]:
-    """A call, its arguments and results, and a step of the interpreter between native calls."""
-    base, wide, both = (
-        call_seconds(compile_program(many_program(*sizes)), seconds)
-        for sizes in ((_FEW, _FEW), (_MANY, _FEW), (_MANY, _MANY))
-    )
-    more = _MANY - _FEW
-    argument, result = max(wide - base, 0.0) / more, max(both - wide, 0.0) / more
-    yield "argument", argument
-    yield "result", result
-    call = max(base - argument - result, 0.0)
-    yield "call", call
-    # One more native call takes the same way through the interpreter; no program of text alone has
-    # two of them, as their collectives are fused.
-    yield "segment", call
-    few, many = _GATHERS
-    least, wide, both, most = (
-        call_seconds(compile_program(gathers_program(*sizes)), seconds)
-        for sizes in ((few, 0, 0), (few, more, 0), (few, more, more), (many, 0, 0))
-    )
-    argument, result = max(wide - least, 0.0) / more, max(both - wide, 0.0) / more
-    yield "queued_argument", argument
-    yield "queued_result", result
-    # Every operand of the collective is also one more argument and result of the program.
-    operand = max((most - least) / (many - few) - argument - result, 0.0)
-    yield "operand", operand
-    yield "queue", max(least - call - few * (argument + result + operand), 0.0)
-
-
-def many_program(arguments: int, results: int) -> str:
-    """A program of small arguments and as many or fewer results."""
-    type = "tensor<4xf32>"
-    args = ", ".join(f"%a{n}: {type}" for n in range(arguments))
-    kept = [f"%r{n} = stablehlo.negate %a{n} : {type}" for n in range(results)]
-    names, types = ", ".join(f"%r{n}" for n in range(results)), ", ".join([type] * results)
-    body = "\n  ".join(kept)
-    return f"func.func @main({args}) -> ({types}) {{\n  {body}\n  return {names} : {types}\n}}"
-
-
-def gathers_program(count: int, arguments: int, results: int) -> str:
-    """Values that are split among devices and gathered, all by one collective.
-
-    Beside them are small arguments, and as many or fewer results.
-    """
-    type, small = "tensor<32x64xf32>", "tensor<4xf32>"
-    split, whole = (
-        f'{{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{{axis}}}]>}}' for axis in _GATHER
-    )
-    args = [f"%a{n}: {type} {split}" for n in range(count)]
-    args += [f"%b{n}: {small}" for n in range(arguments)]
-    body = [f"%r{n} = stablehlo.negate %a{n} : {type}" for n in range(count)]
-    body += [f"%s{n} = stablehlo.negate %b{n} : {small}" for n in range(results)]
-    made = [f"{type} {whole}"] * count + [small] * results
-    names = [f"%r{n}" for n in range(count)] + [f"%s{n}" for n in range(results)]
-    types = [type] * count + [small] * results
-    mesh, lines = 'sdy.mesh @mesh = <["x"=2, "y"=4]>', "\n  ".join(body)
-    head = f"func.func @main({', '.join(args)}) -> ({', '.join(made)})"
-    return f"{mesh}\n{head} {{\n  {lines}\n  return {', '.join(names)} : {', '.join(types)}\n}}"
-
-
-def call_seconds(compiled: Compiled, seconds: float) -> float:
-    """The least seconds of a call on arrays that are in place."""
-    main = compiled.program.stage("captured").function("main")
-    ones = [np.ones(t.sizes, np.float32) for t in main.arg_types if isinstance(t, TensorType)]
-    arrays = place_as_results(compiled.program.local, ones)
-
-    def call() -> None:
-        for result in compiled.flat(arrays):
-            result.wait()
-
-    return least(call, seconds)
-
-
-def least(call: Callable[[], object], seconds: float) -> float:
-    """The least seconds of a call; a busy computer makes all but the least longer."""
-    call()
-    fastest, end, rounds = float("inf"), time.perf_counter() + seconds, 0
-    while rounds < _LEAST_ROUNDS or time.perf_counter() < end:
-        began = time.perf_counter()
-        call()
-        fastest, rounds = min(fastest, time.perf_counter() - began), rounds + 1
-    return fastest
 
 
 def kernel_times(text: str, seconds: float) -> Iterator[tuple[Launch, float]]:

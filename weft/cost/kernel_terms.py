@@ -29,8 +29,10 @@ def kernel_terms(kernel: Launch) -> Mapping[str, float]:
         return _attention_terms(kernel)
     if isinstance(kernel, SingleNode):
         work = work_of(kernel)
+        if isinstance(kernel.op, Sort):
+            return {"compared": _comparisons(kernel, kernel.op)}
         flops = work.flops - sum(product_flops(kernel).values()) + work.transcendentals
-        return {"compared" if isinstance(kernel.op, Sort) else "scalar": flops}
+        return {"scalar": flops}
     if not isinstance(kernel, Kernel):
         return {}
     contract = next((n for n, s in enumerate(kernel.steps) if isinstance(s, Contract)), None)
@@ -48,7 +50,14 @@ def _attention_terms(kernel: Attention) -> Mapping[str, float]:
         # Tiles at a window's edges are computed whole: half of one for each row of tiles.
         scores = min(scores, kernel.points + heads * queries * LANES / 2)
     each = kernel.flops / max(1, kernel.points)
-    return {"head": heads, "attention": scores * each * depth / max(1, kernel.depth)}
+    terms = {"head": heads, "attention": scores * each * depth / max(1, kernel.depth)}
+    return terms if kernel.queries >= LANES else terms | {"few": heads * kernel.queries}
+
+
+def _comparisons(kernel: SingleNode, op: Sort) -> float:
+    """The comparisons of merging all rows."""
+    sizes = kernel.inputs[0].shape
+    return math.prod(sizes) * math.log2(max(2, sizes[kernel.lead :][op.dimension]))
 
 
 def _product_terms(kernel: Kernel, number: int) -> Mapping[str, float]:

@@ -10,7 +10,8 @@ import numpy as np
 
 from weft.array.place_buffers import Span, most_alive, place
 from weft.errors import WeftError
-from weft.executable.items import Item, Loop, Slot, Stack, Tiled, piece_bytes
+from weft.executable.items import Done, Item, Loop, Slot, Stack, Tiled, piece_bytes
+from weft.executable.launched import item_name
 from weft.executable.live_ranges import SlotLiveRanges, may_alias
 from weft.executable.plan import Plan
 from weft.ir.location import UNKNOWN, Location
@@ -37,6 +38,12 @@ class HeldBuffer:
     name: str  # of a value in the tiled text, or of an argument
     type: Type
     loc: Location
+    maker: str = ""  # the ops of the launch that computes it, or of the host node
+
+    @property
+    def called(self) -> str:
+        """A name for readers: the tracer's, else that of its maker's ops."""
+        return self.loc.name or self.maker or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +142,7 @@ def _cells(buffer: HeldBuffer) -> tuple[str, ...]:
     """A row of the table: bytes, kind, name, type and source line."""
     type, loc = str(buffer.type).removeprefix("tensor<").removesuffix(">"), buffer.loc
     line = loc.describe().partition("  ")[0].rpartition("/")[2] if loc.line else ""
-    name = buffer.name if loc.line else loc.name or buffer.name
+    name = buffer.name if loc.line else buffer.called
     return bytes_text(buffer.size), buffer.kind, name, type, line
 
 
@@ -240,8 +247,11 @@ class _Use:
         stack = self.stack(slot)
         # Temporaries of dynamic shape, in divergent code, are not counted.
         size = count * stack.piece if kind != "temporary" or stack.nbytes else 0
-        loc = self.makers[slot][0].loc if slot in self.makers else UNKNOWN
-        return HeldBuffer(kind, size, begin, end, f"b{slot}", stack.type, loc)
+        maker = self.makers[slot][0] if slot in self.makers else None
+        if isinstance(maker, Done):
+            maker = self.makers[maker.ins[0]][0]  # its collective's start
+        loc, name = (UNKNOWN, "") if maker is None else (maker.loc, item_name(maker))
+        return HeldBuffer(kind, size, begin, end, f"b{slot}", stack.type, loc, name)
 
     def arguments(self) -> Iterator[HeldBuffer]:
         """Argument buffers; an overwritten one ends where its successor begins."""

@@ -119,7 +119,8 @@ def plan_captured(
     screened = [screen.estimate(c) for c in candidates(subject.facts, devices)]
     if not screened:
         raise WeftError(
-            f"no plan for {devices} devices: the batch does not divide",
+            f"no plan for {devices} devices: neither the batch nor dims of weights divide by "
+            "the sizes of any mesh",
             help="use a batch that is a multiple of the number of devices, or fewer devices",
         )
     shortlist = [*_varied(sorted(screened, key=lambda s: s.cost(limit)), tries)]

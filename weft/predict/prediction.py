@@ -145,7 +145,7 @@ def axes_text(mesh: Mesh) -> str:
 
 def _holder(buffer: HeldBuffer) -> str:
     type = str(buffer.type).removeprefix("tensor<").removesuffix(">")
-    return f"{buffer.kind} {buffer.loc.name or buffer.name}: {type}"
+    return f"{buffer.kind} {buffer.called}: {type}"
 
 
 def extrapolated(one: Prediction, two: Prediction, more: int) -> Prediction:

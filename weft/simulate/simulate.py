@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.cost import trips
+from weft.cost import KINDS, trips
 from weft.executable.brief import is_brief
 from weft.executable.executable import Executable
 from weft.executable.items import (
@@ -92,7 +92,15 @@ class _Running:
     def host_step(self, item: Host) -> None:
         """Seconds of the interpreter for an op that runs between native calls of kernels."""
         self.queued = False
-        self.step(len(item.ins) * self.machine.overhead("operand"), item.loc)
+        self.step(len(item.ins) * self.operand_seconds(item), item.loc)
+
+    def operand_seconds(self, item: Host) -> float:
+        """Seconds of the interpreter for each operand of a host step."""
+        kind = "view" if item.traits.shares else "operand"
+        if KINDS.get(type(item.node.op)) in ("reduce", "scatter"):
+            kind = "summand"
+        # Files of earlier versions have one number for all.
+        return self.machine.overhead(kind) or self.machine.overhead("operand")
 
     def step(self, seconds: float, loc: Location) -> None:
         """A step of the interpreter."""
