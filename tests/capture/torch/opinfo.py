@@ -38,8 +38,10 @@ NO_NUMBERS = {
     "sparse.mm", "sparse.sampled_addmm", "to_sparse",
 }  # fmt: skip
 
-# Ops that say where elements were, of equal ones any; eigenvectors have any sign.
-TIES = {"sort", "argsort", "topk", "kthvalue", "median", "mode", "nanmedian", "linalg.eigh"}
+# Ops that say where elements were, of equal ones any.
+TIES = {"sort", "argsort", "topk", "kthvalue", "median", "mode", "nanmedian"}
+# Eigenvectors have any sign or phase: PyTorch's own tests compare their absolute values.
+PHASES = {"linalg.eig", "linalg.eigh"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,9 @@ def call_of(entry: Any, dtype: str, sample: Any) -> Call | None:
         for n, value in zip(places, given, strict=True):
             filled[n] = value
         first, args, kwargs = tree_unflatten(filled, tree)
-        made = tree_leaves(entry.op(first, *args, **kwargs))
-        return [x for x in made if isinstance(x, torch.Tensor)]
+        made = entry.op(first, *args, **kwargs)
+        made = sample.output_process_fn_grad(made) if entry.name in PHASES else made
+        return [x for x in tree_leaves(made) if isinstance(x, torch.Tensor)]
 
     if not places:
         return None

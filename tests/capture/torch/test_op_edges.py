@@ -406,6 +406,50 @@ def element_edges(x: Any) -> list[Any]:
     ]  # fmt: skip
 
 
+def matrix_functions(x: Any) -> list[Any]:
+    """Exponentials of small and large norms, factors and what is made of them."""
+    turned = torch.complex(x, x.mT)
+    symmetric, upper = x + x.mT, x.triu() + 3 * torch.eye(4)
+    sizes = torch.tensor([0.0, 1e-3, 1.0, 8.0])[:, None, None]
+    rotation = (x - x.mT)[:1] * sizes
+    packed, factors = torch.geqrf(x)
+    lu, pivots = torch.linalg.lu_factor(x)
+    wide = torch.lu_unpack(*torch.linalg.lu_factor(torch.cat([x, x + 1], 2)))
+    tall = torch.lu_unpack(*torch.linalg.lu_factor(torch.cat([x, x + 1], 1)))
+    values, vectors = torch.linalg.eig(x)
+    restored = vectors @ torch.diag_embed(values) @ torch.linalg.inv(vectors)
+    inner = [torch.ormqr(packed[0, :, :2], factors[0, :2], x[0], left, transpose)
+             for left in (True, False) for transpose in (True, False)]  # fmt: skip
+    return [
+        torch.matrix_exp(x), torch.matrix_exp(turned), torch.matrix_exp(rotation),
+        torch.matrix_exp(x[0, :1, :1]), torch.matrix_exp(x[:0]), torch.matrix_exp(x / 0.0),
+        packed, factors, torch.linalg.householder_product(packed, factors), *inner,
+        *torch.lu_unpack(lu, pivots), *wide, *tall,
+        *torch.lu_unpack(lu, pivots, unpack_data=False), restored.real,
+        torch.linalg.eigvals(symmetric).real.sort().values,
+        torch.ops.aten.cholesky(symmetric @ symmetric + torch.eye(4)),
+        torch.linalg.pinv(symmetric, hermitian=True), *torch.ops.aten.triangular_solve(x, upper),
+        *torch.ops.aten.triangular_solve(x[0], upper, transpose=True),
+    ]  # fmt: skip
+
+
+def special_functions(x: Any) -> list[Any]:
+    odd = torch.tensor([0.0, -0.0, NAN, INF, -INF, 1e-40, -1.5, 3e38, 0.5, -7.0])
+    wide, turned = 9 * x, torch.complex(x, x.flip(0))
+    all_types = (torch.angle, torch.special.i0, torch.special.i1)
+    functions = (*all_types, torch.special.i0e, torch.special.erfcx, torch.special.log_ndtr)
+    return [
+        *[f(each) + x[0, 0] * 0 for f in functions for each in (odd, wide)],
+        *[f(each) for f in all_types for each in (x.half(), x.double(), wide > 0, wide.long())],
+        *[part for each in (odd, x.double() * 1e-310, x.half()) for part in torch.frexp(each)],
+        turned.angle(), turned.conj().imag.clone(), turned.imag.neg().clone(),
+        *[torch.polygamma(n, x.abs() + 0.3) for n in range(4)],
+        torch.special.modified_bessel_i0(x), torch.special.modified_bessel_i1(x),
+        torch.fft.fftfreq(7, 0.5) + x[0, 0], torch.fft.rfftfreq(8) + x[0, 0],
+        torch._is_all_true(x > 9), torch._is_any_true(x > 0),
+    ]  # fmt: skip
+
+
 GROUPS: list[tuple[Callable[..., list[Any]], tuple[int, ...]]] = [
     (empty_views, (4, 5, 6)),
     (scalars, ()),
@@ -419,6 +463,8 @@ GROUPS: list[tuple[Callable[..., list[Any]], tuple[int, ...]]] = [
     (distances, (4, 7)),
     (bags, (4, 5)),
     (systems, (2, 3, 5)),
+    (matrix_functions, (2, 4, 4)),
+    (special_functions, (4, 7)),
     (transforms, (4, 6)),
     (element_edges, (4, 7)),
 ]

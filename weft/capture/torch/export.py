@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,7 @@ def exported(
             torch.set_grad_enabled(grad),
             torch.random.fork_rng(devices=()),
             _without_onednn(),
+            _without_partial_graphs(),
         ):
             with on_host(module, args, kwargs) as (values, named):
                 # Not strict: the module's Python code runs as it is. TorchDynamo's analysis of its
@@ -93,8 +96,10 @@ def exported(
     except RuntimeError as error:  # which the others are, too
         if not isinstance(error, refused) and _TRACED_VALUE not in str(error):
             raise
+        branches = isinstance(error, GuardOnDataDependentSymNode)
+        why = "it branches on elements of a tensor" if branches else _first_line(error)
         raise Unsupported(
-            f"PyTorch cannot export {type(module).__name__}: {_first_line(error)}",
+            f"PyTorch cannot export {type(module).__name__}: {why}",
             help="branches and sizes must not depend on the elements of tensors: use torch.where, "
             "or take the decision outside of what is compiled",
             loc=_place(error),
@@ -120,6 +125,34 @@ def _without_onednn() -> Iterator[None]:
         yield
     finally:
         torch._C._set_mkldnn_enabled(before)
+
+
+@contextmanager
+def _without_partial_graphs() -> Iterator[None]:
+    """No print of all that was traced before an error, which has the user's line already."""
+
+    class Shown:
+        """stderr without what is printed while such an error is handled."""
+
+        def __init__(self, stream: Any) -> None:
+            self.stream = stream
+
+        def write(self, text: str) -> int:
+            if hasattr(sys.exc_info()[1], "partial_fx_graph"):
+                return len(text)
+            return int(self.stream.write(text))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.stream, name)
+
+    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with redirect_stderr(Shown(sys.stderr)):
+            yield
+    finally:
+        log.setLevel(level)
 
 
 def functional(module: Any) -> Any:

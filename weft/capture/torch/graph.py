@@ -23,16 +23,17 @@ from weft.ops.control import OptimizationBarrier
 from weft.ops.distributed.sharding import ShardingConstraint
 from weft.records import dataclass
 
-# Assertions that hold by the captured types.
+# Assertions that hold by the captured types, or that a program does not make: of elements.
 _CHECKS = {
     "aten._assert_tensor_metadata.default",
     "aten._assert_scalar.default",
     "aten._linalg_check_errors.default",  # singular matrices give NaN or infinity
 }
-_KEEPS_SHAPE = {
+_INSTEAD = {
     "aten.bincount.default": "use torch.zeros(size).index_add(0, x, weights)",
     "aten.nonzero.default": "use torch.nonzero_static(x, size=...), or torch.where and masks",
     "aten.repeat_interleave.Tensor": "give output_size=",
+    "aten._local_scalar_dense.default": "keep it a tensor: no .item(), .tolist(), int() or float()",
     "aten.masked_select.default": "use torch.where(mask, x, 0), which keeps shapes",
 }
 _COPY = "aten.copy_.default"
@@ -116,10 +117,12 @@ class _Importer:
                 self.argument_numbers[node] = made.index
         gathered = {node for node, place in self.argument_numbers.items() if place in self.gathers}
         self.segments = layer_segments(graph, gathered) if gathered else {}
-        last = _last_op(graph)
+        skipped, last = _only_checked(graph), _last_op(graph)
         past_ops = last is None  # after it only in-place updates follow
         for node in graph.nodes:
             past_ops = past_ops or node is last
+            if node in skipped:
+                continue
             match node.op:
                 case "placeholder":
                     pass
@@ -237,8 +240,6 @@ class _Importer:
         target = str(node.target)
         if node.target is operator.getitem:
             return self.value(node.args[0])[node.args[1]]  # type: ignore[no-any-return]
-        if target in _CHECKS:
-            return None
         lowering = LOWERINGS.get(target)
         build = self.build
         build.loc, build.target = location_of(node), target
@@ -266,6 +267,18 @@ class _Importer:
             assert same, f"{node.target} gives {value}, but PyTorch {wanted}, at {self.build.loc}"
 
 
+def _only_checked(graph: Any) -> set[Any]:
+    """Assertions, and what nothing else reads: Python numbers, which have no lowering."""
+    found: set[Any] = set()
+    for node in reversed(graph.nodes):
+        is_read = any(user not in found for user in node.users)
+        if str(node.target) in _CHECKS or (
+            node.op == "call_function" and node.users and not is_read
+        ):
+            found.add(node)
+    return found
+
+
 def _last_op(graph: Any) -> Any:
     """The last node that computes something."""
     computing = [n for n in graph.nodes
@@ -289,7 +302,7 @@ def _type_of(node: Any, held: Any) -> TensorType | None:
         raise _refuse(
             node,
             f"gives a tensor of shape {[*held.shape]}, which depends on elements of others",
-            _KEEPS_SHAPE.get(str(node.target), "use torch.where and masks, which keep shapes"),
+            _INSTEAD.get(str(node.target), "use torch.where and masks, which keep shapes"),
         )
     return TensorType(tuple(held.shape), dtype_of_torch(held.dtype))
 
@@ -298,6 +311,8 @@ def _why(target: str) -> tuple[str, str]:
     name = target.removeprefix("aten.").lstrip("_")
     if any(name.startswith((word, f"native_{word}")) for word in _RANDOM.split()):
         return "draws random numbers", "pass random tensors as arguments"
+    if target in _INSTEAD:
+        return "gives a Python number, which depends on elements", _INSTEAD[target]
     return (
         "has no lowering in Weft",
         "write it with other ops, or register a decomposition of it with torch.library",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -57,11 +58,19 @@ def iota(b: Build, length: int, *, start: int, step: int, **layout: object) -> V
     return arange(b, start, start + step * length, step)
 
 
+def frequencies(half: bool, b: Build, n: int, d: float = 1.0, **layout: object) -> Value:
+    """The frequencies of the bins of a Fourier transform; the first half of them, if asked for."""
+    made = np.fft.rfftfreq(n, d) if half else np.fft.fftfreq(n, d)
+    return b.constant(made.astype(b.out.dtype.numpy))
+
+
 LOWERINGS: dict[str, AtenLowering] = {
     "aten.arange.start_step": arange,
     "aten.empty.memory_format": empty,
     "aten.empty_permuted.default": empty,
     "aten.empty_strided.default": empty,
+    "aten.fft_fftfreq.default": partial(frequencies, False),
+    "aten.fft_rfftfreq.default": partial(frequencies, True),
     "aten.fill.Scalar": full_like,
     "aten.fill.Tensor": full_like,
     "aten.full.default": full,

@@ -171,7 +171,46 @@ def _permutation(b: Build, pivots: Value, undo: bool) -> Value:
     return b.all(While(), step, order, swaps, regions=(condition, body))[1]
 
 
+def lu_unpack(
+    b: Build, packed: Value, pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True
+) -> LoweredResults:
+    """P, L and U of the factors in one matrix and the row exchanges."""
+    moves_type, lower_type, upper_type = b.outs
+    assert moves_type is not None and lower_type is not None and upper_type is not None
+    moves, lower, upper = (b.splat(0, type) for type in (moves_type, lower_type, upper_type))
+    if unpack_pivots and moves_type.size:
+        *batch, rows, _ = moves_type.sizes
+        count = shape_of(pivots)[-1]
+        # Rows behind the last exchange stay where they are.
+        own = b.iota(len(batch), (*batch, rows), I32)
+        own = b.op(Add(), own, b.like(own, 1))
+        pivots = b.join([pivots, b.slice(own, len(batch), count, rows)], len(batch))
+        order = _permutation(b, pivots, undo=False)
+        spread = b.spread(order, moves_type.sizes, [*range(len(batch)), len(batch) + 1])
+        is_there = b.compare("EQ", spread, b.iota(len(batch), moves_type.sizes))
+        moves = b.convert(is_there, moves_type.dtype)
+    if unpack_data:
+        strict = _triangle(b, b.crop(packed, lower_type.sizes), "GT")
+        lower = b.op(Add(), strict, _triangle(b, b.like(strict, 1), "EQ"))
+        upper = _triangle(b, b.crop(packed, upper_type.sizes), "LE")
+    return moves, lower, upper
+
+
 # Orthogonal factors
+
+
+def geqrf(b: Build, a: Value) -> LoweredResults:
+    """R in the upper triangle with Householder's vectors below it, and their factors."""
+    factors = b.outs[1]
+    assert factors is not None, "factors have a type"
+    made = b.all(CustomCall("weft.qr", (type_of(a), factors)), a)
+    return made[0], made[1]
+
+
+def householder_product(b: Build, reflectors: Value, factors: Value) -> Value:
+    """The first columns of the product of Householder's reflections."""
+    call = CustomCall("weft.householder_product", (type_of(reflectors),))
+    return b.op(call, reflectors, factors)
 
 
 def qr(b: Build, a: Value, mode: str = "reduced") -> LoweredResults:
@@ -222,13 +261,34 @@ def eigh(b: Build, a: Value, uplo: str = "L", compute_v: bool = True) -> Lowered
     return made[1], made[0] if compute_v else b.splat(0, vectors)
 
 
+def eig(b: Build, a: Value) -> LoweredResults:
+    """Eigenvalues and right eigenvectors."""
+    values, vectors = b.outs
+    assert values is not None and vectors is not None, "two tensors"
+    config = config_text(left=False, right=True)
+    made = b.all(CustomCall("weft.eig", (values, vectors), backend_config=config), a)
+    return made[0], made[1]
+
+
+def eigenvalues(b: Build, a: Value) -> Value:
+    """Eigenvalues alone."""
+    config = config_text(left=False, right=False)
+    return b.op(CustomCall("weft.eig", (b.out,), backend_config=config), a)
+
+
 LOWERINGS: dict[str, AtenLowering] = {
     "aten._linalg_eigh.default": eigh,
     "aten._linalg_svd.default": svd,
+    "aten._linalg_eigvals.default": eigenvalues,
+    "aten.geqrf.default": geqrf,
     "aten.linalg_cholesky_ex.default": cholesky,
+    "aten.linalg_eig.default": eig,
+    "aten.linalg_eigvals.default": eigenvalues,
+    "aten.linalg_householder_product.default": householder_product,
     "aten.linalg_lu.default": lu,
     "aten.linalg_lu_factor_ex.default": lu_factor,
     "aten.linalg_lu_solve.default": lu_solve,
     "aten.linalg_qr.default": qr,
     "aten.linalg_solve_triangular.default": solve_triangular,
+    "aten.lu_unpack.default": lu_unpack,
 }

@@ -358,6 +358,24 @@ def digamma(b: Build, x: Value) -> Value:
     return b.select(b.compare("EQ", x, b.like(x, 0)), pole, b.op(special.Digamma(), x))
 
 
+def angle(b: Build, x: Value) -> Value:
+    """The argument of complex numbers; 0 or pi for real ones."""
+    if dtype_of(x).is_complex:
+        return b.op(functions.Atan2(), b.op(Imag(), x), b.op(Real(), x))
+    x = b.convert(x, b.out.dtype)
+    zero = b.like(x, 0)
+    made = b.select(b.compare("LT", x, zero), b.like(x, math.pi), zero)
+    return b.select(b.is_nan(x), x, made)
+
+
+def polygamma(b: Build, n: int, x: Value) -> Value:
+    """The n-th derivative of digamma."""
+    wide = b.convert(x, computed_in(b.out.dtype))
+    if n == 0:
+        return digamma(b, x)
+    return b.convert(b.op(special.Polygamma(), b.like(wide, n), wide), b.out.dtype)
+
+
 _UNARY: dict[str, Op] = {
     "acos": special.Acos(),
     "acosh": special.Acosh(),
@@ -406,6 +424,7 @@ _BINARY: dict[str, Op] = {
 _DIRECTIONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 LOWERINGS: dict[str, AtenLowering] = {
+    "aten._neg_view.default": partial(unary, ours.Negate()),
     **{f"aten.{name}.default": partial(unary, op) for name, op in _UNARY.items()},
     **{f"aten.{name}": partial(binary, op) for name, op in _BINARY.items()},
     **{
@@ -429,6 +448,7 @@ LOWERINGS: dict[str, AtenLowering] = {
     "aten.__lshift__.Scalar": partial(shift, ours.ShiftLeft()),
     "aten.__rshift__.Tensor": shift_right,
     "aten.__rshift__.Scalar": shift_right,
+    "aten.angle.default": angle,
     "aten.ceil.default": partial(rounded, ours.Ceil()),
     "aten.clamp.Tensor": clamp,
     "aten.clamp.default": clamp,
@@ -452,6 +472,7 @@ LOWERINGS: dict[str, AtenLowering] = {
     "aten.logical_not.default": logical_not,
     "aten.logical_or.default": partial(logical, ours.Or()),
     "aten.logical_xor.default": partial(logical, ours.Xor()),
+    "aten.polygamma.default": polygamma,
     "aten.pow.Scalar": power,
     "aten.pow.Tensor_Scalar": power,
     "aten.pow.Tensor_Tensor": power,

@@ -333,6 +333,8 @@ LOWERINGS: dict[str, AtenLowering] = {
     "aten.histc.default": histogram,
     "aten._log_softmax.default": log_softmax,
     "aten._softmax.default": softmax,
+    "aten._is_all_true.default": all_,
+    "aten._is_any_true.default": any_,
     "aten.all.default": all_,
     "aten.all.dim": all_,
     "aten.all.dims": all_,

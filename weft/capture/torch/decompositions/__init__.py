@@ -16,12 +16,13 @@ from weft.capture.torch.decompositions import (
     orders,
     placing,
     sampling,
+    special,
 )
 
 # PyTorch's decomposition returns a wrong logsumexp, and so wrong gradients.
 _WRONG = {"aten._scaled_dot_product_flash_attention_for_cpu.default"}
 
-FAMILIES = (bags, distances, drawing, losses, matrices, orders, placing, sampling)
+FAMILIES = (bags, distances, drawing, losses, matrices, orders, placing, sampling, special)
 OURS: dict[str, Callable[..., Any]] = {
     name: rule for family in FAMILIES for name, rule in family.DECOMPOSITIONS.items()
 }

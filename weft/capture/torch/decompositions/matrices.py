@@ -112,21 +112,56 @@ def pseudo_inverse(a: Any, *, atol: Any = None, rtol: Any = None, hermitian: boo
     """The pseudo-inverses of matrices, by their singular values above a limit."""
     import torch
 
-    if hermitian:
-        return NotImplemented
-    left, values, right = torch.linalg.svd(a, full_matrices=False)
     if not a.numel():
         return a.mH
+    if hermitian:
+        signed, left = torch.linalg.eigh(a)
+        values, signs = signed.abs(), signed.sign()
+        right = left.mH * signs[..., None].to(a.dtype)
+    else:
+        left, values, right = torch.linalg.svd(a, full_matrices=False)
     relative = max(a.shape[-2:]) * torch.finfo(a.dtype).eps
     if rtol is not None:
         relative = rtol[..., None] if rtol.dim() else rtol
     elif atol is not None:
         relative = torch.where(atol > 0, 0.0, relative)[..., None]
-    limit = values[..., :1] * relative
+    limit = values.amax(-1, keepdim=True) * relative
     if atol is not None:
         limit = torch.maximum(limit, atol[..., None].to(limit.dtype))
     kept = torch.where(values > limit, 1 / values, 0).to(a.dtype)
     return (right.mH * kept[..., None, :]) @ left.mH
+
+
+def cholesky(a: Any, upper: bool = False) -> Any:
+    """The Cholesky factors, by the older name."""
+    import torch
+
+    return torch.linalg.cholesky(a, upper=upper)
+
+
+def triangular_solve(
+    b: Any, a: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Any, Any]:
+    """The solution of triangular systems, and the matrices, by the older name."""
+    import torch
+
+    # Only the triangle that is named is read, also of the matrix that is returned.
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
+    left, is_upper = (a.mT, not upper) if transpose else (a, upper)
+    made = torch.linalg.solve_triangular(left, b, upper=is_upper, unitriangular=unitriangular)
+    return made, a.clone()
+
+
+def ormqr(a: Any, tau: Any, other: Any, left: bool = True, transpose: bool = False) -> Any:
+    """The product with the whole orthogonal matrix of Householder's reflections."""
+    import torch
+
+    rows = a.shape[-2]
+    whole = torch.nn.functional.pad(a[..., : tau.shape[-1]], (0, rows - tau.shape[-1]))
+    rotation = torch.linalg.householder_product(whole, tau)
+    rotation = rotation.mH if transpose else rotation
+    return rotation @ other if left else other @ rotation
 
 
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
@@ -135,10 +170,13 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "_linalg_solve_ex": solve,
     "_trilinear": trilinear,
     "_weight_norm_interface_backward": weight_norm_backward,
+    "cholesky": cholesky,
     "cholesky_solve": cholesky_solve,
     "cholesky_inverse": cholesky_inverse,
     "linalg_inv_ex": inverse,
     "linalg_pinv.atol_rtol_tensor": pseudo_inverse,
+    "ormqr": ormqr,
+    "triangular_solve": triangular_solve,
 }
 
 
