@@ -15,7 +15,7 @@ from weft.capture.torch.attention import (
     whole_attention,
 )
 from weft.capture.torch.constrain import define_constraint
-from weft.capture.torch.decompositions import decompositions
+from weft.capture.torch.decompositions import DIFFERENTIATED_FUNCTIONS, decompositions
 from weft.capture.torch.graphs import FxGraph, input_names, is_static
 from weft.compiled import OPTIONS, compile  # noqa: A004  # the word users know
 from weft.errors import Unsupported, WeftError
@@ -72,7 +72,7 @@ def backend(
         _refuse_break(module)
     _count(module)
     names = input_names(module)
-    _map_attention(module, is_trained=any(getattr(x, "requires_grad", False) for x in inputs))
+    _map_functions(module, is_trained=any(getattr(x, "requires_grad", False) for x in inputs))
 
     def forward(graph: Any, _: Any) -> Any:
         known = _matching(names, graph)
@@ -90,16 +90,23 @@ def backend(
     return made
 
 
-def _map_attention(module: Any, *, is_trained: bool) -> None:
-    """Replace attention by one op, or where gradients are needed by its meaning, which is fused."""
-    from torch.nn.functional import scaled_dot_product_attention
+def _map_functions(module: Any, *, is_trained: bool) -> None:
+    """Replace attention by one op, or where gradients are needed by its meaning, which is fused.
 
+    So are functions whose gradients have no lowering.
+    """
+    import torch.nn.functional as functions
+
+    differentiated = {getattr(functions, k): each for k, each in DIFFERENTIATED_FUNCTIONS.items()}
+    scaled = functions.scaled_dot_product_attention
     whole = whole_attention()
     attend = plain_attention if is_trained else whole
     for node in module.graph.nodes:
         if node.target is whole:
             node.target = attend
-        if node.target is scaled_dot_product_attention and not drops_out(node.args, node.kwargs):
+        if is_trained and node.op == "call_function" and node.target in differentiated:
+            node.target = differentiated[node.target]
+        if node.target is scaled and not drops_out(node.args, node.kwargs):
             node.target = partial(scaled_dot_product, attend)
     module.recompile()
 

@@ -119,6 +119,21 @@ OTHERS = {
         ),
         (1, 2, 5, 4),
     ),
+    "exponentials": (torch.matrix_exp, (2, 3, 3)),
+    "copies at edges, shrinks": (
+        lambda x: F.pad(F.softshrink(x) + F.hardshrink(x), (2, 1, -1, 3), "replicate"),
+        (1, 2, 4, 3),
+    ),
+    "places in order": (
+        lambda x: torch.zeros(3, 4).masked_scatter(torch.arange(4) % 3 > 0, x), (4, 4)
+    ),
+    "frequent rows": (
+        lambda x: F.embedding(torch.tensor([0, 2, 2, 1]), x, 1, scale_grad_by_freq=True), (4, 3)
+    ),
+    "margins of classes": (
+        lambda x: F.multi_margin_loss(x, torch.tensor([2, 0]), p=2), (2, 4)
+    ),
+    "covariances": (lambda x: torch.cov(x) + torch.corrcoef(x), (3, 5)),
     "margins of labels": (
         lambda x: F.multilabel_margin_loss(x, torch.tensor([[2, 0, -1, 1], [3, -1, 0, 0]])),
         (2, 4),

@@ -247,7 +247,7 @@ class Random(torch.nn.Module):
     ("program", "words"),
     [
         (Random(), ["draws random numbers, in module shuffle", "as arguments"]),
-        (lambda x: torch.linalg.eigvals(x), ["aten.", "has no lowering in Weft"]),
+        (lambda x: torch.special.airy_ai(x), ["aten.", "has no lowering in Weft"]),
         (lambda x: x[x > 0], ["depends on elements", "torch.where"]),
     ],
 )
@@ -289,3 +289,31 @@ def test_it_is_saved_as_a_program_of_arrays(tmp_path):
     made = loaded(*state, x.numpy())
     with torch.no_grad():
         assert_close(np.asarray(made[0]), model(x).numpy(), 64, least=1e-2)
+
+
+def test_assertions_on_elements_are_left_out():
+    """And the Python numbers that nothing else reads."""
+
+    def checked(x, mask):
+        torch._check_tensor_all(mask.sum() == 2)
+        torch._check(mask.sum().item() > 0)
+        return x.masked_scatter(mask, x[1:])
+
+    x, mask = torch.arange(6.0).reshape(3, 2), torch.tensor([[True], [False], [False]])
+    made = weft.compile(checked, x, mask, target="numpy")(x, mask)
+    assert made.equal(x.masked_scatter(mask, x[1:]))
+
+
+def test_a_branch_on_elements_names_its_line(capfd):
+    """Without PyTorch's print of all that was traced before."""
+
+    def branching(x):
+        return x if x.sum() > 0 else -x
+
+    with pytest.raises(Unsupported, match="it branches on elements of a tensor") as caught:
+        weft.compile(branching, torch.ones(3))
+    assert "x.sum() > 0" in str(caught.value)
+    assert capfd.readouterr().err == ""
+    with pytest.raises(Unsupported, match="gives a Python number") as caught:
+        weft.compile(lambda x: x * x.max().item(), torch.ones(3))
+    assert "keep it a tensor" in str(caught.value)

@@ -19,6 +19,7 @@ from weft.capture.torch.attention import (
     whole_attention,
 )
 from weft.capture.torch.decompositions import DIFFERENTIATED, decompositions
+from weft.capture.torch.decompositions.checked import without_checks
 from weft.capture.torch.flex import drop_block_tables, flex_attention, flex_meaning
 from weft.capture.torch.grouped import GROUPED, grouped_product
 from weft.capture.torch.on_host import on_host
@@ -86,6 +87,7 @@ def exported(
             torch.random.fork_rng(devices=()),
             _without_onednn(),
             _without_partial_graphs(),
+            without_checks()(),
         ):
             with on_host(module, args, kwargs) as (values, named):
                 # Not strict: the module's Python code runs as it is. TorchDynamo's analysis of its

@@ -240,6 +240,8 @@ class _Importer:
         target = str(node.target)
         if node.target is operator.getitem:
             return self.value(node.args[0])[node.args[1]]  # type: ignore[no-any-return]
+        if target == "with_effects" and str(node.args[1]) in _CHECKS:
+            return self.value(node.args[0]), None  # AOTAutograd's token, for the next one
         lowering = LOWERINGS.get(target)
         build = self.build
         build.loc, build.target = location_of(node), target

@@ -94,6 +94,7 @@ LOWERINGS: dict[str, AtenLowering] = {
     "aten.complex.default": to_complex,
     "aten.conj_physical.default": conjugate,
     "aten.detach.default": same,
+    "aten.lift_fresh.default": same,  # else decomposed before a constant becomes part of the graph
     "aten.lift_fresh_copy.default": same,
     "aten.polar.default": polar,
     "aten.resolve_conj.default": same,

@@ -20,7 +20,7 @@ from weft.ir.module import Region, Value
 from weft.ir.rule import Combine
 from weft.ir.types import BOOL, I64, TensorType
 from weft.ops.combiners import combiner
-from weft.ops.elementwise.pointwise import Add, Divide, Multiply
+from weft.ops.elementwise.pointwise import Add, Divide, Maximum, Multiply
 from weft.ops.index import Gather, GatherDims
 from weft.ops.scatter import Scatter, ScatterDims
 from weft.ops.slicing import DynamicUpdateSlice
@@ -186,8 +186,6 @@ def embedding_backward(
     scale_grad_by_freq: bool,
 ) -> Value:
     """Gradients summed by row; that of the padding row is zero."""
-    if scale_grad_by_freq:
-        raise b.refuse("scale_grad_by_freq", "build the embedding without it")
     width = b.out.sizes[-1]
     flat = b.reshape(indices, (type_of(indices).size,))
     rows = b.convert(b.reshape(gradient, (type_of(indices).size, width)), computed_in(b.out.dtype))
@@ -195,9 +193,17 @@ def embedding_backward(
         padded = b.compare("EQ", flat, b.like(flat, padding_idx))
         rows = b.select(b.spread(padded, shape_of(rows), (0,)), b.like(rows, 0), rows)
     zeros = b.splat(0, b.out.with_dtype(dtype_of(rows)))
-    dims = ScatterDims((1,), (0,), (), (), (0,), 1)
-    made = _scatter(b, dims, zeros, flat, rows, combiner("add", type_of(zeros)))
+    made = _summed_rows(b, zeros, flat, rows)
+    if scale_grad_by_freq:
+        counts = _summed_rows(b, zeros, flat, b.like(rows, 1))
+        made = b.op(Divide(), made, b.op(Maximum(), counts, b.like(counts, 1)))
     return b.convert(made, b.out.dtype)
+
+
+def _summed_rows(b: Build, zeros: Value, places: Value, rows: Value) -> Value:
+    """Rows added up by their places in a table."""
+    dims = ScatterDims((1,), (0,), (), (), (0,), 1)
+    return _scatter(b, dims, zeros, places, rows, combiner("add", type_of(zeros)))
 
 
 # Along a dim: out[i][j] = x[index[i][j]][j]

@@ -11,6 +11,7 @@ from weft.capture.torch.decompositions import (
     bags,
     distances,
     drawing,
+    gradients,
     losses,
     matrices,
     orders,
@@ -22,7 +23,18 @@ from weft.capture.torch.decompositions import (
 # PyTorch's decomposition returns a wrong logsumexp, and so wrong gradients.
 _WRONG = {"aten._scaled_dot_product_flash_attention_for_cpu.default"}
 
-FAMILIES = (bags, distances, drawing, losses, matrices, orders, placing, sampling, special)
+FAMILIES = (
+    bags,
+    distances,
+    drawing,
+    gradients,
+    losses,
+    matrices,
+    orders,
+    placing,
+    sampling,
+    special,
+)
 OURS: dict[str, Callable[..., Any]] = {
     name: rule for family in FAMILIES for name, rule in family.DECOMPOSITIONS.items()
 }
@@ -31,6 +43,12 @@ OURS: dict[str, Callable[..., Any]] = {
 DIFFERENTIATED: dict[str, Callable[..., Any]] = (
     losses.DIFFERENTIATED | matrices.DIFFERENTIATED | sampling.DIFFERENTIATED
 )
+
+# The same functions by their names in `torch.nn.functional`, which TorchDynamo's graphs call.
+DIFFERENTIATED_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "grid_sample": sampling.named_sampled,
+    "multilabel_margin_loss": losses.named_multilabel_margin_loss,
+}
 
 
 @cache

@@ -35,6 +35,28 @@ def multilabel_margin_loss(x: Any, target: Any, reduction: int = _MEAN) -> Any:
     return multilabel_margin(x, target, reduction)[0]
 
 
+def named_multilabel_margin_loss(
+    input: Any,
+    target: Any,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Any:
+    """As `torch.nn.functional` has it: the reduction by name."""
+    if size_average is not None or reduce is not None:
+        is_mean = size_average is None or size_average
+        reduction = "none" if reduce is False else "mean" if is_mean else "sum"
+    return multilabel_margin_loss(input, target, ("none", "mean", "sum").index(reduction))
+
+
+def multi_margin_loss(*args: Any) -> Any:
+    """The margins between a class and all others, in ops that can be differentiated."""
+    import torch
+    from torch._decomp import decomposition_table
+
+    return decomposition_table[torch.ops.aten.multi_margin_loss.default](*args)
+
+
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     # PyTorch's counts the places after the last label, too.
     "multilabel_margin_loss_forward": multilabel_margin,
@@ -42,5 +64,6 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
 
 # Ops whose gradients have no lowering: these are traced instead.
 DIFFERENTIATED: dict[str, Callable[..., Any]] = {
+    "aten.multi_margin_loss.default": multi_margin_loss,
     "aten.multilabel_margin_loss.default": multilabel_margin_loss,
 }

@@ -83,6 +83,19 @@ def sampled(
     return sample(x, grid, interpolation_mode, padding_mode, align_corners)
 
 
+def named_sampled(
+    input: Any,
+    grid: Any,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Any:
+    """As `torch.nn.functional` has it: modes by name."""
+    how = ("bilinear", "nearest", "bicubic").index(mode)
+    outside = ("zeros", "border", "reflection").index(padding_mode)
+    return sampled(input, grid, how, outside, bool(align_corners))
+
+
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {"grid_sampler_3d": grid_sampler_3d}
 
 # Ops whose gradients have no lowering: these are traced instead.
