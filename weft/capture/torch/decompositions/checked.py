@@ -82,7 +82,7 @@ def without_checks() -> Any:
         torch.Tensor.corrcoef: corrcoef,
     }
 
-    class WithoutChecks(torch.overrides.TorchFunctionMode):
+    class WithoutChecks(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
         """Calls of these functions are calls of their meanings."""
 
         def __torch_function__(
