@@ -18,6 +18,7 @@ from weft.capture.torch.attention import (
     scaled_dot_product,
     whole_attention,
 )
+from weft.capture.torch.checks import drop_checks
 from weft.capture.torch.decompositions import DIFFERENTIATED, decompositions
 from weft.capture.torch.decompositions.checked import without_checks
 from weft.capture.torch.flex import drop_block_tables, flex_attention, flex_meaning
@@ -208,6 +209,7 @@ def replay() -> Any:
 
         def __init__(self, module: Any) -> None:
             drop_block_tables(module)
+            drop_checks(module)
             super().__init__(module)
             self.current: Any = None
             self.flex = {

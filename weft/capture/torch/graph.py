@@ -9,6 +9,7 @@ from typing import Any
 from weft.array.exchange import to_numpy
 from weft.capture.torch.aten import LOWERINGS
 from weft.capture.torch.build import Build, LoweredResults
+from weft.capture.torch.checks import CHECKS, only_checked
 from weft.capture.torch.dtypes import dtype_of_torch
 from weft.capture.torch.export import Exported
 from weft.capture.torch.locations import location_of, module_path
@@ -23,12 +24,6 @@ from weft.ops.control import OptimizationBarrier
 from weft.ops.distributed.sharding import ShardingConstraint
 from weft.records import dataclass
 
-# Assertions that hold by the captured types, or that a program does not make: of elements.
-_CHECKS = {
-    "aten._assert_tensor_metadata.default",
-    "aten._assert_scalar.default",
-    "aten._linalg_check_errors.default",  # singular matrices give NaN or infinity
-}
 _INSTEAD = {
     "aten.bincount.default": "use torch.zeros(size).index_add(0, x, weights)",
     "aten.nonzero.default": "use torch.nonzero_static(x, size=...), or torch.where and masks",
@@ -117,7 +112,7 @@ class _Importer:
                 self.argument_numbers[node] = made.index
         gathered = {node for node, place in self.argument_numbers.items() if place in self.gathers}
         self.segments = layer_segments(graph, gathered) if gathered else {}
-        skipped, last = _only_checked(graph), _last_op(graph)
+        skipped, last = {*only_checked(graph)}, _last_op(graph)
         past_ops = last is None  # after it only in-place updates follow
         for node in graph.nodes:
             past_ops = past_ops or node is last
@@ -240,7 +235,7 @@ class _Importer:
         target = str(node.target)
         if node.target is operator.getitem:
             return self.value(node.args[0])[node.args[1]]  # type: ignore[no-any-return]
-        if target == "with_effects" and str(node.args[1]) in _CHECKS:
+        if target == "with_effects" and str(node.args[1]) in CHECKS:
             return self.value(node.args[0]), None  # AOTAutograd's token, for the next one
         lowering = LOWERINGS.get(target)
         build = self.build
@@ -267,18 +262,6 @@ class _Importer:
         for value, wanted in zip(listed, self.build.outs, strict=True):
             same = value is None or wanted is None or value.type is wanted
             assert same, f"{node.target} gives {value}, but PyTorch {wanted}, at {self.build.loc}"
-
-
-def _only_checked(graph: Any) -> set[Any]:
-    """Assertions, and what nothing else reads: Python numbers, which have no lowering."""
-    found: set[Any] = set()
-    for node in reversed(graph.nodes):
-        is_read = any(user not in found for user in node.users)
-        if str(node.target) in _CHECKS or (
-            node.op == "call_function" and node.users and not is_read
-        ):
-            found.add(node)
-    return found
 
 
 def _last_op(graph: Any) -> Any:

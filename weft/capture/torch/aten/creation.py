@@ -59,7 +59,7 @@ def iota(b: Build, length: int, *, start: int, step: int, **layout: object) -> V
 
 
 def frequencies(half: bool, b: Build, n: int, d: float = 1.0, **layout: object) -> Value:
-    """The frequencies of the bins of a Fourier transform; the first half of them, if asked for."""
+    """The frequencies of the bins of a Fourier transform, or of its real half."""
     made = np.fft.rfftfreq(n, d) if half else np.fft.fftfreq(n, d)
     return b.constant(made.astype(b.out.dtype.numpy))
 
