@@ -116,7 +116,7 @@ class UsageLedger:
                 hits, misses = page.hits + mine.hits, page.misses + mine.misses
                 _write(folder, UsageCounts(hits, misses, tuple(missed), evicted, page.cleared))
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """In a forked child: drop the counts, which the parent will write."""
         self._lock = threading.Lock()
         self._counts = _Counts()
@@ -204,4 +204,4 @@ def _write(folder: Path, page: UsageCounts) -> None:
             os.unlink(name)
 
 
-_LEDGERS = fork_tracked(UsageLedger.write, UsageLedger.begin_anew)
+_LEDGERS = fork_tracked(UsageLedger.write, UsageLedger.restart)

@@ -53,7 +53,7 @@ def overhead_seconds(kernel: Launch, machine: Machine) -> float:
 
 
 def _flow_seconds(part: FlowBlock, machine: Machine) -> float:
-    """Seconds of all statements; a loop without a known limit counts one round."""
+    """Seconds of all statements; a loop without a known limit counts one iteration."""
     total = 0.0
     for statement in part.statements:
         if isinstance(statement, KernelRun):

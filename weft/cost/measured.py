@@ -185,13 +185,13 @@ class CollectiveTable:
         own_rows = [(a, s) for a, s in self.rows if a.machine in family.machines and a.op == op]
         patterns = _same_patterns(own_rows)
         merged = {replace(a, pattern=patterns.get(a.pattern, a.pattern)): s for a, s in own_rows}
-        asked, seconds = tuple(merged), tuple(merged.values())
-        kind = _Kind(family, asked, _EMPTY, {}, np.zeros(0), merged, patterns)
-        rows = _rows(zip(asked, seconds, strict=True), kind)
+        shapes, seconds = tuple(merged), tuple(merged.values())
+        kind = _Kind(family, shapes, _EMPTY, {}, np.zeros(0), merged, patterns)
+        rows = _rows(zip(shapes, seconds, strict=True), kind)
         fits: dict[str, Fit] = {}
-        left = np.zeros(len(asked))
+        left = np.zeros(len(shapes))
         for name in family.machines:
-            own = np.array([family.one_fit or a.machine == name for a in asked])
+            own = np.array([family.one_fit or a.machine == name for a in shapes])
             if own.any():
                 fits[name] = fit(rows.group[own], rows.size[own], rows.seconds[own])
                 left[own] = rows.seconds[own] - fits[name].log_seconds(
@@ -202,17 +202,17 @@ class CollectiveTable:
 
 def _rows(listed: Iterable[tuple[CollectiveShape, float]], kind: _Kind) -> TableRows:
     """Rows as arrays."""
-    asked, seconds = zip(*listed, strict=True)
+    shapes, seconds = zip(*listed, strict=True)
     times = np.array(seconds)
-    size = np.array([float(a.bytes) for a in asked])
+    size = np.array([float(a.bytes) for a in shapes])
     # The standard deviation of a rounded rate: its error is uniform over half of the last digit.
     half = kind.family.rounding / 2 / math.sqrt(3)
     return TableRows(
-        np.array([kind.family.machines.index(a.machine) for a in asked]),
-        np.array([PATTERNS.index(a.pattern) if a.pattern else -1 for a in asked]),
-        np.array([sum(map(ord, a.dtype)) for a in asked]),  # only compared for equality
-        np.array([a.groups * a.group_size for a in asked]),
-        np.log2([float(a.group_size) for a in asked]),
+        np.array([kind.family.machines.index(a.machine) for a in shapes]),
+        np.array([PATTERNS.index(a.pattern) if a.pattern else -1 for a in shapes]),
+        np.array([sum(map(ord, a.dtype)) for a in shapes]),  # only compared for equality
+        np.array([a.groups * a.group_size for a in shapes]),
+        np.log2([float(a.group_size) for a in shapes]),
         np.log2(size),
         np.log(np.maximum(times, 1e-12)),
         half * times / size,

@@ -48,7 +48,7 @@ class Layer:
     alike: tuple[str, ...] = ()  # other layers with the same rows
 
     @property
-    def is_border(self) -> bool:
+    def is_signature(self) -> bool:
         """Whether it is the layer of the program's arguments or results."""
         return self.name in ("arguments", "results")
 

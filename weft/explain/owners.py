@@ -40,7 +40,7 @@ class Owner:
         return next((place for place in places if place.line), self.loc)
 
     @property
-    def is_border(self) -> bool:
+    def is_signature(self) -> bool:
         """Whether it is a function's argument or the program's result."""
         return self.result is not None or (self.argument is not None and self.region_of is None)
 

@@ -132,11 +132,11 @@ class Reasons:
         sharding, owner = self.history.final[cell], self.owners[cell]
         if sharding is None:
             return None
-        if owner is not None and owner.is_border:
-            sharding = self.at_border(sharding, cell, owner)
+        if owner is not None and owner.is_signature:
+            sharding = self.at_signature(sharding, cell, owner)
         return closed(sharding)
 
-    def at_border(self, sharding: Sharding, cell: int, owner: Owner) -> Sharding:
+    def at_signature(self, sharding: Sharding, cell: int, owner: Owner) -> Sharding:
         """The even part of a sharding, at a function's arguments and results."""
         pads, one = self.propagated.pads != "none", self.signature.get(cell)
         if pads and one is None:  # a called function keeps uneven shardings

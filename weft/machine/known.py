@@ -43,7 +43,7 @@ def _names(folder: Path) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _read(path: Path, changed: int) -> Machine:
-    """The machine of a file; `changed` is its time stamp, so that an edited file is read anew."""
+    """The machine of a file; `changed` is its time stamp, so that an edited file is read again."""
 
     def base(name: str) -> Machine:
         # The user's `host` is based on ours, not on itself; ours on nothing of the user's.
@@ -90,7 +90,7 @@ def machine(name: str) -> Machine:
     if text.endswith(".toml") or (os.sep in text and "@" not in text):
         return _of_path(Path(text))
     unit, at, card = text.rpartition("@") if "@" in text else (text, "", "")
-    found = _counted(unit.strip(), text)
+    found = _multiple(unit.strip(), text)
     return _with_card(found, card, text) if at else found
 
 
@@ -106,7 +106,7 @@ def _of_path(path: Path) -> Machine:
     return _read(path, path.stat().st_mtime_ns)
 
 
-def _counted(text: str, whole: str) -> Machine:
+def _multiple(text: str, whole: str) -> Machine:
     """`8xh100`, `32x(8xh200)`, or a name alone."""
     match = _TIMES.fullmatch(text)
     if match is None:
@@ -117,7 +117,7 @@ def _counted(text: str, whole: str) -> Machine:
     if unit.startswith("("):
         if not unit.endswith(")"):
             raise _malformed(whole, "a parenthesis is not closed")
-        node = _counted(unit[1:-1].strip(), whole)
+        node = _multiple(unit[1:-1].strip(), whole)
         if node.devices is None:
             raise _malformed(whole, f"the number of {node.name} in a node is missing")
         return replace(node, name=whole, devices=count * node.devices)

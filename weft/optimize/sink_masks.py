@@ -49,7 +49,7 @@ class _Sinking(Rebuild):
                 outside[arg] = given
         copies: dict[Value, Value] = {}
         nodes: list[Node] = []
-        inside = {v: _copied(s, copies, nodes) for v, s in outside.items() if _is_counted(s)}
+        inside = {v: _copied(s, copies, nodes) for v, s in outside.items() if _is_of_iotas(s)}
         if not inside:
             return self.region(body)
         before = {v: self.became[v] for v in inside if v in self.became}
@@ -64,7 +64,7 @@ class _Sinking(Rebuild):
         return sunk
 
 
-def _is_counted(value: Value) -> bool:
+def _is_of_iotas(value: Value) -> bool:
     """Whether a tensor is a short expression of constants and iotas."""
     if not isinstance(value.type, TensorType) or not value.type.rank:
         return False

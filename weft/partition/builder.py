@@ -216,7 +216,7 @@ def moves(before: DimAxes, after: DimAxes, mesh: Mesh) -> tuple[Axes, tuple[int,
     new = [axis for axes in after for axis in axes]
     everything = [*old, *[a for a in new if a not in old]]
     sizes = {axis: size_of(axis, mesh) for axis in everything}
-    gone = [a for a in old if a not in new]
+    removed = [a for a in old if a not in new]
     come = [a for a in new if a not in old]
     count = int(np.prod([sizes[a] for a in everything]))
     places = np.unravel_index(np.arange(count), [sizes[a] for a in everything])
@@ -224,7 +224,7 @@ def moves(before: DimAxes, after: DimAxes, mesh: Mesh) -> tuple[Axes, tuple[int,
     # Dim by dim, the number of the piece that a target wants is that of the piece its source has.
     # Axes of one side only take each other's coordinates, so that every device sends once.
     source: dict[Axis, Array] = {}
-    for given, wanted in [*zip(before, after, strict=True), (tuple(come), tuple(gone))]:
+    for given, wanted in [*zip(before, after, strict=True), (tuple(come), tuple(removed))]:
         _set(source, given, _number(wanted, at, sizes), sizes)
     index = _number(tuple(everything), source, sizes)
     return tuple(everything), tuple(int(n) for n in np.broadcast_to(index, (count,)))

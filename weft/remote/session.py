@@ -149,13 +149,13 @@ class ClientSession:
         """Forget arrays; running programs keep what they read."""
         for handle in handles:
             with self.lock:
-                gone = self.arrays.pop(handle, None)
-                if gone is not None:
-                    self.held -= gone.size
-            if gone is not None and isinstance(gone.value, Array):
+                dropped = self.arrays.pop(handle, None)
+                if dropped is not None:
+                    self.held -= dropped.size
+            if dropped is not None and isinstance(dropped.value, Array):
                 # Outside of the lock: runs under way keep the memory they read, and a callback may
                 # come back to this session.
-                gone.value.delete()
+                dropped.value.delete()
 
     def _put_inline(self, message: WireMessage) -> None:
         type = type_in(message)

@@ -95,15 +95,15 @@ def encoded(kind: str, body: bytes | memoryview = b"", **fields: Any) -> bytes:
 def batches(outgoing: queue.SimpleQueue[bytes | None]) -> Iterator[bytes]:
     """The messages of a queue up to None; those that wait together are joined."""
     while (data := outgoing.get()) is not None:
-        size, joined = len(data), [data]
+        size, batch = len(data), [data]
         while size < CHUNK and not outgoing.empty():  # this thread alone takes from it
             following = outgoing.get()
             if following is None:
-                yield b"".join(joined)
+                yield b"".join(batch)
                 return
             size += len(following)
-            joined.append(following)
-        yield data if len(joined) == 1 else b"".join(joined)
+            batch.append(following)
+        yield data if len(batch) == 1 else b"".join(batch)
 
 
 def messages(data: bytes, *kinds: str) -> Iterator[WireMessage]:

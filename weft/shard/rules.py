@@ -70,10 +70,12 @@ class Rules:
                 f"sharding rule of {name!r}: {', '.join(options)} beside a function",
                 help="let the function return (text, {...}) with what belongs to the text",
             )
-        source = rule if callable(rule) else _named(name, lambda: read_notation(rule, **options))
+        source = (
+            rule if callable(rule) else _with_name(name, lambda: read_notation(rule, **options))
+        )
         if types is not None:
             operands, results = parse_signature(types) if isinstance(types, str) else types
-            _named(name, lambda: _fitted(source, operands, results))
+            _with_name(name, lambda: _fitted(source, operands, results))
         self._given[name] = source
         # A name may be given a new rule: the fitted ones of the old rule are forgotten.
         self._made = {key: made for key, made in self._made.items() if key[0] != name}
@@ -140,7 +142,7 @@ def _checked(rule: Rule, operands: Types, results: Types) -> Rule:
     return rule
 
 
-def _named(name: str, make: Callable[[], Any]) -> Any:
+def _with_name(name: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
     except WeftError as error:

@@ -44,15 +44,15 @@ class Pieces:
         return [size for _, size in self.mesh.axes]
 
     @property
-    def one(self) -> list[int]:
+    def local_sizes(self) -> list[int]:
         """The local shape."""
         cuts = [math.prod(self.sizes[n] for n in dim) for dim in self.dims]
         return [size // cut for size, cut in zip(self.type.sizes, cuts, strict=True)]
 
     @property
-    def all(self) -> TensorType:
+    def concatenated(self) -> TensorType:
         """The shape of all shards, concatenated along the first dim."""
-        first, *others = self.one
+        first, *others = self.local_sizes
         return self.type.with_shape((self.mesh.size * first, *others))
 
     @property
@@ -65,9 +65,9 @@ class Pieces:
         """The attribute that reports the sharding to JAX."""
         return CALLER_SHARDING, str(replace(self.sharding, mesh=self.mesh))
 
-    def together(self, nodes: list[Node], value: Value) -> Value:
+    def assemble(self, nodes: list[Node], value: Value) -> Value:
         """Assemble the tensor from all shards; of replicas, the first is read."""
-        spread = (*self.sizes, *self.one)
+        spread = (*self.sizes, *self.local_sizes)
         value = _add(nodes, Reshape(self.type.with_shape(spread)), value)
         used = set(self.order)
         # Axes that do not split the value hold replicas of it: the first one is enough.
@@ -78,15 +78,15 @@ class Pieces:
         value = _add(nodes, Transpose((*unused, *self.order)), value)
         return _add(nodes, Reshape(self.type), value)
 
-    def apart(self, nodes: list[Node], value: Value) -> Value:
+    def disassemble(self, nodes: list[Node], value: Value) -> Value:
         """The tensor's shards, concatenated."""
-        spread = (*self.sizes, *self.one)
+        spread = (*self.sizes, *self.local_sizes)
         cut = tuple([spread[n] for n in self.order])
         value = _add(nodes, Reshape(self.type.with_shape(cut)), value)
         out = self.type.with_shape(spread)
         # The broadcast both permutes the parts into device order and copies them to the replicas.
         value = _add(nodes, BroadcastInDim(tuple(self.order), out), value)
-        return _add(nodes, Reshape(self.all), value)
+        return _add(nodes, Reshape(self.concatenated), value)
 
 
 def in_pieces(
@@ -102,22 +102,25 @@ def in_pieces(
         [Value(_type(v.type, inside.get(n)), None, n) for n, v in enumerate(main.body.args)]
     )
     nodes: list[Node] = []
-    given = [inside[n].together(nodes, v) if n in inside else v for n, v in enumerate(args)]
+    given = [inside[n].assemble(nodes, v) if n in inside else v for n, v in enumerate(args)]
     types = main.result_types
     called = Node(Call(_WHOLE, types), tuple(given), types, loc=loc)
     nodes.append(called)
-    made = [outside[n].apart(nodes, v) if n in outside else v for n, v in enumerate(called.results)]
+    made = [
+        outside[n].disassemble(nodes, v) if n in outside else v
+        for n, v in enumerate(called.results)
+    ]
     body = Region(args, nodes, tuple(made), loc, main.body.arg_locs)
     arg_attrs = _attrs(main.arg_attrs, inside, mesh, main.arg_types)
     res_attrs = _attrs(main.res_attrs, outside, mesh, main.result_types)
-    border = replace(main, body=body, arg_attrs=arg_attrs, res_attrs=res_attrs)
+    entry = replace(main, body=body, arg_attrs=arg_attrs, res_attrs=res_attrs)
     # The old body stays a function of its own: explanations and locations show the user's program.
     whole = Function(_WHOLE, main.body, "private", loc=main.loc)
-    return module.with_functions({**module.functions, "main": border, _WHOLE: whole})
+    return module.with_functions({**module.functions, "main": entry, _WHOLE: whole})
 
 
 def _type(type: Type, pieces: Pieces | None) -> Type:
-    return type if pieces is None else pieces.all
+    return type if pieces is None else pieces.concatenated
 
 
 def _attrs(

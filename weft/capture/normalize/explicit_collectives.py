@@ -61,11 +61,11 @@ def _operand_sharding(op: object, meshes: Mapping[str, Mesh]) -> Sharding:
             return _fewer(out, _lists(text), meshes)
         case ShardyAllToAll(params=text, out_sharding=out):
             moves = [(parse_axes(m[1]), int(m[2]), int(m[3])) for m in _MOVE.finditer(text)]
-            gone: list[Axes] = [()] * len(out.dims)
+            removed: list[Axes] = [()] * len(out.dims)
             back: list[Axes] = [()] * len(out.dims)
             for axes, source, target in moves:
-                gone[target], back[source] = axes, axes
-            return _more(_fewer(out, gone, meshes), back, meshes)
+                removed[target], back[source] = axes, axes
+            return _more(_fewer(out, removed, meshes), back, meshes)
         case ShardyAllReduce(reduction_axes=text, out_sharding=out):
             return _unreduced(out, parse_axes(text), meshes)
         case ShardyReduceScatter(reduce_scatter_axes=text, out_sharding=out):

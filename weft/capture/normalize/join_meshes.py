@@ -43,17 +43,19 @@ def join_meshes(module: Module, *, pieces: bool = False) -> Module:
     if len(meshes) < 2:
         return module
     # A mesh of one device has no order and splits nothing: it must not decide the common one.
-    joined = _Joined(module, [mesh for mesh in meshes if mesh.size > 1] or meshes)
+    joining = _Joined(module, [mesh for mesh in meshes if mesh.size > 1] or meshes)
     # Device orders are recorded before shardings are rewritten: they are read from the old meshes.
-    result = rewrite(joined.noted(module) if pieces else module, joined.manual, joined.collective)
-    result = replace_shardings(result, surveys, joined.sharding)
-    if pieces and any(map(joined.crosses, all_shardings(module, surveys))):
+    result = rewrite(
+        joining.noted(module) if pieces else module, joining.manual, joining.collective
+    )
+    result = replace_shardings(result, surveys, joining.sharding)
+    if pieces and any(map(joining.crosses, all_shardings(module, surveys))):
         main = module.function("main")
-        inside = joined.crossing(main.arg_attrs, main.body.args)
-        outside = joined.crossing(main.res_attrs, main.body.results)
-        result = in_pieces(result, inside, outside, (joined.name, joined.mesh))
+        inside = joining.crossing(main.arg_attrs, main.body.args)
+        outside = joining.crossing(main.res_attrs, main.body.results)
+        result = in_pieces(result, inside, outside, (joining.name, joining.mesh))
     without_axes = {name: mesh for name, mesh in module.meshes.items() if not mesh.axes}
-    return replace(result, meshes={**without_axes, joined.name: joined.mesh})
+    return replace(result, meshes={**without_axes, joining.name: joining.mesh})
 
 
 class _Joined:

@@ -176,7 +176,7 @@ def _show_table(why: Reasons, shown: list[Layer]) -> None:
 
 def _title(layer: Layer) -> str:
     alike = f"  (and {len(layer.alike)} alike)" if layer.alike else ""
-    held = f"  {bytes_text(layer.bytes)} on a device" if layer.is_border else ""
+    held = f"  {bytes_text(layer.bytes)} on a device" if layer.is_signature else ""
     return cut(layer.name, width() - len(alike + held)) + alike + held
 
 

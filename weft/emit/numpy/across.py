@@ -389,11 +389,11 @@ def _permute(site: Site, peers: Peers) -> HostKernel | None:
 
     def finish(begun: tuple[Any, ...]) -> Any:
         own, started = begun
-        got = {} if started is None else dict(transport.wait(started))
-        got[listed[here]] = own
+        received = {} if started is None else dict(transport.wait(started))
+        received[listed[here]] = own
         results = tuple(
             [
-                way.as_stack([got[peer][n] for peer in listed if peer in got])
+                way.as_stack([received[peer][n] for peer in listed if peer in received])
                 for n, way in enumerate(ways)
             ]
         )
@@ -420,8 +420,8 @@ class _Way:
         # By process: the rows to send to it, and those to receive from it.
         self.sent = [np.unique(rows[(where == here) & (process == n)]) for n in range(route.count)]
         self.got = [np.unique(rows[mine & (where == n)]) for n in range(route.count)]
-        # `placed` has the rows of one process after another's, and zeros last, for devices without
-        # a source.
+        # `as_stack` concatenates the rows of all processes, and zeros last, for devices without a
+        # source.
         starts = np.cumsum([0, *map(len, self.got)])
         order = np.argsort(_along(route.stacked, route), kind="stable")
         positions = [

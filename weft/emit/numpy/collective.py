@@ -275,8 +275,8 @@ def exchanged(
             size //= op.split_count
         places.append(lead + len(opened))
         opened.append(size)
-    gone = {*dims} - {*split}
-    order = [pieces.get(d, d) for d in range(lead) if d not in gone]
+    dropped = {*dims} - {*split}
+    order = [pieces.get(d, d) for d in range(lead) if d not in dropped]
     for dim, place in enumerate(places):
         order += [*dims, place] if dim == op.concat_dimension else [place]
 
@@ -285,7 +285,7 @@ def exchanged(
         return spelled.reshape((*spelled.shape[:lead], *opened)).transpose(order)
 
     def head(x: Array) -> tuple[int, ...]:
-        return tuple([1 if d in gone else s for d, s in enumerate(full(x).shape[:lead])])
+        return tuple([1 if d in dropped else s for d, s in enumerate(full(x).shape[:lead])])
 
     return rearranged(moved, lambda x: head(x) + sizes)
 

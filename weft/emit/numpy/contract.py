@@ -82,13 +82,13 @@ def form(
     """The matrix form of a stacked dot; `summed` leading dims are reduced as well."""
     left, right = masks
     both, one, other = left & right & ~summed, left & ~right, right & ~left
-    gone = [d for d in range(lead) if not left >> d & 1]
+    dropped = [d for d in range(lead) if not left >> d & 1]
     missing = [d for d in range(lead) if not right >> d & 1]
     free_left, free_right = dims.lhs_free(ranks[0]), dims.rhs_free(ranks[1])
     shift = [lead + d for d in dims.lhs_batching_dimensions]
     shift_right = [lead + d for d in dims.rhs_batching_dimensions]
     inner = bits(left & right & summed)
-    lhs = [*gone, *bits(both), *shift, *bits(one), *(lead + d for d in free_left)]
+    lhs = [*dropped, *bits(both), *shift, *bits(one), *(lead + d for d in free_left)]
     lhs += [*inner, *(lead + d for d in dims.lhs_contracting_dimensions)]
     rhs = [*missing, *bits(both), *shift_right, *inner]
     rhs += [lead + d for d in dims.rhs_contracting_dimensions]
@@ -105,7 +105,7 @@ def form(
         tuple(rhs),
         tuple(names.index(n) for n in range(total)),
         lead,
-        (len(gone), len(missing)),
+        (len(dropped), len(missing)),
         len(bits(both)) + batch,
         len(bits(one)) + len(free_left),
         len(bits(other)) + len(free_right),

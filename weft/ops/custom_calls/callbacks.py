@@ -135,11 +135,11 @@ def _reference(site: CallUse, *values: Any) -> CallResults:
     # The n-th call of every device takes the n-th answer: the first device to come calls the
     # function.
     answers = site.run.channel(("host call", number))
-    asked = site.run.channel(("host call", number, site.run.device))
-    asked.append(())
-    if len(asked) > len(answers):
+    request = site.run.channel(("host call", number, site.run.device))
+    request.append(())
+    if len(request) > len(answers):
         answers.append(_called(number, arguments, outs))
-    return (*first, *answers[len(asked) - 1])
+    return (*first, *answers[len(request) - 1])
 
 
 def _called(number: int, arguments: tuple[Array, ...], outs: Types) -> CallResults:

@@ -240,11 +240,11 @@ class AllGather(GlobalGroups):
         return dim_by_dim(operands, self.outs, self.all_gather_dim)
 
     def reference(self, *members: DeviceValues) -> list[DeviceValues]:
-        joined = tuple(
+        whole = tuple(
             np.concatenate(each, self.all_gather_dim) for each in zip(*members, strict=True)
         )
         # One array for all: evaluation never writes into its values.
-        return [joined] * len(members)
+        return [whole] * len(members)
 
 
 def _fold(members: Sequence[DeviceValues], body: RegionCall) -> tuple[Array, ...]:

@@ -123,14 +123,14 @@ def gathered_product(
     ring: Ring, dot: Node, gather: Node, side: int, lhs: Value, rhs: Value
 ) -> None:
     """dot(all_gather(x), w), where `lhs` or `rhs` is x: each shard of x is used as it passes."""
-    op, joined = dot.op, gather.op
-    assert isinstance(op, DotGeneral) and isinstance(joined, AllGather)
+    op, gather_op = dot.op, gather.op
+    assert isinstance(op, DotGeneral) and isinstance(gather_op, AllGather)
     whole = _types(dot)
-    place = dim_of(op, whole, side, joined.all_gather_dim)
+    place = dim_of(op, whole, side, gather_op.all_gather_dim)
     piece, other = (lhs, rhs) if side == 0 else (rhs, lhs)
     part = piece.type
     assert isinstance(part, TensorType)
-    size = part.sizes[joined.all_gather_dim]
+    size = part.sizes[gather_op.all_gather_dim]
     part_type = _part_type(op.out, place.result, size)
     if place.result is None:
         part_type = part_type.with_dtype(_sum_type(op.out.dtype))

@@ -110,17 +110,17 @@ def dilated_view(
     builder: Builder, value: Value, view: DeviceView, fill: PaddingScalar
 ) -> DilatedValue:
     """Each device's view, with the padding scalar between and around elements."""
-    got = fetch(builder, value, view.dim, view.axes, view.wanted)
+    fetched = fetch(builder, value, view.dim, view.axes, view.wanted)
     given = value.type
     assert isinstance(given, TensorType)
     held = given.sizes[view.dim] * len(view.starts)
-    got = _filled(builder, got, view, fill, held)
+    fetched = _filled(builder, fetched, view, fill, held)
     step, phases = view.spread.step, set(view.phases)
     if len(phases) == 1:
         low = phases.pop()
         high = view.width - low - (view.count - 1) * step - 1
-        return DilatedValue(got, low, high, step)
-    return DilatedValue(_unrolled(builder, got, view, fill))
+        return DilatedValue(fetched, low, high, step)
+    return DilatedValue(_unrolled(builder, fetched, view, fill))
 
 
 def _filled(

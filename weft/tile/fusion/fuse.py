@@ -48,11 +48,11 @@ def fuse(
     ordered = in_order(groups, grouping.positions, scheduled)
     rest = (grouping.positions, grouping.flights, target)
     # After the ordering: merging asks which groups lie between a product and its reduction.
-    joined = reduced_products(ordered, results, *rest)
+    merged = reduced_products(ordered, results, *rest)
     if target.limits.shared:
-        ordered = in_order(joined, grouping.positions, scheduled)
-        joined = shared_reads(ordered, results, target)
-    made = in_order(joined, grouping.positions, scheduled)
+        ordered = in_order(merged, grouping.positions, scheduled)
+        merged = shared_reads(ordered, results, target)
+    made = in_order(merged, grouping.positions, scheduled)
     made = made if scheduled else hoist_kernels(made, results)
     return [_strict(group) for group in made] if exact else made
 

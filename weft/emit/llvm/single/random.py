@@ -242,15 +242,15 @@ def _to_longs(v: Vectors, low: Vector, high: Vector) -> Vector:
 
 def _interleaved(v: Vectors, *parts: Vector) -> Vector:
     """Interleave: the first lanes of all parts, then the second ones, and so on."""
-    joined, count = list(parts), len(parts)
-    first = joined[0]
-    while len(joined) > 1:
-        joined = [
+    vectors, count = list(parts), len(parts)
+    first = vectors[0]
+    while len(vectors) > 1:
+        vectors = [
             v.shuffle(a, b, range(a.width + b.width))
-            for a, b in zip(joined[::2], joined[1::2], strict=True)
+            for a, b in zip(vectors[::2], vectors[1::2], strict=True)
         ]
     order = [n * first.width + lane for lane in range(first.width) for n in range(count)]
-    return v.shuffle(joined[0], joined[0], order)
+    return v.shuffle(vectors[0], vectors[0], order)
 
 
 class Philox:
