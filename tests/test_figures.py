@@ -7,6 +7,7 @@ from collections import Counter
 from tests.figures import (
     DIALECT,
     ROOT,
+    bare_functions,
     docstrings,
     import_graph,
     knots,
@@ -71,3 +72,8 @@ def test_docstrings_name_things():
     texts = [(file, text) for file, source in FILES.items() for text in docstrings(source) if text]
     found = [f"{file}: {text[:70]!r}" for file, text in texts if DIALECT.search(text)]
     assert not found, "clauses in place of nouns:\n" + "\n".join(found)
+
+
+def test_functions_are_not_bare_participles():
+    found = [f"{file}: {name}" for file, source in FILES.items() for name in bare_functions(source)]
+    assert not found, "name the thing or the action:\n" + "\n".join(found)

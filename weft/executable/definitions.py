@@ -41,11 +41,11 @@ class SlotDefinitions:
         slot = slot_of(line)
         if slot in self.stacks:
             raise syntax_error(f"b{slot} is defined twice")
-        if line.taken("@"):
+        if line.accept("@"):
             self.places[slot] = line.integer()
-        while line.taken("over"):
-            always = bool(line.taken("own"))
-            if line.taken("operand"):
+        while line.accept("over"):
+            always = bool(line.accept("own"))
+            if line.accept("operand"):
                 self.over[slot] = (line.integer(), always)
             else:
                 self.donors[slot] = slot_of(line)
@@ -59,7 +59,7 @@ class SlotDefinitions:
         dtype = line.dtype()
         line.expect("[")
         head: list[int] | None = []
-        if line.taken("?"):
+        if line.accept("?"):
             head = None
         else:
             head = [] if line.token == "|" else line.separated(line.integer)
@@ -75,11 +75,11 @@ class SlotDefinitions:
         return tuple(line.separated(lambda: self.define(line)))
 
     def constant(self, line: Line) -> object:
-        if line.taken("none"):
+        if line.accept("none"):
             return None
         if line.token == "(":
             return tuple(line.listed("(", ")", lambda: self.constant(line)))
-        if line.taken("resource"):
+        if line.accept("resource"):
             name = line.name()
             line.expect(":")
             type = type_of(line)

@@ -103,12 +103,12 @@ class _Reader(IndentedLines):
         first, second = head.take(), head.take()
         shape = (int(first), int(second.removeprefix("x")))
         head.expect("devices", ",")
-        if not head.taken("digits"):  # the word of format 1, as `take` and `give` are below
+        if not head.accept("digits"):  # the word of format 1, as `take` and `give` are below
             head.expect("stacked")
         sizes = head.listed("[", "]", head.integer)
         head.expect(",")
         absent: list[int] = []
-        if head.taken("absent"):
+        if head.accept("absent"):
             absent = head.listed("[", "]", head.integer)
             head.expect(",")
         head.expect("arena")
@@ -176,7 +176,7 @@ class _Reader(IndentedLines):
             slot = self.defs.define(line)
             line.expect("along")
             masks.append(mask(line))
-            if line.taken("donated"):
+            if line.accept("donated"):
                 donated.append(len(inputs))
             arg_attrs.append(attributes(line))
             arg_locs.append(location(line))
@@ -248,11 +248,11 @@ class _Reader(IndentedLines):
                 return Done(*self.flow(line))
             case "move":
                 return self.move(line)
-            case "loop" if line.taken("apart"):  # the format's word for divergent
+            case "loop" if line.accept("apart"):  # the format's word for divergent
                 return self.divergent_loop(line, stack_dims)
             case "loop":
                 return self.loop(line, stack_dims)
-            case "branch" if line.taken("apart"):
+            case "branch" if line.accept("apart"):
                 return self.divergent_branch(line, stack_dims)
             case "branch":
                 return self.branch(line, stack_dims)
@@ -266,7 +266,7 @@ class _Reader(IndentedLines):
 
     def launch(self, line: Line) -> Launch:
         name = line.name()
-        if line.taken("'"):
+        if line.accept("'"):
             name += f"'{line.integer()}"
         ins, outs, loc = self.flow(line)
         if name not in self.kernels:  # only the first launch of a kernel has its text below
@@ -285,14 +285,14 @@ class _Reader(IndentedLines):
         depth = self.depth
         line = self.after("along")
         in_masks, out_masks = masks(line), masks(line)
-        summed = masks(line) if line.taken("summed") else ()
-        spread = bool(line.taken("spread"))
-        shares, writes = bool(line.taken("shares")), bool(line.taken("writes"))
+        summed = masks(line) if line.accept("summed") else ()
+        spread = bool(line.accept("spread"))
+        shares, writes = bool(line.accept("shares")), bool(line.accept("writes"))
         in_place: Sequence[int] = ()
-        if line.taken("in"):
+        if line.accept("in"):
             line.expect("place")
             in_place = line.separated(line.integer)
-        sees, rows = bool(line.taken("sees")), bool(line.taken("rows"))
+        sees, rows = bool(line.accept("sees")), bool(line.accept("rows"))
         line.finish()
         lines = self.deeper(depth)
         operands = ins[:-1] if rows else ins  # the active rows are no operand of the node
@@ -335,16 +335,16 @@ class _Reader(IndentedLines):
         carried = self.carried()
         line = self.after("along")
         in_masks, out_masks, held = masks(line), masks(line), masks(line)
-        if line.taken("own"):
+        if line.accept("own"):
             self.own[carried[0]] = frozenset(line.separated(line.integer))
         rotations: list[RotatingBuffer] = []
-        while line.taken("turn"):  # the format's word for a rotating buffer
+        while line.accept("turn"):  # the format's word for a rotating buffer
             indices = tuple(line.separated(line.integer))
             line.expect("from")
             result = slot_of(line)
             line.expect("in")
             buffers, places = line.integer(), list[int]()
-            while line.taken("@"):
+            while line.accept("@"):
                 places.append(line.integer())
             which = tuple([carried[n] for n in indices])
             rotations.append(RotatingBuffer(indices, which, result, buffers, tuple(places)))

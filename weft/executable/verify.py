@@ -130,7 +130,7 @@ class _Verifier:
                 _require(len(item.outs) == 1, "results of a start")
                 _require(self.stack(item.outs[0]).shape is None, "what a start gives")
             case Done():
-                self.done(item)
+                self.check_done(item)
             case Host():
                 _require(len(item.outs) == len(item.site.node.results), "results of a host node")
 
@@ -153,7 +153,7 @@ class _Verifier:
                 f"b{slot} does not match the operand of {kernel.name}",
             )
 
-    def done(self, done: Done) -> None:
+    def check_done(self, done: Done) -> None:
         """Raise unless a done waits for a start and keeps its operands alive."""
         start = self.makers.get(done.ins[0]) if done.ins else None
         if not isinstance(start, Start):

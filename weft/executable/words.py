@@ -42,7 +42,7 @@ def mask(line: Line) -> Mask:
     """`d0.d2`, `-`, or parts in brackets."""
     if line.token == "(":
         return tuple(line.listed("(", ")", lambda: mask(line)))
-    if line.taken("-"):
+    if line.accept("-"):
         return 0
     bits = 0
     for part in line.take().split("."):
@@ -136,7 +136,7 @@ class IndentedLines:
     def after_any(self, *words: str) -> Line:
         """Consume a line after a leading word, one of these."""
         line = self.line()
-        if not line.taken(*words):
+        if not line.accept(*words):
             line.expect(words[0])
         return line
 

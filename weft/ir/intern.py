@@ -40,15 +40,15 @@ class InternTable(Generic[K, V]):
         """`make` with interned results, by its arguments; a cache of `most` makes it quick.
 
         A cache alone interns nothing: threads that miss at once get objects of their own, and what
-        it drops is made anew while the old one is in use.
+        it drops is made again while the old one is in use.
         """
 
         @lru_cache(maxsize=most)
-        def found(*key: Any) -> V:
+        def look_up(*key: Any) -> V:
             known = self.get(key)  # type: ignore[arg-type]  # this table's keys are tuples
             return self.enter(key, make(*key)) if known is None else known  # type: ignore[arg-type]
 
-        return found
+        return look_up
 
 
 def _forked() -> None:

@@ -57,8 +57,8 @@ def find_processes(devices: int) -> JaxProcesses:
     state = _state()
     if state.client is None or (state.num_processes or 1) == 1:
         return JaxProcesses(devices)
-    keep(f"{_COUNTS}/{state.process_id}", str(devices))
-    counts = [int(kept(f"{_COUNTS}/{process}")) for process in range(state.num_processes)]
+    set_key(f"{_COUNTS}/{state.process_id}", str(devices))
+    counts = [int(value_of(f"{_COUNTS}/{process}")) for process in range(state.num_processes)]
     if {*counts} != {devices}:
         raise WeftError(
             f"the processes of jax.distributed have {', '.join(map(str, counts[:16]))} devices: "
@@ -68,12 +68,12 @@ def find_processes(devices: int) -> JaxProcesses:
     return JaxProcesses(devices, state.num_processes, state.process_id)
 
 
-def keep(key: str, value: str) -> None:
+def set_key(key: str, value: str) -> None:
     """Set a key of JAX's key-value store."""
     _state().client.key_value_set(key, value, allow_overwrite=True)
 
 
-def kept(key: str) -> str:
+def value_of(key: str) -> str:
     """The value of a key, which some process sets."""
     try:
         value: str = _state().client.blocking_key_value_get(key, int(TIMEOUT.value() * 1000))
@@ -93,7 +93,7 @@ class JaxStore:
 
     def set(self, key: str, value: str) -> None:
         """Set a key."""
-        keep(self.prefix + key, value)
+        set_key(self.prefix + key, value)
 
     def get(self, key: str) -> bytes:
         """The value of a key that was set."""

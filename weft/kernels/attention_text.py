@@ -18,7 +18,7 @@ def attention_words(line: Line) -> dict[str, Any]:
         name = line.name()
         line.expect("=")
         if name == "empty":
-            words[name] = line.taken("zero", "nan") or raise_unknown_name("word", line.token)
+            words[name] = line.accept("zero", "nan") or raise_unknown_name("word", line.token)
         elif name == "hides":
             words[name] = bool(line.number())
         elif name in ("scale", "bias_scale", "fill", "softcap"):

@@ -115,7 +115,7 @@ class _FlowReader:
     def flow(self, name: str, excess: bool) -> ControlFlow:
         line = self.next()
         devices: tuple[int, ...] = ()
-        if line.taken("each"):
+        if line.accept("each"):
             devices = tuple(line.separated(line.integer))
             line.finish()
             line = self.next()
@@ -127,7 +127,7 @@ class _FlowReader:
             line.expect(":")
             self.values[value] = len(self.values)
             self.inner.append(Operand(line.dtype(), tuple(line.listed("[", "]", line.integer))))
-            line.taken(",")
+            line.accept(",")
         body = self.part()
         if self.number < len(self.lines):
             raise syntax_error("a flow ends with what it yields")
@@ -155,7 +155,7 @@ class _FlowReader:
         values: list[int] = []
         while line.token in self.values:
             values.append(self.value(line))
-            line.taken(",")
+            line.accept(",")
         return tuple(values)
 
     def part(self) -> FlowBlock:

@@ -120,8 +120,8 @@ class _Reader:
         line.expect("kernel")
         name = line.name()
         operands = line.listed("(", ")", lambda: self.operand(line))
-        excess = not line.taken("rounded")
-        if line.taken("steps"):
+        excess = not line.accept("rounded")
+        if line.accept("steps"):
             steps = line.integer()
             line.finish()
             flow = read_flow(name, operands, excess, self.lines[1:], parse_kernel)
@@ -129,9 +129,9 @@ class _Reader:
         line.finish()
         self.operands = tuple(operands)
         line = self.next()
-        if line.taken("alone"):
+        if line.accept("alone"):
             return self.alone(name, line, excess)
-        if line.taken("attention"):
+        if line.accept("attention"):
             return self.attention(name, line)
         line.expect("for")
         return self.loops(name, line, excess)
@@ -151,7 +151,7 @@ class _Reader:
 
     def loops(self, name: str, line: Line, excess: bool) -> Kernel:
         factors: list[Factor] = []
-        if line.taken("one"):
+        if line.accept("one"):
             line.expect("point")
         while line.token:
             factors.append(self.factor(line))
@@ -161,7 +161,7 @@ class _Reader:
         order: list[int] = []
         tasks = -1
         while line.token == "|" or line.token in self.names:
-            if line.taken("|"):
+            if line.accept("|"):
                 tasks = len(order)
             else:
                 order.append(self.names[line.take()])
@@ -179,8 +179,8 @@ class _Reader:
             raise syntax_error(f"duplicate factor {name!r}")
         self.names[name] = len(self.names)
         line.expect("[")
-        size, device = line.integer(), bool(line.taken("devices"))
-        reduced = line.taken("reduced")
+        size, device = line.integer(), bool(line.accept("devices"))
+        reduced = line.accept("reduced")
         line.expect("]")
         return Factor(name, size, "reduction" if reduced else "parallel", device)
 
@@ -220,7 +220,7 @@ class _Reader:
         if self.depth > _DEEPEST:
             raise syntax_error("expressions are nested too deeply")
         left = self.sum(line)
-        if symbol := line.taken(*COMPARED):
+        if symbol := line.accept(*COMPARED):
             args = self.typed([left, self.sum(line)])
             kind = COMPARE_KINDS.get(self.dtype(args[0]).kind, "FLOAT")
             left = self.apply(Compare(COMPARED[symbol], kind), args)
@@ -229,26 +229,26 @@ class _Reader:
 
     def sum(self, line: Line) -> int:
         left = self.product(line)
-        while symbol := line.taken("+", "-"):
+        while symbol := line.accept("+", "-"):
             left = self.apply(INFIX[symbol](), self.typed([left, self.product(line)]))
         return left
 
     def product(self, line: Line) -> int:
         left = self.primary(line)
-        while symbol := line.taken("*", "/"):
+        while symbol := line.accept("*", "/"):
             left = self.apply(INFIX[symbol](), self.typed([left, self.primary(line)]))
         return left
 
     def primary(self, line: Line) -> int:
         if line.token.startswith("%"):
             return self.reference(line)
-        if line.taken("("):
+        if line.accept("("):
             inner = self.expression(line)
             line.expect(")")
             return inner
         value = line.number()
         if value is not None:
-            if line.taken(":"):
+            if line.accept(":"):
                 return self.add(Fill(value, line.dtype()))
             # Its dtype is that of an operand which may follow: `typed` replaces this step.
             self.untyped[len(self.steps)] = value
@@ -286,7 +286,7 @@ class _Reader:
 
     def choose(self, line: Line) -> int:
         line.expect("(")
-        guards = () if line.taken("always") else self.guards(line)
+        guards = () if line.accept("always") else self.guards(line)
         line.expect(",")
         inside = self.expression(line)
         line.expect(",")
@@ -300,7 +300,7 @@ class _Reader:
         over: list[int] = []
         while line.token not in ("]", "in"):
             over.append(self.names[line.name()])
-        held = line.dtype() if line.taken("in") else None
+        held = line.dtype() if line.accept("in") else None
         line.expect("]")
         first, *rest = self.typed(self.args(line))
         along, dtype = tuple(over), self.dtype(first)
@@ -385,7 +385,7 @@ class _Reader:
             if n:
                 line.expect(",")
             offset += scale * self.terms(line, strides, scale, shifts)
-        if line.taken("|"):
+        if line.accept("|"):
             guards = self.guards(line)
         line.expect("]")
         return number, Affine(tuple(strides), offset), guards, tuple(shifts)
@@ -399,14 +399,14 @@ class _Reader:
             line.take()
             strides[factor] += scale
             return 0
-        offset, sign = 0, -1 if line.taken("-") else 1  # a sign of 0 ends the sum
+        offset, sign = 0, -1 if line.accept("-") else 1  # a sign of 0 ends the sum
         while sign:
             count = sign
             if line.token.isdecimal():
                 count *= line.integer()
-                if not line.taken("*"):
+                if not line.accept("*"):
                     offset += count
-                    sign = {"+": 1, "-": -1, "": 0}[line.taken("+", "-")]
+                    sign = {"+": 1, "-": -1, "": 0}[line.accept("+", "-")]
                     continue
             name = line.name()
             if name in ("clip", "inside") and line.token == "(" and shifts is not None:
@@ -416,7 +416,7 @@ class _Reader:
                 strides[self.names[name]] += scale * count
             else:
                 raise_unknown_name("factor", name)
-            sign = {"+": 1, "-": -1, "": 0}[line.taken("+", "-")]
+            sign = {"+": 1, "-": -1, "": 0}[line.accept("+", "-")]
         return offset
 
     def shift(self, line: Line) -> tuple[int, int]:
@@ -435,7 +435,7 @@ class _Reader:
     def guards(self, line: Line) -> tuple[Guard, ...]:
         """`0 <= i < 5 and ...`."""
         guards: list[Guard] = []
-        while not guards or line.taken("and"):
+        while not guards or line.accept("and"):
             low = line.integer()
             line.expect("<=")
             index = self.affine(line)
@@ -448,9 +448,9 @@ class _Reader:
     def alone(self, name: str, line: Line, excess: bool) -> SingleNode:
         line.expect("lead", "=")
         lead, known = line.integer(), [None for o in self.operands if not o.output]
-        if line.taken("known"):
+        if line.accept("known"):
             line.expect("=")
-            known = line.listed("[", "]", lambda: None if line.taken("none") else _scalar(line))
+            known = line.listed("[", "]", lambda: None if line.accept("none") else _scalar(line))
         line.finish()
         types = [TensorType(o.shape[lead:], o.dtype) for o in self.operands if not o.output]
         *constants, node = read_node("\n".join(self.lines[self.number :]), tuple(types), BY_NAME)

@@ -53,7 +53,7 @@ class Line:
         self._read(end)
         return self.text[begin:end]
 
-    def taken(self, *tokens: str) -> str:
+    def accept(self, *tokens: str) -> str:
         """Consume the current token if it is one of these; else return an empty string."""
         return self.take() if self.token in tokens else ""
 
@@ -74,7 +74,7 @@ class Line:
 
     def integer(self) -> int:
         """An integer with its sign."""
-        sign = -1 if self.taken("-") else 1
+        sign = -1 if self.accept("-") else 1
         if not self.token.isdecimal():
             raise syntax_error(
                 f"expected an integer, found {self.token or 'the end of the line'!r}"
@@ -95,14 +95,14 @@ class Line:
 
     def real(self) -> int | float:
         """An integer or a float."""
-        sign, token = "-" if self.taken("-") else "", self.take()
+        sign, token = "-" if self.accept("-") else "", self.take()
         return int(sign + token) if token.isdecimal() else float(sign + token)
 
     def listed(self, begin: str, end: str, read: Callable[[], T]) -> list[T]:
         """A bracketed, comma-separated list."""
         self.expect(begin)
         items: list[T] = []
-        while not self.taken(end):
+        while not self.accept(end):
             if items:
                 self.expect(",")
             items.append(read())
@@ -111,7 +111,7 @@ class Line:
     def separated(self, read: Callable[[], T]) -> list[T]:
         """A comma-separated list of at least one item."""
         items = [read()]
-        while self.taken(","):
+        while self.accept(","):
             items.append(read())
         return items
 

@@ -175,7 +175,7 @@ def place_constraints(module: Module, mesh: Mesh | None) -> Module:
     # `annotate` has put the mesh into the module, under a name that was free.
     name = next(name for name, known in module.meshes.items() if known.axes == mesh.axes)
 
-    def placed(node: Node) -> Node | None:
+    def on_mesh(node: Node) -> Node | None:
         if not isinstance(node.op, ShardingConstraint):
             return None
         op = ShardingConstraint(_sharding_of(node, node.op.sharding, mesh, name))
@@ -183,7 +183,7 @@ def place_constraints(module: Module, mesh: Mesh | None) -> Module:
             return None
         return Node(op, node.operands, node.types, (), node.attrs, node.loc)
 
-    return rewrite(module, placed)
+    return rewrite(module, on_mesh)
 
 
 def _sharding_of(node: Node, sharding: Sharding, mesh: Mesh, name: str) -> Sharding:

@@ -276,7 +276,7 @@ class _Pairs:
     def _try(self, scores: Place, dp: Place | None, key: int) -> float | None:
         """The scale, if synthetic rows evaluate to the expected values."""
         s, g = rows(4), rows(5)
-        values = self._made(scores, dp, key, s, g)
+        values = self._probe(scores, dp, key, s, g)
         if values is None:
             return None
         p = softmax(self.search.forward.scores.scale * s)
@@ -287,7 +287,7 @@ class _Pairs:
             return None
         return ratio
 
-    def _made(self, scores: Place, dp: Place | None, key: int, s: Array, g: Array) -> Array | None:
+    def _probe(self, scores: Place, dp: Place | None, key: int, s: Array, g: Array) -> Array | None:
         given = {scores: s} if dp is None else {scores: s, dp: g}
         probe = Probe(self.reader, [(0, ((key, 1),))], given, self.search.known)
         made = probe(self.place)

@@ -216,13 +216,13 @@ def _minima_of_tensors(cls: type) -> Iterator[None]:
     def of_tensors(word: str, op: Any) -> Callable[..., Any]:
         plain = getattr(builtins, word)
 
-        def chosen(*values: Any, **options: Any) -> Any:
+        def dispatched(*values: Any, **options: Any) -> Any:
             if not any(isinstance(value, torch.Tensor) for value in values):
                 return plain(*values, **options)
             first, second = (torch.as_tensor(value, dtype=torch.float64) for value in values)
             return op(first, second)
 
-        return chosen
+        return dispatched
 
     # Python's min calls `<` and takes the truth of it, which a traced tensor has not. A name in the
     # module's globals comes before the builtin.

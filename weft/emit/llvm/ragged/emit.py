@@ -122,7 +122,7 @@ class _RaggedProduct:
                 in_none = code.let(f"icmp eq i64 {group}, {roles.groups}")
                 far = code.let(f"select i1 {in_none}, i64 0, i64 {roles.k.size}")
                 known = code.let(f"select i1 {in_none}, i64 0, i64 {group}")
-                self._placed(offsets, known, (begin, end), ("0", far), columns)
+                self._group_tile(offsets, known, (begin, end), ("0", far), columns)
             return
         count = -(-roles.rows.size // self.blocks.task_rows)
         group, tile = divided(code, number, count)
@@ -131,9 +131,9 @@ class _RaggedProduct:
         span = ("0", str(roles.k.size))
         if roles.mode == "contracting":
             span = self._span(group, offsets[SIZES])
-        self._placed(offsets, group, (begin, end), span, columns)
+        self._group_tile(offsets, group, (begin, end), span, columns)
 
-    def _placed(
+    def _group_tile(
         self,
         offsets: list[str],
         group: str,
