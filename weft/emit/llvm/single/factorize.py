@@ -25,8 +25,8 @@ from weft.kernels.single_node import SingleNode
 from weft.ops.custom_calls.custom import CustomCall
 
 _BYTES = (64, 16)  # of vectors, and of those at the end of a row
-# Rows from which on the last columns are one masked vector: a load after a masked store waits, which
-# is little of the time of many rows.
+# Rows from which on the last columns are one masked vector: a load after a masked store waits,
+# which is little of the time of many rows.
 _TALL = 32
 
 
