@@ -166,7 +166,7 @@ def one_by_one(site: Site) -> HostKernel:
     def run(*arrays: Any) -> tuple[Any, ...]:
         tensors = [a for a in arrays if isinstance(a, np.ndarray)]
         head = np.broadcast_shapes((1,) * lead, *[a.shape[:lead] for a in tensors])
-        if each:
+        if each:  # once a device, even where all operands are equal
             rows = len(arrays[-1]) if stack_dims.has_rows else 1
             head = stack_dims.shape(stack_dims.everything, rows)
             arrays = arrays[: len(node.operands)]
@@ -192,6 +192,7 @@ def _at(array: Any, index: tuple[int, ...]) -> Any:
         return tuple(_at(a, index) for a in array)
     if array is None:
         return None
+    # Size 1 stands for every device along a dim that the value does not vary along.
     sizes = array.shape[: len(index)]
     return array[tuple([i if size > 1 else 0 for i, size in zip(index, sizes, strict=True)])]
 

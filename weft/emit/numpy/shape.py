@@ -146,6 +146,7 @@ def bitcast(site: Site) -> HostKernel:
     whole = all(t.bits == 8 * t.numpy.itemsize for t in (source, target))
     ratio = max(1, target.bits // source.bits)
 
+    # To a wider type, the elements of the last dim are the parts of one.
     def view(x: Array) -> Array:
         flat = np.ascontiguousarray(x).reshape(-1, ratio)
         return flat.view(target.numpy).reshape(x.shape[:lead] + sizes)

@@ -87,6 +87,8 @@ def random_numbers(context: Context, node: Node) -> None:
     assert isinstance(type, TensorType)
     partial = None
     if axes:
+        # Samples on the first device and zeros elsewhere are partial sums: readers that reduce
+        # them anyway pay nothing for the broadcast.
         samples = builder.only_first(samples, axes, 0)
         partial = Partial(axes, in_dtype("add", type.dtype))
     (result,) = node.results

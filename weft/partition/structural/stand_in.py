@@ -117,7 +117,7 @@ def _gather(node: Node) -> Op | None:
     op, operand, out = node.op, node.operands[0].type, _out(node)
     assert isinstance(op, DynamicGather) and isinstance(operand, TensorType)
     windows = gather_windows(op.dimension_numbers)
-    sizes = [min(1, size) for size in operand.sizes]
+    sizes = [min(1, size) for size in operand.sizes]  # an empty dim has no window of size 1
     for dim, offset in zip(windows.operand_dims(operand.rank), windows.window, strict=True):
         sizes[dim] = out.sizes[offset]
     return Gather(op.dimension_numbers, tuple(sizes), bool(op.indices_are_sorted))

@@ -120,6 +120,7 @@ class Reader:
     def through(self, place: Place) -> Place:
         """The place that is read through transposes, broadcasts and other views."""
         while (stacked := self._stacked_node(place)) is not None and sees_through(stacked):
+            # The root is what the kernel computes, materialized or not.
             kept = place.value in self.program.kept and place.value is not self.root
             if kept or stacked.node.op.collective:
                 break
@@ -128,6 +129,7 @@ class Reader:
                 stacked, place.value.index, place.at, self.draft, self.program.sizes
             )
             if isinstance(source, Split):
+                # A reshape joins or cuts dims: read again through it, in the parts of a factor.
                 self.draft.split(source)
                 continue
             if source is None:

@@ -21,7 +21,7 @@ def shared_reads(groups: Sequence[Group], results: Sequence[Value], target: Targ
     """The groups with pairs merged that share enough bytes."""
     merging = _Merging(groups, results, target)
     for n in range(len(groups)):
-        while merging.merge(n):
+        while merging.merge(n):  # the merged group may share reads with more
             pass
     return [g for g in merging.groups if g is not None]
 

@@ -78,11 +78,13 @@ def _transpose(size: int) -> Writer:
         mask = v.first(code.let(f"sub nsw i64 %lines, {line.index}"))
         rows: list[Vector] = []
         for n in range(SIDE):
+            # Past the end the last lane is read again: the loads stay in bounds.
             number = smaller(code, plus(code, lane.index, n), last)
             place = plus(code, code.let(f"mul nsw i64 {number}, %stride"), line.index)
             found = v.load_masked(one.at("%memory", place, kind), mask, kind)
             rows.append(v.cast("zext", found, wide))
         for n, row in enumerate(_transposed(v, rows)):
+            # Without a mask: the tile has room for whole squares.
             to = plus(code, times(code, plus(code, line.index, n), TILE), lane.index)
             v.store(v.cast("trunc", row, kind), one.at("%tile", to, kind))
     return code

@@ -100,6 +100,7 @@ def _source(code: Writer, index: str, low: int, step: int, size: int) -> tuple[s
     """The operand's index for a result index, and whether it is valid."""
     from_low = plus(code, index, -low)
     quotient = from_low
+    # Unsigned: an index below `low` wraps to a large one.
     hit = code.let(f"icmp ult i64 {from_low}, {(size - 1) * step + 1 if size else 0}")
     if step > 1:
         quotient, left = divided(code, from_low, step)
