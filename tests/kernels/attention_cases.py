@@ -14,8 +14,8 @@ from weft.ir.types import BOOL, DTYPES, F32, F64, Array, DType
 from weft.kernels.attention import (
     Access,
     Attention,
+    AttentionMask,
     Gradients,
-    Mask,
     Window,
 )
 from weft.kernels.kernel import Operand
@@ -94,7 +94,7 @@ def forward(
     pairs: dict[str, object] = {}
     if mask is not None:
         at = _pairs(b, BOOL, mask)
-        pairs["mask"] = Mask(at, fill, hides=bool(len(mask) % 2))
+        pairs["mask"] = AttentionMask(at, fill, hides=bool(len(mask) % 2))
     if bias is not None:
         pairs["bias"] = _pairs(b, dtype, bias)
     out = b.add(dtype, s.queries, s.value_depth, layouts[3], output=True)

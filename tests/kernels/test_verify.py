@@ -14,7 +14,7 @@ from tests.kernels.building import Building
 from weft.errors import WeftError
 from weft.ir.module import Node, Region, Value
 from weft.ir.types import BOOL, DTYPES, F32, F64, I32, TensorType
-from weft.kernels.attention import Mask, Window
+from weft.kernels.attention import AttentionMask, Window
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Affine, Apply, Contract, Fill, Guard, Load, Operand, Reduce, Shift
 from weft.kernels.kernel import Store as Stored
@@ -327,7 +327,7 @@ ATTENTION = {
     "k reaches -1..": access("k", offset=-1),
     "v is not an operand": access("v", operand=99),
     "out is read elsewhere": access("out", operand=0),
-    "mask is f32 where": lambda: attention(mask=Mask(replace(attention().q, row=0))),
+    "mask is f32 where": lambda: attention(mask=AttentionMask(replace(attention().q, row=0))),
     "q is i1 where": lambda: attention(q=replace(attention().mask.access, row=1, column=1)),
     "k is f32 where numbers are held in f64": lambda: attention(
         operands=(replace(attention().operands[0], dtype=F64), *attention().operands[1:])

@@ -50,7 +50,7 @@ FEATURES: dict[str, str] = {
     "flows": "kernels that are loops and branches of others",
 }
 
-Source: TypeAlias = str | os.PathLike[str] | bytes
+FileSource: TypeAlias = str | os.PathLike[str] | bytes
 _FIRST = re.compile(r"format (\d{1,9}) reader (\d{1,9})( [^\n]*)?\n")
 _REST = re.compile(r" header (\d{1,9}) sha256 ([0-9a-f]{64})")
 NAME = re.compile(r"[\w.:/@+-]{1,200}", re.A)
@@ -220,7 +220,7 @@ def constants_path(text: str | os.PathLike[str]) -> str:
     return f"{os.fspath(text)}.constants"
 
 
-def open_container(source: Source, *, trust: bool = False) -> Container:
+def open_container(source: FileSource, *, trust: bool = False) -> Container:
     """Open a container (a file or its bytes) and parse its table; no section is read."""
     if isinstance(source, bytes):
         return _opened("the program", source, trust)

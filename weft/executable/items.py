@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weft.ir.types import TensorType, Type
 from weft.ir.write import node_text
 from weft.records import dataclass
-from weft.varying.masks import Mask, union
+from weft.varying.masks import Mask, Masks, union
 
 if TYPE_CHECKING:
     from weft.executable.divergence import Divergence, OuterValue
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Slot: TypeAlias = int
 Slots: TypeAlias = tuple[Slot, ...]
-Masks: TypeAlias = tuple[Mask, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from weft.ir.types import Type
 from weft.machine import Machine, bytes_text
 from weft.records import dataclass
 
-Kind: TypeAlias = Literal["argument", "constant", "result", "temporary"]
+BufferKind: TypeAlias = Literal["argument", "constant", "result", "temporary"]
 _SHOWN = 8  # values listed in errors and tables
 _COLUMNS, _BYTES = 80, 10  # widths of the table, and of its bytes column
 
@@ -31,7 +31,7 @@ class HeldBuffer:
     It is live from `begin` to `end`, inclusive; position -1 is before the program.
     """
 
-    kind: Kind
+    kind: BufferKind
     size: int
     begin: int
     end: int
@@ -243,7 +243,9 @@ class _Use:
         assert stack is not None, "only values take memory"
         return stack
 
-    def buffer(self, kind: Kind, slot: Slot, begin: int, end: int, count: int = 1) -> HeldBuffer:
+    def buffer(
+        self, kind: BufferKind, slot: Slot, begin: int, end: int, count: int = 1
+    ) -> HeldBuffer:
         stack = self.stack(slot)
         # Temporaries of dynamic shape, in divergent code, are not counted.
         size = count * stack.piece if kind != "temporary" or stack.nbytes else 0

@@ -11,7 +11,7 @@ from weft.ir.module import Node
 from weft.ir.types import Array
 from weft.records import dataclass
 
-Group: TypeAlias = tuple[int, ...]  # device numbers of a group
+DeviceGroup: TypeAlias = tuple[int, ...]  # device numbers of a group
 Peer: TypeAlias = int  # a process, identified by its first device
 Values: TypeAlias = tuple[Array, ...]
 
@@ -23,8 +23,8 @@ class ProcessCollective:
     here: Peer
     node: Node
     stream: str | None  # stream of an asynchronous start
-    groups: Sequence[Group]
-    devices: Mapping[Peer, Group]  # the devices of each process
+    groups: Sequence[DeviceGroup]
+    devices: Mapping[Peer, DeviceGroup]  # the devices of each process
 
     def timeout_error(self, absent: Sequence[Peer], seconds: float) -> WeftError:
         """The error for peers that timed out."""

@@ -20,7 +20,6 @@ from weft.executable.items import (
     Item,
     Launch,
     Loop,
-    Masks,
     Move,
     Site,
     Slot,
@@ -56,7 +55,7 @@ from weft.mesh import Mesh, parse_mesh
 from weft.mesh.sub_axes import SubAxes
 from weft.ops import ON_DEMAND
 from weft.ops.control import stream_of
-from weft.varying.masks import Mask
+from weft.varying.masks import Mask, Masks
 from weft.varying.world import World
 
 if TYPE_CHECKING:

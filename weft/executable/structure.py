@@ -23,7 +23,9 @@ from weft.executable.literal import MOST_DEPTH, Tokens, literal_text
 from weft.executable.literal import Literal as Key
 from weft.records import dataclass
 
-Kind = Literal["leaf", "None", "tuple", "list", "dict", "OrderedDict", "defaultdict", "namedtuple"]
+StructureKind = Literal[
+    "leaf", "None", "tuple", "list", "dict", "OrderedDict", "defaultdict", "namedtuple"
+]
 Path: TypeAlias = tuple[Any, ...]  # dict keys, sequence indices, fields as `.name`
 Describe: TypeAlias = Callable[[Path], str]
 FACTORIES: dict[str, Callable[[], Any] | None] = {
@@ -40,7 +42,7 @@ _LEAVES = {Array, np.ndarray, bool, int, float, complex}
 class Structure:
     """A tree: a leaf, None, or a sequence, dict or namedtuple of trees."""
 
-    kind: Kind
+    kind: StructureKind
     parts: tuple[Structure, ...] = ()
     keys: tuple[Key, ...] = ()  # dict keys in order; fields of a namedtuple
     name: str = ""  # name of a namedtuple's class or of a defaultdict's factory
@@ -323,7 +325,7 @@ def _read_list(tokens: Tokens, end: str, depth: int) -> list[Structure]:
     return parts
 
 
-def _read_dict(tokens: Tokens, kind: Kind, depth: int, name: str = "") -> Structure:
+def _read_dict(tokens: Tokens, kind: StructureKind, depth: int, name: str = "") -> Structure:
     tokens.expect("{")
     fields: dict[Key, Structure] = {}
     while not tokens.accept("}"):

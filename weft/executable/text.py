@@ -33,7 +33,6 @@ from weft.executable.items import (
     Item,
     Launch,
     Loop,
-    Masks,
     Move,
     Slot,
     Slots,
@@ -57,7 +56,7 @@ from weft.kernels.group import Launch as AnyKernel
 from weft.kernels.text import kernel_text
 from weft.ops.shape import Constant
 from weft.records import dataclass
-from weft.varying.masks import Mask, bits
+from weft.varying.masks import Mask, Masks, bits
 
 INLINE = 1 << 10  # bytes; a larger constant is a resource
 

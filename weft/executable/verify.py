@@ -22,7 +22,6 @@ from weft.executable.items import (
     Item,
     Launch,
     Loop,
-    Masks,
     Slot,
     Slots,
     Stack,
@@ -35,6 +34,7 @@ from weft.executable.stack_dims import StackDims
 from weft.ir.types import TensorType
 from weft.kernels.group import Launch as AnyKernel
 from weft.kernels.verify import verify_kernel
+from weft.varying.masks import Masks
 
 ALIGNED = 64  # bytes: the alignment that kernels assume
 MOST_BYTES = 1 << 46

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.executable.items import Masks, Slot, Slots
+from weft.executable.items import Slot, Slots
 from weft.ir.attrs import Attrs
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.scan import dictionary, parse_type
 from weft.ir.types import Type
 from weft.kernels.tokens import Line, syntax_error
-from weft.varying.masks import Mask
+from weft.varying.masks import Mask, Masks
 
 MOST_SLOTS = 1 << 24  # a damaged number must not allocate gigabytes: frames have one entry a slot
 

@@ -60,7 +60,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Mask:
+class AttentionMask:
     """A boolean operand over queries and keys; where it is `hides` the score becomes `fill`."""
 
     access: Access
@@ -112,7 +112,7 @@ class Attention:
     lse: Access | None = None
     scale: float = 1.0
     window: Window = Window()
-    mask: Mask | None = None
+    mask: AttentionMask | None = None
     bias: Access | None = None
     empty: Literal["zero", "nan"] = "zero"
     gradients: Gradients | None = None

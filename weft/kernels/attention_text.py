@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from weft.kernels.attention import Access, Attention, Gradients, Mask, Window
+from weft.kernels.attention import Access, Attention, AttentionMask, Gradients, Window
 from weft.kernels.kernel import Operand
 from weft.kernels.tokens import Line, raise_unknown_name
 
@@ -42,7 +42,7 @@ def attention_of(
             words[label] = accesses.pop(label)[0]
     if "mask" in accesses:
         access, attributes = accesses.pop("mask")
-        words["mask"] = Mask(access, **attributes)
+        words["mask"] = AttentionMask(access, **attributes)
     if accesses:  # the remaining labels are those of gradients: d_out, d_q, ...
         words["gradients"] = _gradients(accesses)
     window = Window(words.pop("left", None), words.pop("right", None), words.pop("shift", 0))

@@ -16,8 +16,8 @@ from weft.errors import WeftError
 from weft.executable.stack_dims import StackDims
 from weft.ir.module import Function
 from weft.ir.types import TensorType
-from weft.run.code import Slots
-from weft.run.launch import Place
+from weft.run.code import SlotValues
+from weft.run.launch import TablePlace
 from weft.varying.masks import Mask, union
 
 
@@ -30,7 +30,7 @@ class Arguments:
         masks: Sequence[Mask],
         stack_dims: StackDims,
         slots: Sequence[int],
-        places: Mapping[int, list[Place]],
+        places: Mapping[int, list[TablePlace]],
         memory: Memory,
     ) -> None:
         self.memory = HOST_MEMORY if memory.is_host else memory  # kernels read all host arguments
@@ -48,7 +48,7 @@ class Arguments:
         shape = self.stack_dims.shape(self.masks[index]) + type.sizes
         return kind_of(self.sub_axes, shape, type.dtype.numpy, self.memory)
 
-    def put(self, stacks: Sequence[Stacked | None], s: Slots) -> None:
+    def put(self, stacks: Sequence[Stacked | None], s: SlotValues) -> None:
         """Write the arguments of a call into its slots."""
         if len(stacks) != len(self.listed):
             raise self.miscounted(len(stacks))
@@ -81,7 +81,7 @@ class Arguments:
         return [n for n in owned if (s := stacks[n]) is not None and uses[id(s.data)] == 1]
 
     def _put(
-        self, index: int, stack: Stacked | None, kind: Kind | None, places: Sequence[Place]
+        self, index: int, stack: Stacked | None, kind: Kind | None, places: Sequence[TablePlace]
     ) -> tuple[Any, int]:
         """Convert an argument off the fast path; returns its address if a kernel reads it."""
         if kind is not None and places and self.memory.is_host:

@@ -23,7 +23,7 @@ from weft.executable.items import (
     Tiled,
 )
 from weft.ops.shape import Reshape
-from weft.run.code import Call, Code, Slots, Step, Unit
+from weft.run.code import Code, KernelCall, SlotStep, SlotValues, Unit
 from weft.run.dead_slots import dead_slots
 from weft.run.divergent import divergent_branch_step, divergent_loop_step
 from weft.run.host_step import host_step, move_step, simple_step
@@ -56,7 +56,7 @@ class Binder:
         """Whether a kernel reads a slot and needs it dense."""
         return self.calls is not None and slot in self.calls.places
 
-    def settled(self, slots: Iterable[Slot]) -> Step | None:
+    def settled(self, slots: Iterable[Slot]) -> SlotStep | None:
         """The action that updates kernels' address tables for these slots, or None."""
         return None if self.calls is None else self.calls.settled(slots)
 
@@ -92,11 +92,11 @@ class Binder:
             call = self.calls.call_of(launches[0])
             self._add(call, self.calls.step(call, tuple(dead)), code)
 
-    def _add(self, unit: Unit, step: Step, code: Code) -> None:
+    def _add(self, unit: Unit, step: SlotStep, code: Code) -> None:
         code.units.append(unit)
         code.steps.append(step)
 
-    def _start(self, item: Start, dead: tuple[Slot, ...]) -> Step:
+    def _start(self, item: Start, dead: tuple[Slot, ...]) -> SlotStep:
         """The step that starts a collective; its `Done` waits for it."""
         kernel = self.host.kernel(item.site, item.stream)
         memory = self._exchanged_in(kernel)
@@ -119,7 +119,7 @@ class Binder:
         takes = kernel.takes_tensors() and process.transport.reaches(memory.device)
         return memory if takes else None
 
-    def _host(self, item: Host, dead: tuple[Slot, ...]) -> Step:
+    def _host(self, item: Host, dead: tuple[Slot, ...]) -> SlotStep:
         """The step of a host node, or of a collective whose operands stay on the device."""
         if not self.is_on_host and item.site.op.collective:
             kernel = self.host.kernel(item.site)
@@ -128,7 +128,7 @@ class Binder:
                 return simple_step(_on_tensors(kernel, memory).run, item.ins, item.outs, dead)
         return self._fetching(item, host_step(self, item, dead))
 
-    def _step(self, item: Item, dead: tuple[Slot, ...], code: Code) -> Step:
+    def _step(self, item: Item, dead: tuple[Slot, ...], code: Code) -> SlotStep:
         match item:
             case Start():
                 return self._start(item, dead)
@@ -151,20 +151,20 @@ class Binder:
             case _:
                 return branch_step(self, item, dead, code)
 
-    def _reshaping(self, item: Host, dead: tuple[Slot, ...]) -> Step:
+    def _reshaping(self, item: Host, dead: tuple[Slot, ...]) -> SlotStep:
         """The step of a reshape in a device's memory: a view of its operand, which is dense."""
         stack = self.stacks[item.outs[0]]
         assert stack is not None and stack.shape is not None
         shape = stack.shape
         return simple_step(lambda value: value.reshape(shape), item.ins, item.outs, dead)
 
-    def _fetching(self, item: Item, step: Step) -> Step:
+    def _fetching(self, item: Item, step: SlotStep) -> SlotStep:
         """A host step that first copies device-resident operands to the host."""
         if self.is_on_host:
             return step
         ins = tuple(dict.fromkeys(item.ins))
 
-        def fetching(s: Slots) -> None:
+        def fetching(s: SlotValues) -> None:
             held = [s[n] for n in ins]
             read = [on_host(value) for value in held]
             for n, value in zip(ins, read, strict=True):
@@ -178,12 +178,12 @@ class Binder:
         return fetching
 
 
-def _then(step: Step, after: Step | None) -> Step:
+def _then(step: SlotStep, after: SlotStep | None) -> SlotStep:
     """Two steps as one."""
     if after is None:
         return step
 
-    def both(s: Slots) -> None:
+    def both(s: SlotValues) -> None:
         step(s)
         after(s)
 
@@ -215,7 +215,7 @@ def is_enqueued(code: Code) -> bool:
     if code.inner:  # loops and branches read their predicate on the host
         return False
     return all(
-        isinstance(unit, Call | Move)
+        isinstance(unit, KernelCall | Move)
         or (isinstance(unit, Host) and isinstance(unit.site.op, Reshape))
         for unit in code.units
     )

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from weft.executable.plan import Plan
     from weft.executable.process import Process
     from weft.kernels.host import HostKernel
-    from weft.run.code import Code, Step
+    from weft.run.code import Code, SlotStep
     from weft.run.launch import Calls
 
 
@@ -50,7 +50,7 @@ class BlockBinder(Protocol):
         """Whether a kernel reads a slot and needs it dense."""
         ...
 
-    def settled(self, slots: Iterable[Slot]) -> Step | None:
+    def settled(self, slots: Iterable[Slot]) -> SlotStep | None:
         """The action that updates kernels' address tables for these slots, or None."""
         ...
 

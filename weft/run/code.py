@@ -14,14 +14,14 @@ from weft.ir.module import Node
 from weft.ir.types import TensorType
 from weft.records import dataclass
 
-Slots: TypeAlias = list[Any]  # arrays; None for tokens and dead slots; tuples of these
-Step: TypeAlias = Callable[[Slots], None]
+SlotValues: TypeAlias = list[Any]  # arrays; None for tokens and dead slots; tuples of these
+SlotStep: TypeAlias = Callable[[SlotValues], None]
 Watch: TypeAlias = Callable[[Node, tuple[Any, ...]], None]  # called with a node and its results
 Stacks: TypeAlias = Sequence[Stack | None]  # type of each slot
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class KernelCall:
     """Kernels launched by one native call."""
 
     launches: list[Launch]
@@ -30,7 +30,7 @@ class Call:
     table: int  # slot of their address table
 
 
-Unit: TypeAlias = "Item | Call"
+Unit: TypeAlias = "Item | KernelCall"
 
 
 class _Checks(threading.local):
@@ -62,12 +62,12 @@ class Code:
     units: list[Unit]
     results: tuple[int, ...]
     stacks: Stacks
-    steps: list[Step] = field(default_factory=list)
+    steps: list[SlotStep] = field(default_factory=list)
     inner: list[Code] = field(default_factory=list)
 
-    def run(self, slots: Slots) -> None:
+    def run(self, slots: SlotValues) -> None:
         """Run all steps in order."""
-        step: Step | None = None
+        step: SlotStep | None = None
         try:
             if _CHECKS.on:
                 for step, unit in zip(self.steps, self.units, strict=True):
@@ -85,7 +85,7 @@ class Code:
 
     def explained(self, error: BaseException, unit: Unit) -> BaseException:
         """The user-facing form of an error in a unit."""
-        item = unit.launches[0] if isinstance(unit, Call) else unit
+        item = unit.launches[0] if isinstance(unit, KernelCall) else unit
         loc, text = item.loc, item_text(item)
         if isinstance(error, WeftError):
             return error.at(loc, text)
@@ -94,9 +94,9 @@ class Code:
         error.add_note(f"while running {text}\n  --> {loc.describe()}")
         return error
 
-    def _look(self, unit: Unit, slots: Slots) -> None:
+    def _look(self, unit: Unit, slots: SlotValues) -> None:
         """Check a result against the analysis: a mismatch would corrupt later steps."""
-        if isinstance(unit, Call | Start):  # a start's handle has no type
+        if isinstance(unit, KernelCall | Start):  # a start's handle has no type
             return
         for slot in unit.outs:
             stack, array = self.stacks[slot], slots[slot]
@@ -139,7 +139,7 @@ def out_of_memory_error(
 def _every(units: Iterable[Unit]) -> Iterator[Item]:
     """All items, nested ones and those of native calls included."""
     for unit in units:
-        if isinstance(unit, Call):
+        if isinstance(unit, KernelCall):
             yield from unit.launches
             continue
         yield unit

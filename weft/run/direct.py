@@ -14,8 +14,8 @@ from weft.array.memory import Memory
 from weft.array.stacked import Kind, Stacked, kind_of
 from weft.native.cpython import reads_objects
 from weft.records import dataclass
-from weft.run.code import Call, Code, Slots
-from weft.run.launch import Calls, Place, reshaped
+from weft.run.code import Code, KernelCall, SlotValues
+from weft.run.launch import Calls, TablePlace, reshaped
 from weft.target import SupportsStacks
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Output:
     kind: Kind
     nbytes: int
     owned: bool
-    places: Sequence[Place]  # in address tables
+    places: Sequence[TablePlace]  # in address tables
     donor: int | None  # the argument
 
 
@@ -40,12 +40,12 @@ class OneCall:
     """The parts of a program that is one call of kernels; none of its arguments is a token."""
 
     code: Code
-    call: Call
+    call: KernelCall
     calls: Calls
     arguments: Arguments
     results: Sequence[tuple[int, bool]]
     donated: Sequence[int]
-    frames: list[Slots]
+    frames: list[SlotValues]
     kinds: list[Kind] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,10 +85,10 @@ def one_call_of(
     arguments: Arguments,
     results: Sequence[tuple[int, bool]],
     donated: Sequence[int],
-    frames: list[Slots],
+    frames: list[SlotValues],
 ) -> OneCall | None:
     """The parts of a program; None unless it is one call of kernels on tensors."""
-    if len(code.units) != 1 or not isinstance(code.units[0], Call):
+    if len(code.units) != 1 or not isinstance(code.units[0], KernelCall):
         return None
     if any(kind is None for kind, *_ in arguments.listed):  # tokens
         return None
@@ -121,20 +121,20 @@ class Direct:
             (numbers.get(slot), slots.get(slot), slot, own) for slot, own in program.results
         ]
 
-    def ready(self, slots: Slots) -> Slots:
+    def ready(self, slots: SlotValues) -> SlotValues:
         """A new frame with its bound commands in place of the address table."""
         commands: SupportsStacks = slots[self.call.commands]
         slots[self.call.table] = commands.on_stacks(self.given, self.written)
         return slots
 
-    def raw_launch(self, new: Callable[[], Slots]) -> Any:
+    def raw_launch(self, new: Callable[[], SlotValues]) -> Any:
         """Handles for native code to launch the kernels without Python, in a frame of its own."""
         slots = new()
         commands: SupportsStacks = slots[self.call.commands]
         return commands.raw_launch(slots)
 
     def __call__(
-        self, stacks: tuple[Stacked | None, ...], new: Callable[[], Slots]
+        self, stacks: tuple[Stacked | None, ...], new: Callable[[], SlotValues]
     ) -> tuple[Stacked, ...]:
         """Run on all devices; `new` allocates a frame."""
         if len(stacks) != len(self.given):
@@ -151,13 +151,13 @@ class Direct:
         return ran if self.is_whole else self._results(stacks, ran)
 
     def on_arrays(
-        self, arguments: tuple[Stacked | Array | None, ...], new: Callable[[], Slots]
+        self, arguments: tuple[Stacked | Array | None, ...], new: Callable[[], SlotValues]
     ) -> tuple[Stacked, ...] | None:
         """Run on stacks and dense numpy arrays of one device; None, without a run, if unfit."""
         return self._launched(arguments, new)
 
     def _launched(
-        self, arguments: tuple[Any, ...], new: Callable[[], Slots]
+        self, arguments: tuple[Any, ...], new: Callable[[], SlotValues]
     ) -> tuple[Stacked, ...] | None:
         """The outputs of a run; None, without a run, if an argument is unfit."""
         # A call owns its frame: list.pop and append are atomic, so that threads never share one.
@@ -258,6 +258,6 @@ def _taking(
     return memory.allocate, (*needed, nbytes)
 
 
-def _numbers(places: Sequence[Place]) -> list[int]:
+def _numbers(places: Sequence[TablePlace]) -> list[int]:
     """Positions in the only address table."""
     return [place for _, place in places]

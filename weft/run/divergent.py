@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.executable.divergence import Divergence
-from weft.executable.items import DivergentBranch, DivergentLoop, Masks, Slot
+from weft.executable.items import DivergentBranch, DivergentLoop, Slot
 from weft.ir.types import Array, TensorType, Type
-from weft.run.code import Code, Slots, Step
+from weft.run.code import Code, SlotStep, SlotValues
 from weft.run.flow import chooser_of, widen
-from weft.varying.masks import Mask, union
+from weft.varying.masks import Mask, Masks, union
 
 if TYPE_CHECKING:
     from weft.run.binding import BlockBinder
@@ -120,7 +120,7 @@ def _types(binder: BlockBinder, slots: tuple[Slot, ...]) -> list[Type]:
 
 def divergent_branch_step(
     binder: BlockBinder, branch: DivergentBranch, dead: tuple[Slot, ...], code: Code
-) -> Step:
+) -> SlotStep:
     """The step of a divergent branch: blocks run on the rows that take them."""
     codes = [binder.inner(block, code) for block in branch.blocks]
     rows, seen, outs = Rows(branch.divergence), branch.seen, branch.outs
@@ -129,7 +129,7 @@ def divergent_branch_step(
     types, constants = _types(binder, outs), binder.constants
     assert here is not None
 
-    def step(s: Slots) -> None:
+    def step(s: SlotValues) -> None:
         active = None if outer is None else s[outer]
         numbers = rows.numbers(active)
         ways = rows.split(s[chooser], branch.given, active).reshape(-1)
@@ -159,7 +159,7 @@ def divergent_branch_step(
 
 def divergent_loop_step(
     binder: BlockBinder, loop: DivergentLoop, dead: tuple[Slot, ...], code: Code
-) -> Step:
+) -> SlotStep:
     """The step of a divergent loop."""
     test, work = binder.inner(loop.test, code), binder.inner(loop.body, code)
     run = _Loop(loop, test, work, _types(binder, loop.outs))
@@ -168,7 +168,7 @@ def divergent_loop_step(
     leftovers = (*own, *(entry.slot for entry in loop.seen), *dead)
     outer, outs = loop.divergence.outer.active, loop.outs
 
-    def step(s: Slots) -> None:
+    def step(s: SlotValues) -> None:
         active = None if outer is None else s[outer]
         results = run(s, active)
         for out, x, mask in zip(outs, results.arrays, loop.results, strict=True):
@@ -191,7 +191,7 @@ class _Loop:
         assert inner.active is not None
         self.here = inner.active
 
-    def begin(self, s: Slots, active: Array | None, numbers: Array) -> None:
+    def begin(self, s: SlotValues, active: Array | None, numbers: Array) -> None:
         """Convert carried and outer values to rows."""
         s[self.here] = numbers
         for entry in self.loop.seen:
@@ -203,7 +203,7 @@ class _Loop:
         for slot, value in zip(self.loop.carried, values, strict=True):
             s[slot] = value
 
-    def __call__(self, s: Slots, active: Array | None) -> Results:
+    def __call__(self, s: SlotValues, active: Array | None) -> Results:
         """Iterate until no device is active."""
         loop, numbers = self.loop, self.rows.numbers(active)
         results = Results(loop.divergence, self.types, loop.results, len(numbers))
@@ -227,7 +227,7 @@ class _Loop:
             for slot, value in zip(loop.carried, values, strict=True):
                 s[slot] = value
 
-    def leave(self, s: Slots, results: Results, still: Array, goes_on: Array) -> None:
+    def leave(self, s: SlotValues, results: Results, still: Array, goes_on: Array) -> None:
         """Save the values of devices that leave, and drop their rows."""
         done, loop = np.flatnonzero(~goes_on), self.loop
         held = zip(loop.carried, loop.masks, strict=True)

@@ -11,13 +11,13 @@ import numpy as np
 
 from weft.executable.items import Host, Move, moved
 from weft.kernels.host import HostKernel
-from weft.run.code import Slots, Step
+from weft.run.code import SlotStep, SlotValues
 
 if TYPE_CHECKING:
     from weft.run.binding import BlockBinder
 
 
-def host_step(binder: BlockBinder, item: Host, dead: tuple[int, ...]) -> Step:
+def host_step(binder: BlockBinder, item: Host, dead: tuple[int, ...]) -> SlotStep:
     """The step of a host node, specialized by operand count."""
     kernel, plan, ins, outs = binder.host.kernel(item.site), binder.plan, item.ins, item.outs
     if not binder.is_on_host:
@@ -29,7 +29,7 @@ def host_step(binder: BlockBinder, item: Host, dead: tuple[int, ...]) -> Step:
     return simple_step(kernel.run, ins, outs, dead)
 
 
-def move_step(move: Move, dead: tuple[int, ...]) -> Step:
+def move_step(move: Move, dead: tuple[int, ...]) -> SlotStep:
     """The step of a move."""
     run: Callable[..., Any] = partial(moved, move)
     match move:
@@ -60,7 +60,7 @@ def _token(*_: Any) -> None:
 
 def simple_step(
     run: Callable[..., Any], ins: tuple[int, ...], outs: tuple[int, ...], dead: tuple[int, ...]
-) -> Step:
+) -> SlotStep:
     """The step of a function of one or several results, without planned memory."""
     if len(outs) != 1:
         return _several(run, ins, outs, dead)
@@ -69,21 +69,21 @@ def simple_step(
     match ins:
         case (a,):
 
-            def step(s: Slots) -> None:
+            def step(s: SlotValues) -> None:
                 s[out] = run(s[a])
                 for d in dead:
                     s[d] = None
 
         case (a, b):
 
-            def step(s: Slots) -> None:
+            def step(s: SlotValues) -> None:
                 s[out] = run(s[a], s[b])
                 for d in dead:
                     s[d] = None
 
         case _:
 
-            def step(s: Slots) -> None:
+            def step(s: SlotValues) -> None:
                 s[out] = run(*[s[n] for n in ins])
                 for d in dead:
                     s[d] = None
@@ -93,8 +93,8 @@ def simple_step(
 
 def _several(
     run: Callable[..., Any], ins: tuple[int, ...], outs: tuple[int, ...], dead: tuple[int, ...]
-) -> Step:
-    def step(s: Slots) -> None:
+) -> SlotStep:
+    def step(s: SlotValues) -> None:
         results = run(*[s[n] for n in ins])
         for slot, result in zip(outs, results or (), strict=True):
             s[slot] = result
@@ -104,7 +104,9 @@ def _several(
     return step
 
 
-def _planned(binder: BlockBinder, item: Host, kernel: HostKernel, dead: tuple[int, ...]) -> Step:
+def _planned(
+    binder: BlockBinder, item: Host, kernel: HostKernel, dead: tuple[int, ...]
+) -> SlotStep:
     """The step of a node with planned memory, which is reused from run to run.
 
     The layout of the result is taken from its first run.
@@ -114,7 +116,7 @@ def _planned(binder: BlockBinder, item: Host, kernel: HostKernel, dead: tuple[in
     assert into is not None
     write = _writer(into, ins)
 
-    def step(s: Slots) -> None:
+    def step(s: SlotValues) -> None:
         held = s[buffer]
         if held is None:
             s[out] = first = run(*[s[n] for n in ins])
@@ -128,7 +130,9 @@ def _planned(binder: BlockBinder, item: Host, kernel: HostKernel, dead: tuple[in
     return step
 
 
-def _writer(into: Callable[..., object], ins: tuple[int, ...]) -> Callable[[Slots, Any], object]:
+def _writer(
+    into: Callable[..., object], ins: tuple[int, ...]
+) -> Callable[[SlotValues, Any], object]:
     """A writer specialized by operand count."""
     match ins:
         case (a,):
@@ -140,7 +144,7 @@ def _writer(into: Callable[..., object], ins: tuple[int, ...]) -> Callable[[Slot
 
 def _written_over(
     binder: BlockBinder, item: Host, kernel: HostKernel, dead: tuple[int, ...]
-) -> Step:
+) -> SlotStep:
     """The step of a node that may overwrite an operand.
 
     The operand is loop-carried, or an argument donated in this run.
@@ -151,7 +155,7 @@ def _written_over(
     assert into is not None and stack is not None
     shape = stack.shape
 
-    def step(s: Slots) -> None:
+    def step(s: SlotValues) -> None:
         operands = [s[n] for n in ins]
         target = operands[over]
         # s[1]: the slots of donated arguments that this run may overwrite.

@@ -16,14 +16,14 @@ import numpy as np
 from weft.array.host import is_dense
 from weft.executable.items import Block, Launch, Slot, Stack, Tiled, all_blocks, all_items
 from weft.ir.types import TensorType
-from weft.run.code import Call, Code, Slots, Step
+from weft.run.code import Code, KernelCall, SlotStep, SlotValues
 
 if TYPE_CHECKING:
     from weft.array.memory import Memory
     from weft.executable.plan import Plan
     from weft.target import Runtime
 
-Place: TypeAlias = tuple[int, int]  # the slot of a call's table, and the index in it
+TablePlace: TypeAlias = tuple[int, int]  # the slot of a call's table, and the index in it
 
 
 class Calls:
@@ -33,7 +33,7 @@ class Calls:
         self.target, self.tiled, self.plan = target, tiled, plan
         self.memory: Memory = target.memory
         self.constants, self.new = dict[Slot, Any](tiled.constants), slots.__next__
-        self.places: dict[Slot, list[Place]] = {}  # by slot: table entries of its address
+        self.places: dict[Slot, list[TablePlace]] = {}  # by slot: table entries of its address
         self.views: dict[Slot, int] = {}  # by slot: the slot of its arena view
         launches = [i for i in all_items(tiled.block) if isinstance(i, Launch)]
         outputs = {slot for launch in launches for slot in launch.outs}
@@ -55,11 +55,11 @@ class Calls:
             self._find_places(call)
         self.fresh = {slot for launch in launches for slot, *_ in self.fresh_of(launch)}
 
-    def call_of(self, first: Launch) -> Call:
+    def call_of(self, first: Launch) -> KernelCall:
         """The call that starts with a launch."""
         return self._by_first[id(first)]
 
-    def _merge_launches(self, block: Block) -> Iterator[Call]:
+    def _merge_launches(self, block: Block) -> Iterator[KernelCall]:
         """Adjacent launches merged into calls, in nested blocks too."""
         for part in all_blocks(block):
             waiting: list[Launch] = []
@@ -68,17 +68,17 @@ class Calls:
                     waiting.append(item)
                 elif waiting:
                     loaded = [self._loaded[id(launch)] for launch in waiting]
-                    yield Call(waiting, loaded, self.new(), self.new())
+                    yield KernelCall(waiting, loaded, self.new(), self.new())
                     waiting = []
 
-    def alone_in(self, code: Code) -> Call | None:
+    def alone_in(self, code: Code) -> KernelCall | None:
         """The only call of a code, if it allocates nothing at run time."""
         call = code.units[0] if len(code.units) == 1 else None
-        if not isinstance(call, Call):
+        if not isinstance(call, KernelCall):
             return None
         return None if any(any(self.fresh_of(launch)) for launch in call.launches) else call
 
-    def _find_places(self, call: Call) -> None:
+    def _find_places(self, call: KernelCall) -> None:
         """Table entries of addresses that are only known at run time."""
         commands = self.target.commands()
         for launch, loaded in zip(call.launches, call.loaded, strict=True):
@@ -95,7 +95,7 @@ class Calls:
 
     # Frames
 
-    def fill(self, slots: Slots) -> None:
+    def fill(self, slots: SlotValues) -> None:
         """Write the commands of a frame with an allocated arena."""
         arena = slots[0]
         base = self.memory.address(arena)
@@ -124,7 +124,7 @@ class Calls:
 
     # Steps
 
-    def settled(self, slots: Iterable[Slot]) -> Step | None:
+    def settled(self, slots: Iterable[Slot]) -> SlotStep | None:
         """The action that writes these slots' addresses, or None if no kernel reads them."""
         listed = [
             (slot, stack.shape, self.places[slot])
@@ -137,7 +137,7 @@ class Calls:
         locate, put = self.memory.address, self.memory.place
         is_there = is_dense if self.memory.is_host else _never
 
-        def settle(s: Slots) -> None:
+        def settle(s: SlotValues) -> None:
             for slot, shape, places in listed:
                 array = s[slot]
                 if array.__class__ is not np.ndarray or not is_there(array):
@@ -152,7 +152,7 @@ class Calls:
 
         return settle
 
-    def step(self, call: Call, dead: tuple[Slot, ...]) -> Step:
+    def step(self, call: KernelCall, dead: tuple[Slot, ...]) -> SlotStep:
         """The step of a call."""
         commands = call.commands
         fresh = [entry for launch in call.launches for entry in self.fresh_of(launch)]
@@ -162,12 +162,12 @@ class Calls:
         allocate, locate = memory.allocate, memory.address
         if not fresh and not views and not dead:
 
-            def bare(s: Slots) -> None:
+            def bare(s: SlotValues) -> None:
                 s[commands].run()
 
             return bare
 
-        def step(s: Slots) -> None:
+        def step(s: SlotValues) -> None:
             for slot, donor, shape, dtype, nbytes, places in fresh:
                 # Decided at run time: a donated argument may have another reader, or come from a
                 # read-only array.

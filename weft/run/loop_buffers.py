@@ -14,7 +14,7 @@ from weft.target import SupportsLoops
 if TYPE_CHECKING:
     from weft.executable.plan import RotatingBuffer
     from weft.run.binding import BlockBinder
-    from weft.run.code import Code, Slots
+    from weft.run.code import Code, SlotValues
 
 AT_ONCE = 1 << 12  # iterations between checks for interrupts
 
@@ -43,7 +43,7 @@ class BufferRotation:
         """Whether a single buffer suffices, so that nothing rotates."""
         return self.count == 1
 
-    def begin(self, s: Slots) -> None:
+    def begin(self, s: SlotValues) -> None:
         """Allocate the buffers, and set the output address of the first iteration."""
         if not self.is_on_host:
             for slot in self.slots:
@@ -54,13 +54,13 @@ class BufferRotation:
         for table, place in self.written:
             s[table][place] = address
 
-    def _buffers(self, s: Slots) -> list[Any]:
+    def _buffers(self, s: SlotValues) -> list[Any]:
         memory, shape, dtype = self.memory, self.shape, self.dtype
         if self.offsets:
             return [memory.view(s[0], at, shape, dtype) for at in self.offsets]
         return [memory.allocate(shape, dtype, self.nbytes) for _ in range(self.count)]
 
-    def rotate(self, s: Slots, count: int) -> None:
+    def rotate(self, s: SlotValues, count: int) -> None:
         """Rotate: every level takes the value above it, and the output gets the freed buffer."""
         held = s[self.held]
         # From the oldest level down: each value is passed on before it is replaced.
@@ -73,11 +73,11 @@ class BufferRotation:
         for table, place in self.written:
             s[table][place] = address
 
-    def _set_address(self, s: Slots, level: int, address: int) -> None:
+    def _set_address(self, s: SlotValues, level: int, address: int) -> None:
         for table, place in self.read[level]:
             s[table][place] = address
 
-    def end(self, s: Slots, count: int) -> None:
+    def end(self, s: SlotValues, count: int) -> None:
         """Bind all levels to result slots, also those that no iteration has written."""
         held = [array for array, _ in s[self.held]]
         initial = [s[slot] for slot in self.slots] if count < len(self.slots) else []
@@ -93,7 +93,7 @@ class BufferRotation:
 
 def native_rounds(
     binder: BlockBinder, test: Code, work: Code, rotations: Sequence[BufferRotation]
-) -> Callable[[Slots], int] | None:
+) -> Callable[[SlotValues], int] | None:
     """The native loop over all iterations, which returns their number; None if not possible.
 
     That needs a test and a body of one call each, and a fixed address for the test's result.
@@ -106,7 +106,7 @@ def native_rounds(
     if verdict is None or one is None or other is None:
         return None
 
-    def rounds(s: Slots) -> int:
+    def rounds(s: SlotValues) -> int:
         moves = np.array(_moves(s, rotations), np.int64)
         buffers = [[s[slot] for slot in rotation.slots] for rotation in rotations]
         run: Callable[..., int] = s[one.commands].repeat
@@ -128,7 +128,7 @@ def native_rounds(
     return rounds
 
 
-def _moves(s: Slots, rotations: Sequence[BufferRotation]) -> list[int]:
+def _moves(s: SlotValues, rotations: Sequence[BufferRotation]) -> list[int]:
     """The rotations, in the target's format."""
     # The format of `SupportsLoops.repeat` (weft/target.py).
     listed = [len(rotations)]

@@ -9,9 +9,9 @@ from weft.array.array import Array, ArraySpec
 from weft.array.memory import DeviceBuffer, DeviceMemory, MemoryBlock, Stream
 from weft.array.stacked import Stacked
 from weft.array.stream import HostStream
-from weft.run.code import Slots
+from weft.run.code import SlotValues
 from weft.run.direct import OneCall
-from weft.run.launch import Place, reshaped
+from weft.run.launch import TablePlace, reshaped
 from weft.target import SupportsGraphs
 
 
@@ -30,11 +30,11 @@ class DirectOnDevice:
         self.stream: Stream | None = calls.target.stream
         self.donated, self.frames, self.kinds = program.donated, program.frames, program.kinds
         self.made, self.over = program.made, program.over
-        self.places: list[Sequence[Place]] = [places for _, _, places in self.arguments.listed]
+        self.places: list[Sequence[TablePlace]] = [places for _, _, places in self.arguments.listed]
         self.places += [output.places for output in program.outputs]
 
     def __call__(
-        self, stacks: tuple[Stacked | None, ...], new: Callable[[], Slots]
+        self, stacks: tuple[Stacked | None, ...], new: Callable[[], SlotValues]
     ) -> tuple[Stacked, ...] | None:
         """Run on all devices; None, with no effect, if an argument has another kind."""
         if len(stacks) != len(self.kinds):
@@ -58,7 +58,7 @@ class DirectOnDevice:
         return tuple(outputs)
 
     def enqueue(
-        self, addresses: list[int], over: dict[int, Any], new: Callable[[], Slots]
+        self, addresses: list[int], over: dict[int, Any], new: Callable[[], SlotValues]
     ) -> list[DeviceBuffer]:
         """Enqueue the kernels on arguments at these addresses; results are allocated or `over`."""
         memory = self.memory
@@ -83,7 +83,7 @@ class DirectOnDevice:
         if explained is not error:
             raise explained from None
 
-    def launch(self, key: tuple[int, ...], new: Callable[[], Slots]) -> None:
+    def launch(self, key: tuple[int, ...], new: Callable[[], SlotValues]) -> None:
         """Enqueue the kernels on arguments and results at these addresses."""
         # A call owns its frame: list.pop and append are atomic, so that threads never share one.
         try:
@@ -107,7 +107,7 @@ class EnqueuedArrays:
         direct: DirectOnDevice,
         specs: Sequence[ArraySpec],
         runs_on: HostStream,
-        new: Callable[[], Slots],
+        new: Callable[[], SlotValues],
     ) -> None:
         self.direct, self.runs_on, self.new = direct, runs_on, new
         self.kinds, self.sub_axes = direct.kinds, direct.arguments.sub_axes
@@ -192,7 +192,7 @@ class EnqueuedTensors:
             if n not in direct.over
         ]
 
-    def __call__(self, tensors: Sequence[Any], new: Callable[[], Slots]) -> list[Any] | None:
+    def __call__(self, tensors: Sequence[Any], new: Callable[[], SlotValues]) -> list[Any] | None:
         """The results that update no argument; None, with no effect, where one must be copied."""
         device, aligned = self.device, self.aligned
         addresses: list[int] = []

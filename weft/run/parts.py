@@ -13,7 +13,7 @@ from weft.ir.module import Node
 from weft.kernels.group import Group
 from weft.records import dataclass
 from weft.run.bind import all_codes, loaded_kernels
-from weft.run.code import Slots, Step
+from weft.run.code import SlotStep, SlotValues
 from weft.run.execute import run
 from weft.run.local import LocalProgram
 from weft.run.separate import SeparateKernel, SeparateTarget
@@ -129,10 +129,10 @@ class _Clock:
         """Time a launch."""
         self.time(id(loaded.own), run)
 
-    def around(self, step: Step, key: int) -> Step:
+    def around(self, step: SlotStep, key: int) -> SlotStep:
         """A timed step."""
 
-        def timed(slots: Slots) -> None:
+        def timed(slots: SlotValues) -> None:
             self.time(key, lambda: step(slots))
 
         return timed

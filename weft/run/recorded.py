@@ -13,7 +13,7 @@ from weft.executable.launched import item_name, launch_kind
 from weft.ir.location import Location
 from weft.recording import ItemSpan, Recorder
 from weft.run.bind import all_codes, loaded_kernels
-from weft.run.code import Slots, Step
+from weft.run.code import SlotStep, SlotValues
 from weft.run.separate import SeparateKernel
 from weft.target import Addresses
 
@@ -124,8 +124,8 @@ class RecordedProgram:
             self.synchronize()
         self._note(loaded.item, begin)
 
-    def _timed(self, step: Step, item: int) -> Step:
-        def timed(slots: Slots) -> None:
+    def _timed(self, step: SlotStep, item: int) -> SlotStep:
+        def timed(slots: SlotValues) -> None:
             begin = self.clock()
             step(slots)
             self._note(item, begin)

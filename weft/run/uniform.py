@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.executable.items import Branch, Loop, Slot
-from weft.run.code import Code, Slots, Step
+from weft.run.code import Code, SlotStep, SlotValues
 from weft.run.dead_slots import results_made
 from weft.run.flow import chooser_of, widen
 from weft.run.loop_buffers import BufferRotation, native_rounds
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Changing = tuple[Slot, Any, Slot]  # carried slot, broadcast function, next value's slot
 
 
-def loop_step(binder: BlockBinder, loop: Loop, dead: tuple[Slot, ...], code: Code) -> Step:
+def loop_step(binder: BlockBinder, loop: Loop, dead: tuple[Slot, ...], code: Code) -> SlotStep:
     """The step of a uniform loop."""
     slots, ins, outs, rows = loop.carried, loop.ins, loop.outs, loop.stack_dims.active
     test = binder.inner(loop.test, code)
@@ -34,7 +34,7 @@ def loop_step(binder: BlockBinder, loop: Loop, dead: tuple[Slot, ...], code: Cod
     rounds = rounds or _rounds(binder, loop, test, work, changing, rotations)
     enter = [widen(m, c, loop.stack_dims) for m, c in zip(loop.given, loop.masks, strict=True)]
 
-    def step(s: Slots) -> None:
+    def step(s: SlotValues) -> None:
         active = None if rows is None else s[rows]
         values = [w(s[n], active) for w, n in zip(enter, ins, strict=True)]
         # The body overwrites these in place, and the initial values may have other readers.
@@ -64,13 +64,13 @@ def _rounds(
     work: Code,
     changing: Sequence[Changing],
     rotations: Sequence[BufferRotation],
-) -> Callable[[Slots], int]:
+) -> Callable[[SlotValues], int]:
     """The function that runs all iterations and returns their number."""
     (verdict,), rows = loop.test.results, loop.stack_dims.active
     every_round = [rotation for rotation in rotations if not rotation.settles]
     settled = binder.settled([slot for slot, _, _ in changing])
 
-    def rounds(s: Slots) -> int:
+    def rounds(s: SlotValues) -> int:
         active = None if rows is None else s[rows]
         count = 0
         while True:
@@ -103,7 +103,9 @@ def _changing(loop: Loop, rotating: set[int]) -> list[Changing]:
     ]
 
 
-def branch_step(binder: BlockBinder, branch: Branch, dead: tuple[Slot, ...], code: Code) -> Step:
+def branch_step(
+    binder: BlockBinder, branch: Branch, dead: tuple[Slot, ...], code: Code
+) -> SlotStep:
     """The step of a uniform branch."""
     (chooser,), outs, stack_dims = branch.ins, branch.outs, branch.stack_dims
     codes = [binder.inner(block, code) for block in branch.blocks]
@@ -114,7 +116,7 @@ def branch_step(binder: BlockBinder, branch: Branch, dead: tuple[Slot, ...], cod
     own = [results_made(block, binder.constants) for block in branch.blocks]
     choose, rows = chooser_of(branch.way, len(codes)), stack_dims.active
 
-    def step(s: Slots) -> None:
+    def step(s: SlotValues) -> None:
         branch_index = choose(s[chooser].item(0))
         code = codes[branch_index]
         code.run(s)

@@ -64,7 +64,7 @@ KEPT = 1 << 14  # elements of a result that may be constant-folded
 RESERVED = 2  # reserved slots: the arena, and the arguments that may be overwritten in this run
 
 
-class HostKernels(Functions, Protocol):
+class HostTraits(Functions, Protocol):
     """Kernels for the nodes that the host computes."""
 
     def traits(self, site: Site) -> Traits:
@@ -79,7 +79,7 @@ class HostKernels(Functions, Protocol):
 class Lowering:
     """Allocates slots and lowers regions to blocks."""
 
-    def __init__(self, host: HostKernels, target: Target, fold: bool) -> None:
+    def __init__(self, host: HostTraits, target: Target, fold: bool) -> None:
         self.host, self.target = host, target
         self.fold = fold  # whether dead values may be omitted
         self.stacks: list[Stack | None] = [None] * RESERVED

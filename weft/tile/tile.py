@@ -14,7 +14,7 @@ from weft.mesh.owners import StackedAxes
 from weft.target import Target
 from weft.tile.alias_views import without_views
 from weft.tile.flows import with_flows
-from weft.tile.lower import HostKernels, Lowering
+from weft.tile.lower import HostTraits, Lowering
 from weft.tile.memory.plan import plan
 from weft.tile.scope import Scope
 from weft.tune import end_tuning
@@ -26,7 +26,7 @@ def tile(
     module: Module,
     function: str = "main",
     *,
-    host: HostKernels,
+    host: HostTraits,
     target: Target,
     fold: bool = True,
     devices: int | tuple[int, int] | None = None,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from weft.executable.items import Branch, Loop, Masks, Site
+from weft.executable.items import Branch, Loop, Site
 from weft.ir.module import Node
 from weft.ops.control import If
 from weft.tile.scope import Scope
+from weft.varying.masks import Masks
 
 if TYPE_CHECKING:
     from weft.tile.lowering import RegionLowering

@@ -7,9 +7,9 @@ from typing import Any
 
 from weft.errors import Unsupported
 from weft.executable.literal import MOST_DEPTH, is_literal
-from weft.executable.structure import FACTORIES, LEAF, NONE, Kind, Structure, is_name
+from weft.executable.structure import FACTORIES, LEAF, NONE, Structure, StructureKind, is_name
 
-_PLAIN: dict[type, Kind] = {
+_PLAIN: dict[type, StructureKind] = {
     tuple: "tuple",
     list: "list",
     dict: "dict",

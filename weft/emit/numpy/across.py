@@ -43,7 +43,7 @@ from weft.ops.distributed.ragged import RaggedAllToAll
 from weft.records import dataclass
 
 ROUND_BYTES = 1 << 14  # from so many bytes on, a sum of several processes takes two rounds
-Step: TypeAlias = Callable[[Array], Array]
+PieceFunction: TypeAlias = Callable[[Array], Array]
 Cut: TypeAlias = Callable[[Array, int], Array]  # the part of an array for the nth process
 PeerParts: TypeAlias = Sequence[Array]  # the parts of all processes, this one included
 
@@ -116,7 +116,7 @@ def _device_of(arrays: Sequence[Any]) -> Any:
 class _Part:
     """One operand: the parts to send by process, and the result from all parts."""
 
-    first: Step  # local reduction along the stack, before sending
+    first: PieceFunction  # local reduction along the stack, before sending
     cut: Cut
     last: Callable[[PeerParts], Array]
 

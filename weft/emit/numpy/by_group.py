@@ -17,7 +17,7 @@ from weft.emit.numpy.one_by_one import empty, plain_region, store
 from weft.emit.numpy.peers import Peers, peers_of
 from weft.errors import WeftError
 from weft.executable.items import Site
-from weft.executable.process import Exchange, Group, Peer, Process, Values
+from weft.executable.process import DeviceGroup, Exchange, Peer, Process, Values
 from weft.ir.module import Node
 from weft.ir.types import Array
 from weft.kernels.host import HostKernel, in_two
@@ -121,12 +121,12 @@ class _Groups:
         self.first = isinstance(node.op, CollectiveBroadcast)  # the first one is representative
 
     @cached_property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[DeviceGroup]:
         """The groups of devices, listed when they first meet."""
         # A program that is only predicted is never called: 100,000 devices are not listed for it.
         return [tuple(group) for group in self.site.world.groups(self.site.node.op)]
 
-    def present(self, mine: Mine) -> list[Group]:
+    def present(self, mine: Mine) -> list[DeviceGroup]:
         """The groups with devices of this process."""
         return [group for group in self.groups if any(d in mine for d in group)]
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from weft.executable.items import Site
-from weft.executable.process import Group, Peer, Process, ProcessCollective, Transport
+from weft.executable.process import DeviceGroup, Peer, Process, ProcessCollective, Transport
 from weft.mesh import Mesh
 from weft.mesh.sub_axes import SubAxes
 from weft.ops.distributed.collective import CollectivePermute
@@ -37,7 +37,7 @@ class Peers:
         """The process that holds a device."""
         return self.processes[device]
 
-    def apart(self, group: Group) -> Mapping[Peer, list[int]]:
+    def apart(self, group: DeviceGroup) -> Mapping[Peer, list[int]]:
         """The devices of a group that other processes hold, by process."""
         devices: dict[Peer, list[int]] = {}
         for device in group:
@@ -74,7 +74,9 @@ def peers_of(site: Site, process: Process | None, stream: str | None) -> Peers |
 
 
 @lru_cache(maxsize=64)
-def _processes(mesh: Mesh, sub_axes: SubAxes, absent: tuple[int, ...]) -> Mapping[Peer, Group]:
+def _processes(
+    mesh: Mesh, sub_axes: SubAxes, absent: tuple[int, ...]
+) -> Mapping[Peer, DeviceGroup]:
     """The devices of every process."""
     which = sub_axes.index(absent, np.arange(sub_axes.count)).tolist()
     listed: dict[int, list[int]] = {}
@@ -93,7 +95,7 @@ def _elsewhere(
     return {d: peer for peer, group in found.items() if device not in group for d in group}
 
 
-def _groups(site: Site) -> list[Group]:
+def _groups(site: Site) -> list[DeviceGroup]:
     """The groups of devices; for a permute, its pairs; all devices for a call of Python."""
     world, op = site.world, site.op
     if not op.collective:

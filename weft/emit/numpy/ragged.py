@@ -11,13 +11,13 @@ import numpy as np
 from weft.emit.numpy.by_group import flat_rows, rows_of
 from weft.emit.numpy.peers import Peers
 from weft.executable.items import Site
-from weft.executable.process import Exchange, Group, Peer, Values
+from weft.executable.process import DeviceGroup, Exchange, Peer, Values
 from weft.ir.types import Array
 from weft.kernels.host import HostKernel, in_two
 from weft.ops.distributed.ragged import RaggedAllToAll
 
 OwnOperands: TypeAlias = dict[int, Values]  # the operands of this process's devices
-Pair: TypeAlias = tuple[Group, int, int]  # a group, and the places of a sender and a receiver
+Pair: TypeAlias = tuple[DeviceGroup, int, int]  # a group, and the places of a sender and a receiver
 
 
 def ragged_exchange(site: Site, peers: Peers) -> HostKernel:
@@ -51,7 +51,7 @@ class _Routes:
         self.site, self.op, self.peers = site, site.op, peers
 
     @cached_property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[DeviceGroup]:
         """The groups of devices, listed when they first meet."""
         return [tuple(group) for group in self.site.world.groups(self.op)]
 

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 
 from weft.ir.module import Node, Value, tensor_of
 from weft.ir.types import F32, F64, TensorType
-from weft.kernels.attention import Access, Attention, Gradients, Mask
+from weft.kernels.attention import Access, Attention, AttentionMask, Gradients
 from weft.kernels.group import Group
 from weft.kernels.kernel import Operand
 from weft.kernels.stacked_node import StackedNode
@@ -286,7 +286,7 @@ def _plain(drawn: _Drawing) -> Attention | None:
         bias = drawn.access(f.reader.through(f.bias), f.query, f.key)
     if f.mask is not None:
         access = drawn.access(f.reader.through(f.mask.where), f.query, f.key)
-        mask = None if access is None else Mask(access, f.mask.fill, f.mask.when)
+        mask = None if access is None else AttentionMask(access, f.mask.fill, f.mask.when)
     if (f.bias is not None and bias is None) or (f.mask is not None and mask is None):
         return None
     size = f.reader.draft.size

@@ -28,7 +28,7 @@ from weft.tile.drafts.pulls import MAPS, PLACED_MAPS, REDUCTIONS, Pull, elementw
 from weft.tile.drafts.views import is_alias, read_through
 from weft.tile.fusion.epilogues import finishes_product
 from weft.tile.fusion.flights import flights_of
-from weft.tile.fusion.kinds import COPIED, Kind, kind_of
+from weft.tile.fusion.kinds import COPIED, FusionKind, kind_of
 from weft.tile.fusion.nodes import (
     is_simple,
     widens,
@@ -144,7 +144,7 @@ class Grouping:
         """The groups that read a value."""
         return [d for d in self.readers.get(value, ()) if value in d.pending]
 
-    def _place(self, stacked: StackedNode, kind: Kind, value: Value) -> None:
+    def _place(self, stacked: StackedNode, kind: FusionKind, value: Value) -> None:
         waiting = self.waiting(value)
         stored = value in self.outside
         if not waiting and not stored:
@@ -383,7 +383,7 @@ class Grouping:
 
     # Profitability and legality
 
-    def fits(self, stacked: StackedNode, kind: Kind, value: Value, draft: Draft) -> bool:
+    def fits(self, stacked: StackedNode, kind: FusionKind, value: Value, draft: Draft) -> bool:
         """Whether a node may be computed inside of a group."""
         numbers = draft.pending[value]
         if not numbers or len(draft.keys) > self.limits.steps:

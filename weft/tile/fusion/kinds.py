@@ -26,12 +26,12 @@ from weft.tile.fusion.nodes import (
 )
 
 COPIED = 1 << 16  # bytes that are copied sooner than the host is reached
-Kind = Literal["view", "map", "reduce", "product", "other"]
+FusionKind = Literal["view", "map", "reduce", "product", "other"]
 
 Makers: TypeAlias = Mapping[Value, StackedNode]  # the node of each value
 
 
-def kind_of(stacked: StackedNode, makers: Makers, target: Target) -> Kind:
+def kind_of(stacked: StackedNode, makers: Makers, target: Target) -> FusionKind:
     """How a node may take part in kernels."""
     node = stacked.node
     if not is_dense(node) or unsupported_reason(node, target) is not None:
