@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.errors import Unsupported, WeftError
-from weft.ir.module import Function, Module, Node, Region, Value
+from weft.ir.module import Function, Module, Node, Region, Value, is_elementwise
 from weft.ir.op import Op, RegionCall
 from weft.ir.types import Array, TensorType, Type, Types
 from weft.ir.uses import last_uses
@@ -364,8 +364,3 @@ def run_plain(node: Node, operands: list[Any], calls: tuple[Any, ...]) -> Operan
             f"{op.name}: the result does not fit into memory", help="use smaller sizes"
         ) from None
     return results if isinstance(results, tuple) else (results,)
-
-
-def is_elementwise(region: Region) -> bool:
-    """Whether a scalar region may run on whole arrays elementwise."""
-    return all(node.op.elementwise and not node.regions for node in region.nodes)

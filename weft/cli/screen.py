@@ -203,3 +203,8 @@ def quantity(number: float, unit: str = "") -> str:
 def plural(count: int, noun: str) -> str:
     """`1 file`, `2 files`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def first_paragraph(thing: object) -> str:
+    """The first paragraph of a docstring, as one line."""
+    return " ".join((thing.__doc__ or "").partition("\n\n")[0].split())

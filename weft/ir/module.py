@@ -238,3 +238,8 @@ def uses(region: Region) -> dict[Value, list[tuple[Node, int]]]:
         for index, value in enumerate(node.operands):
             use_lists.setdefault(value, []).append((node, index))
     return use_lists
+
+
+def is_elementwise(region: Region) -> bool:
+    """Whether a scalar region can run on whole arrays elementwise."""
+    return all(node.op.elementwise and not node.regions for node in region.nodes)

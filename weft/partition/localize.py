@@ -46,6 +46,7 @@ from weft.partition.remake import is_remade, recomputed_in_split
 from weft.partition.reshard import ReshardPlan, plan
 from weft.partition.site import NodeSite
 from weft.partition.strategy.choose import ShardingProblem, cheapest, moved_bytes
+from weft.partition.strategy.dim_classes import rank_of
 from weft.partition.strategy.factors import FactorAxes
 from weft.partition.structural.regions import read_outside, with_values
 from weft.partition.structural.structure import STRUCTURE, splits_of
@@ -488,8 +489,3 @@ class Localizer:
             return None
         found = self.program.rules.find(node)
         return None if found is None else summing(found)
-
-
-def rank_of(value: Value) -> int:
-    """The rank of a tensor, 0 for other values."""
-    return value.type.rank if isinstance(value.type, TensorType) else 0

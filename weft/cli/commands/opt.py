@@ -11,7 +11,7 @@ from weft.cli.parser import Subparsers, command
 from weft.cli.passes import add_passes, chosen_level, chosen_machine, chosen_numbers
 from weft.cli.program import add_program, read_program
 from weft.cli.rules import add_rules, read_rules
-from weft.cli.screen import print_json, print_labelled, print_table, width, working
+from weft.cli.screen import first_paragraph, print_json, print_labelled, print_table, width, working
 from weft.cli.script import is_script
 from weft.columns import Column, table_text
 from weft.cost import Costs
@@ -33,6 +33,7 @@ from weft.optimize import (
     run_passes,
     steps,
 )
+from weft.optimize.scheduling.schedule import entry_functions
 from weft.targets import target_named
 from weft.tile import tile
 
@@ -88,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     with working(f"optimizing {arguments.program}"):
         result = run_passes(module, passes, options, ran.append)
     if arguments.memory or arguments.machine:
-        for name in called(result):
+        for name in entry_functions(result):
             memory_of(result, name).fits(the_machine)
     out = sys.stderr if arguments.out is None else sys.stdout
     if arguments.times:
@@ -120,14 +121,10 @@ def show_levels(as_json: bool) -> None:
         ("  ".join("x" if number >= least else "." for number in LEVELS), run)
         for run, least in STEPS
     ]
-    print_table(columns, [(marks, run.__name__, _sentence(run)) for marks, run in marked])
+    print_table(columns, [(marks, run.__name__, first_paragraph(run)) for marks, run in marked])
     print("\nwith --pass only:")
     named_only = [run for run in PASSES if all(run is not step for step, _ in STEPS)]
-    print_labelled([(run.__name__, _sentence(run)) for run in named_only])
-
-
-def _sentence(thing: object) -> str:
-    return " ".join((thing.__doc__ or "").partition("\n\n")[0].split())
+    print_labelled([(run.__name__, first_paragraph(run)) for run in named_only])
 
 
 def times_text(ran: list[PassRecord]) -> str:
@@ -155,7 +152,7 @@ def effects_text(module: Module, ran: list[PassRecord], the_machine: Machine) ->
     for done in ran:
         after = _effects(done.module, the_machine) if done.changed else before
         if done.changed:
-            rows.append((done.name, *after, _sentence(_PASS_OF[done.name])))
+            rows.append((done.name, *after, first_paragraph(_PASS_OF[done.name])))
         else:
             idle.append(done.name)
         before = after
@@ -170,10 +167,10 @@ _PASS_OF = {run.__name__: run for run in PASSES}
 def _effects(module: Module, chosen: Machine) -> tuple[str, ...]:
     """Counts and predicted seconds of a program, as cells."""
     costs, travel = Costs(module, chosen), 0.0
-    for name in called(module):
+    for name in entry_functions(module):
         travel += collective_seconds(module, costs, name)
-    total = sum(costs.totals.function(name) for name in called(module))
-    rows = [row for name in called(module) for row in bytes_sent(module, name)]
+    total = sum(costs.totals.function(name) for name in entry_functions(module))
+    rows = [row for name in entry_functions(module) for row in bytes_sent(module, name)]
     # An asynchronous start counts as its issue; its transfer is counted with the collectives.
     compute = total if any(isinstance(n.op, AsyncStart) for n in module.nodes()) else total - travel
     return (
@@ -183,11 +180,6 @@ def _effects(module: Module, chosen: Machine) -> tuple[str, ...]:
         seconds_text(max(0.0, compute)),
         seconds_text(travel),
     )
-
-
-def called(module: Module) -> list[str]:
-    """The functions without callers."""
-    return [name for name, f in module.functions.items() if f.visibility != "private"]
 
 
 def memory_of(module: Module, function: str) -> MemoryUse:
@@ -204,7 +196,7 @@ def summary(before: Module, after: Module, the_machine: Machine) -> list[tuple[s
         ("nodes", f"{counts[0]:,} -> {counts[1]:,}"),
         ("collectives", f"{met[0]:,} -> {met[1]:,}"),
     ]
-    for name in called(after):
+    for name in entry_functions(after):
         try:
             use = memory_of(after, name)
         except WeftError as error:  # a program that is not partitioned yet

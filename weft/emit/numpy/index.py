@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.emit.numpy.one_by_one import is_elementwise, one_by_one, plain_region
+from weft.emit.numpy.one_by_one import one_by_one, plain_region
 from weft.emit.numpy.reduce import spread
 from weft.emit.numpy.stack_reduction import NAMED
 from weft.emit.numpy.ufuncs import is_native, ufunc_of
 from weft.executable.items import Site
+from weft.ir.module import is_elementwise
 from weft.ir.op import Op
 from weft.ir.types import Array
 from weft.ir.uses import free_variables

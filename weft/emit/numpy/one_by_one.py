@@ -11,7 +11,7 @@ import numpy as np
 from weft.array.stream import calling
 from weft.errors import Unsupported, WeftError
 from weft.executable.items import Site
-from weft.ir.module import Module, Node, Region, Value
+from weft.ir.module import Module, Node, Region, Value, is_elementwise
 from weft.ir.op import RegionCall
 from weft.ir.types import Array, TensorType
 from weft.ir.uses import free_variables
@@ -120,11 +120,6 @@ class PlainRegion:
             for out, result in zip(outs, self(*(np.asarray(f[n]) for f in flat)), strict=True):
                 out[n] = result
         return tuple(out.reshape(shape) for out in outs)
-
-
-def is_elementwise(region: Region) -> bool:
-    """Whether a scalar region can run on whole arrays elementwise."""
-    return all(node.op.elementwise and not node.regions for node in region.nodes)
 
 
 def run_node(

@@ -149,3 +149,8 @@ def plain_combiner(node: Node) -> Combine | None:
     """The combining op of a reduction, if it is one plain op."""
     body = node.regions[0]
     return BY_OP.get(body.body.combiners[0]) if len(body.nodes) == 1 else None
+
+
+def keeps_dtype(node: Node) -> bool:
+    """Whether the first result has the element type of the first operand."""
+    return tensor_of(node.operands[0]).dtype is tensor_of(node.results[0]).dtype

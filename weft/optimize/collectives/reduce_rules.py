@@ -15,7 +15,13 @@ from weft.ops.distributed.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.elementwise.pointwise import Subtract
 from weft.ops.shape import BroadcastInDim, Constant
 from weft.ops.slicing import Pad
-from weft.optimize.collectives.facts import Facts, collective_axes, defining_node, plain_combiner
+from weft.optimize.collectives.facts import (
+    Facts,
+    collective_axes,
+    defining_node,
+    keeps_dtype,
+    plain_combiner,
+)
 from weft.optimize.collectives.normal_form import CollectiveMaker
 
 Plain = tuple[Axes, Combine, CollectiveMaker]
@@ -27,14 +33,10 @@ def plain(node: Node, facts: Facts, *others: Node) -> Plain | None:
     if groups is None:
         return None
     reduction = plain_combiner(node)
-    if reduction not in COMBINERS or not _keeps_dtype(node):
+    if reduction not in COMBINERS or not keeps_dtype(node):
         return None
     loc = fuse(node.loc, *(other.loc for other in others))
     return groups.axes, reduction, CollectiveMaker(facts, groups.mesh, facts.mesh(groups), loc)
-
-
-def _keeps_dtype(node: Node) -> bool:
-    return tensor_of(node.operands[0]).dtype is tensor_of(node.results[0]).dtype
 
 
 def reduce_of_equal(node: Node, facts: Facts) -> Rewritten:
@@ -210,7 +212,7 @@ def cut_of_sum(node: Node, facts: Facts) -> Rewritten:
 
 def fold_of_sum(node: Node, facts: Facts) -> Rewritten:
     """reduce(all_reduce(x)) -> all_reduce(reduce(x)), when alike and nothing else reads the sum."""
-    if len(node.operands) != 2 or not _keeps_dtype(node):
+    if len(node.operands) != 2 or not keeps_dtype(node):
         return None
     x, init = node.operands
     inner = defining_node(x, AllReduce)

@@ -14,7 +14,13 @@ from weft.ops.combiners import COMBINERS
 from weft.ops.distributed.collective import AllGather, AllReduce, ReduceScatter
 from weft.ops.distributed.local import AllSlice
 from weft.ops.shape import BroadcastInDim, Transpose
-from weft.optimize.collectives.facts import Facts, collective_axes, defining_node, plain_combiner
+from weft.optimize.collectives.facts import (
+    Facts,
+    collective_axes,
+    defining_node,
+    keeps_dtype,
+    plain_combiner,
+)
 from weft.optimize.collectives.normal_form import CollectiveMaker
 
 
@@ -144,13 +150,9 @@ def slice_of_scatter(node: Node, facts: Facts) -> Rewritten:
         return None
     assert isinstance(inner.op, ReduceScatter)
     dim, (x,) = inner.op.scatter_dimension, inner.operands
-    if split[dim] or not disjoint(_flat(split), groups.axes) or not _keeps_dtype(inner):
+    if split[dim] or not disjoint(_flat(split), groups.axes) or not keeps_dtype(inner):
         return None
     return (maker.scatter(maker.slice(x, split), dim, groups.axes, reduction),)
-
-
-def _keeps_dtype(node: Node) -> bool:
-    return tensor_of(node.operands[0]).dtype is tensor_of(node.results[0]).dtype
 
 
 def slice_of_elementwise(node: Node, facts: Facts) -> Rewritten:

@@ -62,15 +62,18 @@ class _Scheduling(Rebuild):
 
 def peak(module: Module) -> int:
     """An estimate of a device's peak memory, over all entry functions."""
-    return max((live_bytes(module, name) for name in _called(module)), default=0)
+    return max((live_bytes(module, name) for name in entry_functions(module)), default=0)
 
 
 def depth(module: Module) -> int:
     """The maximal nesting depth of regions."""
-    return max((_depth(module, module.functions[n].body) for n in _called(module)), default=1)
+    return max(
+        (_depth(module, module.functions[n].body) for n in entry_functions(module)), default=1
+    )
 
 
-def _called(module: Module) -> list[str]:
+def entry_functions(module: Module) -> list[str]:
+    """The functions that may be called from outside."""
     return [name for name, f in module.functions.items() if f.visibility != "private"]
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from weft.ir.module import Node, Region, Value
+from weft.ir.module import Node, Region, Value, is_elementwise
 from weft.ir.types import Array, DType, TensorType
 from weft.ops.shape import Constant, Iota, iota
 
@@ -19,7 +19,7 @@ def pick_of(node: Node) -> Extreme | None:
 
     The region is evaluated on all pairs of distinguishing values.
     """
-    if len(node.operands) != 4 or not _elementwise(node.regions[0]):
+    if len(node.operands) != 4 or not is_elementwise(node.regions[0]):
         return None
     value, index = (v.type for v in node.operands[:2])
     assert isinstance(value, TensorType) and isinstance(index, TensorType)
@@ -48,10 +48,6 @@ def counts(node: Node, dim: int) -> bool:
 
 def _same(one: Array, other: Array) -> bool:
     return bool(((one == other) | ((one != one) & (other != other))).all())
-
-
-def _elementwise(region: Region) -> bool:
-    return all(node.op.elementwise and not node.regions for node in region.nodes)
 
 
 def _trials(value: DType, index: DType) -> tuple[Array, ...]:

@@ -35,7 +35,7 @@ def convolution(
     """A convolution with a bias for each channel."""
     count = len(shape_of(x)) - 2
     stride, padding, dilation, extra = (
-        _each(n, count) for n in (stride, padding, dilation, output_padding)
+        each_dim(n, count) for n in (stride, padding, dilation, output_padding)
     )
     if transposed:
         result = _transposed(b, x, weight, b.out, stride, padding, dilation, extra, groups)
@@ -48,7 +48,7 @@ def convolution(
     return b.op(Add(), result, added)
 
 
-def _each(given: Sequence[int], count: int) -> Sequence[int]:
+def each_dim(given: Sequence[int], count: int) -> tuple[int, ...]:
     """One number for each dim."""
     return tuple(given) * count if len(given) == 1 else tuple(given)
 
@@ -135,7 +135,7 @@ def convolution_backward(
     """The requested gradients, of input, kernel and bias."""
     count = len(shape_of(x)) - 2
     stride, padding, dilation, extra = (
-        _each(n, count) for n in (stride, padding, dilation, output_padding)
+        each_dim(n, count) for n in (stride, padding, dilation, output_padding)
     )
     gradients: list[Value | None] = [None, None, None]
     if output_mask[0] and transposed:  # the adjoint of an adjoint is the convolution

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from weft.capture.torch.aten.convolution import each_dim
 from weft.capture.torch.aten.indexing import index_select, scatter_add
 from weft.capture.torch.aten.reduce import with_place
 from weft.capture.torch.build import (
@@ -46,10 +47,10 @@ class PoolWindows:
         sizes = shape_of(x)
         count = len(kernel) if len(kernel) > 1 else b.out.rank - 2
         count = max(count, len(stride), len(padding), len(dilation))
-        self.kernel = _each(kernel, count)
-        self.stride = _each(stride or kernel, count)
-        self.padding = _each(padding, count)
-        self.dilation = _each(dilation, count)
+        self.kernel = each_dim(kernel, count)
+        self.stride = each_dim(stride or kernel, count)
+        self.padding = each_dim(padding, count)
+        self.dilation = each_dim(dilation, count)
         self.outer = len(sizes) - count
         self.input_sizes = sizes[self.outer :]
         self.output_sizes = tuple(output_sizes or b.out.sizes)[self.outer :]
@@ -126,10 +127,6 @@ class PoolWindows:
                 begin, end = np.maximum(begin, 0), np.minimum(end, size)
             element_counts = element_counts[..., None] * np.maximum(end - begin, 0)
         return element_counts
-
-
-def _each(given: Sequence[int], count: int) -> tuple[int, ...]:
-    return tuple(given) * count if len(given) == 1 else tuple(given)
 
 
 def max_pool(

@@ -13,7 +13,15 @@ from typing import Any
 
 from weft.cli.commands.installation.op_examples import example
 from weft.cli.parser import Subparsers, command
-from weft.cli.screen import plural, print_json, print_labelled, print_table, print_text, quantity
+from weft.cli.screen import (
+    first_paragraph,
+    plural,
+    print_json,
+    print_labelled,
+    print_table,
+    print_text,
+    quantity,
+)
 from weft.columns import Column
 from weft.emit.numpy.table import kinds
 from weft.errors import WeftError, warn
@@ -82,7 +90,7 @@ def describe(family: ModuleType, op: type[Op]) -> dict[str, Any]:
     about: dict[str, Any] = {
         "name": op.name,
         "family": _family_name(family),
-        "meaning": _sentence(op),
+        "meaning": first_paragraph(op),
         "attributes": {name: text for name, text, _ in _attributes(op)},
     }
     node = example(op.name)
@@ -134,11 +142,6 @@ def _example_text(node: Node) -> str:
 
 def _family_name(family: ModuleType) -> str:
     return family.__name__.rpartition(".")[2]
-
-
-def _sentence(thing: object) -> str:
-    """The first paragraph of a docstring, as one line."""
-    return " ".join((thing.__doc__ or "").partition("\n\n")[0].split())
 
 
 def _attributes(op: type[Op]) -> list[tuple[str, str, str]]:
@@ -194,7 +197,7 @@ def _table() -> None:
         work_column,
     )
     for family in FAMILIES:
-        print_text(f"{_family_name(family)}: {_sentence(family)}")
+        print_text(f"{_family_name(family)}: {first_paragraph(family)}")
         print_table((*shown, *targets), [_row(op) for op in family.OPS], _ops_style)
         print()
 
@@ -218,7 +221,7 @@ def _summary() -> None:
     for family in FAMILIES:
         named = ", ".join(op.name.partition(".")[2] for op in family.OPS[:5])
         more = ", ..." if len(family.OPS) > 5 else ""
-        about = f"{_sentence(family)}\n{named}{more}"
+        about = f"{first_paragraph(family)}\n{named}{more}"
         rows.append((_family_name(family), str(len(family.OPS)), about))
     table = (Column(), Column(right=True), Column(fit="wrap", least=24))
     print_table(table, rows, lambda row, column, nth: "" if column else "bold cyan")
@@ -232,7 +235,7 @@ def total() -> str:
 
 
 def _explain(family: ModuleType, op: type[Op]) -> None:
-    print_text(f"{op.name}  {_family_name(family)}\n{_sentence(op)}")
+    print_text(f"{op.name}  {_family_name(family)}\n{first_paragraph(op)}")
     print_labelled(_about(op))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.emit.llvm.math.complex import select_pair
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 
@@ -71,13 +72,9 @@ def compare(v: Vectors, direction: str, a: Held, b: Held) -> Vector:
 
 def maximum(v: Vectors, a: Held, b: Held) -> Held:
     """The lexicographic maximum."""
-    return _choose(v, compare(v, "GT", a, b), a, b)
+    return select_pair(v, compare(v, "GT", a, b), a, b)
 
 
 def minimum(v: Vectors, a: Held, b: Held) -> Held:
     """The lexicographic minimum."""
-    return _choose(v, compare(v, "LT", a, b), a, b)
-
-
-def _choose(v: Vectors, condition: Vector, yes: Held, no: Held) -> Held:
-    return tuple(v.select(condition, a, b) for a, b in zip(yes, no, strict=True))
+    return select_pair(v, compare(v, "LT", a, b), a, b)
