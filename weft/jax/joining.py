@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from weft.jax.processes import JaxProcesses, JaxStore, coordinator, keep, kept
+from weft.jax.processes import JaxProcesses, JaxStore, coordinator, set_key, value_of
 from weft.knobs import TIMEOUT
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def _join(processes: JaxProcesses) -> Cluster:
     def torch_store() -> Any:
         if rank == 0:
             store = tcp_store(host, 0, size, timeout, serves=True)
-            keep(_STORE, str(store.port))
+            set_key(_STORE, str(store.port))
             return store
-        return tcp_store(host, int(kept(_STORE)), size, timeout, serves=False)
+        return tcp_store(host, int(value_of(_STORE)), size, timeout, serves=False)
 
     local = (rank, size) if host in LOOPBACK else (0, 1)
     me = WorkerRank(rank, size, host, PORT, *local, "jax.distributed")
