@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import warnings
 from pathlib import Path
 
@@ -40,6 +41,32 @@ def test_kernels_and_a_summary(tmp_path, monkeypatch):
     assert f"{len(kernels)} distinct kernels" in summary
     assert "dot_general, tanh" in summary
     assert "peak" in summary
+
+
+TWICE = """
+func.func @main(%x: tensor<8x4xf32>, %y: tensor<4x4xf32>) -> (tensor<8x4xf32>, tensor<8x4xf32>) {
+  %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
+      : (tensor<8x4xf32>, tensor<4x4xf32>) -> tensor<8x4xf32>
+  %1 = stablehlo.dot_general %0, %y, contracting_dims = [1] x [0]
+      : (tensor<8x4xf32>, tensor<4x4xf32>) -> tensor<8x4xf32>
+  %2 = "stablehlo.sort"(%1) <{dimension = 1 : i64}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %3 = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %3 : tensor<i1>
+  }) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+  return %1, %2 : tensor<8x4xf32>, tensor<8x4xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["llvm", "numpy"])
+def test_the_summary_of_kernels_and_memory(target, tmp_path, monkeypatch, golden):
+    monkeypatch.setenv("WEFT_TRACE", str(tmp_path))
+    weft.compile(TWICE, mesh="data=4", target=target)
+    (folder,) = tmp_path.iterdir()
+    summary = (folder / "summary.txt").read_text()
+    text = re.sub(r"_[0-9a-f]{8}\b", "", re.sub(r" +[\d,.]+ ms", " .. ms", summary))
+    golden(Path(__file__).parent / "golden" / "stages" / f"summary-{target}.txt", text)
 
 
 def test_numpy_has_no_kernels(tmp_path, monkeypatch):

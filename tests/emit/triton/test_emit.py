@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.emit.triton.scatters import SCATTERS
 from weft.array.torch_memory import torch_memory
 from weft.capture import parse
 from weft.compiled import compile as compiled
+from weft.emit.triton import pointwise
 from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.emit import emitted
 from weft.emit.triton.emitted import GridLaunch
@@ -28,10 +30,12 @@ from weft.emit.triton.parts.split import LEAST, PROGRAMS, parts_of_rows, split
 from weft.emit.triton.schedule import schedule_of
 from weft.emit.triton.target import Triton
 from weft.errors import WeftError
+from weft.ir.types import DTYPES, tensor
 from weft.kernels.interpret import interpret
 from weft.kernels.kernel import Kernel, Schedule
 from weft.kernels.single_node import SingleNode
 from weft.ops import OPS
+from weft.ops.elementwise.convert import Convert
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "emit" / "triton"
 
@@ -287,3 +291,20 @@ def test_without_a_gpu_the_error_says_so(monkeypatch):
         pytest.skip("there is one")
     with pytest.raises(WeftError, match="needs a GPU"):
         compiled(lambda x: x + 1, np.ones(3, "f"), target="triton")
+
+
+def test_types_that_ops_are_refused_on(golden: Callable[[Path, str], None]):
+    """Every op on every type, and all conversions: what the target has no expression for."""
+    held = [d for d in DTYPES.values() if pointwise.dtypes.refuses(d) is None]
+    refused: dict[str, list[str]] = {}
+    for op in [op for op in pointwise.FORMS if hasattr(op, "arity")]:
+        types = [d.name for d in held if pointwise.refuses(op(), (d,) * op.arity, d)]
+        refused.setdefault(" ".join(types), []).append(op.name.partition(".")[2])
+    for source in held:
+        to = Convert(tensor(dtype=source))
+        types = [d.name for d in held if pointwise.refuses(to, (source,), d)]
+        refused.setdefault(" ".join(types), []).append(f"convert {source.name}")
+    lines = [
+        f"not {types or 'refused'}: {', '.join(sorted(ops))}" for types, ops in refused.items()
+    ]
+    golden(GOLDEN / "refused_types.txt", "\n".join(sorted(lines)) + "\n")

@@ -15,13 +15,14 @@ from weft.ops.custom_calls.checks import (
     ExpectCloseConst,
     expect_almost_equal,
     expect_close,
+    ulps,
 )
 
 
-def off_by(ulps: int, dtype: type = np.float32) -> Array:
+def off_by(steps: int, dtype: type = np.float32) -> Array:
     """A number that many steps above 1."""
     bits = np.uint32 if dtype is np.float32 else np.uint64
-    return (np.array([1.0, 1.0], dtype).view(bits) + np.array([0, ulps], bits)).view(dtype)
+    return (np.array([1.0, 1.0], dtype).view(bits) + np.array([0, steps], bits)).view(dtype)
 
 
 def constant(array: Array) -> Dense:
@@ -30,24 +31,33 @@ def constant(array: Array) -> Dense:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("least", "most"), [(0, 3), (0, 0), (2, 5)])
-@pytest.mark.parametrize("ulps", range(7))
-def test_a_distance_within_its_bounds(dtype, least, most, ulps):
+@pytest.mark.parametrize("apart", range(7))
+def test_a_distance_within_its_bounds(dtype, least, most, apart):
     ones = np.ones(1, dtype)
-    found = off_by(ulps, dtype)[1:]
+    found = off_by(apart, dtype)[1:]
     for ours, theirs in ((found, ones), (ones, found), (-found, -ones)):
-        if least <= ulps <= most:
+        if least <= apart <= most:
             expect_close(ours, theirs, least, most)
             continue
         with pytest.raises(WeftError, match=f"is more than {most} ulp off"):
             expect_close(ours, theirs, least, most)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_distances_across_zero_count_every_number_between(dtype):
+    least = np.array([np.finfo(dtype).smallest_subnormal])
+    zeros = np.zeros(1, dtype)
+    for ours, theirs, apart in ((-least, least, 2), (least, zeros, 1), (-zeros, least, 1),
+                                (-zeros, zeros, 0), (-2 * least, least, 3)):  # fmt: skip
+        assert ulps(ours.astype(dtype), theirs.astype(dtype))[0] == apart
+
+
 def test_the_defaults_are_three_ulps_and_none():
     ones = np.ones(2, np.float32)
-    for ulps in (0, 1, 3):
-        assert ExpectClose().reference(off_by(ulps), ones) == ()
-        assert ExpectCloseConst(constant(ones)).reference(off_by(ulps)) == ()
-        expect_close(off_by(ulps), ones)
+    for apart in (0, 1, 3):
+        assert ExpectClose().reference(off_by(apart), ones) == ()
+        assert ExpectCloseConst(constant(ones)).reference(off_by(apart)) == ()
+        expect_close(off_by(apart), ones)
     for check in (
         lambda: ExpectClose().reference(off_by(4), ones),
         lambda: ExpectCloseConst(constant(ones)).reference(off_by(4)),
