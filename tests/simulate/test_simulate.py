@@ -37,6 +37,12 @@ def test_events_of_a_track_do_not_overlap_and_name_the_line():
     assert all("h100" not in e.source and e.source for e in line.collectives())
 
 
+@pytest.mark.parametrize(("devices", "link"), [(8, "nvlink"), (16, "infiniband")])
+def test_collectives_take_the_link_that_reaches_their_groups(devices: int, link: str):
+    line = simulate(*tiled(layers(2, mesh=f"x={devices}"), "h100"))
+    assert all(link in e.track for e in line.collectives())
+
+
 @pytest.mark.parametrize("rounds", [0, 1, 2, 3, 40])
 def test_a_loop_costs_its_rounds_without_being_unrolled(rounds: int):
     line = simulate(*tiled(loop(rounds)))

@@ -23,7 +23,7 @@ from weft.ops.custom_calls.declaration import config_text
 DTYPES = ("float32", "float64", "complex64", "complex128")
 ROUNDINGS = 1000  # that one element of a small decomposition sums up
 dtypes = st.sampled_from(DTYPES)
-batches = st.sampled_from([(), (2,)])
+batches = st.sampled_from([(), (2,), (3, 2)])
 sizes = st.sampled_from([1, 2, 5])
 seeds = st.integers(0, 2**31)
 

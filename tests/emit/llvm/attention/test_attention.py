@@ -138,13 +138,15 @@ def test_other_processors(features: str):
         check(backward(kernel), with_outputs(kernel, made, arrays), narrow)
 
 
-def test_queries_that_see_nothing():
-    kernel = forward(Sizes((2,), (False,), 40, 8, 16, 16), lse=True, window=Window(2, 2))
+@pytest.mark.parametrize(("queries", "keys"), [(40, 8), (8, 3)])
+def test_queries_that_see_nothing(queries: int, keys: int):
+    sizes = Sizes((2,), (False,), queries, keys, 16, 16)
+    kernel, last = forward(sizes, lse=True, window=Window(2, 2)), keys + 2
     out, lse = check(kernel, inputs(kernel))
-    assert not out.reshape(2, 40, 16)[:, 12:].any()
-    assert (lse.reshape(2, 40)[:, 11:] == -math.inf).all()
+    assert not out.reshape(2, queries, 16)[:, last:].any()
+    assert (lse.reshape(2, queries)[:, last:] == -math.inf).all()
     nan = replace(kernel, empty="nan")
-    assert np.isnan(check(nan, inputs(nan))[0].reshape(2, 40, 16)[:, 12:]).all()
+    assert np.isnan(check(nan, inputs(nan))[0].reshape(2, queries, 16)[:, last:]).all()
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -198,8 +198,6 @@ class _Svd:
     def _pair(self, number: str, game: str) -> tuple[str, str]:
         """The players of a game in a round: the last one stays, the others move around a circle."""
         code, others = self.code, self.players - 1
-        if others == 1:
-            return "0", "1"
         ends = []
         for start in (
             plus(code, number, game),
