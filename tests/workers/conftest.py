@@ -18,6 +18,7 @@ from weft.workers.member import WorkerRank
 COUNT = 8
 # Programs of the corpus for the default run: training, loops, and collectives of each shape.
 SAMPLE = ("mlp_step", "loops", "gathered", "permuted", "exchanged", "scattered")
+ZOO = ("mlp", "lstm", "llama")
 CORPUS = Path(__file__).parent / "launched_corpus.py"
 
 

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 import weft
-from tests.workers.conftest import CORPUS, SAMPLE
+from tests.workers.conftest import CORPUS, SAMPLE, ZOO
 from weft import Mesh, P
 from weft.workers.forked import CAN_FORK
 
 pytest.importorskip("torch")
-ZOO = ("mlp", "lstm", "llama")
 SCRIPT = Path(__file__).parent / "launched.py"
 ROOT = SCRIPT.parent.parent.parent
 
@@ -56,6 +55,7 @@ def test_the_corpus_of_jax_programs(workers: str, programs: tuple[str, ...], loc
 @pytest.mark.long
 @pytest.mark.parametrize("workers", ["2", "4", "8"])
 def test_a_sample_of_the_zoo(workers: str):
+    pytest.importorskip("transformers")
     line = ("-m", "weft", "zoo", *ZOO, "--mesh", str(max(int(workers), 4)), "--dtype", "f32")
     ran = weft_launch("--workers", workers, *line, timeout=600)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.conftest import SAMPLE
+from tests.workers.conftest import CORPUS, SAMPLE, ZOO
 
 pytest.importorskip("torch")
 HERE = Path(__file__).parent
@@ -51,16 +51,16 @@ def can_unshare() -> bool:
     return tried.returncode == 0
 
 
-def hosts(script: str, *arguments: str, cut: str = "", workers: int = 1) -> str:
+def hosts(*command: str, cut: str = "", workers: int = 1, timeout: float = 240) -> str:
     more = {"PYTHONPATH": str(HERE.parent.parent), "WEFT_TIMEOUT": "60", "CUT": cut}
     more["WORKERS"] = str(workers)
     ran = subprocess.run(
-        ["unshare", "-rn", "bash", "-c", HOSTS, "hosts", str(HERE / script), *arguments],
+        ["unshare", "-rn", "bash", "-c", HOSTS, "hosts", *command],
         env={**os.environ, **more, "PYTHON": sys.executable},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=timeout,
         check=False,
     )
     return ran.stdout
@@ -69,24 +69,33 @@ def hosts(script: str, *arguments: str, cut: str = "", workers: int = 1) -> str:
 @pytest.mark.long
 @pytest.mark.skipif(not can_unshare(), reason="network namespaces are not allowed here")
 def test_two_hosts():
-    text = hosts("launched.py", "nothing")
+    text = hosts(str(HERE / "launched.py"), "nothing")
     assert "statuses 0 0" in text and text.count("devices 2 sum 72188.0") == 2, text
 
 
 @pytest.mark.long
 @pytest.mark.skipif(not can_unshare(), reason="network namespaces are not allowed here")
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_corpus_on_two_hosts(workers: int, lockstep: Path):
-    text = hosts("launched_corpus.py", str(lockstep), *SAMPLE, workers=workers)
+@pytest.mark.parametrize(("workers", "programs"), [(1, ()), (2, SAMPLE), (4, SAMPLE)])
+def test_the_corpus_on_two_hosts(workers: int, programs: tuple[str, ...], lockstep: Path):
+    text = hosts(str(CORPUS), str(lockstep), *programs, workers=workers)
     assert "statuses 0 0" in text, text
-    assert text.count(f"{len(SAMPLE)} programs are equal") == 2 * workers, text
+    assert text.count("programs are equal") == 2 * workers, text
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not can_unshare(), reason="network namespaces are not allowed here")
+def test_a_sample_of_the_zoo_on_two_hosts():
+    pytest.importorskip("transformers")
+    line = ("-m", "weft", "zoo", *ZOO, "--mesh", "4", "--dtype", "f32")
+    text = hosts(*line, workers=2, timeout=600)
+    assert "statuses 0 0" in text, text
 
 
 @pytest.mark.long
 @pytest.mark.skipif(not can_unshare(), reason="network namespaces are not allowed here")
 def test_a_network_that_is_cut(tmp_path: Path):
     """No packet arrives, and none says so: both hosts end by themselves, and name the other."""
-    text = hosts("launched_cut.py", str(tmp_path / "cut"), cut=str(tmp_path / "cut"))
+    text = hosts(str(HERE / "launched_cut.py"), str(tmp_path / "cut"), cut=str(tmp_path / "cut"))
     assert "statuses 1 1" in text, text
     assert "[0] " in text and "never came, in 8 s: worker 1; this one is in step" in text, text
     assert "never came, in 8 s: worker 0; this one is in step" in text, text

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.conftest import CORPUS
+from tests.workers.conftest import CORPUS, ZOO
 from weft.cli import main
 
 SCRIPT = Path(__file__).parent / "launched.py"
@@ -71,6 +71,15 @@ def test_the_corpus_of_jax_programs(cluster, lockstep):
     ran = launched(cluster, "--workers", "4", str(CORPUS), str(lockstep))
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("programs are equal") == 4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", ["2", "4"])
+def test_a_sample_of_the_zoo(cluster, workers):
+    pytest.importorskip("transformers")
+    line = ("-m", "weft", "zoo", *ZOO, "--mesh", "4", "--dtype", "f32")
+    ran = launched(cluster, "--workers", workers, *line)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 @pytest.mark.long

@@ -8,7 +8,6 @@ so workers of one host share them.
 from __future__ import annotations
 
 import atexit
-import ctypes
 import gc
 import importlib
 import io
@@ -27,16 +26,16 @@ from typing import Any
 from weft.errors import WeftError
 from weft.ir.gc_pause import importing
 from weft.recording import FOLDER
+from weft.workers.forked import end_with_parent
 from weft.workers.preload import preloaded
 
 _OWN = (__file__, "<frozen runpy>")
-_PARENT_DEATH = 1  # prctl's PR_SET_PDEATHSIG
 
 
 def main(control: socket.socket) -> Callable[[], object]:
     """Fork the workers and wait for them; a worker itself returns the script to run."""
     # Before anything else: a launcher that is killed must not leave workers behind.
-    _end_with_parent(signal.SIGTERM)
+    end_with_parent(signal.SIGTERM)
     lines = control.makefile("rw", encoding="utf-8")
     job: dict[str, Any] = json.loads(lines.readline())
     preload(job["command"])
@@ -73,7 +72,7 @@ def preload(command: Sequence[str]) -> None:
 
 def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Callable[[], object]:
     """Make this process a worker: its output, environment and command line."""
-    _end_with_parent(signal.SIGKILL)
+    end_with_parent(signal.SIGKILL)
     # The parent may have ended between the fork and prctl, which then sends nothing.
     if os.getppid() != parent:
         os._exit(1)  # the parent ended before it was watched
@@ -132,11 +131,6 @@ def _without_own_frames(
     while trace is not None and trace.tb_frame.f_code.co_filename in _OWN:
         trace = trace.tb_next
     traceback.print_exception(kind, error, trace)
-
-
-def _end_with_parent(sent: signal.Signals) -> None:
-    """Have the kernel send a signal to this process when its parent has ended."""
-    ctypes.CDLL(None).prctl(_PARENT_DEATH, int(sent), 0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -18,6 +19,12 @@ from weft.records import dataclass
 
 CAN_FORK = sys.platform == "linux"
 _KILLED = -int(signal.SIGKILL)
+_PARENT_DEATH = 1  # prctl's PR_SET_PDEATHSIG
+
+
+def end_with_parent(sent: signal.Signals) -> None:
+    """Have the kernel send a signal to this process when its parent has ended."""
+    ctypes.CDLL(None).prctl(_PARENT_DEATH, int(sent), 0, 0, 0)
 
 
 @dataclass(eq=False)

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from weft.errors import WeftError, missing_extra
 from weft.records import dataclass
 from weft.workers.failure import ERROR_FILE
+from weft.workers.forked import end_with_parent
 
 # Variables of the launching process that workers on other hosts get, too.
 _PASSED = ("WEFT_", "JAX_", "XLA_", "TORCH_", "NCCL_", "GLOO_", "OMP_", "HF_", "PYTHON", "TRITON_")
@@ -69,6 +70,8 @@ class WorkerActor:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
+            # Ray kills the actors of a launcher that is lost, and not what these have started.
+            preexec_fn=_end_with_actor if sys.platform == "linux" else None,
         )
         self.output = {
             "out": _Lines(self.process.stdout),
@@ -90,6 +93,10 @@ class WorkerActor:
         """Send a signal to the script."""
         assert self.process is not None, "it was started"
         self.process.send_signal(sent)
+
+
+def _end_with_actor() -> None:
+    end_with_parent(signal.SIGKILL)
 
 
 class _Lines:

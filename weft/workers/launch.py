@@ -11,8 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import TextIO, TypeAlias
 
 from weft.records import dataclass
 from weft.workers.failure import ERROR_FILE, read_note, root_cause
-from weft.workers.forked import CAN_FORK, ForkedWorker, fork_workers
+from weft.workers.forked import CAN_FORK, ForkedWorker, end_with_parent, fork_workers
 from weft.workers.in_ray import RayGang, RayOptions, RayWorker
 from weft.workers.launch_store import LaunchStore
 
@@ -227,9 +227,32 @@ def spawn_workers(
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
+            preexec_fn=_end_with_launcher if sys.platform == "linux" else None,
         )
         for rank, environment in environments.items()
     }
+
+
+def _end_with_launcher() -> None:
+    """Have the kernel kill this process when the launcher was killed."""
+    end_with_parent(signal.SIGKILL)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Requests to end, as of `kill` or Slurm, end the workers first, like a keyboard interrupt."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    asked = [signal.SIGTERM, signal.SIGHUP] if os.name == "posix" else [signal.SIGTERM]
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {one: signal.signal(one, end) for one in asked} if is_main else {}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def launch(
@@ -243,7 +266,13 @@ def launch(
 
     With `fewest`, each restart has the next smaller number of workers that divides the last one.
     """
-    out, err = out or sys.stdout, err or sys.stderr
+    with _ended_by_signals():
+        return _attempts(job, restarts, fewest, out or sys.stdout, err or sys.stderr)
+
+
+def _attempts(
+    job: LaunchJob, restarts: int, fewest: int | None, out: TextIO, err: TextIO
+) -> JobExit:
     for number in range(restarts + 1):
         attempt = Attempt(job, number, out, err)
         try:
