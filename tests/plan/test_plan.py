@@ -267,6 +267,7 @@ def test_exports():
     text = torch_plan.export("dtensor")
     compile(text, "plan", "exec")
     assert "'layers.*.q_proj': ColwiseParallel()" in text and "fully_shard" in text
+    assert "'model.embed_tokens': RowwiseParallel(input_layouts=Replicate())" in text
     with pytest.raises(WeftError, match="unknown export"):
         torch_plan.export("onnx")
     with pytest.raises(WeftError, match="not of a PyTorch module"):
@@ -350,3 +351,23 @@ def test_frozen_weights_are_weights():
     assert roles["x"] == "batch" and roles["frozen[0]['up']"] == "weight" and facts.trains
     updated = {a.name for a in facts.arguments if a.is_updated}
     assert updated == {"trained['a']", "trained['b']"}
+
+
+def test_exports_of_layers_that_are_in_no_pair():
+    """Rows before columns: PyTorch would take the whole input for a piece of it."""
+    weights = {
+        "up.weight": P(None, "model"),
+        "down.weight": P("model"),
+        "head.out.weight": P("model"),
+    }
+    plan = ShardingPlan(weft.Mesh(model=4), weights)
+    space: dict = {}
+    exec(plan.export("tp_plan"), space)
+    assert space["tp_plan"] == {
+        "up": "rowwise_rep",
+        "down": "colwise_rep",
+        "head.out": "colwise_rep",
+    }
+    text = plan.export("dtensor")
+    assert "'up': RowwiseParallel(input_layouts=Replicate())" in text
+    assert "'down': ColwiseParallel(output_layouts=Replicate())" in text

@@ -231,8 +231,8 @@ def _styles(plan: ShardingPlan) -> dict[str, str]:
         for dim, style in enumerate(("colwise", "rowwise")):
             if dim < len(spec.dims) and any(a.name == "model" for a in spec.dims[dim].axes):
                 # A table is (vocabulary, width): PyTorch calls it rowwise if its rows are split.
-                is_table = "embed" in module or module.endswith("wte")
-                styles[module] = "rowwise" if is_table and dim == 0 else style
+                turned = ("rowwise", "colwise")[dim]
+                styles[module] = turned if _is_table(module) else style
     if not plan.arguments or any("[" in name for name in plan.arguments if "." not in name):
         weights = [name for name in plan.arguments if name.endswith(".weight")]
         if not weights:
@@ -243,18 +243,45 @@ def _styles(plan: ShardingPlan) -> dict[str, str]:
     return styles
 
 
+def _alone(styles: Mapping[str, str]) -> set[str]:
+    """Modules that are in no pair: their whole input is cut, or their output is gathered.
+
+    A pair is the columns of one layer and then the rows of a later one in the same module, which
+    pass pieces on, as in an MLP or attention; an embedding's rows take whole indices.
+    """
+    alone = set()
+    for module, style in styles.items():
+        parent = module.rpartition(".")[0]
+        beside = [name for name in styles if name.rpartition(".")[0] == parent]
+        at = beside.index(module)
+        partners = beside[:at] if style == "rowwise" else beside[at + 1 :]
+        if _is_table(module) or all(styles[name] == style for name in partners):
+            alone.add(module)
+    return alone
+
+
+def _is_table(module: str) -> bool:
+    return "embed" in module or module.endswith("wte")
+
+
 def _tp_text(plan: ShardingPlan) -> str:
-    lines = [f"    {name!r}: {style!r}," for name, style in _styles(plan).items()]
+    styles = _styles(plan)
+    # `rowwise` of a table takes whole indices already.
+    whole = {m for m in _alone(styles) if not _is_table(m) or styles[m] == "colwise"}
+    found = {m: f"{style}_rep" if m in whole else style for m, style in styles.items()}
+    lines = [f"    {name!r}: {style!r}," for name, style in found.items()]
     return "\n".join(["tp_plan = {", *lines, "}"]) + "\n"
 
 
 def _dtensor_text(plan: ShardingPlan) -> str:
     """parallelize_module's styles for the tensor axis, fully_shard for the others."""
-    styles = {"colwise": "ColwiseParallel()", "rowwise": "RowwiseParallel()"}
+    classes = {"colwise": "ColwiseParallel", "rowwise": "RowwiseParallel"}
+    whole = {"colwise": "output_layouts=Replicate()", "rowwise": "input_layouts=Replicate()"}
     names, sizes = (tuple(part) for part in zip(*plan.mesh.axes, strict=True))
     lines = [
         "from torch.distributed.device_mesh import init_device_mesh",
         "from torch.distributed.fsdp import fully_shard",
+        "from torch.distributed.tensor import Replicate",
         "from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel",
         "from torch.distributed.tensor.parallel import parallelize_module",
         "",
@@ -262,7 +289,11 @@ def _dtensor_text(plan: ShardingPlan) -> str:
     ]
     found = _styles(plan)
     if found:
-        lines += ["styles = {", *[f"    {m!r}: {styles[s]}," for m, s in found.items()], "}"]
+        alone = _alone(found)
+        made = [
+            f"    {m!r}: {classes[s]}({whole[s] if m in alone else ''})," for m, s in found.items()
+        ]
+        lines += ["styles = {", *made, "}"]
         lines.append('parallelize_module(model, mesh["model"], styles)')
     rows = tuple([name for name in names if name != "model"])
     if "fsdp" in rows:
