@@ -154,8 +154,9 @@ _last: list[_Arrival] = []
 
 
 def forget_arrivals() -> None:
-    """Free the host's copy of what has been put onto all devices."""
-    _last.clear()
+    """Free the host's copy of what has been put onto the devices, where there is one."""
+    if _last and _last[0].seen is not None:
+        _last.clear()
 
 
 def _shared(
