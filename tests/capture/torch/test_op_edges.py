@@ -309,6 +309,18 @@ def bags(x: Any) -> list[Any]:
     ]  # fmt: skip
 
 
+def products_of_three(x: Any) -> list[Any]:
+    """Dims that one or two operands lack, summed or not."""
+    y, z = x.flip(0) - 1, x * 2
+    trilinear = torch.ops.aten._trilinear
+    return [
+        trilinear(x, y, z, [], [], [], [0]),
+        trilinear(x, y, z, [2], [0], [1], [1]),
+        trilinear(x, y, z, [0], [0], [2], [2]),
+        trilinear(x, y, z, [2], [2], [0], [0, 1]),
+    ]
+
+
 def systems(x: Any) -> list[Any]:
     square = x[:, :, :3].sin() + torch.diag(torch.tensor([2.0, -3.0, 1.5]))
     singular = torch.tensor([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]])
@@ -462,6 +474,7 @@ GROUPS: list[tuple[Callable[..., list[Any]], tuple[int, ...]]] = [
     (products, (3, 4, 6)),
     (distances, (4, 7)),
     (bags, (4, 5)),
+    (products_of_three, (3, 3)),
     (systems, (2, 3, 5)),
     (matrix_functions, (2, 4, 4)),
     (special_functions, (4, 7)),
