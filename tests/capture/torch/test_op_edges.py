@@ -318,6 +318,8 @@ def products_of_three(x: Any) -> list[Any]:
         trilinear(x, y, z, [2], [0], [1], [1]),
         trilinear(x, y, z, [0], [0], [2], [2]),
         trilinear(x, y, z, [2], [2], [0], [0, 1]),
+        trilinear(x, y, z, [0], [1], [1], [2]),
+        trilinear(x, y, z, [1], [0], [1], [2]),
     ]
 
 
