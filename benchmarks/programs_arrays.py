@@ -88,6 +88,29 @@ def classifier_step() -> Made:
     return f, (params, _normal(16, 28, 28, 1), _integers(10, 16))
 
 
+def channels_first() -> Made:
+    """Both gradients of a 5x5 convolution of 3 to 10 channels, channels first."""
+    import jax
+    from jax import lax
+
+    def loss(x: Any, k: Any) -> Any:
+        return (lax.conv_general_dilated(x, k, (1, 1), "SAME") ** 2).sum()
+
+    return jax.grad(loss, (0, 1)), (_normal(4, 3, 31, 29), _normal(10, 3, 5, 5, seed=1))
+
+
+def patches() -> Made:
+    """The 3x3 patches of images of 28 by 28."""
+    from jax import lax
+
+    names = ("NHWC", "HWIO", "NHWC")
+
+    def f(x: Any) -> Any:
+        return lax.conv_general_dilated_patches(x, (3, 3), (1, 1), "SAME", dimension_numbers=names)
+
+    return f, (_normal(4, 28, 28, 3),)
+
+
 def pool_gradient() -> Made:
     """The gradient of a maximum over windows."""
     import jax
@@ -189,11 +212,15 @@ def bilinear() -> Made:
 # Searches, sorts, sampling
 
 
-def top_k() -> Made:
-    """The 8 largest of each of 256 rows of 1,000."""
-    from jax import lax
+def top_k(count: int, *shape: int) -> Program:
+    """The largest of each row."""
 
-    return lambda x: lax.top_k(x, 8), (_normal(256, 1000),)
+    def make() -> Made:
+        from jax import lax
+
+        return lambda x: lax.top_k(x, count), (_normal(*shape),)
+
+    return make
 
 
 def nucleus() -> Made:
@@ -390,6 +417,8 @@ ARRAYS: dict[str, Program] = {
     "depthwise gradient": depthwise_gradient,
     "causal convolution": convolution_1d,
     "classifier step": classifier_step,
+    "channels-first gradient": channels_first,
+    "image patches": patches,
     "pool gradient": pool_gradient,
     "game of life x20": life,
     "row gather 4096x64": row_gather,
@@ -404,12 +433,15 @@ ARRAYS: dict[str, Program] = {
     "median 64x1000": of_jnp("median", _normal(64, 1000), axis=1),
     "searchsorted 4096": of_jnp("searchsorted", np.sort(_normal(1000)), _normal(4096)),
     "cumulative sum 256x1024": of_jnp("cumsum", _normal(256, 1024), axis=1),
-    "top-k 256x1000": top_k,
+    "top-k 256x1000": top_k(8, 256, 1000),
+    "top-1 100x333": top_k(1, 100, 333),
+    "interpolation 5000": of_jnp("interp", _normal(5000), np.sort(_normal(50)), _normal(50)),
     "nucleus sampling 8x2000": nucleus,
     "greedy decoding x32": decoding,
     "viterbi 64x16": viterbi,
     "k-means step": nearest,
     "random gamma 1000": drawn("gamma", 2.0, shape=(1000,)),
+    "random t 1000": drawn("t", 4.0, shape=(1000,)),
     "random normal 100000": drawn("normal", shape=(100000,)),
     "random poisson 1000": drawn("poisson", 3.0, shape=(1000,)),
     "random permutation 4096": shuffled,

@@ -364,6 +364,61 @@ def levenshtein() -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return f, tuple(g.integers(0, 4, 32).astype(np.int32) for _ in range(2))
 
 
+def _lorenz(v: Any) -> Any:
+    import jax.numpy as jnp
+
+    x, y, z = v
+    return jnp.stack([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z])
+
+
+def lorenz() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """1,000 steps of three numbers, each step four slopes."""
+    from jax import lax
+
+    def step(v: Any, _: Any) -> Any:
+        h = 0.01
+        a = _lorenz(v)
+        b = _lorenz(v + h / 2 * a)
+        c = _lorenz(v + h / 2 * b)
+        v = v + h / 6 * (a + 2 * b + 2 * c + _lorenz(v + h * c))
+        return v, v
+
+    return lambda v: lax.scan(step, v, None, length=1000), (_normal(3),)
+
+
+def lorenz_in_vmap() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """100 steps of three numbers, 64 of them at once."""
+    import jax
+    from jax import lax
+
+    def step(v: Any, _: Any) -> Any:
+        v = v + 0.01 * _lorenz(v + 0.005 * _lorenz(v))
+        return v, v.sum()
+
+    return jax.vmap(lambda v: lax.scan(step, v, None, length=100)), (_normal(64, 3),)
+
+
+def bfgs() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A minimum of Rosenbrock's function of four numbers."""
+    from jax.scipy.optimize import minimize
+
+    def loss(x: Any) -> Any:
+        return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+    return lambda x: minimize(loss, x, method="BFGS").x, (np.full(4, 0.5, np.float32),)
+
+
+def shortest_paths() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The distances of 48 places by Floyd and Warshall."""
+    import jax.numpy as jnp
+    from jax import lax
+
+    def f(d: Any) -> Any:
+        return lax.fori_loop(0, 48, lambda k, d: jnp.minimum(d, d[:, k, None] + d[k]), d)
+
+    return f, (np.abs(_normal(48, 48)),)
+
+
 FLOW: dict[str, Program] = {
     "cond in scan of 200": cond_in_scan,
     "while in scan of 50": while_in_scan,
@@ -385,4 +440,8 @@ FLOW: dict[str, Program] = {
     "conjugate gradients": cg,
     "metropolis x100": metropolis,
     "levenshtein 32x32": levenshtein,
+    "lorenz x1000": lorenz,
+    "lorenz in vmap x100": lorenz_in_vmap,
+    "bfgs of 4": bfgs,
+    "shortest paths 48": shortest_paths,
 }
