@@ -13,6 +13,10 @@ from weft.emit.llvm.jit.supplied import supplied
 from weft.emit.llvm.math.polynomial import QUICK_DIVISION
 from weft.errors import WeftError
 
+# Characters of a flow in which LLVM unrolls loops. Dozens of inlined kernels of 1,000 points would
+# take code generation ten times as long, and run no faster.
+_UNROLLED = 200_000
+
 
 def compile_text(text: str, processor: Processor | None = None) -> bytes:
     """The object of a text; `symbol` gives the names of its functions."""
@@ -44,10 +48,10 @@ class Compiler:
         # Kernels are emitted vectorized and blocked: LLVM's default passes make none of them faster
         # (measured on whole steps), and take as long as code generation.
         options = llvm.create_pipeline_tuning_options(speed_level=2 if optimized else 1)
-        # Vectors are as wide as pays; unrolled on top, a flow of 30 kernels of 1,000 points takes
-        # code generation ten times as long and runs no faster.
-        options.loop_unrolling = False
         self._builder = llvm.create_pass_builder(self._machine, options)
+        rolled = llvm.create_pipeline_tuning_options(speed_level=2)
+        rolled.loop_unrolling = False
+        self._rolled = llvm.create_pass_builder(self._machine, rolled)
         self._optimized = optimized
         self._passes = llvm.create_new_module_pass_manager()
         # Supplied functions are calls until here; what they keep in memory becomes registers by
@@ -97,8 +101,9 @@ class Compiler:
         module.triple = self._machine.triple
         module.data_layout = self._layout
         # LLVM's own list of passes is used up by a module.
-        passes = self._builder.getModulePassManager() if self._optimized else self._passes
-        self._run_passes(passes, module, self._builder)
+        builder = self._rolled if len(text) > _UNROLLED else self._builder
+        passes = builder.getModulePassManager() if self._optimized else self._passes
+        self._run_passes(passes, module, builder)
         return module
 
     def _emitted(self, module: Any, *, to_object: bool) -> bytes:

@@ -30,6 +30,7 @@ FEW_LANES = 16  # for processors with fewer or shorter registers, or very many l
 FEW_VALUES, FEW_STEPS = 6, 60  # values of that width
 FEW_POINTS = 8  # a kernel of so many points may be scalar code without loops
 UNROLLED = 64  # most transcendental instructions of such a kernel
+SHORT_STEPS = 16  # steps that cost less than what the masks of their vectors do
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,15 @@ def _is_unrolled(kernel: Kernel) -> bool:
     costs = [step_cost(s) for s in kernel.steps if isinstance(s, Apply)]
     if points * sum(cost for cost in costs if cost >= TRANSCENDENTAL) > UNROLLED:
         return False
-    guarded = any(isinstance(s, Load | Store | Choose) and s.guards for s in kernel.steps)
-    return guarded or any(f.size & (f.size - 1) for f in kernel.factors)
+    return all(_is_apart(kernel, n) for n in range(len(kernel.factors)))
+
+
+def _is_apart(kernel: Kernel, factor: int) -> bool:
+    """Whether guards give every point code of its own, or few steps are on three of four lanes."""
+    guards = [g for s in kernel.steps if isinstance(s, Load | Store | Choose) for g in s.guards]
+    size = kernel.factors[factor].size
+    cuts = {cut for guard in guards for cut in boundaries(guard, factor) if 0 < cut < size}
+    return len(cuts) + 1 == size or (size == 3 and len(kernel.steps) <= SHORT_STEPS)
 
 
 def _tasks(

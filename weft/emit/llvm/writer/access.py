@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.emit.llvm.writer import storage
+from weft.emit.llvm.writer.apart import is_near, load_apart, store_apart
 from weft.emit.llvm.writer.nest import plus, times
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
@@ -206,6 +207,8 @@ def read(v: Vectors, base: str, place: LaneIndex, dtype: DType, mask: Vector | N
         first = plus(v.code, place.base, 1 - v.width)
         turned = storage.load(v, base, first, dtype, mask and _reversed(v, mask))
         return tuple([_reversed(v, part) for part in turned])
+    if mask is None and place.lanes is None and is_near(v, place.stride, dtype):
+        return load_apart(v, base, place.base, place.stride, dtype)
     return storage.gather(v, base, place.all_lanes(v), dtype, mask)
 
 
@@ -230,6 +233,8 @@ def write(
         first = plus(v.code, place.base, 1 - v.width)
         turned = tuple([_reversed(v, part) for part in value])
         storage.store(v, turned, base, first, dtype, mask and _reversed(v, mask))
+    elif mask is None and place.lanes is None and is_near(v, place.stride, dtype):
+        store_apart(v, value, base, place.base, place.stride, dtype)
     else:
         storage.scatter(v, value, base, place.all_lanes(v), dtype, mask)
 
