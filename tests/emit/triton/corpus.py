@@ -113,6 +113,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], set[str]]] = {
         (f(20, 70), f(70, 36)),
         {"library"},
     ),
+    "bytes, a short sum": (lambda x: x.T @ x, (i(256, 6, 17).astype("i1"),), {"matrix"}),
     "computed side": (lambda x, w: (x * 2 + 1) @ w, (b(20, 70), b(70, 36)), {"library"}),
     "triangular side": (
         lambda w: jnp.tril(jnp.ones((20, 70), jnp.bfloat16)) @ w,

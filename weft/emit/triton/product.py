@@ -75,13 +75,14 @@ def blocks_of(kernel: Kernel, m: int, n: int, k: int) -> Blocks:
             rows //= 2
         else:
             break
-    depth = min(32 if wide else 64, max(16, power_of_two(k)))
+    least = 32 if side.dtype.bits == 8 else 16  # of Triton's dot
+    depth = min(32 if wide else 64, max(least, power_of_two(k)))
     warps = 8 if rows * columns >= 128 * 256 else 4
     stages = 3 if rows * columns >= 128 * 256 else 4
     return Blocks(
         options.get("rows", rows),
         options.get("columns", columns),
-        options.get("depth", depth),
+        max(least, options.get("depth", depth)),
         options.get("warps", warps),
         options.get("stages", 2 if wide else stages),
     )
