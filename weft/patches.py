@@ -96,7 +96,7 @@ REPLACED = (
     ),
     Patch(
         "jax._src.debugging:debug_callback_p.impl",
-        "what the primitive holds of the same function",
+        "the reference to the same function that the primitive holds",
     ),
     Patch(
         "jax._src.export._export:_call_exported_lowering",

@@ -18,7 +18,7 @@ from weft.records import dataclass
 
 Floats = npt.NDArray[np.float64]
 _NEIGHBOURS = 32  # rows that an estimate is made of
-_ROUNDS = 4  # of reweighting outliers
+_ROUNDS = 4  # of iterative reweighting, which lowers the weight of outliers
 _SPOT = 0.3  # log2 of sizes and groups that are the same spot of two machines
 
 
@@ -26,9 +26,10 @@ _SPOT = 0.3  # log2 of sizes and groups that are the same spot of two machines
 class CovarianceParameters:
     """Hyperparameters of the Gaussian process's covariance, fitted by leaving rows out."""
 
-    curve: float  # deviation of one curve, in log seconds, and over how many doublings it lasts
+    # Standard deviations in log seconds; `_sizes` and `_groups` are length scales in doublings.
+    curve: float  # of one curve
     curve_sizes: float
-    kind: float  # deviation that all curves of a kind share, over sizes and groups
+    kind: float  # shared by all curves of a kind, over sizes and groups
     kind_sizes: float
     kind_groups: float
     share: float  # the same over the bytes of each device
@@ -40,7 +41,7 @@ class CovarianceParameters:
     large: float  # log2 of the bytes from which measurements are quiet
     tails: float  # degrees of freedom of the noise: the fewer, the less an outlier counts
     machines: float  # correlation of two machines of a family
-    spread: float  # deviations that hold nine of ten rows that were left out
+    spread: float  # half width of the 90% interval of left-out rows, in standard deviations
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class TableRows:
 
 
 def covariance(a: TableRows, b: TableRows, like: CovarianceParameters) -> Floats:
-    """How the deviations of two sets of rows go together."""
+    """The covariance of the deviations of two sets of rows, as a matrix."""
     sizes = np.abs(a.size[:, None] - b.size)
     groups = np.abs(a.group[:, None] - b.group)
     shares = np.abs((a.size - a.group)[:, None] - (b.size - b.group))
@@ -90,7 +91,10 @@ def noise(rows: TableRows, like: CovarianceParameters) -> Floats:
 def deviation(
     ask: TableRows, rows: TableRows, left: Floats, like: CovarianceParameters
 ) -> tuple[float, float]:
-    """The predicted deviation of a row from the fit, by kriging, and its standard deviation."""
+    """The predicted residual of the row `ask` from the fit, by kriging, and its standard deviation.
+
+    `left` are the residuals of the measured rows.
+    """
     near = covariance(ask, rows, like)[0]
     if len(near) > _NEIGHBOURS:
         chosen = np.argpartition(-near, _NEIGHBOURS)[:_NEIGHBOURS]

@@ -269,9 +269,9 @@ def _sums(
     in_layers: frozenset[Value],
     layers: int,
 ) -> dict[TensorFact, int]:
-    """The tensors that are summed over devices if a class is split.
+    """The tensors that need an all_reduce if a class is split, and how many times each.
 
-    An addition of partial sums is done before the sum over devices, which is then one.
+    Partial sums that are added to each other need a single all_reduce, of their sum.
     """
     pending: set[Value] = set()
     sums: Counter[TensorFact] = Counter()
@@ -304,10 +304,11 @@ def _reduces(node: Node, numbers: _Numbers, split: DimClass) -> bool:
 
 
 def _roles(module: Module, state: Mapping[int, int], numbers: _Numbers) -> list[str]:
-    """The role of each argument: state, weight or batch.
+    """The role of each argument: weight, optimizer or batch.
 
-    Of the state, weights are the values that the other results are computed from. An argument that
-    is neither state nor has a dim of the batch is an untrained weight: frozen, or of inference.
+    State that the results other than the new state are computed from is weights, other state is the
+    optimizer's. An argument that is neither state nor has a dim of the batch is an untrained
+    weight: frozen, or of inference.
     """
     body = module.function("main").body
     # Backward from the results that are no new state: the loss, or the predictions.
@@ -362,7 +363,7 @@ def _saved(
     in_layers: frozenset[Value],
     layers: int,
 ) -> tuple[tuple[TensorFact, int], ...]:
-    """The values that are live where the loss is computed, and the largest one of a layer."""
+    """The values that are live where the loss is computed, and the largest value of the program."""
     body = module.function("main").body
     others = {v for n, v in enumerate(body.results) if n not in set(state.values())}
     # Where the loss is computed the forward pass ends: what is defined before and read after is

@@ -46,7 +46,8 @@ from weft.kernels.work import flow_steps, work_of
 from weft.ops.shape import BitcastConvert, Reshape
 from weft.target import Target
 
-SMALL = 1 << 21  # operations of a kernel that one thread runs as soon as several would
+# Operations of a kernel that one thread finishes no later than several would.
+ONE_THREAD_WORK = 1 << 21
 _BYTE = 6  # operations in the time of a byte
 MOST_BYTES = 1 << 20  # of a flow's own buffers: they are in a thread's scratch, not in the plan
 COPIED = 1 << 14  # bytes of a view that are copied sooner than Python would show it
@@ -265,12 +266,12 @@ def is_view(item: Host, stacks: StackList) -> bool:
 
 
 def is_small(kernel: object) -> bool:
-    """Whether one thread runs a kernel as soon as several would."""
+    """Whether one thread finishes a kernel no later than several would."""
     if isinstance(kernel, SingleNode) and kernel.in_place:
         written = [o.nbytes for o in kernel.inputs[len(kernel.outputs) :]]
-        return _BYTE * sum(written) <= SMALL
+        return _BYTE * sum(written) <= ONE_THREAD_WORK
     work = work_of(kernel)  # type: ignore[arg-type]
-    return work.flops + _BYTE * work.bytes + 16 * work.transcendentals <= SMALL
+    return work.flops + _BYTE * work.bytes + 16 * work.transcendentals <= ONE_THREAD_WORK
 
 
 def _is_small_view(item: Host, stacks: StackList) -> bool:

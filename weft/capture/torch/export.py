@@ -31,7 +31,7 @@ from weft.records import dataclass
 _OWN = str(Path(__file__).parents[2])
 _TRACED_VALUE = "get value out of a tracing tensor"  # of an op that branches on elements
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')  # in the message of an error, while replayed
-_ROUNDS = 3  # decompositions change their own tensors in place, which the next round removes
+_ROUNDS = 3  # decompositions may update tensors in place; the next round functionalizes these
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Exported:
     graph: Any  # of torch.fx; in-place updates are copies into its inputs at the end
     specs: Sequence[Any]  # of the inputs
     constants: Mapping[str, Any]  # tensors that are neither parameters nor buffers
-    outputs: Any  # the result tree
+    outputs: Any  # the TreeSpec of the results
 
 
 def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exported:
@@ -56,7 +56,7 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expor
 def exported(
     module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, grad: bool = False
 ) -> Iterator[Any]:
-    """PyTorch's own program of a module; what it refuses, here or later, names the user's line."""
+    """PyTorch's ExportedProgram; errors, also those of the `with` body, name the user's line."""
     import torch
     from torch._dynamo.exc import UserError
     from torch._subclasses.fake_tensor import (
@@ -81,8 +81,8 @@ def exported(
         PendingUnbackedSymbolNotFound,
     )
     try:
-        # Tracing draws random numbers; the caller's generator stays as it is. oneDNN's recurrent
-        # layers are opaque ops; without it they are traced step by step.
+        # Tracing advances the random generator, so that of the caller is restored. oneDNN's
+        # recurrent layers are opaque ops; without oneDNN they are traced step by step.
         with (
             torch.set_grad_enabled(grad),
             torch.random.fork_rng(devices=()),
@@ -132,7 +132,7 @@ def _without_onednn() -> Iterator[None]:
 
 @contextmanager
 def _without_partial_graphs() -> Iterator[None]:
-    """No print of all that was traced before an error, which has the user's line already."""
+    """Suppress the partial graph that PyTorch prints on an error, which names the user's line."""
 
     class Shown:
         """stderr without what is printed while such an error is handled."""
@@ -174,7 +174,7 @@ def functional(module: Any) -> Any:
         flat = torch.func.functionalize(_as_tuple(run), remove="mutations")
         with torch.fx.traceback.preserve_node_meta():
             module = make_fx(flat, decomposition_table=table)(*inputs)
-        # Functionalization runs before decompositions are applied, so what these mutate is left.
+        # Functionalization runs before decompositions, so in-place updates by these remain.
         if not any(map(_changes_another, module.graph.nodes)):
             break
     return module.graph
@@ -197,7 +197,7 @@ def _changes_another(node: Any) -> bool:
 
 @cache
 def replay() -> Any:
-    """The class that replays a graph with attention as one op, and regions in their contexts."""
+    """The interpreter class that retraces a graph: attention as one op, regions in their modes."""
     import torch
 
     scaled = torch.ops.aten.scaled_dot_product_attention.default

@@ -1,4 +1,4 @@
-"""Products of groups of rows with a matrix for each group: the experts of mixtures.
+"""Grouped matrix products, such as the experts of a mixture: each group of rows has its matrix.
 
 PyTorch's `_grouped_mm` and the fallback of Hugging Face's transformers become one op with
 gradients in any float type.
@@ -18,7 +18,7 @@ from weft.ops.ragged import RaggedDims, RaggedDot
 
 GROUPED = {"aten._grouped_mm.default", "transformers.grouped_mm_fallback.default"}
 _ROWS = RaggedDims((), (), (1,), (1,), (0,), (0,))  # [rows, k] x [groups, k, n]
-_SUMS = RaggedDims((), (), (1,), (0,), (1,), ())  # [m, rows] x [rows, n]: groups of a sum
+_SUMS = RaggedDims((), (), (1,), (0,), (1,), ())  # [m, k] x [k, n]: groups of the contracting dim
 
 
 def grouped_product(
@@ -47,7 +47,7 @@ def _op() -> Any:
 
 @cache
 def define_grouped_product() -> Any:
-    """Define `weft::grouped_product` of rows [t, k] and matrices [groups, k, n] or columns."""
+    """Define `weft::grouped_product`: [t, k] x [groups, k, n], or [m, t] x [t, n], groups of t."""
     import torch
 
     def shape(rows: Any, matrices: Any, offs: Any) -> Any:

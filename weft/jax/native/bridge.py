@@ -153,7 +153,7 @@ def park_forever() -> None:
 def ask_from_main(args: Pointer, thunk: int) -> Pointer:
     """Call Python in the thread that handles signals.
 
-    If some came, it is reminded when it is outside again.
+    Signals that came meanwhile are handled after the outermost bridge has returned.
     """
     # Plain fields: only the main thread reads and writes them.
     before = state.depth
@@ -222,7 +222,7 @@ def error_of_failure() -> Pointer:
 
 @native
 def raise_again(nothing: Pointer) -> i32:
-    """In the main thread, between two steps of Python: what was raised, or an interrupt."""
+    """A pending call, in the main thread: raise the kept exception, or KeyboardInterrupt."""
     type = PluginState.raised.load(state, "acquire")
     if type:
         value = PluginState.raised_value.load(state, "acquire")
@@ -237,7 +237,7 @@ def raise_again(nothing: Pointer) -> i32:
 
 @native
 def act_late(nothing: Pointer) -> i32:
-    """Handle the signals that came inside of a bridge; again if one raises before others."""
+    """Handle the signals that came inside of a bridge; if a handler raises, the rest later."""
     act = PluginState.act.load(state, "acquire")
     result = PyObject_Vectorcall(act, Pointer(0), 0, Pointer(0))
     if result:
@@ -250,7 +250,7 @@ def act_late(nothing: Pointer) -> i32:
 
 @native
 def drain_soon() -> None:
-    """Have Python let go of what is gone, also where JAX does not call for a while."""
+    """Schedule a drain of destroyed records in Python, in case JAX makes no call for a while."""
     # One request at a time: CPython's queue of pending calls is short, and fails when it is full.
     if not lives() or PluginState.soon.swap(state, 1, "acq_rel") != 0:
         return
@@ -261,7 +261,7 @@ def drain_soon() -> None:
 
 @native
 def drain_now(nothing: Pointer) -> i32:
-    """In the main thread, between two steps of Python: let go of what is gone."""
+    """A pending call, in the main thread: drain the destroyed records."""
     # Before the drain: a record that is destroyed while it runs asks for another one.
     PluginState.soon.store(state, 0, "release")
     closed = PluginState.closed.load(state, "acquire")

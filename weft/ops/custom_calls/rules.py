@@ -26,7 +26,12 @@ def _pointwise(operands: Types, results: Types) -> Rule:
 
 
 def _eigh(operands: Types, results: Types) -> Rule:
-    """Batch dims; eigenvalues share the factor of the eigenvectors' columns."""
+    """Batch dims; eigenvalues share the factor of the eigenvectors' columns.
+
+    As in Shardy shardings propagate through the matrix dims, of Cholesky too, though they do not
+    through those of a QR. The computation needs whole matrices in any case: `outer_calls` of the
+    partitioner splits batch dims only.
+    """
     shape = _shape(operands[0])
     first, second = len(shape) - 2, len(shape) - 1
     builder = _batches(operands, results, shape)
@@ -68,7 +73,7 @@ def _top_k(operands: Types, results: Types) -> Rule:
 
 
 def _approximate_top_k(operands: Types, results: Types) -> Rule:
-    """All dims pass but the searched one, which may be split."""
+    """All dims pass but the searched one, which may be split in the operand, not in the result."""
     builder = RuleBuilder(operands, results)
     tensors = [bool(_shape(t)) for t in operands]
     nowhere = [None] * len(operands), [None] * len(results)

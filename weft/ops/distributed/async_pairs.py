@@ -30,7 +30,7 @@ class StartTogether(AsyncStart):
     def decomposition(
         self, name: str, operands: Types, meshes: Mapping[str, Mesh], regions: tuple[Region, ...]
     ) -> Function:
-        """All of the collective, and its results as a tuple."""
+        """The whole collective, not only its start, and its results as a tuple."""
         (body,) = regions
         (node,) = body.nodes
         if node.op.composite:

@@ -76,7 +76,8 @@ class CollectiveOp(Op):
         return self.channel_handle.handle if self.channel_handle else 0
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
-        # Of g devices, each sends (g - 1) / g of it: the count is for large groups.
+        # In a group of g devices each sends (g - 1) / g of these bytes; counted is the limit for
+        # large groups.
         sent = max(moved(*operands), moved(*results))
         return Work(bytes=moved(*operands, *results), sent=sent)
 
@@ -101,8 +102,8 @@ class GlobalGroups(CollectiveOp):
         if self.use_global_device_ids:
             return lists or (tuple(range(replicas * partitions)),)
         everyone = lists or (tuple(range(replicas)),)
-        # StableHLO's three ways to read one attribute: replica groups of a program with partitions
-        # name replicas, and each stands for all of its partitions.
+        # With a channel but without global ids the groups list replicas; each of these stands for
+        # all of its partitions (StableHLO's cross_replica_and_partition).
         return cross_replica_and_partition(everyone, replicas, partitions)
 
 
@@ -122,7 +123,10 @@ class LocalGroups(CollectiveOp):
 
 
 def dim_by_dim(operands: Types, results: Types, *changed: int) -> Rule:
-    """A factor per dim, of equal operands or each pair; changed dims need replication."""
+    """A factor per dim, shared by all operands if their shapes are equal; changed dims are whole.
+
+    Otherwise each operand and its result have factors of their own.
+    """
     builder = RuleBuilder(operands, results)
     count = range(len(operands))
     alike = len({t.shape for t in operands if isinstance(t, TensorType)}) == 1

@@ -15,7 +15,10 @@ from weft.ir.types import Array
 
 
 def lu(matrices: Array) -> tuple[Array, Array, Array]:
-    """L and U in one matrix, the row swapped with each row, and the permutation of the rows."""
+    """L and U in one matrix, the pivots (row k was swapped with row pivots[k]), the permutation.
+
+    Pivots and permutation count rows from 0, as JAX does and LAPACK does not.
+    """
     rows, columns = matrices.shape[-2:]
     batch = matrices.shape[:-2]
     a = _stacked(matrices, 2).copy()
@@ -96,8 +99,8 @@ def pivoted_qr(matrices: Array, leading: Array) -> tuple[Array, Array, Array]:
 def _pivoted(a: Array, order: Array, taus: Array, fixed: int) -> None:
     for k in range(len(taus)):
         if k >= fixed:
-            # The norms of the remaining rows, computed anew: LAPACK updates those of the last step,
-            # which cancels and needs a correction.
+            # The norms of the remaining parts of the columns, computed anew: LAPACK downdates those
+            # of the last step, which cancels and needs a correction.
             chosen = k + int(np.argmax(np.linalg.norm(a[k:, k:], axis=0)))
             a[:, [k, chosen]] = a[:, [chosen, k]]
             order[[k, chosen]] = order[[chosen, k]]

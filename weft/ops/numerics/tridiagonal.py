@@ -57,7 +57,7 @@ def _eliminate(left: Array, pivots: Array, next_: Array, second: Array, x: Array
 
 
 def _moved_from_zero(pivots: Array, next_: Array, second: Array) -> Array:
-    """Pivots, the tiny ones as large as rounding errors of the largest element of U."""
+    """Pivots, those below eps times the largest element of U replaced by that, with their sign."""
     sizes = [np.abs(part).max(-1, keepdims=True) for part in (pivots, next_, second)]
     largest = np.maximum(np.maximum(sizes[0], sizes[1]), sizes[2])
     least = np.finfo(pivots.dtype).eps * np.where(largest == 0, 1, largest)

@@ -121,7 +121,7 @@ def key_of(op: Op, node: Node) -> MergeKey | None:
 
 
 def _groups_key(op: AllGather | AllReduce | AllToAll) -> tuple[bool, bool]:
-    """The groups of a collective as a key; the channel id does not matter."""
+    """Whether a collective has a channel, whatever its id, and use_global_device_ids."""
     return op.channel > 0, bool(getattr(op, "use_global_device_ids", False))
 
 

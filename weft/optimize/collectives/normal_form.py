@@ -72,7 +72,7 @@ class CollectiveMaker:
         return self.facts.make(op, value, loc=self.loc)
 
     def slice(self, value: Value, dims: tuple[Axes, ...]) -> Value:
-        """An all_slice: the own shard, split along axes of each dim."""
+        """An all_slice: the device's own shard, with each dim split along these axes."""
         dims = tuple(merged_axes(axes, self.mesh) for axes in dims)
         if not any(dims):
             return value

@@ -1,7 +1,8 @@
 """The propagation graph: cells hold shardings, and visits propagate between cells.
 
-Calls are followed as if inlined, each with its own cells. Values carried by control flow (of a
-loop, a branch, a call) share one cell, a data flow edge, fed by its sources.
+Calls are followed as if inlined, each with its own cells. A value that control flow carries (of a
+loop, a branch, a call) has one cell, that of the owner of a data flow edge; a visit of the edge
+propagates between this cell and those of its sources.
 """
 
 from __future__ import annotations

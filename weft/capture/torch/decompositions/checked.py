@@ -61,7 +61,7 @@ def gaussian_nll_loss(
     if var.shape != input.shape and var.shape == input.shape[:-1]:
         var = var.unsqueeze(-1)
     var = var.clone()
-    with torch.no_grad():  # its gradient is that of the variance as it was given
+    with torch.no_grad():  # the gradient ignores the clamp, as in PyTorch
         var.clamp_(min=eps)
     loss = 0.5 * (var.log() + (input - target) ** 2 / var)
     if full:
@@ -71,10 +71,10 @@ def gaussian_nll_loss(
 
 @cache
 def without_checks() -> Any:
-    """The mode in which these functions make no checks."""
+    """The mode that replaces these functions by versions without checks."""
     import torch
 
-    meanings: dict[Any, Callable[..., Any]] = {
+    replacements: dict[Any, Callable[..., Any]] = {
         torch.cov: cov,
         torch.corrcoef: corrcoef,
         torch.nn.functional.gaussian_nll_loss: gaussian_nll_loss,
@@ -83,11 +83,11 @@ def without_checks() -> Any:
     }
 
     class WithoutChecks(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
-        """Calls of these functions are calls of their meanings."""
+        """Calls of these functions are calls of their replacements."""
 
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            return meanings.get(function, function)(*args, **(kwargs or {}))
+            return replacements.get(function, function)(*args, **(kwargs or {}))
 
     return WithoutChecks

@@ -48,7 +48,7 @@ class LoadedKernel:
     scratch: int
     shared: int
     code: Linked | None = field(repr=False, compare=False)
-    asks: bool = False  # whether a signal may end it
+    asks: bool = False  # whether its loops poll for signals, which may end it
 
 
 _LOCK = threading.RLock()
@@ -74,7 +74,7 @@ class NativeLibrary:
     """The functions of a text that are called by address; keeps their code alive."""
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
-        # A phase is a kernel's calling convention; here it only names the function to look up.
+        # A Phase describes a function of a kernel and its task count; only its name is used here.
         (self._loaded,) = load([Emitted(text, tuple([Phase(name, 1) for name in names]))])
         found = [phase.address for phase in self._loaded.phases]
         self.addresses = dict(zip(names, found, strict=True))

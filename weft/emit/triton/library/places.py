@@ -12,7 +12,8 @@ from weft.records import dataclass
 class Matrices:
     """Stacks of matrices in memory: an operand, an offset, sizes and strides in elements.
 
-    The last two dims are those of a matrix; of the others, the library takes the last as it is.
+    The last two dims are those of a matrix. The dim before these is the batch of one library call;
+    there is a call for each index of the dims before that.
     """
 
     operand: int

@@ -136,7 +136,7 @@ def microkernel(block: RegisterBlock) -> Writer:
 
 
 def _begin(v: Vectors, block: RegisterBlock) -> tuple[str, list[tuple[str, str]]]:
-    """The first packed row: the initial sums of each column."""
+    """The RHS row that the loop begins at, and the initial sums: zeros, or the row packed first."""
     zero = (v.constant(0, block.kind).type, "zeroinitializer")
     if not block.begins:
         return "%rhs", [zero] * block.vectors
