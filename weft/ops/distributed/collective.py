@@ -76,8 +76,7 @@ class CollectiveOp(Op):
         return self.channel_handle.handle if self.channel_handle else 0
 
     def work(self, operands: Types, results: Types, bodies: tuple[Work, ...] = ()) -> Work:
-        # In a group of g devices each sends (g - 1) / g of these bytes; counted is the limit for
-        # large groups.
+        # Each of g devices sends (g - 1) / g of these bytes: the limit for large groups.
         sent = max(moved(*operands), moved(*results))
         return Work(bytes=moved(*operands, *results), sent=sent)
 
@@ -123,10 +122,7 @@ class LocalGroups(CollectiveOp):
 
 
 def dim_by_dim(operands: Types, results: Types, *changed: int) -> Rule:
-    """A factor per dim, shared by all operands if their shapes are equal; changed dims are whole.
-
-    Otherwise each operand and its result have factors of their own.
-    """
+    """A factor per dim, of each operand, or of all if their shapes are equal; changed: whole."""
     builder = RuleBuilder(operands, results)
     count = range(len(operands))
     alike = len({t.shape for t in operands if isinstance(t, TensorType)}) == 1
