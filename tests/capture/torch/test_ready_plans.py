@@ -271,6 +271,64 @@ def test_parts_of_fused_layers_are_split_each(plan) -> None:
     assert compiled.memory().arguments < sum(p.nbytes for p in model.parameters()) / 3 + x.nbytes
 
 
+class Squares(nn.Module):
+    """A matrix with parts along both of its dims."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x):
+        columns, rows = x @ self.w, self.w @ x
+        return columns[:, :4] * columns[:, 4:], rows[:4] + rows[4:]
+
+
+class ReadWhole(nn.Module):
+    """A fused layer, and one whose weight is read whole, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.gate_up = nn.Linear(8, 24), nn.Linear(8, 16)
+
+    def forward(self, x):
+        (q, k, v), (gate, up) = self.qkv(x).chunk(3, -1), self.gate_up(x).chunk(2, -1)
+        return q * k + v, gate * up, self.gate_up.weight.sum(1)
+
+
+class Chained(nn.Module):
+    """A fused layer whose whole output another one takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16, bias=False), nn.Linear(16, 16, bias=False)
+
+    def forward(self, x):
+        made = self.first(x)
+        (a, b), (c, d) = made.chunk(2, -1), self.second(torch.tanh(made)).chunk(2, -1)
+        return a * b, c * d
+
+
+@pytest.mark.parametrize(
+    ("cls", "fused"),
+    [
+        (Squares, set()),
+        (ReadWhole, {"qkv.weight", "qkv.bias", "gate_up.bias"}),
+        (Chained, {"second.weight"}),
+    ],
+)
+def test_weights_that_are_read_whole_stay_whole(cls, fused) -> None:
+    torch.manual_seed(0)
+    model, x = cls(), torch.randn(8, 8)
+    plans = {"w": P("a", "b"), "x": None}
+    compiled = weft.compile(
+        model, x, mesh=Mesh(a=2, b=2), plan=lambda name, shape: plans.get(name, P("a"))
+    )
+    for made, expected in zip(compiled(x), model(x), strict=True):
+        torch.testing.assert_close(made, expected.detach())
+    leaves = compiled._last.captured.arguments
+    assert {leaf.name.split("[")[0] for leaf in leaves if leaf.part} == fused
+
+
 def test_a_function_is_a_plan() -> None:
     model, tokens = Block().eval(), torch.randint(0, 32, (4, 6))
     compiled = weft.compile(

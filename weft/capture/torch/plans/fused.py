@@ -19,6 +19,7 @@ from weft.ir.dense import Dense
 from weft.ir.module import Function, Module, Node, Region, Value, apply, tensor_of
 from weft.ir.op import Op
 from weft.ir.types import TensorType
+from weft.ir.uses import free_variables
 from weft.mesh import Mesh, Sharding
 from weft.ops.contract import DotGeneral
 from weft.ops.distributed.sharding import ShardingConstraint
@@ -92,18 +93,13 @@ def _leaf_part(leaf: Leaf, dim: int, part: DimRange) -> Leaf:
 def _parts(body: Region, split: Mapping[FusedDim, int]) -> dict[FusedDim, tuple[DimRange, ...]]:
     """The parts of the arguments that are only read through slices of what is computed of them."""
     cuts: dict[FusedDim, dict[DimRange, None]] = {}
-    sunk: set[Node] = set()
     fused = _Fused(split)
     for node in body.nodes:
         cut = _cut_of(node)
-        if cut is None:
-            continue
-        reached = fused.reached(node.operands[0], cut[0])
-        if reached:
-            sunk.add(node)
-        for key in reached:
-            cuts.setdefault(key, {})[cut[1:]] = None
-    parts = {}
+        if cut is not None:
+            for key in fused.reached(node.operands[0], cut[0]):
+                cuts.setdefault(key, {})[cut[1:]] = None
+    parts: dict[FusedDim, tuple[DimRange, ...]] = {}
     for key, ranges in cuts.items():
         ordered = tuple(sorted(ranges))
         bounds = [0, *[end for _, end in ordered]]
@@ -111,19 +107,46 @@ def _parts(body: Region, split: Mapping[FusedDim, int]) -> dict[FusedDim, tuple[
         covers = [start for start, _ in ordered] == bounds[:-1]
         whole = covers and bounds[-1] == tensor_of(key[0]).sizes[key[1]]
         even = all((end - start) % split[key] == 0 for start, end in ordered)
-        if whole and even and len(ordered) > 1:
+        # Of an argument with parts along two dims, those along one.
+        is_first = all(value is not key[0] for value, _ in parts)
+        if whole and even and len(ordered) > 1 and is_first:
             parts[key] = ordered
-    return parts if _is_read_through(body, parts, sunk) else {}
+    while parts:
+        live, _ = _needed(body, _Fused(parts))
+        kept = {key: ranges for key, ranges in parts.items() if key[0] not in live}
+        if len(kept) == len(parts):
+            break
+        parts = kept  # without the slices of an argument that stays whole, others may be read, too
+    return parts
 
 
-def _is_read_through(body: Region, parts: Mapping[FusedDim, object], sunk: set[Node]) -> bool:
-    """Whether nothing but the slices needs the whole arguments."""
+def _needed(body: Region, fused: _Fused) -> tuple[set[Value], list[Node]]:
+    """The whole values that results are computed of by parts of arguments, and their nodes."""
     live: set[Value] = set(body.results)
+    nodes: list[Node] = []
     for node in reversed(body.nodes):
-        if any(value in live for value in node.results) and node not in sunk:
-            live.update(node.operands)
-            live.update(v for region in node.regions for n in region.nodes for v in n.operands)
-    return bool(parts) and not any(value in live for value, _ in parts)
+        if any(value in live for value in node.results):
+            nodes.append(node)
+            cut = _cut_of(node)
+            if cut is not None and fused.reached(node.operands[0], cut[0]):
+                _need(fused, node.operands[0], cut[0], live)
+            else:
+                live.update(node.operands, free_variables(node))
+    return live, nodes[::-1]
+
+
+def _need(fused: _Fused, value: Value, dim: int, live: set[Value]) -> None:
+    """Mark the values of which a part of another is computed."""
+    if (value, dim) in fused.split:
+        return
+    sources = fused.sources(value, dim)
+    if not sources:
+        live.add(value)
+    for operand, inner in sources:
+        if inner is None:
+            live.add(operand)
+        else:
+            _need(fused, operand, inner, live)
 
 
 def _cut_of(node: Node) -> tuple[int, int, int] | None:
@@ -244,36 +267,10 @@ class _Rebuilt:
 
     def region(self) -> Region:
         """The body; nodes without a use are left out."""
-        live: set[Value] = set(self.body.results)
-        live_nodes: list[Node] = []
-        for node in reversed(self.body.nodes):
-            cut = _cut_of(node)
-            is_cut = cut is not None and self.fused.reached(node.operands[0], cut[0])
-            if any(value in live for value in node.results):
-                live_nodes.append(node)
-                if not is_cut:
-                    live.update(node.operands)
-                    live.update(v for r in node.regions for n in r.nodes for v in n.operands)
-                else:
-                    assert cut is not None
-                    self._need(node.operands[0], cut[0], live)
-        for node in reversed(live_nodes):
+        for node in _needed(self.body, self.fused)[1]:
             self._node(node)
         results = tuple([self.values[value] for value in self.body.results])
         return Region(tuple(self.args), self.nodes, results, self.body.loc)
-
-    def _need(self, value: Value, dim: int, live: set[Value]) -> None:
-        """Mark the values of which a part of another is computed."""
-        if (value, dim) in self.fused.split:
-            return
-        sources = self.fused.sources(value, dim)
-        if not sources:
-            live.add(value)
-        for operand, inner in sources:
-            if inner is None:
-                live.add(operand)
-            else:
-                self._need(operand, inner, live)
 
     def _node(self, node: Node) -> None:
         cut = _cut_of(node)
