@@ -26,7 +26,7 @@ from weft.records import dataclass
 if TYPE_CHECKING:
     from weft.ir.op import Op
     from weft.ir.types import DType
-    from weft.kernels.group import Launch
+    from weft.kernels.group import AnyKernel
     from weft.kernels.kernel import Kernel, Schedule
 
 Addresses: TypeAlias = npt.NDArray[np.uint64]
@@ -290,7 +290,7 @@ class Target(ABC):
         support = self.table[type(op)]
         return None if support.how == "emitted" else support.why
 
-    def unsupported_kernel(self, kernel: Launch) -> str | None:
+    def unsupported_kernel(self, kernel: AnyKernel) -> str | None:
         """Why a whole kernel cannot be emitted, or None if it can.
 
         Also called for kernels read from files, with arbitrary schedules.
@@ -312,7 +312,7 @@ class Target(ABC):
 
         return Schedule("in_order", tuple(range(len(kernel.factors))))
 
-    def candidates(self, kernel: Launch) -> Candidates | None:
+    def candidates(self, kernel: AnyKernel) -> Candidates | None:
         """Candidate schedules worth measuring; None if there is one only."""
         return None
 
@@ -328,7 +328,7 @@ class Target(ABC):
         """The formats of `text`, the default first, with their file suffixes."""
         return {"contract": "txt"}
 
-    def text(self, kernel: Launch, form: str = "") -> str:
+    def text(self, kernel: AnyKernel, form: str = "") -> str:
         """The emitted form of a kernel, for readers: in the first of `forms`, or another."""
         from weft.kernels.text import kernel_text
 
@@ -339,17 +339,17 @@ class Target(ABC):
         """The cache key of its decisions besides the kernel; None if they must not be cached."""
         return None
 
-    def remember(self, kernels: Sequence[Launch], name: str) -> None:  # noqa: B027  # optional
+    def remember(self, kernels: Sequence[AnyKernel], name: str) -> None:  # noqa: B027  # optional
         """Cache the emitted form of kernels under a name."""
 
-    def recall(self, kernels: Sequence[Launch], name: str) -> None:  # noqa: B027  # optional
+    def recall(self, kernels: Sequence[AnyKernel], name: str) -> None:  # noqa: B027  # optional
         """Load the emitted form of these kernels from the cache, if present."""
 
-    def packed(self, kernels: Sequence[Launch]) -> Mapping[str, bytes]:
+    def packed(self, kernels: Sequence[AnyKernel]) -> Mapping[str, bytes]:
         """The emitted form of kernels for trusted files: `emitted` text and `code`."""
         return {}
 
-    def adopt(self, kernels: Sequence[Launch], text: bytes) -> bool:
+    def adopt(self, kernels: Sequence[AnyKernel], text: bytes) -> bool:
         """Use the `emitted` text of a trusted file; False if its version differs."""
         return False
 

@@ -11,7 +11,7 @@ from weft.cost.sent_table import sent_by_line, sent_text
 from weft.executable.executable import Executable
 from weft.ir.location import Location
 from weft.ir.module import Module, Node
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.text import kernel_text
 from weft.kernels.work import work_of
 from weft.machine import HOST, Machine, bytes_text
@@ -29,7 +29,7 @@ from weft.trace import Trace
 class _Row:
     """A kernel, the nodes that it computes if they are known, and its launches in a run."""
 
-    kernel: Launch
+    kernel: AnyKernel
     nodes: tuple[Node, ...]
     loc: Location
     launches: int = 0
@@ -72,7 +72,7 @@ def kernel_texts(program: LocalProgram) -> dict[str, str]:
 
 def _rows(program: LocalProgram) -> dict[str, _Row]:
     """The kernels of a program by name, equal ones once; one that was stored has no nodes."""
-    rows: dict[Launch, _Row] = {}
+    rows: dict[AnyKernel, _Row] = {}
     for launch, _ in loaded_kernels(program.calls) if program.calls else ():
         nodes = launch.group.nodes if launch.group is not None else ()
         row = rows.setdefault(launch.kernel, _Row(launch.kernel, nodes, launch.loc))

@@ -17,14 +17,14 @@ from weft.cli.kernel_calibration import (
 )
 from weft.cost.kernel_terms import kernel_terms
 from weft.cost.kernels import kernel_seconds
-from weft.executable.items import Launch as LaunchItem
-from weft.kernels.group import Launch
+from weft.executable.items import Launch
+from weft.kernels.group import AnyKernel
 from weft.machine import HOST, machine
 from weft.pipeline import compile_module
 from weft.run.bind import loaded_kernels
 
 
-def kernels(text: str) -> list[Launch]:
+def kernels(text: str) -> list[AnyKernel]:
     """The kernels of a program."""
     local = compile_module(parse(text), target="llvm", tune="off").local
     assert local.calls is not None
@@ -88,7 +88,7 @@ def test_a_gpu_that_is_not_here(name: str) -> None:
     seconds = [
         kernel_seconds(item.kernel, on)
         for item in made.tiled.block.items
-        if isinstance(item, LaunchItem)
+        if isinstance(item, Launch)
     ]
     assert sum(seconds) == pytest.approx(on.launch + 1e-6 * ON_H200[name], rel=0.15)
 

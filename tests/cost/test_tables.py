@@ -20,8 +20,8 @@ from weft.cost.collective_time import OP_NAMES
 from weft.cost.kernel_terms import kernel_terms
 from weft.cost.kernels import kernel_seconds
 from weft.cost.measured import Estimate
-from weft.executable.items import Launch as LaunchItem
-from weft.kernels.group import Launch
+from weft.executable.items import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.work import product_flops, work_of
 from weft.machine import H100, HOST, Machine, machine
 from weft.machine.machine import OVERHEADS
@@ -96,11 +96,11 @@ GPU_PROGRAMS = {
 }
 
 
-def kernels(text: str, target: str) -> list[Launch]:
+def kernels(text: str, target: str) -> list[AnyKernel]:
     """The kernels of a program, before any is emitted."""
     made = compile_module(parse(text), target=target, to="tiled", tune="off").executable
     assert made is not None
-    return [item.kernel for item in made.tiled.block.items if isinstance(item, LaunchItem)]
+    return [item.kernel for item in made.tiled.block.items if isinstance(item, Launch)]
 
 
 def lines(name: str, text: str, target: str, machines: dict[str, Machine]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from weft.compiled import compile as compile_program
 from weft.cost.kernel_terms import kernel_terms
 from weft.cost.kernels import computing_seconds
 from weft.kernels.attention import Attention
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.machine import Machine
 from weft.machine.machine import OVERHEADS
 from weft.run.bind import loaded_kernels
@@ -48,7 +48,7 @@ def overheads(machine: Machine, seconds: float) -> dict[str, float]:
     return found | fitted(timed, machine) | {"wake": _wake(machine, timed)}
 
 
-def fitted(timed: Sequence[tuple[Launch, float]], machine: Machine) -> dict[str, float]:
+def fitted(timed: Sequence[tuple[AnyKernel, float]], machine: Machine) -> dict[str, float]:
     """The overheads that explain best what kernels take beyond the roofline, by relative error."""
     terms = [kernel_terms(kernel) for kernel, _ in timed]
     names = [name for name in OVERHEADS if any(row.get(name) for row in terms)]
@@ -64,7 +64,7 @@ def fitted(timed: Sequence[tuple[Launch, float]], machine: Machine) -> dict[str,
     return dict(zip(names, map(float, solved), strict=True))
 
 
-def roofline(kernel: Launch, machine: Machine) -> float:
+def roofline(kernel: AnyKernel, machine: Machine) -> float:
     """Seconds of arithmetic that overheads come on top of; of attention they are all."""
     return 0.0 if isinstance(kernel, Attention) else computing_seconds(kernel, machine)
 
@@ -87,14 +87,14 @@ def positive_least_squares(
     return result
 
 
-def _wake(machine: Machine, timed: Sequence[tuple[Launch, float]]) -> float:
+def _wake(machine: Machine, timed: Sequence[tuple[AnyKernel, float]]) -> float:
     """Seconds of sharing a kernel among threads: as long as a typical small one takes."""
     if machine.threads == 1:
         return 0.0
     return float(np.median([seconds for _, seconds in timed]))
 
 
-def kernel_times(text: str, seconds: float) -> Iterator[tuple[Launch, float]]:
+def kernel_times(text: str, seconds: float) -> Iterator[tuple[AnyKernel, float]]:
     """Every kernel of a program with the seconds of one launch."""
     local = compile_program(text, tune="remembered").program.local
     assert local.target is not None and local.calls is not None, "compiled to kernels"
@@ -102,7 +102,7 @@ def kernel_times(text: str, seconds: float) -> Iterator[tuple[Launch, float]]:
         yield launch.kernel, launch_seconds(local.target, launch.kernel, loaded, seconds)
 
 
-def launch_seconds(target: Target, kernel: Launch, loaded: object, seconds: float) -> float:
+def launch_seconds(target: Target, kernel: AnyKernel, loaded: object, seconds: float) -> float:
     """Seconds of a launch of a kernel, many of them in one queue, on small numbers."""
     buffers, numbers = [], np.random.default_rng(0)
     for operand in kernel.operands:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from weft.ir.types import DType
 from weft.kernels.attention import Attention
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Apply, Contract, Kernel, Operand, Reduce
 from weft.kernels.single_node import SingleNode
 from weft.kernels.work import product_flops, work_of
@@ -24,7 +24,7 @@ _LITTLE = 1 << 18  # bytes; kernels of more wait for the memory
 _BACKWARD = 2.5  # flops of attention's backward pass for each of the forward pass
 
 
-def gpu_seconds(kernel: Launch, machine: Machine) -> float:
+def gpu_seconds(kernel: AnyKernel, machine: Machine) -> float:
     """Latency, and the slower of computing and of moving bytes."""
     if isinstance(kernel, Attention):
         return _attention_seconds(kernel, machine)
@@ -66,7 +66,7 @@ def latency(size: float, machine: Machine) -> float:
     return machine.overhead("latency") + machine.overhead("cold") * min(1.0, size / _LITTLE)
 
 
-def reduced_row(kernel: Launch) -> int:
+def reduced_row(kernel: AnyKernel) -> int:
     """The elements along which a kernel reduces, one block a row; 0 without a reduction."""
     if not isinstance(kernel, Kernel):
         return 0

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from weft.kernels.attention import Attention
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Apply, Contract, Kernel, Load, Pick, Reduce, Store, value_dtype
 from weft.kernels.roles import roles_of, size_of
 from weft.kernels.single_node import SingleNode
@@ -23,7 +23,7 @@ LANES = 16  # of a vector register
 _DIVISIONS = (Divide, Remainder)
 
 
-def kernel_terms(kernel: Launch) -> Mapping[str, float]:
+def kernel_terms(kernel: AnyKernel) -> Mapping[str, float]:
     """The units of one launch, by the names of `weft.machine.OVERHEADS`."""
     if isinstance(kernel, Attention):
         return _attention_terms(kernel)

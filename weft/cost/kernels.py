@@ -8,13 +8,13 @@ from weft.cost.gpu_kernels import gpu_seconds
 from weft.cost.kernel_terms import kernel_terms
 from weft.kernels.attention import Attention
 from weft.kernels.flow import ControlFlow, FlowBlock, FlowLoop, KernelRun
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.work import loop_limit, product_flops, work_of
 from weft.machine import Machine
 from weft.machine.machine import share_at
 
 
-def kernel_seconds(kernel: Launch, machine: Machine) -> float:
+def kernel_seconds(kernel: AnyKernel, machine: Machine) -> float:
     """Roofline time of a launch, the slower of computing and of moving bytes, and its overheads.
 
     Where a machine's overheads were measured, small CPU kernels run on one thread, and
@@ -36,7 +36,7 @@ def kernel_seconds(kernel: Launch, machine: Machine) -> float:
     return machine.launch + max(min(serial, shared), moving)
 
 
-def computing_seconds(kernel: Launch, machine: Machine) -> float:
+def computing_seconds(kernel: AnyKernel, machine: Machine) -> float:
     """Seconds of a kernel's arithmetic at the machine's rates."""
     work, products = work_of(kernel), product_flops(kernel)
     computing = sum(
@@ -47,7 +47,7 @@ def computing_seconds(kernel: Launch, machine: Machine) -> float:
     return computing + work.transcendentals / machine.transcendental
 
 
-def overhead_seconds(kernel: Launch, machine: Machine) -> float:
+def overhead_seconds(kernel: AnyKernel, machine: Machine) -> float:
     """Seconds of a kernel on one thread beside the roofline."""
     return sum(count * machine.overhead(name) for name, count in kernel_terms(kernel).items())
 

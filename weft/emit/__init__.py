@@ -10,7 +10,7 @@ from weft.records import dataclass
 
 if TYPE_CHECKING:
     from weft.executable.executable import Executable
-    from weft.kernels.group import Launch
+    from weft.kernels.group import AnyKernel
     from weft.target import Target
 
 
@@ -27,7 +27,7 @@ class _Texts(Mapping[str, str]):
     """Emitted texts, produced on access: a program may have megabytes of them."""
 
     target: Target
-    kernels: Mapping[str, Launch]
+    kernels: Mapping[str, AnyKernel]
 
     def __getitem__(self, name: str) -> str:
         return self.target.text(self.kernels[name])

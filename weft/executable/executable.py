@@ -8,7 +8,7 @@ from weft.executable.items import Launch, Tiled, all_items
 from weft.executable.memory import MemoryUse, memory_use
 from weft.executable.plan import Plan
 from weft.executable.text import TiledText, emitted_text, tiled_text
-from weft.kernels.group import Launch as Kernel
+from weft.kernels.group import AnyKernel
 from weft.records import dataclass
 
 
@@ -21,7 +21,7 @@ class Executable:
     target: str  # the target whose limits and schedules its kernels use
     texts: Mapping[str, str] | None = None  # kernel texts by name, once emitted
 
-    def kernels(self) -> list[Kernel]:
+    def kernels(self) -> list[AnyKernel]:
         """The distinct kernels, in the order of their first launches."""
         items = [item for item in all_items(self.tiled.block) if isinstance(item, Launch)]
         return [*dict.fromkeys([item.kernel for item in items])]

@@ -17,8 +17,8 @@ from weft.executable.verify import verify_tiled
 from weft.ir.module import walk
 from weft.ir.write import node_text
 from weft.kernels.flow import ControlFlow
-from weft.kernels.group import Launch as Kernel
-from weft.kernels.kernel import Kernel as Loops
+from weft.kernels.group import AnyKernel
+from weft.kernels.kernel import AnyKernel as Loops
 from weft.ops.custom_calls.callbacks import calls_python
 
 
@@ -27,7 +27,7 @@ def save(
     executable: Executable,
     signature: Signature,
     by: str,
-    packed: Callable[[Sequence[Kernel]], Mapping[str, bytes]] | None = None,
+    packed: Callable[[Sequence[AnyKernel]], Mapping[str, bytes]] | None = None,
 ) -> None:
     """Write an executable to a file, with native code if `packed`."""
     listed = sections(executable, signature)
@@ -68,7 +68,7 @@ def untuned(executable: Executable) -> Executable:
     """The executable without options tuned on this machine."""
     # The file may be loaded on another machine, and its bytes must not depend on measurements.
 
-    def plain(kernel: Kernel) -> Kernel:
+    def plain(kernel: AnyKernel) -> AnyKernel:
         if not isinstance(kernel, Loops) or not kernel.schedule.options:
             return kernel
         return replace(kernel, schedule=replace(kernel.schedule, options=()))

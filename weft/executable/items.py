@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from weft.ir.location import Location
     from weft.ir.module import Module, Node
     from weft.ir.op import Op
-    from weft.kernels.group import Group
-    from weft.kernels.group import Launch as AnyKernel
+    from weft.kernels.group import AnyKernel, Group
     from weft.varying.world import World
 
 Slot: TypeAlias = int

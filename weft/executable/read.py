@@ -59,7 +59,7 @@ from weft.varying.masks import Mask, Masks
 from weft.varying.world import World
 
 if TYPE_CHECKING:
-    from weft.kernels.group import Launch as AnyKernel
+    from weft.kernels.group import AnyKernel
 
 CONSTANT = "stablehlo.constant"
 

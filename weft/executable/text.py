@@ -52,7 +52,7 @@ from weft.ir.purity import callee_of
 from weft.ir.types import Array, TensorType
 from weft.ir.uses import free_variables
 from weft.ir.write import attributes_text, generic_function, generic_lines
-from weft.kernels.group import Launch as AnyKernel
+from weft.kernels.group import AnyKernel
 from weft.kernels.text import kernel_text
 from weft.ops.shape import Constant
 from weft.records import dataclass

@@ -32,7 +32,7 @@ from weft.executable.items import (
 from weft.executable.plan import Plan, RotatingBuffer
 from weft.executable.stack_dims import StackDims
 from weft.ir.types import TensorType
-from weft.kernels.group import Launch as AnyKernel
+from weft.kernels.group import AnyKernel
 from weft.kernels.verify import verify_kernel
 from weft.varying.masks import Masks
 

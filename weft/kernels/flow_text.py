@@ -36,7 +36,7 @@ from weft.kernels.kernel import Operand
 from weft.kernels.tokens import Line, syntax_error
 
 if TYPE_CHECKING:
-    from weft.kernels.group import Launch
+    from weft.kernels.group import AnyKernel
 
 _DEEPEST = 200  # nesting depth: text of a file must not exhaust the stack of the recursive parser
 
@@ -86,7 +86,7 @@ def read_flow(
     operands: Sequence[Operand],
     excess: bool,
     lines: Sequence[str],
-    parse: Callable[[str], Launch],
+    parse: Callable[[str], AnyKernel],
 ) -> ControlFlow:
     """Parse a flow; its first line has the types of the results of statements."""
     # Kernels are indented by two columns; their own lines by more.

@@ -11,7 +11,7 @@ from weft.kernels.kernel import Kernel
 from weft.kernels.single_node import SingleNode
 from weft.records import dataclass
 
-Launch: TypeAlias = Kernel | SingleNode | Attention | ControlFlow
+AnyKernel: TypeAlias = Kernel | SingleNode | Attention | ControlFlow
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,6 @@ class Group:
     """
 
     nodes: tuple[Node, ...]
-    kernel: Launch | None
+    kernel: AnyKernel | None
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Contract, Kernel, Load, Operand, Pick, Reduce, Store, args_of
 from weft.kernels.roles import derived, results_reduced
 from weft.kernels.single_node import SingleNode
@@ -13,7 +13,7 @@ from weft.kernels.single_node import SingleNode
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
 
-def overwritten(kernel: Launch) -> Pairs:
+def overwritten(kernel: AnyKernel) -> Pairs:
     """Input and output numbers of a kernel that may share one buffer."""
     match kernel:
         case Kernel():

@@ -22,7 +22,7 @@ from weft.kernels.attention import (
 )
 from weft.kernels.attention_text import LabelledAccess, attention_of, attention_words
 from weft.kernels.flow_text import read_flow
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import (
     Affine,
     Apply,
@@ -69,7 +69,7 @@ _MISREAD = (
 )  # fmt: skip
 
 
-def parse_kernel(text: str) -> Launch:
+def parse_kernel(text: str) -> AnyKernel:
     """Parse a kernel; a syntax error names the line."""
     return _Reader(text.split("\n")).kernel()
 
@@ -99,7 +99,7 @@ class _Reader:
     def is_done(self) -> bool:
         return self.number >= len(self.lines)
 
-    def kernel(self) -> Launch:
+    def kernel(self) -> AnyKernel:
         """The whole text."""
         try:
             return self.read()
@@ -115,7 +115,7 @@ class _Reader:
         text = self.lines[self.number - 1] if self.number <= len(self.lines) else ""
         return f"line {self.number}: {text.strip()[:100]}"
 
-    def read(self) -> Launch:
+    def read(self) -> AnyKernel:
         line = self.next()
         line.expect("kernel")
         name = line.name()

@@ -25,7 +25,7 @@ from weft.ir.types import DType, TensorType
 from weft.kernels.attention import Access, Attention
 from weft.kernels.flow import ControlFlow
 from weft.kernels.flow_text import flow_lines
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import (
     Affine,
     Apply,
@@ -68,7 +68,7 @@ _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}  # binding strength: comparisons 0, ev
 _DEEPEST, _WIDEST = 6, 72  # nesting depth and columns of inlined expressions
 
 
-def kernel_text(kernel: Launch) -> str:
+def kernel_text(kernel: AnyKernel) -> str:
     """The text of a kernel, without a trailing newline."""
     operands = ", ".join(map(_operand, range(len(kernel.operands)), kernel.operands))
     strict = not (isinstance(kernel, Attention) or kernel.excess_precision)

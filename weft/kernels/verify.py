@@ -20,7 +20,7 @@ from weft.ir.types import BOOL, DType, TensorType
 from weft.kernels.attention import Access, Attention
 from weft.kernels.flow import ControlFlow
 from weft.kernels.flow_verify import verify_flow
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.interpret import compute_dtype
 from weft.kernels.kernel import (
     Affine,
@@ -54,7 +54,7 @@ MOST_STEPS, MOST_FACTORS, MOST_OPERANDS, MOST_DIMS = 1 << 14, 64, 1 << 12, 64
 _COMBINATIONS, _COUNTED = 256, 1 << 20  # combinations of guards to try; points to enumerate
 
 
-def verify_kernel(kernel: Launch) -> None:
+def verify_kernel(kernel: AnyKernel) -> None:
     """Raise if a kernel is invalid, with the reason."""
     try:
         _verify(kernel)
@@ -74,7 +74,7 @@ def _require(condition: object, reason: str) -> None:
         raise _Refused(reason)
 
 
-def _verify(kernel: Launch) -> None:
+def _verify(kernel: AnyKernel) -> None:
     _require(_NAME.fullmatch(kernel.name), f"{kernel.name[:60]!r} is not a valid function name")
     _require(len(kernel.operands) <= MOST_OPERANDS, "it has too many operands")
     for n, operand in enumerate(kernel.operands):

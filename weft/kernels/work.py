@@ -13,7 +13,7 @@ from weft.ir.types import DType, TensorType
 from weft.ir.work import Work
 from weft.kernels.attention import Attention
 from weft.kernels.flow import ControlFlow, FlowBlock, FlowLoop, KernelRun
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import (
     Apply,
     Contract,
@@ -36,7 +36,7 @@ _CALL = 16  # operations of a transcendental function, about
 _ROUNDS, _MOST_ROUNDS = 100, 1 << 20
 
 
-def work_of(kernel: Launch) -> Work:
+def work_of(kernel: AnyKernel) -> Work:
     """The work of one launch; an element of an operand counts once, however often it is read.
 
     A step counts once for each point of the factors that it spans: loop-invariant steps are
@@ -139,7 +139,7 @@ def _region_work(region: Region) -> Work:
     return total
 
 
-def product_flops(kernel: Launch) -> Mapping[DType, int]:
+def product_flops(kernel: AnyKernel) -> Mapping[DType, int]:
     """The flops of the kernel's contractions, by the element type of their operands."""
     flops: dict[DType, int] = {}
     if isinstance(kernel, Attention):

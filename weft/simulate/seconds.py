@@ -10,7 +10,7 @@ from weft.cost.sent import SentCounter
 from weft.executable.items import Collective, Host, Launch, Slot, Tiled
 from weft.ir.module import Node
 from weft.kernels.attention import Attention
-from weft.kernels.group import Launch as AnyKernel
+from weft.kernels.group import AnyKernel
 from weft.kernels.work import product_flops
 from weft.machine import Machine
 from weft.records import dataclass

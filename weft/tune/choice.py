@@ -13,7 +13,7 @@ from pathlib import Path
 
 from weft.cache.choices import is_anything_remembered
 from weft.cache.store import the_store
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Kernel
 from weft.knobs import Tune
 from weft.records import dataclass
@@ -43,7 +43,7 @@ class Chosen:
     options: Mapping[str, int] = field(default_factory=dict)
 
 
-def tuned(kernel: Launch, target: Target) -> Launch:
+def tuned(kernel: AnyKernel, target: Target) -> AnyKernel:
     """The kernel with its chosen options."""
     if not isinstance(kernel, Kernel) or target.options.tune == "off":
         return kernel
@@ -82,7 +82,7 @@ def end_tuning(target: Target) -> None:
             close_worker()
 
 
-def explained(kernel: Launch, target: Target) -> Chosen | None:
+def explained(kernel: AnyKernel, target: Target) -> Chosen | None:
     """The choice of a kernel whose options are already set, if it has candidates."""
     return choice(_with(kernel, {}), target) if isinstance(kernel, Kernel) else None
 

@@ -11,7 +11,7 @@ from weft.cli.commands.installation.op_examples import example, texts
 from weft.emit.llvm.target import LLVM
 from weft.ir.module import Node
 from weft.ir.types import DTYPES, F32, I32
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.stacked_node import StackedNode
 from weft.ops.elementwise.pointwise import Add
 from weft.tile import group
@@ -19,7 +19,7 @@ from weft.tile import group
 SIZES = Sizes((2,), (False,), 20, 33, 16, 16)
 
 
-def corpus() -> Iterator[tuple[str, Launch]]:
+def corpus() -> Iterator[tuple[str, AnyKernel]]:
     """Kernels, each with a name."""
     yield from _chains()
     yield from _products()
@@ -30,7 +30,7 @@ def corpus() -> Iterator[tuple[str, Launch]]:
     yield from _examples()
 
 
-def _chains() -> Iterator[tuple[str, Launch]]:
+def _chains() -> Iterator[tuple[str, AnyKernel]]:
     for name, chain in CHAINS.items():
         for dtype in (F32, DTYPES["bf16"]):
             yield f"{name} {dtype.name}", chain(5, 112, dtype).kernel()
@@ -38,7 +38,7 @@ def _chains() -> Iterator[tuple[str, Launch]]:
         yield f"softmax {name}", CHAINS["softmax"](5, 40, DTYPES[name]).kernel()
 
 
-def _products() -> Iterator[tuple[str, Launch]]:
+def _products() -> Iterator[tuple[str, AnyKernel]]:
     for name in ("f32", "bf16", "f16", "f64", "i8"):
         dtype = DTYPES[name]
         held = I32 if dtype.is_integer else F32 if dtype.bits < 64 else dtype
@@ -48,7 +48,7 @@ def _products() -> Iterator[tuple[str, Launch]]:
             yield f"product {name} {dims}", b.kernel("packed")
 
 
-def _examples() -> Iterator[tuple[str, Launch]]:
+def _examples() -> Iterator[tuple[str, AnyKernel]]:
     target = LLVM()
     for name in texts():
         node = example(name)

@@ -27,7 +27,7 @@ from weft.emit.llvm.texts import emitted_for
 from weft.errors import WeftError
 from weft.ir.types import DTYPES
 from weft.kernels.attention import Attention
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Kernel, Operand
 from weft.kernels.read import parse_kernel
 from weft.kernels.text import kernel_text
@@ -96,7 +96,7 @@ def mutant(text: str, rng: random.Random) -> str:
     return text
 
 
-def points(kernel: Launch) -> int:
+def points(kernel: AnyKernel) -> int:
     """About how much a kernel has to do."""
     room = sum(operand.size for operand in kernel.operands)
     if isinstance(kernel, Kernel):
@@ -104,7 +104,7 @@ def points(kernel: Launch) -> int:
     return room + kernel.points * kernel.depth if isinstance(kernel, Attention) else room
 
 
-def launch(kernel: Launch, rng: random.Random) -> None:
+def launch(kernel: AnyKernel, rng: random.Random) -> None:
     """Run a kernel twice: its operands end at a fence, and then they begin at one."""
     (loaded,) = load([emitted_for(kernel, host())])
     for at_end in (True, False):

@@ -33,7 +33,7 @@ from weft.ir.module import Value
 from weft.ir.module import apply as apply_node
 from weft.ir.op import Op
 from weft.ir.types import BOOL, DTYPES, F32, I32, DType, TensorType, tensor
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import refuses_options
 from weft.ops import contract
 from weft.ops.combiners import BY_OP
@@ -48,7 +48,7 @@ TYPES = [dtype for dtype in DTYPES.values() if not dtype.is_complex or dtype.bit
 NAMES = st.sampled_from([dtype.name for dtype in TYPES])
 
 
-def is_emitted(kernel: Launch) -> bool:
+def is_emitted(kernel: AnyKernel) -> bool:
     """Whether the text of a kernel can be written."""
     try:
         emitted_for(kernel, host())
@@ -106,7 +106,7 @@ def test_the_corpus_is_taken():
 
 
 @st.composite
-def loops(draw: st.DrawFn) -> Launch:
+def loops(draw: st.DrawFn) -> AnyKernel:
     """Ops, reductions and picks of any element type, perhaps such as no kernel has."""
     dtype = DTYPES[draw(NAMES)]
     b = Building(i=3, j=5)
@@ -131,7 +131,7 @@ def loops(draw: st.DrawFn) -> Launch:
 
 
 @given(loops())
-def test_kernels_of_loops_are_taken_if_they_are_emitted(kernel: Launch):
+def test_kernels_of_loops_are_taken_if_they_are_emitted(kernel: AnyKernel):
     assert (unsupported_kernel(kernel) is None) == is_emitted(kernel)
 
 
@@ -172,14 +172,14 @@ def test_what_a_region_computes_is_looked_at(name: str, op: type[Op], shape: tup
     assert (unsupported_kernel(kernel) is None) == is_emitted(kernel)
 
 
-def loops_as(kind: str, **options: int) -> Launch:
+def loops_as(kind: str, **options: int) -> AnyKernel:
     """A plain kernel that says that it runs so."""
     b = Building(i=4, j=8)
     b.write("ij", b.read("ij"))
     return b.kernel(kind, **options)
 
 
-def attention_as(**options: int) -> Launch:
+def attention_as(**options: int) -> AnyKernel:
     """Attention with options."""
     sizes = attention_cases.Sizes((2,), (False,), 20, 33, 16, 8)
     return replace(attention_cases.forward(sizes), options=tuple(options.items()))

@@ -20,7 +20,7 @@ from weft.emit.llvm.jit.processor import ARM_SERVER, Processor
 from weft.emit.llvm.single import copies
 from weft.emit.llvm.texts import emitted_for
 from weft.ir.types import DTYPES, F32, I32
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "emit"
 OPCODE = re.compile(r"\s+(?:%\S+ = )?(?:tail )?(\w+)")
@@ -38,13 +38,13 @@ def mix(text: str) -> str:
     return f"{len(codes)}, {', '.join(parts)}"
 
 
-def ops() -> Iterator[tuple[str, Launch, Processor]]:
+def ops() -> Iterator[tuple[str, AnyKernel, Processor]]:
     """Chains, products, attention, and an example of every op."""
     for name, kernel in corpus():
         yield name, kernel, WIDE
 
 
-def processors() -> Iterator[tuple[str, Launch, Processor]]:
+def processors() -> Iterator[tuple[str, AnyKernel, Processor]]:
     """Products and attention for other processors, and chains."""
     for name, kernel in corpus():
         if name.startswith(("product", "attention")) and "f64" not in name:
@@ -63,7 +63,7 @@ def processors() -> Iterator[tuple[str, Launch, Processor]]:
             yield f"tiles, {rows} rows of {name}", b.kernel("packed"), TILES
 
 
-def large() -> Iterator[tuple[str, Launch, Processor]]:
+def large() -> Iterator[tuple[str, AnyKernel, Processor]]:
     """Single nodes of large arrays, which have several phases."""
     for name, node in lone_nodes():
         if name.endswith(LARGE) or " 5000x90 along" in name or " 9x131072 along" in name:

@@ -25,7 +25,7 @@ from weft.ir.module import Node
 from weft.ir.work import Work
 from weft.kernels.attention import Attention
 from weft.kernels.flow import ControlFlow
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.single_node import SingleNode
 from weft.kernels.text import kernel_text
 from weft.kernels.work import work_of
@@ -124,7 +124,7 @@ class KernelRow:
     """A kernel, its launches in a run, and the work and time of a launch."""
 
     number: int
-    kernel: Launch
+    kernel: AnyKernel
     nodes: tuple[Node, ...]
     work: Work
     cost: float  # predicted seconds
@@ -161,7 +161,7 @@ def listed(
 ) -> Listing:
     """The listing, with one row for equal kernels."""
     listing = Listing(whole=whole, target=target)
-    known: dict[Launch, KernelRow] = {}
+    known: dict[AnyKernel, KernelRow] = {}
     for part in parts:
         kernel = None if part.group is None else part.group.kernel
         if part.group is None or kernel is None:
@@ -218,7 +218,7 @@ def fused(nodes: Sequence[Node]) -> str:
     return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())
 
 
-def loops(kernel: Launch) -> str:
+def loops(kernel: AnyKernel) -> str:
     """`[8]x64x256 over 1024`: the sizes of the loops, of devices in brackets, reductions last."""
     match kernel:
         case Attention(outer=outer, queries=queries, keys=keys, depth=depth):

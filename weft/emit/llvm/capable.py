@@ -11,7 +11,7 @@ from weft.ir.op import Op
 from weft.ir.types import F32, DType
 from weft.kernels.attention import Attention
 from weft.kernels.flow import ControlFlow
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import (
     Apply,
     Kernel,
@@ -59,7 +59,7 @@ def _refusal(
     )
 
 
-def unsupported_kernel(kernel: Launch) -> str | None:
+def unsupported_kernel(kernel: AnyKernel) -> str | None:
     """Why a whole kernel cannot be emitted, or None if it can."""
     if isinstance(kernel, ControlFlow):
         return next((why for inner in kernel.kernels if (why := unsupported_kernel(inner))), None)

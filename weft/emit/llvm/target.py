@@ -20,7 +20,7 @@ from weft.emit.llvm.tuning.candidates import ProductCandidates
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.flow import ControlFlow
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Kernel, Schedule
 from weft.target import Limits, Target
 
@@ -56,7 +56,7 @@ class LLVM(Target):
         """Why no kernel computes an op on these types, or None if one does."""
         return unsupported_op(op, given, made)
 
-    def unsupported_kernel(self, kernel: Launch) -> str | None:
+    def unsupported_kernel(self, kernel: AnyKernel) -> str | None:
         """Why a whole kernel cannot be emitted, or None if it can."""
         if isinstance(kernel, ControlFlow) and not self.options.flows:
             return "flows are off"
@@ -66,14 +66,14 @@ class LLVM(Target):
         """The schedule of a kernel's loops."""
         return schedule_of(kernel)
 
-    def candidates(self, kernel: Launch) -> ProductCandidates | None:
+    def candidates(self, kernel: AnyKernel) -> ProductCandidates | None:
         """Candidate schedules of a contraction without options."""
         if not isinstance(kernel, Kernel) or not has_llvm():
             return None
         is_open = kernel.schedule.kind == "packed" and not kernel.schedule.options
         return ProductCandidates(kernel) if is_open else None
 
-    def text(self, kernel: Launch, form: str = "llvm") -> str:
+    def text(self, kernel: AnyKernel, form: str = "llvm") -> str:
         """The LLVM IR of a kernel, or its assembly."""
         made = emitted(kernel).text
         return assembly(made) if form == "asm" else made
@@ -83,21 +83,21 @@ class LLVM(Target):
         """The processor that kernels are emitted for."""
         return repr(host()) if has_llvm() else None
 
-    def remember(self, kernels: Sequence[Launch], name: str) -> None:
+    def remember(self, kernels: Sequence[AnyKernel], name: str) -> None:
         """Cache the texts of kernels under a name."""
         remember(kernels, name)
 
-    def recall(self, kernels: Sequence[Launch], name: str) -> None:
+    def recall(self, kernels: Sequence[AnyKernel], name: str) -> None:
         """Load the texts of these kernels from the cache, if present."""
         recall(kernels, name)
 
-    def packed(self, kernels: Sequence[Launch]) -> dict[str, bytes]:
+    def packed(self, kernels: Sequence[AnyKernel]) -> dict[str, bytes]:
         """The packed form of kernels: text for this processor, and machine code."""
         made = [emitted(kernel) for kernel in kernels]
         text = text_identity().encode() + b"\n" + encode(made)
         return {"emitted": text, "code": packed(made)}
 
-    def adopt(self, kernels: Sequence[Launch], text: bytes) -> bool:
+    def adopt(self, kernels: Sequence[AnyKernel], text: bytes) -> bool:
         """Use the texts of a trusted file, if this version would emit the same here."""
         made_for, _, rest = text.partition(b"\n")
         if made_for != text_identity().encode():
@@ -105,7 +105,7 @@ class LLVM(Target):
         adopt(kernels, rest)
         return True
 
-    def load(self, kernels: Sequence[Launch]) -> Sequence[LoadedKernel]:
+    def load(self, kernels: Sequence[AnyKernel]) -> Sequence[LoadedKernel]:
         """Load kernels."""
         texts = [emitted(kernel) for kernel in kernels]
         if any(made.optimized for made in texts):

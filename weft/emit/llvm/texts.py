@@ -20,16 +20,16 @@ from weft.emit.llvm.single.emit import emit_single_node
 from weft.errors import WeftError
 from weft.kernels.attention import Attention
 from weft.kernels.flow import ControlFlow
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Kernel
 from weft.kernels.single_node import SingleNode
 
-TEXTS: dict[Launch, Emitted] = {}  # texts of recently used kernels
+TEXTS: dict[AnyKernel, Emitted] = {}  # texts of recently used kernels
 MOST_TEXTS, MOST_CHARACTERS = 1024, 1 << 24  # characters kept
 FEW_POINTS, FEW_BYTES = 1 << 10, 1 << 13  # below both, a launch takes longer than its kernel
 
 
-def emitted(kernel: Launch) -> Emitted:
+def emitted(kernel: AnyKernel) -> Emitted:
     """The emitted text of a kernel, cached."""
     text = TEXTS.get(kernel)
     if text is None:
@@ -39,12 +39,12 @@ def emitted(kernel: Launch) -> Emitted:
     return text
 
 
-def remember(kernels: Sequence[Launch], name: str) -> None:
+def remember(kernels: Sequence[AnyKernel], name: str) -> None:
     """Write the texts of kernels to the disk cache."""
     the_store().put(_key(name), encode([emitted(kernel) for kernel in kernels]))
 
 
-def recall(kernels: Sequence[Launch], name: str) -> None:
+def recall(kernels: Sequence[AnyKernel], name: str) -> None:
     """Load texts from the disk cache, where present."""
     store, key = the_store(), _key(name)
     stored = store.get(key)
@@ -57,7 +57,7 @@ def recall(kernels: Sequence[Launch], name: str) -> None:
         store.refuse(key)
 
 
-def adopt(kernels: Sequence[Launch], data: bytes) -> None:
+def adopt(kernels: Sequence[AnyKernel], data: bytes) -> None:
     """Use texts serialized elsewhere, whose origin the caller trusts."""
     try:
         TEXTS.update(zip(kernels, decode(data), strict=True))
@@ -86,7 +86,7 @@ def _make_room(characters: int) -> None:
         total -= len(cached.text)
 
 
-def _is_brief(kernel: Launch) -> bool:
+def _is_brief(kernel: AnyKernel) -> bool:
     """Whether a kernel is so short-running that unoptimized code will do."""
     if isinstance(kernel, ControlFlow):
         return False
@@ -94,7 +94,7 @@ def _is_brief(kernel: Launch) -> bool:
     return points <= FEW_POINTS and sum([o.nbytes for o in kernel.operands]) <= FEW_BYTES
 
 
-def emitted_for(kernel: Launch, processor: Processor) -> Emitted:
+def emitted_for(kernel: AnyKernel, processor: Processor) -> Emitted:
     """The text of a kernel for any processor, not only this machine's."""
     match kernel:
         case Kernel():

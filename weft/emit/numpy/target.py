@@ -11,7 +11,7 @@ from weft.target import OpSupport, Target
 
 if TYPE_CHECKING:
     from weft.ir.op import Op
-    from weft.kernels.group import Launch
+    from weft.kernels.group import AnyKernel
 
 _WHY = "numpy has no kernels"
 
@@ -31,7 +31,7 @@ class Numpy(Target):
     def table(self) -> Mapping[type[Op], OpSupport]:
         return _table()
 
-    def unsupported_kernel(self, kernel: Launch) -> str:
+    def unsupported_kernel(self, kernel: AnyKernel) -> str:
         return _WHY
 
     def load(self, kernels: Sequence[Any]) -> Sequence[Any]:

@@ -11,7 +11,7 @@ from weft.emit.triton.schedule import refuses_schedule
 from weft.emit.triton.table import TABLE
 from weft.ir.op import Op
 from weft.ir.types import DType
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Apply, Contract, Kernel, Pick, Reduce, Step, Store, value_dtype
 from weft.ops.combiners import COMBINERS
 
@@ -40,7 +40,7 @@ def unsupported_op(
     )
 
 
-def unsupported_kernel(kernel: Launch) -> str | None:
+def unsupported_kernel(kernel: AnyKernel) -> str | None:
     """Why a whole kernel cannot be emitted, or None if it can."""
     if not isinstance(kernel, Kernel):
         return refuses_library(kernel)

@@ -30,13 +30,13 @@ from weft.emit.triton.scatter import scatter_parts
 from weft.emit.triton.schedule import kind_of
 from weft.ir.types import I32
 from weft.kernels.attention import Attention
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Kernel, Operand
 from weft.kernels.single_node import SingleNode
 
 
 @lru_cache(maxsize=4096)
-def emitted(kernel: Launch) -> EmittedParts:
+def emitted(kernel: AnyKernel) -> EmittedParts:
     """The emitted form of a kernel."""
     if isinstance(kernel, Attention) and refuses_cudnn(kernel) and not refuses_kernel(kernel):
         return emit_attention(kernel)

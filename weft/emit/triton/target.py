@@ -18,7 +18,7 @@ from weft.emit.triton.table import TABLE
 from weft.emit.triton.tuning.candidates import GpuCandidates
 from weft.ir.op import Op
 from weft.ir.types import DType
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Kernel, Schedule
 from weft.target import Limits, Target
 
@@ -55,7 +55,7 @@ class Triton(Target):
         """Why no kernel computes an op on these types, or None if one does."""
         return unsupported_op(op, given, made)
 
-    def unsupported_kernel(self, kernel: Launch) -> str | None:
+    def unsupported_kernel(self, kernel: AnyKernel) -> str | None:
         """Why a whole kernel cannot be emitted, or None if it can."""
         return unsupported_kernel(kernel)
 
@@ -63,7 +63,7 @@ class Triton(Target):
         """The schedule of a kernel's loops."""
         return schedule_of(kernel)
 
-    def candidates(self, kernel: Launch) -> GpuCandidates | None:
+    def candidates(self, kernel: AnyKernel) -> GpuCandidates | None:
         """Candidate schedules of a kernel of loops without options."""
         is_open = isinstance(kernel, Kernel) and not kernel.schedule.options
         return GpuCandidates(kernel) if is_open and isinstance(kernel, Kernel) else None
@@ -73,7 +73,7 @@ class Triton(Target):
         """Candidates are timed in another process."""
         return True
 
-    def text(self, kernel: Launch, form: str = "triton") -> str:
+    def text(self, kernel: AnyKernel, form: str = "triton") -> str:
         """The Triton functions of a kernel, and its calls of PyTorch."""
         return emitted(kernel).text
 
@@ -92,7 +92,7 @@ class Triton(Target):
         memory = self.memory
         return None if memory.device.type == "cpu" else TorchStream(memory.device)
 
-    def load(self, kernels: Sequence[Launch]) -> Sequence[LoadedParts]:
+    def load(self, kernels: Sequence[AnyKernel]) -> Sequence[LoadedParts]:
         """Load kernels."""
         return load_parts(kernels, self.memory.device)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from weft.ir.module import Value
 from weft.ir.uses import free_variables
-from weft.kernels.group import Group, Launch
+from weft.kernels.group import AnyKernel, Group
 from weft.kernels.kernel import Kernel
 from weft.kernels.single_node import SingleNode, single_node_kernel
 from weft.kernels.stacked_node import StackedNode
@@ -57,7 +57,7 @@ def fuse(
     return [_strict(group) for group in made] if exact else made
 
 
-def by_itself(stacked: StackedNode, sizes: tuple[int, ...], target: Target) -> Launch | None:
+def by_itself(stacked: StackedNode, sizes: tuple[int, ...], target: Target) -> AnyKernel | None:
     """The kernel of an unfused node, if the target has one."""
     convolved = isinstance(stacked.node.op, Convolution)
     kernel = (

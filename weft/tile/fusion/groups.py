@@ -13,7 +13,7 @@ from weft.cache.store import the_store
 from weft.errors import WeftError
 from weft.ir.module import Node, Value
 from weft.ir.types import TensorType
-from weft.kernels.group import Group, Launch
+from weft.kernels.group import AnyKernel, Group
 from weft.kernels.stacked_node import StackedNode
 from weft.target import Target
 from weft.tile.drafts.pulls import REDUCTIONS
@@ -35,7 +35,7 @@ def group(
     `results` must be materialized. Decisions for large regions are cached on disk. Kernels with
     candidates use the fastest, as far as known.
     """
-    replacements: dict[Launch, Launch] = {}
+    replacements: dict[AnyKernel, AnyKernel] = {}
     groups_so_far: list[Group] = []
     for group in _groups(nodes, sizes, results, target):
         kernel = group.kernel
@@ -81,7 +81,7 @@ def _groups(
     return groups
 
 
-def _kernels(groups: Sequence[Group]) -> list[Launch]:
+def _kernels(groups: Sequence[Group]) -> list[AnyKernel]:
     """The distinct kernels of groups, in order."""
     return [*dict.fromkeys([group.kernel for group in groups if group.kernel is not None])]
 

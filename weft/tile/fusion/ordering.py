@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from weft.ir.module import Node, Value
-from weft.kernels.group import Group, Launch
+from weft.kernels.group import AnyKernel, Group
 
 _WORTH = 1 << 12  # bytes that a kernel frees at least, if it is moved
 _SMALL = 1 << 10  # bytes of results that may live for longer
@@ -90,7 +90,7 @@ class _Moving:
         self.places = [*range(len(groups))]
         self.early: dict[int, int] = {}  # where a group with small results may move, if asked
 
-    def consider(self, n: int, kernel: Launch) -> None:
+    def consider(self, n: int, kernel: AnyKernel) -> None:
         """Move a group up if more memory is freed by then than its results hold."""
         group, places = self.groups[n], self.places
         read = dict(zip(group.inputs, kernel.operands, strict=False))

@@ -22,7 +22,7 @@ from weft.ir.module import Node, Region, Value
 from weft.ir.scan import parse_type
 from weft.ir.types import TensorType
 from weft.ir.uses import free_variables
-from weft.kernels.group import Group, Launch
+from weft.kernels.group import AnyKernel, Group
 from weft.kernels.kernel import Operand
 from weft.kernels.read import parse_kernel
 from weft.kernels.stacked_node import StackedNode
@@ -108,7 +108,7 @@ def packed(groups: Sequence[Group], placed: Sequence[StackedNode]) -> bytes | No
     numbers = numbered(placed)
     named = len(numbers)
     positions = {p.node: n for n, p in enumerate(placed)}
-    kernels: dict[Launch, int] = {}
+    kernels: dict[AnyKernel, int] = {}
     rows: list[tuple[object, ...]] = []
     for group in groups:
         if any(node not in positions for node in group.nodes):
@@ -144,7 +144,7 @@ def _refused(reason: str) -> WeftError:
 
 
 @lru_cache(maxsize=1024)
-def _kernel(text: str) -> Launch:
+def _kernel(text: str) -> AnyKernel:
     """Parse a kernel, cached: programs of one process share many."""
     return parse_kernel(text)
 
@@ -183,7 +183,7 @@ class _Restoring:
         self.check(kernel, stored, output=True)
         return Group(nodes, kernel, read, stored)
 
-    def check(self, kernel: Launch, values: Sequence[Value], *, output: bool) -> None:
+    def check(self, kernel: AnyKernel, values: Sequence[Value], *, output: bool) -> None:
         """Raise if the values' stacks do not match the kernel's operands."""
         operands = [o for o in kernel.operands if o.output is output]
         for value, operand in zip(values, operands, strict=True):

@@ -16,7 +16,7 @@ from weft.emit.triton.source import (
     load_driver,
     use_allocator,
 )
-from weft.kernels.group import Launch
+from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Operand
 from weft.records import dataclass
 
@@ -88,7 +88,7 @@ class TensorCall:
         return tensor
 
 
-def load_parts(kernels: Sequence[Launch], device: Any) -> list[LoadedParts]:
+def load_parts(kernels: Sequence[AnyKernel], device: Any) -> list[LoadedParts]:
     """Load kernels: equal texts are compiled once, several at a time."""
     listed = [(kernel, emitted(kernel)) for kernel in kernels]
     ready: dict[GridLaunch, Any] = {}
@@ -123,7 +123,7 @@ def _same(launch: GridLaunch) -> Any:
     return launch.text, launch.signature, numbers
 
 
-def _loaded(kernel: Launch, launches: EmittedParts, ready: Any, device: Any) -> LoadedParts:
+def _loaded(kernel: AnyKernel, launches: EmittedParts, ready: Any, device: Any) -> LoadedParts:
     operands = (*kernel.operands, *launches.scratch)
     parts = [
         CompiledLaunch(part, ready[_same(part)])
