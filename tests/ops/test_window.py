@@ -58,11 +58,11 @@ def test_a_window_has_the_places_where_it_fits(
 ):
     window = WindowDims((seen,), (stride,), (padding,), (apart,), (dilation,))
     length = len(range(size)[:1]) + apart * len(range(size)[1:]) + sum(padding)
-    assert window.spread(0, size) == length
+    assert window.padded_size(0, size) == length
     starts = range(0, max(0, length), stride)
     fits = [s for s in starts if s + dilation * (seen - 1) < length]
     assert window.count(0, size) == len(fits)
-    assert window.is_plain(0) == ((seen, stride, padding) == (1, 1, (0, 0)))
+    assert window.is_trivial(0) == ((seen, stride, padding) == (1, 1, (0, 0)))
 
 
 @pytest.mark.parametrize(

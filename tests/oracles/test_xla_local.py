@@ -21,7 +21,7 @@ from weft.ops.distributed.local import (
     AllSlice,
     AxisIndex,
     PermuteAlongAxes,
-    ReduceScatterTogether,
+    VariadicReduceScatter,
 )
 
 PAIR = tensor(4, 8)
@@ -50,7 +50,7 @@ def every_op(mesh: Mesh, along: MeshAxes) -> Module:
         apply(AxisIndex(along)),
         apply(AllSlice(split, tensor(1, 8)), a),
         apply(PermuteAlongAxes(along, (3, -1, 0, 2)), a, b),
-        apply(ReduceScatterTogether((0, 1), "add", along, (tensor(1, 8), tensor(4, 2))), a, b),
+        apply(VariadicReduceScatter((0, 1), "add", along, (tensor(1, 8), tensor(4, 2))), a, b),
         apply(AllGather(1, along, (tensor(4, 32),), CHANNEL, use_global_device_ids=True), a),
         apply(AllToAll(1, 0, 4, along, CHANNEL), a),
         apply(AllReduce(along, CHANNEL, use_global_device_ids=True), a, regions=(add,)),

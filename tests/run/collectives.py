@@ -39,7 +39,7 @@ from weft.ops.distributed.local import (
     AllSlice,
     AxisIndex,
     PermuteAlongAxes,
-    ReduceScatterTogether,
+    VariadicReduceScatter,
     combiner,
 )
 from weft.ops.elementwise.pointwise import Add, Compare, Multiply
@@ -134,7 +134,7 @@ class Case:
                 op, regions = ReduceScatter(0, groups, outs, CHANNEL, **ids), (combiner(how, type),)
             case "scatter", _:
                 axes = MeshAxes("mesh", self.axes)
-                op = ReduceScatterTogether((0,) * len(operands), "add", axes, outs)
+                op = VariadicReduceScatter((0,) * len(operands), "add", axes, outs)
             case "all_gather", _:
                 gathered = (type.with_shape((ROWS, self.columns * count)),) * len(operands)
                 op = AllGather(1, groups, gathered, CHANNEL, **ids)

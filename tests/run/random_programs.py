@@ -29,7 +29,7 @@ from weft.ops.distributed.local import (
     AllSlice,
     AxisIndex,
     PermuteAlongAxes,
-    ReduceScatterTogether,
+    VariadicReduceScatter,
 )
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Add, Compare, Maximum, Multiply, Negate, Subtract
@@ -163,7 +163,7 @@ def scattered(lines: Lines) -> Value:
     shape[dim] //= total_size(axes, lines.mesh)
     out, groups = TensorType(tuple(shape), F32), MeshAxes("mesh", axes)
     if lines.draw(st.booleans()):
-        made = lines.add(ReduceScatterTogether((dim,), "add", groups, (out,)), lines.pick())
+        made = lines.add(VariadicReduceScatter((dim,), "add", groups, (out,)), lines.pick())
     else:
         op = ReduceScatter(dim, groups, (out,), CHANNEL, use_global_device_ids=True)
         made = lines.add(op, lines.pick(), regions=(combiner("add", WHOLE),))

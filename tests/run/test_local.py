@@ -18,7 +18,7 @@ from weft.mesh import Axis, Mesh, MeshAxes, P
 from weft.ops.combiners import SHORT_NAMES, combiner
 from weft.ops.contract import DotDims, DotGeneral
 from weft.ops.distributed.collective import AllReduce
-from weft.ops.distributed.local import CHANNEL, ReduceScatterTogether
+from weft.ops.distributed.local import CHANNEL, VariadicReduceScatter
 from weft.ops.distributed.sharding import ShardyAllSlice
 from weft.pipeline import local_program
 
@@ -304,7 +304,7 @@ def test_only_sums_are_folded_into_products(how):
     one, two, three = (node.results[0] for node in products)
     met = [
         apply(
-            ReduceScatterTogether((0, 0), SHORT_NAMES[how], along, (tensor(2, 3),) * 2), one, two
+            VariadicReduceScatter((0, 0), SHORT_NAMES[how], along, (tensor(2, 3),) * 2), one, two
         ),
         apply(
             AllReduce(along, CHANNEL, use_global_device_ids=True),

@@ -33,7 +33,7 @@ from weft.ops.distributed.collective import (
     CollectivePermute,
     ReduceScatter,
 )
-from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.local import PermuteAlongAxes, VariadicReduceScatter
 from weft.ops.distributed.ragged import RaggedAllToAll
 from weft.ops.einsum import Einsum
 from weft.ops.ragged import RaggedDot
@@ -43,7 +43,7 @@ KINDS: Mapping[type[Op], TrafficKind] = {
     AllGather: "gather",
     AllReduce: "reduce",
     ReduceScatter: "scatter",
-    ReduceScatterTogether: "scatter",
+    VariadicReduceScatter: "scatter",
     AllToAll: "exchange",
     RaggedAllToAll: "exchange",
     CollectiveBroadcast: "permute",
@@ -73,7 +73,7 @@ def computed_as(op: Op) -> str:
 
 def groups_of(op: Op) -> Groups:
     """The replica groups of a collective, from its fields; an empty list means all devices."""
-    if isinstance(op, PermuteAlongAxes | ReduceScatterTogether):
+    if isinstance(op, PermuteAlongAxes | VariadicReduceScatter):
         return op.axes
     if isinstance(op, CollectivePermute):
         return ()

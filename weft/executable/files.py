@@ -18,7 +18,7 @@ from weft.ir.module import walk
 from weft.ir.write import node_text
 from weft.kernels.flow import ControlFlow
 from weft.kernels.group import AnyKernel
-from weft.kernels.kernel import AnyKernel as Loops
+from weft.kernels.kernel import Kernel
 from weft.ops.custom_calls.callbacks import calls_python
 
 
@@ -69,7 +69,7 @@ def untuned(executable: Executable) -> Executable:
     # The file may be loaded on another machine, and its bytes must not depend on measurements.
 
     def plain(kernel: AnyKernel) -> AnyKernel:
-        if not isinstance(kernel, Loops) or not kernel.schedule.options:
+        if not isinstance(kernel, Kernel) or not kernel.schedule.options:
             return kernel
         return replace(kernel, schedule=replace(kernel.schedule, options=()))
 

@@ -18,7 +18,7 @@ FftType = Annotated[str, enum("fft_type", "FFT", "IFFT", "RFFT", "IRFFT")]
 TransposeKind = Annotated[str, enum("transpose", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")]
 
 
-def exact(dtype: DType) -> np.dtype[Any]:
+def wide_dtype(dtype: DType) -> np.dtype[Any]:
     """The numpy type in which linear algebra is computed before it is rounded once."""
     return np.dtype(np.complex128 if dtype.is_complex else np.float64)
 
@@ -48,7 +48,7 @@ class Fft(Op):
         expected: list[Dim] = list(self.fft_length)
         if self.fft_type == "IRFFT":
             nothing = self.fft_length[-1] == 0  # JAX returns one element here, too
-            expected[-1] = matrix.shape[-1] if nothing else half(self.fft_length[-1])
+            expected[-1] = matrix.shape[-1] if nothing else rfft_length(self.fft_length[-1])
         require(
             [*matrix.shape[-count:]] == expected,
             f"{self.name}: operand 0 is {matrix}, but fft_length is {[*self.fft_length]}",
@@ -56,7 +56,7 @@ class Fft(Op):
         )
         match self.fft_type:
             case "RFFT":
-                shape = (*matrix.shape[:-1], half(self.fft_length[-1]))
+                shape = (*matrix.shape[:-1], rfft_length(self.fft_length[-1]))
                 return TensorType(shape, DTYPES[f"complex<{matrix.dtype.name}>"])
             case "IRFFT":
                 return TensorType((*matrix.shape[:-1], self.fft_length[-1]), matrix.dtype.real)
@@ -80,7 +80,7 @@ class Fft(Op):
         if out.size == 0:
             return np.empty(out.sizes, out.dtype.numpy)
         axes = tuple(range(operand.ndim - len(self.fft_length), operand.ndim))
-        wide = operand.astype(exact(dtype_of(operand.dtype)))
+        wide = operand.astype(wide_dtype(dtype_of(operand.dtype)))
         with np.errstate(all="ignore"):
             result: Array
             match self.fft_type:
@@ -103,7 +103,7 @@ class Fft(Op):
         return Work(flops=flops // 2 if is_real else flops, bytes=moved(*operands, *results))
 
 
-def half(size: int) -> int:
+def rfft_length(size: int) -> int:
     """The number of independent elements of a real transform of that size."""
     return size // 2 + 1 if size else 0
 
@@ -139,7 +139,7 @@ class Cholesky(Op):
         ).build()
 
     def reference(self, a: Array) -> Array:
-        wide = a.astype(exact(dtype_of(a.dtype)))
+        wide = a.astype(wide_dtype(dtype_of(a.dtype)))
         if not self.lower:
             wide = adjoint(wide)
         lower = np.zeros_like(wide)
@@ -229,7 +229,8 @@ class TriangularSolve(Op):
         return builder.build()
 
     def reference(self, a: Array, b: Array) -> Array:
-        matrix, rhs = a.astype(exact(dtype_of(a.dtype))), b.astype(exact(dtype_of(b.dtype)))
+        matrix = a.astype(wide_dtype(dtype_of(a.dtype)))
+        rhs = b.astype(wide_dtype(dtype_of(b.dtype)))
         matrix = np.tril(matrix) if self.lower else np.triu(matrix)
         lower = self.lower
         if self.unit_diagonal:

@@ -38,19 +38,19 @@ class WindowDims:
     base_dilations: tuple[int, ...]  # dilation of the tensor
     window_dilations: tuple[int, ...]  # dilation of the window
 
-    def spread(self, dim: int, size: int) -> int:
+    def padded_size(self, dim: int, size: int) -> int:
         """The size of a dim after dilation and padding."""
         # Gaps are between elements only: an empty dim has none.
         dilated = (size - 1) * self.base_dilations[dim] + 1 if size else 0
         return sum(self.padding[dim]) + dilated
 
-    def is_plain(self, dim: int) -> bool:
+    def is_trivial(self, dim: int) -> bool:
         """Whether the window along the dim is trivial: size 1, stride 1 and no padding."""
         return self.sizes[dim] == self.strides[dim] == 1 and self.padding[dim] == (0, 0)
 
     def count(self, dim: int, size: int) -> int:
         """The number of window positions along a dim of that size."""
-        padded = self.spread(dim, size)
+        padded = self.padded_size(dim, size)
         own = (self.sizes[dim] - 1) * self.window_dilations[dim] + 1
         return 0 if padded <= 0 or own > padded else (padded - own) // self.strides[dim] + 1
 
@@ -62,7 +62,7 @@ class WindowDims:
         if not isinstance(size, Symbol):
             return self.count(dim, size)
         require(
-            self.is_plain(dim) and self.base_dilations[dim] == 1,
+            self.is_trivial(dim) and self.base_dilations[dim] == 1,
             f"{name}: a window of {self.sizes[dim]} over dim {dim}, whose size varies",
             "give the dim a size when the program is captured",
         )
@@ -105,7 +105,7 @@ def make_window(
 
 def pad(array: Array, value: Array, window: WindowDims) -> Array:
     """The array dilated and padded with a value; negative padding crops."""
-    sizes = [max(0, window.spread(dim, size)) for dim, size in enumerate(array.shape)]
+    sizes = [max(0, window.padded_size(dim, size)) for dim, size in enumerate(array.shape)]
     padded = np.full(sizes, value, array.dtype)
     targets, sources = [], []
     for dim, size in enumerate(array.shape):
@@ -217,7 +217,7 @@ class ReduceWindow(Op):
         count = len(self.outs)
         builder = RuleBuilder(operands, self.outs)
         for dim, size in enumerate(out.bounds):
-            role: Role = "pass" if window.is_plain(dim) else "permutation"
+            role: Role = "pass" if window.is_trivial(dim) else "permutation"
             # Shardy's rule ignores dilation.
             spread = role == "pass" and size != operands[0].bounds[dim]
             places = [dim] * count + [None] * count
@@ -328,7 +328,7 @@ class SelectAndScatter(Op):
     ) -> Rule:
         builder = RuleBuilder((operand, source, init), (self.out,))
         for dim, size in enumerate(operand.bounds):
-            if self.window.is_plain(dim):
+            if self.window.is_trivial(dim):
                 builder.factor((dim, dim, None), (dim,), size)
             else:
                 builder.factor((None, dim, None), (None,), source.bounds[dim], "whole")

@@ -166,7 +166,7 @@ def program_facts(
 ) -> ProgramFacts:
     """The facts of a flat module with one of its layers."""
     body = module.function("main").body
-    numbers = _Numbers(dim_classes(module))
+    numbers = _DimNumbers(dim_classes(module))
     nodes: Counter[NodeFact] = Counter()
     for node in body.nodes:
         fact = _node_fact(node, numbers)
@@ -187,7 +187,7 @@ def program_facts(
     return ProgramFacts(module, arguments, tuple(numbers.sizes), nodes, partial, saved, layers)
 
 
-class _Numbers:
+class _DimNumbers:
     """Classes of dims by number, with the greatest size that divides all their dims."""
 
     def __init__(self, classes: DimClasses) -> None:
@@ -219,7 +219,7 @@ class _Numbers:
         return TensorFact(tensor_of(value).nbytes, self.of(value))
 
 
-def _factor_classes(node: Node, numbers: _Numbers) -> tuple[tuple[DimClass, str], ...]:
+def _factor_classes(node: Node, numbers: _DimNumbers) -> tuple[tuple[DimClass, str], ...]:
     """The class and role of each factor of a node that is the major one of some dim."""
     known = numbers.factors.get(node)
     if known is None:
@@ -227,7 +227,7 @@ def _factor_classes(node: Node, numbers: _Numbers) -> tuple[tuple[DimClass, str]
     return known
 
 
-def _find_factors(node: Node, numbers: _Numbers) -> tuple[tuple[DimClass, str], ...]:
+def _find_factors(node: Node, numbers: _DimNumbers) -> tuple[tuple[DimClass, str], ...]:
     rule = rule_of(node.op, node.operand_types, node.bodies)
     classes: dict[int, DimClass] = {}
     sides = [*zip(node.operands, rule.operands, strict=True)]
@@ -240,7 +240,7 @@ def _find_factors(node: Node, numbers: _Numbers) -> tuple[tuple[DimClass, str], 
     return tuple((c, rule.factors[f].role) for f, c in classes.items())
 
 
-def _node_fact(node: Node, numbers: _Numbers) -> NodeFact | None:
+def _node_fact(node: Node, numbers: _DimNumbers) -> NodeFact | None:
     if not node.results or not all(
         isinstance(t, TensorType) for t in (*node.operand_types, *node.types)
     ):
@@ -264,7 +264,7 @@ def _node_fact(node: Node, numbers: _Numbers) -> NodeFact | None:
 
 def _sums(
     nodes: Sequence[Node],
-    numbers: _Numbers,
+    numbers: _DimNumbers,
     split: DimClass,
     in_layers: frozenset[Value],
     layers: int,
@@ -295,7 +295,7 @@ def _sums(
     return dict(sums)
 
 
-def _reduces(node: Node, numbers: _Numbers, split: DimClass) -> bool:
+def _reduces(node: Node, numbers: _DimNumbers, split: DimClass) -> bool:
     if not all(isinstance(t, TensorType) for t in (*node.operand_types, *node.types)):
         return False
     if not node.results:
@@ -303,7 +303,7 @@ def _reduces(node: Node, numbers: _Numbers, split: DimClass) -> bool:
     return any(c == split and role == "reduction" for c, role in _factor_classes(node, numbers))
 
 
-def _roles(module: Module, state: Mapping[int, int], numbers: _Numbers) -> list[str]:
+def _roles(module: Module, state: Mapping[int, int], numbers: _DimNumbers) -> list[str]:
     """The role of each argument: weight, optimizer or batch.
 
     State that the results other than the new state are computed from is weights, other state is the
@@ -328,7 +328,7 @@ def _roles(module: Module, state: Mapping[int, int], numbers: _Numbers) -> list[
     return roles
 
 
-def _batch_class(body: Region, state: Mapping[int, int], numbers: _Numbers) -> DimClass | None:
+def _batch_class(body: Region, state: Mapping[int, int], numbers: _DimNumbers) -> DimClass | None:
     """The class of the batch: the first dim of the results, else of an argument but the state.
 
     A training step returns its state and a loss, so that only its arguments have a batch: of their
@@ -359,7 +359,7 @@ def _saved(
     uses: Mapping[Value, int],
     state: Mapping[int, int],
     module: Module,
-    numbers: _Numbers,
+    numbers: _DimNumbers,
     in_layers: frozenset[Value],
     layers: int,
 ) -> tuple[tuple[TensorFact, int], ...]:

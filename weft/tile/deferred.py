@@ -17,7 +17,7 @@ from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.ops.contract import Dot, DotGeneral
 from weft.ops.distributed.collective import AllReduce, ReduceScatter
-from weft.ops.distributed.local import ReduceScatterTogether
+from weft.ops.distributed.local import VariadicReduceScatter
 from weft.ops.shape import Broadcast, BroadcastInDim, Reshape, Transpose
 from weft.tile.scope import Scope
 from weft.varying.masks import union
@@ -94,7 +94,7 @@ def _adds(node: Node, host: Functions) -> bool:
         case AllReduce() | ReduceScatter():
             names = node.regions[0].body.combiners
             return len(node.regions[0].nodes) == 1 and {*names} == {"stablehlo.add"}
-        case ReduceScatterTogether():
+        case VariadicReduceScatter():
             return node.op.reduction == "add"
     return False
 

@@ -17,7 +17,7 @@ from weft.mesh import Axis, Lists, Mesh, MeshAxes, Sharding, parse_sharding
 from weft.mesh.axes import named
 from weft.mesh.sub_axes import AxisSpan, SubAxes, mesh_spans, separate_spans, span_of, sub_axes_of
 from weft.ops.distributed.collective import CollectiveOp, CollectivePermute
-from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, VariadicReduceScatter
 from weft.records import dataclass
 
 Moves = tuple[tuple[int, ...] | None, Array]
@@ -211,7 +211,7 @@ def axes_of(op: Op) -> MeshAxes | None:
     match op:
         case AllSlice(pieces=pieces):
             return MeshAxes(pieces.mesh, tuple(a for dim in pieces.dims for a in dim.axes))
-        case AxisIndex() | PermuteAlongAxes() | ReduceScatterTogether():
+        case AxisIndex() | PermuteAlongAxes() | VariadicReduceScatter():
             groups = op.axes
         case CollectiveOp() if op.channel > 0 and getattr(op, "use_global_device_ids", True):
             groups = op.replica_groups

@@ -7,7 +7,7 @@ import functools
 from typing import Any
 
 from tests.native.machine import Machine
-from weft.jax.native import record_code, small, state
+from weft.jax.native import fast_path, record_code, state
 from weft.jax.native.arrivals import arrive, is_dense, template_of
 from weft.jax.native.blocks import block, release
 from weft.jax.native.bridge import all_slots
@@ -23,7 +23,7 @@ from weft.native.memory import Pointer, address, number
 _RECORDS = "home push destroy give fresh finish drain columns single spread drop hide disown"
 FUNCTIONS: tuple[NativeFunction[..., Any], ...] = (
     *[getattr(record_code, name) for name in _RECORDS.split()],
-    *(small.sweep, settle, on_ready, arrive, is_dense, template_of, execute, block, release),
+    *(fast_path.sweep, settle, on_ready, arrive, is_dense, template_of, execute, block, release),
 )
 
 

@@ -21,6 +21,8 @@ from weft.jax.native.arrivals import (
 from weft.jax.native.blocks import block, release
 from weft.jax.native.calls import ExecuteArgs, ExecuteOptions
 from weft.jax.native.events import CLOSED, OnReadyArgs, on_ready, settle
+from weft.jax.native.fast_path import DONE
+from weft.jax.native.fast_path import FAILED as GAVE_UP
 from weft.jax.native.records import (
     ARRAY,
     BUFFER,
@@ -44,8 +46,6 @@ from weft.jax.native.records import (
     ResultPlan,
     words,
 )
-from weft.jax.native.small import DONE
-from weft.jax.native.small import FAILED as GAVE_UP
 from weft.native.libc import malloc
 from weft.native.memory import Items, Pointer, address, function_type
 from weft.native.python_api import Py_AddPendingCall

@@ -206,9 +206,9 @@ def test_signals_are_remembered_in_the_main_thread(python):
     bridge(Pointer(8), 0)
     assert made.called[-1] == "PyGILState_Release" and state.depth == 1
     made = python(PyObject_Vectorcall=0)
-    assert bridges.act_late(Pointer(0)) == -1 and made.called[-1] == "Py_AddPendingCall"
+    assert bridges.handle_late_signals(Pointer(0)) == -1 and made.called[-1] == "Py_AddPendingCall"
     made = python()
-    assert bridges.act_late(Pointer(0)) == 0 and made.called[-1] == "Py_DecRef"
+    assert bridges.handle_late_signals(Pointer(0)) == 0 and made.called[-1] == "Py_DecRef"
 
 
 def test_other_threads_are_noted_and_rest_at_the_end(python):

@@ -10,7 +10,7 @@ from tests.ops.draw import array, dims, dtypes, seeds, shapes
 from tests.ops.example import Example
 from weft.ir.op import Op
 from weft.ir.types import DTYPES, Array, DType
-from weft.ops.linalg import Cholesky, Fft, TriangularSolve, half
+from weft.ops.linalg import Cholesky, Fft, TriangularSolve, rfft_length
 
 FLOATS = ("f32", "f64", "bf16", "complex<f32>", "complex<f64>")
 
@@ -21,7 +21,7 @@ def fft(draw: DrawFn) -> Example:
     batch, lengths = draw(shapes(0, 2)), draw(shapes(1, 3))
     name = draw(st.sampled_from(("f32", "f64")))
     dtype = DTYPES[name if kind == "RFFT" else f"complex<{name}>"]
-    given = (*lengths[:-1], half(lengths[-1])) if kind == "IRFFT" else lengths
+    given = (*lengths[:-1], rfft_length(lengths[-1])) if kind == "IRFFT" else lengths
     return Example(Fft(kind, lengths), (array((*batch, *given), dtype, draw(seeds)),))
 
 

@@ -19,7 +19,7 @@ from weft.ops.distributed.local import (
     AllSlice,
     AxisIndex,
     PermuteAlongAxes,
-    ReduceScatterTogether,
+    VariadicReduceScatter,
 )
 from weft.ops.distributed.ragged import RaggedAllToAll
 
@@ -86,7 +86,7 @@ def reduce_scatter(draw: DrawFn) -> Example:
         outs.append(TensorType(tuple(whole), dtype))
         whole[dim] *= total_size(axes, mesh)
         stacks.append(array((mesh.size, *whole), dtype, draw(seeds)))
-    op = ReduceScatterTogether(dims, how, MeshAxes(mesh, axes), tuple(outs))
+    op = VariadicReduceScatter(dims, how, MeshAxes(mesh, axes), tuple(outs))
     return OnDevices(op, tuple(stacks), devices=mesh.size)
 
 
@@ -112,6 +112,6 @@ EXAMPLES: dict[type[Op], SearchStrategy[Example]] = {
     AxisIndex: axis_index(),
     AllSlice: all_slice(),
     PermuteAlongAxes: permute(),
-    ReduceScatterTogether: reduce_scatter(),
+    VariadicReduceScatter: reduce_scatter(),
     RaggedAllToAll: ragged_all_to_all(),
 }

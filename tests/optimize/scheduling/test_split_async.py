@@ -18,7 +18,7 @@ from weft.mesh import Axis, Mesh, MeshAxes
 from weft.ops.combiners import combiner
 from weft.ops.control import AsyncDone, AsyncStart
 from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll
-from weft.ops.distributed.local import CHANNEL, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.local import CHANNEL, PermuteAlongAxes, VariadicReduceScatter
 from weft.optimize import split_async
 
 AXES = MeshAxes("mesh", (Axis("x"),))
@@ -36,7 +36,7 @@ def one_collective(kind: str, operands: int) -> Module:
         case "all_reduce":
             node = apply(AllReduce(AXES, CHANNEL, True), *args, regions=region)
         case "reduce_scatter":
-            op = ReduceScatterTogether((0,) * operands, "add", AXES, (PIECE,) * operands)
+            op = VariadicReduceScatter((0,) * operands, "add", AXES, (PIECE,) * operands)
             node = apply(op, *args)
         case "all_to_all":
             node = apply(AllToAll(0, 1, 4, AXES, CHANNEL), *args)

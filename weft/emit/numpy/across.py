@@ -38,7 +38,7 @@ from weft.ops.distributed.collective import (
     CollectivePermute,
     ReduceScatter,
 )
-from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.local import PermuteAlongAxes, VariadicReduceScatter
 from weft.ops.distributed.ragged import RaggedAllToAll
 from weft.records import dataclass
 
@@ -89,7 +89,7 @@ def _takes_tensors(site: Site) -> bool:
         dtype = site.operand(n).dtype
         if not is_tensor_type(dtype.numpy):
             return False
-        if isinstance(site.op, AllReduce | ReduceScatter | ReduceScatterTogether):
+        if isinstance(site.op, AllReduce | ReduceScatter | VariadicReduceScatter):
             combiner = _combiner(site)
             ufunc = None if combiner is None else ufunc_of(combiner, dtype)
             if not can_combine(ufunc, dtype.numpy):
@@ -348,7 +348,7 @@ def _broadcast(site: Site, index: int, route: _Route) -> _Part:
 _PARTS: dict[type[Op], Callable[[Site, int, _Route], _Part | None]] = {
     AllReduce: _reduced,
     ReduceScatter: _scattered,
-    ReduceScatterTogether: _scattered,
+    VariadicReduceScatter: _scattered,
     AllGather: _gathered,
     AllToAll: _exchanged,
     CollectiveBroadcast: _broadcast,

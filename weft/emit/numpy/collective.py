@@ -34,7 +34,7 @@ from weft.ops.distributed.collective import (
     ReduceScatter,
     ReplicaId,
 )
-from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, VariadicReduceScatter
 from weft.ops.distributed.ragged import RaggedAllToAll
 
 
@@ -128,7 +128,7 @@ def scattered(site: Site) -> tuple[Sequence[int], type[Op] | None]:
     if isinstance(op, ReduceScatter):
         combiner = NAMED.get(site.node.regions[0].body.combiners[0] or "")
         return (op.scatter_dimension,) * len(site.given), combiner
-    assert isinstance(op, ReduceScatterTogether)
+    assert isinstance(op, VariadicReduceScatter)
     return op.scatter_dimensions, type(COMBINERS[op.combine])
 
 
@@ -344,7 +344,7 @@ KERNELS: dict[type[Op], Callable[[Site, Process | None], HostKernel]] = {
     AllReduce: all_reduce,
     AllGather: all_gather,
     ReduceScatter: reduce_scatter,
-    ReduceScatterTogether: reduce_scatter,
+    VariadicReduceScatter: reduce_scatter,
     AllToAll: all_to_all,
     CollectiveBroadcast: collective_broadcast,
     CollectivePermute: permute,

@@ -27,7 +27,7 @@ from weft.ops.control import (
 )
 from weft.ops.custom_calls.checks import ExpectSerializedEq
 from weft.ops.custom_calls.custom import Infeed, Recv, Send
-from weft.ops.distributed.async_pairs import DoneTogether, StartTogether
+from weft.ops.distributed.async_pairs import VariadicAsyncDone, VariadicAsyncStart
 from weft.ops.distributed.sharding import ManualComputation, NamedComputation, ShardingGroup
 
 HostSupport = Literal["stacked", "control", "one by one", "refused"]
@@ -43,7 +43,7 @@ KERNELS: dict[type[Op], Maker] = {
 CONTROL: frozenset[type[Op]] = frozenset(
     {
         *(While, If, Case, Call, Composite, NamedComputation),
-        *(AsyncStart, AsyncDone, StartTogether, DoneTogether, Tuple, GetTupleElement),
+        *(AsyncStart, AsyncDone, VariadicAsyncStart, VariadicAsyncDone, Tuple, GetTupleElement),
         *(AfterAll, CreateToken, ShardingGroup),
     }
 )

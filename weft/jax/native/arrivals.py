@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Sequence
 
 from weft.jax.native.blocks import block
+from weft.jax.native.fast_path import DONE, sweep, with_fast_path
 from weft.jax.native.record_code import array_from, buffer_of
 from weft.jax.native.records import (
     MOST_DIMS,
@@ -20,7 +21,6 @@ from weft.jax.native.records import (
     MemoryRecord,
     offsets_of,
 )
-from weft.jax.native.small import DONE, sweep, with_fast_path
 from weft.jax.native.state import PluginState, state
 from weft.native.function import copy, native, to_int, upper_bits, wrapped
 from weft.native.memory import Items, Member, Pointer, Struct, address, i32

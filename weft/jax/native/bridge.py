@@ -76,13 +76,13 @@ def python_bridge(slot: str) -> NativeFunction[[Pointer], Pointer]:
 
 
 @native(attribute="alwaysinline")
-def lives() -> bool:
+def python_runs() -> bool:
     """Whether there is a Python, and it is not about to end."""
     return Py_IsInitialized() != 0 and Py_IsFinalizing() == 0
 
 
 @native
-def bridge(args: Pointer, thunk: int) -> Pointer:
+def bridge(args: Pointer, slot: int) -> Pointer:
     """Call Python, unless the process ends or was forked."""
     # In a forked child the threads that held Weft's and JAX's locks are gone: entering Python could
     # wait on them without end, so the prepared error is the only safe answer.
@@ -90,10 +90,10 @@ def bridge(args: Pointer, thunk: int) -> Pointer:
     if closed:
         return closed
     # A thread of JAX's may call after Py_Finalize, when even taking the GIL is undefined.
-    if not lives():
+    if not python_runs():
         return PluginState.ended.load(state, "acquire")
     if pthread_self() == PluginState.main.load(state, "acquire"):
-        return ask_from_main(args, thunk)
+        return ask_from_main(args, slot)
     # Noted for `Plugin.end`, which waits for threads to park only if one has ever come this way.
     PluginState.others.store(state, 1, "release")
     ending = PluginState.ending.load(state, "acquire")
@@ -102,7 +102,7 @@ def bridge(args: Pointer, thunk: int) -> Pointer:
     if ending and should_park(ending):
         park_forever()
         unreachable()
-    return ask_python(args, thunk)
+    return ask_python(args, slot)
 
 
 @native
@@ -150,7 +150,7 @@ def park_forever() -> None:
 
 
 @native
-def ask_from_main(args: Pointer, thunk: int) -> Pointer:
+def ask_from_main(args: Pointer, slot: int) -> Pointer:
     """Call Python in the thread that handles signals.
 
     Signals that came meanwhile are handled after the outermost bridge has returned.
@@ -158,17 +158,17 @@ def ask_from_main(args: Pointer, thunk: int) -> Pointer:
     # Plain fields: only the main thread reads and writes them.
     before = state.depth
     state.depth = before + 1
-    answer = ask_python(args, thunk)
+    answer = ask_python(args, slot)
     state.depth = before
     if before == 0 and state.remembered != 0:
         # Handlers must not run inside a bridge, whose caller cannot propagate an exception; pending
         # calls run in the main thread's evaluation loop, which can.
-        Py_AddPendingCall(act_late, Pointer(0))
+        Py_AddPendingCall(handle_late_signals, Pointer(0))
     return answer
 
 
 @native
-def ask_python(args: Pointer, thunk: int) -> Pointer:
+def ask_python(args: Pointer, slot: int) -> Pointer:
     """Call Python with its lock held and no exception pending."""
     raised = RaisedException.new()
     cell = ArgumentCell.new()
@@ -180,7 +180,7 @@ def ask_python(args: Pointer, thunk: int) -> Pointer:
     number = PyLong_FromVoidPtr(args)
     if number:
         cell.first = number
-        result = PyObject_Vectorcall(state.thunks[thunk], cell, 1, Pointer(0))
+        result = PyObject_Vectorcall(state.thunks[slot], cell, 1, Pointer(0))
         Py_DecRef(number)
     answer = Pointer(0)
     if result:
@@ -236,7 +236,7 @@ def raise_again(nothing: Pointer) -> i32:
 
 
 @native
-def act_late(nothing: Pointer) -> i32:
+def handle_late_signals(nothing: Pointer) -> i32:
     """Handle the signals that came inside of a bridge; if a handler raises, the rest later."""
     act = PluginState.act.load(state, "acquire")
     result = PyObject_Vectorcall(act, Pointer(0), 0, Pointer(0))
@@ -244,7 +244,7 @@ def act_late(nothing: Pointer) -> i32:
         Py_DecRef(result)
         return 0
     if PluginState.remembered.load(state, "acquire") != 0:
-        Py_AddPendingCall(act_late, Pointer(0))
+        Py_AddPendingCall(handle_late_signals, Pointer(0))
     return -1
 
 
@@ -252,7 +252,7 @@ def act_late(nothing: Pointer) -> i32:
 def drain_soon() -> None:
     """Schedule a drain of destroyed records in Python, in case JAX makes no call for a while."""
     # One request at a time: CPython's queue of pending calls is short, and fails when it is full.
-    if not lives() or PluginState.soon.swap(state, 1, "acq_rel") != 0:
+    if not python_runs() or PluginState.soon.swap(state, 1, "acq_rel") != 0:
         return
     if Py_AddPendingCall(drain_now, Pointer(0)) != 0:
         # A full queue: the next destroyed record asks again.

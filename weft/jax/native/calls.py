@@ -11,6 +11,7 @@ order, so that one of them sees the other.
 from __future__ import annotations
 
 from weft.jax.native.blocks import block, release
+from weft.jax.native.fast_path import DONE, FAILED, sweep, with_fast_path
 from weft.jax.native.record_code import array_from, buffer_at, buffer_of
 from weft.jax.native.records import (
     ArgumentPlan,
@@ -24,7 +25,6 @@ from weft.jax.native.records import (
     ResultPlan,
     offsets_of,
 )
-from weft.jax.native.small import DONE, FAILED, sweep, with_fast_path
 from weft.jax.native.state import PluginState, state
 from weft.native.function import native, to_int
 from weft.native.libc import pthread_self

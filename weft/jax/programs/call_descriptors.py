@@ -19,11 +19,11 @@ from weft.jax.programs.executables import LoadedExecutable
 from weft.kernels.work import work_of
 from weft.run.direct import Direct
 
-_LITTLE = 1 << 22  # bytes; fewer are streamed about as soon as Python would run the call
-_RESULT = 1 << 20  # bytes of a result; `native.blocks` keeps blocks of that size, with their pages
-_QUICK = 1 << 23  # arithmetic ops; fewer take one thread no longer than that
-_CALL = 16  # arithmetic ops of a transcendental function
-_FEW = 64  # arguments; a donating call checks all of them
+_MAX_PEAK_BYTES = 1 << 22  # fewer are streamed about as soon as Python would run the call
+_MAX_RESULT_BYTES = 1 << 20  # `native.blocks` keeps blocks of up to that size, with their pages
+_MAX_OPS = 1 << 23  # arithmetic ops; fewer take one thread no longer than that
+_TRANSCENDENTAL_OPS = 16  # arithmetic ops of a transcendental function
+_MAX_ARGUMENTS = 64  # a donating call checks all of them
 
 
 def attach_call_descriptor(handle: int, loaded: LoadedExecutable) -> None:
@@ -41,16 +41,16 @@ def attach_call_descriptor(handle: int, loaded: LoadedExecutable) -> None:
 def _is_small(loaded: LoadedExecutable, direct: Direct) -> bool:
     """Whether it finishes before overlapping work could start."""
     most = max([nbytes for _, nbytes, _ in direct.made], default=0)
-    little = loaded.at_once and loaded.program.memory().peak <= _LITTLE
-    few = len(direct.given) <= _FEW and _steps(direct) <= _QUICK
-    return little and few and most <= _RESULT
+    little = loaded.at_once and loaded.program.memory().peak <= _MAX_PEAK_BYTES
+    few = len(direct.given) <= _MAX_ARGUMENTS and _steps(direct) <= _MAX_OPS
+    return little and few and most <= _MAX_RESULT_BYTES
 
 
 def _steps(direct: Direct) -> int:
     """The arithmetic of its kernels: little memory may be read many times."""
     groups = [item.group for item in direct.call.launches]
     work = [work_of(group.kernel) for group in groups if group is not None and group.kernel]
-    return sum(one.flops + _CALL * one.transcendentals for one in work)
+    return sum(one.flops + _TRANSCENDENTAL_OPS * one.transcendentals for one in work)
 
 
 def _is_plain(loaded: LoadedExecutable, direct: Direct) -> bool:

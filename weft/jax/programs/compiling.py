@@ -31,9 +31,9 @@ from weft.records import dataclass
 from weft.run import LocalProgram
 from weft.trace import Trace
 
-# bounds for a synchronous call: program steps up to the last callback, and bytes that they touch
-_SOON = 32
-_LITTLE = 1 << 20  # and bytes that they go through
+# Bounds of a synchronous call: launches and host nodes, and bytes that these touch.
+_MAX_UNITS = 32
+_MAX_PEAK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class PjrtExecutable:
         local = self.local
         if not local.callbacks:
             return local.is_brief
-        few = len(local.code.units) <= _SOON and local.memory().peak <= _LITTLE
+        few = len(local.code.units) <= _MAX_UNITS and local.memory().peak <= _MAX_PEAK_BYTES
         return few and not local.code.inner
 
     @property

@@ -37,7 +37,7 @@ from weft.run.execute import Run, take_over
 
 _Pointer = ctypes.c_size_t
 _ARRAY = BufferRecord.array.word
-_OFTEN = 2  # calls through Python before native code takes over
+_CALLS_BEFORE_NATIVE = 2  # calls through Python before native code takes over
 
 
 class Execution(Run):
@@ -97,7 +97,7 @@ def _execute(handles: Handles, args: Any) -> None:
             events[n] = handles.ready if done is None else event_of(handles, done)
     loaded.calls += 1
     # Not at the first call: programs that run once, as most in a test do, need no descriptor.
-    if loaded.calls == _OFTEN:
+    if loaded.calls == _CALLS_BEFORE_NATIVE:
         attach_call_descriptor(args.executable, loaded)
 
 

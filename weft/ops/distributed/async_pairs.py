@@ -17,7 +17,7 @@ from weft.ops.control import AsyncDone, AsyncStart, GetTupleElement, Tuple
 
 
 @op("weft.async_start")
-class StartTogether(AsyncStart):
+class VariadicAsyncStart(AsyncStart):
     """Start the collective of the region; weft.async_done waits for it."""
 
     outs: Types
@@ -44,7 +44,7 @@ class StartTogether(AsyncStart):
 
 
 @op("weft.async_done")
-class DoneTogether(AsyncDone):
+class VariadicAsyncDone(AsyncDone):
     """Wait for a weft.async_start; its results."""
 
     future = TupleType
@@ -60,4 +60,4 @@ class DoneTogether(AsyncDone):
         return Function(name, Region((future,), nodes, results), "private")
 
 
-OPS: tuple[type[Op], ...] = (StartTogether, DoneTogether)
+OPS: tuple[type[Op], ...] = (VariadicAsyncStart, VariadicAsyncDone)

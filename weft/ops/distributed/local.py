@@ -250,7 +250,7 @@ class PermuteAlongAxes(LocalOp):
 
 
 @op("weft.reduce_scatter")
-class ReduceScatterTogether(LocalOp):
+class VariadicReduceScatter(LocalOp):
     """Several operands reduced over the axes at once; every device gets its shard of each."""
 
     scatter_dimensions: tuple[int, ...]  # one for each operand
@@ -338,6 +338,6 @@ OPS: tuple[type[Op], ...] = (
     AxisIndex,
     AllSlice,
     PermuteAlongAxes,
-    ReduceScatterTogether,
+    VariadicReduceScatter,
     RaggedAllToAll,
 )

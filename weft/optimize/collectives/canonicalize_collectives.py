@@ -14,7 +14,7 @@ from weft.ops.distributed.collective import (
     CollectivePermute,
     ReduceScatter,
 )
-from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.local import AllSlice, AxisIndex, PermuteAlongAxes, VariadicReduceScatter
 from weft.ops.distributed.ragged import RaggedAllToAll
 from weft.ops.elementwise.convert import Convert
 from weft.ops.elementwise.pointwise import Subtract
@@ -56,7 +56,7 @@ TABLE: dict[type[Op], tuple[RewriteRule, ...]] = {
     RaggedAllToAll: _GROUPS,
     CollectivePermute: (permute_along_axes,),
     PermuteAlongAxes: (tidy_axes, *PERMUTE_RULES),
-    ReduceScatterTogether: (tidy_axes,),
+    VariadicReduceScatter: (tidy_axes,),
     AxisIndex: (tidy_axes,),
     AllSlice: (tidy_pieces, *SLICE_RULES),
     **{type(op): (sum_of_sums,) for op in (*COMBINERS.values(), Subtract())},

@@ -22,7 +22,7 @@ from weft.machine import Machine
 from weft.mesh import MeshAxes
 from weft.ops.combiners import SHORT_NAMES, combiner
 from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, ReduceScatter
-from weft.ops.distributed.local import PermuteAlongAxes, ReduceScatterTogether
+from weft.ops.distributed.local import PermuteAlongAxes, VariadicReduceScatter
 from weft.optimize.collectives.facts import plain_combiner
 from weft.records import dataclass
 
@@ -109,9 +109,9 @@ def key_of(op: Op, node: Node) -> MergeKey | None:
             same = _same_dtypes(node)
             if how is None or not usual or not same:
                 return None
-            return (ReduceScatterTogether, how, op.replica_groups, node.attrs)
-        case ReduceScatterTogether():
-            return (ReduceScatterTogether, op.combine, op.axes, node.attrs)
+            return (VariadicReduceScatter, how, op.replica_groups, node.attrs)
+        case VariadicReduceScatter():
+            return (VariadicReduceScatter, op.combine, op.axes, node.attrs)
         case AllToAll():
             dims = (op.split_dimension, op.concat_dimension, op.split_count)
             return (AllToAll, *dims, op.replica_groups, _groups_key(op), node.attrs)
@@ -147,7 +147,7 @@ def merged(members: list[Node]) -> Node:
             how, scalar = plain_combiner(first), types[0]
             assert how is not None and isinstance(scalar, TensorType)
             regions = (combiner(how, scalar),)
-        case ReduceScatter() | ReduceScatterTogether():
+        case ReduceScatter() | VariadicReduceScatter():
             op, regions = _scattered(members), ()
     loc = fuse(*(node.loc for node in members))
     return Node(op, operands, types, regions, first.attrs, loc)
@@ -162,11 +162,11 @@ def _scattered(members: list[Node]) -> Op:
             case ReduceScatter() as op:
                 dims.append(op.scatter_dimension)
                 how, groups = plain_combiner(node), op.replica_groups
-            case ReduceScatterTogether() as op:
+            case VariadicReduceScatter() as op:
                 dims.extend(op.scatter_dimensions)
                 how, groups = op.combine, op.axes
     assert how is not None and groups is not None
-    return ReduceScatterTogether(tuple(dims), SHORT_NAMES[how], groups, outs)
+    return VariadicReduceScatter(tuple(dims), SHORT_NAMES[how], groups, outs)
 
 
 class _Combining:

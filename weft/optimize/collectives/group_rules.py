@@ -28,7 +28,7 @@ from weft.ops.distributed.local import (
     AllSlice,
     AxisIndex,
     PermuteAlongAxes,
-    ReduceScatterTogether,
+    VariadicReduceScatter,
 )
 from weft.ops.shape import Constant
 from weft.optimize.collectives.facts import Facts
@@ -147,7 +147,7 @@ def _alone(node: Node) -> Rewritten:
             return zeros(INDEX, node)
         case PermuteAlongAxes(sources=sources) if sources != (0,):
             return tuple([zeros(t, node).results[0] for t in node.types])
-        case ReduceScatterTogether() | PermuteAlongAxes() | CollectiveOp():
+        case VariadicReduceScatter() | PermuteAlongAxes() | CollectiveOp():
             if node.operand_types == node.types:  # else a reduction in a wider type
                 return node.operands
     return None

@@ -9,7 +9,7 @@ from weft.ir.names import STREAM
 from weft.ir.rebuild import Rebuild
 from weft.ir.types import FutureType, TupleType
 from weft.ops.control import AsyncDone, AsyncStart
-from weft.ops.distributed.async_pairs import DoneTogether, StartTogether
+from weft.ops.distributed.async_pairs import VariadicAsyncDone, VariadicAsyncStart
 from weft.ops.distributed.collective import (
     AllGather,
     AllReduce,
@@ -64,9 +64,9 @@ def pair(node: Node) -> tuple[Node, Node]:
     # otherwise.
     plain = isinstance(node.op, _HELD) and len(node.results) == 1
     future = (FutureType if plain else TupleType)(node.types)
-    begin = (AsyncStart if plain else StartTogether)((future,))
+    begin = (AsyncStart if plain else VariadicAsyncStart)((future,))
     start = Node(begin, node.operands, (future,), (body,), _stream(node.attrs), node.loc)
-    end = AsyncDone() if plain else DoneTogether()
+    end = AsyncDone() if plain else VariadicAsyncDone()
     return start, Node(end, start.results, node.types, (), (), node.loc)
 
 

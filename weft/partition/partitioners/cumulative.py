@@ -43,7 +43,7 @@ def running(node: Node) -> CumulativeWindow | None:
     if init is None or bool((init != nothing).any()):
         return None
     window = op.window
-    moved = [d for d in range(operand_type.rank) if not window.is_plain(d)]
+    moved = [d for d in range(operand_type.rank) if not window.is_trivial(d)]
     if len(moved) != 1 or set(window.strides) | set(window.base_dilations) != {1}:
         return None
     (dim,) = moved

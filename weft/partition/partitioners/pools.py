@@ -52,7 +52,7 @@ def pool_rules(node: Node, splits: tuple[DimAxes, ...]) -> tuple[Rule, ...]:
     types = tuple(tensor(t) for t in node.operand_types)
     builder = RuleBuilder(types, (op.out,))
     for dim, size in enumerate(types[0].bounds):
-        role = "pass" if op.window.is_plain(dim) else "permutation"
+        role = "pass" if op.window.is_trivial(dim) else "permutation"
         builder.factor((dim, dim, None), (dim,), size, role)  # type: ignore[arg-type]
     return (builder.build(),)
 
@@ -82,7 +82,7 @@ def pool_views(
     operand, source = tensor(node.operand_types[0]), tensor(node.operand_types[1])
     views = []
     for dim, axes in enumerate(results[0]):
-        if not axes or op.window.is_plain(dim):
+        if not axes or op.window.is_trivial(dim):
             continue
         size, places = operand.sizes[dim], source.sizes[dim]
         near = touching(op.window, dim, size, total_size(axes, mesh))

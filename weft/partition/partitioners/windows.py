@@ -43,7 +43,7 @@ def window_views(
     views = []
     for dim, axes in enumerate(results[0]):
         sizes = given.sizes[dim], made.sizes[dim]
-        if axes and not (window.is_plain(dim) and sizes[0] == sizes[1]):
+        if axes and not (window.is_trivial(dim) and sizes[0] == sizes[1]):
             view = window_view(window, dim, dim, axes, sizes, mesh)
             views += [(n, view) for n in range(len(node.results))]
     return views

@@ -12,7 +12,7 @@ from weft.emit.llvm.product.contraction import (
     PanelTask,
     StridedPointer,
 )
-from weft.emit.llvm.product.microkernel.microkernel import fetch
+from weft.emit.llvm.product.microkernel.microkernel import prefetch
 from weft.emit.llvm.product.points import flat_point, place
 from weft.emit.llvm.writer.nest import plus, times
 from weft.emit.llvm.writer.storage import memory_kind
@@ -62,7 +62,7 @@ def fetch_end(places: BlockPlaces, task: PanelTask, row: str, rows: str, column:
             far = place(one, step.at, here).base
             base = one.at(places.operands[step.operand], far, memory_kind(dtype))
             for n in range(0, _length(job) * dtype.numpy.itemsize, 64):
-                fetch(code, base, str(n), write=isinstance(step, Store))
+                prefetch(code, base, str(n), write=isinstance(step, Store))
 
 
 def _ends(job: BlockedContraction) -> list[Load | Store]:

@@ -60,7 +60,7 @@ class _Selected:
         self.steps = [strides(o.shape) for o in kernel.operands]
         self.sizes = kernel.operands[0].shape[lead:]
         self.places = kernel.operands[1].shape[lead:]
-        plain = [d for d in range(len(self.sizes)) if self.window.is_plain(d)]
+        plain = [d for d in range(len(self.sizes)) if self.window.is_trivial(d)]
         self.moving = [d for d in range(len(self.sizes)) if d not in plain]
         devices = [self._along(d, n) for d, n in enumerate(kernel.devices)]
         rest = [self._along(lead + d, self.sizes[d]) for d in plain]

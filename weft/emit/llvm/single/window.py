@@ -50,7 +50,7 @@ def _running_dim(window: WindowDims, shape: tuple[int, ...]) -> tuple[int, bool]
     ones = (1,) * len(shape)
     if (window.strides, window.base_dilations, window.window_dilations) != (ones, ones, ones):
         return None
-    moving = [d for d in range(len(shape)) if not window.is_plain(d)]
+    moving = [d for d in range(len(shape)) if not window.is_trivial(d)]
     if len(moving) != 1:
         return None
     (dim,) = moving

@@ -113,7 +113,7 @@ def microkernel(block: RegisterBlock) -> Writer:
     for i in range(block.rows):
         for j in range(0, block.columns * block.element, 64):
             row = plus(code, times(code, "%out_stride", i), j)
-            fetch(code, "%out", row, write=True)
+            prefetch(code, "%out", row, write=True)
     fixed = _lhs_pointers(code, block)
     rhs, first = _begin(v, block)
     moving = [*([] if _indexed(block) else fixed), rhs]
@@ -149,14 +149,14 @@ def _fetch_ahead(code: Writer, block: RegisterBlock, index: str, far: str, rhs: 
     """Prefetch for later steps or later blocks."""
     if block.ahead in ("panel", "lhs"):
         # One line of 64 bytes a step; `next_side` gives each block its own share to begin at.
-        fetch(code, "%ahead", code.let(f"shl i64 {index}, 6"), write=False)
+        prefetch(code, "%ahead", code.let(f"shl i64 {index}, 6"), write=False)
     if block.ahead == "rows":
         element = block.stored.numpy.itemsize if block.stored else block.element
         for j in range(0, block.columns * element, 64):
-            fetch(code, rhs, plus(code, far, j), write=False)
+            prefetch(code, rhs, plus(code, far, j), write=False)
 
 
-def fetch(code: Writer, base: str, far: str, *, write: bool) -> None:
+def prefetch(code: Writer, base: str, far: str, *, write: bool) -> None:
     """Prefetch a cache line: for writing soon, or into L2 for reading later."""
     at = code.let(f"getelementptr i8, ptr {base}, i64 {far}")
     code.declare("declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)")

@@ -7,7 +7,7 @@ before the next lines, which are prefetched meanwhile.
 from __future__ import annotations
 
 from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
-from weft.emit.llvm.product.microkernel.microkernel import fetch
+from weft.emit.llvm.product.microkernel.microkernel import prefetch
 from weft.emit.llvm.product.packing.pack import PACK_RHS, pack_function
 from weft.emit.llvm.product.packing.rhs import RhsPanels
 from weft.emit.llvm.product.points import place
@@ -97,7 +97,7 @@ class _Lines:
                 lines.append(v.load(at, self.kind))
                 if self.is_far:
                     later = _AHEAD * group * self.stride * BITS[self.kind] // 8
-                    fetch(code, at, str(later), write=False)
+                    prefetch(code, at, str(later), write=False)
             v.store(_interleaved(v, lines), v.at(to, first * width, "i32"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.jax.native.bridge import drain_soon, lives, python_bridge
+from weft.jax.native.bridge import drain_soon, python_bridge, python_runs
 from weft.jax.native.record_code import finish, give, push
 from weft.jax.native.records import BUFFER, BufferRecord, CountedRecord, HandleRecord
 from weft.jax.native.state import PluginState, state
@@ -11,7 +11,7 @@ from weft.native.memory import Pointer
 from weft.native.python_api import PyGILState_Ensure, PyGILState_Release
 
 DONE, FAILED = 1, 2  # results of an attempt; 0: fall back to Python
-_LITTLE = 256  # records that may wait for Python
+_MAX_PENDING = 256  # records that may wait for Python
 
 
 def with_fast_path(
@@ -42,7 +42,7 @@ def with_fast_path(
 @native(attribute="alwaysinline")
 def may_try() -> bool:
     """Whether Python's lock can be had: the process neither ends nor was forked."""
-    if PluginState.closed.load(state, "acquire") or not lives():
+    if PluginState.closed.load(state, "acquire") or not python_runs():
         return False
     return not PluginState.ending.load(state, "acquire")
 
@@ -75,7 +75,7 @@ def sweep() -> bool:
         return True
     # Many dead records mean much dead memory: fall back, so that Python frees it before this call
     # allocates more.
-    if left > _LITTLE:
+    if left > _MAX_PENDING:
         return False
     drain_soon()
     return True
