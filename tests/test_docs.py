@@ -77,7 +77,10 @@ def test_commands_work(place, command, shown, installed):
     done = subprocess.run(line, cwd=ROOT, env=wide, capture_output=True, text=True)
     refused = any(text.startswith("error:") for text in shown)
     assert done.returncode == (1 if refused else 0), f"{place}: {command}\n{done.stderr}"
-    rest = iter([text.rstrip() for text in (done.stdout + done.stderr).splitlines()])
+    out = done.stdout + done.stderr
+    if place.startswith(A_TARGET.name):  # the page has no Triton, which may be installed
+        out = re.sub(r", triton \(\w+\)", "", out)
+    rest = iter([text.rstrip() for text in out.splitlines()])
     for text in shown:
         # `in` goes on where it stopped: the lines must come in this order, others between them.
         assert text.strip() == "..." or text.rstrip() in rest, (

@@ -14,10 +14,10 @@ from weft.run.parts import measured_parts, parts_of
 from weft.targets import target_named
 
 LOOP = """
-func.func @main(%x: tensor<65536xf32>) -> (tensor<65536xf32>, tensor<65536xcomplex<f32>>) {
+func.func @main(%x: tensor<65536xf32>) -> (tensor<65536xf32>, tensor<131071xf32>) {
   %c = stablehlo.complex %x, %x : tensor<65536xcomplex<f32>>
-  %f = stablehlo.fft %c, type = FFT, length = [65536]
-     : (tensor<65536xcomplex<f32>>) -> tensor<65536xcomplex<f32>>
+  %f = stablehlo.fft %c, type = IRFFT, length = [131071]
+     : (tensor<65536xcomplex<f32>>) -> tensor<131071xf32>
   %zero = stablehlo.constant dense<0> : tensor<i32>
   %i, %y = stablehlo.while(%a = %zero, %b = %x) : tensor<i32>, tensor<65536xf32>
    cond {
@@ -31,7 +31,7 @@ func.func @main(%x: tensor<65536xf32>) -> (tensor<65536xf32>, tensor<65536xcompl
     %z = stablehlo.add %s, %b : tensor<65536xf32>
     stablehlo.return %n, %z : tensor<i32>, tensor<65536xf32>
   }
-  return %y, %f : tensor<65536xf32>, tensor<65536xcomplex<f32>>
+  return %y, %f : tensor<65536xf32>, tensor<131071xf32>
 }
 """
 GIVEN = [np.linspace(-1, 1, 65536, dtype="f")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -38,7 +38,7 @@ class HeldBuffer:
     name: str  # of a value in the tiled text, or of an argument
     type: Type
     loc: Location
-    maker: str = ""  # the ops of the launch that computes it, or of the host node
+    maker: str = field(default="", compare=False)  # ops of its launch or host node, not saved
 
     @property
     def called(self) -> str:
