@@ -225,7 +225,7 @@ def windows(draw: Draw) -> Case:
     rank = len(size)
     window = window_of(draw, rank)
     made = make_window("test", *window.values())
-    assume(all(made.spread(d, n) >= 0 for d, n in enumerate(size)))
+    assume(all(made.padded_size(d, n) >= 0 for d, n in enumerate(size)))
     name = draw(st.sampled_from(["sum", "max", "min"]))
     fold, init = FOLDS[name]
     out = TensorType(made.shape("test", size), DTYPES[dtype])
@@ -308,7 +308,7 @@ def convolutions(draw: Draw) -> Case:
         window["window_dilations"],
     )
     seen = conv_window("test", right, dims, *given)
-    assume(all(seen.spread(d, n) >= 0 for d, n in enumerate(room)))
+    assume(all(seen.padded_size(d, n) >= 0 for d, n in enumerate(room)))
     out = TensorType(conv_shape("test", left, right, dims, seen, features, batches), DTYPES[dtype])
     reversal = tuple(draw(st.booleans()) for _ in range(spatial))
     op = Convolution(dims, features, batches, out, *given, reversal)
