@@ -8,6 +8,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+# For scripts: a call that must raise an error with a text.
+REFUSED = """def refused(call, text):
+    try:
+        call()
+    except Exception as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(f"not refused: {text}")
+"""
 
 
 def run_on_weft(source: str, *, devices: int = 8, timeout: float = 300, **env: str) -> str:

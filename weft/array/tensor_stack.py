@@ -170,12 +170,9 @@ def _reduced(
     axis: Any,
     dtype: Any = None,
     keepdims: bool = False,
-    initial: Any = None,
+    initial: None = None,
 ) -> TensorStack:
-    """A reduction, in the order of the elements, as numpy's along outer dims.
-
-    `initial` is an identity element, which changes nothing: the first element comes first.
-    """
+    """A reduction, in the order of the elements, as numpy's along outer dims."""
     assert keepdims, "as collectives call it"
     tensor = stack.tensor if dtype is None else stack.tensor.to(torch_dtype(np.dtype(dtype)))
     for dim in (axis,) if isinstance(axis, int) else axis:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.jax.door import run_on_weft
+from tests.jax.door import REFUSED, run_on_weft
 
-HEAD = """
+HEAD = f"""{REFUSED}
 import copy, gc, pickle
 import numpy as np, jax, jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -14,14 +14,6 @@ mesh = Mesh(np.array(D).reshape(4, 2), ("x", "y"))
 
 def on(*spec):
     return NamedSharding(mesh, P(*spec))
-
-def refused(call, text):
-    try:
-        call()
-    except Exception as error:
-        assert text in str(error), error
-    else:
-        raise AssertionError(f"not refused: {text}")
 
 def churn(size):
     return [jnp.zeros(size) + n for n in range(8)]  # takes memory that is free

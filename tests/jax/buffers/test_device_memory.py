@@ -10,9 +10,9 @@ import importlib.util
 
 import pytest
 
-from tests.jax.door import run_on_weft, start
+from tests.jax.door import REFUSED, run_on_weft, start
 
-HEAD = """
+HEAD = f"""{REFUSED}
 import gc, threading, time
 from tests.run.device_target import DeviceTarget, Enqueued, TorchTarget
 from weft import targets
@@ -29,14 +29,6 @@ on = lambda *spec: NamedSharding(mesh, P(*spec))
 memory = the_plugin().client.home.memory
 at = lambda array: array.addressable_data(0).unsafe_buffer_pointer()
 zero = jax.jit(lambda a: a * 0, donate_argnums=0)
-
-def refused(call, text):
-    try:
-        call()
-    except Exception as error:
-        assert text in str(error), error
-    else:
-        raise AssertionError(f"not refused: {text}")
 """
 
 STAYS = (

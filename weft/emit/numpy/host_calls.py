@@ -48,7 +48,7 @@ def _called(plain: Any, site: Site, peers: Peers) -> Any:
             listed = made if isinstance(made, tuple) else (made,)
             parts = [_CALLED, *[a for a in listed if a is not None]]
         finally:
-            if holes:  # nobody waits for a call without results
+            if holes:  # a call without results is not waited for
                 sent = dict.fromkeys(others, tuple(parts))
                 peers.transport.wait(peers.transport.start(Exchange(peers.collective, sent, {})))
         return made

@@ -18,6 +18,7 @@ from weft.ops.combiners import COMBINERS
 ArrayStep = Callable[[Array], Array]
 NAMED: dict[str, type[Op]] = {op.name: type(op) for op in COMBINERS.values()}
 SAME = HostKernel(lambda x: x, shares=True)
+_FIRST = None  # a sum begins with its first element: numpy's own 0 would turn sums of -0 into 0
 
 
 def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> HostKernel | None:
@@ -39,28 +40,21 @@ def reduction(site: Site, index: int, op: type[Op], dims: Sequence[int]) -> Host
         return SAME
     along: Any = axes[0] if len(axes) == 1 else axes
     if not narrow and times == 1:
-        held, start = dtype.numpy, initial(ufunc, dtype)
+        held = dtype.numpy
         return HostKernel(
-            lambda x: ufunc.reduce(x, along, held, None, True, start),
-            lambda x, out: ufunc.reduce(x, along, held, out, True, start),
+            lambda x: ufunc.reduce(x, along, held, None, True, _FIRST),
+            lambda x, out: ufunc.reduce(x, along, held, out, True, _FIRST),
         )
 
     def run(x: Array) -> Array:
         # Narrow floats are summed in f32 and rounded once, as on one device.
         total = x.astype(np.float32) if narrow else x
         if axes:
-            total = ufunc.reduce(total, along, total.dtype, None, True, initial(ufunc, dtype))
+            total = ufunc.reduce(total, along, total.dtype, None, True, _FIRST)
         total = again(total)
         return total.astype(dtype.numpy) if narrow else total
 
     return HostKernel(run, shares=True)
-
-
-def initial(ufunc: Any, dtype: DType) -> Any:
-    """The initial value of a sum: -0, as numpy's own 0 would turn a sum of -0 into 0."""
-    if ufunc is not np.add or not (dtype.is_float or dtype.is_complex):
-        return np._NoValue
-    return complex(-0.0, -0.0) if dtype.is_complex else -0.0
 
 
 def repeated(ufunc: Any, dtype: DType, times: int) -> ArrayStep | None:
