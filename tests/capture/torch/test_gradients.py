@@ -133,6 +133,9 @@ OTHERS = {
     "margins of classes": (
         lambda x: F.multi_margin_loss(x, torch.tensor([2, 0]), p=2), (2, 4)
     ),
+    "quantiles": (
+        lambda x: x.quantile(torch.tensor([0.2, 0.5]), 1).T + x.nanquantile(0.7, 1, True), (3, 5)
+    ),
     "covariances": (lambda x: torch.cov(x) + torch.corrcoef(x), (3, 5)),
     "margins of labels": (
         lambda x: F.multilabel_margin_loss(x, torch.tensor([[2, 0, -1, 1], [3, -1, 0, 0]])),

@@ -156,6 +156,8 @@ def orders_and_searches(x: Any) -> list[Any]:
         *torch.histogram(x, 3, range=(0.0, 2.0)), *torch.histogram(ties, 2, density=True),
         *torch.histogram(ties, torch.tensor([0.0, 1.0, 3.0]), weight=x), x.logcumsumexp(0),
         x.quantile(torch.tensor([0.0, 0.5, 1.0]), 0), x.nanquantile(0.4),
+        *(x.quantile(torch.tensor([0.4]), 1, True, interpolation=how)
+          for how in ("lower", "higher", "midpoint", "nearest")),
         torch.tensor([12, -18, 0, 0, 7]).lcm(torch.tensor([-8, 12, 5, 0, 7])),
         torch.tensor([12, -18, 0, 0, 7]).gcd(torch.tensor([-8, 12, 5, 0, 7])),
         (x * 100).round(decimals=-2), x.round(decimals=0), x.round(decimals=3), x.msort(), x.diff(),

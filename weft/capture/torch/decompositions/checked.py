@@ -69,6 +69,55 @@ def gaussian_nll_loss(
     return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
 
 
+def quantile(
+    x: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Any:
+    """Quantiles along a dim; NaN where the row has one."""
+    return _quantiles(x, q, dim, keepdim, interpolation, ignores_nan=False)
+
+
+def nanquantile(
+    x: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Any:
+    """Quantiles along a dim of the numbers that are not NaN."""
+    return _quantiles(x, q, dim, keepdim, interpolation, ignores_nan=True)
+
+
+def _quantiles(
+    x: Any, q: Any, dim: int | None, keepdim: bool, interpolation: str, ignores_nan: bool
+) -> Any:
+    import torch
+
+    if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
+        raise ValueError(f"quantile: no interpolation {interpolation!r}")
+    if not isinstance(q, torch.Tensor):
+        q = torch.tensor(q, dtype=x.dtype, device=x.device)
+    if dim is None or x.dim() == 0:
+        dim, rows = None, x.reshape(-1)
+    else:
+        rows = x.movedim(dim, -1)
+    rows = rows.sort(-1).values  # NaN last
+    missing = rows.isnan()
+    if ignores_nan:
+        last = (~missing).sum(-1, keepdim=True) - 1
+        ranks = (q.reshape(-1) * last).clamp(min=0)
+    else:
+        last = rows.shape[-1] - 1
+        ranks = torch.where(missing.any(-1, keepdim=True), last, q.reshape(-1) * last)
+    rounded = {"lower": ranks.floor(), "higher": ranks.ceil(), "nearest": ranks.round()}
+    ranks = rounded.get(interpolation, ranks)
+    below = ranks.long()
+    found = rows.gather(-1, below)
+    if interpolation in ("linear", "midpoint"):
+        part = ranks - below if interpolation == "linear" else torch.full_like(ranks, 0.5)
+        found = found.lerp(rows.gather(-1, ranks.ceil().long()), part)
+    found = found.movedim(-1, 0)  # the quantiles first
+    if keepdim:
+        ones = [1] * x.dim()
+        found = found.reshape(-1, *ones) if dim is None else found.unsqueeze(1 + dim % x.dim())
+    return found if q.dim() else found.squeeze(0)
+
+
 @cache
 def without_checks() -> Any:
     """The mode that replaces these functions by versions without checks."""
@@ -78,8 +127,12 @@ def without_checks() -> Any:
         torch.cov: cov,
         torch.corrcoef: corrcoef,
         torch.nn.functional.gaussian_nll_loss: gaussian_nll_loss,
+        torch.quantile: quantile,
+        torch.nanquantile: nanquantile,
         torch.Tensor.cov: cov,
         torch.Tensor.corrcoef: corrcoef,
+        torch.Tensor.quantile: quantile,
+        torch.Tensor.nanquantile: nanquantile,
     }
 
     class WithoutChecks(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
