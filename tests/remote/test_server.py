@@ -229,6 +229,7 @@ def test_a_server_that_stands_still_is_found():
             client = connect(address, timeout=3)
             made = client.put(np.ones(3)).block_until_ready()
             process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # its threads stop one after another
             with pytest.raises(WeftError, match="there is no connection to"):
                 np.asarray(made)
         finally:
