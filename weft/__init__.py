@@ -83,6 +83,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """An exported name, or a module of the package, at its first use."""
     if name in _HOMES:
+        _choose_gpu()
         with importing():
             value = getattr(importlib.import_module(_HOMES[name]), name)
         if arrays := sys.modules.get("weft.array"):
@@ -92,6 +93,14 @@ def __getattr__(name: str) -> Any:
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _choose_gpu() -> None:
+    """Have a worker begin with its own GPU, if the script has imported PyTorch."""
+    if "torch" in sys.modules:
+        from weft.workers.local_gpu import choose_gpu  # most scripts are of one process
+
+        choose_gpu()
 
 
 def _compute(op: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
@@ -120,3 +129,4 @@ class _Package(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
+_choose_gpu()

@@ -17,7 +17,6 @@ from weft.executable.process import Exchange, ProcessCollective
 from weft.ir.types import DTYPES
 from weft.mesh import Axis, Mesh
 from weft.pipeline import local_program
-from weft.workers import fork_server
 from weft.workers.cluster import Cluster
 from weft.workers.coordination import CoordinationClient
 from weft.workers.device_groups import DeviceGroups
@@ -97,18 +96,6 @@ def test_equal_values_are_multiplied(dtype: str, clusters: list[Cluster]):
     module, pieces = case.module(), case.pieces()
     (found,) = Counted(module, [Axis("y")], clusters).run(pieces)
     np.testing.assert_array_equal(found, *lockstep(module, pieces))
-
-
-def test_a_worker_uses_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch):
-    """When it first uses one: a worker that uses none must not wait for CUDA."""
-    queued, chosen = [], []
-    monkeypatch.setattr(torch.cuda, "_lazy_call", queued.append)
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    fork_server.choose_gpu(6)
-    assert not chosen
-    queued[0]()
-    assert chosen == [2]
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

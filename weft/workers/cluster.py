@@ -21,6 +21,7 @@ from weft.workers.device_groups import DeviceGroups
 from weft.workers.failure import WorkerLost, note_of, write_note
 from weft.workers.gloo import Gloo, store_of
 from weft.workers.launch_store import launch_store
+from weft.workers.local_gpu import choose_gpu
 from weft.workers.member import WorkerRank
 from weft.workers.messages import Messages, PeerConnections
 from weft.workers.shared import share_memory
@@ -119,6 +120,7 @@ def join(me: WorkerRank) -> Cluster:
 
 @lru_cache(maxsize=1)
 def _join(me: WorkerRank) -> Cluster:
+    choose_gpu()
     failures = Failures(me)
     _JOINED.append(failures.watch(Cluster(me, TIMEOUT.value())))
     return _JOINED[0]

@@ -71,7 +71,8 @@ class DeviceGroups:
         if count > 1:
             raise WeftError(
                 f"workers {', '.join(map(str, users))} all use GPU {device.index} of {count}",
-                help="begin the script with torch.cuda.set_device(int(os.environ['LOCAL_RANK']))",
+                help="import weft before the script first uses a GPU, or begin it with "
+                "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))",
             )
         return False
 

@@ -27,6 +27,7 @@ from weft.errors import WeftError
 from weft.ir.gc_pause import importing
 from weft.recording import FOLDER
 from weft.workers.forked import end_with_parent
+from weft.workers.local_gpu import choose_gpu
 from weft.workers.preload import preloaded
 
 _OWN = (__file__, "<frozen runpy>")
@@ -86,8 +87,7 @@ def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Call
     os.environ.update(worker["environment"])
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()  # workers would draw the same numbers
-    if "torch" in sys.modules:
-        choose_gpu(int(worker["environment"]["LOCAL_RANK"]))
+    choose_gpu()
     sys.excepthook = _without_own_frames
     # At the very end: to look for cycles among all that is imported takes most of a second.
     atexit.register(gc.freeze)
@@ -99,17 +99,6 @@ def _stream(fd: int, before: Any) -> io.TextIOWrapper:
     raw: Any = io.FileIO(fd, "w", closefd=False)
     rest: dict[str, Any] = {"line_buffering": True, "write_through": True}
     return io.TextIOWrapper(raw, encoding=before.encoding, errors=before.errors, **rest)
-
-
-def choose_gpu(local_rank: int) -> None:
-    """Have a worker begin with the GPU of its local rank, once it uses one at all."""
-    cuda = sys.modules["torch"].cuda
-
-    def choose() -> None:
-        if count := cuda.device_count():
-            cuda.set_device(local_rank % count)
-
-    cuda._lazy_call(choose)
 
 
 def _script(command: Sequence[str]) -> Callable[[], object]:
