@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.emit.llvm.single.lone_nodes import compiled, lone_kernel, node_of, stacked
 from weft.emit.llvm.single.emit import refuses_single_node
-from weft.ir.types import Array, TensorType, dtype_of, type_of
+from weft.ir.types import Array, TensorType, dtype_of
 from weft.ops.custom_calls.custom import CustomCall
 
 SHAPES = ((1, 1), (3, 3), (6, 4), (4, 6), (8, 8), (17, 33), (40, 21))
@@ -109,10 +108,7 @@ def test_zeros_nan_and_large_numbers():
     assert not r.any()
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "float32"])
-def test_what_numpy_does(dtype: str):
-    a = np.zeros((0, 0) if dtype == "float32" else (2, 2), dtype)
-    op = call("weft.qr", a.shape, a.shape[:1], dtypes=(dtype, dtype))
-    why = refuses_single_node(lone_kernel(node_of(op, a)))
-    assert why == ("it has no elements" if dtype == "float32" else "of complex<f32>")
-    assert type_of(a).rank == 2
+def test_what_numpy_does():
+    a = np.zeros((0, 0), np.float32)
+    op = call("weft.qr", a.shape, a.shape[:1], dtypes=("float32",) * 2)
+    assert refuses_single_node(lone_kernel(node_of(op, a))) == "it has no elements"

@@ -180,18 +180,13 @@ def test_decompositions_of_devices_that_vary():
 
 
 @pytest.mark.parametrize(
-    "shape, dtype, why",
-    [
-        ((2, 2), "complex64", "of complex<f32>"),
-        ((0, 0), "float32", "it has no elements"),
-        ((200, 200), "float32", "LAPACK is faster"),
-    ],
+    "shape, why",
+    [((0, 0), "it has no elements"), ((1200, 1200), "LAPACK's own threads are faster")],
 )
-def test_decompositions_by_numpy(shape: tuple[int, int], dtype: str, why: str):
-    a = np.zeros(shape, dtype)
-    real = a.real.dtype
+def test_decompositions_by_numpy(shape: tuple[int, int], why: str):
+    a = np.zeros(shape, np.float32)
     config = config_text(vectors=False)
-    values = TensorType(shape[:1], dtype_of(real))
+    values = TensorType(shape[:1], dtype_of(a.dtype))
     op = CustomCall("weft.svd", (values,), backend_config=config)
     eigen = CustomCall("weft.eigh", (*types(a, shape), values))
     for each in (op, eigen):

@@ -9,7 +9,7 @@ from typing import Any
 from weft.emit.llvm.emitted import Emitted
 from weft.records import dataclass
 
-_DEFINED = re.compile(r"^(?:define [^@]*@([\w.]+)\(|@([\w.]+) = )", re.MULTILINE)
+_DEFINED = re.compile(r"^(?:define [^@]*@([\w.]+)\(|@([\w.]+) = (?!external ))", re.MULTILINE)
 _SAYS_HOW = re.compile(r"\b(noinline|alwaysinline)\b")
 _NAMES = re.compile(r"@([\w.]+)")
 INLINE, INLINE_ALL = 12_000, 120_000  # characters of a kernel that is inlined, and of all of them

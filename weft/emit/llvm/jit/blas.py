@@ -6,6 +6,7 @@ import ctypes
 import functools
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ _DTYPES = {"float": np.float32, "double": np.float64}
 _MAPS = Path("/proc/self/maps")
 _SYSTEMS = ("libmkl_rt.so.2", "libmkl_rt.so", "libopenblas.so.0", "libcblas.so.3")
 # Symbol prefixes and suffixes, and the integer width they imply, if any.
-_SPELLINGS = (("scipy_", "64_", 64), ("", "64_", 64), ("scipy_", "", 32), ("", "", 32))
+SPELLINGS = (("scipy_", "64_", 64), ("", "64_", 64), ("scipy_", "", 32), ("", "", 32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Blas:
         addresses = dict(self.products)
         if self.threads is not None:
             addresses |= dict(zip(("get", "set"), self.threads, strict=True))
-            addresses["use"] = ctypes.addressof(_use(self.name))
+            addresses["use"] = ctypes.addressof(thread_use(self.name))
         stem = re.sub(r"\W", "_", self.name)
         for what, address in addresses.items():
             binding().add_symbol(f"weft.blas.{stem}.{what}", address)
@@ -50,7 +51,7 @@ class Blas:
 
 
 @functools.cache
-def _use(name: str) -> ctypes.Array[ctypes.c_int64]:
+def thread_use(name: str) -> ctypes.Array[ctypes.c_int64]:
     """The state of a library's thread count: a lock, the runs that need one thread, the count."""
     return (ctypes.c_int64 * 3)()
 
@@ -59,15 +60,18 @@ def _use(name: str) -> ctypes.Array[ctypes.c_int64]:
 def libraries() -> tuple[Blas, ...]:
     """All usable libraries, numpy's first; those that lose NaNs are excluded."""
     usable: dict[str, Blas] = {}
-    for path in _paths():
-        try:
-            library = ctypes.CDLL(path)
-        except OSError:
-            continue
-        described = _described(library, Path(path).name)
+    for library, path in opened():
+        described = described_library(library, Path(path).name)
         if described is not None and described.name not in usable and _keeps_nan(described):
             usable[described.name] = described
     return tuple(usable.values())
+
+
+def opened() -> Iterator[tuple[ctypes.CDLL, str]]:
+    """The libraries that can be opened, numpy's first, and their paths."""
+    for path in _paths():
+        with suppress(OSError):
+            yield ctypes.CDLL(path), path
 
 
 def _paths() -> Iterator[str]:
@@ -82,9 +86,9 @@ def _paths() -> Iterator[str]:
     yield from _SYSTEMS
 
 
-def _described(library: ctypes.CDLL, file: str) -> Blas | None:
+def described_library(library: ctypes.CDLL, file: str) -> Blas | None:
     """The properties of a library; None if it is not a CBLAS."""
-    for before, after, bits in _SPELLINGS:
+    for before, after, bits in SPELLINGS:
         named = {kind: f"{before}cblas_{letter}gemm{after}" for kind, letter in _LETTERS.items()}
         if not all(hasattr(library, name) for name in named.values()):
             continue
@@ -95,7 +99,7 @@ def _described(library: ctypes.CDLL, file: str) -> Blas | None:
             config_text = config().decode()
             name = " ".join(config_text.split()[:2])
             bits = 64 if "USE64BITINT" in config_text else bits
-        products = tuple([(kind, _address(library, name)) for kind, name in named.items()])
+        products = tuple([(kind, address_in(library, name)) for kind, name in named.items()])
         return Blas(name, bits, products, _threads(library, before, after))
     return None
 
@@ -104,12 +108,13 @@ def _threads(library: ctypes.CDLL, before: str, after: str) -> tuple[int, int] |
     own = [f"{before}openblas_{what}_num_threads{after}" for what in ("get", "set")]
     for names in (own, ["MKL_Get_Max_Threads", "MKL_Set_Num_Threads"]):
         if all(hasattr(library, name) for name in names):
-            get, change = (_address(library, name) for name in names)
+            get, change = (address_in(library, name) for name in names)
             return get, change
     return None
 
 
-def _address(library: ctypes.CDLL, name: str) -> int:
+def address_in(library: ctypes.CDLL, name: str) -> int:
+    """The address of a function of a library."""
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
 

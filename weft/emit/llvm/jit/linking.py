@@ -21,6 +21,10 @@ class Linked:
         empty = llvm.parse_assembly("")
         self._engine: Any = llvm.create_mcjit_compiler(empty, target_machine(host()))
         for code in objects:
+            if b"weft.lapack" in code:
+                from weft.emit.llvm.jit.lapack import define_routines  # looks for libraries
+
+                define_routines(code)
             _check_symbols(code)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()

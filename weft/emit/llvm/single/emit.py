@@ -8,6 +8,9 @@ from weft.emit.llvm.emitted import Emitted
 from weft.emit.llvm.fft.emit import fft
 from weft.emit.llvm.fft.plan import refuses_fft
 from weft.emit.llvm.jit.processor import Processor, host
+from weft.emit.llvm.lapack import factors
+from weft.emit.llvm.lapack import spectral as by_lapack
+from weft.emit.llvm.lapack.matrices import refuses_lapack
 from weft.emit.llvm.product.complex import complex_product, refuses_complex_product
 from weft.emit.llvm.ragged.dims import refuses_ragged_dot
 from weft.emit.llvm.ragged.emit import ragged_dot
@@ -45,29 +48,53 @@ from weft.ops.slicing import Concatenate, DynamicSlice, DynamicUpdateSlice, Pad
 from weft.ops.sort import Sort, TopK
 from weft.ops.window import ReduceWindow, SelectAndScatter
 
-# Custom calls that have kernels, by name: the emitter, and why it does not take a kernel.
+_Emit = Callable[[SingleNode], Emitted]
 _Refusal = Callable[[SingleNode], str | None]
-_CALLS: dict[str, tuple[Callable[[SingleNode], Emitted], _Refusal]] = {
-    **dict.fromkeys(factorize.CALLS, (factorize.factorize, factorize.refuses_factors)),
-    "weft.eigh": (eigh, refuses_eigh),
-    "weft.svd": (svd, refuses_svd),
+_Way = tuple[_Emit, _Refusal]  # the emitter, and why it does not take a kernel
+
+# Custom calls that have kernels, by name: the first way that takes a kernel is used.
+_CALLS: dict[str, tuple[_Way, ...]] = {
+    "weft.eigh": ((eigh, refuses_eigh), (by_lapack.eigh, refuses_lapack)),
+    "weft.svd": ((svd, refuses_svd), (by_lapack.svd, refuses_lapack)),
+    "weft.eig": ((by_lapack.eig, refuses_lapack),),
+    "weft.schur": ((by_lapack.schur, refuses_lapack),),
+    "weft.pivoted_qr": ((factors.pivoted_qr, refuses_lapack),),
+    "weft.hessenberg": ((factors.hessenberg, refuses_lapack),),
+    "weft.tridiagonal": ((factors.tridiagonal, refuses_lapack),),
 }
+_FACTORS: dict[str, _Way] = {
+    "weft.lu": (factors.lu, refuses_lapack),
+    **dict.fromkeys(("weft.qr", "Qr"), (factors.qr, refuses_lapack)),
+    **dict.fromkeys(
+        ("weft.householder_product", "ProductOfElementaryHouseholderReflectors"),
+        (factors.householder_product, factors.refuses_product),
+    ),
+}
+_CALLS |= {
+    name: ((factorize.factorize, factorize.refuses_factors), _FACTORS[name])
+    for name in factorize.CALLS
+}
+_CHOLESKY: tuple[_Way, ...] = ((cholesky, refuses_cholesky), (factors.cholesky, refuses_lapack))
 
 
-def _refuses_call(kernel: SingleNode) -> str | None:
-    """Why a custom call is unsupported."""
-    name = _call_name(kernel)
-    return _CALLS[name][1](kernel) if name in _CALLS else "it is a call of something else"
-
-
-def _custom_call(kernel: SingleNode) -> Emitted:
-    """The kernel of a known call."""
-    return _CALLS[_call_name(kernel)][0](kernel)
-
-
-def _call_name(kernel: SingleNode) -> str:
+def _ways(kernel: SingleNode) -> tuple[_Way, ...]:
+    if isinstance(kernel.op, Cholesky):
+        return _CHOLESKY
     assert isinstance(kernel.op, CustomCall)
-    return kernel.op.call_target_name
+    return _CALLS.get(kernel.op.call_target_name, ())
+
+
+def _refuses_ways(kernel: SingleNode) -> str | None:
+    """Why no way takes a kernel."""
+    reasons = [refuses(kernel) for _, refuses in _ways(kernel)]
+    if None in reasons:
+        return None
+    return reasons[-1] if reasons else "it is a call of something else"
+
+
+def _first_way(kernel: SingleNode) -> Emitted:
+    """The kernel by the first way that takes it."""
+    return next(emit for emit, refuses in _ways(kernel) if refuses(kernel) is None)(kernel)
 
 
 EMIT: dict[type[Op], Callable[[SingleNode], Emitted]] = {
@@ -85,10 +112,10 @@ EMIT: dict[type[Op], Callable[[SingleNode], Emitted]] = {
     ReduceWindow: reduce_window,
     SelectAndScatter: select_and_scatter,
     RngBitGenerator: rng_bit_generator,
-    Cholesky: cholesky,
+    Cholesky: _first_way,
     TriangularSolve: triangular_solve,
     Fft: fft,
-    CustomCall: _custom_call,
+    CustomCall: _first_way,
     **dict.fromkeys((DotGeneral, Dot), complex_product),
 }
 # Kernels whose blocks depend on the processor.
@@ -99,9 +126,9 @@ FITTED: dict[type[Op], Callable[[SingleNode, Processor], Emitted]] = {RaggedDot:
 REFUSES: dict[type[Op], Callable[[SingleNode], str | None]] = {
     Scatter: refuses_scatter,
     SelectAndScatter: refuses_select_and_scatter,
-    Cholesky: refuses_cholesky,
+    Cholesky: _refuses_ways,
     Fft: refuses_fft,
-    CustomCall: _refuses_call,
+    CustomCall: _refuses_ways,
     RaggedDot: refuses_ragged_dot,
     **dict.fromkeys((DotGeneral, Dot), refuses_complex_product),
 }

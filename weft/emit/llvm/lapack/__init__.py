@@ -1,0 +1,1 @@
+"""Kernels that call LAPACK: decompositions that have no generated kernel."""
