@@ -45,7 +45,9 @@ def remember(kernels: Sequence[AnyKernel], name: str) -> None:
 
 
 def recall(kernels: Sequence[AnyKernel], name: str) -> None:
-    """Load texts from the disk cache, where present."""
+    """Load texts from the disk cache, where present; none if all are in memory."""
+    if all(kernel in TEXTS for kernel in kernels):
+        return
     store, key = the_store(), _key(name)
     stored = store.get(key)
     if stored is None:
