@@ -23,7 +23,8 @@ from weft.mesh import Mesh, P, Sharding
 from weft.pipeline import STAGES, Program
 from weft.records import dataclass
 from weft.run import run
-from weft.run.execute import BorrowedStack, KnownParameter, QuickRun, array_signature_of, at_once
+from weft.run.array_signature import BorrowedStack, KnownParameter, array_signature_of
+from weft.run.execute import QuickRun, at_once
 from weft.run.on_device import EnqueuedArrays, EnqueuedTensors, QuickArrays
 
 _NOTES = 4  # the most values of one warning
@@ -191,7 +192,7 @@ class FastPath:
         local = self.local
         if local.on_device is None or local.donated or not self.array_signature.is_brief:
             return None
-        if local.here is not None or local.plan.lent:
+        if local.here is not None or local.plan.lent or self.array_signature.excess:
             return None
         specs = self.array_signature.specs
         return EnqueuedArrays(local.on_device, specs, local.runs_on, local.frame)

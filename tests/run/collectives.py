@@ -256,6 +256,24 @@ def _asynchronous(case: Case, args: tuple[Value, ...], flag: Value) -> list[Node
     return nodes
 
 
+def _outstanding(case: Case, args: tuple[Value, ...], flag: Value) -> list[Node]:
+    """A hundred collectives that have begun before the first is done; the last of them is first."""
+    (total,), nodes, ends = args, list[Node](), list[Node]()
+    for _ in range(100):
+        nodes.append(apply(Add(), total, args[0]))
+        (total,) = nodes[-1].results
+        start, done = pair(case.collective([total]))
+        attrs = ((STREAM, STRING.write("communication.0")),)
+        nodes.append(Node(start.op, start.operands, start.types, start.regions, attrs, HERE))
+        ends.insert(0, Node(done.op, nodes[-1].results, done.types, (), (), HERE))
+    (total,) = ends[0].results
+    sums = list[Node]()
+    for done in ends[1:]:
+        sums.append(apply(Add(), total, done.results[0]))
+        (total,) = sums[-1].results
+    return [*nodes, *ends, *sums]
+
+
 def _loop(case: Case, args: tuple[Value, ...], flag: Value) -> list[Node]:
     """Two rounds of what keeps its shape."""
     scalar = TensorType((), DTYPES["i32"])
@@ -291,7 +309,13 @@ def _branch(case: Case, args: tuple[Value, ...], flag: Value) -> list[Node]:
     return [apply(If(), flag, regions=(first, Region((), [other], other.results)))]
 
 
-_WAYS = {"plain": _plain, "asynchronous": _asynchronous, "loop": _loop, "branch": _branch}
+_WAYS = {
+    "plain": _plain,
+    "asynchronous": _asynchronous,
+    "outstanding": _outstanding,
+    "loop": _loop,
+    "branch": _branch,
+}
 
 
 def lockstep(module: Module, pieces: Sequence[Array]) -> list[Array]:

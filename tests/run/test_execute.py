@@ -430,3 +430,29 @@ def test_many_wait_for_the_same_stream():
 def test_devices_are_listed():
     assert [d.id for d in wa.devices(3)] == [0, 1, 2]
     assert repr(wa.devices(Mesh(a=2, b=2))[3]) == "Device(3, a=1, b=1)"
+
+
+REPLICATED = """module {
+  sdy.mesh @mesh = <["x"=2, "y"=2]>
+  func.func @main(%x: tensor<2x3xf32> {weft.sharding = #sdy.sharding<@mesh, [GIVEN, {}]>})
+      -> (tensor<2x3xf32> {weft.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>}) {
+    %0 = stablehlo.add %x, %x : tensor<2x3xf32>
+    return %0 : tensor<2x3xf32>
+  }
+}"""
+
+
+@pytest.mark.parametrize("target", ["numpy", "llvm", "device", "enqueued"], indirect=True)
+def test_results_are_stored_once_for_devices_that_hold_the_same(target: str):
+    """A program may compute them on each, as after an all_to_all; the next one takes one."""
+    spread, once = (
+        local_program(parse(REPLICATED.replace("GIVEN", given)))
+        for given in ('{"x", "y"}', '{"y"}')
+    )
+    x = put(np.tile(W[:4], (2, 1)), P(("x", "y")), Mesh(x=2, y=2))  # equal along x
+    (y,) = run(spread, x)
+    assert y.wait().stacked.data.shape == (1, 2, 2, 3)
+    for _ in range(3):
+        (z,) = run(once, y)
+        np.testing.assert_array_equal(z, 4 * W[:4])
+        (y,) = run(spread, x)

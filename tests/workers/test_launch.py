@@ -61,6 +61,18 @@ def test_a_sample_of_the_zoo(workers: str):
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("workers", "cases"),
+    [("2", "4"), *[pytest.param(n, "20", marks=pytest.mark.long) for n in "24"]],
+)
+def test_odd_shapes(workers: str, cases: str, tmp_path: Path):
+    """Uneven shards, axes of size 1, no elements; arguments with other shardings."""
+    script = SCRIPT.parent / "launched_shapes.py"
+    ran = weft_launch("--workers", workers, str(script), str(tmp_path), cases)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("cases are equal") == int(workers)
+
+
 def test_a_job_that_starts_again():
     ran = weft_launch("--workers", "2", "--restarts", "1", str(SCRIPT), "killed")
     assert ran.returncode == 0, ran.stderr

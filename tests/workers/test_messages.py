@@ -69,6 +69,20 @@ def test_signs_of_zeros_and_infinities(kind: str, clusters: list[Cluster]):
             check(case, [], partial(GlooProcesses, clusters=clusters))
 
 
+@pytest.mark.parametrize("kind", ["all_reduce add", "all_gather", "all_to_all", "permute"])
+@pytest.mark.parametrize("place", ["rings", "slots", "sockets"])
+def test_a_hundred_outstanding_collectives(
+    kind: str, place: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+):
+    """More than a ring holds, and done in the reverse order."""
+    name = "sockets" if place == "sockets" else "clusters"
+    workers: list[Cluster] = request.getfixturevalue(name)
+    for one in workers if place == "slots" else ():
+        assert one.wire.shared is not None
+        monkeypatch.setattr(one.wire.shared, "inline_bytes", 0)
+    check(Case(kind, MESH, AXES, AXES, "outstanding"), [], partial(GlooProcesses, clusters=workers))
+
+
 def test_a_program_that_was_read_is_that_which_was_compiled(clusters: list[Cluster]):
     """One process may compile what another finds in a cache."""
     case = Case("all_reduce add", MESH, AXES, AXES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -62,6 +63,12 @@ class SingleNode:
         known = repr([k for k in enumerate(self.known) if k[1] is not None])
         facts = (self.name, self.op, self.operands, self.lead, self.excess_precision, known)
         return (*facts, self.lines if self.regions else ())
+
+    def __repr__(self) -> str:
+        """The fields, with regions by their text: the same in every process, as digests of it."""
+        shown = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown["regions"] = self.lines if self.regions else ()
+        return f"SingleNode({', '.join([f'{name}={value!r}' for name, value in shown.items()])})"
 
     def __eq__(self, other: object) -> bool:
         return (

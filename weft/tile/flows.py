@@ -6,7 +6,6 @@ keeps the loop around it out of one; inner loops and branches may still be flows
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -27,6 +26,7 @@ from weft.executable.items import (
     blocks_of,
 )
 from weft.ir.types import TensorType
+from weft.kernels.digest import content_digest
 from weft.kernels.flow import ControlFlow, FlowBlock, FlowBranch, FlowLoop, KernelRun, Statement
 from weft.kernels.flow_buffers import Buffers
 from weft.kernels.group import Group
@@ -152,7 +152,7 @@ class _Flowing:
         exact = not self.target.options.excess_precision
         word = "while" if isinstance(item, Loop) else item.way
         facts = (self.operands, self.inner, body)
-        name = f"{word}_{hashlib.sha256(repr(facts).encode()).hexdigest()[:8]}"
+        name = f"{word}_{content_digest(facts)}"
         made = ControlFlow(name, tuple(self.operands), tuple(self.inner), body, not exact)
         limits = {self.values[s]: n for s, n in self.known.of.items() if s in self.values}
         return replace(made, arithmetic=flow_steps(made, limits)), ins
@@ -286,7 +286,7 @@ def _copied(item: Host, stacks: StackList, target: Target) -> Launch:
     if view.dtype is not source.dtype:
         steps.append(Apply(BitcastConvert(TensorType((), view.dtype)), (0,), view.dtype))
     steps.append(Store(1, Affine((1,)), len(steps) - 1))
-    digest = hashlib.sha256(repr((source, view)).encode()).hexdigest()[:8]
+    digest = content_digest((source, view))
     operands = (source, replace(view, output=True))
     kernel = Kernel(f"view_{digest}", (Factor("i0", view.size),), operands, tuple(steps))
     kernel = _scheduled(kernel, target)
@@ -315,7 +315,7 @@ def _spread(operand: Operand, wanted: Operand, target: Target) -> Kernel:
     load = Load(0, Affine(tuple(loads)), operand.dtype)
     store = Store(1, Affine(tuple(stores)), 0)
     operands = (operand, replace(wanted, output=True))
-    digest = hashlib.sha256(repr((operand, wanted)).encode()).hexdigest()[:8]
+    digest = content_digest((operand, wanted))
     kernel = Kernel(f"spread_{digest}", factors, operands, (load, store))
     return _scheduled(kernel, target)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from weft.ir.module import Node, Value, tensor_of
 from weft.ir.types import F32, F64, TensorType
 from weft.kernels.attention import Access, Attention, AttentionMask, Gradients
+from weft.kernels.digest import content_digest
 from weft.kernels.group import Group
 from weft.kernels.kernel import Operand
 from weft.kernels.stacked_node import StackedNode
@@ -348,6 +348,6 @@ def _backward_group(drawn: _Drawing, first: Group, backward: Backward) -> Group 
 
 def _named(kernel: Attention) -> Attention:
     """The kernel with a unique name."""
-    digest = hashlib.sha256(repr(kernel).encode()).hexdigest()[:8]
+    digest = content_digest(kernel)
     way = "attention" if kernel.gradients is None else "attention_backward"
     return replace(kernel, name=f"{way}_{digest}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from weft.ir.module import Value, tensor_of
+from weft.kernels.digest import content_digest
 from weft.kernels.group import Group
 from weft.kernels.kernel import (
     Affine,
@@ -178,5 +178,5 @@ def _name(steps: tuple[Step, ...], *parts: object) -> str:
     ops = [s.op.name.rpartition(".")[2] for s in steps if isinstance(s, Apply)]
     kinds = [type(s).__name__.lower() for s in steps if isinstance(s, Reduce | Contract)]
     short = "_".join([*dict.fromkeys(kinds), *dict.fromkeys(ops)][:4]) or "copy"
-    digest = hashlib.sha256(repr((steps, *parts)).encode()).hexdigest()[:8]
+    digest = content_digest((steps, *parts))
     return f"{short}_{digest}"
