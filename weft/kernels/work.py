@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 
@@ -105,7 +105,15 @@ def _flow_work(part: FlowBlock, known: Mapping[int, int]) -> Work:
 
 def flow_steps(flow: ControlFlow, known: Mapping[int, int]) -> int:
     """The estimated operations of a flow, given the integers that some values hold."""
-    work = _flow_work(flow.body, known).times(math.prod(flow.devices))
+    return _operations(_flow_work(flow.body, known).times(math.prod(flow.devices)))
+
+
+def operations_of(kernel: AnyKernel) -> int:
+    """The estimated operations of a launch."""
+    return kernel.arithmetic if isinstance(kernel, ControlFlow) else _operations(work_of(kernel))
+
+
+def _operations(work: Work) -> int:
     # Small kernels run from registers and the nearest cache: 8 bytes are about one operation.
     return work.flops + work.bytes // 8 + _CALL * work.transcendentals
 
@@ -122,13 +130,20 @@ def loop_limit(loop: FlowLoop, known: Mapping[int, int] = MappingProxyType({})) 
     """
     for statement in loop.test.statements:
         if isinstance(statement, KernelRun) and isinstance(kernel := statement.kernel, Kernel):
-            fills = [step for step in kernel.steps if isinstance(step, Fill)]
-            limits = [int(f.value.real) for f in fills if f.dtype.is_integer]
-            limit = max([*limits, *[known.get(value, 0) for value in statement.read]], default=0)
-            ops = [step.op for step in kernel.steps if isinstance(step, Apply)]
-            if 0 < limit <= _MOST_ROUNDS and any(isinstance(op, Compare) for op in ops):
+            limit = limit_in(kernel, [known.get(value, 0) for value in statement.read])
+            if limit is not None:
                 return limit
     return None
+
+
+def limit_in(kernel: Kernel, known: Sequence[int] = ()) -> int | None:
+    """The number that a loop's test compares with: a constant, or one of its known operands."""
+    fills = [step for step in kernel.steps if isinstance(step, Fill)]
+    limits = [int(f.value.real) for f in fills if f.dtype.is_integer]
+    limit = max([*limits, *known], default=0)
+    ops = [step.op for step in kernel.steps if isinstance(step, Apply)]
+    compares = any(isinstance(op, Compare) for op in ops)
+    return limit if 0 < limit <= _MOST_ROUNDS and compares else None
 
 
 def _region_work(region: Region) -> Work:

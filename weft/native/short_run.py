@@ -10,3 +10,4 @@ class ShortRun(Struct):
 
     thread: Member[Pointer]  # the thread that runs it; null without a run
     unfinished: Member[int]  # whether a loop ended because it took too long
+    limit: Member[int]  # nanoseconds after its first check for which a loop may go on

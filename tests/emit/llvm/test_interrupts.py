@@ -67,10 +67,17 @@ def test_loops_of_other_threads_end_too(check):
         interrupts.raised.type = Pointer(0)
 
 
-def test_a_short_run_ends_at_the_first_check(check):
+def test_a_short_run_ends_when_its_time_is_up(check):
     record = interrupts.short_run
     record.thread = pthread_self()
     try:
-        assert check(0) == (0, 0) and record.unfinished == 1
+        record.limit = 10**12
+        begun = check(0)
+        assert begun[0] == 1 and begun[1] > 0 and check(begun[1])[0] == 1
+        assert record.unfinished == 0
+        record.limit = 1
+        assert check(begun[1])[0] == 0 and record.unfinished == 1
+        record.limit = record.unfinished = 0
+        assert check(0)[0] == 0 and record.unfinished == 1
     finally:
-        record.thread, record.unfinished = Pointer(0), 0
+        record.thread, record.unfinished, record.limit = Pointer(0), 0, 0

@@ -32,6 +32,8 @@ from weft.native.memory import Items, Member, Pointer, Struct, address
 from weft.native.short_run import ShortRun
 
 SLOT = "LoadedExecutable_Execute"
+SHORT = 250_000  # nanoseconds that a loop may hold the GIL, which is less than a thread's turn
+TRIES = 4  # of a program whose loops take longer
 
 
 class ExecuteOptions(Struct, offsets=offsets_of("ExecuteOptions")):
@@ -87,10 +89,14 @@ def execute(given: Pointer) -> int:
         if came == FAILED:
             return FAILED
         # A program with loops writes over no argument (see `call_descriptors`), so Python may run
-        # it from its start. It is too long for native calls, and never tried again.
+        # it from its start. Another program may have had the core for a while; if it is too long
+        # again and again, native calls end.
         mark_donated(first, descriptor.arguments, lists, devices, 0)
-        args.executable.descriptor = CallDescriptor(0)
+        descriptor.tries = descriptor.tries - 1
+        if descriptor.tries <= 0:
+            args.executable.descriptor = CallDescriptor(0)
         return 0
+    descriptor.tries = TRIES
     move_blocks(plans, results, descriptor.blocks, lists)
     hand_out(descriptor, plans, args.output_lists)
     events = args.device_complete_events
@@ -106,7 +112,8 @@ def run_shortly(descriptor: CallDescriptor) -> int:
     short = descriptor.short_run
     if short:
         # Read by this thread alone, in the loop's check: another thread's loop compares it with its
-        # own handle and goes on.
+        # own handle and goes on. Several devices would be faster on several threads.
+        short.limit = SHORT if descriptor.devices == 1 else 0
         ShortRun.thread.store(short, pthread_self(), "monotonic")
     failed = descriptor.run(descriptor.pool, descriptor.commands)
     if short:

@@ -215,6 +215,7 @@ class CallDescriptor(Struct):
     blocks: Member[Items[Pointer]]  # room for the addresses of the results
     donates: Member[int]
     short_run: Member[ShortRun]  # null if the program always ends soon
+    tries: Member[int]  # that are left if its loops take too long
 
 
 def offsets_of(structure: str) -> Offsets:

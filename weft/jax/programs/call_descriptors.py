@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from weft.emit.llvm.pool.commands import RawLaunch
 from weft.jax.buffers.values import number_of, step_of, template
+from weft.jax.native.calls import TRIES
 from weft.jax.native.records import (
     READY,
     ArgumentPlan,
@@ -21,7 +22,7 @@ from weft.run.direct import Direct
 
 _MAX_PEAK_BYTES = 1 << 22  # fewer are streamed about as soon as Python would run the call
 _MAX_RESULT_BYTES = 1 << 20  # `native.blocks` keeps blocks of up to that size, with their pages
-_MAX_OPS = 1 << 23  # arithmetic ops; fewer take one thread no longer than that
+_MAX_OPS = 1 << 24  # arithmetic ops; fewer take one thread no longer than that
 _TRANSCENDENTAL_OPS = 16  # arithmetic ops of a transcendental function
 _MAX_ARGUMENTS = 64  # a donating call checks all of them
 
@@ -80,6 +81,7 @@ def _descriptor_words(
         blocks=loaded.described.words(ctypes.c_size_t, [0] * len(direct.made)),
         donates=int(bool(loaded.donated)),
         short_run=raw_launch.short_run,
+        tries=TRIES,
     )
     for n, (kind, places) in enumerate(direct.given):
         donated = int(n in loaded.donated)
