@@ -138,8 +138,11 @@ class Connection:
             reply = self._pending.pop(message["op"], None)
         if reply is not None:
             reply.arrive(message, error)
-        elif error is not None:
-            raise error  # of the session itself
+        else:  # of the session itself, or of no request
+            raise error or WeftError(
+                f"{self.address} has answered request {message['op']}, which waits for no answer",
+                help="this is a bug in weft; please report it",
+            )
 
     def end(self, reason: WeftError) -> None:
         """End the session: whatever waits gets the reason, and so does every later call."""
