@@ -17,6 +17,8 @@ from weft.jax.native.records import (
     words,
 )
 from weft.jax.programs.executables import LoadedExecutable
+from weft.kernels.flow import ControlFlow, FlowLoop, statements_in
+from weft.kernels.group import AnyKernel
 from weft.kernels.work import work_of
 from weft.run.direct import Direct
 
@@ -40,18 +42,25 @@ def attach_call_descriptor(handle: int, loaded: LoadedExecutable) -> None:
 
 
 def _is_small(loaded: LoadedExecutable, direct: Direct) -> bool:
-    """Whether it finishes before overlapping work could start."""
+    """Whether it finishes before overlapping work could start; loops are ended by the clock."""
     most = max([nbytes for _, nbytes, _ in direct.made], default=0)
-    little = loaded.at_once and loaded.program.memory().peak <= _MAX_PEAK_BYTES
+    little = loaded.program.memory().peak <= _MAX_PEAK_BYTES
     few = len(direct.given) <= _MAX_ARGUMENTS and _steps(direct) <= _MAX_OPS
     return little and few and most <= _MAX_RESULT_BYTES
 
 
 def _steps(direct: Direct) -> int:
     """The arithmetic of its kernels: little memory may be read many times."""
-    groups = [item.group for item in direct.call.launches]
-    work = [work_of(group.kernel) for group in groups if group is not None and group.kernel]
+    kernels = [item.kernel for item in direct.call.launches]
+    work = [work_of(kernel) for kernel in kernels if not _has_loop(kernel)]
     return sum(one.flops + _TRANSCENDENTAL_OPS * one.transcendentals for one in work)
+
+
+def _has_loop(kernel: AnyKernel) -> bool:
+    """Whether a kernel is control flow with a loop, whose number of rounds may be unknown."""
+    if not isinstance(kernel, ControlFlow):
+        return False
+    return any(isinstance(statement, FlowLoop) for statement in statements_in(kernel.body))
 
 
 def _is_plain(loaded: LoadedExecutable, direct: Direct) -> bool:
