@@ -43,14 +43,21 @@ def top_k(kernel: SingleNode) -> Emitted:
     with tasks.each(code) as (offsets, _, _):
         kind = bits_of(operand)
         row = address(code, buffers[0], offsets[0], kind)
-        best.row(row)
-        with code.loop(0, op.k) as loop:
-            place = place_of(code, best.records, best.sorter.current(), loop.index)
+
+        def give(place: str, rank: str) -> None:
             value = take(code, row, place, kind)
-            put(code, value, buffers[1], plus(code, offsets[1], loop.index), kind)
+            put(code, value, buffers[1], plus(code, offsets[1], rank), kind)
             number = code.let(f"trunc i64 {place} to i32")
-            put(code, number, buffers[2], plus(code, offsets[2], loop.index), "i32")
-    return Emitted(module_text(code), (tasks.phase(code.name),), scratch=best.records.scratch)
+            put(code, number, buffers[2], plus(code, offsets[2], rank), "i32")
+
+        if op.k == 1:
+            give(best.first(row), "0")
+        else:
+            best.row(row)
+            with code.loop(0, op.k) as loop:
+                give(place_of(code, best.records, best.sorter.current(), loop.index), loop.index)
+    scratch = best.records.scratch if op.k > 1 else 0
+    return Emitted(module_text(code), (tasks.phase(code.name),), scratch=scratch)
 
 
 class _Best:
@@ -65,12 +72,32 @@ class _Best:
         self.scans = 2 * self.room < self.length
         bits = key_bits(self.dtype)
         self.records = records_of(bits, self.room if self.scans else self.length)
-        self.cost = (2 if self.scans else 16) * self.length
+        self.cost = (2 if self.scans or k == 1 else 16) * self.length
         self.code = function(kernel.name)
         self.buffers = pointers(self.code, 3)
         self.sorter = Radix(self.code, self.records, "%scratch")
         self.slot = self.code.let("alloca i64, align 8")  # number of records
         self.worst = self.code.let("alloca i64, align 8")  # key of the k-th best
+
+    def first(self, row: str) -> str:
+        """The index of the best element of a row: the best of every lane, then of all."""
+        code, lanes = self.code, min(_LANES, 1 << self.length.bit_length() - 1)
+        best, place = Vector("-1", "i64"), Vector("0", "i64")
+        whole = self.length // lanes * lanes
+        for width, begin, end in ((lanes, 0, whole), (1, whole, self.length)):
+            v = Vectors(code, width)
+            carried = [(x.type, x.text) for x in (v.splat(best), v.splat(place))]
+            with code.loop(begin, end, width, carried=carried) as loop:
+                held, at = (Vector(text, "i64", width) for text in loop.carried)
+                key, index = self._keys(v, row, loop.index)
+                # Strictly better: of equal elements the first wins, as their indices grow.
+                better = v.compare("ult", key, held)
+                loop.carry(v.select(better, key, held).text, v.select(better, index, at).text)
+            held, at = (Vector(text, "i64", width) for text in loop.carried)
+            best = v.total("umin", held)
+            among = v.compare("eq", held, v.splat(best))
+            place = v.total("umin", v.select(among, at, v.constant(-1, "i64")))
+        return place.text
 
     def row(self, row: str) -> None:
         """Leave the top k of a row in the records, sorted."""
