@@ -8,6 +8,7 @@ import weft
 
 LOOP = """
 func.func @main(%a: tensor<{n}x{n}xf32>, %x: tensor<{n}xf32>, %m: tensor<i32>) -> tensor<{n}xf32> {{
+  %o = stablehlo.constant dense<{rounds}> : tensor<i32>
   %0 = stablehlo.constant dense<0> : tensor<i32>
   %1 = stablehlo.constant dense<1> : tensor<i32>
   %r:2 = stablehlo.while(%i = %0, %y = %x) : tensor<i32>, tensor<{n}xf32>
@@ -28,7 +29,9 @@ func.func @main(%a: tensor<{n}x{n}xf32>, %x: tensor<{n}xf32>, %m: tensor<i32>) -
     [
         (300, 40, "%k", True),  # a flow
         (700, 10, "%k", True),  # a loop of launches
+        (700, 10, "%o", True),  # a constant of outside
         (700, 100, "%k", False),
+        (700, 100, "%o", False),
         (700, 10, "%m", False),  # of unknown length
     ],
 )

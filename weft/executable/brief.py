@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-from weft.executable.items import Block, Item, Launch, Loop, Move
+from weft.executable.items import Block, Launch, Loop, Move, Slot
 from weft.kernels.flow import ControlFlow
-from weft.kernels.kernel import Kernel
+from weft.kernels.kernel import Fill, Kernel, Store
 from weft.kernels.work import limit_in, operations_of
 
 # A program below both limits takes about as long as handing it to a thread and waiting for it does.
@@ -16,36 +17,41 @@ QUICK = 1 << 24  # arithmetic operations of flows and loops, in one thread
 
 def is_brief(block: Block, nbytes: int) -> bool:
     """Whether a program is a short sequence of kernels and loops over little memory."""
-    if nbytes > BRIEF:
-        return False
-    return sum([_operations(item) for item in block.items]) <= QUICK
+    return nbytes <= BRIEF and _operations(block, {}) <= QUICK
 
 
-def _operations(item: Item) -> float:
-    """The estimated operations of a flow or a loop; other kernels are bounded by their memory."""
-    match item:
-        case Launch(kernel=ControlFlow() as flow):
-            return flow.arithmetic
-        case Launch():
-            return 0
-        case Loop():
-            return _loop_operations(item)
-    return math.inf
+def _operations(block: Block, known: Mapping[Slot, int], *, in_loop: bool = False) -> float:
+    """The estimated operations of flows and loops, and of all that loops run.
+
+    Other kernels are bounded by their memory. `known` are the integers that slots hold.
+    """
+    known, total = dict(known), 0.0
+    for item in block.items:
+        match item:
+            case Launch(kernel=ControlFlow() as flow):
+                total += flow.arithmetic
+            case Launch(kernel=Kernel(steps=(Fill(value=int() as value), Store()))):
+                known[item.outs[0]] = value
+            case Launch():
+                total += operations_of(item.kernel) if in_loop else 0
+            case Loop():
+                total += _loop_operations(item, known)
+            case Move() if in_loop:
+                pass
+            case _:
+                return math.inf
+    return total
 
 
-def _loop_operations(loop: Loop) -> float:
+def _loop_operations(loop: Loop, known: Mapping[Slot, int]) -> float:
     """The operations of all rounds; infinite if their number is unknown."""
-    kernels = [item.kernel for item in loop.test.items if isinstance(item, Launch)]
-    limits = [limit_in(kernel) for kernel in kernels if isinstance(kernel, Kernel)]
-    rounds = max([limit for limit in limits if limit], default=math.inf)
-    return rounds * sum([_round(item) for part in loop.blocks for item in part.items])
-
-
-def _round(item: Item) -> float:
-    """The operations of an item of a loop."""
-    match item:
-        case Launch():
-            return operations_of(item.kernel)
-        case Move():
-            return 0
-    return _operations(item)
+    pairs = zip(loop.carried, loop.ins, strict=False)
+    inside = {**known, **{to: known[slot] for to, slot in pairs if slot in known}}
+    limits: list[int] = []
+    for item in loop.test.items:
+        if isinstance(item, Launch) and isinstance(item.kernel, Kernel):
+            limit = limit_in(item.kernel, [inside.get(slot, 0) for slot in item.ins])
+            limits += [] if limit is None else [limit]
+    if not limits:
+        return math.inf
+    return max(limits) * sum([_operations(part, inside, in_loop=True) for part in loop.blocks])
