@@ -26,7 +26,7 @@ from weft.emit.triton.emitted import GridLaunch
 from weft.emit.triton.library.nodes import _comparison
 from weft.emit.triton.library.product import library_product
 from weft.emit.triton.online import online_sums
-from weft.emit.triton.parts.split import LEAST, PROGRAMS, parts_of_rows, split
+from weft.emit.triton.parts.split import LEAST, PROGRAMS, lanes_of, parts_of_rows, split
 from weft.emit.triton.schedule import schedule_of
 from weft.emit.triton.target import Triton
 from weft.errors import WeftError
@@ -104,6 +104,10 @@ def test_fewer_loops_compute_the_same(name):
 @pytest.mark.parametrize("parts", [2, 3, 7])
 def test_parts_of_a_reduction_make_the_whole(name, parts):
     (kernel,) = kernels(name)
+    check_parts(kernel, parts)
+
+
+def check_parts(kernel, parts):
     arrays = values(kernel)
     made = split(collapsed(kernel), parts)
     known = iter(arrays)
@@ -117,6 +121,18 @@ def test_parts_of_a_reduction_make_the_whole(name, parts):
     ]
     (whole,) = interpret(made.second, given)
     np.testing.assert_allclose(whole, interpret(kernel, arrays)[0], rtol=2e-5)
+
+
+@pytest.mark.parametrize("shape, lanes", [
+    ((640, 5), 16), ((644, 5), 1), ((4096, 3), 32), ((96, 16), 4), ((3, 512, 7), 16),
+    ((640, 17), 1),
+])  # fmt: skip
+@pytest.mark.parametrize("parts", [1, 3])
+def test_short_rows_are_taken_together(shape, lanes, parts):
+    made = compiled(lambda x: (x * x).sum(-2), np.ones(shape, "f"), target="triton")
+    (kernel,) = (k for k in kernels_of(made.program.local) if isinstance(k, Kernel))
+    assert lanes_of(collapsed(kernel)) == lanes
+    check_parts(kernel, parts)
 
 
 @pytest.mark.parametrize("rows", [1, 3, PROGRAMS])

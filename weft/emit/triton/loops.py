@@ -27,6 +27,7 @@ from weft.ir.types import DType
 from weft.kernels.kernel import (
     Contract,
     Kernel,
+    Load,
     Pick,
     Position,
     Reduce,
@@ -48,6 +49,9 @@ _ROW_FUNCTIONS: dict[Combine, str] = {
     "or": "or_row",
     "xor": "xor_row",
 }
+LANES = 32  # of a warp
+AHEAD = 128  # registers of a lane that hold rows which are not needed yet
+
 _INFIX: dict[Combine, str] = {"add": "+", "mul": "*", "and": "&", "or": "|", "xor": "^"}
 
 
@@ -130,6 +134,7 @@ class RowLoops:
         # The row stays in registers: reductions of later levels read it without another load.
         if self.is_whole:
             tiles.place(self.view, r, tiles.let(f"tl.arange(0, {r.block})", "r"))
+            self._load_ahead()
             for level in range(1, self._depth + 1):
                 for number in self._at(level):
                     self._reduce_block(number)
@@ -148,6 +153,21 @@ class RowLoops:
         return [n for n, found in self.levels.items() if found == level]
 
     # A row in one block
+
+    def _load_ahead(self) -> None:
+        """Begin with the loads of rows, as far as they fit in registers.
+
+        A reduction is a barrier, over which neither compiler moves a load: those behind it would
+        wait for memory once more. What all rows share is in L2, and loaded where it is needed.
+        """
+        held = self.x.block * self.r.block // (self.warps * LANES)
+        left = AHEAD
+        for number, step in enumerate(self.kernel.steps):
+            if not isinstance(step, Load) or step.shifts or held > left:
+                continue
+            if self.tiles.span([step.at]) >= {"x", "r"}:
+                self.tiles.value(number, self.view)
+                left -= held
 
     def _reduce_block(self, number: int) -> None:
         step, tiles = self.kernel.steps[number], self.tiles

@@ -12,6 +12,7 @@ ROW = 16384  # elements of a row that stay in registers
 ELEMENTS = 4096  # elements of a tile of rows
 GRID = 1 << 16  # programs along the second dim of a grid
 SHORT = 2048  # elements of a row that is not split in parts
+NARROW = 16  # the fewest neighbouring rows of a tile
 
 
 def power_of_two(size: int) -> int:
@@ -50,7 +51,7 @@ def tile_of(kernel: Kernel, rows: int, length: int, outer: int = 1) -> tuple[int
     `outer` is how often there are so many rows, each in programs of their own.
     """
     options = options_of(kernel)
-    columns = _runs_along_rows(kernel)
+    columns = runs_along_rows(kernel)
     whole = power_of_two(length)
     if columns:
         height = options.get("rows", _height_of_columns(rows, whole, outer))
@@ -67,7 +68,7 @@ def tile_of(kernel: Kernel, rows: int, length: int, outer: int = 1) -> tuple[int
 
 def column_factor(kernel: Kernel, rows: Sequence[int]) -> int | None:
     """The factor of columns that lie side by side, if others, of programs, enclose it unevenly."""
-    if len(rows) < 2 or not _runs_along_rows(kernel):
+    if len(rows) < 2 or not runs_along_rows(kernel):
         return None
     inner, size = rows[-1], kernel.factors[rows[-1]].size
     outer = math.prod(kernel.factors[n].size for n in rows[:-1])
@@ -84,7 +85,7 @@ def _height_of_columns(rows: int, length: int, outer: int) -> int:
     """
     height = power_of_two(rows) if rows <= 128 else 64
     few = rows <= 128 and outer < 8
-    while few and height > 16 and ELEMENTS // height < length <= SHORT:
+    while few and height > NARROW and ELEMENTS // height < length <= SHORT:
         height //= 2
     return height
 
@@ -118,7 +119,7 @@ def _height(rows: int, width: int) -> int:
     return height
 
 
-def _runs_along_rows(kernel: Kernel) -> bool:
+def runs_along_rows(kernel: Kernel) -> bool:
     """Whether neighbouring rows, not neighbouring elements of a row, are adjacent in memory."""
     reduced = reduced_factors(kernel)
     votes = 0

@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 
 from weft.emit.triton.collapse import reduced_factors
+from weft.emit.triton.parts.sizes import runs_along_rows
 from weft.emit.triton.rebuild import StepList
 from weft.emit.triton.tiles import needed_by
 from weft.ir.types import DType
@@ -38,6 +39,11 @@ from weft.records import dataclass
 
 PROGRAMS = 264  # programs that keep a GPU busy: two for each of 132 multiprocessors
 LEAST = 1 << 11  # elements of a part of a row
+LEAST_OF_COLUMNS = 1 << 9  # where a program has a tile of neighbouring rows
+LEAST_OF_LANES = 1 << 7  # of a part of a lane
+WHOLE = 64  # neighbouring rows of a tile
+VECTOR = 16  # elements that are loaded at once, of any type
+SHORT_ROW = 16  # elements of a row of which several are taken as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +64,40 @@ def parts_of_rows(kernel: Kernel, programs: int) -> int:
     """
     reduced = reduced_factors(kernel)
     length = math.prod(kernel.factors[f].size for f in reduced)
-    if programs >= PROGRAMS // 2 or length < 2 * LEAST or not _is_split(kernel, reduced):
+    lanes = lanes_of(kernel)
+    columns = LEAST_OF_COLUMNS if lanes == 1 else LEAST_OF_LANES * lanes
+    least = columns if runs_along_rows(kernel) else LEAST
+    if programs >= PROGRAMS // 2 or length < 2 * least or not _is_split(kernel, reduced):
         return 1
-    outer = kernel.factors[_cut(kernel)].size
-    wanted = min(outer, length // LEAST, -(-4 * PROGRAMS // programs))
+    if lanes > 1:
+        count = math.prod(f.size for n, f in enumerate(kernel.factors) if n not in reduced)
+        programs = -(-count * lanes // WHOLE)
+    outer = kernel.factors[_cut(kernel)].size // lanes
+    wanted = min(outer, length // least, -(-4 * PROGRAMS // programs))
     # Parts of equal length need no guards: take a number close by that divides the row.
     even = [n for n in range(wanted // 2 + 1, 2 * wanted) if outer % n == 0]
     return min(even, key=lambda n: abs(n - wanted), default=max(1, wanted))
+
+
+def lanes_of(kernel: Kernel) -> int:
+    """How many short rows of a matrix, reduced along its columns, are taken as one longer row.
+
+    A tile of rows of 5 elements would be loaded one by one; 16 of them are 80 elements that lie
+    side by side. Each of the 16 has partial results of its own.
+    """
+    reduced, sizes = reduced_factors(kernel), [factor.size for factor in kernel.factors]
+    rows = [n for n in range(len(sizes)) if n not in reduced and sizes[n] > 1]
+    if not rows or len([n for n in reduced if sizes[n] > 1]) != 1 or not runs_along_rows(kernel):
+        return 1
+    inner, cut = rows[-1], _cut(kernel)
+    size, length = sizes[inner], sizes[cut]
+    loads = [s.at.strides for s in kernel.steps if isinstance(s, Load)]
+    if size > SHORT_ROW or any(at[cut] != at[inner] * size for at in loads):
+        return 1
+    lanes = 1
+    while (lanes * size < WHOLE or lanes * size % VECTOR) and length % (2 * lanes) == 0:
+        lanes *= 2
+    return 1 if lanes * size % VECTOR else lanes
 
 
 def _is_split(kernel: Kernel, reduced: set[int]) -> bool:
@@ -104,7 +137,8 @@ class _Split:
     def __init__(self, kernel: Kernel, parts: int) -> None:
         self.kernel, self.parts = kernel, parts
         self.cut = _cut(kernel)
-        size = kernel.factors[self.cut].size
+        self.lanes = lanes_of(kernel)
+        size = kernel.factors[self.cut].size // self.lanes
         self.length = -(-size // parts)
         self.is_even = size % parts == 0
         reduced = reduced_factors(kernel)
@@ -117,7 +151,8 @@ class _Split:
             if isinstance(s, Store) and _along(kernel, n, reduced)
         ]
         count = math.prod(kernel.factors[f].size for f in self.rows)
-        self.scratch = tuple([Operand(self._held(n), (parts, count), True) for n in self.sums])
+        results = (parts * self.lanes, count)
+        self.scratch = tuple([Operand(self._held(n), results, True) for n in self.sums])
         self.count = count
 
     def _held(self, number: int) -> DType:
@@ -135,7 +170,10 @@ class _Split:
     # Partial results
 
     def _affine(self, at: Affine) -> Affine:
-        return Affine((*at.strides, at.strides[self.cut] * self.length), at.offset)
+        """An index along the cut: parts of consecutive elements, which belong to lanes by turns."""
+        strides, stride = [*at.strides], at.strides[self.cut]
+        strides[self.cut] = stride * self.lanes
+        return Affine((*strides, stride * self.lanes * self.length, stride), at.offset)
 
     def _guards(self, guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
         return tuple([replace(g, index=self._affine(g.index)) for g in guards])
@@ -155,14 +193,14 @@ class _Split:
             replace(f, size=self.length) if n == self.cut else f
             for n, f in enumerate(kernel.factors)
         ]
-        factors.append(Factor("part", self.parts))
+        factors += [Factor("part", self.parts), Factor("lane", self.lanes)]
         steps = StepList()
         reads = [a for s in self.sums for a in self._read(s)]
         for n in sorted(needed_by(kernel, [*reads, *self.early])):
             steps.numbers[n] = steps.add(self._moved(renumbered(kernel.steps[n], steps.numbers)))
         for number, n in enumerate(self.sums):
             made = steps.add(self._partial(n, steps))
-            at = self._scratch_at(len(factors) - 1)
+            at = Affine((*self._scratch_strides(), self.count * self.lanes, self.count))
             steps.add(Store(len(kernel.operands) + number, at, made))
         operands = (*kernel.operands, *self.scratch)
         return steps.kernel(kernel, f"{kernel.name}_parts", factors, operands)
@@ -204,22 +242,22 @@ class _Split:
             arg = steps.add(Choose(self._inside, arg, neutral, held))
         return Reduce(step.how, arg, None, step.over, held)
 
-    def _scratch_at(self, part: int) -> Affine:
-        """Row-major in scratch: parts, then rows."""
-        strides, size = [0] * (len(self.kernel.factors) + 1), 1
+    def _scratch_strides(self) -> list[int]:
+        """Of the kernel's factors: row-major in scratch, behind parts and lanes."""
+        strides, size = [0] * len(self.kernel.factors), 1
         for f in reversed(self.rows):
             strides[f] = size
             size *= self.kernel.factors[f].size
-        strides[part] = size
-        return Affine(tuple(strides))
+        return strides
 
     # Their reduction
 
     def _second(self) -> tuple[Kernel, tuple[int, ...]]:
         kernel = self.kernel
-        steps, last = StepList(), self.cut  # the factor of the cut now counts the parts
+        steps, last = StepList(), self.cut  # the factor of the cut now counts the results
+        count = self.parts * self.lanes
         factors = [
-            replace(f, size=self.parts if n == last else 1 if n not in self.rows else f.size)
+            replace(f, size=count if n == last else 1 if n not in self.rows else f.size)
             for n, f in enumerate(kernel.factors)
         ]
         stores = [n for n, s in enumerate(kernel.steps) if isinstance(s, Store)]
@@ -230,7 +268,7 @@ class _Split:
             tuple(
                 [
                     self.count if n == last else stride if n in self.rows else 0
-                    for n, stride in enumerate(self._scratch_at(-1).strides[:-1])
+                    for n, stride in enumerate(self._scratch_strides())
                 ]
             )
         )
