@@ -50,3 +50,17 @@ def joined(count: int, timeout: float, shares: bool = True) -> list[Cluster]:
     members = [WorkerRank(n, count, "127.0.0.1", port, n, count, "a test") for n in range(count)]
     with ThreadPoolExecutor(count) as pool:
         return [*pool.map(lambda me: Cluster(me, timeout, shares=shares), members)]
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[str]:
+    """The address of a cluster of two nodes on this host."""
+    pytest.importorskip("ray")
+    pytest.importorskip("torch")
+    os.environ.setdefault("PYTHONPATH", str(CORPUS.parents[2]))
+    from ray import cluster_utils
+
+    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    made.add_node(num_cpus=2)
+    yield made.address
+    made.shutdown()

@@ -48,6 +48,11 @@ def by_weft(words: list[str]) -> Job:
     return run(["-m", "weft", "launch", "--workers", "2", str(SCRIPT), *words])
 
 
+def by_ray(words: list[str]) -> Job:
+    """In the cluster of RAY_ADDRESS."""
+    return run(["-m", "weft", "launch", "--ray", "--workers", "2", str(SCRIPT), *words])
+
+
 def by_torchrun(words: list[str]) -> Job:
     return run(["-m", "torch.distributed.run", "--nproc-per-node", "2", str(SCRIPT), *words])
 
@@ -82,6 +87,7 @@ LAUNCHERS: dict[str, Callable[[list[str]], Job]] = {
     "weft": by_weft,
     "torchrun": by_torchrun,
     "slurm": by_slurm,
+    "ray": by_ray,
 }
 WORDS = {
     "raise": "ValueError: no more data",
@@ -100,7 +106,7 @@ def check(fault: Fault, launcher: str, folder: Path) -> None:
         return
     assert status != 0, text
     assert WORDS.get(fault.action, "") in text, text
-    if launcher == "weft" and fault.action != "order":
+    if launcher in ("weft", "ray") and fault.action != "order":
         (said,) = re.findall(r"^error: worker \d .*", text, re.MULTILINE)
         assert said.startswith(f"error: worker {fault.victim} "), text
     elif launcher == "torchrun":
@@ -123,7 +129,15 @@ def test_a_stopped_worker_is_named(tmp_path: Path):
 @pytest.mark.long
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_a_fault(fault: Fault, launcher: str, tmp_path: Path):
+def test_a_fault(
+    fault: Fault,
+    launcher: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    if launcher == "ray":
+        monkeypatch.setenv("RAY_ADDRESS", request.getfixturevalue("cluster"))
     check(fault, launcher, tmp_path)
 
 

@@ -17,20 +17,6 @@ SCRIPT = Path(__file__).parent / "launched.py"
 ROOT = SCRIPT.parent.parent.parent
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """The address of a cluster of two nodes on this host."""
-    pytest.importorskip("ray")
-    pytest.importorskip("torch")
-    os.environ.setdefault("PYTHONPATH", str(ROOT))
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
-    made.add_node(num_cpus=2)
-    yield made.address
-    made.shutdown()
-
-
 def launched(address: str, *line: str, **more: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
