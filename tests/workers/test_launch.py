@@ -112,6 +112,16 @@ def test_forked_workers_are_like_new_interpreters(tmp_path: Path):
 
 
 @pytest.mark.skipif(not CAN_FORK, reason="workers are forked on Linux")
+def test_a_worker_that_fails_before_it_joins(tmp_path: Path):
+    """Its error is the last that is printed."""
+    script = tmp_path / "script.py"
+    script.write_text("raise ValueError('no data')")
+    ran = weft_launch(str(script))
+    assert ran.returncode == 1 and "fork_server" not in ran.stderr
+    assert "exited with status 1\n   |  ValueError: no data\nhelp: " in ran.stderr
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="workers are forked on Linux")
 def test_output_that_goes_to_a_file(tmp_path: Path):
     """Of the launcher: that of a worker is a pipe, which has no position."""
     script = tmp_path / "script.py"
@@ -198,3 +208,11 @@ def test_lines_that_are_wrong(line: list[str], said: str, capsys: pytest.Capture
 
     assert main(["launch", *line]) == 1
     assert said in capsys.readouterr().err
+
+
+def test_a_line_without_a_script(capsys: pytest.CaptureFixture[str]):
+    from weft.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["launch", "--workers", "2"])
+    assert "the following arguments are required: script\n" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from typing import Any
 from weft.errors import WeftError
 from weft.ir.gc_pause import importing
 from weft.recording import FOLDER
+from weft.workers.failure import ERROR_FILE, note_of, write_note
 from weft.workers.forked import end_with_parent
 from weft.workers.local_gpu import choose_gpu
 from weft.workers.preload import preloaded
@@ -37,6 +38,8 @@ def main(control: socket.socket) -> Callable[[], object]:
     """Fork the workers and wait for them; a worker itself returns the script to run."""
     # Before anything else: a launcher that is killed must not leave workers behind.
     end_with_parent(signal.SIGTERM)
+    # A terminal sends Ctrl-C to all processes; the workers are told by it, and by the launcher.
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     lines = control.makefile("rw", encoding="utf-8")
     job: dict[str, Any] = json.loads(lines.readline())
     preload(job["command"])
@@ -46,6 +49,7 @@ def main(control: socket.socket) -> Callable[[], object]:
         pid = os.fork()
         if pid == 0:
             control.detach()  # the parent's; a worker's exit must not close it twice
+            signal.signal(signal.SIGINT, interrupt)
             return _become(worker, job["command"], parent)
         ranks[pid] = worker["rank"]
         print(json.dumps({"rank": worker["rank"], "pid": pid}), file=lines, flush=True)
@@ -88,7 +92,7 @@ def _become(worker: dict[str, Any], command: Sequence[str], parent: int) -> Call
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()  # workers would draw the same numbers
     choose_gpu()
-    sys.excepthook = _without_own_frames
+    sys.excepthook = _report
     # At the very end: to look for cycles among all that is imported takes most of a second.
     atexit.register(gc.freeze)
     return _script(command)
@@ -113,10 +117,12 @@ def _script(command: Sequence[str]) -> Callable[[], object]:
     return lambda: runpy.run_path(path, run_name="__main__")
 
 
-def _without_own_frames(
+def _report(
     kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
 ) -> None:
-    """Print a traceback from the script on."""
+    """Print a traceback from the script on; the launcher gets the error, if it has none yet."""
+    if not os.path.exists(os.environ[ERROR_FILE]):
+        write_note(note_of(int(os.environ["RANK"]), error))
     while trace is not None and trace.tb_frame.f_code.co_filename in _OWN:
         trace = trace.tb_next
     traceback.print_exception(kind, error, trace)

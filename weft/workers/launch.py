@@ -76,6 +76,7 @@ class Attempt:
     stopped: set[int] = field(default_factory=set)  # workers that the launcher itself ended
     notes: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="weft-launch-")))
     lock: threading.Lock = field(default_factory=threading.Lock)  # whole lines
+    is_unread: bool = False  # whether the reader of the output has closed it
     gang: RayGang | None = None  # of workers in a Ray cluster
     store: LaunchStore | None = None  # of workers that are all on this host
 
@@ -123,15 +124,23 @@ class Attempt:
     def _pass_on(self, rank: int, source: Iterable[str], sink: TextIO) -> None:
         """Copy a worker's lines, with its rank before each."""
         for line in source:
-            with self.lock:
-                sink.write(f"[{rank}] {line}" if line.endswith("\n") else f"[{rank}] {line}\n")
-                sink.flush()
+            if self.is_unread:  # read on: a worker must not wait for its reader until it is ended
+                continue
+            try:
+                with self.lock:
+                    end = "" if line.endswith("\n") else "\n"
+                    sink.write(f"[{rank}] {line}{end}")
+                    sink.flush()
+            except BrokenPipeError:
+                self.is_unread = True
 
     def wait(self) -> JobExit:
         """Wait until all have ended; when one fails, the others get a little time, then end."""
         first: int | None = None
         deadline = float("inf")
         while alive := self._alive():
+            if self.is_unread:
+                raise BrokenPipeError("the reader of the output is gone, as `head` is")
             if first is None and (first := self._failed()) is not None:
                 deadline = time.monotonic() + GRACE
             if time.monotonic() > deadline:

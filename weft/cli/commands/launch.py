@@ -74,7 +74,8 @@ def add(commands: Subparsers) -> None:
     parser.add_argument("--json", action="store_true", help="print how it ended as JSON, last")
     parser.add_argument("-m", dest="module", action="store_true", help="run a module by its name")
     parser.add_argument("script", help="the script, or the module with -m")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
+    own = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
+    own.required = False  # it may be empty: no error asks for it
 
 
 def run(arguments: argparse.Namespace) -> int:
