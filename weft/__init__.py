@@ -97,7 +97,7 @@ def __getattr__(name: str) -> Any:
 
 def _choose_gpu() -> None:
     """Have a worker begin with its own GPU, if the script has imported PyTorch."""
-    if "torch" in sys.modules:
+    if sys.modules.get("torch"):
         from weft.workers.local_gpu import choose_gpu  # most scripts are of one process
 
         choose_gpu()

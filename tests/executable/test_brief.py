@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import weft
@@ -27,7 +29,7 @@ func.func @main(%a: tensor<{n}x{n}xf32>, %x: tensor<{n}xf32>, %m: tensor<i32>) -
 @pytest.mark.parametrize(
     ("n", "rounds", "limit", "expected"),
     [
-        (300, 40, "%k", True),  # a flow
+        (30, 40, "%k", True),  # a flow
         (700, 10, "%k", True),  # a loop of launches
         (700, 10, "%o", True),  # a constant of outside
         (700, 100, "%k", False),
@@ -38,3 +40,13 @@ func.func @main(%a: tensor<{n}x{n}xf32>, %x: tensor<{n}xf32>, %m: tensor<i32>) -
 def test_brief_loops(n: int, rounds: int, limit: str, expected: bool):
     program = weft.compile(LOOP.format(n=n, rounds=rounds, limit=limit))
     assert program.program.local.is_brief is expected
+
+
+def test_a_loaded_program_is_as_brief_as_the_compiled_one(tmp_path: Path):
+    """Also one that was loaded before, whose kernels are opaque."""
+    for number, rounds in enumerate((40, 100_000)):  # flows
+        program = weft.compile(LOOP.format(n=30, rounds=rounds, limit="%k"))
+        program.save(tmp_path / f"{number}.weft", code=True)
+        for _ in range(2):
+            loaded = weft.load(tmp_path / f"{number}.weft")
+            assert loaded.program.is_brief is program.program.local.is_brief is (number == 0)

@@ -176,7 +176,7 @@ def test_a_program_that_was_loaded_before_imports_nothing_that_makes_kernels(pat
         done = subprocess.run(line, capture_output=True, text=True, timeout=120)
         makers, count, eager = done.stdout.splitlines() or [done.stderr, "0", "[]"]
         assert (makers == "[]") is warm, makers
-    assert int(count) < 150
+    assert int(count) <= 150
     # TorchDynamo traces code that makes these, and knows the standard library's alone.
     traced = "['Axis', 'DimSharding', 'Sharding']"
     assert eager == traced, f"methods compiled at import: use weft.records for {eager}"

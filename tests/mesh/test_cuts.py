@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.mesh import Axis, Mesh
-from weft.mesh.algebra import size_of
-from weft.mesh.cuts import as_set, cut_by, disjoint, inside, merged_axes, without
+from weft.mesh.algebra import merged_axes, size_of
+from weft.mesh.cuts import as_set, cut_by, disjoint, inside, without
 
 MESH = Mesh(a=32, b=8)
 

@@ -393,7 +393,7 @@ def test_a_signals_handler_computes():
         other(x), large(np.ones((200, 200), np.float32))
         ran += 1
 
-    most = np.int32(1_000_000)
+    most = np.int32(5_000_000)  # half a second: several checks for signals
     want = [np.asarray(made) for made in compiled(most, x)]
     before = signal.signal(signal.SIGALRM, handler)
     try:

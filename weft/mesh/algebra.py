@@ -144,6 +144,11 @@ def merged(axes: Iterable[Axis], mesh: Mesh) -> Axes:
     return tuple(result)
 
 
+def merged_axes(axes: Iterable[Axis], mesh: Mesh) -> Axes:
+    """The list without axes of size 1, neighbouring parts of one axis merged."""
+    return merged([axis for axis in axes if size_of(axis, mesh) > 1], mesh)
+
+
 def cut(axis: Axis, places: Iterable[int], mesh: Mesh) -> Axes:
     """The parts of an axis between these cuts; the whole axis if they do not divide each other."""
     end = axis.before * size_of(axis, mesh)

@@ -10,7 +10,7 @@ from weft.mesh.algebra import (
     contains,
     cut,
     in_mesh_order,
-    merged,
+    merged_axes,
     overlaps,
     size_of,
 )
@@ -72,11 +72,6 @@ def _chain(places: set[int], whole: int) -> tuple[int, ...]:
 def refined(axes: Axes, cuts: Cuts, mesh: Mesh) -> Axes:
     """The axes, split at the cuts."""
     return tuple([piece for axis in axes for piece in cut(axis, cuts.get(axis.name, ()), mesh)])
-
-
-def merged_axes(axes: Iterable[Axis], mesh: Mesh) -> Axes:
-    """The list without axes of size 1, neighbouring parts of one axis merged."""
-    return merged([axis for axis in axes if size_of(axis, mesh) > 1], mesh)
 
 
 def as_set(axes: Iterable[Axis], mesh: Mesh) -> Axes:

@@ -16,7 +16,7 @@ from weft.array.put import placed_in, put, put_here
 from weft.array.stacked import Kind, SplitPlan, Stacked, kind_of, split_plan
 from weft.ir.types import TensorType, Type
 from weft.mesh import Axis, DimSharding, Mesh, Sharding, as_sharding
-from weft.mesh.cuts import merged_axes
+from weft.mesh.algebra import merged_axes
 from weft.mesh.pieces import counts, local_shape
 from weft.mesh.sub_axes import span_of
 from weft.records import dataclass

@@ -9,7 +9,7 @@ from itertools import count
 from weft.ir.module import Module, Node
 from weft.ir.rebuild import rewrite
 from weft.mesh import DimSharding, Mesh, MeshAxes, Sharding
-from weft.mesh.cuts import merged_axes
+from weft.mesh.algebra import merged_axes
 from weft.ops.distributed.annotations import all_shardings, replace_shardings
 from weft.ops.function_summaries import FunctionSummaries
 

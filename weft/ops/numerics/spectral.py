@@ -58,8 +58,17 @@ def svd(matrices: Array, full: bool, vectors: bool) -> tuple[Array, ...]:
 def eig(matrices: Array) -> tuple[Array, Array]:
     """The eigenvalues and right eigenvectors of finite matrices."""
     with _threads_for(matrices):
-        values, vectors = np.linalg.eig(matrices)
-    return values, vectors
+        if not _is_single(matrices):
+            values, vectors = np.linalg.eig(matrices)
+            return values, vectors
+        import scipy.linalg
+
+        def one(matrix: Array) -> tuple[Array, ...]:
+            values, vectors = scipy.linalg.eig(matrix, check_finite=False)
+            return values, vectors
+
+        values, vectors = _each(one, matrices)
+        return values, vectors
 
 
 def _is_single(matrices: Array) -> bool:

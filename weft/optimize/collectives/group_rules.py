@@ -10,9 +10,9 @@ from weft.ir.names import REPLICAS
 from weft.ir.rebuild import Rewritten
 from weft.ir.types import TensorType, Type
 from weft.mesh import Axis, DimSharding, Lists, Mesh, MeshAxes, Sharding
-from weft.mesh.algebra import total_size
+from weft.mesh.algebra import merged_axes, total_size
 from weft.mesh.axes import named
-from weft.mesh.cuts import as_set, merged_axes
+from weft.mesh.cuts import as_set
 from weft.mesh.groups import cross_partition, cross_replica_and_partition
 from weft.mesh.matching import matching_axes
 from weft.mesh.pieces import index_along

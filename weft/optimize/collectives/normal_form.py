@@ -10,8 +10,8 @@ from weft.ir.module import Value, tensor_of
 from weft.ir.rule import Combine
 from weft.ir.types import Array, TensorType
 from weft.mesh import DimSharding, Mesh, MeshAxes, Sharding
-from weft.mesh.algebra import Axes, total_size
-from weft.mesh.cuts import as_set, merged_axes
+from weft.mesh.algebra import Axes, merged_axes, total_size
+from weft.mesh.cuts import as_set
 from weft.ops.combiners import IDEMPOTENT, combiner
 from weft.ops.distributed.collective import AllGather, AllReduce, AllToAll, ReduceScatter
 from weft.ops.distributed.local import CHANNEL, AllSlice

@@ -58,7 +58,9 @@ def test_matrices_that_are_not_positive_definite_have_no_factor():
     check_alone(Cholesky(True), matrix, compare=CLOSE)
 
 
-def test_complex_matrices_are_left_to_numpy():
-    node = node_of(Cholesky(True), matrices(4, 4).astype(np.complex64))
-    with pytest.raises(Unsupported, match="cholesky has no kernel in the llvm target: of complex"):
+def test_large_complex_matrices_are_left_to_numpy():
+    node = node_of(Cholesky(True), np.zeros((1024, 1024), np.complex64))
+    with pytest.raises(
+        Unsupported, match="no kernel in the llvm target: LAPACK's own"
+    ):
         emit_single_node(lone_kernel(node))
