@@ -77,6 +77,15 @@ def padded(**sizes: int) -> Kernel:
     return b.kernel()
 
 
+def filters(**sizes: int) -> Kernel:
+    """Several weighted sums of every window of padded numbers that are three apart."""
+    b = Building(**sizes)
+    inside = b.guard(0, sizes["i"], -1, i=1, k=1)
+    windows = b.load(b.input(3 * sizes["i"]), b.affine(-3, i=3, k=3), [inside])
+    b.write("ij", b.reduce("add", b.apply(Multiply(), windows, b.read("kj")), "k"))
+    return b.kernel("columns")
+
+
 def kernels() -> Iterator[tuple[str, Kernel]]:
     """Kernels by what they do and how large they are."""
     for n in (1, 3, 15, 16, 17, 63, 64, 65, 130, 4000, 1 << 14, 1 << 18, 1 << 20, 1 << 24):
@@ -99,6 +108,8 @@ def kernels() -> Iterator[tuple[str, Kernel]]:
         yield f"norm 1x{size}", norm(i=1, j=size)
         yield f"largest 1x{size}", largest(i=1, j=size)
     yield "largest 300x200", largest(i=300, j=200)
+    for count in (2, 9):
+        yield f"{count} filters 28x5", filters(i=28, j=count, k=5)
     yield "pad 40x60", padded(i=40, j=60)
     yield "pad 3000x4096", padded(i=3000, j=4096)
     for name, op in (("exp", Exponential()), ("power", Power()), ("root", Sqrt())):

@@ -9,7 +9,18 @@ from functools import cache
 from weft.emit.llvm.loops.transposed import lines_of
 from weft.ir.op import Op
 from weft.ir.types import DType, TensorType
-from weft.kernels.kernel import Apply, Choose, Kernel, Load, Pick, Position, Reduce, Step, Store
+from weft.kernels.kernel import (
+    Apply,
+    Choose,
+    Kernel,
+    Load,
+    Pick,
+    Position,
+    Reduce,
+    Step,
+    Store,
+    args_of,
+)
 from weft.ops.elementwise.pointwise import Divide, Power, Remainder
 from weft.ops.elementwise.transcendental import Rsqrt, Sqrt
 
@@ -54,16 +65,36 @@ def _apply_cost(op: Op, dtype: DType) -> float:
     return (TRANSCENDENTAL if work.transcendentals else 1.0) * scale
 
 
+def own_factors(step: Step, span: frozenset[int]) -> frozenset[int]:
+    """The factors that a step is computed along: those of its value, and those it reduces."""
+    return span | frozenset(step.over) if isinstance(step, Reduce | Pick) else span
+
+
+def nests(kernel: Kernel) -> list[frozenset[int]]:
+    """The loops around each step: those of the stores and reductions that read it."""
+    steps = kernel.steps
+    found = [own_factors(s, span) for s, span in zip(steps, kernel.spans, strict=True)]
+    around: list[set[int]] = [set() for _ in steps]
+    for n in reversed(range(len(steps))):
+        outer = max(kernel.spans[n], default=-1)
+        sink = isinstance(steps[n], Reduce | Pick)
+        nest = found[n] | {f for f in around[n] if not sink or f <= outer}
+        around[n] = set(nest)
+        for arg in args_of(steps[n]):
+            around[arg] |= nest
+    return [frozenset(one) for one in around]
+
+
 def per_point(kernel: Kernel, vector: int) -> float:
     """The cost of the kernel vectorized along a factor, per point."""
     size = kernel.factors[vector].size
     lanes = min(1 << (size - 1).bit_length(), 4 * REGISTER_LANES)
     used = size / (-(-size // max(lanes, REGISTER_LANES)) * max(lanes, REGISTER_LANES))
     cost = 0.0
-    for step, span in zip(kernel.steps, kernel.spans, strict=True):
-        wide = span
-        if isinstance(step, Reduce | Pick):
-            wide = span | set(step.over)
+    for step, span, nest in zip(kernel.steps, kernel.spans, nests(kernel), strict=True):
+        wide = own_factors(step, span)
+        if isinstance(step, Load):  # again in each turn of the loops around those of its span
+            wide = frozenset([f for f in nest if f <= max(wide, default=-1)])
         points = math.prod([kernel.factors[n].size for n in wide])
         at_once = REGISTER_LANES * used if vector in wide else 1.0
         cost += _access_cost(kernel, step, vector) * points / at_once
