@@ -237,6 +237,19 @@ def test_convolution(channels: int):
     check(b.kernel("packed"), b.arrays())
 
 
+@pytest.mark.parametrize("side", [4, 16, 17, 29])
+@pytest.mark.parametrize("out", [1, 3, 40])
+def test_convolution_of_images_with_channels_first(side: int, out: int):
+    b = Building(n=2, h=side, w=side, o=out, c=3, y=3, x=3)
+    image, weights = b.input(2, 3, side, side), b.input(out, 3, 3, 3)
+    at = b.affine(-side - 1, n=3 * side * side, c=side * side, h=side, y=side, w=1, x=1)
+    guards = [b.guard(0, side, -1, h=1, y=1), b.guard(0, side, -1, w=1, x=1)]
+    doubled = b.load(image, at, guards)
+    doubled = b.apply(Add(), doubled, doubled)
+    b.write("nohw", b.contract(doubled, b.load(weights, b.rows("ocyx")), "cyx"))
+    check(b.kernel("packed"), b.arrays())
+
+
 def test_guards_and_places_after():
     b, total = product(PLAIN, sized(20, 40, 10))
     inside = [b.guard(0, 20, m=-1, n=1)]

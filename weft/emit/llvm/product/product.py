@@ -172,7 +172,7 @@ def find_product(kernel: Kernel) -> Product:
 def _with_swapped_sides(kernel: Kernel) -> Kernel:
     """lhs * rhs -> rhs * lhs, when all results are contiguous along the LHS's rows.
 
-    Also for one column, when the LHS itself is: vectors of it need not be transposed.
+    Also for few columns, when the LHS itself is: vectors of it need not be transposed.
     """
     _, rows, columns, _ = _roles(kernel)
     at = next(n for n, step in enumerate(kernel.steps) if isinstance(step, Contract))
@@ -180,16 +180,16 @@ def _with_swapped_sides(kernel: Kernel) -> Kernel:
     assert isinstance(contract, Contract)
     lanes = [f for f in rows if kernel.factors[f].size > 1]
     stores = [s.at for n in _early_stores(kernel) if isinstance(s := kernel.steps[n], Store)]
-    many = all(math.prod(kernel.factors[f].size for f in role) >= _WIDE for role in (rows, columns))
+    count, width = (math.prod(kernel.factors[f].size for f in role) for role in (rows, columns))
     near = [
         s.at
         for n in required_steps(kernel.steps, [contract.lhs], ())
         if isinstance(s := kernel.steps[n], Load)
     ]
-    single = math.prod(kernel.factors[f].size for f in columns) == 1
-    single = single and any(at.strides[f] == 1 for at in near for f in lanes)
+    along = any(at.strides[f] == 1 for at in near for f in lanes)
+    worth = (count >= _WIDE and (along or width >= _WIDE)) or (along and width == 1)
     aside = bool(stores) and all(any(store.strides[f] == 1 for f in lanes) for store in stores)
-    if not ((many or single) and aside and contract.held.is_float):
+    if not (worth and aside and contract.held.is_float):
         return kernel
     # Factors commute exactly: nothing but the blocking changes.
     swapped = replace(contract, lhs=contract.rhs, rhs=contract.lhs)

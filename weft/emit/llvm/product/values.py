@@ -122,7 +122,7 @@ class ProductValues:
         at = place(v, step.at, point)
         even = at.lanes is None and not step.shifts and (v.width == 1 or at.step in (0, 1))
         always, sometimes = split_guards(v, step.guards, point) if even else ([], step.guards)
-        inside = _both(v, holds(v, sometimes, point), mask)
+        inside = both(v, holds(v, sometimes, point), mask)
         if always:
             base = self._or_zeros(base, at.base, step.dtype, always)
             at = AffineLanes("0", at.step)  # the base has the index in it
@@ -158,7 +158,7 @@ class ProductValues:
         clamped = v.intrinsic("smin", v.intrinsic("smax", index, zero), limit)
         if not shift.clamped:
             # The index is out of bounds exactly where clamping changes it.
-            inside = _both(v, v.compare("eq", clamped, index), inside)
+            inside = both(v, v.compare("eq", clamped, index), inside)
         moved = v.mul(clamped, v.constant(shift.stride, "i64"))
         lanes = moved if at.lanes is None else v.add(at.lanes, moved)
         return AffineLanes(at.base, at.step, lanes), inside
@@ -174,7 +174,7 @@ class ProductValues:
         v, base = self.vectors, self.operands[step.operand]
         dtype = self.kernel.operands[step.operand].dtype
         at = place(v, step.at, point)
-        inside = _both(v, holds(v, step.guards, point), mask)
+        inside = both(v, holds(v, step.guards, point), mask)
         value = values[step.arg]
         if v.width == 1 or (at.lanes is None and at.step == 1):
             storage.store(v, value, base, at.base, dtype, inside)
@@ -189,7 +189,8 @@ def _in_registers(v: Vectors, value: Vector, source: DType, target: DType) -> Ve
     return convert(v, (value,), source, target)[0]
 
 
-def _both(v: Vectors, a: Vector | None, b: Vector | None) -> Vector | None:
+def both(v: Vectors, a: Vector | None, b: Vector | None) -> Vector | None:
+    """The intersection of two masks, where None has all lanes."""
     if a is None or b is None:
         return a if b is None else b
     return v.binary("and", a, b)

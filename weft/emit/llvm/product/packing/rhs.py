@@ -10,11 +10,13 @@ from weft.emit.llvm.product.blocking.blocking import Blocking, ProductShape
 from weft.emit.llvm.product.microkernel.microkernel import MULTIPLY
 from weft.emit.llvm.product.packing.cells import Cells
 from weft.emit.llvm.product.packing.pack import PACK_RHS, pack_function, panel_bounds
-from weft.emit.llvm.product.points import flat_lanes, flat_point, lane_count
-from weft.emit.llvm.product.product import Product
+from weft.emit.llvm.product.points import FactorPoint, flat_lanes, flat_point, lane_count
+from weft.emit.llvm.product.product import Product, required_steps
+from weft.emit.llvm.product.values import both
 from weft.emit.llvm.writer.code import Writer
-from weft.emit.llvm.writer.nest import plus, pointers, smaller, times
+from weft.emit.llvm.writer.nest import divided, plus, pointers, smaller, times
 from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.kernels.kernel import Load
 
 
 def pack_rhs(product: Product, shape: ProductShape, blocking: Blocking) -> Writer:
@@ -72,12 +74,50 @@ class RhsPanels:
         start, columns, line = self.line(panel, step)
         with code.loop(0, columns, v.width, at_least_once=True) as chunk:
             at = plus(code, start, chunk.index)
-            point = self.batch | flat_lanes(v, self.factors, product.columns, at)
             mask = None
             if self.shape.columns % v.width:
                 mask = v.first(code.let(f"sub nsw i64 {self.shape.columns}, {at}"))
-            value = self.cells.across(v, point, step, mask)
-            v.store(value, v.at(line, chunk.index, self.shape.kind))
+            to = v.at(line, chunk.index, self.shape.kind)
+            if self.in_runs(v):
+                self.runs(v, at, step, mask, to)
+            else:
+                point = self.batch | flat_lanes(v, self.factors, product.columns, at)
+                v.store(self.cells.across(v, point, step, mask), to)
+
+    def in_runs(self, v: Vectors) -> bool:
+        """Whether lanes are in at most two runs along the innermost columns' factor.
+
+        Loads of runs are contiguous, where those of all lanes would be gathers.
+        """
+        columns = self.product.columns
+        if len(columns) < 2:
+            return False
+        size = self.factors[columns[-1]].size
+        if size < v.width or size % v.width == 0:
+            return False
+        steps = self.product.kernel.steps
+        loads = [steps[n] for n in required_steps(steps, [self.cells.side], ())]
+        affines = [step.at for step in loads if isinstance(step, Load)]
+        return all(at.strides[columns[-1]] in (0, 1) for at in affines)
+
+    def runs(self, v: Vectors, at: str, step: str, mask: Vector | None, to: str) -> None:
+        """One vector of a K step, by the runs that its lanes are in."""
+        code, columns = self.code, self.product.columns
+        size = self.factors[columns[-1]].size
+        outer, inner = divided(code, at, size)
+        count = code.let(f"sub nsw i64 {size}, {inner}")
+
+        def value(outer: str, inner: str, mask: Vector | None) -> Vector:
+            point = flat_point(code, self.factors, columns[:-1], outer)
+            point |= FactorPoint({columns[-1]: inner}, columns[-1])
+            return self.cells.across(v, self.batch | point, step, mask)
+
+        first = v.first(count)
+        rest = v.binary("xor", first, v.constant(True, "i1"))
+        back = code.let(f"sub nsw i64 0, {count}")
+        one = value(outer, inner, both(v, first, mask))
+        other = value(plus(code, outer, 1), back, both(v, rest, mask))
+        v.store(v.select(first, one, other), to)
 
     def squares(self, panel: str, far: str) -> None:
         """Steps in squares of a vector's lanes: loaded along K, transposed.
