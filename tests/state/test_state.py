@@ -138,3 +138,56 @@ def test_training_goes_on_on_another_mesh(tmp_path: Path) -> None:
     weft.load_state(tmp_path, fresh)  # the module alone
     with pytest.raises(WeftError, match="is not of this Linear: it lacks weight, bias; it has"):
         weft.load_state(tmp_path, nn.Linear(2, 2))
+
+
+def test_pytorch_in_a_pytree(tmp_path) -> None:
+    """Tensors of every kind come back as they were; steps and modules are overwritten in place."""
+    torch = pytest.importorskip("torch")
+    tensors = {
+        "bf16": torch.ones(3, dtype=torch.bfloat16),
+        "f8": torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn),
+        "weight": torch.nn.Parameter(torch.ones(2, 2)),
+        "cut": torch.arange(6.0).reshape(2, 3).T,
+    }
+    numbers = {"rate": 0.1, "seen": 2**40 + 1, "last": True}
+    weft.save_state({**tensors, **numbers}, tmp_path)
+    types = {name: tensor.to("meta") for name, tensor in tensors.items()}
+    loaded = weft.load_state(tmp_path, {**types, "rate": 0.0, "seen": 0, "last": False})
+    assert {name: loaded[name] for name in numbers} == numbers
+    for name, tensor in tensors.items():
+        got = loaded[name]
+        assert got.dtype == tensor.dtype and got.requires_grad == tensor.requires_grad
+        assert torch.equal(got.float(), tensor.float())
+    with pytest.raises(WeftError, match=r"bf16 is bfloat16\[3\] in the checkpoint, and float32"):
+        weft.load_state(tmp_path, {"bf16": torch.zeros(3)})
+
+
+def test_a_training_step_in_a_pytree(tmp_path) -> None:
+    torch = pytest.importorskip("torch")
+
+    def made(seed: int):
+        torch.manual_seed(seed)
+        module = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.AdamW(module.parameters(), lr=0.1 * (seed + 1))
+        return module, optimizer, weft.train_step(module, torch.nn.functional.mse_loss, optimizer)
+
+    x = torch.randn(2, 4)
+    module, optimizer, step = made(0)
+    step(x, x)
+    weft.save_state({"train": step, "best": module, "steps": 1}, tmp_path)
+    other, others, again = made(1)
+    loaded = weft.load_state(tmp_path, {"train": again, "steps": 0})
+    assert loaded["train"] is again and loaded["steps"] == 1
+    assert others.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+    assert float(again(x, x)) == float(step(x, x)) and torch.equal(other.weight, module.weight)
+    third, *_ = made(2)
+    assert weft.load_state(tmp_path, {"best": third})["best"] is third
+
+
+def test_arrays_of_a_key_that_are_not_loaded(tmp_path) -> None:
+    """A part of a checkpoint is read without a word; a key that would lose arrays warns."""
+    state = {"model": {"w": np.ones(2)}, "optimizer": {"m": np.ones(2), "v": np.ones(2)}}
+    weft.save_state(state, tmp_path)
+    assert [*weft.load_state(tmp_path, {"model": state["model"]})] == ["model"]
+    with pytest.warns(weft.errors.WeftWarning, match="no such keys: optimizer.v"):
+        weft.load_state(tmp_path, {"optimizer": {"m": np.ones(2)}})

@@ -70,7 +70,8 @@ def computed(rng: np.random.Generator, mesh: Mesh) -> None:
 
     chosen = drawn_specs(rng, mesh, 2, 3)
     program = weft.compile(function, a, b, mesh=mesh, in_shardings=(chosen[0], chosen[1]))
-    for given in (a, weft.put(a, chosen[0], mesh), weft.put(a, chosen[2], mesh)):
+    wide = weft.put(a.astype(np.float64), chosen[2], mesh)
+    for given in (a, weft.put(a, chosen[0], mesh), weft.put(a, chosen[2], mesh), wide):
         made = program(given, b)
         for found, expected in zip(made, function(a, b), strict=True):
             same(found, np.asarray(expected))

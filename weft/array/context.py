@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import os
 import sys
 import threading
 from types import FrameType
@@ -15,6 +16,7 @@ from typing import TypeAlias
 from weft.records import dataclass
 
 _LIBRARIES = {"weft", "jax", "jaxlib", "torch", "numpy", "importlib", "threading", "contextlib"}
+_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _DEPTH = 8  # frames of a stack
 _MOST = 1 << 14  # call sites
 _MOST_NOTES = 4  # of one error
@@ -100,7 +102,9 @@ class ContextRegistry:
 
 def _is_users(frame: FrameType) -> bool:
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    return package not in _LIBRARIES and not frame.f_code.co_filename.startswith("<frozen")
+    file = frame.f_code.co_filename
+    # By its file, too: the launcher's process that workers are forked from is `__main__`.
+    return package not in _LIBRARIES and not file.startswith(("<frozen", _OWN))
 
 
 def note(error: BaseException, context: UserContext | None) -> None:

@@ -8,8 +8,15 @@ from typing import Any
 import numpy as np
 
 from weft.errors import WeftError, missing_extra
-from weft.ir.types import BF16, Array, dtype_of
+from weft.ir.types import DTYPES, Array, dtype_of
 from weft.records import dataclass
+
+# PyTorch's types that numpy itself lacks, by their name in both: the bits are exchanged.
+_VIEWED = {
+    dtype.numpy.name: dtype.numpy
+    for name, dtype in DTYPES.items()
+    if name == "bf16" or (name.startswith("f8") and dtype.bits == 8)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +82,16 @@ def _from_torch(tensor: Any) -> Array:
     held = tensor.detach().resolve_conj().resolve_neg()  # lazy in PyTorch: flags of a view
     if held.device.type != "cpu":
         held = held.cpu()
-    if held.dtype == torch.bfloat16:
-        bits: Array = held.view(torch.int16).numpy()
-        return bits.view(BF16.numpy)
-    made: Array = held.numpy()
+    name = str(held.dtype).removeprefix("torch.")
+    if (dtype := _VIEWED.get(name)) is not None:
+        bits: Array = held.view(getattr(torch, f"int{dtype.itemsize * 8}")).numpy()
+        return bits.view(dtype)
+    try:
+        made: Array = held.numpy()
+    except TypeError:
+        raise WeftError(
+            f"no arrays have the type torch.{name}", help="convert the tensor first"
+        ) from None
     return made
 
 
@@ -89,8 +102,9 @@ def to_torch(array: Array) -> Any:
     except ImportError:
         raise missing_extra("torch", "torch", "an array of PyTorch") from None
     held = array if array.flags.writeable else array.copy()
-    if dtype_of(held.dtype) is BF16:
-        return torch.from_numpy(held.view(np.int16)).view(torch.bfloat16)
+    if held.dtype.name in _VIEWED:
+        bits = torch.from_numpy(held.view(f"i{held.dtype.itemsize}"))
+        return bits.view(getattr(torch, held.dtype.name))
     try:
         return torch.from_numpy(held)
     except TypeError:

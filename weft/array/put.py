@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -13,7 +14,7 @@ from weft.array.array import Array, sub_axes_for
 from weft.array.device import device_at
 from weft.array.exchange import to_numpy
 from weft.array.jax_types import make_known_to_jax
-from weft.array.memory import DeviceBuffer, DeviceMemory
+from weft.array.memory import DeviceBuffer, DeviceMemory, on_host
 from weft.array.stacked import Stacked, split, split_plan
 from weft.array.torch_memory import memory_of
 from weft.errors import WeftError
@@ -157,7 +158,8 @@ def _local(part: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable) -> Ar
         raise WeftError(
             f"dim {uneven[0]} of a part of {part.shape[uneven[0]]} does not divide over the "
             f"{spread[uneven[0]]} shards of this process",
-            help="give every worker the same number of elements for each of its devices",
+            help="give every worker the same number of elements for each of its devices, as a "
+            "DataLoader does with drop_last=True",
         )
     sizes = tuple([size // count for size, count in zip(part.shape, spread, strict=True)])
     shape = tuple([size * n for size, n in zip(sizes, counts(sharding, mesh), strict=True)])
@@ -176,6 +178,20 @@ def _local(part: Numpy, sharding: Sharding, mesh: Mesh, here: Addressable) -> Ar
         window = tuple([slice(b, b + size) for b, size in zip(begins, sizes, strict=True)])
         data[tuple(coordinates)] = part[window]
     return Array(shape, dtype_of(part.dtype), sharding, mesh, Stacked(data, sub_axes, True), here)
+
+
+def converted(array: Array, dtype: Any) -> Array:
+    """An array with its elements in another type of numpy; each process converts its own pieces."""
+    if array.is_fully_addressable:
+        whole: Array = put(array.numpy().astype(dtype), array.sharding, array.mesh)
+        return whole
+    if array.sharding.unreduced:  # rounding comes after the sum
+        reduced = replace(array.sharding, unreduced=())
+        array = array.compute("reshard", (array, reduced, array.mesh), {})
+    pieces = array.pinned()
+    data = np.asarray(on_host(pieces.data)).astype(dtype)
+    stacked = Stacked(data, pieces.sub_axes, True)
+    return Array(array.shape, dtype_of(dtype), array.sharding, array.mesh, stacked, array.spec.here)
 
 
 def _put_in(memory: DeviceMemory, array: Any, sharding: Any, mesh: Any) -> Array:

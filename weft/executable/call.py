@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.array import Array, put
+from weft.array import Array, converted
 from weft.array.exchange import in_native_order, to_numpy
 from weft.array.host import copied
 from weft.errors import WeftError
@@ -151,7 +151,7 @@ def argument(value: Any, spec: ValueSpec, narrows: bool = False) -> Any:
         if not narrows or _NARROW.get(held.name) != wanted.numpy.name:
             raise _refuse_type(spec, held, wanted)
         if isinstance(array, Array):
-            return put(array.numpy().astype(wanted.numpy), array.sharding, array.mesh)
+            return converted(array, wanted.numpy)
         return array.astype(wanted.numpy)
     if isinstance(array, Array):
         return array

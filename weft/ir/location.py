@@ -73,7 +73,9 @@ class Location:
         """`model.py:41  h = x @ w`, or the tracer's name where there is no file."""
         frames = self.frames
         if not frames:
-            return self.name or self.text
+            names = [unescape(name) for name in _NAME.findall(self.text)]
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            return f"{names[0]}{more}" if names else self.text
         file, line, column = frames[0]
         source = linecache.getline(file, line).strip()
         place = f"{file}:{line}:{column}" if file.endswith(".mlir") else f"{file}:{line}"

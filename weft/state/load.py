@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ import numpy as np
 from weft.array.array import Array
 from weft.array.put import put
 from weft.array.safetensors import TensorFile
-from weft.capture.torch.state import restore_settings, restore_tensors
-from weft.errors import WeftError
+from weft.capture.torch.state import copy_into, restore_settings, restore_tensors
+from weft.errors import WeftError, warn
 from weft.mesh import P
-from weft.state.names import is_module, leaves_of, step_of
+from weft.state.names import has_tensors, is_module, parts_of, step_of
 from weft.state.save import INDEX, SETTINGS
 
 
@@ -28,23 +28,39 @@ def load_state(
     """Read a state that was saved on any mesh.
 
     `into` is a PyTorch module or a training step, whose tensors are overwritten; or a pytree of
-    arrays or of their types, which gives the types and shardings of the returned arrays.
-    Without it the result is a dict of arrays by name. These are put on a `mesh` with the sharding
-    of the first pattern in `plan` that matches; their elements are read from the files, on memory
-    maps, when they are used. `path` is a folder, or one safetensors file.
+    them, and of arrays or of their types, which gives the types and shardings of the returned
+    arrays. Without it the result is a dict of arrays by name. These are put on a `mesh` with the
+    sharding of the first pattern in `plan` that matches; their elements are read from the files, on
+    memory maps, when they are used. `path` is a folder, or one safetensors file.
     """
     saved, metadata = _stored(Path(path))
-    readers = {name: lambda n=name, f=file: f.array(n) for name, file in saved.items()}
-    step = step_of(into)
-    if step is not None or is_module(into):
-        module, optimizer = (into, None) if step is None else (step.module, step.optimizer)
-        restore_tensors(module, optimizer, readers)
-        if step is not None and SETTINGS in metadata:
-            restore_settings(step.optimizer, metadata[SETTINGS])
+    if into is None:
+        return {name: _put(name, file.array(name), mesh, plan) for name, file in saved.items()}
+    parts = [*parts_of(into)]
+    _check_names(parts, saved)
+    made = [_restored(prefix, part, saved, metadata) for prefix, part in parts]
+    if len(parts) == 1 and made[0] is into:
         return into
-    if into is not None:
-        return _tree_like(into, saved)
-    return {name: _put(name, file.array(name), mesh, plan) for name, file in saved.items()}
+    jax = sys.modules.get("jax")
+    if jax is not None:
+        return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(into), made)
+    return _rebuilt(into, iter(made))
+
+
+def _restored(
+    prefix: str, part: Any, saved: Mapping[str, TensorFile], metadata: Mapping[str, Any]
+) -> Any:
+    """A module or training step, overwritten; or a new array like a leaf."""
+    step = step_of(part)
+    if step is None and not is_module(part):
+        return _like(prefix, part, saved[prefix].array(prefix))
+    names = [name for name in saved if name.startswith(prefix)]
+    readers = {n.removeprefix(prefix): lambda n=n: saved[n].array(n) for n in names}
+    module, optimizer = (part, None) if step is None else (step.module, step.optimizer)
+    restore_tensors(module, optimizer, readers)
+    if step is not None and (settings := metadata.get(f"{prefix}{SETTINGS}")) is not None:
+        restore_settings(step.optimizer, settings)
+    return part
 
 
 def _stored(path: Path) -> tuple[dict[str, TensorFile], dict[str, Any]]:
@@ -78,20 +94,24 @@ def _put(name: str, array: np.ndarray[Any, Any], mesh: Any, plan: Any) -> Array:
     return put(array, sharding, mesh) if mesh is not None else put(array)
 
 
-def _tree_like(tree: Any, saved: Mapping[str, TensorFile]) -> Any:
-    """The arrays of a pytree, each read by its name, in the tree's types and shardings."""
-    leaves = [*leaves_of(tree)]
-    missing = [name for name, _ in leaves if name not in saved]
+def _check_names(parts: Sequence[tuple[str, Any]], saved: Mapping[str, TensorFile]) -> None:
+    """Raise if the checkpoint lacks arrays of a pytree; warn if a key of it has more of them."""
+    names = {name for name, part in parts if not has_tensors(part)}
+    missing = [name for name in names if name not in saved]
     if missing:
         raise WeftError(
             f"the checkpoint has no {', '.join(missing[:3])}",
             help=f"it has {', '.join([*saved][:3])} and {max(len(saved) - 3, 0)} more",
         )
-    arrays = [_like(name, leaf, saved[name].array(name)) for name, leaf in leaves]
-    jax = sys.modules.get("jax")
-    if jax is not None:
-        return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), arrays)
-    return _rebuilt(tree, iter(arrays))
+    # A tree with fewer keys reads a part of a checkpoint; but a key that was saved with more
+    # arrays, as that of an optimizer which has made no step yet, would lose them.
+    keys = {name.partition(".")[0] for name in names if "." in name}
+    whole = tuple([prefix for prefix, part in parts if has_tensors(part)])
+    unread = [name for name in saved if name not in names and not name.startswith(whole)]
+    more = [name for name in unread if name.partition(".")[0] in keys]
+    if more:
+        rest = f" and {len(more) - 3} more" if len(more) > 3 else ""
+        warn(f"not loaded, as the state to load has no such keys: {', '.join(more[:3])}{rest}")
 
 
 def _rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
@@ -108,6 +128,8 @@ def _rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
 def _like(name: str, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
     if isinstance(leaf, bool | int | float | complex):
         return array.item()
+    if type(leaf).__module__.partition(".")[0] == "torch":
+        return _tensor_like(name, leaf, array)
     shape, dtype = tuple(leaf.shape), np.dtype(leaf.dtype)
     if (shape, dtype) != (array.shape, array.dtype):
         raise WeftError(
@@ -121,3 +143,13 @@ def _like(name: str, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
     if jax is not None and sharding is not None:
         return jax.make_array_from_callback(shape, sharding, lambda index: array[index])
     return np.array(array)
+
+
+def _tensor_like(name: str, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
+    """A new tensor with the type, the device and the need of gradients of another one."""
+    import torch
+
+    made = torch.empty_like(leaf, device="cpu", requires_grad=False)
+    copy_into(name, made, array)
+    on_device = made if leaf.device.type == "meta" else made.to(leaf.device)
+    return on_device.requires_grad_(leaf.requires_grad)

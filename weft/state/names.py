@@ -25,21 +25,43 @@ def is_module(state: Any) -> bool:
 
 def named_tensors(state: Any) -> dict[str, Any]:
     """The tensors of a state by name."""
-    if (step := step_of(state)) is not None:
+    tensors: dict[str, Any] = {}
+    for prefix, leaf in parts_of(state):
+        for inner, tensor in _tensors_of(leaf).items():
+            if (name := f"{prefix}{inner}") in tensors:
+                raise WeftError(
+                    f"two arrays have the name {name}", help="rename a key of the state"
+                )
+            tensors[name] = tensor
+    return tensors
+
+
+def parts_of(state: Any) -> Iterator[tuple[str, Any]]:
+    """The modules, training steps and arrays of a state, with what their names begin with."""
+    if has_tensors(state) or hasattr(state, "_source"):
+        yield "", state
+        return
+    for name, leaf in leaves_of(state):
+        yield (f"{name}." if has_tensors(leaf) else name), leaf
+
+
+def has_tensors(state: Any) -> bool:
+    """Whether a state is one object with tensors of its own: a module or a training step."""
+    return is_module(state) or step_of(state) is not None
+
+
+def _tensors_of(leaf: Any) -> dict[str, Any]:
+    """The tensors of a module or a training step by name; those of an array under no name."""
+    if (step := step_of(leaf)) is not None:
         return state_tensors_by_name(step.module, step.optimizer)
-    if is_module(state):
-        return state_tensors_by_name(state)
-    if hasattr(state, "_source"):
+    if is_module(leaf):
+        return state_tensors_by_name(leaf)
+    if hasattr(leaf, "_source"):
         raise WeftError(
             "a compiled program has no state of its own",
             help="save the module, the training step, or the arrays that it is called with",
         )
-    tensors: dict[str, Any] = {}
-    for name, leaf in leaves_of(state):
-        if name in tensors:
-            raise WeftError(f"two arrays have the name {name}", help="rename a key of the state")
-        tensors[name] = leaf
-    return tensors
+    return {"": leaf}
 
 
 def leaves_of(state: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

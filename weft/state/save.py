@@ -27,12 +27,12 @@ from weft.array.safetensors import (
 )
 from weft.capture.torch.state import settings_text
 from weft.ir.types import dtype_of
-from weft.state.names import named_tensors, step_of
+from weft.state.names import named_tensors, parts_of, step_of
 from weft.state.savers import SaveGroup, agree, compare, savers
 
 INDEX = "model.safetensors.index.json"
 ShardSlices: TypeAlias = tuple[tuple[int | None, int | None], ...]
-SETTINGS = "weft.optimizer"  # the key of an optimizer's options in the index
+SETTINGS = "weft.optimizer"  # the key of an optimizer's options in the index, after its prefix
 
 
 class Saving:
@@ -71,12 +71,13 @@ def save_state(
 ) -> Saving:
     """Write a state into a folder: safetensors files and their index.
 
-    A state is a pytree of arrays (JAX's, Weft's, numpy's), a PyTorch module, or a training step,
-    whose optimizer is saved, too. Sharded arrays are written piece by piece; a file has up to
-    `file_bytes` bytes, or one tensor. Of several processes all must call it, with a folder that
-    they share: each writes its own pieces. A checkpoint that is there is replaced when all of the
-    new one is written. With `background` it is written while the program goes on: mutable tensors
-    are copied first, and an error is raised by the result's `wait`, or by the next save.
+    A state is a PyTorch module, or a training step, whose optimizer is saved, too; or a pytree of
+    them and of arrays (JAX's, Weft's, numpy's, PyTorch's) and numbers. Sharded arrays are written
+    piece by piece; a file has up to `file_bytes` bytes, or one tensor. Of several processes all
+    must call it, with a folder that they share: each writes its own pieces. A checkpoint that is
+    there is replaced when all of the new one is written. With `background` it is written while the
+    program goes on: mutable tensors are copied first, and an error is raised by the result's
+    `wait`, or by the next save.
     """
     with _order:
         while _last:
@@ -87,8 +88,9 @@ def save_state(
         if background:
             tensors = [replace(each, pieces=[*map(_stable_piece, each.pieces)]) for each in tensors]
         metadata: dict[str, Any] = {"total_size": sum(each.nbytes for each in tensors)}
-        if (step := step_of(state)) is not None:
-            metadata[SETTINGS] = settings_text(step.optimizer)
+        for prefix, part in parts_of(state):
+            if (step := step_of(part)) is not None:
+                metadata[f"{prefix}{SETTINGS}"] = settings_text(step.optimizer)
         listed = [*in_files(tensors, file_bytes)]
         saving = Saving(_background.submit(_write, Path(path), listed, metadata, together))
         if background:
@@ -215,7 +217,9 @@ def _unsaved(named: Mapping[str, Any], together: SaveGroup) -> Iterator[UnsavedT
                 continue
             pieces = _distinct(value)
         else:
-            array = to_numpy(value)
+            is_number = isinstance(value, bool | int | float | complex)
+            # In 64 bits, not in JAX's default types: a count of steps must come back as it was.
+            array = to_numpy(np.asarray(value) if is_number else value)
             dtype, shape, pieces = dtype_of(array.dtype), array.shape, [((...,), array)]
         tensor = UnsavedTensor(name, dtype, shape, pieces)
         # The same choice in every process, since all see the same tensors in the same order.

@@ -296,7 +296,8 @@ def _attempts(
             break
         left = restarts - number - 1
         workers = smaller(job.workers, fewest or job.workers)
-        some = "all workers start" if workers == job.workers else f"{workers} workers start"
+        few = "1 worker starts" if workers == 1 else f"{workers} workers start"
+        some = "all workers start" if workers == job.workers else few
         job = replace(job, workers=workers)
         print(
             f"worker {ended.rank} {ended.reason}: {some} again, {left} "

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.array import Array, put
+from weft.array import Array, converted
 from weft.array.exchange import in_native_order
 from weft.array.host import copied
 from weft.capture.captured import Leaf
@@ -119,15 +119,15 @@ def to_physical(value: Any, leaf: Leaf) -> Any:
     if isinstance(value, Array):
         if value.dtype == leaf.dtype:
             return value
-        return put(value.numpy().astype(leaf.dtype), value.sharding, value.mesh)
+        return converted(value, leaf.dtype)
     array = np.asarray(value)
     if array.dtype == leaf.dtype:
         return copied(array) if array.flags.writeable else array
-    converted = array.astype(leaf.dtype)
+    result = array.astype(leaf.dtype)
     # numpy wraps around without a word; JAX raises.
-    if isinstance(value, int) and int(converted) != value:
+    if isinstance(value, int) and int(result) != value:
         raise OverflowError(f"argument {leaf.name}: {value} does not fit into {leaf.dtype}")
-    return converted
+    return result
 
 
 def is_changed(leaf: Leaf) -> bool:

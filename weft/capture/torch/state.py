@@ -97,11 +97,12 @@ def restore_tensors(module: Any, optimizer: Any, saved: Mapping[str, Callable[[]
         )
     with torch.no_grad():
         for name, tensor in wanted.items():
-            _copy(name, tensor, saved[name]())
+            copy_into(name, tensor, saved[name]())
     torch.autograd.graph.increment_version([*wanted.values()])
 
 
-def _copy(name: str, tensor: Any, array: Array) -> None:
+def copy_into(name: str, tensor: Any, array: Array) -> None:
+    """Write a saved array into a tensor of its type."""
     target = to_numpy(tensor)
     if target.shape != array.shape or target.dtype != array.dtype:
         raise WeftError(
