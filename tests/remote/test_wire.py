@@ -140,7 +140,7 @@ def test_limits():
     plain = ServerLimits()
     assert plain.as_fields() == {
         "bytes": 8 * 2**30, "arrays": 10**5, "programs": 10**3, "program_bytes": 2**28,
-        "pending": 10**3, "devices": 2**10, "clients": 16,
+        "pending": 10**3, "transfers": 3, "devices": 2**10, "clients": 16,
     }  # fmt: skip
     made = parse_limits("bytes=4G, clients=2,program_bytes=3MiB,arrays=7k,devices=1T")
     assert made.bytes == 4 << 30 and made.clients == 2 and made.program_bytes == 3 << 20

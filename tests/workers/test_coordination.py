@@ -179,3 +179,17 @@ def test_a_text_that_cannot_be_made(pair: list[Cluster]):
 
     found = each([lambda c=c: c.coordination.compute_once("bad", fail) for c in pair])
     assert [str(error) for error in found] == ["no such op"] * 2
+
+
+def test_a_store_that_does_not_answer():
+    """A stopped worker 0, or one behind a cut: whatever is asked first, the error names it."""
+    for ask in (
+        lambda c: c.compute_once("key", lambda: "text"),
+        lambda c: c.gather_texts("begun", "text"),
+        lambda c: c.barrier(),
+    ):
+        one = joined(2, timeout=5.0)[1].coordination
+        one.is_cut = True
+        with pytest.raises(WorkerLost, match="worker 0 is gone, or stopped") as error:
+            ask(one)
+        assert error.value.rank == 0

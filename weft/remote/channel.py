@@ -7,6 +7,8 @@ from typing import Any
 from weft.errors import WeftError, missing_extra
 from weft.remote.wire import LARGEST_MESSAGE
 
+IDLE = 20  # seconds until a server closes a connection that has no session
+
 
 def import_grpc(purpose: str) -> Any:
     """The package, or an error that says how to install it."""
@@ -21,6 +23,9 @@ def server_channel_options() -> list[tuple[str, int]]:
     """gRPC's options of a server."""
     return [
         *_channel_options(20.0),
+        # Connections without a session, of which anybody may open many, do not stay.
+        ("grpc.server_handshake_timeout_ms", IDLE * 1000),
+        ("grpc.max_connection_idle_ms", IDLE * 1000),
         ("grpc.so_reuseport", 0),  # a second server on the port is an error
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 100),

@@ -95,6 +95,7 @@ class Connection:
         self.limits: dict[str, Any] = welcome["limits"]
         # The server's own limit: a client that is faster blocks here, not in the buffers of gRPC.
         self._slots = threading.Semaphore(int(self.limits.get("pending", 1)))
+        self._transfers = threading.Semaphore(int(self.limits.get("transfers", 1)))
 
     def _greet(self) -> WireMessage:
         """Say hello, and start to read replies once there is a welcome."""
@@ -240,7 +241,8 @@ class Connection:
         first = encoded(kind, session=self.session, size=len(data), **fields)
         send = self._channel.stream_unary(UPLOAD)
         try:
-            answer = send(_chunks(first, data), metadata=self._metadata)
+            with self._transfers:
+                answer = send(_chunks(first, data), metadata=self._metadata)
         except (self._grpc.RpcError, ValueError) as error:  # ValueError: a closed channel
             raise self.error or connection_error(self.address, error) from None
         message = decoded(answer, "done", "compiled", "failed")
@@ -252,6 +254,10 @@ class Connection:
         """Receive the elements of an array, which may have to be computed first."""
         self.check()
         asked = encoded("download", session=self.session, array=handle)
+        with self._transfers:
+            self._download(asked, room)
+
+    def _download(self, asked: bytes, room: Numpy) -> None:
         at = 0
         try:
             chunks = self._channel.unary_stream(DOWNLOAD)(asked, metadata=self._metadata)

@@ -19,7 +19,8 @@ class ServerLimits:
     arrays: int = 100_000
     programs: int = 1_000
     program_bytes: int = 256 << 20  # of the text of one
-    pending: int = 1_000  # executions that were begun and are not done
+    pending: int = 1_000  # requests whose replies are not sent yet, as executions under way
+    transfers: int = 3  # uploads and downloads at a time
     devices: int = 1_024  # of a mesh
     clients: int = 16
 

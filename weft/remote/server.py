@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import queue
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,11 @@ from weft.records import dataclass
 from weft.remote.channel import import_grpc, server_channel_options
 from weft.remote.limits import ServerLimits
 from weft.remote.session import REQUESTS, ClientSession, ServedProgram
+from weft.remote.streams import FirstMessages, Replies
 from weft.remote.wire import (
     CHUNK,
     DOWNLOAD,
+    KINDS,
     LARGEST_MESSAGE,
     SESSION,
     UPLOAD,
@@ -48,7 +50,6 @@ from weft.remote.wire import (
     type_in,
 )
 
-THREADS_PER_CLIENT = 4  # its session, and transfers next to it
 # The options of `weft.compile` that a client may give, and their values.
 OPTIONS: Mapping[str, Callable[[object], bool]] = {
     "level": lambda value: value in (0, 1, 2),
@@ -107,11 +108,13 @@ class DeviceServer:
         self.sessions: dict[str, ClientSession] = {}
         self._lock = threading.Lock()
         self._server: Any = None
+        self._first = FirstMessages()
 
     def start(self) -> int:
         """Listen; returns the port."""
         grpc, options = import_grpc("serving devices"), self.options
-        threads = (self.limits.clients + 1) * THREADS_PER_CLIENT
+        # A session and its transfers for each client, and as many streams of none yet.
+        threads = (self.limits.clients + 1) * (self.limits.transfers + 1)
         self._server = grpc.server(
             ThreadPoolExecutor(threads, thread_name_prefix="weft-serve"),
             options=server_channel_options(),
@@ -139,6 +142,7 @@ class DeviceServer:
 
     def stop(self, grace: float = 0.0) -> None:
         """End all sessions after so many seconds."""
+        self._first.close()
         if self._server is not None:
             self._server.stop(grace).wait()
 
@@ -154,17 +158,17 @@ class DeviceServer:
 
     def session(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """One client: its requests are handled in a thread, replies are sent in this one."""
-        replies: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        replies = Replies(self.limits.pending)
         session = ClientSession(self.limits, replies.put)
         name = secrets.token_hex(16)
         try:
-            hello = decoded(next(requests), "hello")
+            if not (first := self._first.next(requests, context)):
+                return
+            hello = decoded(first, "hello")
             version = agreed_version(hello["oldest"], hello["newest"], f"weft {weft.__version__}")
             with self._lock:
                 self.limits.check("clients", len(self.sessions) + 1, "clients", "wait for one")
                 self.sessions[name] = session
-        except StopIteration:
-            return
         except Exception as error:  # noqa: BLE001  # the client's
             yield failed(0, error)
             return
@@ -175,7 +179,7 @@ class DeviceServer:
             )
             reader = threading.Thread(
                 target=_read,
-                args=(requests, session, replies.put),
+                args=(requests, session, replies),
                 name="weft-session",
                 daemon=True,
             )
@@ -185,6 +189,7 @@ class DeviceServer:
             with self._lock:
                 del self.sessions[name]
             session.close()
+            replies.close()
 
     def _session(self, name: str) -> ClientSession:
         found = self.sessions.get(name)
@@ -197,13 +202,14 @@ class DeviceServer:
     def upload(self, requests: Iterator[bytes], context: Any) -> bytes:
         """Receive an array or a program."""
         try:
-            first = decoded(next(requests, b""), "array", "program")
+            first = decoded(self._first.next(requests, context), "array", "program")
             session = self._session(first["session"])
-            if first.kind == "array":
-                self._receive_array(session, first, requests)
-                return encoded("done", op=0, sizes=[])
-            signature = self._receive_program(session, first, requests)
-            return encoded("compiled", signature.encode(), op=0)
+            with session.transferring():
+                if first.kind == "array":
+                    self._receive_array(session, first, requests)
+                    return encoded("done", op=0, sizes=[])
+                signature = self._receive_program(session, first, requests)
+                return encoded("compiled", signature.encode(), op=0)
         except Exception as error:  # noqa: BLE001  # the client's
             return failed(0, error)
 
@@ -212,28 +218,28 @@ class DeviceServer:
     ) -> None:
         type = type_in(first)
         _check_size(first, size_of(type))
-        session.reserve(1, size_of(type))  # before memory is taken for it
-        room = room_for(type)
-        _fill(room, requests)
-        session.put(first, array_from(room, type))
+        with session.receiving(1, size_of(type)) as release:  # before memory is taken for it
+            room = room_for(type)
+            _fill(room, requests)
+            session.put(first, array_from(room, type), release)
 
     def _receive_program(
         self, session: ClientSession, first: WireMessage, requests: Iterator[bytes]
     ) -> str:
         size, form, options = first["size"], first["form"], first["options"]
         self.limits.check("program_bytes", size, "bytes of a program", "pass constants as arrays")
-        session.reserve(0, size)
         unknown = [n for n, value in options.items() if n not in OPTIONS or not OPTIONS[n](value)]
         if unknown or form not in ("module", "executable"):
             raise WeftError(
                 f"unknown option of a program: {', '.join([*unknown, form])}"[:200],
                 help=f"known options are {', '.join(OPTIONS)}",
             )
-        room = np.empty(size, np.uint8)
-        _fill(room, requests)
-        data = room.tobytes()
-        served = _loaded(data) if form == "executable" else _compiled(data, options)
-        session.keep(first["program"], served)
+        with session.receiving(0, size) as release:
+            room = np.empty(size, np.uint8)
+            _fill(room, requests)
+            data = room.tobytes()
+            served = _loaded(data) if form == "executable" else _compiled(data, options)
+            session.keep(first["program"], served, release)
         text = str(served.signature)
         if len(text) > LARGEST_MESSAGE // 2:
             raise Unsupported(
@@ -242,36 +248,39 @@ class DeviceServer:
             )
         return text
 
-    def download(self, request: bytes, context: Any) -> Iterator[bytes]:
+    def download(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """Send the elements of an array, when they are computed, in chunks."""
-        try:
-            asked = decoded(request, "download")
-            value = self._session(asked["session"]).value(asked["array"])
-            dtype = value.element_type if isinstance(value, Array) else dtype_of(value.dtype)
-            data = elements_of(np.asarray(value), dtype)
-        except Exception as error:  # noqa: BLE001  # the client's
-            yield failed(0, error)
-            return
-        yield encoded("value", op=0, size=len(data))
-        for at in range(0, len(data), CHUNK):
-            yield bytes(data[at : at + CHUNK])
+        with ExitStack() as stack:
+            try:
+                asked = decoded(self._first.next(requests, context), "download")
+                session = self._session(asked["session"])
+                stack.enter_context(session.transferring())
+                value = session.value(asked["array"])
+                dtype = value.element_type if isinstance(value, Array) else dtype_of(value.dtype)
+                data = elements_of(np.asarray(value), dtype)
+            except Exception as error:  # noqa: BLE001  # the client's
+                yield failed(0, error)
+                return
+            yield encoded("value", op=0, size=len(data))
+            for at in range(0, len(data), CHUNK):
+                yield bytes(data[at : at + CHUNK])
 
 
-def _read(
-    requests: Iterator[bytes], session: ClientSession, reply: Callable[[bytes | None], None]
-) -> None:
+def _read(requests: Iterator[bytes], session: ClientSession, replies: Replies) -> None:
     """Handle the requests of a session until it ends; a malformed one ends it."""
     grpc = import_grpc("serving devices")
     try:
         for data in requests:
             for message in messages(data, *REQUESTS):
+                if "op" in KINDS[message.kind]:
+                    replies.admit()
                 session.handle(message)
     except grpc.RpcError:
         pass  # the client is gone
     except Exception as error:  # noqa: BLE001  # reported to the client
-        reply(failed(0, error))
+        replies.put(failed(0, error))
     finally:
-        reply(None)
+        replies.put(None)
 
 
 def _check_size(first: WireMessage, size: int) -> None:
@@ -322,14 +331,16 @@ def _handlers(grpc: Any, server: DeviceServer) -> Any:
     methods = {
         SESSION: (grpc.stream_stream_rpc_method_handler, server.session),
         UPLOAD: (grpc.stream_unary_rpc_method_handler, server.upload),
-        DOWNLOAD: (grpc.unary_stream_rpc_method_handler, server.download),
+        # As a stream, too, whose first message can be awaited for some seconds only.
+        DOWNLOAD: (grpc.stream_stream_rpc_method_handler, server.download),
     }
     allowed = {name: make(serve) for name, (make, serve) in methods.items()}
 
-    def refuse(request: Any, context: Any) -> Any:
+    def refuse(requests: Any, context: Any) -> Any:
         context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong")
 
-    refused = grpc.unary_unary_rpc_method_handler(refuse)
+    # As a stream: one of a single message would be refused only when that has come.
+    refused = grpc.stream_stream_rpc_method_handler(refuse)
 
     class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, details: Any) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
 
@@ -69,10 +70,8 @@ class ClientSession:
     # Transfers and completions come from other threads. Reentrant: deleting an array under it may
     # run a callback of another.
     lock: Any = field(default_factory=threading.RLock)
-    slots: Any = None  # a semaphore: executions that may still begin
-
-    def __post_init__(self) -> None:
-        self.slots = threading.Semaphore(self.limits.pending)
+    incoming: int = 0  # arrays that are being received; their bytes are held already
+    transfers: int = 0  # uploads and downloads under way
 
     def handle(self, message: WireMessage) -> None:
         """Handle a request; a failure goes into its reply and into its results."""
@@ -125,7 +124,7 @@ class ClientSession:
     def reserve(self, count: int, size: int) -> None:
         """Raise if so many more arrays of these bytes in all would be above a limit."""
         with self.lock:
-            total, number = self.held + size, len(self.arrays) + count
+            total, number = self.held + size, len(self.arrays) + self.incoming + count
             if total > self.limits.bytes:
                 raise WeftError(
                     f"{bytes_text(size)} do not fit: this client holds {bytes_text(self.held)} of "
@@ -169,7 +168,45 @@ class ClientSession:
         room[:] = np.frombuffer(message.body, np.uint8)
         self.put(message, array_from(room, type))
 
-    def put(self, message: WireMessage, array: Any) -> None:
+    @contextmanager
+    def transferring(self) -> Iterator[None]:
+        """Count an upload or download while it is under way; raise if there are too many."""
+        with self.lock:
+            self.limits.check(
+                "transfers", self.transfers + 1, "transfers at a time", "wait for one"
+            )
+            self.transfers += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.transfers -= 1
+
+    @contextmanager
+    def receiving(self, arrays: int, size: int) -> Iterator[Callable[[], None]]:
+        """Hold room for what is received; yields what gives it up, called when it is stored."""
+        with self.lock:  # several uploads at a time must not each see the same room
+            self.reserve(arrays, size)
+            self.held += size
+            self.incoming += arrays
+        is_held = True
+
+        def release() -> None:
+            nonlocal is_held
+            with self.lock:
+                if is_held and self.is_open:  # `close` has set it to 0
+                    self.held -= size
+                self.incoming -= arrays * is_held
+                is_held = False
+
+        try:
+            yield release
+        finally:
+            release()
+
+    def put(
+        self, message: WireMessage, array: Any, release: Callable[[], None] = lambda: None
+    ) -> None:
         """Place an array that was received, with the sharding of its message."""
         place = place_in(message, array.ndim)
         if place is not None:
@@ -177,7 +214,9 @@ class ClientSession:
             self.limits.check("devices", mesh.size, "devices of the mesh", "use a smaller mesh")
             mesh.check_listed()
             array = put(array, sharding, mesh)
-        self.store(message["array"], array, array.nbytes, message["context"])
+        with self.lock:
+            release()
+            self.store(message["array"], array, array.nbytes, message["context"])
 
     def _reshard(self, message: WireMessage) -> None:
         value = self.value(message["array"])
@@ -238,12 +277,13 @@ class ClientSession:
 
     # Programs
 
-    def keep(self, handle: int, program: ServedProgram) -> None:
-        """Keep a program for a new handle."""
+    def keep(self, handle: int, program: ServedProgram, release: Callable[[], None]) -> None:
+        """Keep a program for a new handle, in the room that was held for it."""
         local, limits = program.local, self.limits
         limits.check("devices", local.mesh.size, "devices of the program", "use a smaller mesh")
         limits.check("bytes", local.memory().peak, "memory of a run", "use smaller sizes")
         with self.lock:
+            release()
             self.reserve(0, program.size)
             limits.check("programs", len(self.programs) + 1, "programs", "drop some")
             if handle in self.programs:
@@ -261,12 +301,10 @@ class ClientSession:
                 self.held -= gone.size
 
     def _execute(self, message: WireMessage) -> None:
-        self.slots.acquire()  # the stream's flow control stops a client that is ahead too far
         results = message["results"]
         try:
             arrays = self._run(message)
         except Exception as error:  # noqa: BLE001
-            self.slots.release()
             self._poison(message, results, error)
             return
         ExecutionReply(self, message["op"], arrays).begin()
@@ -343,7 +381,6 @@ class ExecutionReply:
             self.left -= 1
             if self.left:
                 return
-        self.session.slots.release()
         error = next((a.error for a in self.results if a.error is not None), None)
         self.session.reply(self._completion_message() if error is None else failed(self.op, error))
 

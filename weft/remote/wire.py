@@ -10,12 +10,11 @@ for it, and no message names code to run.
 from __future__ import annotations
 
 import json
-import queue
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -92,7 +91,14 @@ def encoded(kind: str, body: bytes | memoryview = b"", **fields: Any) -> bytes:
     return b"".join((_LENGTHS.pack(len(header), len(body)), header, body))
 
 
-def batches(outgoing: queue.SimpleQueue[bytes | None]) -> Iterator[bytes]:
+class Outgoing(Protocol):
+    """A queue of messages, up to None."""
+
+    def get(self) -> bytes | None: ...
+    def empty(self) -> bool: ...
+
+
+def batches(outgoing: Outgoing) -> Iterator[bytes]:
     """The messages of a queue up to None; those that wait together are joined."""
     while (data := outgoing.get()) is not None:
         size, batch = len(data), [data]

@@ -15,7 +15,7 @@ import numpy as np
 from weft.array.array import Array
 from weft.array.put import put
 from weft.array.safetensors import TensorFile
-from weft.capture.torch.state import copy_into, restore_settings, restore_tensors
+from weft.capture.torch.state import restore_settings, restore_tensors, tensor_like
 from weft.errors import WeftError, warn
 from weft.mesh import P
 from weft.state.names import has_tensors, is_module, parts_of, step_of
@@ -129,7 +129,7 @@ def _like(name: str, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
     if isinstance(leaf, bool | int | float | complex):
         return array.item()
     if type(leaf).__module__.partition(".")[0] == "torch":
-        return _tensor_like(name, leaf, array)
+        return tensor_like(name, leaf, array)
     shape, dtype = tuple(leaf.shape), np.dtype(leaf.dtype)
     if (shape, dtype) != (array.shape, array.dtype):
         raise WeftError(
@@ -143,13 +143,3 @@ def _like(name: str, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
     if jax is not None and sharding is not None:
         return jax.make_array_from_callback(shape, sharding, lambda index: array[index])
     return np.array(array)
-
-
-def _tensor_like(name: str, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
-    """A new tensor with the type, the device and the need of gradients of another one."""
-    import torch
-
-    made = torch.empty_like(leaf, device="cpu", requires_grad=False)
-    copy_into(name, made, array)
-    on_device = made if leaf.device.type == "meta" else made.to(leaf.device)
-    return on_device.requires_grad_(leaf.requires_grad)

@@ -89,8 +89,7 @@ class CoordinationClient:
         key, text = f"member/{self.me.rank}", json.dumps(asdict(mine))
         # Compare and set, not set: of two processes with one rank exactly one wins, and the other
         # gets an error.
-        claim = self._answered(lambda: self.store.compare_set(key, "", text), self.timeout)
-        other = claim.decode()
+        other = self._claim(key, text)
         if other != text:
             there = json.loads(other)
             raise WeftError(
@@ -154,8 +153,7 @@ class CoordinationClient:
     def compute_once(self, key: str, make: Callable[[], str]) -> str:
         """A text that the first worker to need it computes for all others."""
         mine, key = str(self.me.rank), f"shared/{key}"
-        take = partial(self.store.compare_set, f"{key}/maker", "", mine)
-        if self._answered(take, self.timeout).decode() != mine:
+        if self._claim(f"{key}/maker", mine) != mine:
             try:
                 (text,) = self._read_all(key, "made it", [SHARED])
             except WorkerLost:  # its maker is lost: the next collective reports it
@@ -166,7 +164,7 @@ class CoordinationClient:
         try:
             text = "+" + make()
         finally:
-            self._answered(lambda: self.store.set(f"{key}/{SHARED}", text), self.timeout)
+            self._put(key, text, rank=SHARED)
         return text.removeprefix("+")
 
     def clone(self, name: str) -> CoordinationClient:
@@ -233,9 +231,19 @@ class CoordinationClient:
         life = f"was last heard of {age:.0f} s ago" if is_gone else life
         return f"{before}worker {cause} {life}; at step {beat['step']} it {beat['doing']}"
 
-    def _put(self, prefix: str, text: str, seconds: float | None = None) -> None:
-        """Set this worker's value of a key."""
-        key = f"{prefix}/{self.me.rank}"
+    def _claim(self, key: str, text: str) -> str:
+        """Set a key that no worker has set; its value then, that of the first worker."""
+        take = partial(self.store.compare_set, key, "", text)
+        try:
+            return self._answered(take, self.timeout).decode()
+        except Exception as error:
+            raise self._store_error(error) from error
+
+    def _put(
+        self, prefix: str, text: str, seconds: float | None = None, rank: int | None = None
+    ) -> None:
+        """Set this worker's value of a key, or that of all."""
+        key = f"{prefix}/{self.me.rank if rank is None else rank}"
         try:
             self._answered(lambda: self.store.set(key, text), seconds or self.timeout)
         except Exception as error:

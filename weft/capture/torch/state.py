@@ -97,12 +97,11 @@ def restore_tensors(module: Any, optimizer: Any, saved: Mapping[str, Callable[[]
         )
     with torch.no_grad():
         for name, tensor in wanted.items():
-            copy_into(name, tensor, saved[name]())
+            _copy(name, tensor, saved[name]())
     torch.autograd.graph.increment_version([*wanted.values()])
 
 
-def copy_into(name: str, tensor: Any, array: Array) -> None:
-    """Write a saved array into a tensor of its type."""
+def _copy(name: str, tensor: Any, array: Array) -> None:
     target = to_numpy(tensor)
     if target.shape != array.shape or target.dtype != array.dtype:
         raise WeftError(
@@ -111,3 +110,13 @@ def copy_into(name: str, tensor: Any, array: Array) -> None:
             help="make the module as the saved one, or convert it after loading",
         )
     target[...] = array
+
+
+def tensor_like(name: str, like: Any, array: Array) -> Any:
+    """A new tensor of a saved array, with the type, device and need of gradients of another one."""
+    import torch
+
+    made = torch.empty_like(like, device="cpu", requires_grad=False)
+    _copy(name, made, array)
+    placed = made if like.device.type == "meta" else made.to(like.device)
+    return placed.requires_grad_(like.requires_grad)

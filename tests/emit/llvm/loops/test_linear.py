@@ -60,7 +60,5 @@ def test_matrices_that_are_not_positive_definite_have_no_factor():
 
 def test_large_complex_matrices_are_left_to_numpy():
     node = node_of(Cholesky(True), np.zeros((1024, 1024), np.complex64))
-    with pytest.raises(
-        Unsupported, match="no kernel in the llvm target: LAPACK's own"
-    ):
+    with pytest.raises(Unsupported, match="no kernel in the llvm target: LAPACK's own"):
         emit_single_node(lone_kernel(node))
