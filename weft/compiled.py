@@ -10,7 +10,6 @@ from dataclasses import field, replace
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any
 
-from weft.advise import TRIES, Explained, explain
 from weft.cache.recent import RecentlyUsed
 from weft.capture import Captured, Source, source_for, source_of
 from weft.capture.options import (
@@ -42,17 +41,18 @@ from weft.mesh.spelling import as_axes
 from weft.ops.elementwise.approximate import approximable
 from weft.optimize import Level, given_numbers
 from weft.pipeline import OPTIMIZED, STAGES, Program, compile_module
-from weft.predict import Prediction, predict
 from weft.ready import FastPath, QuickCall, ReadyProgram, described, mesh_text, warn_of_notes
 from weft.records import dataclass
 from weft.shard import Pads, Rules
 from weft.shard.rules import GivenRule, as_rules
-from weft.simulate import QUIET, Noise
 from weft.targets import prepare_target, target_of
 from weft.trace import Trace
 from weft.workers import cluster_holding
 
 if TYPE_CHECKING:
+    from weft.advise import Explained
+    from weft.predict import Prediction
+    from weft.simulate import Noise
     from weft.workers.cluster import Cluster
 
 PROGRAMS = 128  # those that are kept for different types of arguments
@@ -222,35 +222,42 @@ class Compiled:
         return sent_by_line(self.program.module)
 
     def predict(
-        self, machine: Machine | str | None = None, *, level: Level = 2, noise: Noise = QUIET
+        self, machine: Machine | str | None = None, *, level: Level = 2, noise: Noise | None = None
     ) -> Prediction:
         """One step of the latest program on a machine, optimized for it: time, parts, memory.
 
         The default is the machine that it was compiled for, or else this computer.
         """
+        from weft.predict import predict  # with the simulator: most programs only run
+        from weft.simulate import QUIET
+
         ready, options = self._latest, self._options
         return predict(
             ready.program.stages[STAGES[0]],
             self._machine(machine),
             level=level,
-            noise=noise,
+            noise=noise or QUIET,
             name=self._source.name,
             pads=options.pads,
             rules=options.rules,
             numbers=options.numbers,
         )
 
-    def explain(self, machine: Machine | str | None = None, *, tries: int = TRIES) -> Explained:
+    def explain(
+        self, machine: Machine | str | None = None, *, tries: int | None = None
+    ) -> Explained:
         """Every collective of the latest program: its cost, its cause, and what would remove it.
 
-        The advice was tried: at most `tries` changes of the annotations are predicted. The machine
-        is the one of `predict`.
+        The advice was tried: at most `tries` changes of the annotations are predicted, 48 by
+        default. The machine is the one of `predict`.
         """
+        from weft.advise import TRIES, explain  # as for predict
+
         ready, options = self._latest, self._options
         return explain(
             ready.program.stages[STAGES[0]],
             self._machine(machine),
-            tries=tries,
+            tries=TRIES if tries is None else tries,
             name=self._source.name,
             pads=options.pads,
             rules=options.rules,

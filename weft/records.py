@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError
 from reprlib import recursive_repr
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # type checkers know that one
@@ -112,11 +113,22 @@ def _init_text(frozen: bool) -> Callable[[type, dict[str, Any]], str]:
                 takes.append(name)
             else:
                 continue
-            lines.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+            lines.append(
+                _assignment(cls, name, value, scope) if frozen else f"self.{name} = {value}"
+            )
         lines += ["self.__post_init__()"] if hasattr(cls, "__post_init__") else []
         return f"def __init__({', '.join(takes)}):\n " + "\n ".join(lines or ["pass"])
 
     return text
+
+
+def _assignment(cls: type, name: str, value: str, scope: dict[str, Any]) -> str:
+    """The assignment of a field of a frozen record: by its slot, which need not be looked up."""
+    slot = getattr(cls, name, None)
+    if not isinstance(slot, MemberDescriptorType):
+        return f"_set(self, {name!r}, {value})"
+    scope[f"_set_{name}"] = slot.__set__
+    return f"_set_{name}(self, {value})"
 
 
 def _eq_text(cls: type, scope: dict[str, Any]) -> str:

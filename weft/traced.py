@@ -20,7 +20,6 @@ from weft.records import dataclass
 from weft.run import LocalProgram
 from weft.run.bind import loaded_kernels
 from weft.run.parts import hosts_of
-from weft.simulate import simulate
 from weft.target import Target
 from weft.trace import Trace
 
@@ -60,6 +59,7 @@ def record_prediction(
     """Note the predicted timeline of a program that is profiled, for comparison."""
     if program.recorded is not None:
         from weft.machine.here import machine_here  # it asks the drivers of GPUs
+        from weft.simulate import simulate
 
         where = machine or (HOST if program.is_on_host else machine_here().machine)
         program.recorded.predict(simulate(executable, where), where.name, name)

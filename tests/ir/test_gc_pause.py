@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from weft.ir.gc_pause import importing, without_gc
+from weft.ir import gc_pause
+from weft.ir.gc_pause import building, importing, without_gc
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +39,29 @@ def test_imported_objects_are_old() -> None:
         made = [object()]
         assert not gc.isenabled() and not is_old(made)
     assert gc.isenabled() and is_old(made) and not gc.get_freeze_count()
+
+
+def test_what_was_built_is_old() -> None:
+    with building():
+        with without_gc(), building():
+            inner = [object()]
+        made = [object()]
+        assert not gc.isenabled() and not is_old(made)
+    assert gc.isenabled() and is_old(made) and is_old(inner)
+
+
+def test_garbage_among_what_was_built_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    with building():
+        seen = weakref.ref(Cycle())
+    assert seen() is not None
+    monkeypatch.setattr(gc_pause._Promoted, "limit", 0)
+    with building():
+        pass
+    assert seen() is None and gc_pause._Promoted.limit > 0
 
 
 def test_frozen_objects_stay_frozen() -> None:

@@ -65,7 +65,7 @@ class Node:
     @property
     def bodies(self) -> tuple[Body, ...]:
         """The signatures of its regions."""
-        return tuple([region.body for region in self.regions])
+        return tuple([region.body for region in self.regions]) if self.regions else ()
 
     @property
     def operand_types(self) -> Types:
@@ -79,7 +79,12 @@ class Node:
 
     def rebuilt(self, operands: tuple[Value, ...], regions: tuple[Region, ...]) -> Node:
         """The same op on other operands and regions, with the attributes and location kept."""
-        return Node(self.op, operands, self.types, regions, self.attrs, self.loc)
+        node = Node(self.op, operands, (), regions, self.attrs, self.loc)
+        if len(self.results) == 1:
+            node.results = (Value(self.results[0].type, node),)
+        else:
+            node.results = tuple([Value(v.type, node, v.index) for v in self.results])
+        return node
 
     def __repr__(self) -> str:
         operands = ", ".join(str(v.type) for v in self.operands)

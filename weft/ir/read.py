@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from weft.errors import Unsupported, WeftError
 from weft.ir.attrs import STRING, Attrs
-from weft.ir.gc_pause import without_gc
+from weft.ir.gc_pause import building
 from weft.ir.location import UNKNOWN, Location
 from weft.ir.module import Function, Module, Node, Region, Value
 from weft.ir.op import Op, infer, read_op
@@ -66,7 +66,7 @@ class _Values(dict[str, Value]):
 def read_module(text: str, ops: Mapping[str, type[Op]], file: str | None = None) -> Module:
     """Read a module from generic text; `file` names the text that locations point into."""
     try:
-        with without_gc():
+        with building():
             return _Reader(text, ops, file).module()
     except RecursionError:
         raise Unsupported(

@@ -77,21 +77,17 @@ class Rebuild:
         """Rebuild one node, offer it to the rules, and append the outcome."""
         current = self.renewed(node)
         changed = self.offer(current) if self.rules and self.is_offered(current) else None
-        if changed is None:
-            self.emit(node, current, out)
-        else:
+        if changed is not None:
             self.becomes(node, self.settled(node, changed, out))
+            return
+        if current is not node:
+            self.emitted.add(current)
+            self.became.update(zip(node.results, current.results))  # noqa: B905  # it was rebuilt
+        out.append(current)
 
     def is_offered(self, node: Node) -> bool:
         """Whether a rule may apply to a node, by its op."""
         return self.kinds is None or type(node.op) in self.kinds
-
-    def emit(self, node: Node, current: Node, out: list[Node]) -> None:
-        """Append a node on the new values of its operands."""
-        if current is not node:
-            self.emitted.add(current)
-            self.becomes(node, current.results)
-        out.append(current)
 
     def becomes(self, node: Node, values: tuple[Value, ...]) -> None:
         """Map the results of a node to new values."""
@@ -105,11 +101,10 @@ class Rebuild:
         """The node on the new values of its operands."""
         became = self.became
         operands = node.operands
-        if became:
-            for value in operands:
-                if value in became:
-                    operands = tuple([became.get(v, v) for v in operands])
-                    break
+        for value in operands:
+            if value in became:
+                operands = tuple([became.get(v, v) for v in operands])
+                break
         if not node.regions:
             return node if operands is node.operands else node.rebuilt(operands, ())
         regions = tuple([self.region(r) for r in node.regions])

@@ -11,12 +11,16 @@ from weft.ir.write import node_text
 _HELP = "this is a bug in the pass that ran last; attach the module's text to a report"
 
 
-def verify(module: Module) -> Module:
-    """The module itself, after checks of definitions before uses and of inferred types."""
+def verify(module: Module, sound: set[Node] | None = None) -> Module:
+    """The module itself, after checks of definitions before uses and of inferred types.
+
+    `sound` are nodes with checked types: those of earlier modules, to which this one's are added.
+    """
     signatures = {n: (f.arg_types, f.result_types) for n, f in module.functions.items()}
+    sound = set() if sound is None else sound
     for function in module.functions.values():
         _check_function(function)
-        _check_region(function.body, set(), signatures)
+        _check_region(function.body, set(), signatures, sound)
     return module
 
 
@@ -35,35 +39,37 @@ def _check_function(function: Function) -> None:
 
 
 def _check_region(
-    region: Region, defined: set[Value], signatures: dict[str, tuple[Types, Types]]
+    region: Region,
+    defined: set[Value],
+    signatures: dict[str, tuple[Types, Types]],
+    sound: set[Node],
 ) -> None:
-    added = [*region.args]
     defined.update(region.args)
     for node in region.nodes:
-        operands = node.operands
-        if not defined.issuperset(operands):
+        if not defined.issuperset(node.operands):
             raise _undefined(node)
         for inner in node.regions:
-            _check_region(inner, defined, signatures)
-        types = tuple([v.type for v in operands])
-        bodies = node.bodies if node.regions else ()
-        try:
-            expected = infer(node.op, types, bodies)
-        except WeftError as error:
-            raise error.at(node.loc, node_text(node)) from None
-        results = node.results
-        if expected != tuple([v.type for v in results]):
-            raise WeftError(f"{node.op.name}: result types are wrong", help=_HELP).at(
-                node.loc, node_text(node)
-            )
+            _check_region(inner, defined, signatures, sound)
+            # One set for all scopes, undone at the end: cheaper than a copy for each region.
+            defined.difference_update(inner.args)
+            for each in inner.nodes:
+                defined.difference_update(each.results)
+        if node not in sound:  # nodes never change
+            types = tuple([v.type for v in node.operands])
+            try:
+                expected = infer(node.op, types, node.bodies)
+            except WeftError as error:
+                raise error.at(node.loc, node_text(node)) from None
+            if expected != tuple([v.type for v in node.results]):
+                raise WeftError(f"{node.op.name}: result types are wrong", help=_HELP).at(
+                    node.loc, node_text(node)
+                )
+            sound.add(node)
         if node.op.control and (callee := getattr(node.op, "callee", None)) is not None:
             _check_call(node, callee, signatures)
-        defined.update(results)
-        added.extend(results)
+        defined.update(node.results)
     if not defined.issuperset(region.results):
         raise WeftError("a region returns a value that it cannot see", help=_HELP, loc=region.loc)
-    # One set for all scopes, undone at the end: cheaper than a copy for each region.
-    defined.difference_update(added)
 
 
 def _undefined(node: Node) -> WeftError:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from weft.cost.prices import BYTES, prices_of
 from weft.errors import Unsupported
 from weft.ir.attrs import Attrs
-from weft.ir.gc_pause import without_gc
+from weft.ir.gc_pause import building
 from weft.ir.module import Module, Node, Value, walk
 from weft.ir.names import PARTITIONS, REPLICAS
 from weft.machine import Machine
@@ -58,7 +58,7 @@ def partition(
         program.places = None if places is None else {}
         return program
 
-    with without_gc():
+    with building():
         search = Search(start, lambda program: localized(module, program), seconds)
         best = search.following(policy or PolicyMemory())
     if notes is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.ir.gc_pause import without_gc
+from weft.ir.gc_pause import building
 from weft.ir.module import Module
 from weft.ir.on_mesh import with_mesh
 from weft.mesh import Sharding, as_mesh
@@ -63,7 +63,7 @@ def shard(
     """
     if mesh is not None:
         module = with_mesh(module, as_mesh(mesh))
-    with without_gc():
+    with building():
         done = propagate(module, level, rules)
         return export(done.module, done.graph, done.shardings, pads=pads, notes=notes)
 

@@ -19,7 +19,7 @@ from weft.ir.uses import free_variables
 from weft.mesh import Axis, MeshAxes
 from weft.mesh.axes import named
 from weft.records import dataclass
-from weft.varying.analysis import Analysis, FunctionFacts
+from weft.varying.analysis import NONE, Analysis, FunctionFacts
 from weft.varying.axis_bits import AxisBits
 from weft.varying.masks import Mask, Masks, join, same_for_elements, union
 from weft.varying.world import World, axes_of, sharding_in, world_of
@@ -78,19 +78,18 @@ class IncrementalVarying:
         """The sub-axes, and the skew, along which a value may vary."""
         mask = self.masks.get(value)
         if mask is None:
-            node = value.node
-            everything = self.axis_bits.everything
-            # New arguments and new control flow: not analysed again, so anything is possible.
-            if node is None or (node.op.control and node.regions):
-                mask = everything
-            else:
-                operands = (
-                    [*node.operands, *free_variables(node)] if node.regions else node.operands
-                )
-                joined = union(*[self.of(v) for v in operands])
-                mask = self.facts.analysis.change(node.op).applied(joined)
-            self.masks[value] = mask
+            mask = self.masks[value] = self._computed(value.node)
         return mask if isinstance(mask, int) else union(mask)
+
+    def _computed(self, node: Node | None) -> int:
+        # New arguments and new control flow: not analysed again, so anything is possible.
+        if node is None or (node.regions and node.op.control):
+            return self.axis_bits.everything
+        joined = 0
+        for value in (*node.operands, *free_variables(node)) if node.regions else node.operands:
+            joined |= self.of(value)
+        change = self.facts.analysis.change(node.op)
+        return joined if change is NONE else change.applied(joined)
 
     def same(self, value: Value, other: Value) -> None:
         """Record that a new value equals a known one."""

@@ -80,7 +80,9 @@ class Facts:
         """Record that one value replaces another."""
         found = self.readers.get(before)
         if found:
-            self.readers.setdefault(after, []).extend(found)
+            known = self.readers.setdefault(after, found)  # nothing reads `before` any more
+            if known is not found:
+                known.extend(found)
         self.varying.same(after, before)
 
 

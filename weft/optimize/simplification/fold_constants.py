@@ -81,7 +81,7 @@ def begins_known(node: Node) -> bool:
 def folded(node: Node, most_elements: int = MOST_ELEMENTS, most_work: int = MOST_WORK) -> Rewritten:
     """f(constants) -> a constant, when f is pure and small enough."""
     op = node.op
-    if not node.operands or node.attrs or node.regions or isinstance(op, _NEVER):
+    if not begins_known(node) or node.attrs or node.regions or isinstance(op, _NEVER):
         return None
     moves = _MOVES.get(type(op))
     if not op.pure or op.collective or (op.control and moves is None):

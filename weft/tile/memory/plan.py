@@ -31,7 +31,8 @@ def plan(tiled: Tiled) -> Plan:
     """Plan the memory of a program."""
     planner = Planner(tiled)
     arena = planner.place()
-    sizes = {tiled.inputs[n]: _argument_bytes(tiled, n) for n in tiled.donated}
+    nbytes = _argument_bytes(tiled)
+    sizes = {tiled.inputs[n]: nbytes[n] for n in tiled.donated}
     # After the arena: only results that leave the program are outside of it, and may take a donated
     # argument.
     taken = reuse_donated(planner, sizes, _updates(tiled))
@@ -76,19 +77,20 @@ def _memory(planner: Planner, plan: Plan) -> MemoryBytes:
         for slot, count, start, stop in outside_arena(tiled, plan, planner.lives)
     ]
     over = results_over_arguments(tiled, plan, planner.lives)
+    arguments = _argument_bytes(tiled)
     results = zip(function.result_types, tiled.result_masks, strict=True)
     return MemoryBytes(
-        sum(_argument_bytes(tiled, n) for n in range(len(tiled.inputs))),
+        sum(arguments),
         sum(_bytes(tiled, type, mask) for type, mask in results),
         plan.arena,
         most_alive([span for span in others if span.size]),
-        sum(_argument_bytes(tiled, n) for n in over),
+        sum(arguments[n] for n in over),
     )
 
 
-def _argument_bytes(tiled: Tiled, index: int) -> int:
-    type = tiled.module.function(tiled.function).arg_types[index]
-    return _bytes(tiled, type, tiled.masks[index])
+def _argument_bytes(tiled: Tiled) -> list[int]:
+    types = tiled.module.function(tiled.function).arg_types
+    return [_bytes(tiled, type, mask) for type, mask in zip(types, tiled.masks, strict=True)]
 
 
 def _bytes(tiled: Tiled, type: Type, mask: Mask) -> int:
