@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, update_wrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.cache.recent import RecentlyUsed
 from weft.capture import Captured, Source, source_for, source_of
@@ -31,6 +31,7 @@ from weft.executable.memory import MemoryUse
 from weft.executable.process import Process
 from weft.executable.signature import Signature
 from weft.executable.version import __version__
+from weft.ir.gc_pause import without_gc
 from weft.ir.module import Module
 from weft.knobs import TRACE, Tune
 from weft.machine import HOST, MACHINES, Machine
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from weft.simulate import Noise
     from weft.workers.cluster import Cluster
 
+T = TypeVar("T")
 PROGRAMS = 128  # those that are kept for different types of arguments
 
 
@@ -231,17 +233,7 @@ class Compiled:
         from weft.predict import predict  # with the simulator: most programs only run
         from weft.simulate import QUIET
 
-        ready, options = self._latest, self._options
-        return predict(
-            ready.program.stages[STAGES[0]],
-            self._machine(machine),
-            level=level,
-            noise=noise or QUIET,
-            name=self._source.name,
-            pads=options.pads,
-            rules=options.rules,
-            numbers=options.numbers,
-        )
+        return self._examined(predict, machine, level=level, noise=noise or QUIET)
 
     def explain(
         self, machine: Machine | str | None = None, *, tries: int | None = None
@@ -253,16 +245,13 @@ class Compiled:
         """
         from weft.advise import TRIES, explain  # as for predict
 
-        ready, options = self._latest, self._options
-        return explain(
-            ready.program.stages[STAGES[0]],
-            self._machine(machine),
-            tries=TRIES if tries is None else tries,
-            name=self._source.name,
-            pads=options.pads,
-            rules=options.rules,
-            numbers=options.numbers,
-        )
+        return self._examined(explain, machine, tries=TRIES if tries is None else tries)
+
+    def _examined(self, examine: Callable[..., T], machine: Machine | str | None, **how: Any) -> T:
+        """The findings of an examination of the latest program, as it was captured."""
+        module, options = self._latest.program.stages[STAGES[0]], self._options
+        how |= {"pads": options.pads, "rules": options.rules, "numbers": options.numbers}
+        return examine(module, self._machine(machine), name=self._source.name, **how)
 
     def _machine(self, given: Machine | str | None) -> Machine:
         found = given or self._options.machine or HOST.name
@@ -308,7 +297,8 @@ class Compiled:
                 options = self._options
                 target = options.target or target_of(call.values)
                 prepare_target(target)  # while the program is traced
-                captured = self._source.capture(call)
+                with without_gc():  # of what is traced little is garbage at once
+                    captured = self._source.capture(call)
                 stacked, process, workers = self._own_devices(captured.module)
                 trace = Trace(TRACE.value(), captured.module.name)
                 if self._programs:
