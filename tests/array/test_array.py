@@ -118,7 +118,12 @@ def test_torch_shares_the_memory():
     array = put(tensor)
     assert np.shares_memory(array.numpy(), tensor.numpy())
     assert put(tensor.bfloat16()).element_type.name == "bf16"
-    assert put(tensor.bfloat16()).to_torch().dtype is torch.bfloat16
+    for kind in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2fnuz, torch.float8_e8m0fnu):
+        there = tensor.to(kind)
+        back = put(there).to_torch()
+        assert back.dtype is kind and torch.equal(back.float(), there.float())
+    with pytest.raises(WeftError, match="no tensors of float8_e4m3"):
+        put(np.ones(3, ml_dtypes.float8_e4m3)).to_torch()
 
 
 def test_a_deleted_array_says_so():

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from weft.errors import WeftError, missing_extra
-from weft.ir.types import DTYPES, Array, dtype_of
+from weft.ir.types import DTYPES, Array, dtype_of, is_narrow
 from weft.records import dataclass
-
-# PyTorch's types that numpy itself lacks, by their name in both: the bits are exchanged.
-_VIEWED = {
-    dtype.numpy.name: dtype.numpy
-    for name, dtype in DTYPES.items()
-    if name == "bf16" or (name.startswith("f8") and dtype.bits == 8)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +71,20 @@ def _weak(value: Any) -> Array:
     return array
 
 
+@cache
+def _types_of_bits() -> dict[str, np.dtype[Any]]:
+    """Floats that numpy itself lacks, by their name in PyTorch too: their bits are exchanged."""
+    floats = [dtype for dtype in DTYPES.values() if dtype.kind == "float" and is_narrow(dtype)]
+    return {dtype.numpy.name: dtype.numpy for dtype in floats if dtype.bits >= 8}
+
+
 def _from_torch(tensor: Any) -> Array:
     torch = sys.modules["torch"]
     held = tensor.detach().resolve_conj().resolve_neg()  # lazy in PyTorch: flags of a view
     if held.device.type != "cpu":
         held = held.cpu()
     name = str(held.dtype).removeprefix("torch.")
-    if (dtype := _VIEWED.get(name)) is not None:
+    if (dtype := _types_of_bits().get(name)) is not None:
         bits: Array = held.view(getattr(torch, f"int{dtype.itemsize * 8}")).numpy()
         return bits.view(dtype)
     try:
@@ -102,9 +103,10 @@ def to_torch(array: Array) -> Any:
     except ImportError:
         raise missing_extra("torch", "torch", "an array of PyTorch") from None
     held = array if array.flags.writeable else array.copy()
-    if held.dtype.name in _VIEWED:
+    name = held.dtype.name
+    if name in _types_of_bits() and hasattr(torch, name):
         bits = torch.from_numpy(held.view(f"i{held.dtype.itemsize}"))
-        return bits.view(getattr(torch, held.dtype.name))
+        return bits.view(getattr(torch, name))
     try:
         return torch.from_numpy(held)
     except TypeError:

@@ -121,6 +121,7 @@ def _report(
     kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
 ) -> None:
     """Print a traceback from the script on; the launcher gets the error, if it has none yet."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher repeats what the terminal sent
     if not os.path.exists(os.environ[ERROR_FILE]):
         write_note(note_of(int(os.environ["RANK"]), error))
     while trace is not None and trace.tb_frame.f_code.co_filename in _OWN:
