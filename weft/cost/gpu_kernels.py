@@ -17,6 +17,7 @@ from weft.kernels.single_node import SingleNode
 from weft.kernels.work import product_flops, work_of
 from weft.machine import Machine
 from weft.machine.machine import share_at
+from weft.ops.ragged import RaggedDot
 from weft.ops.scatter import Scatter
 from weft.ops.sort import Sort, TopK
 
@@ -43,7 +44,9 @@ def gpu_seconds(kernel: AnyKernel, machine: Machine) -> float:
     # Products outside of a loop nest: a ragged dot.
     computing = max(pointwise, _computing(products, machine))
     seconds = waited + max(computing, moving) + row * machine.overhead("element")
-    return seconds + (_library_seconds(kernel, machine) if isinstance(kernel, SingleNode) else 0.0)
+    if isinstance(kernel, SingleNode) and not isinstance(kernel.op, RaggedDot):
+        seconds += _library_seconds(kernel, machine)
+    return seconds
 
 
 def _library_seconds(kernel: SingleNode, machine: Machine) -> float:

@@ -7,13 +7,16 @@ from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.library.calls import refuses_library
 from weft.emit.triton.parts.columns import crossed_sums
 from weft.emit.triton.pointwise import elementwise_ops, refuses
+from weft.emit.triton.ragged import refuses_ragged
 from weft.emit.triton.schedule import refuses_schedule
 from weft.emit.triton.table import TABLE
 from weft.ir.op import Op
 from weft.ir.types import DType
 from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Apply, Contract, Kernel, Pick, Reduce, Step, Store, value_dtype
+from weft.kernels.single_node import SingleNode
 from weft.ops.combiners import COMBINERS
+from weft.ops.ragged import RaggedDot
 
 
 def unsupported_op(
@@ -42,6 +45,8 @@ def unsupported_op(
 
 def unsupported_kernel(kernel: AnyKernel) -> str | None:
     """Why a whole kernel cannot be emitted, or None if it can."""
+    if isinstance(kernel, SingleNode) and isinstance(kernel.op, RaggedDot):
+        return refuses_ragged(kernel)
     if not isinstance(kernel, Kernel):
         return refuses_library(kernel)
     if reason := dtypes.refuses(*[operand.dtype for operand in kernel.operands]):

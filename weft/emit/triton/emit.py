@@ -26,6 +26,7 @@ from weft.emit.triton.persistent import by_persistent_programs
 from weft.emit.triton.pieces import in_pieces
 from weft.emit.triton.points import by_points
 from weft.emit.triton.product import by_matrix_units
+from weft.emit.triton.ragged import ragged_launch
 from weft.emit.triton.scatter import scatter_parts
 from weft.emit.triton.schedule import kind_of
 from weft.ir.types import I32
@@ -33,6 +34,7 @@ from weft.kernels.attention import Attention
 from weft.kernels.group import AnyKernel
 from weft.kernels.kernel import Kernel, Operand
 from weft.kernels.single_node import SingleNode
+from weft.ops.ragged import RaggedDot
 
 
 @lru_cache(maxsize=4096)
@@ -42,6 +44,8 @@ def emitted(kernel: AnyKernel) -> EmittedParts:
         return emit_attention(kernel)
     if isinstance(kernel, SingleNode) and (made := scatter_parts(kernel)) is not None:
         return made
+    if isinstance(kernel, SingleNode) and isinstance(kernel.op, RaggedDot):
+        return EmittedParts((ragged_launch(kernel),) if kernel.outputs[0].size else ())
     if not isinstance(kernel, Kernel):
         return EmittedParts((library_call(kernel),))
     small = collapsed(kernel)

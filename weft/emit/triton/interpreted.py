@@ -79,9 +79,18 @@ def _pick(best: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _scalar(a: Any) -> Any:
+    kind = a.dtype.scalar
+    return tl.core.tensor(
+        TensorHandle(a.handle.data.sum(dtype=a.handle.data.dtype).reshape(1), kind), kind
+    )
+
+
 class _Prelude:
     """The prelude; reductions of rows by numpy, since the interpreter's take element by element."""
 
+    sum = staticmethod(_scalar)
+    sums = staticmethod(lambda a: tile(np.cumsum(a.handle.data), a))
     sum_columns = staticmethod(_row(np.add, axis=0))
     sum_row = staticmethod(_row(np.add))
     product_row = staticmethod(_row(np.multiply))

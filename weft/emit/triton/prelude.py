@@ -216,6 +216,19 @@ def dot_integers(a, b, total):
     return tl.dot(a, b, total, out_dtype=tl.int32)
 
 
+# Sums of vectors
+
+
+@triton.jit
+def sum(a):
+    return tl.sum(a, 0)
+
+
+@triton.jit
+def sums(a):
+    return tl.cumsum(a, 0)
+
+
 # Reductions along the last dim of a tile, which becomes one of size 1
 
 

@@ -7,6 +7,7 @@ from weft.emit.triton.pointwise import elementwise_ops
 from weft.ir.op import Op
 from weft.kernels.ops import MOVED, PRODUCTS, REDUCED
 from weft.ops import OPS, attention
+from weft.ops.ragged import RaggedDot
 from weft.target import OpSupport
 
 _HOST = OpSupport("library", "numpy", "it runs in numpy on copies: it has no kernel on a GPU")
@@ -14,7 +15,7 @@ LOOPS, PRODUCT, ALONE = (OpSupport("emitted", where) for where in ("loops", "pro
 
 TABLE: dict[type[Op], OpSupport] = {
     **dict.fromkeys(OPS, _HOST),
-    **dict.fromkeys([*CALLS, *WRITES], ALONE),
+    **dict.fromkeys([*CALLS, *WRITES, RaggedDot], ALONE),
     **dict.fromkeys(PRODUCTS, PRODUCT),
     **dict.fromkeys(elementwise_ops(), LOOPS),
     **dict.fromkeys(MOVED | REDUCED, LOOPS),

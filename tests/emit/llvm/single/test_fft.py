@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.emit.llvm.single.lone_nodes import check_alone, lone_kernel, node_of
 from weft.emit.llvm.fft.plan import LineMap, Mirror, plan_of, refuses_fft
-from weft.emit.llvm.writer.nest import LoopDim
 from weft.ir.types import Array
+from weft.kernels.nest.loop_dims import LoopDim
 from weft.ops.linalg import Fft
 
 KINDS = ("FFT", "IFFT", "RFFT", "IRFFT")

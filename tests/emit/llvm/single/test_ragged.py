@@ -30,6 +30,21 @@ def whole(*shape: int, dtype: str = "f32") -> Array:
     return RANDOM.integers(-4, 5, shape).astype(DTYPES[dtype].numpy)
 
 
+def sides_of(
+    layout: str, rows: int, depth: int, columns: int, count: int
+) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """The shapes of both sides, and of the result."""
+    sides = {
+        "rows": ((rows, depth), (count, depth, columns)),
+        "rows, turned weights": ((rows, depth), (count, columns, depth)),
+        "turned rows": ((depth, rows), (count, depth, columns)),
+        "groups last": ((rows, depth), (depth, columns, count)),
+        "sums": ((columns, rows), (rows, depth)),
+        "turned sums": ((rows, columns), (rows, depth)),
+    }[layout]
+    return sides, (count, columns, depth) if "sums" in layout else (rows, columns)
+
+
 def check(
     layout: str,
     rows: int,
@@ -41,16 +56,7 @@ def check(
     **how: object,
 ) -> None:
     """The kernel of a layout against the reference."""
-    count = len(groups)
-    sides = {
-        "rows": ((rows, depth), (count, depth, columns)),
-        "rows, turned weights": ((rows, depth), (count, columns, depth)),
-        "turned rows": ((depth, rows), (count, depth, columns)),
-        "groups last": ((rows, depth), (depth, columns, count)),
-        "sums": ((columns, rows), (rows, depth)),
-        "turned sums": ((rows, columns), (rows, depth)),
-    }[layout]
-    shape = (count, columns, depth) if "sums" in layout else (rows, columns)
+    sides, shape = sides_of(layout, rows, depth, columns, len(groups))
     op = RaggedDot(LAYOUTS[layout], TensorType(shape, DTYPES[out or dtype]))
     arrays = (*[whole(*s, dtype=dtype) for s in sides], np.array(groups, np.int32))
     check_alone(op, *arrays, compare=np.testing.assert_array_equal, **how)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from weft.emit.llvm.writer.nest import LoopDim, merged
+from weft.kernels.nest.loop_dims import LoopDim, merged
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.linalg import Fft
 from weft.records import dataclass

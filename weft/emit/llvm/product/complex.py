@@ -14,11 +14,9 @@ from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
     TASK,
-    LoopDim,
     divided,
     function,
     located,
-    merged,
     moved,
     plus,
     pointers,
@@ -27,6 +25,7 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.storage import register_kind
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
+from weft.kernels.nest.loop_dims import LoopDim, merged
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.contract import Dot, DotDims, DotGeneral
 

@@ -13,7 +13,6 @@ from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.jit.processor import Processor
 from weft.emit.llvm.product.blocking.blocking import chip_of
 from weft.emit.llvm.ragged.blocks import BLOCK_K, FEW, INNER, BlockCalls, blocks_for, cut_rows
-from weft.emit.llvm.ragged.dims import LHS, OUT, RHS, SIZES, RaggedRoles, held_type
 from weft.emit.llvm.ragged.pack import RaggedPacking
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
@@ -30,6 +29,7 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.storage import register_kind
 from weft.emit.llvm.writer.vector import BITS, Vector, Vectors
+from weft.kernels.nest.ragged import LHS, OUT, RHS, SIZES, RaggedRoles, held_type
 from weft.kernels.single_node import SingleNode
 from weft.records import dataclass
 

@@ -12,17 +12,16 @@ from weft.emit.llvm.writer.elements import address, bytes_of, copy_run, put, str
 from weft.emit.llvm.writer.nest import (
     TASK,
     LineTasks,
-    LoopDim,
     function,
     larger,
     lines,
-    merged,
     moved,
     plus,
     pointers,
     smaller,
 )
 from weft.kernels.kernel import Operand
+from weft.kernels.nest.loop_dims import LoopDim, merged
 from weft.kernels.single_node import SingleNode, strides
 
 LARGE = 1 / 4  # the share of the last cache from which non-temporal stores are used

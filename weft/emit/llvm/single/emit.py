@@ -12,7 +12,7 @@ from weft.emit.llvm.lapack import factors
 from weft.emit.llvm.lapack import spectral as by_lapack
 from weft.emit.llvm.lapack.matrices import refuses_lapack
 from weft.emit.llvm.product.complex import complex_product, refuses_complex_product
-from weft.emit.llvm.ragged.dims import refuses_ragged_dot
+from weft.emit.llvm.ragged.capable import refuses_ragged_dot
 from weft.emit.llvm.ragged.emit import ragged_dot
 from weft.emit.llvm.single import factorize
 from weft.emit.llvm.single.cholesky import cholesky, refuses_cholesky

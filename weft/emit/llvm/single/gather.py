@@ -13,11 +13,9 @@ from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bytes_of, put, take
 from weft.emit.llvm.writer.nest import (
     TASK,
-    LoopDim,
     function,
     larger,
     lines,
-    merged,
     moved,
     plus,
     pointers,
@@ -26,6 +24,7 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.kernel import Operand
+from weft.kernels.nest.loop_dims import LoopDim, merged
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.index import Gather, TorchIndexSelect, Windows, gather_windows
 from weft.ops.slicing import DynamicSlice, DynamicUpdateSlice

@@ -9,7 +9,6 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.elements import address, bits_of, bytes_of
 from weft.emit.llvm.writer.nest import (
-    LoopDim,
     function,
     lines,
     moved,
@@ -20,6 +19,7 @@ from weft.emit.llvm.writer.nest import (
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DTYPES, DType
 from weft.kernels.kernel import Operand
+from weft.kernels.nest.loop_dims import LoopDim
 from weft.records import dataclass
 
 _LANES = 16

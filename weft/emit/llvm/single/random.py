@@ -9,7 +9,6 @@ from weft.emit.llvm.emitted import Emitted, Phase
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, put, take
 from weft.emit.llvm.writer.nest import (
-    LoopDim,
     divided,
     function,
     lines,
@@ -19,6 +18,7 @@ from weft.emit.llvm.writer.nest import (
     vectors_and_rest,
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.kernels.nest.loop_dims import LoopDim
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.random import RngBitGenerator
 from weft.records import dataclass

@@ -9,7 +9,6 @@ from weft.emit.llvm.single.copies import box, copy_function, fused_phase
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, bytes_of, fill_run, put, take
 from weft.emit.llvm.writer.nest import (
-    LoopDim,
     divided,
     function,
     larger,
@@ -20,6 +19,7 @@ from weft.emit.llvm.writer.nest import (
     smaller,
     times,
 )
+from weft.kernels.nest.loop_dims import LoopDim
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.shape import Reverse
 from weft.ops.slicing import Concatenate, Pad

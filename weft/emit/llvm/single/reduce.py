@@ -19,10 +19,8 @@ from weft.emit.llvm.single.region import converted, inline
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
-    LoopDim,
     function,
     lines,
-    merged,
     moved,
     plus,
     pointers,
@@ -31,6 +29,7 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.kernels.nest.loop_dims import LoopDim, merged
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.reduce import Reduce
 

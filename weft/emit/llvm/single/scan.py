@@ -25,14 +25,12 @@ from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.elements import address
 from weft.emit.llvm.writer.nest import (
     TASK,
-    LoopDim,
     cut,
     divided,
     function,
     lanes_of,
     lines,
     located,
-    merged,
     moved,
     plus,
     pointers,
@@ -42,6 +40,7 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.kernels.nest.loop_dims import LoopDim, merged
 from weft.kernels.single_node import SingleNode, strides
 
 _TOGETHER = 4  # vectors of columns that one task scans side by side

@@ -21,12 +21,10 @@ from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import bytes_of
 from weft.emit.llvm.writer.nest import (
     LineTasks,
-    LoopDim,
     cut,
     function,
     lanes_of,
     larger,
-    merged,
     moved,
     plus,
     pointers,
@@ -35,6 +33,7 @@ from weft.emit.llvm.writer.nest import (
     vectors_and_rest,
 )
 from weft.emit.llvm.writer.vector import Vectors
+from weft.kernels.nest.loop_dims import LoopDim, merged
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.index import Windows
 from weft.ops.scatter import Scatter

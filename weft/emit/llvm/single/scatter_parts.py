@@ -17,7 +17,6 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer
 from weft.emit.llvm.writer.elements import bytes_of
 from weft.emit.llvm.writer.nest import (
-    LoopDim,
     function,
     lanes_of,
     lines,
@@ -27,6 +26,7 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.vector import Vectors
 from weft.kernels.kernel import Operand
+from weft.kernels.nest.loop_dims import LoopDim
 from weft.kernels.single_node import SingleNode
 from weft.ops.combiners import combine_of, identity
 

@@ -10,11 +10,9 @@ from weft.emit.llvm.single.region import inline
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
-    LoopDim,
     function,
     lanes_of,
     lines,
-    merged,
     moved,
     plus,
     pointers,
@@ -24,6 +22,7 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.kernels.nest.loop_dims import LoopDim, merged
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.window import SelectAndScatter
 

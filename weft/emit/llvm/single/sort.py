@@ -14,7 +14,6 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, put, take
 from weft.emit.llvm.writer.nest import (
-    LoopDim,
     function,
     lines,
     plus,
@@ -24,6 +23,7 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.types import DTYPES
+from weft.kernels.nest.loop_dims import LoopDim
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.sort import Sort
 

@@ -13,7 +13,6 @@ from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import Writer, module_text
 from weft.emit.llvm.writer.elements import address, bits_of, put, take
 from weft.emit.llvm.writer.nest import (
-    LoopDim,
     function,
     lines,
     plus,
@@ -21,6 +20,7 @@ from weft.emit.llvm.writer.nest import (
     vectors_and_rest,
 )
 from weft.emit.llvm.writer.vector import Vector, Vectors, suffix
+from weft.kernels.nest.loop_dims import LoopDim
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.sort import TopK
 

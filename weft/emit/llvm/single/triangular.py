@@ -8,7 +8,6 @@ from weft.emit.llvm.math.pointwise import unrounded
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import module_text
 from weft.emit.llvm.writer.nest import (
-    LoopDim,
     cut,
     function,
     moved,
@@ -20,6 +19,7 @@ from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
 from weft.ir.op import Op
 from weft.ir.types import DType
+from weft.kernels.nest.loop_dims import LoopDim
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.elementwise.pointwise import Divide, Multiply, Subtract
 from weft.ops.elementwise.special import Conj

@@ -13,7 +13,6 @@ from weft.emit.llvm.single.scan import scan
 from weft.emit.llvm.writer import storage
 from weft.emit.llvm.writer.code import OpenLoop, module_text
 from weft.emit.llvm.writer.nest import (
-    LoopDim,
     divided,
     function,
     lanes_of,
@@ -28,6 +27,7 @@ from weft.emit.llvm.writer.nest import (
 )
 from weft.emit.llvm.writer.storage import Held
 from weft.emit.llvm.writer.vector import Vector, Vectors
+from weft.kernels.nest.loop_dims import LoopDim
 from weft.kernels.single_node import SingleNode, strides
 from weft.ops.window import ReduceWindow, WindowDims
 from weft.records import dataclass

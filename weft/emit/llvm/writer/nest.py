@@ -8,34 +8,12 @@ from contextlib import contextmanager
 
 from weft.emit.llvm.emitted import Phase
 from weft.emit.llvm.writer.code import Writer
+from weft.kernels.nest.loop_dims import LoopDim
 from weft.kernels.single_node import SingleNode, strides
 from weft.records import dataclass
 
 PARAMS = ("ptr %operands", "ptr %scratch", "i64 %begin", "i64 %end")
 TASK = 1 << 15  # bytes that one task should move: about a microsecond of work
-
-
-@dataclass(frozen=True, slots=True)
-class LoopDim:
-    """A dim of a nest: its size, and its stride in each buffer."""
-
-    size: int
-    steps: tuple[int, ...]
-
-
-def merged(dims: Sequence[LoopDim]) -> list[LoopDim]:
-    """The same nest with fewer dims: size-1 dims dropped, contiguous neighbours merged."""
-    fused: list[LoopDim] = []
-    for dim in dims:
-        if dim.size == 1:
-            continue
-        # Merged only if contiguous in every buffer at once: the loop has one index for all.
-        joined = tuple([step * dim.size for step in dim.steps])
-        if fused and fused[-1].steps == joined:
-            fused[-1] = LoopDim(fused[-1].size * dim.size, dim.steps)
-        else:
-            fused.append(dim)
-    return fused
 
 
 def function(name: str, *, excess_precision: bool = True) -> Writer:

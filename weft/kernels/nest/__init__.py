@@ -1,0 +1,1 @@
+"""Loop nests over several buffers: dims by role, with strides."""
