@@ -70,3 +70,14 @@ def test_frozen_objects_stay_frozen() -> None:
     with importing():
         made = [object()]
     assert gc.get_freeze_count() == count and not is_old(made)
+
+
+def test_a_collection_by_others_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc_pause._Promoted, "count", 0)
+    with building():
+        made = [[] for _ in range(1000)]
+    assert gc_pause._Promoted.count >= len(made)
+    gc.collect()
+    with building():
+        pass
+    assert gc_pause._Promoted.count < len(made)

@@ -14,6 +14,14 @@ class _Promoted:
 
     count = 0
     limit = _MOST
+    collections = 0  # of old objects, by whomever
+
+    @classmethod
+    def add(cls, count: int) -> None:
+        """Count more of them."""
+        collections = _collections()
+        cls.count = count + (cls.count if collections == cls.collections else 0)
+        cls.collections = collections
 
 
 @contextmanager
@@ -38,11 +46,16 @@ def building() -> Iterator[None]:
     enabled = gc.isenabled()
     with without_gc():
         yield
-        _Promoted.count += gc.get_count()[0]
+        _Promoted.add(gc.get_count()[0])
         _promote()
     if enabled and _Promoted.count > _Promoted.limit:
         gc.collect()
-        _Promoted.count, _Promoted.limit = 0, max(_MOST, len(gc.get_objects()) // 4)
+        _Promoted.limit = max(_MOST, len(gc.get_objects()) // 4)
+
+
+def _collections() -> int:
+    """The number of collections of old objects so far."""
+    return int(gc.get_stats()[-1]["collections"])
 
 
 @contextmanager
