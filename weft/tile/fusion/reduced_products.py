@@ -52,6 +52,7 @@ class _Joining:
         self.target, self.flights = target, flights
         self.groups: list[Group | None] = list(groups)
         self.positions = positions
+        self.spans = [self._span(group) for group in groups]
         self.makers = {v: n for n, g in enumerate(groups) for v in g.outputs}
         self.results = {*results}
         self.readers: dict[Value, set[int]] = {}
@@ -59,8 +60,10 @@ class _Joining:
             for value in group.inputs:
                 self.readers.setdefault(value, set()).add(n)
 
-    def _rank(self, group: Group) -> int:
-        return max(self.positions[node] for node in group.nodes)
+    def _span(self, group: Group) -> tuple[int, int]:
+        """The positions of a group's first and last node."""
+        positions = [self.positions[node] for node in group.nodes]
+        return min(positions), max(positions)
 
     def join(self, number: int) -> None:
         """Merge a reduction into the contraction that it reads, if legal and profitable."""
@@ -72,7 +75,7 @@ class _Joining:
             assert product is not None
             if not _is_product(product) or self._waits(group, maker):
                 continue
-            if self.flights.land(self._rank(product), self._rank(group)):
+            if self.flights.land(self.spans[maker][1], self.spans[number][1]):
                 continue
             read = {v for v in group.inputs if v in product.outputs}
             unread = {v for v in read - self.results if self.readers[v] == {number}}
@@ -80,6 +83,7 @@ class _Joining:
             if merged is None or not _pays(product, group, merged, self.target.limits):
                 continue
             self.groups[maker], self.groups[number] = merged, None
+            self.spans[maker] = self._span(merged)
             self.makers.update(dict.fromkeys(group.outputs, maker))
             for value in group.inputs:
                 self.readers[value].discard(number)
@@ -89,9 +93,7 @@ class _Joining:
 
     def _waits(self, group: Group, maker: int) -> bool:
         """Whether a group depends on other readers of a group's outputs."""
-        product = self.groups[maker]
-        assert product is not None
-        begin = min(self.positions[n] for n in product.nodes)
+        begin, _ = self.spans[maker]
         seen = {maker}
         todo = [self.makers[v] for v in group.inputs if v in self.makers]
         while todo:
@@ -99,11 +101,11 @@ class _Joining:
             if number in seen:
                 continue
             seen.add(number)
+            # Groups before the product cannot read it: the walk stops there.
+            if self.spans[number][1] < begin:
+                continue
             between = self.groups[number]
             assert between is not None
-            # Groups before the product cannot read it: the walk stops there.
-            if max(self.positions[n] for n in between.nodes) < begin:
-                continue
             before = [self.makers[v] for v in between.inputs if v in self.makers]
             if maker in before:
                 return True
