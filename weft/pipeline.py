@@ -28,7 +28,7 @@ from weft.mesh.owners import StackedAxes
 from weft.ops.elementwise.approximate import approximable
 from weft.optimize import Level, PassRecord, combine_collectives, cse, inline_calls, optimize
 from weft.optimize.approximate import approximate as marked
-from weft.optimize.layout import channels_last, unroll_windows
+from weft.optimize.layout import channels_last, narrow_ragged_dots, unroll_windows
 from weft.partition import PolicyMemory, is_single_device, partition
 from weft.records import dataclass
 from weft.run import LocalProgram
@@ -191,6 +191,8 @@ def for_target(module: Module, target: Target) -> Module:
         module = unroll_windows(module)
     if target.limits.channels_last:
         module = channels_last(module)
+    if target.limits.narrow:
+        module = narrow_ragged_dots(module)
     return module
 
 

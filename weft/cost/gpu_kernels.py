@@ -55,7 +55,7 @@ def _library_seconds(kernel: SingleNode, machine: Machine) -> float:
     if isinstance(kernel.op, Sort | TopK):
         seconds += kernel.inputs[0].size * machine.overhead("sorted")
     elif isinstance(kernel.op, Scatter) and _is_narrow(kernel.inputs[0]):
-        # Narrow elements are summed in f32, at places of 8 bytes that several passes compute.
+        # Narrow elements are summed in f32, on scratch that two passes write and read.
         seconds += kernel.inputs[-1].size * machine.overhead("scattered")
     return seconds
 

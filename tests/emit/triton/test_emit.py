@@ -270,14 +270,15 @@ def test_wide_numbers_are_rounded_once():
 
 @pytest.mark.parametrize("name", SCATTERS)
 def test_scatters_are_launches(name):
-    """Only of types without atomic sums are they the library's."""
+    """Narrow sums are launches on wide scratch."""
     function, arguments = SCATTERS[name]
     made = compiled(function, *arguments, target="triton")
     alone = [k for k in kernels_of(made.program.local) if isinstance(k, SingleNode)]
     assert alone
     for kernel in alone:
-        is_launch = any(isinstance(part, GridLaunch) for part in emitted(kernel).parts)
-        assert is_launch == (name != "narrow")
+        made = emitted(kernel)
+        assert any(isinstance(part, GridLaunch) for part in made.parts)
+        assert bool(made.scratch) == (name == "narrow")
 
 
 def test_the_table_has_no_holes():

@@ -10,12 +10,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import weft
 from weft.capture import capture
 from weft.evaluate import evaluate
 from weft.ops.convolution import Convolution
 from weft.ops.shape import Transpose
 from weft.ops.window import ReduceWindow
-from weft.optimize.layout import channels_last, unroll_windows
+from weft.optimize.layout import channels_last, narrow_ragged_dots, unroll_windows
 from weft.pipeline import compile_module
 
 
@@ -140,3 +141,22 @@ def test_unrolled_windows(name, dtype):
     after = unroll_windows(module)
     assert bool(of(after, ReduceWindow)) == (taps is None)
     same_results(module, after, given)
+
+
+def test_ragged_dots_round_where_nothing_reads_their_wide_sums():
+    def experts(x, up, down, sizes):
+        made = jax.lax.ragged_dot(x, up, sizes, preferred_element_type=jnp.float32)
+        narrow = jax.nn.relu(made.astype(jnp.bfloat16))
+        last = jax.lax.ragged_dot(narrow, down, sizes, preferred_element_type=jnp.float32)
+        return last.astype(jnp.bfloat16), last.sum()
+
+    def of(*shape):
+        return jnp.asarray(np.random.default_rng(0).integers(-2, 3, shape), jnp.bfloat16)
+
+    given = (of(6, 4), of(2, 4, 5), of(2, 5, 4), np.array([2, 3], "i"))
+    module = weft.compile(experts, *given).program.module
+    after = narrow_ragged_dots(module)
+    made = [str(n.types[0]) for n in after.nodes() if n.op.name == "chlo.ragged_dot"]
+    assert made == ["tensor<6x5xbf16>", "tensor<6x4xf32>"]
+    for one, other in zip(evaluate(after, *given), evaluate(module, *given), strict=True):
+        np.testing.assert_array_equal(np.asarray(one, "f"), np.asarray(other, "f"))

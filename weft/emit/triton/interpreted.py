@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype
@@ -126,6 +127,19 @@ def _splat(builder: Any, kind: Any, scalar: Any) -> TensorHandle:
     return TensorHandle(data, kind.scalar)
 
 
+_cast = InterpreterBuilder.cast_impl
+
+
+def _rounding(builder: Any, source: Any, kind: Any) -> TensorHandle:
+    """A conversion, to the nearest bf16: the interpreter's own drops bits."""
+    if source.dtype.scalar == tl.float32 and kind.scalar == tl.bfloat16:
+        with np.errstate(all="ignore"):
+            bits = source.data.astype(ml_dtypes.bfloat16).view(np.uint16)
+        return TensorHandle(bits, kind.scalar)
+    return _cast(builder, source, kind)
+
+
+InterpreterBuilder.cast_impl = _rounding
 InterpreterBuilder.create_splat = _splat
 LIB: Any = _Library()
 P: Any = _Prelude()

@@ -12,6 +12,7 @@ from typing import Any
 from weft.emit.triton import dtypes
 from weft.emit.triton.emitted import EmittedParts, GridLaunch, LibraryCall
 from weft.emit.triton.library.nodes import copied, update_of
+from weft.ir.types import F32
 from weft.kernels.kernel import Operand
 from weft.kernels.single_node import SingleNode
 from weft.ops.scatter import Scatter
@@ -19,6 +20,7 @@ from weft.ops.slicing import DynamicUpdateSlice
 
 POINTS = 512  # elements of a program
 _ADDED = {"f32", "f64", "i32", "i64"}  # types with atomic sums
+_HALF = {"bf16", "f16"}  # added up in f32, and rounded once
 
 
 def scatter_parts(kernel: SingleNode) -> EmittedParts | None:
@@ -29,15 +31,25 @@ def scatter_parts(kernel: SingleNode) -> EmittedParts | None:
         return None
     how = update_of(kernel.regions[0]) if isinstance(kernel.op, Scatter) else "replace"
     dtype = kernel.operands[0].dtype
-    if how != "replace" and not (how == "add" and dtype.name in _ADDED):
+    if how != "replace" and not (how == "add" and dtype.name in _ADDED | _HALF):
         return None
     if any(o.size == 0 or o.size >= 1 << 31 for o in kernel.operands):
         return None
     out = len(kernel.operands) - 1
-    copy = LibraryCall(
-        f"{kernel.name}_copy", f"# {kernel.name}: a copy of its operand\n", (0, out), _copy
+    is_half = how == "add" and dtype.name in _HALF
+    copy = _copied(kernel, "a copy of its operand", 0, out + 1 if is_half else out)
+    updates = _Updates(kernel, how == "add", is_half).launch()
+    if not is_half:
+        return EmittedParts((copy, updates))
+    wide = Operand(F32, kernel.operands[out].shape, True)
+    return EmittedParts(
+        (copy, updates, _copied(kernel, "its sums, rounded", out + 1, out)), (wide,)
     )
-    return EmittedParts((copy, _Updates(kernel, how == "add").launch()))
+
+
+def _copied(kernel: SingleNode, what: str, source: int, target: int) -> LibraryCall:
+    """A copy of a buffer to another, in its type."""
+    return LibraryCall(f"{kernel.name}_copy", f"# {kernel.name}: {what}\n", (source, target), _copy)
 
 
 def _copy(operand: Any, out: Any) -> None:
@@ -47,8 +59,8 @@ def _copy(operand: Any, out: Any) -> None:
 class _Updates:
     """The launch that writes or adds the updates."""
 
-    def __init__(self, kernel: SingleNode, adds: bool) -> None:
-        self.kernel, self.adds = kernel, adds
+    def __init__(self, kernel: SingleNode, adds: bool, is_half: bool = False) -> None:
+        self.kernel, self.adds, self.is_half = kernel, adds, is_half
         self.lead, self.out = kernel.lead, kernel.operands[-1]
         is_scatter = isinstance(kernel.op, Scatter)
         self.updates = kernel.operands[2 if is_scatter else 1]
@@ -73,17 +85,21 @@ class _Updates:
             self.line(f"{name} = rest % {size}")
             self.line(f"rest = rest // {size}")
         own = [f"u{n}" for n in range(len(self.sizes))]
-        self.line(f"v = tl.load({self._at(self.number, own)}, mask=inside, other=0)")
+        wide = ".to(tl.float32)" if self.is_half else ""
+        self.line(f"v = tl.load({self._at(self.number, own)}, mask=inside, other=0){wide}")
         places = self._scattered() if isinstance(kernel.op, Scatter) else self._sliced()
         where = self._at(len(names) - 1, places)
         mask = " & ".join(["inside", *self.tests])
         how = "atomic_add" if self.adds else "store"
         self.line(f"tl.{how}({where}, v, mask={mask})")
         text = "\n".join([f"@triton.jit\ndef {kernel.name}({', '.join(names)}):", *self.lines])
-        signature = tuple([dtypes.pointer(o.dtype) for o in kernel.operands])
-        numbers = tuple(range(len(names)))
+        types = [o.dtype for o in kernel.operands]
+        numbers = [*range(len(names))]
+        if self.is_half:  # the last operand is the wide sum
+            types[-1], numbers[-1] = F32, len(names)
+        signature = tuple([dtypes.pointer(dtype) for dtype in types])
         grid = (-(-count // POINTS), 1, 1)
-        return GridLaunch(kernel.name, text + "\n", signature, numbers, grid)
+        return GridLaunch(kernel.name, text + "\n", signature, tuple(numbers), grid)
 
     def _at(self, number: int, own: Sequence[str]) -> str:
         """A pointer expression of an operand: device dims, then its own."""
