@@ -187,6 +187,11 @@ class DeviceMemory(ABC):
     def reserve(self, nbytes: int) -> Any:
         """Allocate bytes aligned for any element; returns the raw block."""
 
+    def take(self, nbytes: int) -> tuple[int, Any]:
+        """Allocate bytes; returns the address and the raw block."""
+        raw = self.reserve(nbytes)
+        return self.start(raw), raw
+
     @abstractmethod
     def free(self, block: Any) -> None:
         """Free a raw block."""

@@ -16,6 +16,7 @@ from weft.ir.types import Array
 
 _CUDA, _HOST = 2, 1  # device types of DLPack
 ALIGNED = DeviceMemory.aligned
+_NO_PLACE = (None, 0)  # of a foreign block
 _SMALL, _KEPT = 1 << 20, 256  # bytes of a block that is kept for reuse; blocks of one size
 
 
@@ -41,17 +42,24 @@ class TorchMemory(DeviceMemory):
 
     def reserve(self, nbytes: int) -> Any:
         """A tensor of bytes."""
+        return self.take(nbytes)[1]
+
+    def take(self, nbytes: int) -> tuple[int, Any]:
+        """A tensor of bytes, after its address."""
         # Not of no bytes: all of them have address 0.
         stream = self._stream(self._index) if 0 < nbytes <= _SMALL else None
         free = self._free.get((nbytes, stream))
         if free:
-            return heappop(free)[1]
+            taken: tuple[int, Any] = heappop(free)
+            return taken
         try:
             block = self._empty(nbytes, dtype=self._byte, device=self.device)
         except self.torch.OutOfMemoryError as error:
             raise MemoryError(str(error)) from None
-        block.kept = None if stream is None else self._free.setdefault((nbytes, stream), [])
-        return block
+        address: int = block.data_ptr()
+        kept = None if stream is None else self._free.setdefault((nbytes, stream), [])
+        block.place = (kept, address)  # where it is kept when it is free
+        return address, block
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An uninitialized tensor of one of PyTorch's element types."""
@@ -69,9 +77,9 @@ class TorchMemory(DeviceMemory):
 
         Kernels run in the order of the stream, so that its next user writes after its last reader.
         """
-        kept = getattr(block, "kept", None)  # the list of its size and stream
+        kept, address = getattr(block, "place", _NO_PLACE)  # the list of its size and stream
         if kept is not None and len(kept) < _KEPT:
-            heappush(kept, (block.data_ptr(), block))
+            heappush(kept, (address, block))
 
     def start(self, block: Any) -> int:
         """The address of a block."""

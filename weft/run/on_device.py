@@ -117,7 +117,7 @@ class EnqueuedArrays:
             for (kind, nbytes, owned), spec in pairs
         ]
         self.memory, self.launch = direct.memory, direct.launch
-        self.reserve, self.start = direct.memory.reserve, direct.memory.start
+        self.take = direct.memory.take
         self.record = None if direct.stream is None else direct.stream.record
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array] | None:
@@ -136,12 +136,12 @@ class EnqueuedArrays:
                 key.append(held.address or held.locate())
             # An event is of the stream's end when something waits for it.
             event = None if self.record is None else self.record()
-            memory, sub_axes, results = self.memory, self.sub_axes, list[Array]()
+            memory, sub_axes, take = self.memory, self.sub_axes, self.take
+            results: list[Array] = []
             for kind, shape, dtype, nbytes, owned, spec in self.made:
-                raw = self.reserve(nbytes)
+                address, raw = take(nbytes)
                 buffer = DeviceBuffer(memory, MemoryBlock(memory, raw), 0, shape, dtype, nbytes)
                 buffer.event = event
-                address = self.start(raw)
                 key.append(address)
                 results.append(Array.of(Stacked(buffer, sub_axes, owned, kind, address), spec))
             self.launch(tuple(key), self.new)
