@@ -76,10 +76,14 @@ def factors_of(at: Sequence[Expr]) -> set[int]:
 
 def linear(at: Sequence[Expr], shape: Sequence[int]) -> Expr:
     """The row-major index."""
-    found = ZERO
-    for expr, size in zip(at, shape, strict=True):
-        found = plus(times(found, size), expr)
-    return found
+    offset, stride = 0, 1
+    terms: dict[int, int] = {}
+    for expr, size in zip(reversed(at), reversed(shape), strict=True):
+        offset += expr[0] * stride
+        for number, coefficient in expr[1]:
+            terms[number] = terms.get(number, 0) + coefficient * stride
+        stride *= size
+    return (offset, tuple(sorted([(n, c) for n, c in terms.items() if c])))
 
 
 def taken_apart(place: Expr, shape: Sequence[int], size: Size) -> At | Split | None:

@@ -52,6 +52,7 @@ class Grouping:
         self.limits = self.target.limits
         self.positions = {p.node: n for n, p in enumerate(self.placed)}
         self.makers: dict[Value, StackedNode] = {v: p for p in self.placed for v in p.node.results}
+        self.shapes: dict[Value, tuple[int, ...]] = {}  # of stacks
         self.masks: dict[Value, int] = {}  # mask of every value
         for p in self.placed:
             self.masks.update(zip(p.node.operands, p.given, strict=True))
@@ -459,9 +460,12 @@ class Grouping:
 
     def shape(self, value: Value) -> tuple[int, ...]:
         """The shape of a value's stack."""
-        mask = self.masks[value]
-        head = [n if mask >> d & 1 else 1 for d, n in enumerate(self.sizes)]
-        return (*head, *tensor_of(value).sizes)
+        found = self.shapes.get(value)
+        if found is None:
+            mask = self.masks[value]
+            head = [n if mask >> d & 1 else 1 for d, n in enumerate(self.sizes)]
+            found = self.shapes[value] = (*head, *tensor_of(value).sizes)
+        return found
 
     def elements(self, value: Value) -> int:
         """The number of elements of a value's stack."""
