@@ -25,6 +25,7 @@ from weft.records import dataclass
 from weft.run import run
 from weft.run.array_signature import BorrowedStack, KnownParameter, array_signature_of
 from weft.run.execute import QuickRun, at_once
+from weft.run.host_tensors import QuickTensors
 from weft.run.on_device import EnqueuedArrays, EnqueuedTensors, QuickArrays
 
 _NOTES = 4  # the most values of one warning
@@ -143,6 +144,7 @@ class FastPath:
         self.on_arrays = self._on_arrays() if self.is_plain else None
         can = self.is_plain or self.may_borrow
         self.quick = QuickRun.of(self.local, self.array_signature) if can else None
+        self.on_tensors = None if ready.sync_every_op else self._on_tensors()
 
     def __call__(self, values: Sequence[Any]) -> Any:
         """Run on leaves; returns the result tree."""
@@ -152,6 +154,10 @@ class FastPath:
                 return found[0] if self.is_one else self.packed(found)
         if self.enqueued is not None:
             tensors = self._enqueue(values)
+            if tensors is not None:
+                return self.packed(tensors)
+        if self.on_tensors is not None:
+            tensors = self.on_tensors(values)
             if tensors is not None:
                 return self.packed(tensors)
         arrays = values if self.is_plain else self._borrow(values)
@@ -186,6 +192,17 @@ class FastPath:
         if not self.ready.source.takes_tensors or direct.over != dict(enumerate(captured.updated)):
             return None
         return EnqueuedTensors(direct, [leaf.shape for leaf in captured.results])
+
+    def _on_tensors(self) -> QuickTensors | None:
+        """The program on PyTorch tensors of the host; None if it updates or gives parts of any."""
+        captured = self.ready.captured
+        fits = not (captured.updated or captured.places or captured.is_seeded)
+        if not self.ready.source.takes_tensors or not fits:
+            return None
+        quick = QuickRun.of(self.local, self.array_signature)
+        if quick is None or not quick.owns_results:
+            return None
+        return QuickTensors(quick, [leaf.shape for leaf in captured.results])
 
     def _on_arrays(self) -> EnqueuedArrays | None:
         """The program on arrays of its device, without donated ones."""

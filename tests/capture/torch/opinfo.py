@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import collections
 import itertools
+import math
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -172,14 +174,21 @@ def check(entry: Any, dtype: str, sample: Any) -> Outcome:
 
 
 def sweep(
-    chosen: list[Any], dtypes: list[str], most: int | None, tell: Callable[[Outcome], None]
+    chosen: list[Any],
+    dtypes: list[str],
+    most: int | None,
+    tell: Callable[[Outcome], None],
+    seconds: float = math.inf,
 ) -> list[Outcome]:
-    """All samples of these ops and types."""
+    """All samples of these ops and types, as many of each as begin within so many seconds."""
     made = []
     for entry, dtype in itertools.product(chosen, dtypes):
+        end = time.monotonic() + seconds
         for sample in samples(entry, dtype, most):
             try:
-                outcome = check(entry, dtype, sample)
+                late = time.monotonic() > end
+                out_of_time = Outcome(op_names(entry), dtype, "skipped", "out of time")
+                outcome = out_of_time if late else check(entry, dtype, sample)
             except Exception as error:  # noqa: BLE001  # one op must not hide the others
                 what = f"{type(error).__name__}: {error}".replace("\n", " ")[:300]
                 outcome = Outcome(op_names(entry), dtype, "failed", what)
@@ -209,6 +218,7 @@ def main() -> None:
     parser.add_argument("ops", nargs="*", help="names, or beginnings of them; all without")
     parser.add_argument("--dtypes", nargs="*", default=DTYPES)
     parser.add_argument("--samples", type=int, help="of each op and type; all without")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="for each op and type")
     parser.add_argument("--core", action="store_true", help="ops of core ATen only")
     parser.add_argument("--log", action="store_true", help="tell every outcome on stderr")
     parser.add_argument("--part", default="0/1", help="i/n: every n-th op, from the i-th on")
@@ -223,7 +233,7 @@ def main() -> None:
         if o.state in bad or given.log:
             print(o.state, o.op, o.dtype, o.what[:200], file=sys.stderr, flush=True)
 
-    print(summary(sweep(chosen, given.dtypes, given.samples, tell)))
+    print(summary(sweep(chosen, given.dtypes, given.samples, tell, given.seconds)))
 
 
 if __name__ == "__main__":

@@ -168,3 +168,16 @@ def test_symbolic_sizes_of_dynamo_are_padded():
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
     for ours, theirs in zip(model.buffers(), eager.buffers(), strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+def test_calls_with_other_structures_and_numbers_share_no_program():
+    def scaled(x, other=None, times=2):
+        made = x * times if other is None else x * times + other.sum()
+        return made, [made.sum(0), times], {"first": made[0]}
+
+    compiled = weft.compile(scaled, dynamic=True)
+    x, other = torch.arange(20.0).reshape(5, 4), torch.ones(5, 3)
+    for args, kwargs in (((x,), {}), ((x, other), {}), ((x,), {"other": other}),
+                         ((x,), {"times": 3}), ((x, None, 3), {}), ((x[:3],), {"times": 3}),
+                         ((x, other, True), {}), ((x, other, 1), {}), ((x,), {})):  # fmt: skip
+        torch.testing.assert_close(compiled(*args, **kwargs), scaled(*args, **kwargs))

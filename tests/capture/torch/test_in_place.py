@@ -6,6 +6,7 @@ import pytest
 
 from tests.capture.torch.models import torch
 from weft.capture.torch.in_place import without_updates
+from weft.capture.torch.overlaps import MemoryOverlaps
 
 
 def chain(x, y):
@@ -65,3 +66,30 @@ def test_updates_are_at_the_end(function):
     ours, theirs = ([each.clone() for each in given] for _ in range(2))
     made, expected = torch.fx.Interpreter(module).run(*ours), function(*theirs)
     torch.testing.assert_close((made, ours), (expected, theirs))
+
+
+def test_overlaps_are_those_of_each_call():
+    memory, base = MemoryOverlaps(), torch.zeros(40)
+    weights = [torch.zeros(8), torch.zeros(0), torch.zeros(2, 4)]
+    views = [
+        (base[0:4], base[4:8]), (base[4:8], base[0:4]), (base[0:4], base[2:6]),
+        (base[0:8], base[4:12]), (base[0:4], base[4:8]), (base[0:8:2], base[4:8]),
+        (torch.zeros(4), torch.zeros(4)), (weights[0][4:], base[4:8]), (base[8:12], weights[2][0]),
+        (base[8:12], torch.zeros(4)), (base[8:9].expand(4), base[9:13]),
+    ]  # fmt: skip
+    expected = [(), (), (3, 4), (3, 4), (), (3, 4), (), (0, 3), (2, 4), (), ()]
+    known = None
+    for pair, numbers in zip(views, expected, strict=True):
+        tensors = [*weights, *pair]
+        assert memory.overlaps(tensors) == {*numbers}, pair
+        # Of the same shapes and strides as in the call before.
+        if memory.views == known:
+            assert memory.overlaps(tensors, known) == {*numbers}
+        known = memory.views
+    # One layout, in other memory each time, apart from parameters in between.
+    room = torch.zeros(64)
+    kept = [room[start : start + 4] for start in range(0, 64, 8)]
+    for start in range(61):
+        touched = {n for n in range(8) if abs(8 * n - start) < 4}
+        found = memory.overlaps([*kept, room[start : start + 4]])
+        assert found == (touched | {8} if touched else set()), start

@@ -7,7 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from weft.capture.torch.decompositions.checked import without_checks
 from weft.capture.torch.flex import drop_block_tables, flex_attention, flex_meaning
 from weft.capture.torch.grouped import GROUPED, grouped_product
 from weft.capture.torch.on_host import on_host
+from weft.capture.torch.own_gradients import APPLICATION, function_calls, replayed
 from weft.errors import Unsupported, WeftError
 from weft.ir.location import UNKNOWN, Location, escape
 from weft.records import dataclass
@@ -89,13 +90,19 @@ def exported(
             _without_onednn(),
             _without_partial_graphs(),
             without_checks()(),
+            function_calls() as kept_functions,
         ):
-            with on_host(module, args, kwargs) as (values, named):
+            keeping = kept_functions() if grad else nullcontext()
+            with on_host(module, args, kwargs) as (values, named), keeping:
                 # Not strict: the module's Python code runs as it is. TorchDynamo's analysis of its
                 # bytecode takes longer, and refuses more.
                 made = torch.export.export(module, values, named, strict=False)
             _restore_values(made, module)
             yield made
+    except Unsupported as error:
+        if error.loc is not None:
+            raise
+        raise error.at(_place(error)) from None
     except RuntimeError as error:  # which the others are, too
         if not isinstance(error, refused) and _TRACED_VALUE not in str(error):
             raise
@@ -242,6 +249,8 @@ def replay() -> Any:
                 # Where gradients are recorded, those of a `torch.no_grad()` block are not.
                 with torch.set_grad_enabled(enabled and not self.is_whole):
                     return body(*values)
+            if str(target) == APPLICATION:
+                return replayed(*args)
             if str(target).startswith("profiler."):
                 return None
             if target is torch.ops.aten.batch_norm.default and args[5] and args[3] is not None:

@@ -166,17 +166,16 @@ class TorchProgram:
     ) -> tuple[Hashable, Sequence[Any]]:
         sized = _sized(args)
         if sized is not None:
-            seen, values = self.quick_key(sized.args, sized.kwargs)
-            return (seen, SizedCall), (*values, *sized.values)
+            return (sized.seen, SizedCall), (*sized.tensors, *sized.values)
         tensors = self.last.values(args, kwargs)
         # The last call's structure: flattening a module of many parameters costs more than a small
         # program runs.
         if tensors is None:
             key, call = self.flatten(args, kwargs)
-            self.last.note(self.module, args, kwargs, call.values, key)
+            self.last.note(self.module, args, kwargs, call.values, key, self.memory.views)
             return key, call.values
         # Tensors of the same types, but perhaps in other memory.
-        overlapping = self.memory.overlaps(tensors)
+        overlapping = self.memory.overlaps(tensors, self.last.views)
         return self.last.key_with(overlapping), tensors
 
     def context(self) -> Hashable:

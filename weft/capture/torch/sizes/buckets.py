@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 from weft.cache.recent import RecentlyUsed
 from weft.capture.torch.graph import GraphConstant, Imported
-from weft.capture.torch.sizes.call import SizedCall, SizedProgram
+from weft.capture.torch.sizes.call import ResultCuts, SizedCall, SizedProgram
 from weft.capture.torch.sizes.extents import Extents, SizesDepend, SymbolSizes, depends, fit
 from weft.capture.torch.sizes.instance import Capture, Instantiation
 from weft.capture.torch.sizes.probes import probes_of
@@ -44,13 +45,43 @@ class SizeBuckets:
         self._known: RecentlyUsed[Hashable, SizedProgram | SizesDepend] = RecentlyUsed(most)
         self._captures: RecentlyUsed[Hashable, _Traced] = RecentlyUsed(_CAPTURES)
         self._warned: set[str] = set()
+        # By the shapes of tensors and the values of numbers, where all arguments are these.
+        self._prepared: RecentlyUsed[Hashable, _PreparedCall] = RecentlyUsed(_KEYS)
         # By cheap keys: the shapes of a call's sizes, and the programs of its bucket.
         self._parsed: RecentlyUsed[Hashable, CallShapes | None] = RecentlyUsed(_KEYS)
         self._seen: RecentlyUsed[Hashable, SizedProgram | SizesDepend] = RecentlyUsed(_KEYS)
 
     def call(self, source: Any, args: Any, kwargs: Any) -> SizedCall | None:
         """The padded call of a program; None if it is compiled for the call's own sizes."""
-        from torch.utils._pytree import tree_flatten, tree_unflatten
+        key = _flat_key(args, kwargs)
+        prepared = None if key is None else self._prepared.used(key)
+        if prepared is None:
+            prepared = self._prepare(source, args, kwargs)
+            if key is not None:
+                self._prepared.put(key, prepared)
+        shapes = prepared.shapes
+        if shapes is None:
+            return None
+        if key is None:
+            inner, named = self._sized(args, kwargs, prepared, prepared.bucket)
+        else:
+            inner, named = _padded(prepared.paddings, args, kwargs)
+        seen, tensors = source.quick_key(inner, named)
+        last = prepared.last
+        if last is None or seen != last[0]:
+
+            def sized(wanted: SymbolSizes) -> Any:
+                return self._sized(args, kwargs, prepared, wanted)
+
+            program = self._program(source, seen, inner, named, shapes, prepared.bucket, sized)
+            if isinstance(program, SizesDepend):
+                return None
+            last = prepared.last = (seen, program, program.cuts(prepared.sizes))
+        return SizedCall(last[1], inner, named, prepared.values, last[2], seen, tensors)
+
+    def _prepare(self, source: Any, args: Any, kwargs: Any) -> _PreparedCall:
+        """The sizes of a call, and how its arguments are padded."""
+        from torch.utils._pytree import tree_flatten
 
         if not isinstance(source, TorchProgram) or not holds_tensors(args, kwargs):
             raise WeftError(
@@ -65,23 +96,29 @@ class SizeBuckets:
             shapes = self._shapes(source, leaves, args, kwargs)
             self._parsed.put(key, shapes)
         if shapes is None or not shapes.symbols:
-            return None
+            return _PreparedCall(None)
         sizes = shapes.sizes(leaves)
         shapes = shapes.varying(sizes)
         if 0 in sizes or not shapes.symbols:  # nothing to repeat, or no other size in the bucket
-            return None
+            return _PreparedCall(None)
         sizes = shapes.sizes(leaves)
         pairs = zip(shapes.symbols, sizes, strict=True)
         bucket = tuple([symbol.bucket(size) for symbol, size in pairs])
+        paddings = (*_paddings(leaves, shapes, sizes, bucket),)
+        return _PreparedCall(shapes, sizes, bucket, (*map(_tensor, sizes),), paddings)
 
-        def sized(wanted: SymbolSizes) -> Any:
-            return tree_unflatten(resized(leaves, shapes, sizes, wanted), tree)
+    def _sized(
+        self, args: Any, kwargs: Any, prepared: _PreparedCall, wanted: SymbolSizes
+    ) -> tuple[Any, Any]:
+        """The arguments of a call at other sizes."""
+        from torch.utils._pytree import tree_flatten, tree_unflatten
 
-        inner, named = sized(bucket)
-        program = self._program(source, inner, named, shapes, bucket, sized)
-        if isinstance(program, SizesDepend):
-            return None
-        return SizedCall(program, inner, named, sizes, (*map(_tensor, sizes),))
+        assert prepared.shapes is not None, "of calls that are padded"
+        leaves, tree = tree_flatten((args, kwargs))
+        for padding in _paddings(leaves, prepared.shapes, prepared.sizes, wanted):
+            leaves[padding.leaf] = padding(leaves[padding.leaf])
+        inner, named = tree_unflatten(leaves, tree)
+        return inner, named
 
     def _shapes(
         self, source: TorchProgram, leaves: Sequence[Any], args: Any, kwargs: Any
@@ -96,6 +133,7 @@ class SizeBuckets:
     def _program(
         self,
         source: TorchProgram,
+        seen: Hashable,
         args: Any,
         kwargs: Any,
         shapes: CallShapes,
@@ -105,11 +143,10 @@ class SizeBuckets:
         """The program of a bucket, or why there is none."""
         symbols = tuple([symbol.name for symbol in shapes.symbols])
         places = (symbols, tuple([tuple(extents.items()) for extents in shapes.leaves]))
-        cheap = (source.quick_key(args, kwargs)[0], places)
-        outcome = self._seen.used(cheap)
+        outcome = self._seen.used((seen, places))
         if outcome is None:
             outcome = self._by_types(source, args, kwargs, places, shapes, bucket, sized)
-            self._seen.put(cheap, outcome)
+            self._seen.put((seen, places), outcome)
         return outcome
 
     def _by_types(
@@ -233,28 +270,73 @@ def _numbers(programs: Sequence[Imported], probes: Sequence[SymbolSizes]) -> dic
     return numbers
 
 
-def resized(
+def _paddings(
     leaves: Sequence[Any], shapes: CallShapes, sizes: SymbolSizes, wanted: SymbolSizes
-) -> list[Any]:
-    """The leaves of a call at other sizes: their first elements, and the last one repeated."""
-    new_leaves = []
-    for leaf, extents in zip(leaves, shapes.leaves, strict=True):
+) -> Iterator[_Padding]:
+    """The changes of a call's leaves for other sizes."""
+    for n, (leaf, extents) in enumerate(zip(leaves, shapes.leaves, strict=True)):
         for dim, extent in extents.items():
+            count = extent.at(wanted)
             if dim == NUMBER:
-                leaf = extent.at(wanted)
-            else:
-                leaf = _resized(leaf, dim, extent.at(wanted))
-        new_leaves.append(leaf)
-    return new_leaves
+                yield _Padding(n, dim, 0, count)
+            elif count != leaf.shape[dim]:
+                yield _Padding(n, dim, leaf.shape[dim], count)
 
 
-def _resized(leaf: Any, dim: int, count: int) -> Any:
-    import torch
+@dataclass(frozen=True, slots=True)
+class _Padding:
+    """A change of one leaf's size along a dim: its first elements, or the last one repeated."""
 
-    size = leaf.shape[dim]
-    if count <= size:
-        return leaf.narrow(dim, 0, count)
-    shape = [*leaf.shape]
-    shape[dim] = count - size
-    # An element of the call's is valid where zeros may not be: as an index, under a logarithm.
-    return torch.cat([leaf, leaf.narrow(dim, size - 1, 1).expand(shape)], dim)
+    leaf: int
+    dim: int
+    size: int
+    count: int
+
+    def __call__(self, value: Any) -> Any:
+        if self.dim == NUMBER:
+            return self.count
+        if self.count <= self.size:
+            return value.narrow(self.dim, 0, self.count)
+        shape = [*value.shape]
+        shape[self.dim] = self.count - self.size
+        # An element of the call's is valid where zeros may not be: as an index, under a logarithm.
+        last = value.narrow(self.dim, self.size - 1, 1).expand(shape)
+        return sys.modules["torch"].cat([value, last], self.dim)
+
+
+def _flat_key(args: Any, kwargs: Any) -> Hashable | None:
+    """The shapes of tensors and the values of numbers; None if there are other arguments."""
+    torch = sys.modules["torch"]
+    plain = (torch.Tensor, torch.nn.Parameter)
+    marks: list[Hashable] = [*kwargs]
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if value.__class__ in plain:
+            marks.append(value.shape)
+        elif value.__class__ is int:
+            marks.append(value)
+        else:
+            return None
+    return len(args), *marks
+
+
+def _padded(paddings: Sequence[_Padding], args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Arguments that are leaves themselves, padded."""
+    leaves = [*args, *kwargs.values()]
+    for padding in paddings:
+        leaves[padding.leaf] = padding(leaves[padding.leaf])
+    if not kwargs:
+        return tuple(leaves), kwargs
+    return tuple(leaves[: len(args)]), dict(zip(kwargs, leaves[len(args) :], strict=True))
+
+
+@dataclass(slots=True)
+class _PreparedCall:
+    """The sizes, paddings and program that calls with arguments of some shapes share."""
+
+    shapes: CallShapes | None  # None if they are compiled for their own sizes
+    sizes: SymbolSizes = ()
+    bucket: SymbolSizes = ()
+    values: tuple[Any, ...] = ()  # the sizes as tensors
+    paddings: tuple[_Padding, ...] = ()
+    # Of the last call: the cheap key of its arguments, its program and the cuts of its results.
+    last: tuple[Hashable, SizedProgram, ResultCuts] | None = None
