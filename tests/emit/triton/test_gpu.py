@@ -12,7 +12,7 @@ import weft
 from tests.emit.triton.channels import compare_networks, convolve_all
 from tests.emit.triton.corpus import CASES, ON_GPU
 from tests.emit.triton.launching import check, kernels_of, launched, values
-from tests.emit.triton.scatters import SCATTERS
+from tests.emit.triton.scatters import SCATTERS, experts
 from tests.kernels.attention_cases import inputs
 from tests.kernels.attention_cases import kernels as attention_kernels
 from tests.kernels.interpret_attention import interpret_attention
@@ -251,3 +251,22 @@ def test_relu_keeps_nan():
     arrays = [weft.put(t.bfloat16().cuda(), device="cuda") for t in (x, w, c)]
     made = weft.compile(lambda x, w, c: jax.nn.relu(x @ w + c), *arrays, target="triton")(*arrays)
     assert bool(made.to_torch().isnan().any(1).eq(x.isnan().any(1).cuda()).all())
+
+
+ODD, EVEN = ([130, 0, 6, 9], 150, 70, 37), ([100, 0, 300, 50], 512, 128, 256)
+
+
+@pytest.mark.parametrize("sizes", [ODD, EVEN])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_ragged_dots_and_their_gradients(dtype, sizes):
+    groups, rows, depth, columns = sizes
+    rng = np.random.default_rng(0)
+    shapes = (rows, depth), (len(groups), depth, columns), (rows, columns)
+    x, w, g = (jnp.asarray(rng.integers(-3, 4, shape), dtype) for shape in shapes)
+    given = (x, w, np.array(groups, "i"), g)
+    compiled = weft.compile(experts, *given, target="triton")
+    with jax.default_device(jax.devices("cpu")[0]):
+        expected = jax.jit(experts)(*given)
+    for _ in range(3):
+        for one, other in zip(compiled(*given), expected, strict=True):
+            assert_close(np.asarray(one), np.asarray(other), max(shapes[0]))

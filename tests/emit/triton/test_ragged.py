@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
+import weft
 from tests.emit.llvm.single.lone_nodes import lone_kernel, module_of, node_of, stacked
 from tests.emit.llvm.single.test_ragged import LAYOUTS, sides_of, whole
 from tests.emit.triton.launching import launched
+from tests.emit.triton.scatters import experts
 from tests.ops.examples.ragged import EXAMPLES
 from tests.tolerance import assert_close
 from weft.emit.triton import ragged
@@ -129,3 +132,13 @@ def test_what_is_left_to_numpy():
     op = RaggedDot(two, TensorType((6, 5), DTYPES["f32"]))
     node = node_of(op, np.zeros((6, 4, 3), "f"), np.zeros((2, 3, 4, 5), "f"), np.zeros(2, np.int32))
     assert "not one" in str(unsupported_kernel(lone_kernel(node)))
+
+
+def test_gradients_stay_on_the_device():
+    rng = np.random.default_rng(0)
+    given = [rng.integers(-3, 4, shape).astype("f") for shape in ((20, 7), (3, 7, 5), (20, 5))]
+    given.insert(2, np.array([9, 0, 8], "i"))
+    compiled = weft.compile(experts, *given, target="triton")
+    assert "host" not in compiled.text("tiled")
+    for one, other in zip(compiled(*given), jax.jit(experts)(*given), strict=True):
+        np.testing.assert_array_equal(one, other)
