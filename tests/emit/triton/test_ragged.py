@@ -17,8 +17,9 @@ from tests.emit.triton.launching import launched
 from tests.emit.triton.scatters import experts
 from tests.ops.examples.ragged import EXAMPLES
 from tests.tolerance import assert_close
-from weft.emit.triton import ragged
 from weft.emit.triton.capable import unsupported_kernel
+from weft.emit.triton.emit import emitted
+from weft.emit.triton.ragged import tiles
 from weft.evaluate import evaluate
 from weft.ir.types import DTYPES, Array, TensorType
 from weft.ops.ragged import RaggedDims, RaggedDot
@@ -34,8 +35,8 @@ def interpreted(monkeypatch):
 def check_alone(
     op: RaggedDot, *arrays: Array, sizes: Sequence[int] = (), masks: Sequence[int] = (0, 0, 0),
     device: str = "cpu",
-) -> None:  # fmt: skip
-    """A launch against the reference, device by device."""
+) -> str:  # fmt: skip
+    """A launch against the reference, device by device; returns its text."""
     node = node_of(op, *arrays)
     kernel = lone_kernel(node, sizes, masks)
     assert unsupported_kernel(kernel) is None
@@ -45,17 +46,18 @@ def check_alone(
         own = [s[tuple(np.minimum(place, np.array(s.shape[: len(sizes)]) - 1))] for s in stacks]
         (expected,) = evaluate(module_of(node), *own)
         assert_close(made[place], np.asarray(expected), 64)
+    return emitted(kernel).text
 
 
 def check(
     layout: str, rows: int, depth: int, columns: int, groups: Sequence[int], dtype: str = "f32",
     out: str | None = None, **how: Any,
-) -> None:  # fmt: skip
+) -> str:  # fmt: skip
     """A ragged dot of small whole numbers in one of the layouts."""
     shapes, made = sides_of(layout, rows, depth, columns, len(groups))
     op = RaggedDot(LAYOUTS[layout], TensorType(made, DTYPES[out or dtype]))
     arrays = [whole(*shape, dtype=dtype) for shape in shapes]
-    check_alone(op, *arrays, np.array(groups, np.int32), **how)
+    return check_alone(op, *arrays, np.array(groups, np.int32), **how)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -88,7 +90,7 @@ def test_devices(layout):
 
 @pytest.mark.parametrize("layout", ["rows", "turned sums"])
 def test_more_groups_than_are_read_at_a_time(layout, monkeypatch):
-    monkeypatch.setattr(ragged, "GROUPS", 4)
+    monkeypatch.setattr(tiles, "GROUPS", 4)
     check(layout, 40, 3, 5, [3, 0, 1, 9, 0, 0, 2, 20, 1, 0])
 
 

@@ -7,7 +7,7 @@ from weft.emit.triton.collapse import collapsed
 from weft.emit.triton.library.calls import refuses_library
 from weft.emit.triton.parts.columns import crossed_sums
 from weft.emit.triton.pointwise import elementwise_ops, refuses
-from weft.emit.triton.ragged import refuses_ragged
+from weft.emit.triton.ragged.emit import refuses_ragged
 from weft.emit.triton.schedule import refuses_schedule
 from weft.emit.triton.table import TABLE
 from weft.ir.op import Op

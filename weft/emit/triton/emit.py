@@ -26,7 +26,7 @@ from weft.emit.triton.persistent import by_persistent_programs
 from weft.emit.triton.pieces import in_pieces
 from weft.emit.triton.points import by_points
 from weft.emit.triton.product import by_matrix_units
-from weft.emit.triton.ragged import ragged_launch
+from weft.emit.triton.ragged.emit import ragged_launch
 from weft.emit.triton.scatter import scatter_parts
 from weft.emit.triton.schedule import kind_of
 from weft.ir.types import I32

@@ -14,7 +14,7 @@ from weft.emit.triton.emitted import GridLaunch
 from weft.emit.triton.parts.sizes import power_of_two
 from weft.emit.triton.tiles import WIDE
 from weft.ir.types import F32, I32
-from weft.kernels.nest.ragged import LHS, OUT, RHS, SIZES, RaggedRoles, held_type, refuses_sums
+from weft.kernels.nest.ragged import LHS, OUT, RHS, SIZES, RaggedRoles, held_type
 from weft.kernels.single_node import SingleNode
 from weft.ops.contract import allows_tf32
 from weft.records import dataclass
@@ -24,24 +24,10 @@ GROUPS = 1024  # sizes that a program reads at a time
 _PROCESSORS = 132  # fewer programs leave some without work
 
 
-def refuses_ragged(kernel: SingleNode) -> str | None:
-    """Why no launch computes a ragged dot, or None if one does."""
-    if reason := dtypes.refuses(*[operand.dtype for operand in kernel.operands]):
-        return reason
-    held = held_type(kernel)
-    sides = [operand.dtype for operand in kernel.operands[:2]]
-    if held.kind == "bool" or any(side.is_float != held.is_float for side in sides):
-        return f"a product of {sides[0]} and {sides[1]} is added up in {held}"
-    return refuses_sums(kernel)
-
-
-def ragged_launch(kernel: SingleNode) -> GridLaunch:
-    """The launch of a ragged dot."""
-    return _RaggedTiles(kernel).launch()
-
-
 @dataclass(frozen=True, slots=True)
-class _Blocks:
+class RaggedBlocks:
+    """The sizes of a tile, warps, and stages of the pipeline of loads."""
+
     rows: int
     columns: int
     depth: int
@@ -49,7 +35,7 @@ class _Blocks:
     stages: int
 
 
-class _RaggedTiles:
+class RaggedTiles:
     """The tiles of all groups, each a program."""
 
     def __init__(self, kernel: SingleNode) -> None:
@@ -66,9 +52,9 @@ class _RaggedTiles:
         self.is_wide = max(sizes) >= WIDE
         # The first row of a tile's group, the end of its rows, and the span of its sum.
         self.start, self.end = "0", str(self.roles.rows.size)
-        self.near, self.far = "0", str(self._k)
+        self.near, self.far = "0", str(self.k)
 
-    def _blocks(self) -> _Blocks:
+    def _blocks(self) -> RaggedBlocks:
         """The sizes of a tile, by the average of the groups."""
         roles, each = self.roles, max(1, self.roles.groups)
         rows, columns, depth = roles.rows.size, roles.columns.size, roles.k.size
@@ -77,7 +63,9 @@ class _RaggedTiles:
         elif roles.mode == "contracting":
             depth = -(-depth // each)
         if not self.is_dot:
-            return _Blocks(min(32, power_of_two(rows)), min(64, power_of_two(columns)), 1, 4, 2)
+            return RaggedBlocks(
+                min(32, power_of_two(rows)), min(64, power_of_two(columns)), 1, 4, 2
+            )
         wide = self.types[LHS].bits >= 32
         least = 32 if self.types[LHS].bits == 8 else 16  # of Triton's dot
         height = min(64 if wide else 128, max(16, power_of_two(rows)))
@@ -87,48 +75,62 @@ class _RaggedTiles:
             width //= 2
         large = height * width >= 128 * 256
         k = min(32 if wide else 64, max(least, power_of_two(depth)))
-        return _Blocks(height, width, k, 8 if large else 4, 2 if wide else 3 if large else 4)
+        return RaggedBlocks(height, width, k, 8 if large else 4, 2 if wide else 3 if large else 4)
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
 
     def launch(self) -> GridLaunch:
         """The launch: outer points, groups, and their tiles."""
-        kernel, roles, b = self.kernel, self.roles, self.blocks
-        names = [f"in{n}" for n in range(4)]
-        across = -(-roles.columns.size // b.columns)
-        fixed = -(-roles.rows.size // b.rows)
-        tiles = fixed * across
-        if roles.mode == "free":
-            # Those of the rows in no group are one group more: they are 0.
-            most = roles.rows.size // b.rows + roles.groups + 1
-            tiles = min(roles.rows.size, most) * across
-        elif roles.mode == "contracting":
+        roles = self.roles
+        fixed = -(-roles.rows.size // self.blocks.rows)
+        tiles = self.most if roles.mode == "free" else fixed * self.across
+        if roles.mode == "contracting":
             tiles *= roles.groups
-        points = self._place(tiles)
+        points = self.place(tiles)
         match roles.mode:
             case "free":
-                self._find_rows(across)
+                self._find_rows()
             case "contracting":
                 self._find_span(fixed)
             case "batch":
                 self._place_tile("tile", fixed)
-        self._multiply()
-        head = f"@triton.jit\ndef {kernel.name}({', '.join(names)}):"
+        self.begin_tile()
+        self._add_up()
+        self.store()
+        return self.finished(tiles * points)
+
+    def finished(self, programs: int) -> GridLaunch:
+        """The launch of the written function."""
+        kernel, b = self.kernel, self.blocks
+        head = f"@triton.jit\ndef {kernel.name}(in0, in1, in2, in3):"
         text = "\n".join([head, *self.lines]) + "\n"
         signature = tuple([dtypes.pointer(dtype) for dtype in self.types])
         return GridLaunch(
-            kernel.name, text, signature, (0, 1, 2, 3), (max(1, tiles * points), 1, 1),
+            kernel.name, text, signature, (0, 1, 2, 3), (max(1, programs), 1, 1),
             b.warps, b.stages, kernel.excess_precision,
         )  # fmt: skip
 
     @property
-    def _k(self) -> int:
+    def k(self) -> int:
+        """The length of the sum."""
         return 0 if self.roles.empty else self.roles.k.size
+
+    @property
+    def across(self) -> int:
+        """The tiles beside each other."""
+        return -(-self.roles.columns.size // self.blocks.columns)
+
+    @property
+    def most(self) -> int:
+        """The most tiles that rows in groups of any sizes need."""
+        # Those of the rows in no group are one group more: they are 0.
+        rows = self.roles.rows.size
+        return min(rows, rows // self.blocks.rows + self.roles.groups + 1) * self.across
 
     # Places
 
-    def _place(self, tiles: int) -> int:
+    def place(self, tiles: int) -> int:
         """The number of a program's tile, and where its operands begin; returns the points."""
         wide = ".to(tl.int64)" if self.is_wide else ""
         self.line(f"rest = tl.program_id(0){wide}")
@@ -151,81 +153,98 @@ class _RaggedTiles:
         self.line(f"m0 = {tile} % {high} * {self.blocks.rows}")
         self.line(f"n0 = {tile} // {high} * {self.blocks.columns}")
 
-    @contextmanager
-    def _groups(self, count: int, limit: int) -> Iterator[None]:
-        """A loop over groups, many at a time: their numbers `g`, and their sizes within bounds."""
-        chunk = min(GROUPS, max(2, power_of_two(count)))
+    def read_sizes(self, first: str, count: int, limit: int) -> None:
+        """The sizes, within bounds, of the groups `g` from one of them on."""
         step, dtype = self.roles.group_steps[1], self.types[SIZES]
-        self.line("before = tl.full([], 0, tl.int64)")
-        self.line(f"for near in range(0, {count}, {chunk}):")
-        self.depth += 1
-        self.line(f"g = near + tl.arange(0, {chunk})")
+        self.line(f"g = {first} + tl.arange(0, {count})")
         loaded = f"tl.load(sizes + g * {step}, mask=g < {self.roles.groups}, other=0)"
         if dtype.kind == "uint" and dtype.bits == 64:
             loaded = f"tl.minimum({loaded}, {limit})"
         self.line(f"size = tl.minimum(tl.maximum({loaded}.to(tl.int64), 0), {limit})")
+
+    @contextmanager
+    def _groups(self, count: int, limit: int) -> Iterator[None]:
+        """A loop over groups, many at a time."""
+        chunk = chunk_of(count)
+        self.line("before = tl.full([], 0, tl.int64)")
+        self.line(f"for near in range(0, {count}, {chunk}):")
+        self.depth += 1
+        self.read_sizes("near", chunk, limit)
         yield
         self.depth -= 1
 
-    def _find_rows(self, across: int) -> None:
+    def read_spans(self, before: str, first: str) -> None:
+        """The rows of the groups `g`, and the end of their tiles, after those of others."""
+        rows, b = self.roles.rows.size, self.blocks
+        # The last group is that of the rows in none.
+        self.line(f"size = tl.where(g < {self.roles.groups}, size, {rows})")
+        self.line(f"sums = {before} + p.sums(size)")
+        self.line(f"ends = tl.minimum(sums, {rows})")
+        self.line(f"starts = tl.minimum(sums - size, {rows})")
+        self.line(f"tiles = (ends - starts + {b.rows - 1}) // {b.rows} * {self.across}")
+        self.line(f"last = {first} + p.sums(tiles)")
+
+    def find(self, operator: str) -> None:
+        """The group and the rows of a tile, and its number in the group, if it is in one of `g`."""
+        self.line("here = (last - tiles <= tile) & (tile < last)")
+        for name, value in (
+            ("group", "g"), ("start", "starts"), ("end", "ends"), ("own", "tile - last + tiles"),
+        ):  # fmt: skip
+            self.line(f"{name} {operator} p.sum(tl.where(here, {value}, 0))")
+
+    def _find_rows(self) -> None:
         """The group and the rows of a tile: one group after another."""
-        roles, b = self.roles, self.blocks
-        rows, groups = roles.rows.size, roles.groups
         for name in ("first", "group", "start", "end", "own"):
             self.line(f"{name} = tl.full([], 0, tl.int64)")
-        with self._groups(groups + 1, rows):
-            # The last group is that of the rows in none.
-            self.line(f"size = tl.where(g < {groups}, size, {rows})")
-            self.line("sums = before + p.sums(size)")
-            self.line(f"ends = tl.minimum(sums, {rows})")
-            self.line(f"starts = tl.minimum(sums - size, {rows})")
-            self.line(f"tiles = (ends - starts + {b.rows - 1}) // {b.rows} * {across}")
-            self.line("last = first + p.sums(tiles)")
-            self.line("here = (last - tiles <= tile) & (tile < last)")
-            for name, value in (
-                ("group", "g"), ("start", "starts"), ("end", "ends"),
-                ("own", "tile - last + tiles"),
-            ):  # fmt: skip
-                self.line(f"{name} += p.sum(tl.where(here, {value}, 0))")
+        with self._groups(self.roles.groups + 1, self.roles.rows.size):
+            self.read_spans("before", "first")
+            self.find("+=")
             self.line("before += p.sum(size)")
             self.line("first += p.sum(tiles)")
+        self.place_rows()
+
+    def place_rows(self) -> None:
+        """The first row and column of a tile of a group, and the span of its sum."""
+        roles, b = self.roles, self.blocks
         if not self.is_wide:
             for name in ("group", "start", "end", "own"):
                 self.line(f"{name} = {name}.to(tl.int32)")
         self.line(f"high = tl.maximum((end - start + {b.rows - 1}) // {b.rows}, 1)")
         self._place_tile("own", "high")
         # Rows in no group are 0, and a program without a tile has nothing to do.
-        self.line(f"near = tl.where((group < {groups}) & (start < end), 0, {self._k})")
-        self.line(f"group = tl.minimum(group, {max(0, groups - 1)})")
+        self.line(f"near = tl.where((group < {roles.groups}) & (start < end), 0, {self.k})")
+        self.line(f"group = tl.minimum(group, {max(0, roles.groups - 1)})")
         self.start, self.end, self.near = "start", "end", "near"
 
     def _find_span(self, fixed: int) -> None:
         """The group of a tile and its span of the sum."""
-        every = fixed * -(-self.roles.columns.size // self.blocks.columns)
+        every = fixed * self.across
         self.line(f"group = tile // {every}")
         self.line("own = tl.full([], 0, tl.int64)")
-        with self._groups(self.roles.groups, self._k):
+        with self._groups(self.roles.groups, self.k):
             self.line("before += p.sum(tl.where(g < group, size, 0))")
             self.line("own += p.sum(tl.where(g == group, size, 0))")
         kind = "tl.int64" if self.is_wide else "tl.int32"
-        self.line(f"near = tl.minimum(before, {self._k}).to({kind})")
-        self.line(f"far = tl.minimum(before + own, {self._k}).to({kind})")
+        self.line(f"near = tl.minimum(before, {self.k}).to({kind})")
+        self.line(f"far = tl.minimum(before + own, {self.k}).to({kind})")
         self._place_tile(f"tile % {every}", fixed)
         self.near, self.far = "near", "far"
 
     # Products
 
-    def _multiply(self) -> None:
-        """The product of a tile, and its store."""
-        roles, b = self.roles, self.blocks
+    def begin_tile(self) -> None:
+        """The rows and columns of a tile, and its sums."""
+        b = self.blocks
         self.line(f"m = {self.start} + m0 + tl.arange(0, {b.rows})")
         self.line(f"n = n0 + tl.arange(0, {b.columns})")
         self.line(f"total = tl.full([{b.rows}, {b.columns}], 0, {dtypes.computed(self.held)})")
-        self._add_up()
+
+    def store(self) -> None:
+        """The store of a tile's sums."""
+        roles = self.roles
         self.line(f"made = total.to({dtypes.computed(self.types[OUT])})")
-        place = (
-            f"(m * {roles.rows.steps[OUT]})[:, None] + (n * {roles.columns.steps[OUT]})[None, :]"
-        )
+        rows, columns = roles.rows.steps[OUT], roles.columns.steps[OUT]
+        place = f"(m * {rows})[:, None] + (n * {columns})[None, :]"
         if roles.mode == "contracting":
             place += f" + group * {roles.group_steps[2]}"
         stored = dtypes.to_memory("made", self.types[OUT])
@@ -281,3 +300,8 @@ class _RaggedTiles:
 def _masked(tests: Sequence[str]) -> str:
     """The mask of a load, with 0 elsewhere."""
     return f", mask={' & '.join(tests)}, other=0" if tests else ""
+
+
+def chunk_of(groups: int) -> int:
+    """The sizes of groups that are read at a time."""
+    return min(GROUPS, max(2, power_of_two(groups)))

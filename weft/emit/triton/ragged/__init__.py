@@ -1,0 +1,1 @@
+"""Ragged dots: tiles of the rows of one group, found on the device."""
