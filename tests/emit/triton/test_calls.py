@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -149,3 +150,30 @@ def test_jax_says_where_tf32_is_allowed():
     assert "of tf32" in text(precision=jax.lax.DotAlgorithmPreset.TF32_TF32_F32)
     with jax.default_matmul_precision("tensorfloat32"):
         assert "of tf32" in text()
+
+
+def test_complex_numbers_and_pooling_stay_on_the_device(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    rng = np.random.default_rng(0)
+
+    def filtered(x, w):
+        """A spectral layer."""
+        made = jnp.fft.fft(x, axis=1) * w
+        turned = jnp.concatenate([made[:, ::-1], made], 1).T.conj()
+        energy = jnp.einsum("ab,cb->ac", turned, turned)
+        rest = jnp.abs(energy).sum() + jnp.exp(made * 0.1).imag.sum()
+        return jnp.fft.ifft(made, axis=1).real, rest, jnp.where(made == 0, 1, made).sum(0)
+
+    def pooled(x):
+        window, strides = (1, 3, 3, 1), (1, 2, 2, 1)
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, strides, "SAME")
+
+    x, w = rng.standard_normal((3, 8)).astype("f"), rng.standard_normal((3, 8)).astype("F")
+    image = rng.integers(0, 5, (2, 7, 9, 3)).astype("f")
+    gradient = jax.grad(lambda x: (pooled(x) ** 2).sum())
+    for function, given in ((filtered, (x, w)), (gradient, (image,))):
+        compiled = weft.compile(function, *given, target="triton")
+        assert "host " not in compiled.text("tiled")
+        expected = jax.tree.leaves(jax.jit(function)(*given))
+        for one, other in zip(jax.tree.leaves(compiled(*given)), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)

@@ -34,6 +34,8 @@ def unsupported_op(
             if result_dtypes[0].is_complex or result_dtypes[0].kind == "bool"
             else None
         )
+    if cell.where == "alone" and op.elementwise:
+        return "a function of PyTorch's computes it, by itself"
     if cell.where != "loops" or type(op) not in elementwise_ops() or not operand_dtypes:
         return None
     return (

@@ -11,7 +11,8 @@ from typing import Any
 
 from weft.emit.triton import dtypes
 from weft.emit.triton.emitted import EmittedParts, GridLaunch, LibraryCall
-from weft.emit.triton.library.nodes import copied, update_of
+from weft.emit.triton.library.nodes import copied
+from weft.emit.triton.library.regions import update_of
 from weft.ir.types import F32
 from weft.kernels.kernel import Operand
 from weft.kernels.single_node import SingleNode

@@ -11,17 +11,19 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from weft.emit.triton.library import elementwise
+from weft.emit.triton.library.pooling import refuses_selection, select_and_scatter
+from weft.emit.triton.library.regions import update_of
 from weft.ir.module import Node, Region, Value
 from weft.ir.op import Op
 from weft.kernels.single_node import SingleNode
-from weft.ops.combiners import BY_OP
 from weft.ops.elementwise.pointwise import Compare
 from weft.ops.index import Gather, Windows, gather_windows
 from weft.ops.linalg import Cholesky, Fft, TriangularSolve
 from weft.ops.scatter import Scatter
 from weft.ops.slicing import Concatenate, DynamicUpdateSlice
 from weft.ops.sort import Sort, TopK
-from weft.ops.window import ReduceWindow
+from weft.ops.window import ReduceWindow, SelectAndScatter
 
 NodeResults: TypeAlias = Sequence[Any]
 
@@ -133,20 +135,6 @@ def _combined(how: str | None, room: Any, target: Any, updates: Any) -> Any:
         return (room + wide.index_add_(0, target, updates.float())).to(room.dtype)
     names = {"max": "amax", "min": "amin", "mul": "prod"}
     return room.scatter_reduce_(0, target, updates, names[str(how)], include_self=True)
-
-
-def update_of(region: Region) -> str | None:
-    """How a scatter's region combines: by one op, or by taking the update; None if otherwise."""
-    if len(region.args) != 2 or len(region.results) != 1:
-        return None
-    (result,) = region.results
-    if result is region.args[1]:
-        return "replace"
-    node = result.node
-    if node is None or {*map(id, node.operands)} != {*map(id, region.args)}:
-        return None
-    how = BY_OP.get(node.op.name)
-    return how if how in ("add", "max", "min", "mul") else None
 
 
 def _refuses_scatter(kernel: SingleNode) -> str | None:
@@ -353,6 +341,7 @@ WRITES: dict[type[Op], Callable[..., None]] = {
     Concatenate: _concatenate,
 }
 CALLS: dict[type[Op], Callable[..., NodeResults]] = {
+    **elementwise.CALLS,
     Gather: _gather,
     Sort: _sort,
     TopK: _top_k,
@@ -360,11 +349,14 @@ CALLS: dict[type[Op], Callable[..., NodeResults]] = {
     TriangularSolve: _triangular_solve,
     Fft: _fft,
     ReduceWindow: _reduce_window,
+    SelectAndScatter: select_and_scatter,
 }
 _REFUSES: dict[type[Op], Callable[[SingleNode], str | None]] = {
+    **dict.fromkeys(elementwise.CALLS, elementwise.refuses),
     Scatter: _refuses_scatter,
     Sort: _refuses_sort,
     ReduceWindow: _refuses_window,
+    SelectAndScatter: refuses_selection,
 }
 _NARROW = {"i2", "ui2", "i4", "ui4"}
 

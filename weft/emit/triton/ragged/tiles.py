@@ -25,7 +25,7 @@ _PROCESSORS = 132  # fewer programs leave some without work
 
 
 @dataclass(frozen=True, slots=True)
-class RaggedBlocks:
+class TileSizes:
     """The sizes of a tile, warps, and stages of the pipeline of loads."""
 
     rows: int
@@ -54,7 +54,7 @@ class RaggedTiles:
         self.start, self.end = "0", str(self.roles.rows.size)
         self.near, self.far = "0", str(self.k)
 
-    def _blocks(self) -> RaggedBlocks:
+    def _blocks(self) -> TileSizes:
         """The sizes of a tile, by the average of the groups."""
         roles, each = self.roles, max(1, self.roles.groups)
         rows, columns, depth = roles.rows.size, roles.columns.size, roles.k.size
@@ -63,9 +63,7 @@ class RaggedTiles:
         elif roles.mode == "contracting":
             depth = -(-depth // each)
         if not self.is_dot:
-            return RaggedBlocks(
-                min(32, power_of_two(rows)), min(64, power_of_two(columns)), 1, 4, 2
-            )
+            return TileSizes(min(32, power_of_two(rows)), min(64, power_of_two(columns)), 1, 4, 2)
         wide = self.types[LHS].bits >= 32
         least = 32 if self.types[LHS].bits == 8 else 16  # of Triton's dot
         height = min(64 if wide else 128, max(16, power_of_two(rows)))
@@ -75,7 +73,7 @@ class RaggedTiles:
             width //= 2
         large = height * width >= 128 * 256
         k = min(32 if wide else 64, max(least, power_of_two(depth)))
-        return RaggedBlocks(height, width, k, 8 if large else 4, 2 if wide else 3 if large else 4)
+        return TileSizes(height, width, k, 8 if large else 4, 2 if wide else 3 if large else 4)
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
