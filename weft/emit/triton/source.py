@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from weft.array.torch_memory import ALIGNED
@@ -64,11 +64,30 @@ def _build_driver() -> None:
 
 
 @cache
+def _parse_one_by_one() -> None:
+    """Let one thread at a time parse a Triton function.
+
+    Python 3.11 counts the depth of all threads' syntax trees in one number, and fails where they
+    are built at the same time.
+    """
+    from triton.runtime.jit import JITFunction
+
+    lock, parse = Lock(), JITFunction.parse
+
+    def parse_alone(function: Any) -> Any:
+        with lock:
+            return parse(function)
+
+    JITFunction.parse = parse_alone
+
+
+@cache
 def _modules() -> dict[str, Any]:
     """The names that emitted functions refer to."""
     import triton
     import triton.language as tl
 
+    _parse_one_by_one()
     if is_interpreted():
         from weft.emit.triton.interpreted import LIB, P
 

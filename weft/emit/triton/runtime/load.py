@@ -9,6 +9,7 @@ from typing import Any
 from weft.array.torch_memory import tensor_at, torch_dtype
 from weft.emit.triton.emit import emitted
 from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, LibraryCall
+from weft.emit.triton.runtime.switching import brisk_threads
 from weft.emit.triton.source import (
     compiled,
     function_of,
@@ -97,7 +98,10 @@ def load_parts(kernels: Sequence[AnyKernel], device: Any) -> list[LoadedParts]:
             driver.join()
         wanted = {_same(p): p for _, e in listed for p in e.parts if isinstance(p, GridLaunch)}
         # Threads, not processes: most of the time is spent in LLVM and ptxas, without the GIL.
-        with ThreadPoolExecutor(_COMPILERS, initializer=_use, initargs=(device,)) as pool:
+        with (
+            brisk_threads(),
+            ThreadPoolExecutor(_COMPILERS, initializer=_use, initargs=(device,)) as pool,
+        ):
             made = [*pool.map(_ready, wanted.values())]
         ready = dict(zip(wanted, made, strict=True))
     return [_loaded(kernel, parts, ready, device) for kernel, parts in listed]
