@@ -78,6 +78,8 @@ class _Layouts(Rebuild):
         out: list[Node] = []
         for node in region.nodes:
             self.node(node, out)
+        # Regions of control flow read values of the outer one in the order that the program has:
+        # only the outermost region has other orders.
         if self.depth == 1:
             self.restore(region.results, out)
         self.depth -= 1
@@ -301,6 +303,8 @@ class _Layouts(Rebuild):
         kept = windows.operand_dims(len(source.order))
         if windows.operand_batching or [*windows.window] != kept or type.rank != len(source.order):
             return None
+        # Batch dims of the result are dims of the indices, in their order: another order would need
+        # these transposed.
         batch = [d for d in source.order if d not in kept]
         if batch != sorted(batch):
             return None

@@ -31,6 +31,7 @@ def narrow_ragged_dots(module: Module) -> Module:
         made, out = value.node, node.results[0].type
         if made is None or not isinstance(made.op, RaggedDot) or not _is_half(out):
             return None
+        # The counts are of values of the old module, while `value` may have been rebuilt by now.
         if not any(rebuild.became.get(old, old) is value for old in wide):
             return None
         assert isinstance(out, TensorType)

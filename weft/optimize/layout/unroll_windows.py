@@ -77,6 +77,7 @@ def _tap(
         begin = at[dim] * window.window_dilations[dim] - window.padding[dim][0]
         # The first and the last position at which this element of the window is inside of the
         # operand.
+        # -(begin // stride) is -begin / stride rounded up: positions before it read padding.
         first, last = max(0, -(begin // stride)), min(count - 1, (size - 1 - begin) // stride)
         if first > last:
             return None

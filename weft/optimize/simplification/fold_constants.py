@@ -84,6 +84,8 @@ def folded(node: Node, most_elements: int = MOST_ELEMENTS, most_work: int = MOST
     if not begins_known(node) or node.attrs or node.regions or isinstance(op, _NEVER):
         return None
     moves = _MOVES.get(type(op))
+    # References of control ops are generators that need an interpreter: of these, only those that
+    # move data are folded.
     if not op.pure or op.collective or (op.control and moves is None):
         return None
     if moves is not None and (same := _common(node, moves)) is not None:

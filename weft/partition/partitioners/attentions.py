@@ -116,6 +116,8 @@ class _Ring:
         state = self._part(device, device if is_ring else None, keys, values)
         for step in range(1, steps if is_ring else 1):
             if is_round:
+                # All devices pass on at once, so that after n steps device d has the keys of device
+                # d + n.
                 keys, values = (builder.permute_along(x, axes, following) for x in (keys, values))
                 owner = self._owner(device, step, count)
                 state = self._merged(state, self._part(device, owner, keys, values))
@@ -135,6 +137,8 @@ class _Ring:
         outer, builder.nodes = builder.nodes, []
         owner = builder.emit(Subtract(), device, number)
         joined = self._merged(state, self._part(device, owner, keys, values))
+        # A branch, not a mask of all keys: the collective has been done by all devices before it,
+        # and what is inside differs by device.
         regions = (Region((), builder.nodes, joined), Region((), [], state))
         builder.nodes = outer
         node = apply(If(), has_keys, regions=regions, loc=builder.loc)
@@ -166,6 +170,8 @@ class _Ring:
             given = pairs.pop(0)
             seen = given if seen is None else self._both(seen, given)
         bias = [self._as(x, tensor(x.type).with_dtype(held)) for x in pairs]
+        # The window is in the mask by now, with offsets: the op itself would count positions from 0
+        # on each device. Its scale and soft cap stay.
         whole = op.replace(
             left=-1, right=-1, bottom_right=False, masked=seen is not None, logsumexp=True
         )
@@ -188,6 +194,7 @@ class _Ring:
             for side, way, sign in ((op.left, "GE", -1), (op.right, "LE", 1))
             if side >= 0
         ]
+        # The last shard of an uneven sequence has keys that do not exist.
         if first is not None and keys % k.sizes[rows]:
             limits.append(("LT", place, keys))
         mask: Value | None = None
@@ -226,6 +233,8 @@ class _Ring:
     def _merged(self, one: tuple[Value, Value], other: tuple[Value, Value]) -> tuple[Value, Value]:
         """The attention to both sets of keys; one without keys counts as nothing."""
         emit, splat = self.site.builder.emit, self.site.builder.splat
+        # Online softmax: both parts are weighted relative to the larger logsumexp, so no
+        # exponential overflows.
         row, out = tensor(one[1].type), tensor(one[0].type)
         top = emit(Maximum(), one[1], other[1])
         # A part without keys has the logsumexp -inf: -inf - -inf would be NaN.

@@ -25,6 +25,7 @@ def iota(site: NodeSite) -> tuple[Piece, ...]:
     if not axes:
         return site.result_pieces(site.builder.emit(Iota(op.iota_dimension, local)))
     start = site.start(axes, local.sizes[op.iota_dimension])
+    # Offset and iota are added before the conversion: in bf16 neither would be exact beyond 256.
     value = site.builder.counted(local.with_dtype(I32), op.iota_dimension, start)
     if local.dtype is not I32:
         value = site.builder.emit(Convert(local), value)

@@ -50,6 +50,8 @@ def _with_spatial(rule: Rule, node: Node, op: Convolution, n: int, is_kept: bool
     rhs, out = tensor(node.operand_types[1]), op.out
     shared, alone = len(rule.factors), len(rule.factors) + 1
     if is_kept:
+        # One factor for input and output positions although their sizes differ: shards of the input
+        # are aligned with those of the output up to the halo that the view fetches.
         new = (RuleFactor(out.sizes[c], "permutation"), RuleFactor(rhs.sizes[b], "whole"))
         places = (shared, alone, shared)
     else:

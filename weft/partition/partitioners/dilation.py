@@ -58,6 +58,8 @@ class DeviceView:
     @property
     def count(self) -> int:
         """The most elements in a device's view."""
+        # The phase of the first element decides how many fit; where it differs by device, 0 gives
+        # the most.
         known = set(self.phases)
         phase = known.pop() if len(known) == 1 else 0
         return max(1, (self.width - 1 - phase) // self.spread.step + 1)

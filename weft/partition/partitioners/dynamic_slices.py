@@ -59,6 +59,8 @@ def dynamic_slice(site: NodeSite) -> tuple[Piece, ...]:
         return site.result_pieces(*site.add(DynamicSlice(out.sizes), (operand.value, *starts)))
     builder, sizes, overlaps = site.builder, list(out.sizes), {}
     unreduced: Axes = ()
+    # Clamped to the global operand before they are made relative: StableHLO clamps the start of the
+    # whole slice, which a shard's own clamp cannot reproduce.
     for dim in range(out.rank):
         starts[dim] = _clamped(builder, starts[dim], operand.type.sizes[dim] - op.slice_sizes[dim])
     for dim in cut:
@@ -91,6 +93,8 @@ def update_slice(site: NodeSite) -> tuple[Piece, ...]:
         checks.append((dim, overlap.shift, 0, sizes[dim]))
         starts[dim] = overlap.at
     result_type = tensor(new.type)
+    # Devices that the update misses, or meets in part, write back what was there: the update has
+    # one static size on all devices.
     old = builder.emit(DynamicSlice(result_type.sizes), operand.value, *starts)
     mask = inside(builder, result_type, *checks[0])
     for check in checks[1:]:
@@ -108,6 +112,7 @@ def _cut(operand: Piece, sizes: tuple[int, ...]) -> list[int]:
 def _clamped(builder: Builder, start: Value, high: int) -> Value:
     """A start index in i32, clamped to the operand."""
     operand_type = tensor(start.type)
+    # The limit may not be representable in a narrow index type, which then cannot reach it either.
     most = 2 ** (operand_type.dtype.bits - (operand_type.dtype.kind == "int")) - 1
     low = builder.splat(0, operand_type)
     moved = builder.emit(Clamp(), low, start, builder.splat(min(high, most), operand_type))

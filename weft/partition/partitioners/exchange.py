@@ -83,6 +83,7 @@ def exchange(piece: int, wanted: DimRanges, row: float) -> PieceExchange:
     """The cheapest exchange for shards of that length, with `row` bytes per element."""
     count = len(wanted.starts)
     gather = PieceExchange((), True, piece * (count - 1) * row)
+    # Bounds the time of planning, too: each device has as many edges as shards that it reads from.
     far = max((_span(need, piece) for need in wanted.needs), default=0)
     if far > _FAR:
         return gather
@@ -155,6 +156,7 @@ def _uniform(edges: list[_Edge], starts: tuple[int, ...], piece: int) -> tuple[S
         if slab.sources is None:
             if any(t * piece - s != base for t, s in enumerate(starts)):
                 return None  # a device's own shard would be written at a wrong offset
+            # A table of one number on all devices is a static offset in the program.
             slab = replace(slab, at=(base + begin,) * count)
         slabs.append(slab)
     return tuple(slabs)

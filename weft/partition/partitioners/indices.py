@@ -43,6 +43,7 @@ def without_vector(builder: Builder, part: Value, vector: int) -> Value:
 
 def counting(sizes: Sequence[int], bits: int = 32) -> DType:
     """A signed type for positions in dims of these sizes, and for numbers of that many bits."""
+    # 2^30, not 2^31: an index plus an offset, or minus one, stays inside.
     return I32 if max(sizes, default=0) < 2**30 and bits < 64 else I64
 
 

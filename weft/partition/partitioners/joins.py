@@ -91,6 +91,7 @@ def fusible_slices_of(region: Region) -> set[Value]:
                     slices[value] = node.op.dimension
     if not slices:
         return set()
+    # A reader inside of a nested region needs the slice as a value of its own.
     inner = {value for node in region.nodes for r in node.regions for value in _read(r)}
     other = set(region.results) | inner
     for node in region.nodes:
@@ -195,6 +196,8 @@ def join(site: NodeSite) -> tuple[Piece, ...]:
         if value is None:
             value = part
         else:
+            # Selected from the last range on: element k belongs to the first range that ends behind
+            # it, and each range was fetched for the whole width.
             is_before = inside(
                 builder, result_type, dim, site.start(axes, result_type.sizes[dim]), None, before
             )

@@ -124,6 +124,7 @@ def top_k(site: NodeSite) -> tuple[Piece, ...]:
     values, places = site.add(TopK(min(op.k, piece)), (filled,))
     start = builder.spread(site.start(axes, piece), tensor(places.type))
     places = builder.emit(Add(), places, start)
+    # Shards are stacked in the order of their offsets, so that ties still go to the least index.
     values, places = (stacked(builder, v, axes, last) for v in (values, places))
     best, at = site.add(TopK(op.k), (values,))
     return site.result_pieces(best, _taken_along(builder, places, at))
@@ -132,6 +133,7 @@ def top_k(site: NodeSite) -> tuple[Piece, ...]:
 def _least(type: TensorType) -> object:
     """The last element in the order of top_k; padding comes after all equal elements."""
     if type.dtype.is_float:
+        # top_k orders floats totally: -NaN comes after -inf.
         lowest = np.copysign(np.asarray(np.nan), -1).astype(type.dtype.numpy)
         if np.isnan(lowest.astype(np.float64)):
             return lowest

@@ -109,6 +109,8 @@ def select_and_scatter(site: NodeSite) -> tuple[Piece, ...]:
     fills = _fills(site)
     padding = [*op.window.padding]
     for n, view in views:
+        # Windows at the edge of a shard are computed by both neighbours, each of which keeps the
+        # elements that it owns: the selected element may be in either shard.
         values[n] = dilated_view(site.builder, values[n], view, fills[n]).value
         padding[view.dim] = (0, 0)
     made = tensor(values[0].type).with_dtype(op.out.dtype)

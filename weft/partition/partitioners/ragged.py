@@ -164,6 +164,7 @@ def _running_sums(builder: Builder, sizes: Value) -> Value:
     kept = tuple(range(last - 1))
     spread = builder.emit(BroadcastInDim((*kept, last), square), sizes)
     rows, columns = (builder.emit(Iota(d, square)) for d in (last - 1, last))
+    # Quadratic in the groups, of which there are few, instead of a window as long as the dim.
     up_to = builder.emit(Compare("LE", "SIGNED"), columns, rows)
     taken = builder.emit(Select(), up_to, spread, builder.splat(0, square))
     zero = builder.constant(np.zeros((), type.dtype.numpy))

@@ -49,6 +49,8 @@ def segments(source: Sequence[int], target: Sequence[int]) -> list[Segment]:
     while left:
         a, b = 1, 1
         at, to = source[left[0]], target[right[0]]
+        # The side with the smaller product takes one more dim; this ends, as both sides have as
+        # many elements.
         while at != to:
             if at < to:
                 at *= source[left[a]]
@@ -119,6 +121,8 @@ def uneven(
     before, after = local_type(operand, splits[0], mesh), local_type(out, splits[1], mesh)
     for run in segments(operand.sizes, out.sizes):
         axes = splits[0][run.source[0]]
+        # Only the first dims are split, so each device has one contiguous range, padding at the
+        # end.
         held = math.prod(before.sizes[d] for d in run.source)
         width = math.prod(after.sizes[d] for d in run.target)
         if axes and held != width:

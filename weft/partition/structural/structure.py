@@ -74,6 +74,8 @@ def while_loop(context: Context, node: Node) -> None:
         context.fetch_as(v, s).value for v, s in zip(node.operands, shardings, strict=True)
     )
     unreduced = [s.unreduced if s else () for s in shardings]
+    # The predicate must be the same on all devices: the body has collectives, which all have to
+    # enter.
     condition = context.region(node.regions[0], shardings, [()])
     body = context.region(node.regions[1], shardings, splits, unreduced)
     finish(context, node, operands, (condition, body), splits, unreduced)
@@ -120,6 +122,8 @@ def finish(
 def call(context: Context, node: Node) -> None:
     """A call of the function's specialization for these argument splits."""
     assert isinstance(node.op, Call)
+    # As they are, without a reshard: the body reshards what it reads, and a function is specialized
+    # for each combination.
     arguments = [context.first(v) for v in node.operands]
     callee = context.called(node.op.callee, arguments)
     types = tuple(v.type for v in callee.function.body.results)

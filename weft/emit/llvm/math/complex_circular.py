@@ -38,6 +38,8 @@ def _cosh(v: Vectors, z: Held) -> Held:
     unknown = v.compare("uno", real, real)
     infinite = v.compare("oeq", magnitude(v, x), number(v, math.inf))
     real = v.select(v.binary("and", unknown, infinite), number(v, math.inf), real)
+    # sinh(x) sin(y) on an axis: a zero with the product of the signs, also where the other factor
+    # is infinite.
     zero = v.mul(with_sign(v, number(v, 0.0), x), with_sign(v, number(v, 1.0), y))
     none = either(v, *(v.compare("oeq", part, number(v, 0.0)) for part in z))
     return real, v.select(none, zero, imag)

@@ -112,6 +112,7 @@ def _total_key(v: Vectors, bits: Vector, dtype: DType) -> Vector:
     """Integers in the total order of the floats: sign-magnitude to two's complement."""
     if dtype.name == "f8E8M0FNU":  # unsigned format
         return bits
+    # Formats shorter than their register: the sign is moved to the register's sign bit first.
     bits = v.binary("shl", bits, v.constant(bits.bits - dtype.bits, bits.kind))
     flipped = v.binary("xor", bits, v.constant((1 << bits.bits - 1) - 1, bits.kind))
     return v.select(v.compare("slt", bits, v.constant(0, bits.kind)), flipped, bits)
@@ -157,6 +158,8 @@ def _next_after(
         "eq",
         *(v.cast("zext", c, "i8") for c in (v.compare("olt", a, b), v.compare("ogt", a, zero))),
     )
+    # Bits are sign and magnitude: one more is away from zero for either sign, and carries into the
+    # exponent where a binade ends.
     moved = v.select(outward, v.add(bits, one), v.sub(bits, one))
     least = v.binary("or", v.binary("and", own_bits(v, b, dtype), sign), one)
     moved = v.select(v.compare("oeq", a, zero), least, moved)

@@ -39,6 +39,8 @@ def subtract(v: Vectors, a: Held, b: Held) -> Held:
 
 def multiply(v: Vectors, a: Held, b: Held) -> Held:
     """(ac - bd) + (ad + bc)i, each product rounded."""
+    # No FMA: one product exact and the other rounded would leave a rounding error in the imaginary
+    # part of z times its conjugate, which is 0 here.
     first = v.sub(v.mul(a[0], b[0]), v.mul(a[1], b[1]))
     return first, v.add(v.mul(a[0], b[1]), v.mul(a[1], b[0]))
 
@@ -46,6 +48,7 @@ def multiply(v: Vectors, a: Held, b: Held) -> Held:
 def square(v: Vectors, z: Held) -> Held:
     """z * z; its real part is never -0."""
     x, y = z
+    # x^2 - y^2 as a product: the squares would cancel near |x| = |y|, and overflow before it does.
     first = v.add(v.mul(v.sub(x, y), v.add(x, y)), v.constant(0.0, x.kind))
     product = v.mul(x, y)
     return first, v.add(product, product)

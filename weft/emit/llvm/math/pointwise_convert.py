@@ -163,6 +163,8 @@ def _reduce_precision(
     x = own_number(v, args[0][0], dtype)
     rounded = _round_mantissa(v, x, dtype, dtype.mantissa - op.mantissa_bits)
     if op.exponent_bits < dtype.bits - 1 - dtype.mantissa:
+        # 2^(emax + 1) of the smaller format; as emin is 1 - emax, its least normal number is 4 /
+        # limit.
         limit = 2.0 ** (2 ** (op.exponent_bits - 1))
         infinity = with_sign(v, v.constant(math.inf, x.kind), rounded)
         zero = with_sign(v, v.constant(0.0, x.kind), rounded)
@@ -184,6 +186,8 @@ def _round_mantissa(v: Vectors, x: Vector, dtype: DType, dropped: int) -> Vector
     bits = own_bits(v, x, dtype)
     one, amount = v.constant(1, bits.kind), v.constant(dropped, bits.kind)
     odd = v.binary("and", v.binary("lshr", bits, amount), one)
+    # Just less than half of the last kept bit, or half exactly if that bit is odd: ties go to even.
+    # A carry out of the mantissa increments the exponent, as it should.
     bits = v.add(v.add(bits, v.constant((1 << dropped - 1) - 1, bits.kind)), odd)
     bits = v.binary("and", bits, v.constant(-(1 << dropped), bits.kind))
     return decode(v, bits, dtype) if dtype.bits < 32 else float_of(v, bits)

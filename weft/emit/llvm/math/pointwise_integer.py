@@ -42,8 +42,11 @@ def _safe(v: Vectors, dtype: DType, divisor: Vector) -> Vector:
 def _quotient(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Vector:
     """a / b. Short integers are divided as floats, which is vectorizable and exact."""
     signed = dtype.kind == "int"
+    # Constant divisors stay integral: LLVM turns them into multiplications and shifts.
     if v.width == 1 or a.bits == 64 or not b.text.startswith("%"):
         return v.binary("sdiv" if signed else "udiv", a, b)
+    # The mantissa is longer than the integers. A true quotient lies at least 1 / b below the next
+    # integer, which is more than half an ulp, so that rounding does not reach it.
     kind = "double" if a.bits == 32 else "float"
     x, y = (v.cast("sitofp" if signed else "uitofp", n, kind) for n in (a, b))
     return v.cast("fptosi" if signed else "fptoui", v.div(x, y), a.kind)
@@ -91,6 +94,7 @@ def shift_right_logical(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Vecto
 
 def _shift(v: Vectors, dtype: DType, how: str, a: Vector, b: Vector) -> Vector:
     width = v.constant(dtype.bits, a.kind)
+    # LLVM's shifts by the width or more are poison, even in lanes that a select drops.
     amount = v.intrinsic("umin", b, v.constant(dtype.bits - 1, a.kind))
     shifted = v.binary(how, a, amount)
     return v.select(v.compare("ult", b, width), shifted, v.constant(0, a.kind))
@@ -100,6 +104,7 @@ def shift_right_arithmetic(v: Vectors, dtype: DType, a: Vector, b: Vector) -> Ve
     """Arithmetic shift right, of unsigned integers too."""
     amount = v.intrinsic("umin", b, v.constant(dtype.bits - 1, a.kind))
     spare = v.constant(a.bits - dtype.bits, a.kind)
+    # i4 and the like: the bits above the type may be zeros, so its sign bit is spread first.
     signed = v.binary("ashr", v.binary("shl", a, spare), spare) if a.bits > dtype.bits else a
     return v.binary("ashr", signed, amount)
 
