@@ -58,6 +58,7 @@ class _Factor:
             with code.loop(0, self.size) as step:
                 k, row = step.index, self.rows.row("%scratch", step.index)
                 pivot = one.load(one.at(row, k, self.kind), self.kind)
+                # An ordered comparison: false for a NaN pivot, which is bad, too.
                 fine = one.compare("ogt", pivot, one.constant(0.0, self.kind))
                 with code.when(code.let(f"xor i1 {fine.text}, true")):
                     code.do(f"store i1 true, ptr {self.bad}, align 1")

@@ -66,6 +66,7 @@ def _then(region: Region, first: Value, rest: Value) -> tuple[SortKey, ...] | No
         same = equal.node
         if same is None or not isinstance(same.op, Compare):
             continue
+        # Equality is symmetric: (b == a) serves as well as (a == b).
         alike = set(map(id, same.operands)) == set(map(id, node.operands))
         if same.op.comparison_direction == "EQ" and alike and _exact(same.op, key):
             others = _keys(region, more)
@@ -103,6 +104,7 @@ def _alike(x: Value, y: Value, a: Value, b: Value) -> bool:
         return False
     if isinstance(x.node.op, Constant):
         return True
+    # Anything else may depend on more than this element.
     if x.node.regions or not x.node.op.elementwise:
         return False
     pairs = zip(x.node.operands, y.node.operands, strict=True)
@@ -115,6 +117,7 @@ def _alike(x: Value, y: Value, a: Value, b: Value) -> bool:
 def key_bits(dtype: DType) -> int:
     """The width of the unsigned integers that order like the elements."""
     if dtype.is_float:
+        # Floats of 8 bits and less are f32 in registers, and keep these bits as keys.
         return 32 if dtype.bits < 16 else dtype.bits
     return max(8, dtype.bits)
 
@@ -148,6 +151,8 @@ def in_order(v: Vectors, held: Vector, dtype: DType, *, total: bool) -> Vector:
 def order_bits(v: Vectors, bits: Vector) -> Vector:
     """The bits of floats as unsigned integers in IEEE total order."""
     sign = v.constant(1 << (bits.bits - 1), bits.kind)
+    # All bits are flipped if negative, else the sign alone: magnitudes of negative numbers order in
+    # reverse.
     flip = v.binary("ashr", bits, v.constant(bits.bits - 1, bits.kind))
     return v.binary("xor", bits, v.binary("or", flip, sign))
 

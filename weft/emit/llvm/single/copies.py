@@ -76,6 +76,8 @@ def copy_function(
 def run_copier(total: int, run: int) -> CopyRun:
     """The copy routine for runs of so many bytes: non-temporal if the total exceeds the caches."""
     is_large = total >= LARGE * host().caches.last
+    # Non-temporal stores spare the read for ownership and the caches; a short run would leave its
+    # write-combining buffers half full.
     return stream_run if is_large and run > _SHORT else copy_run
 
 
@@ -149,5 +151,6 @@ def fused_phase(name: str, parts: Sequence[tuple[Writer, LineTasks]]) -> Emitted
         with code.when(code.let(f"icmp slt i64 {begin}, {end}")):
             code.do(f"call void @{part.name}(ptr %operands, ptr %scratch, i64 {begin}, i64 {end})")
         first = last
+    # Tasks of the parts cost about as much; the smallest chunk suits the most expensive ones.
     chunk = min(tasks.chunk for _, tasks in parts)
     return Emitted(module_text(*[part for part, _ in parts], code), (Phase(name, first, chunk),))

@@ -218,6 +218,7 @@ def _pivot(m: _Matrices, k: str) -> str:
     with code.loop(begin, m.rows, carried=[("i64", k), (m.kind, first.text)]) as row:
         at, best = row.carried[0], Vector(row.carried[1], m.kind)
         size = one.intrinsic("fabs", m.get(1, row.index, k))
+        # Unordered: true for a NaN on either side; the second test keeps the first NaN.
         larger = one.compare("ugt", size, best)
         better = code.let(f"and i1 {larger.text}, {one.compare('ord', best, best).text}")
         chosen = code.let(f"select i1 {better}, i64 {row.index}, i64 {at}")
@@ -240,6 +241,7 @@ def _qr(m: _Matrices) -> None:
         beta = one.neg(one.intrinsic("copysign", length, alpha))
         zero, full = one.constant(0.0, m.kind), one.constant(1.0, m.kind)
         tau = one.select(idle, zero, one.div(one.sub(beta, alpha), beta))
+        # v is divided by its first element, which then is 1 and not stored: LAPACK's convention.
         scale = one.select(idle, full, one.sub(alpha, beta))
         with code.loop(after, m.rows) as row:
             m.put(one.div(m.get(1, row.index, k), scale), 1, row.index, k)

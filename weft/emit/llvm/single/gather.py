@@ -77,6 +77,7 @@ def move_windows(name: str, moving: Moving) -> tuple[Writer, Phase]:
     if is_long:
         tasks = lines([*outer, LoopDim(run, unit)], 2 * moving.size)
     else:
+        # 8 bytes for the index that each run reads.
         tasks = lines(outer or [LoopDim(1, none)], 2 * moving.size * run + 8)
     code = function(name)
     buffers = pointers(code, count)
@@ -114,6 +115,7 @@ def _split(dims: Sequence[LoopDim], pair: tuple[int, int]) -> tuple[list[LoopDim
         steps = fused[-1].steps
         rest = [s for n, s in enumerate(steps) if n not in pair]
         if steps[pair[0]] == steps[pair[1]] == 1 and not any(rest):
+            # A stride in the index buffer would mean another window at each element.
             return fused[:-1], fused[-1].size
     return fused, 1
 
@@ -179,6 +181,7 @@ def window_dims(
             continue
         row = next(rows)
         along = batching.get(row)
+        # A batching dim walks in operand and indices at once.
         own = 0 if along is None else a[lead + along]
         dims.append(LoopDim(size, (own, b[lead + row], step)))
     return dims

@@ -74,6 +74,8 @@ def _places(
 ) -> Vector:
     """Element offsets from the batch's first element: i32 unless they may exceed it."""
     kind = "i64" if far or v.width == 1 else "i32"
+    # Relative to the batch's first element, whose address is a scalar: 32-bit gathers take half of
+    # the registers of 64-bit ones.
     total = v.mul(v.lanes(kind), v.constant(line.steps[0], kind))
     for one in pointed:
         held = _read(v, indices, plus(v.code, offset, one.at), operand.dtype, line.steps[1])
@@ -100,6 +102,7 @@ def _clamped(v: Vectors, index: Vector, dtype: DType, limit: int, kind: str) -> 
         index, signed = v.cast("sext" if signed else "zext", index, "i64"), True
     if signed:
         index = v.intrinsic("smax", index, v.constant(0, index.kind))
+    # Unsigned, after negative ones have become 0: right for indices of either kind.
     index = v.intrinsic("umin", index, v.constant(limit, index.kind))
     if index.kind == kind:
         return index

@@ -119,6 +119,7 @@ def _advance(
     buffers = pointers(code, 3)
     with tasks.each(code) as (offsets, _, _):
         state = _state(code, buffers[0], offsets[0], drawn.state)
+        # The counter is 64 bits wide, and 128 with a third word of state, which takes the carry.
         after = code.let(f"add i64 {state[1]}, {cipher.blocks}")
         new = [state[0], after]
         if drawn.state > 2:
@@ -169,6 +170,7 @@ class ThreeFry:
         keys = (a, b, parity)
         x, y = _halves(v, _counters(v, Vector(state[1], "i64"), first))
         x, y = v.add(x, keys[0]), v.add(y, keys[1])
+        # Four rounds and one key injection each: 20 rounds.
         for turn in range(5):
             for bits in _ROTATIONS[turn % 2]:
                 x = v.add(x, y)

@@ -51,6 +51,7 @@ def reverse(kernel: SingleNode) -> Emitted:
     for d in op.dimensions:
         size, (step, other) = dims[kernel.lead + d].size, dims[kernel.lead + d].steps
         start += (size - 1) * step
+        # Backwards from the last element, where the walk starts.
         dims[kernel.lead + d] = LoopDim(size, (-step, other))
     return fused_phase(
         kernel.name, [copy_function(kernel.name, dims, bytes_of(out), (0, 1), (start, 0))]
@@ -88,6 +89,8 @@ def pad(kernel: SingleNode) -> Emitted:
             inside = code.let(f"and i1 {inside}, {hit}")
         filling = take(code, places[1], at[1], kind)
         target = address(code, places[2], first, kind)
+        # The whole row, also where elements follow: they overwrite lines that are in L1, and no
+        # edge has to be found.
         fill_run(code, target, begin, end, filling, kind)
         with code.when(inside):
             _put_row(

@@ -140,6 +140,7 @@ class _Reduction:
         one = Vectors(self.code, 1)
         inits = read_inits(one, self.kernel, self.buffers, offsets)
         line = self.summed[-1] if self.summed else None
+        # Below two vectors, joining the lanes costs more than they save.
         if line is None or line.size < 2 * self.width or not self._is_dense(line):
             self._write(one, self._folded(one, self.summed, offsets, inits), offsets)
             return
@@ -166,6 +167,8 @@ class _Reduction:
         """
         v = Vectors(self.code, self.width)
         length = line.size // v.width
+        # A fold that is associative alone, such as the first of equals, must not see elements out
+        # of order.
         apart = 1 if is_commutative(self.kernel.regions[0]) else length
         step = v.width if apart == 1 else 1
         folded = self._lanes(v, offsets, "0", apart)

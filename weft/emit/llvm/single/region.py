@@ -33,6 +33,8 @@ def _folded(v: Vectors, value: Value, region: Region, known: dict[Value, Held]) 
     node = value.node
     if node is None or value in known or not isinstance(node.op, Add | Multiply):
         return evaluated(v, value, known)
+    # Another reader would see the unrounded operand: only a fold's own chain may keep the excess
+    # bits.
     if any(o not in region.args or _is_read_twice(o, region) for o in node.operands):
         return evaluated(v, value, known)
     given = [known[operand] for operand in node.operands]

@@ -70,6 +70,8 @@ class _Selected:
             self.width = lanes_of(self.dtype.numpy.itemsize, outer[-1].size)
         work = math.prod(self.sizes[d] for d in self.moving) * 8 * math.prod(self.window.sizes)
         made = lines(outer or [LoopDim(1, (0, 0, 0, 0))], work)
+        # No task gets less than a vector: points of the plain dim share no window, so that any cut
+        # of it is safe.
         piece = min(made.line.size, max(made.piece, self.width))
         self.tasks = type(made)(made.outer, made.line, piece, made.chunk)
         self.code = function(kernel.name, excess_precision=kernel.excess_precision)
@@ -116,6 +118,8 @@ class _Selected:
         with self.code.when(any_inside):
             first = v.add(v.splat(Vector(offsets[3], "i64")), v.lanes())
             target = v.add(first, winner)
+            # Lanes are different points of the plain dim: their targets are distinct, and gather,
+            # add and scatter cannot lose an update.
             before = storage.gather(v, self.buffers[3], target, dtype)
             addend = storage.load(v, self.buffers[1], offsets[1], dtype)
             (after,) = inline(v, self.kernel.regions[1], [before, addend])

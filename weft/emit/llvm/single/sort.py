@@ -130,6 +130,7 @@ class SortedRows:
             own = key_of(v, key, storage.gather(v, base, at, operand.dtype))
             own = v.cast("zext", own, "i64")
             if packed.text != v.constant(0, "i64").text:
+                # Unsigned keys side by side compare lexicographically.
                 packed = v.binary("shl", packed, v.constant(key.bits, "i64"))
             packed = v.binary("or", packed, own)
         return packed

@@ -82,6 +82,7 @@ class _Best:
     def first(self, row: str) -> str:
         """The index of the best element of a row: the best of every lane, then of all."""
         code, lanes = self.code, min(_LANES, 1 << self.length.bit_length() - 1)
+        # All bits set is the worst key: keys are compared without sign.
         best, place = Vector("-1", "i64"), Vector("0", "i64")
         whole = self.length // lanes * lanes
         for width, begin, end in ((lanes, 0, whole), (1, whole, self.length)):
@@ -164,6 +165,7 @@ class _Best:
         code = self.code
         last = take(code, self.sorter.current()[0], self.k - 1, "i64")
         if self.records.shift:
+            # The threshold is a key alone: the index below it would let an equal element in.
             last = code.let(f"lshr i64 {last}, {self.records.shift}")
         code.do(f"store i64 {last}, ptr {self.worst}, align 8")
         self._set_count(str(self.k))

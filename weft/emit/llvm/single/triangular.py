@@ -56,6 +56,7 @@ class _Solve:
         is_transposed = op.transpose_a != "NO_TRANSPOSE"
         # Solving from the right is solving with the transposed matrix from the left.
         self.transposed = is_transposed is op.left_side
+        # The transpose of a lower triangle is an upper one, whose first unknown is the last.
         self.forward = op.lower is not self.transposed
         self.conj = op.transpose_a == "ADJOINT" and self.dtype.is_complex
         self.code = function(kernel.name, excess_precision=kernel.excess_precision)
@@ -105,6 +106,8 @@ class _Solve:
             solution = self._apply(Divide(), solution, self._element(row, row, offsets))
         for n, part in enumerate(solution):
             v.store(part, self._slot(row, n), align=4)
+        # Masked, unlike the loads: lanes past the end repeat the last system, and another task may
+        # own it.
         storage.scatter(v, solution, self.buffers[2], at[1], dtype, mask)
 
     def _at(self, operand: int, row: str, offsets: list[str], places: Vector) -> Vector:

@@ -176,11 +176,13 @@ class _Windows:
 
     def _limits(self, seen: _Seen, place: str) -> tuple[str, str]:
         """The part of the window that covers elements; all of it if padding counts."""
+        # Holes of a base dilation have to be tested one by one in any case.
         if not self.clip or seen.base > 1 or seen.surely_inside:
             return "0", str(seen.window)
         # place * stride + n * spread - low lies in 0..size
         code = self.code
         first = plus(code, times(code, place, seen.stride), -seen.low)
+        # Both divisions round up, as unsigned ones of numbers that are not negative.
         missing = larger(code, code.let(f"sub nsw i64 {seen.spread - 1}, {first}"), 0)
         left = larger(code, code.let(f"sub nsw i64 {seen.size + seen.spread - 1}, {first}"), 0)
         begin, _ = divided(code, missing, seen.spread)
