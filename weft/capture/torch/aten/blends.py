@@ -24,6 +24,7 @@ def interpolated(b: Build, x: Value, y: Value, weight: TorchOperand) -> Value:
     assert isinstance(weight, int | float), "a number"
     x, y = _wide(b, x, y)
     apart = b.op(Subtract(), y, x)
+    # As PyTorch: exactly x at weight 0 and exactly y at weight 1.
     if abs(weight) < 0.5:
         made = b.op(Add(), x, b.op(Multiply(), apart, b.like(apart, weight)))
     else:

@@ -34,6 +34,7 @@ def _product(b: Build, x: Value, y: Value, dtype: DType) -> Value:
         left, right = summed
         dims = tuple(range(type_of(left).rank - 1))
         return b.dot(left, right, DotDims((), (), dims, dims), dtype)
+    # Dims that were merged for the product keep their own shardings, unless one reshape hides them.
     x = b.unmerged(x)
     return b.dot(x, y, DotDims((), (), (type_of(x).rank - 1,), (0,)), dtype)
 
@@ -61,6 +62,7 @@ def _added(b: Build, bias: Value, product: Value, beta: float, alpha: float) -> 
     wide = computed_in(dtype)
     if alpha != 1:
         product = b.op(Multiply(), product, b.like(product, alpha))
+    # As in BLAS, which does not read C then: 0 * NaN would be NaN.
     if beta != 0:
         added = b.broadcast(b.convert(bias, wide), shape_of(product))
         if beta != 1:

@@ -139,6 +139,7 @@ def convolution_backward(
     )
     gradients: list[Value | None] = [None, None, None]
     if output_mask[0] and transposed:  # the adjoint of an adjoint is the convolution
+        # Output padding lies at the end only, and is cropped there.
         pads = tuple([(p, p - e) for p, e in zip(padding, extra, strict=True)])
         gradients[0] = _convolved(b, gradient, weight, type_of(x), stride, pads, dilation, groups)
     elif output_mask[0]:
@@ -162,6 +163,8 @@ def _input_gradient(
     groups: int,
 ) -> Value:
     sizes, kernel, given = shape_of(x)[2:], shape_of(weight)[2:], shape_of(gradient)[2:]
+    # A stride that does not divide leaves elements at the end of the input which no window reached:
+    # their gradient is 0, and the transposed convolution has to be that much longer.
     extra = [
         size - ((g - 1) * s - 2 * p + d * (k - 1) + 1)
         for size, g, s, p, d, k in zip(sizes, given, stride, padding, dilation, kernel, strict=True)

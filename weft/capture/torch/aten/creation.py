@@ -48,6 +48,8 @@ def arange(b: Build, start: float, end: float, step: float = 1, **layout: object
             values = b.op(Add(), values, b.like(values, start))
         return b.convert(values, dtype)
     held = computed_in(dtype) if dtype.is_float else dtype
+    # start + step * n in f64, as PyTorch's kernel accumulates nothing: repeated addition would
+    # drift.
     index = np.arange(b.out.size, dtype=np.float64)
     values = b.constant((start + step * index).astype(held.numpy))
     return b.convert(values, dtype)

@@ -19,6 +19,7 @@ def complex_to_complex(
     dims = [dim_of(d, b.out.rank) for d in dim]
     for d in dims:
         x = _along(b, x, d, "FFT" if forward else "IFFT", shape_of(x)[d])
+    # StableHLO's inverse divides by the length, PyTorch's unnormalized one does not.
     factor = 1.0 if forward else float(_count(b, x, dims))
     return _scaled(b, x, factor * _factor(normalization, _count(b, x, dims)))
 
@@ -47,6 +48,7 @@ def complex_to_real(
     for d in dims[:-1]:
         x = _along(b, x, d, "IFFT", shape_of(x)[d])
     last = dims[-1]
+    # The input may have more bins than the length needs, as PyTorch allows.
     x = b.slice(x, last, 0, last_dim_size // 2 + 1)
     x = _along(b, x, last, "IRFFT", last_dim_size)
     count = _count(b, x, dims)

@@ -189,6 +189,7 @@ def embedding_backward(
     width = b.out.sizes[-1]
     flat = b.reshape(indices, (type_of(indices).size,))
     rows = b.convert(b.reshape(gradient, (type_of(indices).size, width)), computed_in(b.out.dtype))
+    # PyTorch has made a negative index one from the end by now; -1 stands for none.
     if padding_idx >= 0:
         padded = b.compare("EQ", flat, b.like(flat, padding_idx))
         rows = b.select(b.spread(padded, shape_of(rows), (0,)), b.like(rows, 0), rows)
@@ -269,6 +270,7 @@ def scatter_reduce(
     if reduce == "mean" or not include_self:
         ones = b.splat(1, TensorType(shape_of(index), I64))
         zeros = b.splat(0, x_type.with_dtype(I64))
+        # In i64: counts in a narrow float would stop growing at its mantissa's width.
         counts = _along(b, zeros, dim, index, ones, combiner("add", type_of(zeros)))
     base = x
     if not include_self:

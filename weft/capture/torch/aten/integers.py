@@ -21,6 +21,8 @@ def gcd(b: Build, x: Value, y: Value) -> Value:
     condition = Region(first, test.nodes, (again,))
     inner = Build()
     large, small = args = tuple([Value(t, None, n) for n, t in enumerate(types)])
+    # Pairs that are done stay as they are until all are; their divisor is 1, since x % 0 has no
+    # meaning.
     is_done = inner.compare("EQ", small, inner.like(small, 0))
     divisor = inner.select(is_done, inner.like(small, 1), small)
     left = inner.select(is_done, small, inner.op(Remainder(), large, divisor))

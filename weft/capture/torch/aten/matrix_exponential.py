@@ -42,12 +42,14 @@ def _scaled(b: Build, a: Value) -> tuple[Value, Value]:
 
     def is_large(b: Build, carry: Sequence[Value]) -> Value:
         large = b.compare("GT", carry[1], b.like(carry[1], _NORM))
+        # Halving infinity never ends.
         infinite = b.compare("EQ", carry[1], b.like(carry[1], math.inf))
         return b.select(infinite, b.like(large, False), large)
 
     def halve(b: Build, carry: Sequence[Value]) -> Sequence[Value]:
         a, norm, count = carry
         large = is_large(b, carry)
+        # By powers of two, which are exact in the matrix and are undone by squaring.
         factor = b.select(large, b.like(norm, 0.5), b.like(norm, 1))
         more = b.op(Add(), count, b.convert(large, I32))
         return _times(b, a, factor), b.op(Multiply(), norm, factor), more

@@ -70,6 +70,7 @@ def absorbed(
         chain.prefix = longer
         if chain.dtype_of(longer.last) is dtype:
             best = longer
+        # The library's epilogues end with it.
         if longer.relu:
             break
     return best
@@ -107,6 +108,8 @@ class _Chain:
                 return Absorbed(number, prefix.bias, prefix.added, relu=True)
             case Convert() if self._is_kept(step.dtype) and not self._is_rounded(prefix.last):
                 return Absorbed(number, prefix.bias, prefix.added)
+            # A sum of values that were rounded in between is another number than the library's,
+            # which rounds once.
             case Add() if len(rest) == 1 and not self._is_rounded(prefix.last):
                 return self._sum(number, rest[0])
         return None
@@ -137,6 +140,7 @@ class _Chain:
 
     def _strides(self, at: Affine) -> list[int]:
         pairs = zip(at.strides, self.kernel.factors, strict=True)
+        # Strides of factors of size 1 are arbitrary, and would make equal places differ.
         return [stride if factor.size > 1 else 0 for stride, factor in pairs]
 
 

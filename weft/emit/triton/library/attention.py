@@ -225,6 +225,7 @@ def _softmax_at(
     if not kernel.window.is_open:
         scores = scores.masked_fill(~_visible_pairs(kernel, q.device), -math.inf)
     top = scores.amax(-1, keepdim=True)
+    # A row without visible keys: -inf - -inf would be NaN, while exp(-inf - 0) is 0.
     top = torch.where(top == -math.inf, 0.0, top)
     powers = (scores - top).exp()
     total = powers.sum(-1, keepdim=True)
@@ -275,6 +276,8 @@ def _gradients_at(
     d_out = read(gradients.out, kernel.queries, kernel.value_depth)
     out = read(kernel.out, kernel.queries, kernel.value_depth)
     d_weights = d_out @ read(kernel.v, kernel.keys, kernel.value_depth).mT
+    # The sum over keys of P * dP is the dot product of the output and its gradient, which needs no
+    # scores (FlashAttention).
     d_scores = weights * (d_weights - (out * d_out).sum(-1, keepdim=True))
     # Pairs outside of the window have probability 0, or NaN in a row without any.
     d_scores = torch.where(hidden | (weights == 0.0), 0.0, d_scores)

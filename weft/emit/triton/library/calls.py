@@ -77,6 +77,8 @@ def _in_precision(tf32: bool, multiply: Callable[..., None], *tensors: Any) -> N
     """A product of f32, whatever PyTorch's own setting is."""
     import torch
 
+    # The private pair: the public setter refuses to be mixed with
+    # `torch.set_float32_matmul_precision`, which the user may have called.
     before = torch._C._get_cublas_allow_tf32()
     torch._C._set_cublas_allow_tf32(tf32)
     try:

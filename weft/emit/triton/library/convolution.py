@@ -125,6 +125,7 @@ def _convolution(
            for step, w in zip(steps, windows, strict=True)):  # fmt: skip
         return None
     apart = [step or 0 for step in steps]
+    # The guarded index begins before the image; the library wants the address of its first element.
     offset = image.at.offset + sum(w.pad * s for w, s in zip(windows, apart, strict=True))
     if offset < 0 or image.dtype is not weights.dtype or contract.dtype is not image.dtype:
         return None

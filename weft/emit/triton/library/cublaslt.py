@@ -53,6 +53,8 @@ def _side(matrices: Matrices) -> _Side:
     """A row-major view, or a column-major one, as the transposed matrix in column-major order."""
     (m, n), (outer, inner) = matrices.sizes[-2:], matrices.strides[-2:]
     if inner == 1 or n == 1:
+        # A leading dim below the rows is refused, even where there is only one column and no stride
+        # counts.
         return _Side(n, m, max(outer, n), transposed=False)
     return _Side(m, n, max(inner, m), transposed=True)
 
@@ -161,6 +163,7 @@ class LtProduct:
     def __del__(self) -> None:
         library = getattr(self, "library", None)
         if library is not None:
+            # `__init__` may have raised before any of these were there.
             for layout in getattr(self, "layouts", ()):
                 library.cublasLtMatrixLayoutDestroy(layout)
             if hasattr(self, "description"):

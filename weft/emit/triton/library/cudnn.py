@@ -78,6 +78,8 @@ def _heads(
     pairs = [*zip(kernel.outer, access.outer, strict=True)]
     heads = pairs[count:]
     if name in ("k", "v"):
+        # Stride 0: the queries of a group share these heads, which cuDNN reads off the number of
+        # heads.
         while heads and heads[-1][1] == 0:
             heads.pop()
     made = [_merged(pairs[:count]), _merged(heads)]
@@ -183,6 +185,7 @@ def cudnn_handle() -> Any:
     import cudnn
     import torch
 
+    # A handle carries a stream, and is not safe for use by two threads at once.
     known = _LOCAL.__dict__.setdefault("handles", {})
     device = torch.cuda.current_device()
     if device not in known:

@@ -101,6 +101,8 @@ def _dynamic_slice(kernel: SingleNode, operand: Any, *starts: Any) -> Made:
     for dim, (start, count) in enumerate(zip(starts, kernel.op.slice_sizes, strict=True)):
         first = start.to(torch.int64).clamp(0, operand.shape[dim] - count)
         places = first + torch.arange(count, device=operand.device)
+        # By indices on the device: the value of a start on the host would need a wait for the
+        # device.
         operand = operand.index_select(dim, places)
     return [operand]
 

@@ -77,6 +77,7 @@ def _gather(kernel: SingleNode, operand: Any, indices: Any) -> NodeResults:
     windows = gather_windows(op.dimension_numbers)
     starts = _starts(windows, operand.ndim, indices)
     for dim, size in enumerate(op.slice_sizes):
+        # Gathers clamp, scatters drop: StableHLO's rules for indices out of bounds.
         starts[dim] = starts[dim].clamp(0, operand.shape[dim] - size)
     shape = kernel.outputs[0].shape[kernel.lead :]
     return [operand[tuple(_positions(windows, operand.shape, starts, shape))].expand(shape)]
@@ -294,6 +295,7 @@ def _reduce_window(kernel: SingleNode, operand: Any, init: Any) -> NodeResults:
     for dim, size in enumerate(window.sizes):
         sizes.append(size)
         strides.append(padded.stride(dim) * window.window_dilations[dim])
+    # Windows overlap in one memory: a view, not copies of all of them.
     views = padded.as_strided(sizes, strides)
     dims = tuple(range(operand.ndim, 2 * operand.ndim))
     if how == "add":

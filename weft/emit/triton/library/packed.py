@@ -35,6 +35,7 @@ def packed_product(kernel: Kernel) -> PackedProduct | None:
     assert isinstance(contract, Contract)
     if not is_worth_packing(kernel, roles_of(kernel)) or contract.lhs == contract.rhs:
         return None
+    # One copy is tried before two; weights, on the right, are usually the smaller side.
     for sides in ((contract.rhs,), (contract.lhs,), (contract.lhs, contract.rhs)):
         made = _packed(kernel, contract, sides)
         if made is not None and library_product(made.product) is not None:

@@ -134,6 +134,7 @@ def _views(
     )
     if any(min(m.strides) < 0 or m.offset < 0 for m in views):
         return None
+    # BLAS takes a leading dim, and no stride in the other direction.
     if any(1 not in m.strides[-2:] for m in views[:2]):
         return None
     # One batch dim is the library's; each point of the others is a call.
