@@ -6,6 +6,7 @@ import linecache
 import os
 from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from importlib.util import find_spec
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
@@ -103,7 +104,8 @@ def _modules() -> dict[str, Any]:
 def function_of(name: str, text: str) -> Any:
     """The Triton function of a text."""
     require_triton()
-    path = f"<weft {name}>"
+    # Of its own, since several functions may have one name: threads make them at the same time.
+    path = f"<weft {name} {sha256(text.encode()).hexdigest()[:16]}>"
     whole = HEAD + text
     # Triton reads the source of a function from its file; this is where Python looks first.
     linecache.cache[path] = (len(whole), None, whole.splitlines(True), path)
@@ -128,6 +130,17 @@ def compiled(launch: GridLaunch, target: Any = None) -> Any:
         options["enable_fp_fusion"] = False
     source = ASTSource(function, signature, {}, attributes)
     return triton.compile(source, target=target, options=options)
+
+
+def launcher_of(kernel: Any) -> Any:
+    """The launcher of a loaded function, from the file that a thread has built.
+
+    Triton's modules of launchers share one name, and a thread that imports one may find another's
+    function in it: they are imported again, one after another.
+    """
+    from triton.runtime import driver
+
+    return driver.active.launcher_cls(kernel.src, kernel.metadata)
 
 
 def use_allocator() -> None:

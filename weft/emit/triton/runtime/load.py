@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import Any
 
 from weft.array.torch_memory import tensor_at, torch_dtype
 from weft.emit.triton.emit import emitted
 from weft.emit.triton.emitted import EmittedPart, EmittedParts, GridLaunch, LibraryCall
-from weft.emit.triton.runtime.switching import brisk_threads
 from weft.emit.triton.source import (
     compiled,
     function_of,
     is_interpreted,
+    launcher_of,
     load_driver,
     use_allocator,
 )
@@ -23,6 +24,7 @@ from weft.records import dataclass
 
 ALIGNED = 256  # bytes
 _COMPILERS = 16  # threads that compile at a time
+_LOADING = Lock()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,14 +36,22 @@ class LoadedParts:
     scratch: tuple[int, ...]  # bytes of scratch buffers, each aligned
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ready:
+    """A compiled function in the device's memory, and the C function that launches it."""
+
+    kernel: Any
+    launcher: Any
+
+
 class CompiledLaunch:
     """A launch of a compiled Triton function."""
 
     __slots__ = ("allocates", "function", "grid", "kernel", "operands", "packed", "run")
 
-    def __init__(self, launch: GridLaunch, kernel: Any) -> None:
-        self.kernel, self.operands, self.grid = kernel, launch.operands, launch.grid
-        self.run = kernel.run  # loads it
+    def __init__(self, launch: GridLaunch, ready: _Ready) -> None:
+        self.kernel = kernel = ready.kernel
+        self.operands, self.grid, self.run = launch.operands, launch.grid, ready.launcher
         self.function, self.packed = kernel.function, kernel.packed_metadata
         # Tensor descriptors are built in memory of Triton's allocator.
         self.allocates = getattr(kernel.metadata, "global_scratch_size", 0) > 0
@@ -98,12 +108,12 @@ def load_parts(kernels: Sequence[AnyKernel], device: Any) -> list[LoadedParts]:
             driver.join()
         wanted = {_same(p): p for _, e in listed for p in e.parts if isinstance(p, GridLaunch)}
         # Threads, not processes: most of the time is spent in LLVM and ptxas, without the GIL.
-        with (
-            brisk_threads(),
-            ThreadPoolExecutor(_COMPILERS, initializer=_use, initargs=(device,)) as pool,
-        ):
-            made = [*pool.map(_ready, wanted.values())]
-        ready = dict(zip(wanted, made, strict=True))
+        with _LOADING:
+            with ThreadPoolExecutor(_COMPILERS, initializer=_use, initargs=(device,)) as pool:
+                made = [*pool.map(_ready, wanted.values())]
+            ready = {
+                key: _Ready(one, launcher_of(one)) for key, one in zip(wanted, made, strict=True)
+            }
     return [_loaded(kernel, parts, ready, device) for kernel, parts in listed]
 
 

@@ -1,26 +1,24 @@
-"""Kernels compiled by threads: the switch interval, and syntax trees that are built together."""
+"""Triton functions from texts, which threads make and compile at the same time."""
 
 from __future__ import annotations
 
 import gc
-import sys
+import inspect
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from weft.emit.triton.runtime.switching import INTERVAL, brisk_threads
-
 pytest.importorskip("triton")
 
 
-def test_the_interval_is_restored_by_the_last_thread():
-    before = sys.getswitchinterval()
-    with brisk_threads():
-        with brisk_threads():
-            assert sys.getswitchinterval() == pytest.approx(INTERVAL)
-        assert sys.getswitchinterval() == pytest.approx(INTERVAL)
-    assert sys.getswitchinterval() == pytest.approx(before)
+def test_functions_of_one_name_have_their_own_sources():
+    from weft.emit.triton.source import function_of
+
+    texts = [f"@triton.jit\ndef same(a):\n    a + {n}\n" for n in range(2)]
+    functions = [function_of("same", text) for text in texts]
+    for function, text in zip(functions, texts, strict=True):
+        assert inspect.getsource(function.fn) == text
 
 
 def test_threads_parse_functions_together():
@@ -37,7 +35,7 @@ def test_threads_parse_functions_together():
 
     gc.callbacks.append(yields)
     try:
-        with brisk_threads(), ThreadPoolExecutor(4) as pool:
+        with ThreadPoolExecutor(4) as pool:
             made = [*pool.map(lambda f: len(f.parse().body[0].body), functions * 4)]
     finally:
         gc.callbacks.remove(yields)
