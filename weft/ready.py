@@ -25,7 +25,7 @@ from weft.records import dataclass
 from weft.run import run
 from weft.run.array_signature import BorrowedStack, KnownParameter, array_signature_of
 from weft.run.execute import QuickRun, at_once
-from weft.run.host_tensors import QuickTensors
+from weft.run.host_tensors import HostTensors
 from weft.run.on_device import EnqueuedArrays, EnqueuedTensors, QuickArrays
 
 _NOTES = 4  # the most values of one warning
@@ -159,7 +159,7 @@ class FastPath:
         if self.on_tensors is not None:
             tensors = self.on_tensors(values)
             if tensors is not None:
-                return self.packed(tensors)
+                return self.packed(self._after_updates(values, tensors))
         arrays = values if self.is_plain else self._borrow(values)
         if arrays is not None:
             made = at_once(self.local, self.array_signature, arrays, self.local.runs_on)
@@ -193,16 +193,16 @@ class FastPath:
             return None
         return EnqueuedTensors(direct, [leaf.shape for leaf in captured.results])
 
-    def _on_tensors(self) -> QuickTensors | None:
-        """The program on PyTorch tensors of the host; None if it updates or gives parts of any."""
-        captured = self.ready.captured
-        fits = not (captured.updated or captured.places or captured.is_seeded)
-        if not self.ready.source.takes_tensors or not fits:
+    def _on_tensors(self) -> HostTensors | None:
+        """The program on PyTorch tensors of the host, where all updates are in place."""
+        captured, source = self.ready.captured, self.ready.source
+        brief = self.array_signature.is_brief and self.array_signature.memory.is_host
+        if not source.takes_tensors or captured.places or not brief or self.array_signature.excess:
             return None
-        quick = QuickRun.of(self.local, self.array_signature)
-        if quick is None or not quick.owns_results:
-            return None
-        return QuickTensors(quick, [leaf.shape for leaf in captured.results])
+        updated = captured.updated
+        shapes = [leaf.shape for leaf in captured.results[len(updated) :]]
+        seed = source.seed if captured.is_seeded else None
+        return HostTensors.of(self.local, shapes, updated, seed)
 
     def _on_arrays(self) -> EnqueuedArrays | None:
         """The program on arrays of its device, without donated ones."""
@@ -223,6 +223,10 @@ class FastPath:
         results = enqueued(values, local.frame)
         if results is None:
             return None
+        return self._after_updates(values, results)
+
+    def _after_updates(self, values: Sequence[Any], results: list[Any]) -> list[Any]:
+        """All results of a run that has updated arguments in place."""
         updated = self.ready.captured.updated
         if updated:
             self.ready.source.update(values, updated, ())  # they are

@@ -111,8 +111,6 @@ class QuickRun:
         self.on_arrays, self.frame = program.direct.on_arrays, program.frame
         self.stream, self.specs = program.runs_on, signature.specs
         self.count = len(signature.taken)
-        # Whether no other array has the memory of a result.
-        self.owns_results = all(own for *_, own in program.direct.made)
 
     @classmethod
     def of(cls, program: LocalProgram, signature: ArraySignature) -> QuickRun | None:

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
 from weft.array.context import CONTEXTS, note
 from weft.array.exchange import to_numpy, to_torch
 from weft.array.host import is_dense
-from weft.ir.types import Array
+from weft.array.stacked import Stacked
+from weft.native.cpython import reads_objects
 from weft.records import dataclass
-from weft.run.execute import QuickRun
+from weft.run.local import LocalProgram
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownTensor:
-    """A parameter, and the numpy array of its memory."""
+    """A tensor that stays from call to call, and the stack of its memory."""
 
     tensor: ref[Any]
     address: int
     strides: tuple[int, ...]
-    array: Array
+    stack: Stacked
 
     def is_of(self, tensor: Any) -> bool:
-        """Whether this is the same parameter, in the same memory."""
+        """Whether this is the same tensor, in the same memory."""
         held = self.tensor()
         if held is None or held is not tensor:
             return False
@@ -33,50 +34,97 @@ class _KnownTensor:
         return bool(held.data_ptr() == self.address and held.stride() == self.strides)
 
 
-class QuickTensors:
-    """Synchronous runs on tensors of the program's types; results are new tensors."""
+class HostTensors:
+    """Synchronous runs on tensors of the program's types.
 
-    def __init__(self, quick: QuickRun, shapes: Sequence[tuple[int, ...]]) -> None:
-        self.quick, self.stream = quick, quick.stream
-        self.run, self.frame = quick.on_arrays, quick.frame
-        self.shapes = [*shapes]
+    `updated` arguments are written in place; the other results are new tensors.
+    """
+
+    def __init__(
+        self,
+        program: LocalProgram,
+        shapes: Sequence[tuple[int, ...]],
+        updated: Sequence[int],
+        seed: Callable[[], Any] | None,
+    ) -> None:
+        direct = program.direct
+        assert direct is not None, "asked by `of`"
+        self.run, self.frame, self.stream = direct.on_arrays, program.frame, program.runs_on
+        self.kinds, self.updated, self.seed = direct.kinds, frozenset(updated), seed
+        self.count = len(self.kinds) - (seed is not None)
+        self.shapes, self.first = [*shapes], len(updated)
+        self.copied = [(n, at) for n, at in enumerate(updated) if n not in direct.over]
         self.parameter = sys.modules["torch"].nn.Parameter
-        self.known: list[_KnownTensor | None] = [None] * quick.count
+        self.known: list[_KnownTensor | None] = [None] * len(self.kinds)
+
+    @classmethod
+    def of(
+        cls,
+        program: LocalProgram,
+        shapes: Sequence[tuple[int, ...]],
+        updated: Sequence[int],
+        seed: Callable[[], Any] | None,
+    ) -> HostTensors | None:
+        """The runs of a program; None if it needs more than a native call."""
+        direct = program.direct
+        if direct is None or not direct.is_whole or not reads_objects():
+            return None
+        if program.plan.lent or program.here is not None or program.mesh.size > 1:
+            return None
+        # A donated argument's memory is taken by its own new value, or by none: that is copied.
+        places = dict(enumerate(updated))
+        in_place = all(places.get(n) == place for n, place in direct.over.items())
+        in_place = in_place and {*program.donated} == {*updated}
+        owned = all(own for n, (*_, own) in enumerate(direct.made) if n not in direct.over)
+        if not in_place or not owned or len(direct.made) != len(updated) + len(shapes):
+            return None
+        return cls(program, shapes, updated, seed)
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any] | None:
-        """The results; None, and nothing has run, if an argument has to be converted."""
+        """The results that update no argument; None, without a run, if one has to be converted."""
         stream = self.stream  # what is queued must come first, as in `at_once`
-        if len(tensors) != len(self.known) or stream.tasks or stream.busy or stream.outside:
+        if len(tensors) != self.count or stream.tasks or stream.busy or stream.outside:
             return None
-        arrays = []
+        # Another thread may read what this run would write.
+        if self.first and stream.beside:
+            return None
+        if self.seed is not None:
+            tensors = (*tensors, self.seed())
+        stacks = []
         for n, (known, tensor) in enumerate(zip(self.known, tensors, strict=True)):
             is_known = known is not None and known.is_of(tensor)
-            array = known.array if known is not None and is_known else self._array(n, tensor)
-            if array is None:
+            stack = known.stack if known is not None and is_known else self._stack(n, tensor)
+            if stack is None:
                 return None
-            arrays.append(array)
+            stacks.append(stack)
         stream.beside.append(None)
         try:
-            stacks = self.run(tuple(arrays), self.frame)
+            made = self.run(tuple(stacks), self.frame)
         except BaseException as error:
             note(error, CONTEXTS.here())
             raise
         finally:
             stream.beside.pop()
-        if stacks is None:
+        if made is None:
             return None
-        pairs = zip(stacks, self.shapes, strict=True)
+        for number, place in self.copied:
+            stacks[place].data[...] = made[number].data
+        pairs = zip(made[self.first :], self.shapes, strict=True)
         return [to_torch(stack.data.reshape(shape)) for stack, shape in pairs]
 
-    def _array(self, place: int, tensor: Any) -> Array | None:
-        """A dense tensor of the host as an array of its memory; None for others."""
+    def _stack(self, place: int, tensor: Any) -> Stacked | None:
+        """A dense tensor of the host as a stack of its memory; None for others."""
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
             return None
         if tensor.is_conj() or tensor.is_neg():  # flags of a view, which no kernel reads
             return None
-        array = to_numpy(tensor)
-        # Parameters stay where they are from call to call; other tensors are mostly new ones.
-        if tensor.__class__ is self.parameter and is_dense(array):
-            strides = tensor.stride()
-            self.known[place] = _KnownTensor(ref(tensor), tensor.data_ptr(), strides, array)
-        return array
+        array, kind = to_numpy(tensor), self.kinds[place]
+        if array.dtype != kind.dtype or not is_dense(array):
+            return None
+        is_updated = place in self.updated
+        stack = Stacked(array.reshape(kind.shape), kind.sub_axes, is_updated, kind)
+        # Parameters and state stay where they are from call to call; others are mostly new ones.
+        if is_updated or tensor.__class__ is self.parameter:
+            known = _KnownTensor(ref(tensor), tensor.data_ptr(), tensor.stride(), stack)
+            self.known[place] = known
+        return stack

@@ -30,7 +30,11 @@ from weft.ir.location import UNKNOWN, Location, escape
 from weft.records import dataclass
 
 _OWN = str(Path(__file__).parents[2])
-_TRACED_VALUE = "get value out of a tracing tensor"  # of an op that branches on elements
+# In messages of Python code that needs the elements of tensors which have none while it is traced.
+_NOT_TRACED = re.compile(
+    "get value out of a tracing tensor|FakeTensor|fake tensor|functorch tensor|object has no "
+    "attribute 'constant'|data is not allocated yet|expected to contain only concrete integers"
+)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')  # in the message of an error, while replayed
 _ROUNDS = 3  # decompositions may update tensors in place; the next round functionalizes these
 
@@ -103,8 +107,8 @@ def exported(
         if error.loc is not None:
             raise
         raise error.at(_place(error)) from None
-    except RuntimeError as error:  # which the others are, too
-        if not isinstance(error, refused) and _TRACED_VALUE not in str(error):
+    except (RuntimeError, TypeError, AttributeError) as error:  # the others are RuntimeErrors, too
+        if not isinstance(error, refused) and not _NOT_TRACED.search(str(error)):
             raise
         branches = isinstance(error, GuardOnDataDependentSymNode)
         why = "it branches on elements of a tensor" if branches else _first_line(error)

@@ -200,6 +200,7 @@ class _Importer:
             raise _refuse(
                 node, "updates a tensor in place that is not an argument", "return it instead"
             )
+        source = self.build.convert(source, target.type.dtype)
         assert source.type is target.type, f"{source} is written to {target}"
         self.updated[place] = source
         self.values[node] = source

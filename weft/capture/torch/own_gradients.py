@@ -30,7 +30,7 @@ class Application:
     output_tree: Any = None
 
     def __call__(self, tensors: Sequence[Any]) -> Any:
-        """What the function returns for these tensors."""
+        """The function's results for these tensors."""
         from torch.utils._pytree import tree_unflatten
 
         leaves = [*self.leaves]

@@ -21,7 +21,7 @@ def added(op: Op, b: Build, x: Value, y: Value, z: Value, value: float = 1, **_:
 
 def interpolated(b: Build, x: Value, y: Value, weight: TorchOperand) -> Value:
     """x + weight * (y - x), from the nearer end."""
-    assert isinstance(weight, int | float), "a number"
+    assert isinstance(weight, int | float | complex), "a number"
     x, y = _wide(b, x, y)
     apart = b.op(Subtract(), y, x)
     # As PyTorch: exactly x at weight 0 and exactly y at weight 1.

@@ -373,7 +373,13 @@ def polygamma(b: Build, n: int, x: Value) -> Value:
     wide = b.convert(x, computed_in(b.out.dtype))
     if n == 0:
         return digamma(b, x)
-    return b.convert(b.op(special.Polygamma(), b.like(wide, n), wide), b.out.dtype)
+    made = b.op(special.Polygamma(), b.like(wide, n), wide)
+    # At poles of odd order XLA's is NaN.
+    zero = b.like(wide, 0)
+    is_whole = b.compare("EQ", wide, b.op(ours.Floor(), wide))
+    is_pole = b.op(ours.And(), is_whole, b.compare("LE", wide, zero))
+    infinity = b.like(wide, math.inf if n % 2 else -math.inf)
+    return b.convert(b.select(is_pole, infinity, made), b.out.dtype)
 
 
 _UNARY: dict[str, Op] = {

@@ -17,6 +17,7 @@ from weft.capture.torch.decompositions import (
     orders,
     placing,
     sampling,
+    spacing,
     special,
 )
 
@@ -33,6 +34,7 @@ FAMILIES = (
     orders,
     placing,
     sampling,
+    spacing,
     special,
 )
 OURS: dict[str, Callable[..., Any]] = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from itertools import combinations as combinations_without
+from itertools import combinations_with_replacement
 from typing import Any
 
 
@@ -118,6 +120,74 @@ def _quantiles(
     return found if q.dim() else found.squeeze(0)
 
 
+def narrow(x: Any, dim: int, start: Any, length: int) -> Any:
+    """A part of a dim; that of a start in a tensor is chosen by indices."""
+    import torch
+
+    if not isinstance(start, torch.Tensor):
+        return torch.narrow(x, dim, start, length)
+    first = torch.where(start < 0, start + x.shape[dim], start).to(torch.int64).reshape(())
+    return x.index_select(dim, first + torch.arange(length, device=x.device))
+
+
+def combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Any:
+    """All choices of r elements, whose number depends on the size alone."""
+    import torch
+
+    choose = combinations_with_replacement if with_replacement else combinations_without
+    rows = [*choose(range(x.shape[0]), r)] if r else []
+    if not r:
+        return x.new_empty(0)
+    return x[torch.tensor(rows, dtype=torch.int64, device=x.device).reshape(-1, r)]
+
+
+def istft(
+    x: Any,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Any = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,  # the sizes say it
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Any:
+    """The signal of a short-time Fourier transform: overlapping frames, by the sum of windows."""
+    import torch
+
+    hop = n_fft // 4 if hop_length is None else hop_length
+    width = n_fft if win_length is None else win_length
+    if window is None:
+        window = torch.ones(width, dtype=x.real.dtype, device=x.device)
+    left = (n_fft - width) // 2
+    window = torch.nn.functional.pad(window, (left, n_fft - width - left))
+    norm = "ortho" if normalized else "backward"
+    if return_complex:
+        frames = torch.fft.ifft(x.mT, n_fft, norm=norm)
+    else:  # of two sides the one
+        frames = torch.fft.irfft(x[..., : n_fft // 2 + 1, :].mT, n_fft, norm=norm)
+    count = x.shape[-1]
+    total = n_fft + hop * (count - 1)
+    offsets = hop * torch.arange(count, device=x.device)[:, None]
+    places = (offsets + torch.arange(n_fft, device=x.device)).reshape(-1)
+    frames = (frames * window).reshape(*x.shape[:-2], -1)
+    signal = frames.new_zeros((*x.shape[:-2], total)).index_add(-1, places, frames)
+    squares = (window * window).repeat(count)
+    weight = squares.new_zeros(total).index_add(0, places, squares)
+    first = n_fft // 2 if center else 0
+    last = total - first if length is None else first + length
+    signal = signal[..., first:last] / weight[first:last]
+    return torch.nn.functional.pad(signal, (0, max(0, last - total)))
+
+
+def linear_cross_entropy(*args: Any, options: object = None, **kwargs: Any) -> Any:
+    """The cross entropy of a layer's results; options, of chunks and sums, are the compiler's."""
+    import torch
+
+    return torch.nn.functional.linear_cross_entropy(*args, **kwargs)
+
+
 @cache
 def without_checks() -> Any:
     """The mode that replaces these functions by versions without checks."""
@@ -127,13 +197,21 @@ def without_checks() -> Any:
         torch.cov: cov,
         torch.corrcoef: corrcoef,
         torch.nn.functional.gaussian_nll_loss: gaussian_nll_loss,
+        torch.combinations: combinations,
+        torch.istft: istft,
+        torch.narrow: narrow,
         torch.quantile: quantile,
         torch.nanquantile: nanquantile,
         torch.Tensor.cov: cov,
         torch.Tensor.corrcoef: corrcoef,
+        torch.Tensor.istft: istft,
+        torch.Tensor.narrow: narrow,
         torch.Tensor.quantile: quantile,
         torch.Tensor.nanquantile: nanquantile,
     }
+
+    if chunked := getattr(torch.nn.functional, "linear_cross_entropy", None):  # of PyTorch 2.13
+        replacements[chunked] = linear_cross_entropy
 
     class WithoutChecks(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
         """Calls of these functions are calls of their replacements."""
